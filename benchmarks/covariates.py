@@ -1,10 +1,13 @@
-"""What public covariates cost the engine: seconds of the processor per refresh of 1e6 agents with six attributes.
+"""What public covariates cost the engine.
+
+Seconds of the processor per refresh of 1e6 agents with six attributes.
 
     python benchmarks/covariates.py
     python benchmarks/covariates.py --agents 100000
 
-Four categories of 16 levels and two numbers. Prints JSON: `effects` are the tables of the releases, 400 or so models
-and the offsets, for which the goal is .35 s; `fit` and `answers` are all of a refresh with covariates and without.
+Four categories of 16 levels and two numbers. Prints JSON: `effects` are the tables of the releases,
+400 or so models and the offsets, for which the goal is .35 s; `fit` and `answers` are all of a
+refresh with covariates and without.
 """
 
 from __future__ import annotations
@@ -35,7 +38,9 @@ SAMPLE_VARIANCE = 0.04
 
 def main() -> None:
     """Time a refresh with covariates and without."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--agents", type=int, default=1_000_000)
     parser.add_argument("--repeats", type=int, default=2)
     options = parser.parse_args()
@@ -49,9 +54,13 @@ def main() -> None:
     noise, one = (4 / count) ** 2, np.ones(n, np.int64)
     truth = 0.5 + rng.normal(0, 0.05, 16)[given[0]] + rng.normal(0, 0.02, n)
     mean = truth + rng.normal(size=n) * np.sqrt(noise + SAMPLE_VARIANCE / count)
-    releases = ReleaseColumns(agent=np.arange(n), index=one, count=count, total=one, mean=mean, noise_variance=noise)
+    releases = ReleaseColumns(
+        agent=np.arange(n), index=one, count=count, total=one, mean=mean, noise_variance=noise
+    )
     own_mean = truth + rng.normal(size=n) * np.sqrt(SAMPLE_VARIANCE / count)
-    own = OwnMeans(agent=releases.agent, count=count, mean=own_mean, variance=SAMPLE_VARIANCE / count)
+    own = OwnMeans(
+        agent=releases.agent, count=count, mean=own_mean, variance=SAMPLE_VARIANCE / count
+    )
     codes = covariates.codes
     seconds = {
         "effects": taken(
@@ -73,8 +82,12 @@ def main() -> None:
             fitted.append(way.fit_summary(way.summarize(known), SAMPLE_VARIANCE))
 
         seconds[f"fit {name}"] = taken(fit, options.repeats)
-        seconds[f"answers {name}"] = taken(lambda f=fitted, m=mine: f[-1].estimate(m), options.repeats)
-    json.dump({"agents": n, "goal_seconds_of_effects": GOAL, "seconds": seconds}, sys.stdout, indent=1)
+        seconds[f"answers {name}"] = taken(
+            lambda f=fitted, m=mine: f[-1].estimate(m), options.repeats
+        )
+    json.dump(
+        {"agents": n, "goal_seconds_of_effects": GOAL, "seconds": seconds}, sys.stdout, indent=1
+    )
     print()
 
 

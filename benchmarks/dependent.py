@@ -2,8 +2,9 @@
 
 `python benchmarks/dependent.py [--runs 5] [--seed 1] [--agents 400] [--table docs/how-to/dependent-samples.md]`
 
-Agents are those that the engine hosts, at epsilon 1. A goal counts as missed where the figure is beyond it by more than
-two standard errors over runs; the program then exits with 1. The last two rows are known limits and have no goal.
+Agents are those that the engine hosts, at epsilon 1. A goal counts as missed where the figure is
+beyond it by more than two standard errors over runs; the program then exits with 1. The last two
+rows are known limits and have no goal.
 """
 
 from __future__ import annotations
@@ -32,11 +33,13 @@ PROCESSES = {
     "shocks:0.25": "shocks that all agents share",
 }
 LIMITS = frozenset({"cycle:144", "shocks:0.25"})
-"""Known limits: an interval of less than some periods of a cycle or of common shocks cannot know of them."""
+"""Known limits: an interval of less than some periods of a cycle or of common shocks cannot know of
+them."""
 COVERAGE = {150: 0.92, 500: 0.94}
 """Least coverage from so many samples on."""
 ERROR, ERROR_NEGATIVE = 1.02, 1.05
-"""Most squared error relative to own means; the second for negative correlations, from 500 samples on."""
+"""Most squared error relative to own means; the second for negative correlations, from 500 samples
+on."""
 INDEPENDENT_LENGTH = {60: 1.03, 150: 1.01}
 """Most length, of independent samples, relative to intervals that take samples for independent."""
 KNOWN_LENGTH, KNOWN_FROM = 1.25, 500
@@ -46,7 +49,9 @@ BEGIN, END = "<!-- table -->", "<!-- end of table -->"
 
 def main() -> None:
     """Measure, print, and write the table into a page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--agents", type=int, default=400)
@@ -55,14 +60,20 @@ def main() -> None:
     lines, missed = [], []
     for name, title in PROCESSES.items():
         found = simulate_dependence(
-            DependenceConfig(dependence=name, runs=options.runs, seed=options.seed, agents=options.agents)
+            DependenceConfig(
+                dependence=name, runs=options.runs, seed=options.seed, agents=options.agents
+            )
         )
         lines.append(row(title, found))
         print(lines[-1], flush=True)
         missed += [] if name in LIMITS else list(missed_goals(name, found))
     print("\n".join(missed) or "every goal is met")
     if options.table is not None:
-        write(options.table, lines, f"--runs {options.runs} --seed {options.seed} --agents {options.agents}")
+        write(
+            options.table,
+            lines,
+            f"--runs {options.runs} --seed {options.seed} --agents {options.agents}",
+        )
     raise SystemExit(bool(missed))
 
 
@@ -85,12 +96,18 @@ def missed_goals(name: str, found: DependenceResult) -> list[str]:
         most = ERROR_NEGATIVE if negative else ERROR
         if error - 2 * found.ratio_stderr[place] > most and not (negative and count < KNOWN_FROM):
             missed.append(f"{name}, {count} samples: error {error:.3f} of alone, goal {most}")
-        limit = min((goal for first, goal in INDEPENDENT_LENGTH.items() if count >= first), default=9.0)
+        limit = min(
+            (goal for first, goal in INDEPENDENT_LENGTH.items() if count >= first), default=9.0
+        )
         if name == "none" and found.independent_width[place] > limit:
-            missed.append(f"{name}, {count} samples: length {found.independent_width[place]:.3f}, goal {limit}")
+            missed.append(
+                f"{name}, {count} samples: length {found.independent_width[place]:.3f}, goal {limit}"
+            )
         known = found.ideal_width[place]
         if name.startswith("ar:") and count >= KNOWN_FROM and known > KNOWN_LENGTH:
-            missed.append(f"{name}, {count} samples: length {known:.3f} of known, goal {KNOWN_LENGTH}")
+            missed.append(
+                f"{name}, {count} samples: length {known:.3f} of known, goal {KNOWN_LENGTH}"
+            )
     return missed
 
 

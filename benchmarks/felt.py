@@ -1,10 +1,13 @@
-"""Speed where users feel it: files, plans, the help, estimates, the simulator. Prints one JSON object.
+"""Speed where users feel it: files, plans, the help, estimates, the simulator.
+
+Prints one JSON object.
 
     OMP_NUM_THREADS=1 python benchmarks/felt.py
 
-Processor seconds of all threads (of commands: of their process), the best of `--repeat`. A file's ratio is the time of
-a bare pyarrow read of the same file over that of the whole engine, with its store, ledger and releases; a command's is
-its time over that of a Python that imports NumPy and nothing else, in the same run.
+Processor seconds of all threads (of commands: of their process), the best of `--repeat`. A file's
+ratio is the time of a bare pyarrow read of the same file over that of the whole engine, with its
+store, ledger and releases; a command's is its time over that of a Python that imports NumPy and
+nothing else, in the same run.
 """
 
 from __future__ import annotations
@@ -40,7 +43,9 @@ COMMANDS = {
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--events", type=int, default=4_000_000)
     parser.add_argument("--agents", type=int, default=1000)
     parser.add_argument("--estimates", type=int, default=300_000)
@@ -48,11 +53,15 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         found = {**files(Path(folder), options), **commands(Path(folder), options.repeat)}
-    found["estimates_as_json_per_second"] = options.estimates / best(estimates(options.estimates), options.repeat)
+    found["estimates_as_json_per_second"] = options.estimates / best(
+        estimates(options.estimates), options.repeat
+    )
     # As many runs at once as Figure 2 has.
     config = SimulationConfig.from_options(mode="paper", steps=2000, runs=20, checkpoints=(2000,))
     steps = config.agents * config.steps * config.runs
-    found["agent_steps_per_second"] = steps / best(lambda: simulate_pairwise(config), options.repeat)
+    found["agent_steps_per_second"] = steps / best(
+        lambda: simulate_pairwise(config), options.repeat
+    )
     json.dump({name: float(f"{value:.3g}") for name, value in found.items()}, sys.stdout, indent=2)
     print()
 
@@ -89,7 +98,9 @@ def commands(folder: Path, repeat: int) -> dict[str, float]:
     """Time the command line, and a Python that imports NumPy."""
     program = [sys.executable, "-m", "meanstream.pipelines.commands.main"]
     flights = folder / "flights.csv"
-    subprocess.run([*program, "demo", "flights", str(flights)], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [*program, "demo", "flights", str(flights)], check=True, stdout=subprocess.DEVNULL
+    )
     asked = {name: [*program, *line.format(csv=flights).split()] for name, line in COMMANDS.items()}
     asked["numpy_import"] = [sys.executable, "-c", "import numpy"]
     took = {name: min(child_seconds(words) for _ in range(repeat)) for name, words in asked.items()}
@@ -131,7 +142,10 @@ def estimates(n: int) -> Callable[[], object]:
         "mode": "tuned",
         "schema_version": 1,
     }
-    plain = {name: column if isinstance(column, list) else column.tolist() for name, column in columns.items()}
+    plain = {
+        name: column if isinstance(column, list) else column.tolist()
+        for name, column in columns.items()
+    }
     return lambda: list(encode_columns_as_lines(PersonalEstimate, plain, constants).blocks())
 
 

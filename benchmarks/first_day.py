@@ -1,11 +1,12 @@
 """The first minutes of a new user: until there is an estimate, and until an outage is seen.
 
-Prints one JSON object. Run from the repository after `make servers`: `python benchmarks/first_day.py --runs 3`. The
-samples are those of `docker/producer.py`, the engine is the command of README.md for Kafka, word for word but for the
-brokers' address, the folder of the store and the port of the metrics. `first_estimate` is the clock time from the first
-record of the samples, as the broker has it, until somebody who reads committed records has an estimate; producer and
-engine start together. An outage is a broker that is killed, and one that is stopped and keeps its connections, until
-`/readyz` says 503; `seen_again` until it says 200 once the broker is back.
+Prints one JSON object. Run from the repository after `make servers`:
+`python benchmarks/first_day.py --runs 3`. The samples are those of `docker/producer.py`, the engine
+is the command of README.md for Kafka, word for word but for the brokers' address, the folder of the
+store and the port of the metrics. `first_estimate` is the clock time from the first record of the
+samples, as the broker has it, until somebody who reads committed records has an estimate; producer
+and engine start together. An outage is a broker that is killed, and one that is stopped and keeps
+its connections, until `/readyz` says 503; `seen_again` until it says 200 once the broker is back.
 """
 
 from __future__ import annotations
@@ -40,20 +41,34 @@ def readme_command(address: str, store: Path, port: int) -> list[str]:
     if found is None:
         sys.exit("README.md must have a command that reads Kafka")
     words = shlex.split(found[1].replace("\\\n", " "))
-    words = [word.replace("broker:9092", address).replace("127.0.0.1:9464", f"127.0.0.1:{port}") for word in words]
+    words = [
+        word.replace("broker:9092", address).replace("127.0.0.1:9464", f"127.0.0.1:{port}")
+        for word in words
+    ]
     words[words.index("--store") + 1] = str(store)
     return [sys.executable, "-m", "meanstream.pipelines.commands.main", *words[1:]]
 
 
 def first(address: str, topic: str) -> tuple[float, float]:
-    """Wait for the first committed record of a topic: the broker's time of it, and the time at which it was read."""
-    settings = {"bootstrap.servers": address, "group.id": "watcher", "isolation.level": "read_committed"}
-    consumer = Consumer({**settings, "auto.offset.reset": "earliest", "topic.metadata.refresh.interval.ms": 500})
+    """Wait for the first committed record of a topic.
+
+    The broker's time of it, and the time at which it was read.
+    """
+    settings = {
+        "bootstrap.servers": address,
+        "group.id": "watcher",
+        "isolation.level": "read_committed",
+    }
+    consumer = Consumer(
+        {**settings, "auto.offset.reset": "earliest", "topic.metadata.refresh.interval.ms": 500}
+    )
     end = time.monotonic() + WAIT_SECONDS
     try:
         while topic not in (topics := consumer.list_topics(timeout=10).topics):
             time.sleep(0.05)
-        consumer.assign([TopicPartition(topic, partition, 0) for partition in topics[topic].partitions])
+        consumer.assign(
+            [TopicPartition(topic, partition, 0) for partition in topics[topic].partitions]
+        )
         while time.monotonic() < end:
             message = consumer.poll(0.2)
             if message is not None and message.error() is None:
@@ -94,7 +109,10 @@ def one_day(broker: Broker, folder: Path) -> dict[str, float]:
     environment = {**os.environ, "MEANSTREAM_SECRET": "7c1e94b05fa3d2681be60c9d37f25a84"}
     engine = readme_command(broker.address, folder / "state.db", port)
     with (folder / "log").open("w") as log:
-        running = [subprocess.Popen(producer), subprocess.Popen(engine, env=environment, stderr=log)]
+        running = [
+            subprocess.Popen(producer),
+            subprocess.Popen(engine, env=environment, stderr=log),
+        ]
         try:
             came, _ = first(broker.address, "samples")
             _, seen = first(broker.address, "estimates")
@@ -126,7 +144,9 @@ def outage(port: int, away: Callable[[], Any], back: Callable[[], Any]) -> tuple
 
 def main() -> None:
     """Measure several first days, each on a broker of its own, and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
     days = []

@@ -1,7 +1,9 @@
-"""Bad values of every option of every command: each is refused in one line before anything is begun, or taken.
+"""Bad values of every option of every command.
 
-Run from the repository: `make fuzz`, or `python benchmarks/fuzz_options.py --values 3000 --seed 1`. Prints one JSON
-object, and ends with exit code 1 if a command ended in any other way.
+Each is refused in one line before anything is begun, or taken.
+
+Run from the repository: `make fuzz`, or `python benchmarks/fuzz_options.py --values 3000 --seed 1`.
+Prints one JSON object, and ends with exit code 1 if a command ended in any other way.
 """
 
 from __future__ import annotations

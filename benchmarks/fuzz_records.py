@@ -1,9 +1,12 @@
-"""Generated records of every format: whether the fate of any depends on its neighbors or on the size of the batch.
+"""Generated records of every format.
 
-Run from the repository: `make fuzz`, or `python benchmarks/fuzz_records.py --records 1000000 --seed 1`. Each record is
-read by a parser of its own and in files (CSV, JSONL, Parquet) and messages (JSON, nested JSON, cloud events, Avro)
-among others, in batches of three sizes.
-Prints one JSON object, and ends with exit code 1 if any record's fate differed.
+Whether the fate of any depends on its neighbors or on the size of the batch.
+
+Run from the repository: `make fuzz`, or
+`python benchmarks/fuzz_records.py --records 1000000 --seed 1`. Each record is read by a parser of
+its own and in files (CSV, JSONL, Parquet) and messages (JSON, nested JSON, cloud events, Avro)
+among others, in batches of three sizes. Prints one JSON object, and ends with exit code 1 if any
+record's fate differed.
 """
 
 from __future__ import annotations

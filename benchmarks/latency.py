@@ -1,10 +1,12 @@
-"""From a sample on a Kafka topic to the estimate that includes it: median and 99th percentile at a steady rate.
+"""From a sample on a Kafka topic to the estimate that includes it.
+
+Median and 99th percentile at a steady rate.
 
 Prints one JSON object. Run from the repository after `make servers`:
-`python benchmarks/latency.py --rate 10000 --seconds 30`. The engine is the command, with estimates at every commit into
-a Kafka topic; latency is the clock time between producing an agent's n-th sample and reading, with committed isolation,
-the first estimate of that agent which says that it includes n samples. It holds the engine's lateness of event time,
-which is 0 here.
+`python benchmarks/latency.py --rate 10000 --seconds 30`. The engine is the command, with estimates
+at every commit into a Kafka topic; latency is the clock time between producing an agent's n-th
+sample and reading, with committed isolation, the first estimate of that agent which says that it
+includes n samples. It holds the engine's lateness of event time, which is 0 here.
 """
 
 from __future__ import annotations
@@ -41,7 +43,11 @@ def produce(address: str, rate: int, seconds: float, agents: int) -> np.ndarray:
         due = min(int((time.time() - began) * rate), len(produced))
         for i in range(sent, due):
             now = produced[i] = time.time()
-            producer.produce("samples", f'{{"agent":"a{i % agents}","value":0.5,"time":{now}}}', key=f"a{i % agents}")
+            producer.produce(
+                "samples",
+                f'{{"agent":"a{i % agents}","value":0.5,"time":{now}}}',
+                key=f"a{i % agents}",
+            )
         sent = due
         producer.poll(0)
         time.sleep(TICK)
@@ -80,8 +86,13 @@ def wait_until_ready(port: int) -> None:
     sys.exit(f"the engine was not ready in {READY_SECONDS:g} s")
 
 
-def latencies(produced: np.ndarray, arrivals: list[tuple[int, int, float]], agents: int) -> np.ndarray:
-    """Seconds from each sample to the first estimate of its agent that includes it; samples of the warm-up apart."""
+def latencies(
+    produced: np.ndarray, arrivals: list[tuple[int, int, float]], agents: int
+) -> np.ndarray:
+    """Seconds from each sample to the first estimate of its agent that includes it.
+
+    Samples of the warm-up apart.
+    """
     waits = []
     for agent in range(agents):
         times = produced[agent::agents]
@@ -97,11 +108,25 @@ def latencies(produced: np.ndarray, arrivals: list[tuple[int, int, float]], agen
 def measure(address: str, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Run the engine on a live stream; give percentiles."""
     admin = AdminClient({"bootstrap.servers": address})
-    for future in admin.create_topics([NewTopic("samples", 4, 1), NewTopic("estimates", 1, 1)]).values():
+    for future in admin.create_topics(
+        [NewTopic("samples", 4, 1), NewTopic("estimates", 1, 1)]
+    ).values():
         future.result(30)
-    command = [sys.executable, "-m", "meanstream.pipelines.commands.main", "run", "agents", "--quiet"]
+    command = [
+        sys.executable,
+        "-m",
+        "meanstream.pipelines.commands.main",
+        "run",
+        "agents",
+        "--quiet",
+    ]
     command += ["--source", f"kafka://{address}/samples", "--sink", f"kafka://{address}/estimates"]
-    command += ["--releases", f"kafka://{address}/releases?create=4", "--store", str(folder / "state.db")]
+    command += [
+        "--releases",
+        f"kafka://{address}/releases?create=4",
+        "--store",
+        str(folder / "state.db"),
+    ]
     command += ["--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6"]
     (port,) = free_ports(1)
     command += ["--lateness", "0s", "--refresh", "0s", "--metrics", f"127.0.0.1:{port}"]

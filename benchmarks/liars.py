@@ -2,14 +2,16 @@
 
     python benchmarks/liars.py --seeds 10 --first-seed 500
 
-600 agents of 5 to 1,000 samples release once (epsilon 1, delta 1e-6; standard deviation of a sample .25 of the bounds):
-means that are normal, three exact classes, or means that go with counts. One in a hundred or one in ten of them lies:
-about its mean, which is then far, at the edge, or just beside the crowd, or each liar's another; and about its count,
-which is 10 million, or its own. What is answered are the honest: squared error relative to that of learning alone, the
-same without liars, and the share of intervals of level .95 that cover.
+600 agents of 5 to 1,000 samples release once (epsilon 1, delta 1e-6; standard deviation of a sample
+.25 of the bounds): means that are normal, three exact classes, or means that go with counts. One in
+a hundred or one in ten of them lies: about its mean, which is then far, at the edge, or just beside
+the crowd, or each liar's another; and about its count, which is 10 million, or its own. What is
+answered are the honest: squared error relative to that of learning alone, the same without liars,
+and the share of intervals of level .95 that cover.
 
-Goals: at most 1.05 times the error alone with 1 % liars, 1.5 times with 10 % (of that without liars where that is
-more); coverage of at least .90; two standard errors over the seeds allowed. Exit code 1 where one is missed.
+Goals: at most 1.05 times the error alone with 1 % liars, 1.5 times with 10 % (of that without liars
+where that is more); coverage of at least .90; two standard errors over the seeds allowed. Exit code
+1 where one is missed.
 """
 
 from __future__ import annotations
@@ -37,21 +39,38 @@ Drawn = Callable[[np.random.Generator, Floats], Floats]
 POPULATIONS: dict[str, Drawn] = {
     "normal": lambda rng, count: rng.normal(0.5, 0.05, len(count)),
     "three classes": lambda rng, count: rng.choice([0.3, 0.5, 0.7], len(count)),
-    "with counts": lambda rng, count: 0.15 + 0.1 * np.log10(count) + rng.normal(0, 0.02, len(count)),
+    "with counts": lambda rng, count: (
+        0.15 + 0.1 * np.log10(count) + rng.normal(0, 0.02, len(count))
+    ),
 }
-MEANS = {"far": (0.9, 0.9), "at the edge": (0.0, 0.0), "beside": (0.55, 0.55), "each another": (0.0, 1.0)}
+MEANS = {
+    "far": (0.9, 0.9),
+    "at the edge": (0.0, 0.0),
+    "beside": (0.55, 0.55),
+    "each another": (0.0, 1.0),
+}
 """Between which bounds each liar's mean is drawn."""
 
 
 def main() -> None:
     """Measure every lie in every population."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--collaboration", default="learned_prior")
     options = parser.parse_args()
-    rows = [*measure(range(options.first_seed, options.first_seed + options.seeds), options.collaboration)]
-    json.dump({"seeds": options.seeds, "first_seed": options.first_seed, "rows": rows}, sys.stdout, indent=1)
+    rows = [
+        *measure(
+            range(options.first_seed, options.first_seed + options.seeds), options.collaboration
+        )
+    ]
+    json.dump(
+        {"seeds": options.seeds, "first_seed": options.first_seed, "rows": rows},
+        sys.stdout,
+        indent=1,
+    )
     print()
     sys.exit(any(row["missed"] for row in rows))
 
@@ -93,7 +112,9 @@ class World:
             noise_variance=(calibrated_analytic_stddev(EPSILON, DELTA) / count) ** 2,
         )
 
-    def judged(self, collaboration: str, releases: ReleaseColumns, share: float) -> tuple[float, float]:
+    def judged(
+        self, collaboration: str, releases: ReleaseColumns, share: float
+    ) -> tuple[float, float]:
         """Give the squared error of the honest relative to learning alone, and how many of their intervals cover."""
         learned = make_collaboration(collaboration, lower=0.0, upper=1.0)
         answer = learned.fit_summary(learned.summarize(releases), STDDEV**2).estimate(self.own)
@@ -112,12 +133,18 @@ def measure(seeds: range, collaboration: str) -> Iterator[dict[str, Any]]:
             for mean in MEANS:
                 for claimed in (True, False):
                     found = np.array(
-                        [w.judged(collaboration, w.lied(share, mean, claimed=claimed), share) for w in worlds]
+                        [
+                            w.judged(collaboration, w.lied(share, mean, claimed=claimed), share)
+                            for w in worlds
+                        ]
                     )
                     ratio, covered = found.mean(axis=0)
                     error, chance = 2 * found.std(axis=0, ddof=1) / np.sqrt(len(seeds))
                     limit = most * max(1.0, float(without.mean()))
-                    missed = {"alone": ratio - error > limit, "coverage": covered + chance < LEAST_COVERAGE}
+                    missed = {
+                        "alone": ratio - error > limit,
+                        "coverage": covered + chance < LEAST_COVERAGE,
+                    }
                     yield {
                         "population": population, "liars": share, "mean": mean,
                         "count": CLAIMED if claimed else "its own", "without": round(float(without.mean()), 3),

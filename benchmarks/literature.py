@@ -1,19 +1,22 @@
-"""Private answers beside the public methods of the literature, on their task: Brown's batting averages of 2005.
+"""Private answers beside the public methods of the literature, on their task.
+
+Brown's batting averages of 2005.
 
     python benchmarks/literature.py --brown brown_2005.csv
     python benchmarks/literature.py --brown brown_2005.csv --seeds 20 --first-seed 100
 
-The file has a row per player: `player`, `pitcher` (0 or 1), `at_bats_first`, `hits_first`, `at_bats_rest` and
-`hits_rest`. It is not part of the project; the data are those of Brown (2008), "In-season prediction of batting
-averages", Annals of Applied Statistics 2.
+The file has a row per player: `player`, `pitcher` (0 or 1), `at_bats_first`, `hits_first`,
+`at_bats_rest` and `hits_rest`. It is not part of the project; the data are those of Brown (2008),
+"In-season prediction of batting averages", Annals of Applied Statistics 2.
 
-Task: players with at least 11 at-bats in the first part; X = arcsin sqrt((H + 1/4) / (AB + 1/2)). A method is judged on
-those with at least 11 in the rest, by its squared error there less 1 / (4 AB), relative to the naive method, which
-takes X itself. Public methods read everybody's averages: three are run again here, the others are quoted.
+Task: players with at least 11 at-bats in the first part; X = arcsin sqrt((H + 1/4) / (AB + 1/2)). A
+method is judged on those with at least 11 in the rest, by its squared error there less 1 / (4 AB),
+relative to the naive method, which takes X itself. Public methods read everybody's averages: three
+are run again here, the others are quoted.
 
-Ours protect the result of each single at-bat, at epsilon and delta 1e-6. A player's own average is exact for that
-player, and everybody's number of at-bats is public. Covariates are whether a player is a pitcher, and that with the
-number of at-bats of pitchers and of others. Prints JSON.
+Ours protect the result of each single at-bat, at epsilon and delta 1e-6. A player's own average is
+exact for that player, and everybody's number of at-bats is public. Covariates are whether a player
+is a pitcher, and that with the number of at-bats of pitchers and of others. Prints JSON.
 """
 
 from __future__ import annotations
@@ -78,19 +81,30 @@ class Season:
             for name in ("pitcher", "at_bats_first", "hits_first", "at_bats_rest", "hits_rest")
         )
         return cls(
-            pitcher=pitcher.astype(np.bool_), at_bats=counts[0], hits=counts[1], rest=counts[2], rest_hits=counts[3]
+            pitcher=pitcher.astype(np.bool_),
+            at_bats=counts[0],
+            hits=counts[1],
+            rest=counts[2],
+            rest_hits=counts[3],
         )
 
     def error(self, theta: Floats) -> float:
         """Give the squared error of estimates of the transformed averages."""
         judged = self.rest >= LEAST
-        away = (theta - _transformed(self.rest_hits, self.rest))[judged] ** 2 - 1 / (4 * self.rest[judged])
+        away = (theta - _transformed(self.rest_hits, self.rest))[judged] ** 2 - 1 / (
+            4 * self.rest[judged]
+        )
         return float(away.sum())
 
     def stream(self, seed: int) -> RealSet:
-        """Give a value per at-bat, 1 for a hit; which at-bats were the hits is not on record and drawn."""
+        """Give a value per at-bat, 1 for a hit.
+
+        Which at-bats were the hits is not on record and drawn.
+        """
         player = np.repeat(np.arange(len(self.at_bats)), self.at_bats)
-        rank = np.arange(len(player)) - np.repeat(np.cumsum(self.at_bats) - self.at_bats, self.at_bats)
+        rank = np.arange(len(player)) - np.repeat(
+            np.cumsum(self.at_bats) - self.at_bats, self.at_bats
+        )
         order = np.random.default_rng([2005, seed]).permutation(len(player))
         return RealSet(
             name="brown", owner=player[order], value=(rank < self.hits[player])[order].astype(np.float64),
@@ -98,7 +112,10 @@ class Season:
         )  # fmt: skip
 
     def covariates(self) -> dict[str, AgentCovariates | None]:
-        """Give what is declared public: nothing, who is a pitcher, and the at-bats of pitchers and others apart."""
+        """Give what is declared public.
+
+        Nothing, who is a pitcher, and the at-bats of pitchers and others apart.
+        """
         names = list(map(str, range(len(self.at_bats))))
         pitcher, log = pa.array(self.pitcher), np.log(self.at_bats)
         some = {"player": names, "pitcher": pitcher}
@@ -115,7 +132,9 @@ class Season:
 
 def main() -> None:
     """Measure every epsilon with and without covariates."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--brown", type=Path, required=True, help="the table of players")
     parser.add_argument("--epsilons", default=EPSILONS)
     parser.add_argument("--seeds", type=int, default=10)
@@ -154,13 +173,17 @@ def private_answers(season: Season, options: argparse.Namespace) -> Iterator[dic
         found: dict[str, list[float]] = {name: [] for name in ("alone", *declared)}
         for seed in range(options.first_seed, options.first_seed + options.seeds):
             for name, value in _answered(season, epsilon, seed, declared).items():
-                found[name].append(season.error(np.arcsin(np.sqrt(np.clip(value, 0.0, 1.0)))) / naive)
+                found[name].append(
+                    season.error(np.arcsin(np.sqrt(np.clip(value, 0.0, 1.0)))) / naive
+                )
         for name, errors in found.items():
             yield {
                 "epsilon": epsilon,
                 "covariates": name,
                 "error": float(np.mean(errors)),
-                "standard_deviation_over_seeds": float(np.std(errors, ddof=1)) if len(errors) > 1 else None,
+                "standard_deviation_over_seeds": float(np.std(errors, ddof=1))
+                if len(errors) > 1
+                else None,
             }
 
 
@@ -182,8 +205,12 @@ def _answered(
     for name, covariates in declared.items():
         design = None if covariates is None else covariates.design
         way = make_collaboration("learned_prior", lower=0.0, upper=1.0, covariates=design)
-        codes = np.zeros((len(own), 0), np.int64) if covariates is None else covariates.of(agents.names)
-        fitted = way.fit_summary(way.summarize(replace(latest, covariates=codes[latest.agent])), pool)
+        codes = (
+            np.zeros((len(own), 0), np.int64) if covariates is None else covariates.of(agents.names)
+        )
+        fitted = way.fit_summary(
+            way.summarize(replace(latest, covariates=codes[latest.agent])), pool
+        )
         found[name] = fitted.estimate(replace(own, covariates=codes[own.agent])).value
     return found
 

@@ -1,6 +1,7 @@
 """Every algorithm, theorem, figure and table of the five documents, with its command.
 
-Print the table: python benchmarks/papers.py. Run every command too, with small sizes: python benchmarks/papers.py --run
+Print the table: python benchmarks/papers.py. Run every command too, with small sizes: python
+benchmarks/papers.py --run
 """
 
 from __future__ import annotations
@@ -33,12 +34,32 @@ class Item:
 
 def _colme() -> list[Item]:
     rows = [
-        ("Lemmas 1-3 (noise), eqs. (20), (21)", "theory agents --mode paper --agents 15 --steps 300", "(21) corrected"),
+        (
+            "Lemmas 1-3 (noise), eqs. (20), (21)",
+            "theory agents --mode paper --agents 15 --steps 300",
+            "(21) corrected",
+        ),
         ("PM-I; PM-II", f"{AGENTS} --counter pm2", ""),
-        ("eq. (1): last, MoM, wMoM", f"{AGENTS} --weights windowed", "on a stream: run agents --weights"),
-        ("Algorithm 1, RR", f"{AGENTS} --schedule round_robin", "on a stream: run agents --schedule"),
-        ("Algorithm 1, rRR", f"{AGENTS} --schedule restricted_round_robin", "on a stream: run agents --schedule"),
-        ("Sch-Var-1, eqs. (6)-(8)", f"{AGENTS} --variance released", "on a stream: run agents --variance"),
+        (
+            "eq. (1): last, MoM, wMoM",
+            f"{AGENTS} --weights windowed",
+            "on a stream: run agents --weights",
+        ),
+        (
+            "Algorithm 1, RR",
+            f"{AGENTS} --schedule round_robin",
+            "on a stream: run agents --schedule",
+        ),
+        (
+            "Algorithm 1, rRR",
+            f"{AGENTS} --schedule restricted_round_robin",
+            "on a stream: run agents --schedule",
+        ),
+        (
+            "Sch-Var-1, eqs. (6)-(8)",
+            f"{AGENTS} --variance released",
+            "on a stream: run agents --variance",
+        ),
         ("Sch-Var-2, eq. (16)", f"{AGENTS} --variance from_releases", ""),
         ("eq. (19)", f"{AGENTS} --variance bayesian", "on a stream: run agents --variance"),
         (
@@ -75,10 +96,22 @@ def _kent() -> list[Item]:
             "",
         ),
         ("Algorithms 2, 3, 10, 11", f"{ROUNDS} --estimator kent", ""),
-        ("Algorithms 4, 12", f"{vectors} --estimator kent.linf --data corner:0.9", "corrected folds"),
+        (
+            "Algorithms 4, 12",
+            f"{vectors} --estimator kent.linf --data corner:0.9",
+            "corrected folds",
+        ),
         ("Algorithms 5, 13", f"{vectors} --estimator kent.l2 --data sphere", ""),
-        ("Algorithm 6", f"{vectors} --estimator kent.sparse_select --option sparsity=4 --data sparse:4,0.75", ""),
-        ("Algorithm 7", f"{vectors} --estimator kent.sparse_threshold --option sparsity=4 --data sparse:4,0.75", ""),
+        (
+            "Algorithm 6",
+            f"{vectors} --estimator kent.sparse_select --option sparsity=4 --data sparse:4,0.75",
+            "",
+        ),
+        (
+            "Algorithm 7",
+            f"{vectors} --estimator kent.sparse_threshold --option sparsity=4 --data sparse:4,0.75",
+            "",
+        ),
         (
             "Algorithm 8",
             f"{ROUNDS} --estimator kent.density --option smoothness=1 --data trigonometric --theta 0.2",
@@ -98,7 +131,10 @@ def _kent() -> list[Item]:
             "status of constants",
         ),
         ("Fig. 1", "reproduce kent --figure 1", ""),
-        *[(f"Fig. {n}", f"reproduce kent --figure {n} --runs 2", "") for n in (2, 3, 5, 6, 7, 8, 9, 10, 11, 12)],
+        *[
+            (f"Fig. {n}", f"reproduce kent --figure {n} --runs 2", "")
+            for n in (2, 3, 5, 6, 7, 8, 9, 10, 11, 12)
+        ],
         (
             "Fig. 4 (real data)",
             f"reproduce kent --figure 4 --runs 2 --samples 12 --user officer --value race --file {OWN_FILE}",
@@ -109,8 +145,16 @@ def _kent() -> list[Item]:
             f"{SHARES} --option votes=sue",
             "run rounds --categories: also oue, and subset selection, randomized response where they are better",
         ),
-        ("item level of vectors, eq. (25) of Duchi", NONE, "missing as estimators; Figs. 2 and 3 compute their error"),
-        ("Appendix D, approximate privacy", f"{BOUNDS} --dimension 40", "Theorem 11 as a number; no mechanism"),
+        (
+            "item level of vectors, eq. (25) of Duchi",
+            NONE,
+            "missing as estimators; Figs. 2 and 3 compute their error",
+        ),
+        (
+            "Appendix D, approximate privacy",
+            f"{BOUNDS} --dimension 40",
+            "Theorem 11 as a number; no mechanism",
+        ),
         ("Appendix B.2, an epsilon for each user", NONE, "missing"),
     ]
     return [Item("Kent", *row) for row in [*algorithms, *rest]]
@@ -143,7 +187,12 @@ def write_own_file(folder: Path) -> Path:
 
 def ran(command: str, folder: Path) -> str:
     """Run a command; give its last line if it failed, else nothing."""
-    words = [sys.executable, "-m", "meanstream.pipelines.commands.main", *shlex.split(command.replace(";", r"\;"))]
+    words = [
+        sys.executable,
+        "-m",
+        "meanstream.pipelines.commands.main",
+        *shlex.split(command.replace(";", r"\;")),
+    ]
     words += ["--out", str(folder)] if command.startswith("reproduce") else []
     words = [str(write_own_file(folder)) if word == OWN_FILE else word for word in words]
     done = subprocess.run([*words, "--json"], capture_output=True, text=True, check=False)

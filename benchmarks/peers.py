@@ -2,13 +2,14 @@
 
     OMP_NUM_THREADS=1 python benchmarks/peers.py
 
-Each contender is a process of its own. Its processor seconds (all threads), less those of the same process on one
-event, are measured in turn in one run; the best of `--repeat` counts. Each keeps a mean for each key. Only the engine
-keeps a ledger and a store, adds noise, gives estimates with intervals, and drops duplicate ids (as does the bare loop).
-Prints the tables of the docs, and ends with code 1 where a goal is missed. Needs `make servers`. The peers are not
-dependencies of this project: each needs a virtual environment in `--environments`; the commands that make a missing one
-are printed. `--small` runs a twentieth of the events, mostly to see whether
-all programs run: it judges no goal.
+Each contender is a process of its own. Its processor seconds (all threads), less those of the same
+process on one event, are measured in turn in one run; the best of `--repeat` counts. Each keeps a
+mean for each key. Only the engine keeps a ledger and a store, adds noise, gives estimates with
+intervals, and drops duplicate ids (as does the bare loop). Prints the tables of the docs, and ends
+with code 1 where a goal is missed. Needs `make servers`. The peers are not dependencies of this
+project: each needs a virtual environment in `--environments`; the commands that make a missing one
+are printed. `--small` runs a twentieth of the events, mostly to see whether all programs run: it
+judges no goal.
 """
 
 from __future__ import annotations
@@ -34,13 +35,27 @@ from tests.servers.support.broker import temporary_broker
 
 PARTITIONS = 4
 MANY = 200_000
-BOUNDS = ["--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6", "--until-end", "--quiet"]
+BOUNDS = [
+    "--lower",
+    "0",
+    "--upper",
+    "1",
+    "--epsilon",
+    "1",
+    "--delta",
+    "1e-6",
+    "--until-end",
+    "--quiet",
+]
 SLOW_SHARE = 10
 """quixstreams reads one of so many events: it takes some 50 microseconds for each."""
 
 
 class Shape(NamedTuple):
-    """A topic, and what the engine must reach on it: times the bare loop (None: no goal), times Pathway."""
+    """A topic, and what the engine must reach on it.
+
+    Times the bare loop (None: no goal), times Pathway.
+    """
 
     events: int
     agents: int
@@ -73,8 +88,12 @@ class Goals:
 
 def main() -> None:
     """Measure, print, judge."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--environments", type=Path, default=Path.home() / ".cache" / "meanstream-peers")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--environments", type=Path, default=Path.home() / ".cache" / "meanstream-peers"
+    )
     parser.add_argument("--repeat", type=int, default=2)
     parser.add_argument("--small", action="store_true")
     options = parser.parse_args()
@@ -101,7 +120,10 @@ def _installed(environments: Path, name: str) -> bool:
     if (place / "bin" / "python").exists():
         return True
     packages = PEERS[name][0]
-    print(f"left out {name}: uv venv {place} && uv pip install -p {place}/bin/python {packages}", file=sys.stderr)
+    print(
+        f"left out {name}: uv venv {place} && uv pip install -p {place}/bin/python {packages}",
+        file=sys.stderr,
+    )
     return False
 
 
@@ -109,7 +131,9 @@ def _topic(address: str, topic: str, shape: Shape) -> None:
     """Write samples of 118 bytes, keyed by agent, in event-time order."""
     admin = AdminClient({"bootstrap.servers": address})
     admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
-    producer = Producer({"bootstrap.servers": address, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000})
+    producer = Producer(
+        {"bootstrap.servers": address, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000}
+    )
     rng = np.random.default_rng(7)
     rows = zip(
         rng.integers(0, shape.agents, shape.events).tolist(),
@@ -126,7 +150,10 @@ def _topic(address: str, topic: str, shape: Shape) -> None:
 
 
 class Topics(NamedTuple):
-    """What measures topics: where they are, who reads them besides the engine, how often, and where outputs go."""
+    """What measures topics.
+
+    Where they are, who reads them besides the engine, how often, and where outputs go.
+    """
 
     address: str
     peers: list[str]
@@ -142,9 +169,13 @@ class Topics(NamedTuple):
         least = in_turn(names, lambda name: self._run(name, f"one{number}", one), self.repeat)
         rates = {name: shape.events / (most[name] - least[name]) / 1e6 for name in names}
         what = f"{shape.events:,}, {shape.agents:,}{', ids' * shape.ids}"
-        print(f"| {what} | " + " | ".join(f"{rates[name]:.3g}" for name in names) + " |", flush=True)
+        print(
+            f"| {what} | " + " | ".join(f"{rates[name]:.3g}" for name in names) + " |", flush=True
+        )
         if shape.bare is not None:
-            goals.judge(f"{what}: engine / bare loop", rates["engine"] / rates["bare loop"], shape.bare)
+            goals.judge(
+                f"{what}: engine / bare loop", rates["engine"] / rates["bare loop"], shape.bare
+            )
         for name in self.peers:
             goal = shape.pathway if name == "Pathway" else 1
             goals.judge(f"{what}: engine / {name}", rates["engine"] / rates[name], goal)
@@ -157,9 +188,14 @@ class Topics(NamedTuple):
             slow = SLOW_SHARE if name == "quixstreams" else 1
             python, program = sys.executable, BARE_LOOP
             if name in PEERS:
-                python, program = str(self.environments / name.lower() / "bin" / "python"), PEERS[name][1]
+                python, program = (
+                    str(self.environments / name.lower() / "bin" / "python"),
+                    PEERS[name][1],
+                )
             read, kind = str(max(shape.events // slow, 1)), "ids" if shape.ids else "no ids"
-            return slow * seconds([python, "-c", program, self.address, topic, read, kind, f"{place}/out"])
+            return slow * seconds(
+                [python, "-c", program, self.address, topic, read, kind, f"{place}/out"]
+            )
 
 
 class File(NamedTuple):
@@ -201,12 +237,24 @@ class File(NamedTuple):
         least = in_turn(["engine", "bare"], lambda name: run(name, self._one), self.repeat)
         most = in_turn(["engine", "bare"], lambda name: run(name, self.path), self.repeat)
         own, bare = (most[name] - least[name] for name in ("engine", "bare"))
-        print(f"| {self.what} | {self.events / own / 1e6:.3g} | {self.events / bare / 1e6:.3g} |", flush=True)
+        print(
+            f"| {self.what} | {self.events / own / 1e6:.3g} | {self.events / bare / 1e6:.3g} |",
+            flush=True,
+        )
         if self.path.suffix == ".csv":
-            goals.judge(f"{self.what}: engine / bare read", bare / own, 0.5 if self.agents < MANY else 0.08)
+            goals.judge(
+                f"{self.what}: engine / bare read", bare / own, 0.5 if self.agents < MANY else 0.08
+            )
         if self.agents >= MANY:
-            goals.judge(f"{self.what}: microseconds per agent", own / self.agents * 1e6, 8, most=True)
-            goals.judge(f"{self.what}: bytes of the store per agent", bytes_of_store[-1] / self.agents, 400, most=True)
+            goals.judge(
+                f"{self.what}: microseconds per agent", own / self.agents * 1e6, 8, most=True
+            )
+            goals.judge(
+                f"{self.what}: bytes of the store per agent",
+                bytes_of_store[-1] / self.agents,
+                400,
+                most=True,
+            )
         return self.events / own / 1e6
 
 
@@ -219,18 +267,36 @@ def _measure_files(folder: Path, share: int, repeat: int, goals: Goals) -> None:
             file.write()
             rates[suffix] = file.measure(goals)
         if agents < MANY:
-            goals.judge(f"{agents:,} agents: parquet / csv, engine", rates[".parquet"] / rates[".csv"], 2)
+            goals.judge(
+                f"{agents:,} agents: parquet / csv, engine", rates[".parquet"] / rates[".csv"], 2
+            )
 
 
 def engine(source: str, folder: Path, more: list[str]) -> float:
-    """Run the whole engine from its command line: store, ledger, releases, and estimates at the end."""
+    """Run the whole engine from its command line.
+
+    Store, ledger, releases, and estimates at the end.
+    """
     outputs = ["--store", str(folder / "state.db"), "--sink", str(folder / "estimates.jsonl")]
-    command = [sys.executable, "-m", "meanstream.pipelines.commands.main", "run", "agents", "--source", source]
-    return seconds([*command, *BOUNDS, *outputs, "--releases", str(folder / "releases.jsonl"), *more])
+    command = [
+        sys.executable,
+        "-m",
+        "meanstream.pipelines.commands.main",
+        "run",
+        "agents",
+        "--source",
+        source,
+    ]
+    return seconds(
+        [*command, *BOUNDS, *outputs, "--releases", str(folder / "releases.jsonl"), *more]
+    )
 
 
 def in_turn(names: list[str], run: Callable[[str], float], repeat: int) -> dict[str, float]:
-    """Least processor seconds of each of several runs, in turn: a busy spell of the machine is for all of them."""
+    """Least processor seconds of each of several runs, in turn.
+
+    A busy spell of the machine is for all of them.
+    """
     took: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(repeat):
         for name in names:

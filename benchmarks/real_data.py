@@ -1,4 +1,6 @@
-"""Real owners of values: what collaboration errs and covers, beside learning alone, tests and James-Stein.
+"""Real owners of values.
+
+What collaboration errs and covers, beside learning alone, tests and James-Stein.
 
     python benchmarks/real_data.py                      # everything; some minutes
     python benchmarks/real_data.py --sets "tail, delay;baseball, hits" --epsilons 1 --seeds 2
@@ -8,24 +10,28 @@
     python benchmarks/real_data.py --strata docs/small-groups.md --epsilons 0.5,1,3 --seeds 2 --first-seed 100
     python benchmarks/real_data.py --sets "tail, delay;flight, delay" --methods covariates,learned_prior,useless
 
-One random half of every owner's values is the stream, the other half is the truth; `--splits` judges several such
-halves together: where one or two owners with few values make up most of what learning alone errs, one half is luck.
-Owners with at least 5 values in each half are scored; all release, and vote on the spread, as those of `meanstream run
-agents` do by default: the same operators, settings and shares of the budget. The truth's own sampling error has no part
-in the ratios (`real.measure.Errors`). The noise's key is made of the seed, hence not secret. Public James-Stein reads
-everybody's raw means. The method `covariates` is the default with public covariates (`real.attributes`), `useless` the
-default with columns that are drawn at random.
+One random half of every owner's values is the stream, the other half is the truth; `--splits`
+judges several such halves together: where one or two owners with few values make up most of what
+learning alone errs, one half is luck. Owners with at least 5 values in each half are scored; all
+release, and vote on the spread, as those of `meanstream run agents` do by default: the same
+operators, settings and shares of the budget. The truth's own sampling error has no part in the
+ratios (`real.measure.Errors`). The noise's key is made of the seed, hence not secret. Public
+James-Stein reads everybody's raw means. The method `covariates` is the default with public
+covariates (`real.attributes`), `useless` the default with columns that are drawn at random.
 
-An owner's values come shuffled, and in the order of time, where they depend on each other (`--orders`).
+An owner's values come shuffled, and in the order of time, where they depend on each other
+(`--orders`).
 
-Goals, each judged by the worst of all noise seeds: at most 1.02 times the squared error of learning alone on every set
-(two standard errors allowed), at most 1.1 times that of public James-Stein where that is below .9 (likewise); intervals
-of level .95 cover at least .93 in every stratum of the count with 200 owners or more, and .90 of the farthest 5 %, or
-as many of them as intervals alone do: with few values the truth itself is off (two standard errors allowed for both).
-Exit code 1 where one is missed. Prints JSON.
+Goals, each judged by the worst of all noise seeds: at most 1.02 times the squared error of learning
+alone on every set (two standard errors allowed), at most 1.1 times that of public James-Stein where
+that is below .9 (likewise); intervals of level .95 cover at least .93 in every stratum of the count
+with 200 owners or more, and .90 of the farthest 5 %, or as many of them as intervals alone do: with
+few values the truth itself is off (two standard errors allowed for both). Exit code 1 where one is
+missed. Prints JSON.
 
-`--strata` judges by the number of values instead, on frames and on the engine, in the order of time and shuffled, and
-on made laws: against the better of `pooled_prior` and `james_stein`, and against the shortest intervals that cover.
+`--strata` judges by the number of values instead, on frames and on the engine, in the order of time
+and shuffled, and on made laws: against the better of `pooled_prior` and `james_stein`, and against
+the shortest intervals that cover.
 """
 
 from __future__ import annotations
@@ -72,29 +78,48 @@ LEAST_STRATUM, LEAST_FAR = 200, 20
 
 def main() -> None:
     """Measure every set."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sets", default=";".join(SETS), help="names, by semicolons")
     parser.add_argument("--epsilons", default="0.1,0.5,1,3")
     parser.add_argument("--times", default=",".join(TIMES), help="of quarter, half, end")
     parser.add_argument("--methods", default=",".join(METHODS))
-    parser.add_argument("--seeds", type=int, default=20, help="noise seeds of the default; the others have one in four")
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        default=20,
+        help="noise seeds of the default; the others have one in four",
+    )
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--spread-share", type=float, default=SPREAD_SHARE, help="as `meanstream run agents` has it")
+    parser.add_argument(
+        "--spread-share", type=float, default=SPREAD_SHARE, help="as `meanstream run agents` has it"
+    )
     parser.add_argument("--split", type=int, default=0, help="seed of the first half")
     parser.add_argument("--splits", type=int, default=1, help="halves that are judged together")
-    parser.add_argument("--orders", default="shuffled,time", help="of an owner's values: shuffled, time")
+    parser.add_argument(
+        "--orders", default="shuffled,time", help="of an owner's values: shuffled, time"
+    )
     parser.add_argument("--table", type=Path, help="write a table of all cells, as Markdown")
     parser.add_argument("--picture", type=Path, help="draw the ratios")
-    parser.add_argument("--subgroups", type=Path, help="write what it does to small and far groups, as Markdown")
-    parser.add_argument("--reports", type=Path, nargs="*", help="what earlier runs printed, instead of measuring")
-    parser.add_argument("--strata", type=Path, help="judge by the number of values; write the table, as Markdown")
+    parser.add_argument(
+        "--subgroups", type=Path, help="write what it does to small and far groups, as Markdown"
+    )
+    parser.add_argument(
+        "--reports", type=Path, nargs="*", help="what earlier runs printed, instead of measuring"
+    )
+    parser.add_argument(
+        "--strata", type=Path, help="judge by the number of values; write the table, as Markdown"
+    )
     options = parser.parse_args()
     if options.strata:
         sys.exit(strata(options))
     cells = []
     for cell in measured(options.reports) if options.reports else measure(options):
         cells.append(cell)
-        sys.stderr.write(f"{cell['set']}, epsilon {cell['epsilon']}, {cell['time']}: {cell['missed'] or 'met'}\n")
+        sys.stderr.write(
+            f"{cell['set']}, epsilon {cell['epsilon']}, {cell['time']}: {cell['missed'] or 'met'}\n"
+        )
     report = {
         "seeds": options.seeds,
         "first_seed": options.first_seed,
@@ -110,7 +135,9 @@ def main() -> None:
     if options.picture:
         draw(report, options.picture)
     if options.subgroups:
-        options.subgroups.write_text(subgroup_table([row for cell in cells for row in cell.pop("subgroups")]), "utf-8")
+        options.subgroups.write_text(
+            subgroup_table([row for cell in cells for row in cell.pop("subgroups")]), "utf-8"
+        )
     json.dump(report, sys.stdout, indent=1)
     print()
     sys.exit(any(cell["missed"] for cell in cells))
@@ -121,18 +148,30 @@ def strata(options: argparse.Namespace) -> bool:
     names = [*SETS, *LAWS] if options.sets == ";".join(SETS) else options.sets.split(";")
     runs = runs_of(names, [float(epsilon) for epsilon in options.epsilons.split(",")])
     seeds = range(options.first_seed, options.first_seed + options.seeds)
-    rows = [*measure_strata(runs, seeds, lambda data, e: settings_of(data, e, options.spread_share), noise_of)]
+    rows = [
+        *measure_strata(
+            runs, seeds, lambda data, e: settings_of(data, e, options.spread_share), noise_of
+        )
+    ]
     made = f'--sets "{options.sets}" ' if names != [*SETS, *LAWS] else ""
-    made += f"--epsilons {options.epsilons} --seeds {options.seeds} --first-seed {options.first_seed}"
+    made += (
+        f"--epsilons {options.epsilons} --seeds {options.seeds} --first-seed {options.first_seed}"
+    )
     options.strata.write_text(strata_table(rows, made), "utf-8")
-    json.dump({"seeds": options.seeds, "first_seed": options.first_seed, "strata": rows}, sys.stdout, indent=1)
+    json.dump(
+        {"seeds": options.seeds, "first_seed": options.first_seed, "strata": rows},
+        sys.stdout,
+        indent=1,
+    )
     print()
     return any(row["missed"] for row in rows)
 
 
 def measured(reports: list[Path]) -> Iterator[dict[str, Any]]:
     """Give the cells of runs of disjoint sets, in the order of `SETS`."""
-    cells = [cell for path in reports for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]]
+    cells = [
+        cell for path in reports for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
+    ]
     yield from sorted(cells, key=lambda cell: (list(SETS).index(cell["set"]), cell["order"]))
 
 
@@ -142,7 +181,10 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for data in real_sets(options.sets.split(";")):
         attributes = {kind: attributes_for(kind, data) for kind in ATTRIBUTED if kind in methods}
         for order in options.orders.split(","):
-            halves = [Half.split(data, options.split + k, in_time=order == "time") for k in range(options.splits)]
+            halves = [
+                Half.split(data, options.split + k, in_time=order == "time")
+                for k in range(options.splits)
+            ]
             for cell in _cells(data, halves, options, methods, times, attributes):
                 yield {"set": data.name, "order": order, **cell}
 
@@ -165,12 +207,19 @@ def _cells(  # noqa: PLR0917 - what is measured
                 found.setdefault(key, []).append(errors)
         for time in times:
             of = {method: errors for (t, method), errors in found.items() if t == time}
-            more = {"subgroups": [*subgroup_rows(data.name, epsilon, of[methods[0]])]} if options.subgroups else {}
+            more = (
+                {"subgroups": [*subgroup_rows(data.name, epsilon, of[methods[0]])]}
+                if options.subgroups
+                else {}
+            )
             yield {"epsilon": epsilon, "time": time, **cell_of(of, methods[0]), **more}
 
 
 def attributes_for(kind: str, data: RealSet) -> AgentCovariates:
-    """Give the public attributes of a set's owners, or columns that say nothing: two categories and two numbers."""
+    """Give the public attributes of a set's owners, or columns that say nothing.
+
+    Two categories and two numbers.
+    """
     found = attributes_of_set(data.name) if kind == "covariates" else None
     if found is not None:
         return found
@@ -180,7 +229,9 @@ def attributes_for(kind: str, data: RealSet) -> AgentCovariates:
     rng = np.random.default_rng([n, len(data.owner)])
     levels = [np.char.add("level ", rng.integers(0, most, n).astype(str)) for most in (12, 100)]
     columns = [*levels, *rng.normal(size=(2, n))]
-    return covariates_of_columns(list(map(str, range(n))), {f"{i}": pa.array(c) for i, c in enumerate(columns)})
+    return covariates_of_columns(
+        list(map(str, range(n))), {f"{i}": pa.array(c) for i, c in enumerate(columns)}
+    )
 
 
 def _judged(  # noqa: PLR0917 - what is measured
@@ -191,7 +242,10 @@ def _judged(  # noqa: PLR0917 - what is measured
     methods: list[str],
     attributes: dict[str, AgentCovariates],
 ) -> dict[tuple[str, str], Errors]:
-    """Replay every half with one noise seed; give the errors of all halves together, by time and method."""
+    """Replay every half with one noise seed.
+
+    Give the errors of all halves together, by time and method.
+    """
     parts: dict[tuple[str, str], list[Errors]] = {}
     for half in halves:
         known = replayed(half, settings, noise_of(seed), [TIMES[time] for time in times])
@@ -204,7 +258,12 @@ def _judged(  # noqa: PLR0917 - what is measured
 def settings_of(data: RealSet, epsilon: float, spread_share: float) -> AgentsSettings:
     """Take the defaults of `meanstream run agents` for everything but bounds and budget."""
     return AgentsSettings(
-        lower=data.lower, upper=data.upper, epsilon=epsilon, delta=1e-6, spread_share=spread_share, name=NAME
+        lower=data.lower,
+        upper=data.upper,
+        epsilon=epsilon,
+        delta=1e-6,
+        spread_share=spread_share,
+        name=NAME,
     )
 
 
@@ -238,7 +297,11 @@ def _once(
 
 
 def answer_of(
-    method: str, settings: AgentsSettings, known: Known, own: OwnMeans, attributes: AgentCovariates | None = None
+    method: str,
+    settings: AgentsSettings,
+    known: Known,
+    own: OwnMeans,
+    attributes: AgentCovariates | None = None,
 ) -> AgentEstimates:
     """Answer everybody by one method, as the engine does at a refresh."""
     name, latest = "learned_prior" if method in ATTRIBUTED else method, known.latest
@@ -248,7 +311,10 @@ def answer_of(
     )
     if attributes is not None:
         codes = attributes.of(list(map(str, range(int(own.agent.max()) + 1))))
-        latest, own = replace(latest, covariates=codes[latest.agent]), replace(own, covariates=codes[own.agent])
+        latest, own = (
+            replace(latest, covariates=codes[latest.agent]),
+            replace(own, covariates=codes[own.agent]),
+        )
     fitted = collaboration.fit_summary(collaboration.summarize(latest), known.pool)
     return estimate_with_two_variances(fitted, own)
 
@@ -258,7 +324,14 @@ def _public(settings: AgentsSettings, samples: OwnSamples, own: OwnMeans) -> Age
     known = samples.count > 1
     within = float(samples.squared_deviations[known].sum() / (samples.count[known] - 1).sum())
     ones, zeros = np.ones(len(own), np.int64), np.zeros(len(own))
-    raw = ReleaseColumns(agent=own.agent, index=ones, count=own.count, total=ones, mean=own.mean, noise_variance=zeros)
+    raw = ReleaseColumns(
+        agent=own.agent,
+        index=ones,
+        count=own.count,
+        total=ones,
+        mean=own.mean,
+        noise_variance=zeros,
+    )
     collaboration = make_collaboration("james_stein", lower=settings.lower, upper=settings.upper)
     variance = within / own.count
     return collaboration.fit(raw, variance).estimate(replace(own, variance=variance))
@@ -280,11 +353,19 @@ def cell_of(found: dict[str, list[Errors]], default: str) -> dict[str, Any]:
         "ratio": float(np.mean(ratios)),
         "stderr": stderr,
         "worst": max(ratios),
-        "others": {m: float(np.mean([e.ratio for e in errors])) for m, errors in found.items() if m != default},
+        "others": {
+            m: float(np.mean([e.ratio for e in errors]))
+            for m, errors in found.items()
+            if m != default
+        },
         "coverage": float(np.mean([e.covered.mean() for e in ours])),
         "coverage_by_count": strata,
-        "coverage_far": min(float(e.covered[e.far].mean()) for e in ours) if n_far >= LEAST_FAR else None,
-        "coverage_far_alone": float(ours[0].covered_alone[ours[0].far].mean()) if n_far >= LEAST_FAR else None,
+        "coverage_far": min(float(e.covered[e.far].mean()) for e in ours)
+        if n_far >= LEAST_FAR
+        else None,
+        "coverage_far_alone": float(ours[0].covered_alone[ours[0].far].mean())
+        if n_far >= LEAST_FAR
+        else None,
     }
     return cell | {"missed": missed_goals(cell, ours[0], n_far)}
 
@@ -308,7 +389,9 @@ def missed_goals(cell: dict[str, Any], errors: Errors, n_far: int) -> list[str]:
     if public is not None and public < 0.9 and cell["worst"] > 1.1 * public + allowed:
         missed.append("public james_stein")
     for (low, high), covered in zip(
-        [s for s in STRATA if _members(errors, *s) >= LEAST_STRATUM], cell["coverage_by_count"].values(), strict=True
+        [s for s in STRATA if _members(errors, *s) >= LEAST_STRATUM],
+        cell["coverage_by_count"].values(),
+        strict=True,
     ):
         if covered < 0.93 - 2 * np.sqrt(0.93 * 0.07 / _members(errors, low, high)):
             missed.append(f"coverage from {low}")

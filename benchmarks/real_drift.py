@@ -1,15 +1,18 @@
-"""What a memory is worth on real streams: the error against the next period's mean, where nobody says that means move.
+"""What a memory is worth on real streams.
+
+The error against the next period's mean, where nobody says that means move.
 
 `python benchmarks/real_drift.py [--seeds 3] [--first-seed 1] [--table docs/real-drift.md]`
 
-Flights that left New York in 2013, month by month, and careers of the National League's batters and pitchers, year by
-year. At the end of each period everybody who had a value in it is answered, and what the answer errs is measured
-against the mean of the same owner in the *next* period, less that mean's own sampling variance: forgetting too little
-costs where means move, forgetting too much costs everywhere. Shown is the squared error relative to an owner alone that
-keeps everything. Half-lives are so many times the number of values that an owner has in a period (of the owner of the
-median value), fixed beforehand;
-an owner alone with the same half-life is EWMA. `ADWIN` and `Page-Hinkley` are river's detectors on the raw values with
-their default parameters: the mean of ADWIN's window, and a mean that begins anew where Page-Hinkley sees a drift.
+Flights that left New York in 2013, month by month, and careers of the National League's batters and
+pitchers, year by year. At the end of each period everybody who had a value in it is answered, and
+what the answer errs is measured against the mean of the same owner in the *next* period, less that
+mean's own sampling variance: forgetting too little costs where means move, forgetting too much
+costs everywhere. Shown is the squared error relative to an owner alone that keeps everything.
+Half-lives are so many times the number of values that an owner has in a period (of the owner of the
+median value), fixed beforehand; an owner alone with the same half-life is EWMA. `ADWIN` and
+`Page-Hinkley` are river's detectors on the raw values with their default parameters: the mean of
+ADWIN's window, and a mean that begins anew where Page-Hinkley sees a drift.
 """
 
 from __future__ import annotations
@@ -42,7 +45,10 @@ Answers = list[Floats]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """Who is scored at the end of each period, and what is true then: the next period's mean, and its variance."""
+    """Who is scored at the end of each period, and what is true then.
+
+    The next period's mean, and its variance.
+    """
 
     who: list[Ints]
     truth: list[Floats]
@@ -57,7 +63,10 @@ class Scored:
         mean = np.bincount(cell, data.value, n * periods).reshape(periods, n) / np.maximum(count, 1)
         squares = np.bincount(cell, data.value**2, n * periods).reshape(periods, n)
         spread = np.maximum(squares - count * mean**2, 0) / np.maximum(count - 1, 1)
-        who = [np.flatnonzero((count[p] >= LEAST) & (count[p + 1] >= LEAST)) for p in range(periods - 1)]
+        who = [
+            np.flatnonzero((count[p] >= LEAST) & (count[p + 1] >= LEAST))
+            for p in range(periods - 1)
+        ]
         return cls(
             who=who,
             truth=[mean[p + 1, w] for p, w in enumerate(who)],
@@ -67,12 +76,16 @@ class Scored:
     def errors(self, answers: Answers) -> Floats:
         """Squared errors less what the truths vary by, summed up by period."""
         parts = zip(answers, self.who, self.truth, self.variance, strict=True)
-        return np.array([((found[who] - truth) ** 2 - variance).sum() for found, who, truth, variance in parts])
+        return np.array(
+            [((found[who] - truth) ** 2 - variance).sum() for found, who, truth, variance in parts]
+        )
 
 
 def main() -> None:
     """Print the table, or write it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--table", type=Path)
@@ -126,7 +139,12 @@ def table(seeds: range) -> Iterator[str]:
         others += [scored.errors(detected(data, kind)) for kind in ("ADWIN", "Page-Hinkley")]
         cells = [ratio(ours[0], base), *(ratio(one, base, ours[0]) for one in (*ours[1:], *others))]
         answers = sum(map(len, scored.who))
-        head = [data.name, f"{data.n_owners:,}", f"{answers:,}", " and ".join(f"{life:,}" for life in lives)]
+        head = [
+            data.name,
+            f"{data.n_owners:,}",
+            f"{answers:,}",
+            " and ".join(f"{life:,}" for life in lives),
+        ]
         yield "| " + " | ".join([*head, *cells]) + " |"
 
 
@@ -142,7 +160,9 @@ def ratio(errors: Floats, base: Floats, against: Floats | None = None) -> str:
 
 def together(data: DriftSet, memory: str, seed: int) -> Answers:
     """Answer everybody at the end of each period as the engine does."""
-    settings = AgentsSettings(lower=data.lower, upper=data.upper, epsilon=EPSILON, delta=DELTA, memory=memory)
+    settings = AgentsSettings(
+        lower=data.lower, upper=data.upper, epsilon=EPSILON, delta=DELTA, memory=memory
+    )
     key = np.random.default_rng([2013, seed]).bytes(16)
     agents = Agents(settings, KeyedNoise(key, deployment="benchmark", purpose="agents"))
     agents.add_agents([str(owner) for owner in range(data.n_owners)])
@@ -150,9 +170,13 @@ def together(data: DriftSet, memory: str, seed: int) -> Answers:
     way = make_collaboration("learned_prior", lower=data.lower, upper=data.upper)
     found = []
     for part in data.parts():
-        batch = agents.update(data.owner[part], data.value[part], np.arange(part.start, part.stop, dtype=np.float64))
+        batch = agents.update(
+            data.owner[part], data.value[part], np.arange(part.start, part.stop, dtype=np.float64)
+        )
         followed.observe(batch.releases, batch.before)
-        fitted = way.fit_summary(way.summarize(followed.combined(agents.latest())), followed.posterior)
+        fitted = way.fit_summary(
+            way.summarize(followed.combined(agents.latest())), followed.posterior
+        )
         own = pooled_own_means(agents.own(), followed.posterior)
         value = np.full(data.n_owners, np.nan)
         value[own.agent] = alone_where_ahead(estimate_with_two_variances(fitted, own), own).value
@@ -181,10 +205,17 @@ def alone(data: DriftSet, half_life: int | None) -> Answers:
 def detected(data: DriftSet, kind: str) -> Answers:
     """Give every owner's own mean since what one of river's detectors sees."""
     width, found = data.upper - data.lower, []
-    adwin = [river_drift.ADWIN() if kind == "ADWIN" else river_drift.PageHinkley() for _ in range(data.n_owners)]
+    adwin = [
+        river_drift.ADWIN() if kind == "ADWIN" else river_drift.PageHinkley()
+        for _ in range(data.n_owners)
+    ]
     sums, counts = [0.0] * data.n_owners, [0] * data.n_owners
     for part in data.parts():
-        pairs = zip(data.owner[part].tolist(), ((data.value[part] - data.lower) / width).tolist(), strict=True)
+        pairs = zip(
+            data.owner[part].tolist(),
+            ((data.value[part] - data.lower) / width).tolist(),
+            strict=True,
+        )
         for owner, value in pairs:
             detector = adwin[owner]
             detector.update(value)

@@ -4,17 +4,18 @@
     python benchmarks/real_rounds.py --sets "tail, delay" --epsilons 1 --runs 4
     python benchmarks/real_rounds.py --table docs/real-rounds.md
 
-The sets of `real_data.py`: flights by week; records of baseball by month (which of a season's days is drawn, seeded:
-it is not on record). A user is an owner with a value in the window. The truth is the mean over the window's users of
-each one's own mean; windows follow one another as they were, a run is one pass over all of them. What is declared is
-true: the largest standard deviation of users' means in any window; exponential tails are declared whether or not they
-are there.
+The sets of `real_data.py`: flights by week; records of baseball by month (which of a season's days
+is drawn, seeded: it is not on record). A user is an owner with a value in the window. The truth is
+the mean over the window's users of each one's own mean; windows follow one another as they were, a
+run is one pass over all of them. What is declared is true: the largest standard deviation of users'
+means in any window; exponential tails are declared whether or not they are there.
 
-Goals: intervals of level .95 cover at least .93 of the windows, by every estimator that assumes nothing of the users or
-what is true (two standard errors allowed); a declared spread costs at most 1.05 times the squared error of one report
-of each user (two standard errors allowed); from the eleventh window on windows that repeat have at most half of it,
-where users' means spread by a tenth of the range or less and users * epsilon**2 is 3,000 or more (likewise). Exit code
-1 where one is missed. Prints JSON.
+Goals: intervals of level .95 cover at least .93 of the windows, by every estimator that assumes
+nothing of the users or what is true (two standard errors allowed); a declared spread costs at most
+1.05 times the squared error of one report of each user (two standard errors allowed); from the
+eleventh window on windows that repeat have at most half of it, where users' means spread by a tenth
+of the range or less and users * epsilon**2 is 3,000 or more (likewise). Exit code 1 where one is
+missed. Prints JSON.
 """
 
 from __future__ import annotations
@@ -44,7 +45,15 @@ WINDOWS = {"tail, delay": "week", "flight, delay": "week", "tail, air time": "we
 }
 """Sets with enough owners, and how their days are cut."""
 
-ESTIMATORS = ("one_shot", "declared", "tails", "repeating", "repeating, tails", "central.mean", "cummings.ratio")
+ESTIMATORS = (
+    "one_shot",
+    "declared",
+    "tails",
+    "repeating",
+    "repeating, tails",
+    "central.mean",
+    "cummings.ratio",
+)
 DECLARES = ("declared", "tails", "repeating, tails")
 HONEST = ("one_shot", "declared", "repeating", "central.mean")
 LEAST_COVERAGE, DECLARED_COST, REPEATING_GAIN = 0.93, 1.05, 0.5
@@ -72,7 +81,9 @@ class Window:
 
 def main() -> None:
     """Measure every set."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sets", default=";".join(WINDOWS), help="names, by semicolons")
     parser.add_argument("--epsilons", default="0.5,1,2")
     parser.add_argument("--runs", type=int, default=20, help="passes over all windows")
@@ -82,7 +93,9 @@ def main() -> None:
     rows = [
         row
         for one in real_sets(options.sets.split(";"))
-        for row in _measured(one, [float(x) for x in options.epsilons.split(",")], options.runs, options.seed)
+        for row in _measured(
+            one, [float(x) for x in options.epsilons.split(",")], options.runs, options.seed
+        )
     ]
     missed = [text for row in rows for text in row["missed"]]
     print(json.dumps({"rows": rows, "missed": missed}, indent=1))
@@ -106,7 +119,9 @@ def windows_of(one: RealSet) -> list[Window]:
     return made
 
 
-def _measured(one: RealSet, epsilons: list[float], runs: int, seed: int) -> Iterator[dict[str, Any]]:
+def _measured(
+    one: RealSet, epsilons: list[float], runs: int, seed: int
+) -> Iterator[dict[str, Any]]:
     windows = windows_of(one)
     spread = max(float(np.std(window.mean)) for window in windows)
     for epsilon in epsilons:
@@ -126,7 +141,9 @@ def _measured(one: RealSet, epsilons: list[float], runs: int, seed: int) -> Iter
             yield row | {"missed": list(_missed(row, covered))}
 
 
-def _passes(windows: list[Window], estimators: list[Any], runs: int, seed: int) -> tuple[Floats, Floats, float]:
+def _passes(
+    windows: list[Window], estimators: list[Any], runs: int, seed: int
+) -> tuple[Floats, Floats, float]:
     """Errors and coverage by run and window, and the root of the mean predicted squared error."""
     errors, covered, predicted = np.zeros((runs, len(windows))), np.zeros((runs, len(windows))), []
     for run in range(runs):
@@ -146,10 +163,18 @@ def _passes(windows: list[Window], estimators: list[Any], runs: int, seed: int) 
 def _estimator(name: str, window: Window, epsilon: float, spread: float) -> Any:
     """Build it for so many users as the engine does, told the law of sizes and what is declared."""
     tails = {"tails": "exponential"}
-    options: dict[str, Any] = {"declared": {"between_users": spread}, "tails": tails, "repeating, tails": tails}.get(
-        name, {}
+    options: dict[str, Any] = {
+        "declared": {"between_users": spread},
+        "tails": tails,
+        "repeating, tails": tails,
+    }.get(name, {})
+    built = (
+        name.partition(",")[0]
+        if name.startswith("repeating")
+        else "plan"
+        if name in DECLARES
+        else name
     )
-    built = name.partition(",")[0] if name.startswith("repeating") else "plan" if name in DECLARES else name
     users = int(float(f"{len(window.count):.1e}"))
     key = (built, epsilon, users, tuple(options.items()))
     if key not in _BUILT:
@@ -165,14 +190,19 @@ def _answer(estimator: Any, users: Summaries, rng: np.random.Generator) -> Estim
     stage = protocol_stages_of_positions(estimator.shares, rng.random(len(users)))
     if estimator.trust == "central":
         return run_central(estimator, users, stage, [SeededWords(rng, 1) for _ in estimator.rounds])
-    words = [SeededWords(rng, int(np.sum(stage == number))) for number in range(len(estimator.rounds))]
+    words = [
+        SeededWords(rng, int(np.sum(stage == number))) for number in range(len(estimator.rounds))
+    ]
     return run_protocol(estimator, users, stage, words)
 
 
 def _ratio(squared: Floats, plain: Floats) -> list[float]:
     """Mean squared error relative to one report of each user, and its standard error over runs."""
     of = squared.mean(axis=1) / plain.mean()
-    error = np.hypot(of.std(ddof=1), of.mean() * plain.mean(axis=1).std(ddof=1) / plain.mean()) / len(of) ** 0.5
+    error = (
+        np.hypot(of.std(ddof=1), of.mean() * plain.mean(axis=1).std(ddof=1) / plain.mean())
+        / len(of) ** 0.5
+    )
     return [float(of.mean()), float(error)]
 
 
@@ -184,7 +214,11 @@ def _missed(row: dict[str, Any], covered: Floats) -> Iterator[str]:
     if row["estimator"] == "declared" and row["ratio"][0] - 2.0 * row["ratio"][1] > DECLARED_COST:
         yield f"{where}: {row['ratio'][0]:.2f} times the squared error of one report of each user"
     enough = row["spread"] <= NARROW and row["users"] * row["epsilon"] ** 2 >= ENOUGH
-    if row["estimator"] == "repeating" and enough and row["later"][0] - 2.0 * row["later"][1] > REPEATING_GAIN:
+    if (
+        row["estimator"] == "repeating"
+        and enough
+        and row["later"][0] - 2.0 * row["later"][1] > REPEATING_GAIN
+    ):
         yield f"{where}: {row['later'][0]:.2f} times the squared error of one report of each user after ten windows"
 
 
@@ -199,7 +233,11 @@ def _write(path: Path, rows: list[dict[str, Any]], missed: list[str], runs: int)
         )
     told = "; ".join(missed) or "none"
     text = path.read_text().partition("<!-- table -->")[0] if path.exists() else ""
-    path.write_text(f"{text}<!-- table -->\n\n{runs} passes. Goals missed: {told}.\n\n" + "\n".join(lines) + "\n")
+    path.write_text(
+        f"{text}<!-- table -->\n\n{runs} passes. Goals missed: {told}.\n\n"
+        + "\n".join(lines)
+        + "\n"
+    )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,14 @@
-"""How soon an engine on Kafka delivers again after `kill -9`: from the start of the process, on a live stream.
+"""How soon an engine on Kafka delivers again after `kill -9`.
 
-Prints one JSON object. Run from the repository after `make servers`: `python benchmarks/recovery.py --kills 30`. The
-engine is the command, killed at random times while it works; `resumed` is when it has its state back, `delivered` when
-somebody who reads committed records has the first new one. What was in an open transaction has to be taken back first.
-The first engine, which is not counted, leaves the bytecode of all modules, as an installation does.
-`processor` is how long the engine had a processor until it had resumed: what a machine needs that does nothing else.
+From the start of the process, on a live stream.
+
+Prints one JSON object. Run from the repository after `make servers`:
+`python benchmarks/recovery.py --kills 30`. The engine is the command, killed at random times while
+it works; `resumed` is when it has its state back, `delivered` when somebody who reads committed
+records has the first new one. What was in an open transaction has to be taken back first. The first
+engine, which is not counted, leaves the bytecode of all modules, as an installation does.
+`processor` is how long the engine had a processor until it had resumed: what a machine needs that
+does nothing else.
 """
 
 from __future__ import annotations
@@ -39,7 +43,12 @@ WAIT_SECONDS = 120.0
 def produce(address: str, rate: int, agents: int) -> None:
     """Produce at a steady rate, without end."""
     producer = Producer(
-        {"bootstrap.servers": address, "linger.ms": 5, "log_level": 2, "queue.buffering.max.messages": 10_000_000}
+        {
+            "bootstrap.servers": address,
+            "linger.ms": 5,
+            "log_level": 2,
+            "queue.buffering.max.messages": 10_000_000,
+        }
     )
     rng = np.random.default_rng(3)
     began, sent = time.time(), 0
@@ -47,7 +56,11 @@ def produce(address: str, rate: int, agents: int) -> None:
         due = int((time.time() - began) * rate)
         for number in rng.integers(0, agents, due - sent).tolist():
             sent += 1
-            value = f'{{"agent":"a{number}","value":0.5,"time":{time.time()}}}' if sent % BAD_EVERY else "{"
+            value = (
+                f'{{"agent":"a{number}","value":0.5,"time":{time.time()}}}'
+                if sent % BAD_EVERY
+                else "{"
+            )
             producer.produce("samples", value, key=f"a{number}")
         producer.poll(0)
         time.sleep(0.005)
@@ -64,7 +77,11 @@ class Watcher:
 
     def run(self) -> None:
         """Read until it is done."""
-        settings = {"bootstrap.servers": self.address, "group.id": "watcher", "isolation.level": "read_committed"}
+        settings = {
+            "bootstrap.servers": self.address,
+            "group.id": "watcher",
+            "isolation.level": "read_committed",
+        }
         consumer = Consumer({**settings, "fetch.wait.max.ms": 5})
         consumer.assign([TopicPartition(topic, 0, 0) for topic in OUTPUTS])
         while not self.done.is_set():
@@ -92,10 +109,29 @@ class Watcher:
 def command(address: str, store: Path) -> list[str]:
     """Give the command of the engine."""
     places = {"--sink": "estimates", "--releases": "releases", "--dead-letters": "dead-letters"}
-    typed = [sys.executable, "-m", "meanstream.pipelines.commands.main", "run", "agents", "--log-format", "json"]
-    typed += ["--source", f"kafka://{address}/samples", "--store", str(store), "--lateness", "1s", "--refresh", "10s"]
+    typed = [
+        sys.executable,
+        "-m",
+        "meanstream.pipelines.commands.main",
+        "run",
+        "agents",
+        "--log-format",
+        "json",
+    ]
+    typed += [
+        "--source",
+        f"kafka://{address}/samples",
+        "--store",
+        str(store),
+        "--lateness",
+        "1s",
+        "--refresh",
+        "10s",
+    ]
     typed += ["--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6"]
-    return typed + [word for option, topic in places.items() for word in (option, f"kafka://{address}/{topic}")]
+    return typed + [
+        word for option, topic in places.items() for word in (option, f"kafka://{address}/{topic}")
+    ]
 
 
 def installed(bytecode: Path) -> dict[str, str]:
@@ -118,7 +154,10 @@ def live(address: str, store: Path, watcher: Watcher, seconds: float) -> tuple[f
     watcher.wait_for_silence()
     began = time.monotonic()
     process = subprocess.Popen(
-        command(address, store), stderr=subprocess.PIPE, text=True, env=installed(store.with_name("bytecode"))
+        command(address, store),
+        stderr=subprocess.PIPE,
+        text=True,
+        env=installed(store.with_name("bytecode")),
     )
     assert process.stderr is not None  # noqa: S101 - for the type checker
     resumed: list[float] = []
@@ -155,8 +194,13 @@ def measure(address: str, folder: Path, options: argparse.Namespace) -> dict[str
     watching.start()
     rng = np.random.default_rng(options.seed)
     try:
-        live(address, folder / "state.db", watcher, options.warm_seconds)  # everybody is known, nothing to resume from
-        spans = [live(address, folder / "state.db", watcher, rng.uniform(*LIFE_SECONDS)) for _ in range(options.kills)]
+        live(
+            address, folder / "state.db", watcher, options.warm_seconds
+        )  # everybody is known, nothing to resume from
+        spans = [
+            live(address, folder / "state.db", watcher, rng.uniform(*LIFE_SECONDS))
+            for _ in range(options.kills)
+        ]
     finally:
         producing.kill()
         watcher.done.set()
@@ -168,14 +212,22 @@ def measure(address: str, folder: Path, options: argparse.Namespace) -> dict[str
         "agents": options.agents,
         "store_mib": round((folder / "state.db").stat().st_size / 2**20, 1),
         "processor_p50": round(float(np.median(processor)), 2),
-        **{f"resumed_{name}": round(float(of(resumed)), 2) for name, of in (("p50", np.median), ("max", np.max))},
-        **{f"delivered_{name}": round(float(of(delivered)), 2) for name, of in (("p50", np.median), ("max", np.max))},
+        **{
+            f"resumed_{name}": round(float(of(resumed)), 2)
+            for name, of in (("p50", np.median), ("max", np.max))
+        },
+        **{
+            f"delivered_{name}": round(float(of(delivered)), 2)
+            for name, of in (("p50", np.median), ("max", np.max))
+        },
     }
 
 
 def main() -> None:
     """Start a broker, measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--rate", type=int, default=10_000, help="samples per second")
     parser.add_argument("--agents", type=int, default=10_000)

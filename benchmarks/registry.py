@@ -1,8 +1,9 @@
 """Speed of the engine on Avro and JSON Schema by a Schema Registry, relative to raw JSON, in one run.
 
-Prints one JSON object. Run from the repository after `make servers`: `python benchmarks/registry.py --events 500000`.
-The same samples are in three topics of one broker; the contenders take turns, each in a process of its own; the figures
-are events per processor second (of all its threads), the best of the repetitions.
+Prints one JSON object. Run from the repository after `make servers`:
+`python benchmarks/registry.py --events 500000`. The same samples are in three topics of one broker;
+the contenders take turns, each in a process of its own; the figures are events per processor second
+(of all its threads), the best of the repetitions.
 """
 
 from __future__ import annotations
@@ -52,8 +53,14 @@ def produce(address: str, registry: str, events: int, agents: int) -> None:
     loose = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
     avro = wire_head(register(registry, "avro-value", SCHEMA))
     text = wire_head(register(registry, "json_schema-value", loose, "JSON"))
-    producer = Producer({"bootstrap.servers": address, "linger.ms": 20, "queue.buffering.max.messages": 2_000_000})
-    rng, parsed, seconds = np.random.default_rng(7), fastavro.parse_schema(SCHEMA), 1.7e9 + np.arange(events) // 100
+    producer = Producer(
+        {"bootstrap.servers": address, "linger.ms": 20, "queue.buffering.max.messages": 2_000_000}
+    )
+    rng, parsed, seconds = (
+        np.random.default_rng(7),
+        fastavro.parse_schema(SCHEMA),
+        1.7e9 + np.arange(events) // 100,
+    )
     rows = zip(
         rng.integers(0, agents, events).tolist(),
         rng.uniform(0, 1, events).round(3).tolist(),
@@ -62,7 +69,13 @@ def produce(address: str, registry: str, events: int, agents: int) -> None:
         strict=True,
     )
     for i, (agent, value, second, when) in enumerate(rows):
-        record = {"schema_version": 1, "id": f"{i:032x}", "agent": f"a{agent}", "time": when, "value": value}
+        record = {
+            "schema_version": 1,
+            "id": f"{i:032x}",
+            "agent": f"a{agent}",
+            "time": when,
+            "value": value,
+        }
         line = json.dumps(record, separators=(",", ":")).encode()
         out = io.BytesIO()
         fastavro.schemaless_writer(out, parsed, {**record, "time": round(second * 1e6)})
@@ -104,7 +117,16 @@ def measure(address: str, registry: str, options: argparse.Namespace) -> dict[st
     seconds: dict[str, list[float]] = {topic: [] for topic in TOPICS}
     for _ in range(options.repeat):
         for topic in TOPICS:
-            command = [sys.executable, __file__, "--alone", topic, "--address", address, "--registry", registry]
+            command = [
+                sys.executable,
+                __file__,
+                "--alone",
+                topic,
+                "--address",
+                address,
+                "--registry",
+                registry,
+            ]
             command += ["--events", str(options.events)]
             ran = subprocess.run(command, check=True, capture_output=True)
             seconds[topic].append(json.loads(ran.stdout)["processor"])

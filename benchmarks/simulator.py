@@ -1,9 +1,12 @@
-"""Agent-steps per second of the simulator on Fig. 2's PM-I round robin, and of a plain transcription. Prints JSON.
+"""Agent-steps per second of the simulator on Fig.
+
+2's PM-I round robin, and of a plain transcription. Prints JSON.
 
     python benchmarks/simulator.py --runs 20 --steps 30000
 
-One agent-step is receive, query, decide; the transcription also estimates, the simulator at two checkpoints only. Both
-are timed in process CPU time on one core in the same run; the simulator's time includes drawing data and noise.
+One agent-step is receive, query, decide; the transcription also estimates, the simulator at two
+checkpoints only. Both are timed in process CPU time on one core in the same run; the simulator's
+time includes drawing data and noise.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ from tests.oracles.transcription import Inputs, transcribe
 
 def main() -> None:
     """Time both and print the report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--agents", type=int, default=200)
     parser.add_argument("--steps", type=int, default=30_000)
     parser.add_argument("--runs", type=int, default=20)
@@ -38,14 +43,20 @@ def main() -> None:
     production = max(production_rate(**size) for _ in range(options.repeat))
     plain = transcription_rate(options.agents, options.transcription_steps)
     rates = {"production": production, "transcription": plain, "ratio": production / plain}
-    json.dump(size | {"transcription_steps": options.transcription_steps, "agent_steps_per_second": rates}, sys.stdout)
+    json.dump(
+        size
+        | {"transcription_steps": options.transcription_steps, "agent_steps_per_second": rates},
+        sys.stdout,
+    )
     print()
 
 
 def production_rate(agents: int, steps: int, runs: int) -> float:
     """Agent-steps per second of CPU of the simulator."""
     checkpoints = tuple(sorted({max(steps // 10, 1), steps}))
-    config = SimulationConfig.from_options(mode="paper", agents=agents, steps=steps, runs=runs, checkpoints=checkpoints)
+    config = SimulationConfig.from_options(
+        mode="paper", agents=agents, steps=steps, runs=runs, checkpoints=checkpoints
+    )
     started = process_time()
     simulate_pairwise(config)
     return agents * steps * runs / (process_time() - started)

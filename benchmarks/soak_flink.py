@@ -1,4 +1,6 @@
-"""Agents on a real Flink cluster whose TaskManager and workers are killed: whether anything is lost or noised twice.
+"""Agents on a real Flink cluster whose TaskManager and workers are killed.
+
+Whether anything is lost or noised twice.
 
 Run from the repository after `make servers flink`: `make soak`, or `python benchmarks/soak_flink.py --kills 100
 --seed 7`. A control pipeline with fresh noise meets the same kills, and must show more than one value for a release:
@@ -53,7 +55,11 @@ def report(killing: FlinkKills, seconds: float) -> dict[str, Any]:
         "seconds_to_answers_after_a_kill": spread(killing.answer_seconds),
         "mebibytes_more_on_disk": [(used - killing.disk[0]) >> 20 for used in killing.disk[1:]],
         "exceptions": sorted({text.partition("\n")[0][:200] for text in killing.exceptions}),
-        "examples": [*killing.ours.noised_twice[:3], *killing.ours.lost[:3], *killing.contradictions[:3]],
+        "examples": [
+            *killing.ours.noised_twice[:3],
+            *killing.ours.lost[:3],
+            *killing.contradictions[:3],
+        ],
         "minutes": round(seconds / 60, 1),
     }
 
@@ -65,7 +71,9 @@ def spread(seconds: list[float]) -> dict[str, Any]:
 
 
 def require_room(folder: Path) -> None:
-    """End where the disk would be full before the soak is done: a job without room restarts for ever.
+    """End where the disk would be full before the soak is done.
+
+    A job without room restarts for ever.
 
     Raises
     ------
@@ -88,7 +96,9 @@ def keep_logs(folder: Path, exceptions: list[str]) -> str:
 
 def main() -> None:
     """Start a broker and a cluster, kill and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6))
     options = parser.parse_args()
@@ -103,17 +113,24 @@ def main() -> None:
         killing = None
         try:
             cluster.start()
-            killing = FlinkKills(FlinkWorld(cluster, broker.address, folder, "soak"), options.seed, options.kills)
+            killing = FlinkKills(
+                FlinkWorld(cluster, broker.address, folder, "soak"), options.seed, options.kills
+            )
             killing.run()
         except TimeoutError:
-            print(f"logs: {keep_logs(cluster.folder, killing.exceptions if killing else [])}", file=sys.stderr)
+            print(
+                f"logs: {keep_logs(cluster.folder, killing.exceptions if killing else [])}",
+                file=sys.stderr,
+            )
             raise
         finally:
             cluster.stop()
     found = report(killing, time.monotonic() - began)
     print(json.dumps(found, indent=2))
     wrong = ", ".join(f"{count} {kind}" for kind, count in found["wrong"].items())
-    print(f"seed {found['seed']}: {found['kills']} kills on Flink, {found['releases']} releases: {wrong}")
+    print(
+        f"seed {found['seed']}: {found['kills']} kills on Flink, {found['releases']} releases: {wrong}"
+    )
     sys.exit(any(found["wrong"].values()))
 
 

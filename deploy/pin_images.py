@@ -4,9 +4,10 @@
     python deploy/pin_images.py docker/compose.yaml --write             # writes them into the file
     python deploy/pin_images.py --image registry.example/meanstream-engine:0.2.0
 
-A digest is written only where a registry has just given it: the SHA-256 of what it sent is compared with what it says.
-Images that the file builds itself have none before they are pushed, and are left alone. A registry that cannot be
-reached, or refuses, ends the script with exit code 1, and nothing is written.
+A digest is written only where a registry has just given it: the SHA-256 of what it sent is compared
+with what it says. Images that the file builds itself have none before they are pushed, and are left
+alone. A registry that cannot be reached, or refuses, ends the script with exit code 1, and nothing
+is written.
 """
 
 from __future__ import annotations
@@ -74,7 +75,9 @@ def read_digest(image: str) -> str:
             raise RegistryError(f"{image}: {registry} answers {error.code}") from None
         told, body = _get_with_token(url, image, error.headers.get("WWW-Authenticate", ""))
     except OSError as error:
-        raise RegistryError(f"{image}: {registry} cannot be reached ({getattr(error, 'reason', error)})") from None
+        raise RegistryError(
+            f"{image}: {registry} cannot be reached ({getattr(error, 'reason', error)})"
+        ) from None
     found = f"sha256:{hashlib.sha256(body).hexdigest()}"
     if told is not None and told != found:
         raise RegistryError(f"{image}: {registry} says {told} and sends {found}")
@@ -82,7 +85,10 @@ def read_digest(image: str) -> str:
 
 
 def _get(url: str, token: str | None) -> tuple[str | None, bytes]:
-    headers = {"Accept": ", ".join(ACCEPTED), **({} if token is None else {"Authorization": f"Bearer {token}"})}
+    headers = {
+        "Accept": ", ".join(ACCEPTED),
+        **({} if token is None else {"Authorization": f"Bearer {token}"}),
+    }
     request = urllib.request.Request(url, headers=headers)  # noqa: S310 - of a registry that was named
     with urllib.request.urlopen(request, timeout=SECONDS) as answer:  # noqa: S310
         return answer.headers.get("Docker-Content-Digest"), answer.read(MOST_BYTES)
@@ -125,13 +131,19 @@ def images_in(text: str) -> list[str]:
 
 def main() -> int:
     """Read all digests, then print or write them: all or none."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("files", nargs="*", type=Path, help="compose files, Dockerfiles")
-    parser.add_argument("--image", action="append", default=[], help="REGISTRY/NAME:TAG; print its digest")
+    parser.add_argument(
+        "--image", action="append", default=[], help="REGISTRY/NAME:TAG; print its digest"
+    )
     parser.add_argument("--write", action="store_true", help="write the digests into the files")
     given = parser.parse_args()
     texts = {path: path.read_text() for path in given.files}
-    wanted = dict.fromkeys([*given.image, *(image for text in texts.values() for image in images_in(text))])
+    wanted = dict.fromkeys(
+        [*given.image, *(image for text in texts.values() for image in images_in(text))]
+    )
     try:
         digests = {image: read_digest(image) for image in wanted}
     except RegistryError as error:

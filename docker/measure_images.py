@@ -1,7 +1,10 @@
-"""Sizes and start times of the images: `python docker/measure_images.py`, as root, after `make images`.
+"""Sizes and start times of the images.
 
-Sizes are those of all files, and of what each image adds to its base. A start is from `crun run` to the end of
-`meanstream --version`, and to the first answer of the engine's health check; the middle of five.
+`python docker/measure_images.py`, as root, after `make images`.
+
+Sizes are those of all files, and of what each image adds to its base. A start is from `crun run` to
+the end of `meanstream --version`, and to the first answer of the engine's health check; the middle
+of five.
 """
 
 from __future__ import annotations
@@ -19,7 +22,19 @@ from tests.servers.support.images import IMAGES, Container, Images, missing
 from tests.servers.support.wait_until import wait_until
 
 STARTS = 5
-OPTIONS = ["--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6", "--source", "samples.jsonl", "--follow"]
+OPTIONS = [
+    "--lower",
+    "0",
+    "--upper",
+    "1",
+    "--epsilon",
+    "1",
+    "--delta",
+    "1e-6",
+    "--source",
+    "samples.jsonl",
+    "--follow",
+]
 
 
 def seconds_of_version(images: Images) -> float:
@@ -41,7 +56,9 @@ def seconds_until_healthy(images: Images, folder: Path) -> float:
         path.chmod(0o777)
     began = time.monotonic()
     arguments = ["run", "agents", *OPTIONS, "--metrics", f"127.0.0.1:{port}", "--store", "state.db"]
-    with Container(images, "engine", arguments, volumes={"/var/lib/meanstream": folder}) as container:
+    with Container(
+        images, "engine", arguments, volumes={"/var/lib/meanstream": folder}
+    ) as container:
         wait_until(lambda: container.healthy(port), 120)
         found = time.monotonic() - began
         container.signal("TERM")
@@ -61,7 +78,9 @@ def main() -> None:
             size = images.size(name)
             print(f"{name}: {size / 1e6:.0f} MB, {(size - base) / 1e6:.0f} MB over its base")
         version = [seconds_of_version(images) for _ in range(STARTS)]
-        healthy = [seconds_until_healthy(images, Path(folder) / f"state-{i}") for i in range(STARTS)]
+        healthy = [
+            seconds_until_healthy(images, Path(folder) / f"state-{i}") for i in range(STARTS)
+        ]
         middle = [statistics.median(found) for found in (version, healthy)]
         print("engine: --version in {:.1f} s, healthy after {:.1f} s".format(*middle))
 

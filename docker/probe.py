@@ -1,4 +1,7 @@
-"""Ask one address of this machine; exit code 0 if it answers 200. The image has no curl, and no other need of one."""
+"""Ask one address of this machine; exit code 0 if it answers 200.
+
+The image has no curl, and no other need of one.
+"""
 
 import sys
 import urllib.error

@@ -1,4 +1,6 @@
-"""A sample stream to try things on: agents of three classes, made of a seed, written to a topic as time goes by.
+"""A sample stream to try things on.
+
+Agents of three classes, made of a seed, written to a topic as time goes by.
 
 Example: python docker/producer.py 'kafka://127.0.0.1:9092/samples?create=4' --agents 100 --rate 200
 Ends on SIGTERM with code 0, after what was sent is acknowledged.
@@ -54,11 +56,15 @@ def main() -> int:
     def stop() -> bool:
         return bool(stopped or failed)
 
-    write = partial(send, producer, location.topic, prefix=f"{int(population.start)}-", failed=failed, stop=stop)
+    write = partial(
+        send, producer, location.topic, prefix=f"{int(population.start)}-", failed=failed, stop=stop
+    )
     pace(SyntheticSource(population), write, population, stop)
     left = producer.flush(FLUSH_SECONDS)
     if left or failed:
-        sys.stderr.write(f"producer: {left} records not acknowledged{': ' + failed[0] if failed else ''}\n")
+        sys.stderr.write(
+            f"producer: {left} records not acknowledged{': ' + failed[0] if failed else ''}\n"
+        )
     return 1 if left or failed else 0
 
 

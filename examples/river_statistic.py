@@ -1,4 +1,7 @@
-"""A private running mean with river's interface, one sample at a time: python examples/river_statistic.py"""
+"""A private running mean with river's interface, one sample at a time.
+
+Python examples/river_statistic.py
+"""
 
 import numpy as np
 

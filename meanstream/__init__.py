@@ -1,7 +1,7 @@
 """Private mean estimation on event streams, with an error bar on every answer.
 
-What Python users need is here; the transforms of Beam are in `meanstream.beam`. A name is imported when
-it is first used: ``import meanstream`` loads no NumPy.
+What Python users need is here; the transforms of Beam are in `meanstream.beam`. A name is imported
+when it is first used: ``import meanstream`` loads no NumPy.
 
 Examples
 --------
@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     from meanstream.operators.collaboration.mixture_prior import LearnedPrior
     from meanstream.operators.estimators.registry import ESTIMATORS, build_estimator
     from meanstream.operators.noise.keyed import KeyedNoise
-    from meanstream.pipelines.frames.forecasts import forecast_agents, simulate_agents, simulate_rounds
+    from meanstream.pipelines.frames.forecasts import (
+        forecast_agents,
+        simulate_agents,
+        simulate_rounds,
+    )
     from meanstream.pipelines.frames.plan_means import plan_means
     from meanstream.pipelines.frames.private_means import private_means
     from meanstream.pipelines.frames.private_windows import private_windows
@@ -74,6 +78,7 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(_HOME[name]), name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
     globals()[name] = value
     return value
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
-from meanstream.integrations.river import AgentMean, CollaborativeMean, PrivateMean, environment_noise
+from meanstream.integrations.river import (
+    AgentMean,
+    CollaborativeMean,
+    PrivateMean,
+    environment_noise,
+)
 
 __all__ = ["AgentMean", "CollaborativeMean", "PrivateMean", "environment_noise"]

@@ -1,4 +1,6 @@
-"""Checks for estimators and collaborations of your own: those that Meanstream's own tests run on its registries.
+"""Checks for estimators and collaborations of your own.
+
+Those that Meanstream's own tests run on its registries.
 
 Examples
 --------

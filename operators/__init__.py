@@ -30,9 +30,11 @@ cap                           k̂_T, T*                  size from which on a us
 window, error                 [â_i, b̂_i], α            what a user's mean is clipped to; bound on the error of p̂^initial
 ============================  =======================  ==========================================================
 
-Modules are imported by name (``from meanstream.operators.agents.agents import Agents``): importing this package alone
-imports nothing else, which keeps the command line fast.
+Modules are imported by name (``from meanstream.operators.agents.agents import Agents``): importing
+this package alone imports nothing else, which keeps the command line fast.
 """
 
 if __name__ != "meanstream.operators":
-    raise ImportError(f"{__name__} is imported by its full name: import meanstream.operators instead")
+    raise ImportError(
+        f"{__name__} is imported by its full name: import meanstream.operators instead"
+    )

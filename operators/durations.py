@@ -11,7 +11,9 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 def duration_text(seconds: float) -> str:
-    """Give the one text of a duration, which `parse_duration` reads: in the largest of d, h, m, s that divides it.
+    """Give the one text of a duration, which `parse_duration` reads.
+
+    In the largest of d, h, m, s that divides it.
 
     Examples
     --------
@@ -24,7 +26,9 @@ def duration_text(seconds: float) -> str:
 
 
 def parse_duration(name: str, text: str) -> float:
-    """Return the seconds that a text such as `90s`, `15m`, `1h`, `1d` or `2w` names; `15min` is `15m`.
+    """Return the seconds that a text such as `90s`, `15m`, `1h`, `1d` or `2w` names.
+
+    `15min` is `15m`.
 
     Examples
     --------
@@ -36,5 +40,6 @@ def parse_duration(name: str, text: str) -> float:
         seconds = float(short[:-1]) * _UNITS[short[-1:]]
     except (ValueError, KeyError):
         seconds = math.nan
+
     require(math.isfinite(seconds) and seconds >= 0, name, DURATION_RULE, text)
     return seconds

@@ -1,4 +1,7 @@
-"""Estimators and collaborations that no registry has: entry points of other packages, and objects that callers pass."""
+"""Estimators and collaborations that no registry has.
+
+Entry points of other packages, and objects that callers pass.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ from typing import Any
 
 from meanstream.operators.validation import require
 
-ESTIMATORS_GROUP, COLLABORATIONS_GROUP = "meanstream.estimators", "meanstream.collaborations"
+ESTIMATORS_GROUP = "meanstream.estimators"
+COLLABORATIONS_GROUP = "meanstream.collaborations"
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,10 @@ class PassedEntry:
 
 
 class PassedName(str):
-    """Name of an object that a caller passed; a worker that unpickles the name gets the object with it."""
+    """Name of an object that a caller passed.
+
+    A worker that unpickles the name gets the object with it.
+    """
 
     _group: str
 
@@ -60,13 +67,19 @@ def valid_own_name(option: str, given: Any, registry: Container[str]) -> str:
     """
     name = getattr(given, "name", None)
     free = isinstance(name, str) and bool(name) and name not in registry
-    require(free, option, "be a name, or have an attribute `name` that Meanstream does not use", name)
+    require(
+        free, option, "be a name, or have an attribute `name` that Meanstream does not use", name
+    )
+
     return str(name)
 
 
 @cache
 def installed_entry_points(group: str) -> dict[str, Any]:
-    """Find what installed packages register in a group, by name; nothing of it is imported before it is used."""
+    """Find what installed packages register in a group, by name.
+
+    Nothing of it is imported before it is used.
+    """
     metadata = importlib.import_module("importlib.metadata")  # --help does not wait for it
     return {entry.name: entry for entry in metadata.entry_points(group=group)}
 

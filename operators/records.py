@@ -1,7 +1,10 @@
-"""The records that cross between operators: columns of many agents at once, and the answers an estimator gives.
+"""The records that cross between operators.
 
-`ReleaseColumns` is public (what crossed the privacy boundary); `OwnMeans` is private (it holds raw means and goes to
-its owner only). Every array of a record has one entry per agent, in the same order.
+Columns of many agents at once, and the answers an estimator gives.
+
+`ReleaseColumns` is public (what crossed the privacy boundary); `OwnMeans` is private (it holds raw
+means and goes to its owner only). Every array of a record has one entry per agent, in the same
+order.
 """
 
 from __future__ import annotations
@@ -54,15 +57,16 @@ class ReleaseColumns:
     noise_variance : float array
         Variance of the privacy noise in `mean`, in squared value units; known from the mechanism.
     votes : int array, shape (n, 2 + VOTE_BINS)
-        Spread votes of the agent so far, added up: how many, how many pairs of samples they counted, and the noised
-        counts by bin (`meanstream.operators.agents.vote_of_spread`). All 0 where none was cast, the default.
+        Spread votes of the agent so far, added up: how many, how many pairs of samples they
+        counted, and the noised counts by bin (`meanstream.operators.agents.vote_of_spread`). All 0
+        where none was cast, the default.
     histogram : int array, shape (n, 2 + bins)
-        Noised histogram of the agent so far, added up: how many, how many samples they counted, and the noised counts
-        by bin (`agents.own_histogram`). All 0 where there is none; without columns, the default, where
-        no part of the budget is for them.
+        Noised histogram of the agent so far, added up: how many, how many samples they counted, and
+        the noised counts by bin (`agents.own_histogram`). All 0 where there is none; without
+        columns, the default, where no part of the budget is for them.
     covariates : int array, shape (n, attributes)
-        Codes of the agent's public attributes (`CovariateDesign`); without columns where none are declared, the
-        default.
+        Codes of the agent's public attributes (`CovariateDesign`); without columns where none are
+        declared, the default.
     """
 
     agent: Ints
@@ -79,7 +83,9 @@ class ReleaseColumns:
         columns = ("histogram", self.histogram.shape[1]), ("covariates", self.covariates.shape[1])
         for name, width in (("votes", 2 + VOTE_BINS), *columns):
             if len(getattr(self, name)) != len(self.agent):
-                object.__setattr__(self, name, np.broadcast_to(np.int64(0), (len(self.agent), width)))
+                object.__setattr__(
+                    self, name, np.broadcast_to(np.int64(0), (len(self.agent), width))
+                )
 
     def __len__(self) -> int:
         return len(self.agent)
@@ -87,13 +93,17 @@ class ReleaseColumns:
     @classmethod
     def joined(cls, parts: Sequence[ReleaseColumns]) -> ReleaseColumns:
         """Put releases one after the other."""
-        none, nothing = np.zeros(0, np.int64), np.zeros(0)
-        nobody = cls(agent=none, index=none, count=none, total=none, mean=nothing, noise_variance=nothing)
+        none = np.zeros(0, np.int64)
+        nothing = np.zeros(0)
+        nobody = cls(
+            agent=none, index=none, count=none, total=none, mean=nothing, noise_variance=nothing
+        )
         columns = {
             f.name: np.concatenate([getattr(part, f.name) for part in (nobody, *parts)])
             for f in fields(cls)
             if f.name not in ("histogram", "covariates")
         }
+
         return cls(**columns, histogram=_joined_histograms([part.histogram for part in parts]))
 
     def with_votes(self, valid: Bools) -> ReleaseColumns:
@@ -106,13 +116,18 @@ class ReleaseColumns:
 
     def take(self, which: Ints | Bools) -> ReleaseColumns:
         """Select entries."""
-        return ReleaseColumns(**{column.name: getattr(self, column.name)[which] for column in fields(self)})
+        return ReleaseColumns(
+            **{column.name: getattr(self, column.name)[which] for column in fields(self)}
+        )
 
 
 def _joined_histograms(parts: Sequence[Ints]) -> Ints:
     """Put histograms one after the other; those of releases without any are 0."""
     width = max((part.shape[1] for part in parts), default=0)
-    whole = [part if part.shape[1] == width else np.zeros((len(part), width), np.int64) for part in parts]
+    whole = [
+        part if part.shape[1] == width else np.zeros((len(part), width), np.int64) for part in parts
+    ]
+
     return np.concatenate([np.zeros((0, width), np.int64), *whole])
 
 
@@ -129,16 +144,19 @@ class OwnMeans:
     mean : float array
         Its raw running mean, in the value's unit.
     variance : float array
-        Variance of that mean, in squared value units: what the interval rests on, so the long-run variance where
-        samples depend on each other, divided by `count`.
+        Variance of that mean, in squared value units: what the interval rests on, so the long-run
+        variance where samples depend on each other, divided by `count`.
     ahead : bool array
         As in `OwnSamples`.
     value_variance : float array
-        The variance that the value rests on: of one sample, divided by `count`. By default it is the same.
+        The variance that the value rests on: of one sample, divided by `count`. By default it is
+        the same.
     student : float array
-        The factor in both variances that the interval has for not knowing them, and the value has not. By default 1.
+        The factor in both variances that the interval has for not knowing them, and the value has
+        not. By default 1.
     noise_variance : float array
-        How much of the variance is privacy noise: nothing, unless a release takes the place of the raw mean.
+        How much of the variance is privacy noise: nothing, unless a release takes the place of the
+        raw mean.
     covariates : int array, shape (n, attributes)
         As in `ReleaseColumns`.
     early_mean : float array
@@ -159,12 +177,16 @@ class OwnMeans:
     def __post_init__(self) -> None:
         if len(self.early_mean) != len(self.agent):
             object.__setattr__(self, "early_mean", np.full(len(self.agent), np.nan))
+
         if len(self.covariates) != len(self.agent):
             object.__setattr__(self, "covariates", np.zeros((len(self.agent), 0), np.int64))
+
         if len(self.value_variance) != len(self.agent):
             object.__setattr__(self, "value_variance", self.variance)
+
         if len(self.student) != len(self.agent):
             object.__setattr__(self, "student", np.ones(len(self.agent)))
+
         for name, kind in (("ahead", np.bool_), ("noise_variance", np.float64)):
             if len(getattr(self, name)) != len(self.agent):
                 object.__setattr__(self, name, np.zeros(len(self.agent), kind))
@@ -184,20 +206,23 @@ class AgentEstimates:
     level : float
         Nominal coverage of the interval.
     effective_class_size : float array
-        By how much the variance fell: variance of learning alone divided by the variance of the estimate; 1 means that
-        nothing was gained.
+        By how much the variance fell: variance of learning alone divided by the variance of the
+        estimate; 1 means that nothing was gained.
     class_size : float array
-        How many agents the answer treats as the own class, itself included (prior: expected size of its component).
+        How many agents the answer treats as the own class, itself included (prior: expected size of
+        its component).
     component : int array
-        Most likely component of the fitted population, as numbered by its description; -1 where there are none.
+        Most likely component of the fitted population, as numbered by its description; -1 where
+        there are none.
     membership : float array
         Probability of that component; 1 where there are none.
     noise_half_width : float array or None
-        Part of the interval's half-width that is privacy noise in what was taken from others' releases, what was
-        fitted to them held still; the rest, the root of the difference of the squares, is sampling. None where the
-        collaboration does not tell.
+        Part of the interval's half-width that is privacy noise in what was taken from others'
+        releases, what was fitted to them held still; the rest, the root of the difference of the
+        squares, is sampling. None where the collaboration does not tell.
     moved : float array or None
-        By how much public covariates have moved the estimate, in the value's unit; None where none are declared.
+        By how much public covariates have moved the estimate, in the value's unit; None where none
+        are declared.
     """
 
     value: Floats
@@ -228,18 +253,21 @@ class OwnSamples:
     squared_deviations : float array
         Sum of squared deviations from that mean, in squared value units.
     ahead : bool array
-        Whose mean has changed, and whose newest release does not hold enough of it yet. False for all by default.
+        Whose mean has changed, and whose newest release does not hold enough of it yet. False for
+        all by default.
     cells : int array, shape (n, cells)
-        Its samples, counted in the cells of a histogram (`meanstream.operators.agents.own_histogram`). Without columns
-        where no part of the budget is for histograms, the default.
+        Its samples, counted in the cells of a histogram
+        (`meanstream.operators.agents.own_histogram`). Without columns where no part of the budget
+        is for histograms, the default.
     block_log : int array (n,)
         Logarithm, to base 2, of the length of the shortest blocks that are compared.
     energies, energy_degrees : float array, shape (n, 6)
-        How much means of neighboring stretches differ, in squared value units, and their degrees of freedom
-        (`meanstream.operators.agents.dependence.energies`). Without columns where nothing is known of it, the default.
+        How much means of neighboring stretches differ, in squared value units, and their degrees of
+        freedom (`meanstream.operators.agents.dependence.energies`). Without columns where nothing
+        is known of it, the default.
     early_mean : float array
-        Mean of the first samples (`meanstream.operators.agents.dependence.blocks.early_samples`); NaN where it is not known,
-        the default.
+        Mean of the first samples (`meanstream.operators.agents.dependence.blocks.early_samples`);
+        NaN where it is not known, the default.
     """
 
     agent: Ints
@@ -259,9 +287,11 @@ class OwnSamples:
             "ahead": (n, np.bool_), "cells": ((n, 0), np.int64), "block_log": (n, np.int64),
             "energies": ((n, 0), np.float64), "energy_degrees": ((n, 0), np.float64),
         }  # fmt: skip
+
         for name, (shape, kind) in shapes.items():
             if len(getattr(self, name)) != n:
                 object.__setattr__(self, name, np.zeros(shape, kind))
+
         if len(self.early_mean) != n:
             object.__setattr__(self, "early_mean", np.full(n, np.nan))
 

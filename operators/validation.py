@@ -33,14 +33,17 @@ def require_positive(**parameters: float) -> None:
 
 
 LARGEST = 1e30
-"""Of made-up data: squares of larger numbers times squares of noise, or of much smaller ones, are no floats."""
+"""Of made-up data: squares of larger numbers times squares of noise, or of much smaller ones, are
+no floats."""
 
 
 def require_size(**parameters: float) -> None:
     """Refuse every parameter that is not positive, or whose square arithmetic in floats cannot take."""
     require_positive(**parameters)
     for name, value in parameters.items():
-        require(1 / LARGEST <= value <= LARGEST, name, f"be from {1 / LARGEST:g} to {LARGEST:g}", value)
+        require(
+            1 / LARGEST <= value <= LARGEST, name, f"be from {1 / LARGEST:g} to {LARGEST:g}", value
+        )
 
 
 def require_epsilon(epsilon: float, *, least: float = 1e-100) -> None:
@@ -63,7 +66,9 @@ def require_bounds(lower: float, upper: float) -> None:
 
 
 def valid_float(name: str, value: object) -> float:
-    """Give a number its one spelling: an int, a NumPy scalar or a text such as "-30" become the float.
+    """Give a number its one spelling.
+
+    An int, a NumPy scalar or a text such as "-30" become the float.
 
     Examples
     --------
@@ -82,6 +87,7 @@ def valid_int(name: str, value: object) -> int:
         return int(value)
     number = valid_float(name, value)
     require(number.is_integer(), name, "be a whole number", value)
+
     return int(number)
 
 
@@ -94,12 +100,24 @@ def require_name(name: str) -> None:
     Traceback (most recent call last):
     ValueError: name must be 1 to 64 printable characters without '/', got 'clinics/2026'
     """
-    ok = isinstance(name, str) and 0 < len(name) <= MAX_NAME and name.isprintable() and "/" not in name
-    require(ok and bool(name.strip()), "name", f"be 1 to {MAX_NAME} printable characters without '/'", name)
+    ok = (
+        isinstance(name, str)
+        and 0 < len(name) <= MAX_NAME
+        and name.isprintable()
+        and "/" not in name
+    )
+    require(
+        ok and bool(name.strip()),
+        "name",
+        f"be 1 to {MAX_NAME} printable characters without '/'",
+        name,
+    )
 
 
 def printable(text: str) -> str:
-    r"""Write a name so that a terminal shows it as it is: what is invisible, or turns text around, is written out.
+    r"""Write a name so that a terminal shows it as it is.
+
+    What is invisible, or turns text around, is written out.
 
     Examples
     --------
@@ -108,7 +126,9 @@ def printable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
+    )
 
 
 def closest_valid(name: str, known: Sequence[str], *, listed: str = "known:") -> str:
@@ -122,4 +142,8 @@ def closest_valid(name: str, known: Sequence[str], *, listed: str = "known:") ->
     '; known: tailnum, carrier'
     """
     match = get_close_matches(name, known, n=1)
-    return f"; did you mean {match[0]!r}?" if match else f"; {listed} {', '.join(map(printable, known[:20])) or 'none'}"
+    return (
+        f"; did you mean {match[0]!r}?"
+        if match
+        else f"; {listed} {', '.join(map(printable, known[:20])) or 'none'}"
+    )

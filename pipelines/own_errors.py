@@ -1,4 +1,7 @@
-"""What an error may say where others read it: of one of ours its text, of any other its type and its place."""
+"""What an error may say where others read it.
+
+Of one of ours its text, of any other its type and its place.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ HOMES = tuple(
     (Path(meanstream.__file__).parent / folder).resolve()
     for folder in ("", "operators", "streaming", "pipelines")
 )
-"""The folders of this package, whose errors say what they may say: never a datum. In a checkout three are links."""
+"""The folders of this package, whose errors say what they may say: never a datum. In a checkout
+three are links."""
 
 _RAISE = dis.opmap["RAISE_VARARGS"]
 
@@ -35,14 +39,18 @@ def describe_own_error(error: BaseException) -> dict[str, str]:
         said["reason"] = " ".join(str(error).split())
     elif isinstance(error, OSError) and isinstance(error.errno, int):
         said["reason"] = os.strerror(error.errno)  # its own words could be anyone's
+
     frames = traceback.extract_tb(error.__traceback__)
     if frames:
         said["at"] = f"{Path(frames[-1].filename).name}:{frames[-1].lineno} {frames[-1].name}"
+
     return said
 
 
 def is_own_error(error: BaseException) -> bool:
-    """Say whether an error's class is one of this package: found under its name in a module that lies in its folder.
+    """Say whether an error's class is one of this package.
+
+    Found under its name in a module that lies in its folder.
 
     Examples
     --------
@@ -55,18 +63,23 @@ def is_own_error(error: BaseException) -> bool:
         return False
     module: Any = sys.modules.get(kind.__module__)
     file = getattr(module, "__file__", None)
+
     if file is None or not _is_at_home(file):
         return False
     found = module
     for name in kind.__qualname__.split("."):
         found = getattr(found, name, None)
+
     return found is kind
 
 
 def is_own_error_raised(error: BaseException) -> bool:
-    """Say whether a statement `raise` of this package made an error, whatever its class: what it says is ours then.
+    """Say whether a statement `raise` of this package made an error, whatever its class.
 
-    What a line of this package calls may fail in C, which has no frame of its own: such an error is foreign.
+    What it says is ours then.
+
+    What a line of this package calls may fail in C, which has no frame of its own: such an error is
+    foreign.
 
     Examples
     --------
@@ -80,6 +93,7 @@ def is_own_error_raised(error: BaseException) -> bool:
     place = error.__traceback__
     while place is not None and place.tb_next is not None:
         place = place.tb_next
+
     if place is None:
         return False
     code = place.tb_frame.f_code

@@ -1,4 +1,6 @@
-"""The parts of `make release` that are not another tool's: a README that can be read anywhere, checks, notes.
+"""The parts of `make release` that are not another tool's.
+
+A README that can be read anywhere, checks, notes.
 
 python requirements/check_release.py prepare TREE [URL]  in an exported tree: links of the README lead to URL
 python requirements/check_release.py check TREE DIST       what was built of it; writes notes and digests beside it
@@ -45,12 +47,17 @@ def need(true: object, rule: str) -> None:
 
 def project(tree: Path) -> dict[str, Any]:
     """Read what `pyproject.toml` says of the project."""
-    found: dict[str, Any] = tomllib.loads((tree / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found: dict[str, Any] = tomllib.loads((tree / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     return found
 
 
 def resolved(readme: str, version: str, url: str) -> str:
-    """Lead the README's links to the version's files under a URL; without one, leave words, and no pictures."""
+    """Lead the README's links to the version's files under a URL.
+
+    Without one, leave words, and no pictures.
+    """
 
     def of(found: re.Match[str]) -> str:
         picture, words, path = found.groups()
@@ -71,13 +78,19 @@ def check_wheel(wheel: Path, tree: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         said = Parser().parsestr(archive.read(f"{info}/METADATA").decode())
-    need({name.partition("/")[0] for name in names} == {"meanstream", info}, "the wheel must own one name")
+    need(
+        {name.partition("/")[0] for name in names} == {"meanstream", info},
+        "the wheel must own one name",
+    )
     need(f"{info}/licenses/LICENSE" in names, "the wheel must have the licence")
     same_files({name for name in names if name.startswith("meanstream/")}, package(tree), "wheel")
     need(said["Version"] == about["version"], f"the metadata must say {about['version']}")
     need(said["License-Expression"] == about["license"], "the metadata must name the licence")
     need(said["Description-Content-Type"] == "text/markdown", "the README must be the description")
-    broken = [found[3] for found in LINK.finditer(re.sub(r"(?ms)^```.*?^```$", "", str(said.get_payload())))]
+    broken = [
+        found[3]
+        for found in LINK.finditer(re.sub(r"(?ms)^```.*?^```$", "", str(said.get_payload())))
+    ]
     need(not broken, f"links of the description must lead somewhere, not to {broken[:3]}")
 
 
@@ -92,7 +105,10 @@ def check_source(source: Path, tree: Path) -> None:
 
 def same_files(found: set[str], wanted: set[str], what: str) -> None:
     """Refuse files that are missing, too many, or of a kind that is never published."""
-    need(wanted <= found, f"the {what} must have every file of the package, not lack {sorted(wanted - found)[:3]}")
+    need(
+        wanted <= found,
+        f"the {what} must have every file of the package, not lack {sorted(wanted - found)[:3]}",
+    )
     need(found <= wanted, f"the {what} must have nothing else, got {sorted(found - wanted)[:3]}")
     wrong = sorted(name for name in found if NEVER.search(name))
     need(not wrong, f"the {what} must have no state, key, data or test, got {wrong[:3]}")
@@ -101,15 +117,23 @@ def same_files(found: set[str], wanted: set[str], what: str) -> None:
 def package(tree: Path) -> set[str]:
     """List the files of the package in an exported tree."""
     folders = [tree / "meanstream", *(tree / name for name in CORE)]
-    files = [path.relative_to(tree) for folder in folders for path in folder.rglob("*") if path.is_file()]
-    return {(path if path.parts[0] == "meanstream" else "meanstream" / path).as_posix() for path in files}
+    files = [
+        path.relative_to(tree) for folder in folders for path in folder.rglob("*") if path.is_file()
+    ]
+    return {
+        (path if path.parts[0] == "meanstream" else "meanstream" / path).as_posix()
+        for path in files
+    }
 
 
 def check_bill(bill: Path, tree: Path) -> None:
     """Check that the bill of materials is of this version, and has every package that is locked, with its hashes."""
     found = json.loads(bill.read_text(encoding="utf-8"))
     about = found["metadata"]["component"]
-    need((about["name"], about.get("version")) == ("meanstream", project(tree)["version"]), "the SBOM must say what of")
+    need(
+        (about["name"], about.get("version")) == ("meanstream", project(tree)["version"]),
+        "the SBOM must say what of",
+    )
     lock = (tree / "requirements" / "engine.lock").read_text(encoding="utf-8")
     locked = {tuple(pair) for pair in re.findall(r"(?m)^([\w.-]+)==([^\s;]+)", lock)}
     listed = {(one["name"], one["version"]) for one in found["components"]}
@@ -119,7 +143,10 @@ def check_bill(bill: Path, tree: Path) -> None:
 
 
 def notes(changelog: str, version: str) -> str:
-    """Take the section of a version from the changelog; with what waits in it, marked as a draft."""
+    """Take the section of a version from the changelog.
+
+    With what waits in it, marked as a draft.
+    """
     sections = dict(re.findall(r"(?ms)^## \[([^\]]+)\][^\n]*\n(.*?)(?=^## \[|\Z)", changelog))
     need(sections.get(version, "").strip(), f"CHANGELOG.md must have a section [{version}]")
     waiting = sections.get("Unreleased", "").strip()
@@ -135,7 +162,10 @@ def prepare(tree: Path, url: str) -> None:
     """Make the README of an exported tree one that can be read where the repository is not."""
     need(not url or url.startswith("https://"), f"URL must begin with https://, got {url!r}")
     readme = tree / "README.md"
-    readme.write_text(resolved(readme.read_text(encoding="utf-8"), project(tree)["version"], url), encoding="utf-8")
+    readme.write_text(
+        resolved(readme.read_text(encoding="utf-8"), project(tree)["version"], url),
+        encoding="utf-8",
+    )
 
 
 def check(tree: Path, folder: Path) -> None:
@@ -149,10 +179,19 @@ def check(tree: Path, folder: Path) -> None:
     check_bill(folder / built[2], tree)
     text = notes((tree / "CHANGELOG.md").read_text(encoding="utf-8"), version)
     (folder / "RELEASE_NOTES.md").write_text(text, encoding="utf-8")
-    digests = [f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}" for name in built]
+    digests = [
+        f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}" for name in built
+    ]
     (folder / "SHA256SUMS").write_text("\n".join(digests) + "\n", encoding="utf-8")
     sys.stdout.write(
-        "\n".join([*digests, text.partition("\n")[0].removeprefix("# "), "checked; neither signed nor uploaded", ""])
+        "\n".join(
+            [
+                *digests,
+                text.partition("\n")[0].removeprefix("# "),
+                "checked; neither signed nor uploaded",
+                "",
+            ]
+        )
     )
 
 

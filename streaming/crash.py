@@ -36,8 +36,8 @@ class Moment(StrEnum):
 
 
 CrashHook = Callable[[CrashPoint, Moment], None]
-"""Called on both sides of each step. One that raises stands for a process that dies there: what was not yet committed
-or written is gone."""
+"""Called on both sides of each step. One that raises stands for a process that dies there: what was
+not yet committed or written is gone."""
 
 
 def no_crash(point: CrashPoint, moment: Moment) -> None:

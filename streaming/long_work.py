@@ -1,4 +1,7 @@
-"""A bar for work of many pieces that takes long: on a terminal or in a notebook, and nowhere else."""
+"""A bar for work of many pieces that takes long.
+
+On a terminal or in a notebook, and nowhere else.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,9 @@ def tracked_work(work: Sequence[T], what: str) -> Iterator[T]:
     if len(work) < 2 or not _watched():
         yield from work
         return
-    begun, bar = time.monotonic(), None
+
+    begun = time.monotonic()
+    bar = None
     try:
         for done, piece in enumerate(work):
             if bar is None and done and time.monotonic() - begun >= PATIENCE:
@@ -35,12 +40,17 @@ def tracked_work(work: Sequence[T], what: str) -> Iterator[T]:
 
                 # What goes to standard output stays there, whatever it is.
                 bar = Progress(
-                    console=Console(stderr=True), transient=True, redirect_stdout=False, redirect_stderr=False
+                    console=Console(stderr=True),
+                    transient=True,
+                    redirect_stdout=False,
+                    redirect_stderr=False,
                 )
                 task = bar.add_task(what, total=len(work))
                 bar.start()
+
             if bar is not None:
                 bar.update(task, completed=done)
+
             yield piece
     finally:
         if bar is not None:

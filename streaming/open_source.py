@@ -25,7 +25,8 @@ SOURCES: dict[str, str] = {
     "-:": "meanstream.streaming.sources.growing_file:StandardInput",
     "synthetic:": "meanstream.streaming.sources.synthetic_source:SyntheticSource",
 }
-"""A file's extension or an address's scheme, and where the class is that opens it: "module:Class"."""
+"""A file's extension or an address's scheme, and where the class is that opens it:
+"module:Class"."""
 
 _ADDRESS = re.compile(r"\w+:/|[\w.-]+:\d+(/|,|$)")
 """A misspelled scheme, or a host and its port without one."""
@@ -45,10 +46,15 @@ def source_kind(location: str) -> str:
     scheme = location.partition(":")[0] + ":"
     if scheme in SOURCES:
         return scheme
-    suffixes = [suffix.lower() for suffix in Path(location).suffixes if suffix.lower() not in PACKED]
+    suffixes = [
+        suffix.lower() for suffix in Path(location).suffixes if suffix.lower() not in PACKED
+    ]
     kind = suffixes[-1] if suffixes else ""
     known = ", ".join(key for key in SOURCES if key.startswith("."))
-    require(kind in SOURCES, "source", f"be a file of type {known} (text also .gz or .zip)", location)
+    require(
+        kind in SOURCES, "source", f"be a file of type {known} (text also .gz or .zip)", location
+    )
+
     return kind
 
 
@@ -76,11 +82,23 @@ def open_source(
     Extensions: .csv, .tsv, .jsonl, .ndjson, each also .gz or .zip, and .parquet.
     """
     opening = Opening(
-        id_key=id_key, max_line_bytes=max_line_bytes, owner=owner, until_end=until_end, name=name, agents=agents
+        id_key=id_key,
+        max_line_bytes=max_line_bytes,
+        owner=owner,
+        until_end=until_end,
+        name=name,
+        agents=agents,
     )
+
     is_file = location.partition(":")[0] + ":" not in SOURCES
-    require(not is_file or Path(location).is_file(), "source", f"be a readable file{_or_address(location)}", location)
+    require(
+        not is_file or Path(location).is_file(),
+        "source",
+        f"be a readable file{_or_address(location)}",
+        location,
+    )
     source: Source = source_class(source_kind(location)).open(location, mapping, opening)
+
     if not is_file:
         return source
     return OrderedSource(source, cut=cut) if sort else ReadAhead(source)

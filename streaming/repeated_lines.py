@@ -1,4 +1,7 @@
-"""The same line of a log at most once a second: an outage repeats itself, and a disk fills with it."""
+"""The same line of a log at most once a second.
+
+An outage repeats itself, and a disk fills with it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,9 @@ MOST_LINES = 1000
 
 
 class OncePerSecond(logging.Filter):
-    """Lets a line through once a second; the next one that comes through says how many were left out.
+    """Lets a line through once a second.
+
+    The next one that comes through says how many were left out.
 
     Lines that differ in a number only are the same.
 
@@ -35,16 +40,24 @@ class OncePerSecond(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Say whether a line goes through."""
         words = record.args if isinstance(record.args, tuple) else (record.args,)
-        line = record.levelno, record.msg, *(str(word) for word in words if not isinstance(word, int | float))
+        line = (
+            record.levelno,
+            record.msg,
+            *(str(word) for word in words if not isinstance(word, int | float)),
+        )
         now = self._clock()
+
         with self._lock:
             since, left_out = self._said.pop(line, (now - EVERY_SECONDS, 0))
             if now - since < EVERY_SECONDS:
                 self._said[line] = since, left_out + 1
                 return False
+
             self._said[line] = now, 0  # the newest is the last
             if len(self._said) > MOST_LINES:
                 self._said.pop(next(iter(self._said)))
+
         if left_out:
             record.msg = f"{record.msg} ({left_out} more of these lines were left out)"
+
         return True

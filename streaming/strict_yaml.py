@@ -1,4 +1,7 @@
-"""YAML that says one thing: a key once, numbers as people write them, and nothing that is guessed."""
+"""YAML that says one thing.
+
+A key once, numbers as people write them, and nothing that is guessed.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +35,7 @@ class _StrictLoader(yaml.SafeLoader):
                 if key.value in seen:
                     raise DuplicateKeyError(key.value)
                 seen.add(key.value)
+
         return super().construct_mapping(node, deep)
 
 
@@ -46,7 +50,10 @@ def _real(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float:
 def _decimal(loader: yaml.SafeLoader, node: yaml.ScalarNode, form: re.Pattern[str]) -> str:
     text = str(loader.construct_scalar(node))
     if not form.fullmatch(text):
-        raise yaml.constructor.ConstructorError(None, None, "a number must be decimal", node.start_mark)
+        raise yaml.constructor.ConstructorError(
+            None, None, "a number must be decimal", node.start_mark
+        )
+
     return text
 
 
@@ -58,7 +65,9 @@ for _tag, _form, _first in (
     ("int", re.compile(rf"(?:{_INTEGER.pattern})\Z"), list("-+0123456789")),
     ("float", re.compile(rf"(?:{_REAL.pattern})\Z"), list("-+.0123456789")),
 ):
-    _StrictLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"(?:{_form.pattern})\Z"), _first)
+    _StrictLoader.add_implicit_resolver(
+        f"tag:yaml.org,2002:{_tag}", re.compile(rf"(?:{_form.pattern})\Z"), _first
+    )
 _StrictLoader.add_constructor("tag:yaml.org,2002:int", _integer)
 _StrictLoader.add_constructor("tag:yaml.org,2002:float", _real)
 
@@ -67,6 +76,7 @@ def read_strict_yaml_file(path: Path) -> Any:
     """Read a file of YAML, whatever stands there."""
     with path.open("rb") as file:
         data = file.read(MOST_BYTES + 1)
+
     if len(data) > MOST_BYTES:
         raise yaml.YAMLError(f"more than {MOST_BYTES} bytes")
     return read_strict_yaml(data.decode())
@@ -85,5 +95,9 @@ def read_strict_yaml(text: str) -> Any:
     """
     try:
         return yaml.load(text, _StrictLoader)  # noqa: S506 - it is a safe loader
-    except (RecursionError, TypeError, ValueError):  # a value that is its own part; a key that is a mapping
+    except (
+        RecursionError,
+        TypeError,
+        ValueError,
+    ):  # a value that is its own part; a key that is a mapping
         raise yaml.YAMLError("plain values") from None

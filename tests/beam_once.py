@@ -2,8 +2,8 @@
 Here it looks once, and leaves nothing behind. No test's outcome depends on it.
 
 - The embedded runner finds the states and timers of a step, and the parameters of its methods, by their signatures,
-  often for each bundle. They are those of its class. (What a value of state weighs is the product's own matter:
-  pipelines/beam/keyed_state/state_weight.py.)
+  often for each bundle. They are those of its class. (What a value of state weighs is the product's
+  own matter: pipelines/beam/keyed_state/state_weight.py.)
 - A pipeline makes a temporary folder that only its run removes, and a test may build one that never runs.
 - Each view of a pipeline's options builds a parser of the command line, some 400 for one pipeline. What it finds
   depends on the class of the view and on the flags.
@@ -33,7 +33,9 @@ def looked_at_once() -> Iterator[None]:
 
     with (
         patch.object(Pipeline, "__init__", without_a_folder_left(Pipeline.__init__)),
-        patch.object(core, "get_function_arguments", arguments_by_class(core.get_function_arguments)),
+        patch.object(
+            core, "get_function_arguments", arguments_by_class(core.get_function_arguments)
+        ),
         patch.object(userstate, "get_dofn_specs", specs_by_class(userstate.get_dofn_specs)),
         patch.object(PipelineOptions, "view_as", views_by_flags(PipelineOptions.view_as)),
     ):
@@ -59,7 +61,9 @@ def specs_by_class(look: Any) -> Any:
 
     def specs(step: Any) -> Any:
         kind = type(step)
-        if issubclass(kind, CallableWrapperDoFn | AbstractDoFnWrapper):  # what it wraps has the parameters
+        if issubclass(
+            kind, CallableWrapperDoFn | AbstractDoFnWrapper
+        ):  # what it wraps has the parameters
             return look(step)
         if kind not in found:
             found[kind] = look(step)
@@ -99,7 +103,11 @@ def views_by_flags(view_as: Any) -> Any:
         if key not in parsed:
             parsed[key] = deepcopy(cls(self._flags)._visible_options)  # type: ignore[call-arg,attr-defined]
         made: Any = object.__new__(cls)
-        made._flags, made._visible_options, made._all_options = self._flags, deepcopy(parsed[key]), self._all_options
+        made._flags, made._visible_options, made._all_options = (
+            self._flags,
+            deepcopy(parsed[key]),
+            self._all_options,
+        )
         for name in made._visible_option_list():
             self._all_options.setdefault(name, getattr(made._visible_options, name))
         return made

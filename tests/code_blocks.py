@@ -1,9 +1,11 @@
-"""The code blocks of README.md and docs/: found, run page by page in an empty folder, compared with what is shown.
+"""The code blocks of README.md and docs/: found, run page by page in an empty folder, compared with
+what is shown.
 
 What a page may say, in a comment of HTML right before a block, which no reader sees:
 
 - nothing: Python runs in the page's namespace, a shell's lines run in the page's folder, one after the other; of a
-  `console` block the lines after `$ ` run, and what stands below each is compared (`...` is anything);
+  `console` block the lines after `$ ` run, and what stands below each is compared (`...` is
+  anything);
 - `<!-- output -->`: the block is what the one before it printed;
 - `<!-- numbers vary -->`, `<!-- output, numbers vary -->`: each run has new noise, so its numbers and digests may
   differ: the page shows those of one run;
@@ -72,11 +74,17 @@ class Block:
     def problem(self) -> str | None:
         """Why a block is neither run nor excused; None if it is."""
         if self.what == "not run":
-            return None if self.value and len(self.value.split()) >= 3 else "its reason must be said"
+            return (
+                None if self.value and len(self.value.split()) >= 3 else "its reason must be said"
+            )
         if self.what == "file":
             return None if self.value else "the file must be named"
         known = self.runs or self.what == "output"
-        return None if known else f"a block of {self.language!r} must be output, a file or not run, with the reason"
+        return (
+            None
+            if known
+            else f"a block of {self.language!r} must be output, a file or not run, with the reason"
+        )
 
 
 def blocks_of(page: Path, text: str | None = None) -> list[Block]:
@@ -92,7 +100,11 @@ def blocks_of(page: Path, text: str | None = None) -> list[Block]:
         indent, fence = len(opened["indent"]), opened["indent"] + opened["fence"]
         end = next(n for n in range(at + 1, len(lines)) if lines[n].rstrip() == fence)
         body = "\n".join(line[indent:] for line in lines[at + 1 : end]) + "\n"
-        what, value, vary = (said["what"] or "", said["value"] or "", bool(said["vary"])) if said else ("", "", False)
+        what, value, vary = (
+            (said["what"] or "", said["value"] or "", bool(said["vary"]))
+            if said
+            else ("", "", False)
+        )
         if not opened["language"].startswith("{"):  # a directive of the site
             found.append(Block(page, at + 1, opened["language"], body, what, value, vary))
         at, said = end + 1, None
@@ -118,7 +130,9 @@ def refused(words: list[str]) -> str | None:
     while words and words[0] in getattr(command, "commands", {}):
         command = command.commands[words.pop(0)]
     try:
-        command.make_parser(typer.Context(command)).parse_args(args=[w for w in words if w not in ("&", "&&")])
+        command.make_parser(typer.Context(command)).parse_args(
+            args=[w for w in words if w not in ("&", "&&")]
+        )
     except Exception as error:
         return f"{type(error).__name__}: {getattr(error, 'message', error)}"
     return None
@@ -133,7 +147,8 @@ def _parser() -> Any:
 
 @dataclass
 class PageRun:
-    """Runs the blocks of one page in a folder: one namespace for its Python, one environment for its shell.
+    """Runs the blocks of one page in a folder: one namespace for its Python, one environment for
+    its shell.
 
     `commands` is searched first for what the shell calls, see `tests/warm_command.py`.
     """
@@ -198,15 +213,28 @@ class PageRun:
             timeout=SECONDS,
             stdin=subprocess.DEVNULL,
         )
-        assert ran.returncode == 0, f"{block.name} ended with {ran.returncode}\n{ran.stdout}\n{ran.stderr[-3000:]}"
+        assert ran.returncode == 0, (
+            f"{block.name} ended with {ran.returncode}\n{ran.stdout}\n{ran.stderr[-3000:]}"
+        )
         return ran.stdout
 
 
 def page_environment(*commands: Path) -> dict[str, str]:
-    """Give an environment in which no option is set, with these folders' commands first, then this interpreter's."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("MEANSTREAM_")}
-    path = os.pathsep.join(map(str, (*commands, Path(sys.executable).parent, clean.get("PATH", ""))))
-    return clean | {"PATH": path, "COLUMNS": "110", "LC_ALL": "C.UTF-8", "TZ": "UTC", "PYTHONPATH": str(ROOT)}
+    """Give an environment in which no option is set, with these folders' commands first, then this
+    interpreter's."""
+    clean = {
+        name: value for name, value in os.environ.items() if not name.startswith("MEANSTREAM_")
+    }
+    path = os.pathsep.join(
+        map(str, (*commands, Path(sys.executable).parent, clean.get("PATH", "")))
+    )
+    return clean | {
+        "PATH": path,
+        "COLUMNS": "110",
+        "LC_ALL": "C.UTF-8",
+        "TZ": "UTC",
+        "PYTHONPATH": str(ROOT),
+    }
 
 
 def _sessions(text: str) -> list[tuple[str, str]]:

@@ -23,10 +23,14 @@ from tests.scheduling import WaitAndCompute
 from tests.seeded import secrets_from_a_seed  # noqa: F401
 from tests.seeded_grids import drawn_out, seed_of_commit
 
-# A machine with much else to do is no fault. The same examples each time: a commit is good or not. Others are tried
-# by `pytest --hypothesis-profile=searching`.
-settings.register_profile("searching", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("repeated", settings.get_profile("searching"), derandomize=True, database=None)
+# A machine with much else to do is no fault. The same examples each time: a commit is good or not.
+# Others are tried by `pytest --hypothesis-profile=searching`.
+settings.register_profile(
+    "searching", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "repeated", settings.get_profile("searching"), derandomize=True, database=None
+)
 settings.load_profile("repeated")
 
 SERVERS = Path(__file__).parent / "servers"
@@ -35,8 +39,14 @@ STARTED_BY = {"broker_address", "own_broker", "flink", "own_flink"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--durations-file", action="store_true", help="write tests/durations.json again")
-    parser.addoption("--grids", metavar="SEED", help="run a seeded third of each slow grid; `commit` is HEAD's hash")
+    parser.addoption(
+        "--durations-file", action="store_true", help="write tests/durations.json again"
+    )
+    parser.addoption(
+        "--grids",
+        metavar="SEED",
+        help="run a seeded third of each slow grid; `commit` is HEAD's hash",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -83,7 +93,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def longest_files_first(items: list[pytest.Item], durations: dict[str, float]) -> None:
-    """Sort the files, not the tests in them, by their known seconds: no worker ends long after the others."""
+    """Sort the files, not the tests in them, by their known seconds: no worker ends long after the
+    others."""
     seconds: Counter[Path] = Counter()
     for item in items:
         seconds[item.path] += durations.get(item.nodeid, 0.0)
@@ -92,7 +103,8 @@ def longest_files_first(items: list[pytest.Item], durations: dict[str, float]) -
 
 @pytest.fixture(autouse=True)
 def _lines_of_other_tests_are_forgotten() -> None:
-    """Let each test log what another one has logged within the same second: such lines are left out of a log."""
+    """Let each test log what another one has logged within the same second: such lines are left out
+    of a log."""
     for name in ("meanstream.kafka", "meanstream.delivery"):
         for kept in logging.getLogger(name).filters:
             getattr(kept, "_said", {}).clear()

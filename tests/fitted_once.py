@@ -1,7 +1,9 @@
-"""A fit of the same releases is the same: tests that run one stream again and again fit each population once.
+"""A fit of the same releases is the same: tests that run one stream again and again fit each
+population once.
 
-It is most of what a short run of the engine computes. What is kept is found by all that the fit is given: worlds that
-give it something else are fitted apart. The fit is tested where nothing is kept (`tests/operators`, `tests/privacy`).
+It is most of what a short run of the engine computes. What is kept is found by all that the fit is
+given: worlds that give it something else are fitted apart. The fit is tested where nothing is kept
+(`tests/operators`, `tests/privacy`).
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ def fit_once(self: PriorByCount, summary: Any, sample_variance: Any) -> Any:
 
 
 def fit_once_of_all_in(folder: Path) -> None:
-    """Let this process and all others that are told the same folder fit each population once; this is not undone."""
+    """Let this process and all others that are told the same folder fit each population once; this
+    is not undone."""
     folder.mkdir(exist_ok=True)
 
     def fit(self: PriorByCount, summary: Any, sample_variance: Any) -> Any:

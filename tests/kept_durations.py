@@ -1,8 +1,10 @@
-"""How long each test takes, in a file that a command renews; what is slow by it is no everyday test.
+"""How long each test takes, in a file that a command renews; what is slow by it is no everyday
+test.
 
-`make durations` runs every test and writes `durations.json`: the seconds of each test that takes more than `KEPT`. A
-test that starts a server is measured by the clock, any other by the processor time of its process and children, which
-does not depend on what else the machine does. A test that the file does not know counts as fast.
+`make durations` runs every test and writes `durations.json`: the seconds of each test that takes
+more than `KEPT`. A test that starts a server is measured by the clock, any other by the processor
+time of its process and children, which does not depend on what else the machine does. A test that
+the file does not know counts as fast.
 """
 
 from __future__ import annotations
@@ -39,13 +41,15 @@ def processor_seconds() -> float:
 
 
 class Meter:
-    """Notes the processor time of each phase of a test on its report, in the process that runs the test."""
+    """Notes the processor time of each phase of a test on its report, in the process that runs the
+    test."""
 
     def __init__(self) -> None:
         self._before = 0.0
 
     def pytest_runtest_logstart(self) -> None:
-        """Leave out what came before the test: the first one of a process does not pay for collecting them all."""
+        """Leave out what came before the test: the first one of a process does not pay for
+        collecting them all."""
         self._before = processor_seconds()
 
     @pytest.hookimpl(wrapper=True)
@@ -67,10 +71,16 @@ class Recorder:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add one phase of one test."""
         waits = "servers" in report.keywords
-        self._seconds[report.nodeid] += report.duration if waits else dict(report.user_properties)[PROPERTY]
+        self._seconds[report.nodeid] += (
+            report.duration if waits else dict(report.user_properties)[PROPERTY]
+        )
 
     def pytest_sessionfinish(self) -> None:
         """Write what was measured over what was known of the same tests."""
         measured = {name: round(seconds, 2) for name, seconds in self._seconds.items()}
-        kept = {name: seconds for name, seconds in (known_durations() | measured).items() if seconds >= KEPT}
+        kept = {
+            name: seconds
+            for name, seconds in (known_durations() | measured).items()
+            if seconds >= KEPT
+        }
         FILE.write_text(json.dumps(dict(sorted(kept.items())), indent=0) + "\n", encoding="utf-8")

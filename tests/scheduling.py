@@ -13,15 +13,18 @@ WAITS = re.compile(r"tests/servers/|kafka|flink|pubsub")
 
 
 class WaitAndCompute(LoadFileScheduling):
-    """Give whole files to workers, as `--dist loadfile` does, with a kind of file that each worker takes first.
+    """Give whole files to workers, as `--dist loadfile` does, with a kind of file that each worker
+    takes first.
 
-    One worker per processor takes files that compute; the others take files that wait for servers. A worker whose kind
-    has run out takes the other kind.
+    One worker per processor takes files that compute; the others take files that wait for servers.
+    A worker whose kind has run out takes the other kind.
     """
 
     def _assign_work_unit(self, node: Any) -> None:
         computes = self.nodes.index(node) < (os.cpu_count() or 1)
-        scope = next((name for name in self.workqueue if (WAITS.search(name) is None) == computes), None)
+        scope = next(
+            (name for name in self.workqueue if (WAITS.search(name) is None) == computes), None
+        )
         if scope is not None:
             self.workqueue.move_to_end(scope, last=False)
         super()._assign_work_unit(node)

@@ -1,7 +1,9 @@
-"""A test with many parameters that takes long runs a third of them in the gate; which third, the commit decides.
+"""A test with many parameters that takes long runs a third of them in the gate; which third, the
+commit decides.
 
-So each commit tries another third, two runs of one commit try the same, and `make test-all` tries all. The slow tests
-of one file of `tests/statistical` are a grid, too: they measure figures at many points.
+So each commit tries another third, two runs of one commit try the same, and `make test-all` tries
+all. The slow tests of one file of `tests/statistical` are a grid, too: they measure figures at many
+points.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ def seed_of_commit() -> str:
 
 
 def drawn_out(items: Iterable[Collected], durations: dict[str, float], seed: str) -> set[str]:
-    """Return the node ids that this seed leaves out: of each slow grid all but a third (rounded down, at least one)."""
+    """Return the node ids that this seed leaves out: of each slow grid all but a third (rounded
+    down, at least one)."""
     grids: defaultdict[str, list[str]] = defaultdict(list)
     for item in items:
         function, bracket, _ = item.nodeid.partition("[")

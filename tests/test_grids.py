@@ -1,4 +1,5 @@
-"""A third of each slow grid runs in the gate, another one for another commit, and nothing else is left out."""
+"""A third of each slow grid runs in the gate, another one for another commit, and nothing else is
+left out."""
 
 from __future__ import annotations
 
@@ -12,8 +13,14 @@ class _Test(NamedTuple):
 
 
 SLOW_GRID = [_Test(f"a.py::test_slow[{i}]") for i in range(10)]
-OTHERS = [_Test(f"a.py::test_fast[{i}]") for i in range(10)] + [_Test("a.py::test_alone"), _Test("a.py::test_pair[1]")]
-DURATIONS = {test.nodeid: 1.0 for test in SLOW_GRID} | {"a.py::test_alone": 60.0, "a.py::test_pair[1]": 60.0}
+OTHERS = [_Test(f"a.py::test_fast[{i}]") for i in range(10)] + [
+    _Test("a.py::test_alone"),
+    _Test("a.py::test_pair[1]"),
+]
+DURATIONS = {test.nodeid: 1.0 for test in SLOW_GRID} | {
+    "a.py::test_alone": 60.0,
+    "a.py::test_pair[1]": 60.0,
+}
 
 
 def test_a_third_of_a_slow_grid_runs_and_all_else() -> None:

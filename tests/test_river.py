@@ -1,4 +1,5 @@
-"""`meanstream.river`: river's own checks, mini-batches, pipelines, pickling without the key, the engine's releases."""
+"""`meanstream.river`: river's own checks, mini-batches, pipelines, pickling without the key, the
+engine's releases."""
 
 from __future__ import annotations
 
@@ -36,7 +37,10 @@ def _model(**more) -> CollaborativeMean:
 
 def _samples(n: int, agents: int = 10) -> list[tuple[dict, float]]:
     rng = np.random.default_rng(1)
-    return [({"agent": f"a{i % agents}", "hour": float(i % 24)}, float(x)) for i, x in enumerate(rng.normal(5, 1, n))]
+    return [
+        ({"agent": f"a{i % agents}", "hour": float(i % 24)}, float(x))
+        for i, x in enumerate(rng.normal(5, 1, n))
+    ]
 
 
 def _check_as_river_does(model) -> set[str]:
@@ -67,7 +71,8 @@ def test_river_s_checks_of_an_aggregate_fail_where_those_of_its_own_mean_do(kind
 
 
 def test_releases_are_those_of_agents() -> None:
-    """The engine hosts the same `Agents`: the same key, settings and samples give the same integers."""
+    """The engine hosts the same `Agents`: the same key, settings and samples give the same
+    integers."""
     model, samples = _model(), _samples(300)
     for x, y in samples:
         model.learn_one(x, y)
@@ -96,22 +101,35 @@ def test_predictions_are_functions_of_releases() -> None:
 
 
 def test_a_pipeline_learns_from_private_means() -> None:
-    model = feature_extraction.TargetAgg(by="agent", how=AgentMean(_model())) | linear_model.LinearRegression()
+    model = (
+        feature_extraction.TargetAgg(by="agent", how=AgentMean(_model()))
+        | linear_model.LinearRegression()
+    )
     found = evaluate.progressive_val_score(_samples(200), model, metrics.MAE())
     assert found.get() < 5.0
     assert evaluate.progressive_val_score(_samples(1000), _model(), metrics.MAE()).get() < 1.5
 
 
 @pytest.mark.parametrize("kind", ["estimator", "statistic", "aggregate"])
-def test_a_pickle_has_no_key_and_goes_on_as_the_original(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pickle_has_no_key_and_goes_on_as_the_original(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model: object
     if kind == "statistic":
         mean = PrivateMean(**ASK, noise=environment_noise("test"))
         model, learn, say = mean, lambda m, i: m.update(i % 7), lambda m: m.get()
     else:
-        model = _model() if kind == "estimator" else feature_extraction.TargetAgg("agent", AgentMean(_model()))
+        model = (
+            _model()
+            if kind == "estimator"
+            else feature_extraction.TargetAgg("agent", AgentMean(_model()))
+        )
         learn = lambda m, i: m.learn_one({"agent": f"a{i % 3}"}, i % 7)  # noqa: E731
-        ask = (lambda m, x: m.predict_one(x)) if kind == "estimator" else (lambda m, x: m.transform_one(x))
+        ask = (
+            (lambda m, x: m.predict_one(x))
+            if kind == "estimator"
+            else (lambda m, x: m.transform_one(x))
+        )
         say = lambda m: ask(m, {"agent": "a1"})  # noqa: E731
     for i in range(70):
         learn(model, i)

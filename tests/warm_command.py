@@ -1,9 +1,10 @@
 """Commands and programs in processes of their own, forked from an interpreter that has imported what they need.
 
-An interpreter that starts and imports takes two seconds, a fork some hundredths of one. Exit codes, signals, streams,
-folder and environment are those of a process that was started. `run_forked` is `subprocess.run`, `Forked` is
-`subprocess.Popen`, and `commands_for_a_shell` gives a folder for PATH whose `meanstream` is such a fork. An interpreter
-of its own is in `test_run_imports.py`, in `test_wheel.py`, and behind the README's own commands.
+An interpreter that starts and imports takes two seconds, a fork some hundredths of one. Exit codes,
+signals, streams, folder and environment are those of a process that was started. `run_forked` is
+`subprocess.run`, `Forked` is `subprocess.Popen`, and `commands_for_a_shell` gives a folder for PATH
+whose `meanstream` is such a fork. An interpreter of its own is in `test_run_imports.py`, in
+`test_wheel.py`, and behind the README's own commands.
 """
 
 from __future__ import annotations
@@ -77,7 +78,13 @@ class Forked:
     """One fork that runs a program, with what `subprocess.Popen` has."""
 
     def __init__(
-        self, program: str, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, streams: Sequence[int]
+        self,
+        program: str,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path,
+        streams: Sequence[int],
     ) -> None:
         asked = {"program": program, "argv": [*argv], "env": dict(env), "cwd": str(cwd)}
         text = json.dumps(asked).encode()
@@ -124,10 +131,14 @@ def run_forked(
     finally:
         for end in writable:
             os.close(end)
-    with ThreadPoolExecutor(len(pipes)) as readers:  # both at once: a pipe that is full stops who writes
+    with ThreadPoolExecutor(
+        len(pipes)
+    ) as readers:  # both at once: a pipe that is full stops who writes
         said = list(readers.map(_read, [end for end, _ in pipes]))
     code = fork.wait(LONGEST)
-    return subprocess.CompletedProcess(arguments, code, said[0] if stdout is None else None, said[-1])
+    return subprocess.CompletedProcess(
+        arguments, code, said[0] if stdout is None else None, said[-1]
+    )
 
 
 def commands_for_a_shell(folder: Path) -> Path:
@@ -164,7 +175,9 @@ def seconds_of_forks() -> float:
     """Give the processor time of all forks that have ended, and of their server."""
     if not _server.cache_info().currsize:
         return 0.0
-    fields = Path(f"/proc/{_server()[1]}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    fields = (
+        Path(f"/proc/{_server()[1]}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    )
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 

@@ -1,4 +1,7 @@
-"""The same pipeline on a real Flink cluster and on FnApiRunner: events per second, and processor seconds."""
+"""The same pipeline on a real Flink cluster and on FnApiRunner.
+
+Events per second, and processor seconds.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,9 @@ def flink(samples: int, agents: int) -> dict[str, float]:
         found[f"fn_api_{name}seconds"] = time.perf_counter() - began
         found[f"fn_api_{name}cpu_seconds"] = time.process_time() - cpu
     with tempfile.TemporaryDirectory() as folder:
-        cluster = FlinkCluster(Path(folder) / "flink", slots=PARALLELISM, compiler="", memory=MEMORY)
+        cluster = FlinkCluster(
+            Path(folder) / "flink", slots=PARALLELISM, compiler="", memory=MEMORY
+        )
         try:
             cluster.start()
             for name, many in (("small_", SMALL), ("", samples)):
@@ -60,7 +65,10 @@ def flink(samples: int, agents: int) -> dict[str, float]:
 
 
 def _run(runner: Any, arguments: list[str], samples: int, agents: int) -> None:
-    """Let several sources make their parts of the samples inside the workers; release once, at the end."""
+    """Let several sources make their parts of the samples inside the workers.
+
+    Release once, at the end.
+    """
     pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(arguments))
     parts = [max(samples // SOURCES, 1)] * SOURCES
     _ = (

@@ -16,7 +16,11 @@ from apache_beam.utils.timestamp import MAX_TIMESTAMP
 from benchmarks.beam.agents_work import BEGIN, SETTINGS
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
-from meanstream.pipelines.beam.agents.agents_coders import AgentReleasesCoder, ForShardCoder, PartialReleasesCoder
+from meanstream.pipelines.beam.agents.agents_coders import (
+    AgentReleasesCoder,
+    ForShardCoder,
+    PartialReleasesCoder,
+)
 from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, Packed, Tick
 from meanstream.pipelines.beam.agents.agents_parts import agents_part_state
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
@@ -36,7 +40,10 @@ TICK = Tick(0, BEGIN + 1e9)
 
 
 class Cell:
-    """State of one key as a runner gives it: a bag, and the cell that is read, changed and written."""
+    """State of one key as a runner gives it.
+
+    A bag, and the cell that is read, changed and written.
+    """
 
     def __init__(self, *values: bytes) -> None:
         self.values = list(values)
@@ -71,10 +78,15 @@ class One(Cell):
 
 
 def snapshot(agents: int) -> dict[str, float]:
-    """Measure everybody's newest release: kept per shard, joined, fitted; releases were made before."""
+    """Measure everybody's newest release.
+
+    Kept per shard, joined, fitted; releases were made before.
+    """
     batches = [_releases(shard, agents // SHARDS) for shard in range(SHARDS)]
     before = _peak()
-    partials, gathering = _timed(lambda: [_gathered(shard, batch) for shard, batch in enumerate(batches)])
+    partials, gathering = _timed(
+        lambda: [_gathered(shard, batch) for shard, batch in enumerate(batches)]
+    )
     joined, joining = _timed(lambda: _joined(partials))
     fitted, fitting = _timed(lambda: [_fit().fit(joined, [TICK])])
     return {
@@ -90,9 +102,12 @@ def snapshot(agents: int) -> dict[str, float]:
 
 
 def scaling(agents: int, samples: int) -> dict[str, float]:
-    """Measure one shard, and what all shards wait for; compute from it how 1, 2, 4, 8 would do with as much work each.
+    """Measure one shard, and what all shards wait for.
 
-    The speed-up is arithmetic on processor times, not a run on as many machines: it leaves the network out.
+    Compute from it how 1, 2, 4, 8 would do with as much work each.
+
+    The speed-up is arithmetic on processor times, not a run on as many machines: it leaves the
+    network out.
     """
     shards = [_shard(number, agents, samples) for number in range(SHARDS)]
     own = float(np.median([seconds for _, seconds in shards]))
@@ -109,18 +124,29 @@ def scaling(agents: int, samples: int) -> dict[str, float]:
 
 
 def state(agents: int, samples: int, histogram_share: float) -> dict[str, float]:
-    """Measure what one shard keeps when a window has ended, and what waits in it before; nothing of it is a mean."""
-    settings, packed = replace(SETTINGS, histogram_share=histogram_share), _split(0, agents, samples)
+    """Measure what one shard keeps when a window has ended, and what waits in it before.
+
+    Nothing of it is a mean.
+    """
+    settings, packed = (
+        replace(SETTINGS, histogram_share=histogram_share),
+        _split(0, agents, samples),
+    )
     waiting, kept, made = _released(0, packed, settings)
     latest = One()
     _gathered(0, [AgentReleasesCoder().encode(batch) for batch in made], latest, settings)
     found = {"waiting": waiting, **kept, "latest releases": latest}
-    mebibytes = {f"{name}_mebibytes": sum(map(len, cell.values)) / 2**20 for name, cell in found.items()}
+    mebibytes = {
+        f"{name}_mebibytes": sum(map(len, cell.values)) / 2**20 for name, cell in found.items()
+    }
     return {"agents": agents, "samples": samples, "releases": sum(map(len, made)), **mebibytes}
 
 
 def _shard(number: int, agents: int, samples: int) -> tuple[bytes, float]:
-    """Let one shard do all of its work: split its samples off, release, keep the newest; give its summary and time."""
+    """Let one shard do all of its work.
+
+    Split its samples off, release, keep the newest; give its summary and time.
+    """
 
     def work() -> bytes:
         _, _, made = _released(number, _split(number, agents, samples))
@@ -138,8 +164,15 @@ def _split(number: int, agents: int, samples: int) -> list[Packed]:
     directory, packed = AgentDirectory(1), []
     for start in range(0, samples, BATCH):
         part = slice(start, start + BATCH)
-        columns = {"point": SETTINGS.grid.encode(value[part]), "time": time_[part], "position": position[part]}
-        packed += [out.value[1] for out in split_columns(names, who[part], columns, directory, MAX_TIMESTAMP)]
+        columns = {
+            "point": SETTINGS.grid.encode(value[part]),
+            "time": time_[part],
+            "position": position[part],
+        }
+        packed += [
+            out.value[1]
+            for out in split_columns(names, who[part], columns, directory, MAX_TIMESTAMP)
+        ]
     return packed
 
 
@@ -168,7 +201,10 @@ def _made(settings: AgentsSettings) -> One:
 
 
 def _gathered(
-    number: int, batches: list[bytes], latest: Cell | None = None, settings: AgentsSettings = SETTINGS
+    number: int,
+    batches: list[bytes],
+    latest: Cell | None = None,
+    settings: AgentsSettings = SETTINGS,
 ) -> bytes:
     """Keep a shard's newest releases; give the bytes of their summary."""
     gather = GatherShard(settings, OPTIONS, WINDOWS, _owner(settings))
@@ -198,17 +234,26 @@ def _fit() -> FitReleases:
 def _releases(shard: int, agents: int) -> list[bytes]:
     """Make two releases of each agent, after 10 and 15 samples."""
     rng = np.random.default_rng(shard)
-    state = Agents(SETTINGS, KeyedNoise(b"6dc4c01b6b494373b7fb165cabd569fc", deployment="benchmark", purpose="agents"))
+    state = Agents(
+        SETTINGS,
+        KeyedNoise(b"6dc4c01b6b494373b7fb165cabd569fc", deployment="benchmark", purpose="agents"),
+    )
     state.add_agents([f"agent {shard} {i}" for i in range(agents)])
     center = rng.choice([0.0, 20.0], agents)
     made = []
     for turn in range(15):
         value = rng.normal(center, 20.0)
-        made.append(state.update(np.arange(agents), value, BEGIN + turn + np.arange(agents) / agents))
+        made.append(
+            state.update(np.arange(agents), value, BEGIN + turn + np.arange(agents) / agents)
+        )
     names, words = pa.array(state.names, pa.large_string()), keyed_owner_words(state.names)
     encode = AgentReleasesCoder().encode
     return [
-        encode(AgentReleases(names=names, number=0, releases=batch.releases, time=batch.time, words=words))
+        encode(
+            AgentReleases(
+                names=names, number=0, releases=batch.releases, time=batch.time, words=words
+            )
+        )
         for batch in made
         if len(batch.releases)
     ]

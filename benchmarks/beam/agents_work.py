@@ -1,4 +1,7 @@
-"""What the benchmarks of agents on Beam run: one stream of samples, in batches and one by one, under several steps."""
+"""What the benchmarks of agents on Beam run.
+
+One stream of samples, in batches and one by one, under several steps.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +33,21 @@ def batches(samples: int, agents: int) -> Iterator[SampleColumns]:
         n = min(BATCH, samples - start)
         agent, value = rng.integers(0, agents, n), rng.normal(10.0, 20.0, n)
         yield SampleColumns(
-            names, agent, value, BEGIN + np.arange(start, start + n) * 0.01, None, np.arange(start, start + n)
+            names,
+            agent,
+            value,
+            BEGIN + np.arange(start, start + n) * 0.01,
+            None,
+            np.arange(start, start + n),
         )
 
 
 def elements(samples: int, agents: int) -> Iterator[tuple[str, float]]:
     """Make the same, one by one."""
     for batch in batches(samples, agents):
-        yield from zip(map(batch.names.__getitem__, batch.agent.tolist()), batch.value.tolist(), strict=True)
+        yield from zip(
+            map(batch.names.__getitem__, batch.agent.tolist()), batch.value.tolist(), strict=True
+        )
 
 
 class RunningMean(beam.DoFn):  # type: ignore[misc]
@@ -59,16 +69,23 @@ class RunningMean(beam.DoFn):  # type: ignore[misc]
 
 def made(agents: int) -> Callable[[Any], Any]:
     """Build the batches alone."""
-    return lambda start: start | beam.FlatMap(lambda n: batches(n, agents)).with_output_types(SampleColumns)
+    return lambda start: (
+        start | beam.FlatMap(lambda n: batches(n, agents)).with_output_types(SampleColumns)
+    )
 
 
 def mapped(agents: int) -> Callable[[Any], Any]:
     """Build a stateless step over the batches: the sum of what is within the bounds."""
-    return lambda start: made(agents)(start) | beam.Map(lambda b: float(np.clip(b.value, -30, 120).sum()))
+    return lambda start: (
+        made(agents)(start) | beam.Map(lambda b: float(np.clip(b.value, -30, 120).sum()))
+    )
 
 
 def summed(agents: int) -> Callable[[Any], Any]:
-    """Build a stateless step that does a batch's part of the work: each agent's count and sum in it."""
+    """Build a stateless step that does a batch's part of the work.
+
+    Each agent's count and sum in it.
+    """
 
     def sums(batch: SampleColumns) -> tuple[np.ndarray, ...]:
         agent, place = np.unique(batch.agent, return_inverse=True)

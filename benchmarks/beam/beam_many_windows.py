@@ -6,8 +6,9 @@
     python benchmarks/beam/beam_many_windows.py --everybody   a million agents at once: time and peak memory
     python benchmarks/beam/beam_many_windows.py --prism FILE  one and a hundred windows on Prism (FILE is its program)
 
-Baselines are pipelines over the same samples in the same run, each at the best of the same number of runs: a stateless
-`Map` on the arrays, and what one writes first, `FixedWindows` and `CombinePerKey(mean)` on single samples.
+Baselines are pipelines over the same samples in the same run, each at the best of the same number
+of runs: a stateless `Map` on the arrays, and what one writes first, `FixedWindows` and
+`CombinePerKey(mean)` on single samples.
 """
 
 from __future__ import annotations
@@ -78,14 +79,18 @@ def means(start: Any) -> Any:
     """Build what one writes first."""
     return (
         elements(start)
-        | beam.Map(lambda one: TimestampedValue((one[0], one[1]), one[2])).with_output_types(tuple[str, float])
+        | beam.Map(lambda one: TimestampedValue((one[0], one[1]), one[2])).with_output_types(
+            tuple[str, float]
+        )
         | beam.WindowInto(FixedWindows(REFRESH))
         | beam.CombinePerKey(MeanCombineFn())
     )
 
 
 CASES: dict[str, Callable[[Any], Any]] = {
-    "map": lambda start: arrays(start) | beam.Map(lambda one: float(np.clip(one.value, -30, 120).sum())),
+    "map": lambda start: (
+        arrays(start) | beam.Map(lambda one: float(np.clip(one.value, -30, 120).sum()))
+    ),
     "means": means,
     "arrays": lambda start: arrays(start) | CollaborateAgents(SETTINGS, refresh=REFRESH),
     "elements": lambda start: elements(start) | CollaborateAgents(SETTINGS, refresh=REFRESH),
@@ -101,11 +106,17 @@ def sharded(shards: int) -> dict[str, float]:
     cpu_seconds(1, build)  # warm
     idle = min(cpu_seconds(1, build) for _ in range(ROUNDS))
     best = min(cpu_seconds(100, build) for _ in range(ROUNDS))
-    return {"arrays_microseconds": best / (100 * PER_WINDOW) * 1e6, "arrays_one_window_seconds": idle}
+    return {
+        "arrays_microseconds": best / (100 * PER_WINDOW) * 1e6,
+        "arrays_one_window_seconds": idle,
+    }
 
 
 def prism(program: str) -> dict[str, float]:
-    """Measure windows of arrays on Prism: this process, whose threads are the workers, and the server."""
+    """Measure windows of arrays on Prism.
+
+    This process, whose threads are the workers, and the server.
+    """
 
     def spent() -> float:
         used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
@@ -123,7 +134,10 @@ def prism(program: str) -> dict[str, float]:
 
     seconds(1)  # warm
     one, hundred = seconds(1), seconds(100)
-    return {"prism_microseconds": hundred / (100 * PER_WINDOW) * 1e6, "prism_one_window_seconds": one}
+    return {
+        "prism_microseconds": hundred / (100 * PER_WINDOW) * 1e6,
+        "prism_one_window_seconds": one,
+    }
 
 
 def windows() -> dict[str, float]:
@@ -139,12 +153,17 @@ def windows() -> dict[str, float]:
         found[f"{name}_one_window_seconds"] = idle
     thousand = cpu_seconds(1000, CASES["arrays"])
     found["thousand_waiting_seconds"] = thousand
-    found["ten_times_waiting_ratio"] = thousand / (10 * found["arrays_microseconds"] * samples * 1e-6)
+    found["ten_times_waiting_ratio"] = thousand / (
+        10 * found["arrays_microseconds"] * samples * 1e-6
+    )
     return found
 
 
 def among(agents: int) -> float:
-    """Measure a window of 1,000 samples among agents who were all heard before; each has its turn, as on a stream."""
+    """Measure a window of 1,000 samples among agents who were all heard before.
+
+    Each has its turn, as on a stream.
+    """
 
     def build(small: int) -> Callable[[Any], Any]:
         def made(_: int) -> Iterator[SampleColumns]:
@@ -179,7 +198,12 @@ def everybody() -> dict[str, float]:
             rng = np.random.default_rng(turn)
             time = BEGIN + turn + np.arange(n) * 1e-7
             yield SampleColumns(
-                names, np.arange(n), rng.normal(10.0, 20.0, n), time, None, np.arange(n, dtype=np.int64)
+                names,
+                np.arange(n),
+                rng.normal(10.0, 20.0, n),
+                time,
+                None,
+                np.arange(n, dtype=np.int64),
             )
 
     source = beam.FlatMap(made).with_output_types(SampleColumns)
@@ -191,7 +215,9 @@ def everybody() -> dict[str, float]:
 def main() -> None:
     """Measure, print, fail where a goal is missed."""
     os.environ.setdefault("MEANSTREAM_SECRET", "6dc4c01b6b494373b7fb165cabd569fc")
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     modes = {"agents": agents, "everybody": everybody}
     for name in modes:
         parser.add_argument(f"--{name}", action="store_true")
@@ -204,7 +230,9 @@ def main() -> None:
     elif options.prism is not None:
         found = prism(options.prism)
     else:
-        found = next((measure for name, measure in modes.items() if getattr(options, name)), windows)()
+        found = next(
+            (measure for name, measure in modes.items() if getattr(options, name)), windows
+        )()
     if options.json:
         print(json.dumps(found))
     else:

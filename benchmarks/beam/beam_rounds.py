@@ -34,7 +34,8 @@ BATCH = 65_536
 WINDOW = 7 * 86_400.0
 GOALS = {"elements_ratio": 0.3, "arrays_ratio": 0.05, "ten_windows_ratio": 1.3}
 GOALS |= dict.fromkeys(
-    (f"{name}_milliseconds_per_window" for name in ("declared", "counted", "budget", "carried")), 6.0
+    (f"{name}_milliseconds_per_window" for name in ("declared", "counted", "budget", "carried")),
+    6.0,
 )
 
 
@@ -45,7 +46,9 @@ def batches(samples: int, users: int, windows: int) -> Iterator[SampleColumns]:
     for start in range(0, samples, BATCH):
         n = min(BATCH, samples - start)
         user, value = rng.integers(0, users, n), rng.normal(10.0, 20.0, n)
-        yield SampleColumns(names, user, value, rng.uniform(0, windows * WINDOW, n), None, np.arange(n))
+        yield SampleColumns(
+            names, user, value, rng.uniform(0, windows * WINDOW, n), None, np.arange(n)
+        )
 
 
 def elements(samples: int, users: int, windows: int) -> Iterator[tuple[str, float, float]]:
@@ -71,10 +74,12 @@ def plain(users: int, windows: int) -> Callable[[Any], Any]:
     def build(pipeline: Any) -> Any:
         return (
             pipeline
-            | beam.FlatMap(lambda n: elements(n, users, windows)).with_output_types(tuple[str, float, float])
-            | beam.Map(lambda sample: TimestampedValue((sample[0], sample[1]), sample[2])).with_output_types(
-                tuple[str, float]
+            | beam.FlatMap(lambda n: elements(n, users, windows)).with_output_types(
+                tuple[str, float, float]
             )
+            | beam.Map(
+                lambda sample: TimestampedValue((sample[0], sample[1]), sample[2])
+            ).with_output_types(tuple[str, float])
             | beam.WindowInto(FixedWindows(WINDOW))
             | beam.CombinePerKey(MeanCombineFn())
         )
@@ -86,22 +91,40 @@ def made(users: int, windows: int, form: Form) -> Callable[[Any], Any]:
     """Build the samples alone: what all the others contain."""
 
     def build(pipeline: Any) -> Any:
-        source = pipeline | beam.FlatMap(lambda n: form.make(n, users, windows)).with_output_types(form.kind)
+        source = pipeline | beam.FlatMap(lambda n: form.make(n, users, windows)).with_output_types(
+            form.kind
+        )
         return source | beam.Filter(lambda _: False)
 
     return build
 
 
 def private(
-    users: int, windows: int, form: Form, estimator: str, *, declared: bool = True, budget: float | None = None
+    users: int,
+    windows: int,
+    form: Form,
+    estimator: str,
+    *,
+    declared: bool = True,
+    budget: float | None = None,
 ) -> Callable[[Any], Any]:
     """Build a round per window; the number of users of a window is declared, or counted."""
 
     def build(pipeline: Any) -> Any:
-        source = pipeline | beam.FlatMap(lambda n: form.make(n, users, windows)).with_output_types(form.kind)
-        given: dict[str, Any] = {"lower": -30, "upper": 120, "epsilon": 1.0, "window": "7d", "user_budget": budget}
+        source = pipeline | beam.FlatMap(lambda n: form.make(n, users, windows)).with_output_types(
+            form.kind
+        )
+        given: dict[str, Any] = {
+            "lower": -30,
+            "upper": 120,
+            "epsilon": 1.0,
+            "window": "7d",
+            "user_budget": budget,
+        }
         rounds = RunRounds(
-            RoundsSettings(estimator=estimator, name="benchmark", users=users if declared else None, **given)
+            RoundsSettings(
+                estimator=estimator, name="benchmark", users=users if declared else None, **given
+            )
         )
         return (source | rounds).estimates
 
@@ -141,7 +164,10 @@ def many_windows(users: int, estimator: str) -> dict[str, float]:
     windows, found = 150, {}
     for name, declared in (("declared", True), ("counted", False)):
         one, all_windows = (
-            min(cpu_seconds(600 * n, private(users, n, ARRAYS, estimator, declared=declared)) for _ in range(2))
+            min(
+                cpu_seconds(600 * n, private(users, n, ARRAYS, estimator, declared=declared))
+                for _ in range(2)
+            )
             for n in (1, windows)
         )
         found[f"{name}_milliseconds_per_window"] = (all_windows - one) / (windows - 1) * 1e3
@@ -149,19 +175,29 @@ def many_windows(users: int, estimator: str) -> dict[str, float]:
 
 
 def waiting(users: int) -> dict[str, float]:
-    """Measure windows that wait in state: of a budget, and of an estimator that carries from window to window."""
+    """Measure windows that wait in state.
+
+    Of a budget, and of an estimator that carries from window to window.
+    """
     windows, found = 100, {}
     for name, estimator, budget in (("budget", "one_shot", 1000.0), ("carried", "repeating", None)):
-        case = [private(users, n, ARRAYS, estimator, declared=False, budget=budget) for n in (1, windows)]
+        case = [
+            private(users, n, ARRAYS, estimator, declared=False, budget=budget)
+            for n in (1, windows)
+        ]
         one, all_windows = (
-            min(cpu_seconds(600 * n, build) for _ in range(2)) for n, build in zip((1, windows), case, strict=True)
+            min(cpu_seconds(600 * n, build) for _ in range(2))
+            for n, build in zip((1, windows), case, strict=True)
         )
         found[f"{name}_milliseconds_per_window"] = (all_windows - one) / (windows - 1) * 1e3
     return found
 
 
 def shapes(estimator: str) -> dict[str, float]:
-    """Measure whole pipelines per sample, start included: rounds of arrays, and the mean of single samples."""
+    """Measure whole pipelines per sample, start included.
+
+    Rounds of arrays, and the mean of single samples.
+    """
     found = {}
     for windows, per_window, users in (
         (100, 600, 10_000),
@@ -172,10 +208,14 @@ def shapes(estimator: str) -> dict[str, float]:
         samples = windows * per_window
         name = f"{windows}_of_{per_window}"
         for declared, said in ((True, "declared"), (False, "counted")):
-            took = cpu_seconds(samples, private(users, windows, ARRAYS, estimator, declared=declared))
+            took = cpu_seconds(
+                samples, private(users, windows, ARRAYS, estimator, declared=declared)
+            )
             found[f"{name}_{said}_microseconds"] = took / samples * 1e6
         if samples <= 1_000_000:
-            found[f"{name}_mean_microseconds"] = cpu_seconds(samples, plain(users, windows)) / samples * 1e6
+            found[f"{name}_mean_microseconds"] = (
+                cpu_seconds(samples, plain(users, windows)) / samples * 1e6
+            )
     return found
 
 
@@ -190,7 +230,9 @@ def large(samples: int, users: int, estimator: str) -> dict[str, float]:
 def main() -> None:
     """Measure, print, fail where a goal is missed."""
     os.environ.setdefault("MEANSTREAM_SECRET", "6dc4c01b6b494373b7fb165cabd569fc")
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--samples", type=int, default=1_000_000)
     parser.add_argument("--users", type=int, default=10_000)
     parser.add_argument("--estimator", default="one_shot")

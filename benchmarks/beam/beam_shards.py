@@ -9,8 +9,9 @@
     python benchmarks/beam/beam_shards.py --scaling  one shard, and what waits for all
     python benchmarks/beam/beam_shards.py --flink  the same on a Flink cluster with parallelism 2 (`make flink`)
 
-All samples are made inside the worker, in event-time order, in arrays of 1000 as a source gives them. `ReleaseMeans`
-and `Map` are given the same batches; the per-element DoFn is given the same samples one by one.
+All samples are made inside the worker, in event-time order, in arrays of 1000 as a source gives
+them. `ReleaseMeans` and `Map` are given the same batches; the per-element DoFn is given the same
+samples one by one.
 """
 
 from __future__ import annotations
@@ -24,14 +25,24 @@ from collections.abc import Callable
 
 from benchmarks.beam.agents_flink import flink
 from benchmarks.beam.agents_scale import scaling, snapshot, state
-from benchmarks.beam.agents_work import collaborated, cpu_seconds, mapped, per_element, released, summed
+from benchmarks.beam.agents_work import (
+    collaborated,
+    cpu_seconds,
+    mapped,
+    per_element,
+    released,
+    summed,
+)
 
 GOALS = {"map_ratio": 3.0, "element_ratio": 0.1}
 ROUNDS = 5
 
 
 def compare(samples: int, agents: int) -> dict[str, float]:
-    """Measure all cases in one run, in turns, each at its best; the start of a pipeline is told apart as well."""
+    """Measure all cases in one run, in turns, each at its best.
+
+    The start of a pipeline is told apart as well.
+    """
     cases = {"map": mapped, "sums": summed, "release": released, "collaborate": collaborated}
     for build in cases.values():
         cpu_seconds(1000, build(10))  # warm
@@ -47,7 +58,8 @@ def compare(samples: int, agents: int) -> dict[str, float]:
     return {
         **micros,
         "map_ratio": best["release"] / best["map"],
-        "map_ratio_without_start": (best["release"] - best["release_idle"]) / (best["map"] - best["map_idle"]),
+        "map_ratio_without_start": (best["release"] - best["release_idle"])
+        / (best["map"] - best["map_idle"]),
         "sums_ratio": best["release"] / best["sums"],
         "element_ratio": best["release"] / best["element"],
     }
@@ -74,7 +86,9 @@ MODES: dict[str, Callable[[argparse.Namespace], dict[str, float]]] = {
 def main() -> None:
     """Measure, print, fail where a goal is missed."""
     os.environ.setdefault("MEANSTREAM_SECRET", "6dc4c01b6b494373b7fb165cabd569fc")
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--samples", type=int, default=4_000_000)
     parser.add_argument("--agents", type=int, default=1000)
     for name in MODES:

@@ -3,12 +3,13 @@
     pip install pipeline-dp==0.3.1
     python benchmarks/beam/pipelinedp.py
 
-100 agents with 600 samples each over a hundred windows, one by one. PipelineDP is told everything at once and gives
-each agent's mean once: a trusted curator, Laplace noise, public partitions, each sample its own privacy id, epsilon 1.
-Ours releases on schedule as the samples come, at epsilon 1 and delta 1e-6 for all releases together, and answers each
-agent in every window. Errors are root mean squares over agents: of what is public from the agent's mean of the samples
-that it speaks of, and of the agent's own answer from the mean, the same for all, that samples were drawn with.
-Prints JSON.
+100 agents with 600 samples each over a hundred windows, one by one. PipelineDP is told everything
+at once and gives each agent's mean once: a trusted curator, Laplace noise, public partitions, each
+sample its own privacy id, epsilon 1. Ours releases on schedule as the samples come, at epsilon 1
+and delta 1e-6 for all releases together, and answers each agent in every window. Errors are root
+mean squares over agents: of what is public from the agent's mean of the samples that it speaks of,
+and of the agent's own answer from the mean, the same for all, that samples were drawn with. Prints
+JSON.
 """
 
 from __future__ import annotations
@@ -45,15 +46,25 @@ class Keep(beam.DoFn):  # type: ignore[misc]
 def ours(start: Any) -> Any:
     """Build releases and answers."""
     answers = elements(start) | CollaborateAgents(SETTINGS, refresh=REFRESH)
-    _ = answers.releases | "Each release" >> SingleEvents(SETTINGS) | "Releases" >> beam.ParDo(Keep())
-    return answers.estimates | "Each estimate" >> SingleEvents(SETTINGS) | "Estimates" >> beam.ParDo(Keep())
+    _ = (
+        answers.releases
+        | "Each release" >> SingleEvents(SETTINGS)
+        | "Releases" >> beam.ParDo(Keep())
+    )
+    return (
+        answers.estimates
+        | "Each estimate" >> SingleEvents(SETTINGS)
+        | "Estimates" >> beam.ParDo(Keep())
+    )
 
 
 def theirs(start: Any) -> Any:
     """Build PipelineDP's means."""
     import pipeline_dp  # noqa: PLC0415 - of the environment that compares
 
-    records = elements(start) | beam.Map(lambda one: (one[2], one[0], one[1]))  # times are all different
+    records = elements(start) | beam.Map(
+        lambda one: (one[2], one[0], one[1])
+    )  # times are all different
     parameters = pipeline_dp.AggregateParams(
         metrics=[pipeline_dp.Metrics.MEAN],
         noise_kind=pipeline_dp.NoiseKind.LAPLACE,
@@ -80,7 +91,9 @@ def clipped_means() -> dict[tuple[str, int], float]:
     values: dict[str, list[float]] = {}
     for number in range(WINDOWS):
         one = window(number, PER_WINDOW, AGENTS)
-        for agent, value in zip(one.agent.tolist(), np.clip(one.value, -30, 120).tolist(), strict=True):
+        for agent, value in zip(
+            one.agent.tolist(), np.clip(one.value, -30, 120).tolist(), strict=True
+        ):
             values.setdefault(one.names[agent], []).append(value)
     return {
         (name, n + 1): mean
@@ -103,7 +116,10 @@ def measured(name: str, build: Any) -> dict[str, float]:
         Keep.kept.clear()
         best.append(cpu_seconds(WINDOWS, build))
     samples = WINDOWS * PER_WINDOW
-    return {f"{name}_microseconds": min(best) / samples * 1e6, f"{name}_one_window_seconds": min(idle)}
+    return {
+        f"{name}_microseconds": min(best) / samples * 1e6,
+        f"{name}_one_window_seconds": min(idle),
+    }
 
 
 def main() -> None:
@@ -116,7 +132,9 @@ def main() -> None:
     found |= measured("meanstream", ours)
     newest = {event.agent: event for event in Keep.kept if hasattr(event, "release_id")}
     answers = {event.agent: event for event in Keep.kept if hasattr(event, "local")}
-    found["meanstream_release_error"] = rms([one.mean - means[name, one.n] for name, one in newest.items()])
+    found["meanstream_release_error"] = rms(
+        [one.mean - means[name, one.n] for name, one in newest.items()]
+    )
     found["meanstream_estimate_error"] = rms([one.value - TRUTH for one in answers.values()])
     found["own_mean_error"] = rms([one.local - TRUTH for one in answers.values()])
     print(json.dumps(found, indent=2))

@@ -3,14 +3,16 @@
     python benchmarks/goals/measure_tuned_goals.py --runs 100
     python benchmarks/goals/measure_tuned_goals.py --runs 40 --streaming
 
-The first measures one release per agent and known variances. The second measures the default as agents use it:
-releases at preferred numbers of samples, variances read off them, and times at which the newest is out of date.
+The first measures one release per agent and known variances. The second measures the default as
+agents use it: releases at preferred numbers of samples, variances read off them, and times at which
+the newest is out of date.
 
-Goals: at most 1.03 times the error of learning alone everywhere from t = 2 on; at most 1.03 times that of the true
-classes with three exact classes from t = 500 on, 1.3 times with twenty at t = 30000; intervals of nominal level .95
-cover at least .93 of the true means everywhere. Exit code 1 if one is missed. `to_oracle_stderr` is over runs: in one
-run in a hundred the noise looks like a spread within the classes, and that one run errs ten to fifty times as much as
-the true classes do. `to_oracle_median` is of the run in the middle.
+Goals: at most 1.03 times the error of learning alone everywhere from t = 2 on; at most 1.03 times
+that of the true classes with three exact classes from t = 500 on, 1.3 times with twenty at t =
+30000; intervals of nominal level .95 cover at least .93 of the true means everywhere. Exit code 1
+if one is missed. `to_oracle_stderr` is over runs: in one run in a hundred the noise looks like a
+spread within the classes, and that one run errs ten to fifty times as much as the true classes do.
+`to_oracle_median` is of the run in the middle.
 """
 
 from __future__ import annotations
@@ -34,16 +36,40 @@ from tests.oracles.summaries import (
 )
 
 TIMES = (2, 10, 100, 200, 500, 2000, 30_000)
-STREAM_TIMES = (2, 5, 10, 14, 15, 19, 20, 30, 45, 50, 70, 100, 140, 150, 200, 450, 500, 2000, 10_000)
+STREAM_TIMES = (
+    2,
+    5,
+    10,
+    14,
+    15,
+    19,
+    20,
+    30,
+    45,
+    50,
+    70,
+    100,
+    140,
+    150,
+    200,
+    450,
+    500,
+    2000,
+    10_000,
+)
 
 
 def main() -> None:
     """Measure every scenario at every time."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--collaboration", default="learned_prior")
-    parser.add_argument("--streaming", action="store_true", help="the default, on streams with unknown variances")
+    parser.add_argument(
+        "--streaming", action="store_true", help="the default, on streams with unknown variances"
+    )
     options = parser.parse_args()
     found = _streams(options.runs, options.seed) if options.streaming else _single_releases(options)
     rows = []
@@ -69,13 +95,19 @@ def _single_releases(options: argparse.Namespace) -> Iterator[tuple[str, int, Co
     collaboration = make_collaboration(options.collaboration, lower=LOWER, upper=UPPER)
     for scenario in SCENARIOS:
         for t in TIMES:
-            yield scenario, t, compare_summaries(collaboration, scenario, t, runs=options.runs, seed=options.seed)
+            yield (
+                scenario,
+                t,
+                compare_summaries(collaboration, scenario, t, runs=options.runs, seed=options.seed),
+            )
 
 
 def _streams(runs: int, seed: int) -> Iterator[tuple[str, int, Comparison]]:
     for scenario in STREAMS:
         found = follow_summaries(scenario, STREAM_TIMES, runs=runs, seed=seed)
-        yield from ((scenario, t, comparison) for t, comparison in zip(STREAM_TIMES, found, strict=True))
+        yield from (
+            (scenario, t, comparison) for t, comparison in zip(STREAM_TIMES, found, strict=True)
+        )
 
 
 def _rounded(value: float) -> float | None:
@@ -83,8 +115,14 @@ def _rounded(value: float) -> float | None:
 
 
 def missed_goals(found: Comparison, scenario: str, t: int, *, streaming: bool = False) -> list[str]:
-    """Name the goals that a measurement misses; those relative to the true classes are for single releases."""
-    limit = {"three classes": 1.03 if t >= 500 else None, "twenty classes": 1.3 if t >= 30_000 else None}.get(scenario)
+    """Name the goals that a measurement misses.
+
+    Those relative to the true classes are for single releases.
+    """
+    limit = {
+        "three classes": 1.03 if t >= 500 else None,
+        "twenty classes": 1.3 if t >= 30_000 else None,
+    }.get(scenario)
     missed = {
         "local": found.to_local > 1.03,
         "oracle": not streaming and limit is not None and found.to_oracle > limit,

@@ -1,4 +1,7 @@
-"""Programs of `peers.py`: each keeps a mean for each key of a topic, or reads a file, in a process of its own."""
+"""Programs of `peers.py`.
+
+Each keeps a mean for each key of a topic, or reads a file, in a process of its own.
+"""
 
 BARE_LOOP = """
 import sys
@@ -88,7 +91,8 @@ PEERS = {
     "Bytewax": ("bytewax[kafka]==0.21.1 msgspec==0.21.0", BYTEWAX),
     "quixstreams": ("quixstreams==3.28.1", QUIX),
 }
-"""What to install, and a program of: address, topic, number of events, `ids` or `no ids`, path of its output."""
+"""What to install, and a program of: address, topic, number of events, `ids` or `no ids`, path of
+its output."""
 
 READS = {
     ".csv": """

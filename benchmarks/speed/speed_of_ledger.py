@@ -1,4 +1,6 @@
-"""Speed of the ledger: charging a release of every agent at once, and reading all of it back with the chain.
+"""Speed of the ledger.
+
+Charging a release of every agent at once, and reading all of it back with the chain.
 
 Prints one JSON object. Run from the repository: `python benchmarks/speed/speed_of_ledger.py --agents 100000
 --releases 40`.

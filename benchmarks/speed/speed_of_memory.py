@@ -1,9 +1,10 @@
-"""What a memory costs: processor time per sample in the operators, by memory and shape of batches, as times `forever`.
+"""What a memory costs.
 
-Run from the repository: `python benchmarks/speed/speed_of_memory.py`. Each cell is the least of several turns; the
-turns of
-all cells
-of a shape alternate, so that what else the machine does meets all of them.
+Processor time per sample in the operators, by memory and shape of batches, as times `forever`.
+
+Run from the repository: `python benchmarks/speed/speed_of_memory.py`. Each cell is the least of
+several turns; the turns of all cells of a shape alternate, so that what else the machine does meets
+all of them.
 """
 
 from __future__ import annotations
@@ -45,12 +46,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--step", type=float, default=0.0, help="of everybody's mean, after a third of the samples")
+    parser.add_argument(
+        "--step", type=float, default=0.0, help="of everybody's mean, after a third of the samples"
+    )
     options = parser.parse_args()
-    print(f"{'shape':<14} {'schedule':<13} {'memory':<15} {'ns a sample':>12} {'x forever':>10} {'releases':>10}")
+    print(
+        f"{'shape':<14} {'schedule':<13} {'memory':<15} {'ns a sample':>12} {'x forever':>10} {'releases':>10}"
+    )
     for shape in SHAPES:
         for schedule, memories in (("preferred:10", COUNTED), ("every:1h", TIMED)):
-            measured = [[run(shape, schedule, memory, options) for memory in memories] for _ in range(options.repeat)]
+            measured = [
+                [run(shape, schedule, memory, options) for memory in memories]
+                for _ in range(options.repeat)
+            ]
             least = np.min([[took for took, _ in turn] for turn in measured], axis=0)
             for memory, took, (_, releases) in zip(memories, least, measured[0], strict=True):
                 cells = f"{took:12.0f} {took / least[0]:10.2f} {releases:10}"
@@ -58,8 +66,13 @@ def main() -> None:
 
 
 def run(shape: Shape, schedule: str, memory: str, options: argparse.Namespace) -> tuple[float, int]:
-    """Nanoseconds of processor time per sample, and number of releases; a day and a half goes by in the samples."""
-    settings = AgentsSettings(lower=0, upper=1, epsilon=1.0, delta=1e-6, schedule=schedule, memory=memory)
+    """Nanoseconds of processor time per sample, and number of releases.
+
+    A day and a half goes by in the samples.
+    """
+    settings = AgentsSettings(
+        lower=0, upper=1, epsilon=1.0, delta=1e-6, schedule=schedule, memory=memory
+    )
     agents = Agents(settings, KeyedNoise(KEY, deployment="benchmark", purpose="agents"))
     agents.add_agents([f"agent {number}" for number in range(shape.agents)])
     rng, size = np.random.default_rng(options.seed), shape.agents * shape.each

@@ -1,7 +1,10 @@
-"""What a memory costs a run: processor time of `meanstream run agents` on a CSV file, as times that of `forever`.
+"""What a memory costs a run.
 
-Run from the repository: `python benchmarks/speed/speed_of_memory_engine.py`. Each cell is the least of several turns,
-less what a run of one sample takes. The runs of a turn alternate, so that what else the machine does meets all of them.
+Processor time of `meanstream run agents` on a CSV file, as times that of `forever`.
+
+Run from the repository: `python benchmarks/speed/speed_of_memory_engine.py`. Each cell is the least
+of several turns, less what a run of one sample takes. The runs of a turn alternate, so that what
+else the machine does meets all of them.
 """
 
 from __future__ import annotations
@@ -16,7 +19,10 @@ from pathlib import Path
 import numpy as np
 
 AGENTS = (4_000, 40_000)
-MEMORIES = {"preferred:10": ("forever", "auto"), "every:1h": ("forever", "auto", "half-life:8h", "window:8h")}
+MEMORIES = {
+    "preferred:10": ("forever", "auto"),
+    "every:1h": ("forever", "auto", "half-life:8h", "window:8h"),
+}
 OPTIONS = "--lower 0 --upper 1 --epsilon 1 --delta 1e-6"
 
 
@@ -40,7 +46,8 @@ def main() -> None:
                 net = least[::2] - least[1::2]
                 for memory, seconds in zip(memories, net, strict=True):
                     print(
-                        f"{agents:>7} {schedule:<13} {memory:<13} {seconds:8.2f} {seconds / net[0]:10.2f}", flush=True
+                        f"{agents:>7} {schedule:<13} {memory:<13} {seconds:8.2f} {seconds / net[0]:10.2f}",
+                        flush=True,
                     )
 
 
@@ -58,7 +65,15 @@ def run(source: Path, schedule: str, memory: str) -> float:
     """Processor seconds of a run from nothing to its end."""
     with tempfile.TemporaryDirectory() as folder:
         outputs = f"--store {folder}/state.db --sink {folder}/estimates.jsonl --releases {folder}/releases.jsonl"
-        command = [sys.executable, "-m", "meanstream.pipelines.commands.main", "run", "agents", "--source", str(source)]
+        command = [
+            sys.executable,
+            "-m",
+            "meanstream.pipelines.commands.main",
+            "run",
+            "agents",
+            "--source",
+            str(source),
+        ]
         more = f"{OPTIONS} --schedule {schedule} --memory {memory} {outputs}".split()
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run([*command, *more], check=True, capture_output=True)

@@ -1,7 +1,7 @@
 """Cost of keyed noise against numpy's generator, measured in turns in one run.
 
-Run from the repository: `python benchmarks/speed/speed_of_noise.py`.
-Prints JSON: the median nanoseconds of CPU time per draw, and the same divided by `standard_normal` of PCG64.
+Run from the repository: `python benchmarks/speed/speed_of_noise.py`. Prints JSON: the median
+nanoseconds of CPU time per draw, and the same divided by `standard_normal` of PCG64.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ TURNS = 7
 
 def contenders() -> dict[str, Callable[[], object]]:
     """One call of each makes `DRAWS` draws."""
-    keyed = KeyedNoise(b"6dc4c01b6b494373b7fb165cabd569fc", deployment="benchmark", purpose="release")
+    keyed = KeyedNoise(
+        b"6dc4c01b6b494373b7fb165cabd569fc", deployment="benchmark", purpose="release"
+    )
     seeded, generator = SimulationNoise(seed=1), np.random.default_rng(1)
     count = np.arange(DRAWS)
     owner = np.stack([count, count], axis=1).astype(np.uint64)
@@ -47,12 +49,16 @@ def main() -> None:
             start = time.process_time()
             call()
             seconds[name].append(time.process_time() - start)
-    nanoseconds = {name: statistics.median(values) / DRAWS * 1e9 for name, values in seconds.items()}
+    nanoseconds = {
+        name: statistics.median(values) / DRAWS * 1e9 for name, values in seconds.items()
+    }
     reference = nanoseconds["numpy_standard_normal"]
     report = {
         "draws": DRAWS,
         "nanoseconds_per_draw": {name: round(value, 1) for name, value in nanoseconds.items()},
-        "ratio_to_numpy_standard_normal": {name: round(value / reference, 2) for name, value in nanoseconds.items()},
+        "ratio_to_numpy_standard_normal": {
+            name: round(value / reference, 2) for name, value in nanoseconds.items()
+        },
     }
     print(json.dumps(report, indent=2))
 

@@ -1,10 +1,12 @@
-"""What the live page costs an engine: CPU seconds of a run with the page, watched once a second, over those without.
+"""What the live page costs an engine.
 
-Prints one JSON object. Run from the repository: `python benchmarks/speed/speed_of_page.py --samples 2000000`. Both
-runs take
-turns in
-one process, on the same samples, and the ratio is that of the fastest of each. With the page, the seconds hold its
-server and the one that watches, too. Refreshing all estimates at every commit is when the page has most to do.
+CPU seconds of a run with the page, watched once a second, over those without.
+
+Prints one JSON object. Run from the repository:
+`python benchmarks/speed/speed_of_page.py --samples 2000000`. Both runs take turns in one process,
+on the same samples, and the ratio is that of the fastest of each. With the page, the seconds hold
+its server and the one that watches, too. Refreshing all estimates at every commit is when the page
+has most to do.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ def run(agents: int, samples: int, *, refresh: bool, watched: bool) -> tuple[flo
     """Run an engine; return its CPU seconds, and how often the page was looked at."""
     telemetry = AgentsTelemetry(settings=SETTINGS)
     with tempfile.TemporaryDirectory() as folder:
-        deployment = open_deployment(Path(folder) / "s.db", SETTINGS, environment={"MEANSTREAM_SECRET": "x" * 16})
+        deployment = open_deployment(
+            Path(folder) / "s.db", SETTINGS, environment={"MEANSTREAM_SECRET": "x" * 16}
+        )
         source = open_source(f"synthetic:{agents},{samples},1", ColumnMapping())
         sinks = Sinks(estimates=JsonlSink(Path(folder) / "estimates.jsonl", trust=Trust.PRIVATE))
         engine = Engine(

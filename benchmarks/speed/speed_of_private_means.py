@@ -1,13 +1,14 @@
 """`meanstream.private_means` of 1e7 rows and 1e5 groups on one core, beside what the frame's own library takes.
 
-    python benchmarks/speed/speed_of_private_means.py
-    python benchmarks/speed/speed_of_private_means.py --rows 1000000 --groups 500000 --libraries polars
+    python benchmarks/speed/speed_of_private_means.py python
+    benchmarks/speed/speed_of_private_means.py --rows 1000000 --groups 500000 --libraries polars
     python benchmarks/speed/speed_of_private_means.py --persons 1000000
 
-Prints JSON: seconds of the processor (best of `--repeats`) for frames of each library, with groups named by integers,
-by text and by two columns. Beside them are the seconds of a group-by mean in pyarrow and in the frame's own library,
-which are neither private nor have intervals, and on Linux the peak of memory as a multiple of the input columns.
-Goals: at most 4 s for 1e7 rows and 1e5 groups, in less than 3 times the memory of the input.
+Prints JSON: seconds of the processor (best of `--repeats`) for frames of each library, with groups
+named by integers, by text and by two columns. Beside them are the seconds of a group-by mean in
+pyarrow and in the frame's own library, which are neither private nor have intervals, and on Linux
+the peak of memory as a multiple of the input columns. Goals: at most 4 s for 1e7 rows and 1e5
+groups, in less than 3 times the memory of the input.
 """
 
 from __future__ import annotations
@@ -36,27 +37,46 @@ GOAL_OF_MEMORY = 3.0
 
 def main() -> None:
     """Time every kind of frame."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--groups", type=int, default=100_000)
     parser.add_argument("--libraries", default="pyarrow,polars,pandas")
-    parser.add_argument("--persons", type=int, default=0, help="count at most 2 rows of each of so many persons")
+    parser.add_argument(
+        "--persons", type=int, default=0, help="count at most 2 rows of each of so many persons"
+    )
     parser.add_argument("--repeats", type=int, default=2)
     options = parser.parse_args()
     pa.set_cpu_count(1)
     rows = []
     for names, table in tables(options).items():
         by = [name for name in table.column_names if name.startswith("g")]
-        plain = seconds(lambda table=table, by=by: table.group_by(by).aggregate([("v", "mean")]), options.repeats)
+        plain = seconds(
+            lambda table=table, by=by: table.group_by(by).aggregate([("v", "mean")]),
+            options.repeats,
+        )
         for library in options.libraries.split(","):
             frame = as_frame(table, library)
             own = seconds(lambda frame=frame, by=by: group_by(frame, by), options.repeats)
             taken = seconds(lambda frame=frame, by=by: released(frame, by), options.repeats)
-            measured = {"seconds": taken, "group_by_of_pyarrow": plain, "group_by_of_its_library": own}
+            measured = {
+                "seconds": taken,
+                "group_by_of_pyarrow": plain,
+                "group_by_of_its_library": own,
+            }
             peak = peak_of_memory(lambda frame=frame, by=by: released(frame, by), table.nbytes)
-            rows.append({"library": library, "groups_named_by": names} | measured | {"peak_over_input": peak})
+            rows.append(
+                {"library": library, "groups_named_by": names}
+                | measured
+                | {"peak_over_input": peak}
+            )
     goals = {"goal_seconds": GOAL, "goal_peak_over_input": GOAL_OF_MEMORY}
-    json.dump({"rows": options.rows, "groups": options.groups} | goals | {"measured": rows}, sys.stdout, indent=1)
+    json.dump(
+        {"rows": options.rows, "groups": options.groups} | goals | {"measured": rows},
+        sys.stdout,
+        indent=1,
+    )
     print()
 
 
@@ -97,7 +117,11 @@ def group_by(frame: Any, by: list[str]) -> Any:
 
 def released(frame: Any, by: list[str]) -> Any:
     """Ask for every group's mean."""
-    person = {"person": "p", "per_person": 2} if "p" in [*getattr(frame, "column_names", frame.columns)] else {}
+    person = (
+        {"person": "p", "per_person": 2}
+        if "p" in [*getattr(frame, "column_names", frame.columns)]
+        else {}
+    )
     private = {"lower": -30, "upper": 120, "epsilon": 1, "delta": 1e-6}
     return meanstream.private_means(frame, by=by, value="v", **private, **person).to_frame()
 
@@ -114,7 +138,10 @@ def seconds(call: Callable[[], Any], repeats: int) -> float:
 
 
 def peak_of_memory(call: Callable[[], Any], octets: int) -> float | None:
-    """Give the memory that a call takes at most beyond what is held, as a multiple of its input; None off Linux."""
+    """Give the memory that a call takes at most beyond what is held, as a multiple of its input.
+
+    None off Linux.
+    """
     status = Path("/proc/self/status")
     if not status.exists():
         return None
@@ -128,7 +155,14 @@ def peak_of_memory(call: Callable[[], Any], octets: int) -> float | None:
 
 def memory_of(status: Path, name: str) -> int:
     """Read a line of the kernel's figures, in bytes."""
-    return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith(name)) * 1024
+    return (
+        next(
+            int(line.split()[1])
+            for line in status.read_text().splitlines()
+            if line.startswith(name)
+        )
+        * 1024
+    )
 
 
 if __name__ == "__main__":

@@ -1,21 +1,26 @@
-"""Quantiles and exceedances of real owners of values: what the learned prior gains, and whether intervals cover.
+"""Quantiles and exceedances of real owners of values.
 
-    python benchmarks/speed/speed_of_quantiles.py
-    python benchmarks/speed/speed_of_quantiles.py --sets "tail, delay" --shares 0.05,0.1,0.2,0.4 --seeds 5
-    python benchmarks/speed/speed_of_quantiles.py --table docs/quantiles.md
+What the learned prior gains, and whether intervals cover.
 
-Loss: one random half of every owner's values is its stream, the other half the truth. Owners with at least 5 values in
-each half are scored by the pinball loss of the answer in the other half, less that of the best answer there. "alone" is
-the quantile of the own samples; "learned" mixes in the prior of everybody's noised histograms; "public" is "learned"
-with histograms without noise; "released" is what anybody can tell from the releases alone.
+    python benchmarks/speed/speed_of_quantiles.py python benchmarks/speed/speed_of_quantiles.py
+    --sets "tail, delay" --shares 0.05,0.1,0.2,0.4 --seeds 5 python
+    benchmarks/speed/speed_of_quantiles.py --table docs/quantiles.md
 
-Coverage: owners with at least 100 values are laws, whose quantiles and exceedances are known. Each draws 5 to 100
-samples of its own law; how many of the intervals of level .95 hold the truth, by stratum of the number of samples, on
-average over the seeds and in the worst one. Made sets (`real/made.py`) are of kinds of laws that nothing was tuned on.
+Loss: one random half of every owner's values is its stream, the other half the truth. Owners with
+at least 5 values in each half are scored by the pinball loss of the answer in the other half, less
+that of the best answer there. "alone" is the quantile of the own samples; "learned" mixes in the
+prior of everybody's noised histograms; "public" is "learned" with histograms without noise;
+"released" is what anybody can tell from the releases alone.
 
-All is done by the operators of the engine with its settings, one release per owner. Prints JSON; exit code 1 where a
-goal is missed: learned at most alone (two standard errors allowed) in every stratum with 200 owners or more, coverage
-at least .93 on average over the seeds and .90 in the worst one, where a stratum has 200 owners or more.
+Coverage: owners with at least 100 values are laws, whose quantiles and exceedances are known. Each
+draws 5 to 100 samples of its own law; how many of the intervals of level .95 hold the truth, by
+stratum of the number of samples, on average over the seeds and in the worst one. Made sets
+(`real/made.py`) are of kinds of laws that nothing was tuned on.
+
+All is done by the operators of the engine with its settings, one release per owner. Prints JSON;
+exit code 1 where a goal is missed: learned at most alone (two standard errors allowed) in every
+stratum with 200 owners or more, coverage at least .93 on average over the seeds and .90 in the
+worst one, where a stratum has 200 owners or more.
 """
 
 from __future__ import annotations
@@ -74,12 +79,18 @@ used for tuning."""
 
 def main() -> None:
     """Measure every set."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sets", default=";".join(ASKED), help="names, by semicolons")
     parser.add_argument("--epsilons", default="1")
-    parser.add_argument("--shares", default=str(HISTOGRAM_SHARE), help="of the budget for histograms")
+    parser.add_argument(
+        "--shares", default=str(HISTOGRAM_SHARE), help="of the budget for histograms"
+    )
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--first-seed", type=int, default=100, help="those below 100 have tuned what is measured")
+    parser.add_argument(
+        "--first-seed", type=int, default=100, help="those below 100 have tuned what is measured"
+    )
     parser.add_argument("--table", type=Path, help="write a table, as Markdown")
     options = parser.parse_args()
     cells: list[dict[str, Any]] = []
@@ -90,13 +101,18 @@ def main() -> None:
             for share in (float(one) for one in options.shares.split(",")):
                 settings = settings_of(data, epsilon, share)
                 found = [*losses(data, settings, seeds), *coverages(data, settings, seeds)]
-                cells += [{"set": data.name, "epsilon": epsilon, "share": share, **cell} for cell in found]
+                cells += [
+                    {"set": data.name, "epsilon": epsilon, "share": share, **cell} for cell in found
+                ]
     missed = [cell for cell in cells if cell["missed"]]
     json.dump({"seeds": options.seeds, "missed": len(missed), "cells": cells}, sys.stdout, indent=1)
     print()
     if options.table:
         options.table.write_text(
-            table_of(cells, shlex.join(["python", "benchmarks/speed/speed_of_quantiles.py", *sys.argv[1:]]))
+            table_of(
+                cells,
+                shlex.join(["python", "benchmarks/speed/speed_of_quantiles.py", *sys.argv[1:]]),
+            )
         )
     sys.exit(1 if missed else 0)
 
@@ -115,44 +131,66 @@ def losses(data: RealSet, settings: AgentsSettings, seeds: range) -> Iterator[di
     owners: dict[str, int] = {}
     for seed in seeds:
         mine = np.random.default_rng([seed, len(data.owner)]).random(len(data.owner)) < 0.5
-        halves = by_owner(data.owner[mine], data.value[mine]), by_owner(data.owner[~mine], data.value[~mine])
+        halves = (
+            by_owner(data.owner[mine], data.value[mine]),
+            by_owner(data.owner[~mine], data.value[~mine]),
+        )
         scored = [o for o in halves[0] if min(len(h.get(o, ())) for h in halves) >= LEAST_VALUES]
         answers = answered(data, mine, settings, np.array(scored), seed)
         size = np.array([len(halves[0][o]) for o in scored])
         for i, q in enumerate(ASKED[data.name][0]):
             alone = np.array([np.quantile(halves[0][o], q) for o in scored])
             told = {"alone": alone, **{name: values[:, i] for name, values in answers.items()}}
-            best = np.array([pinball(halves[1][o], float(np.quantile(halves[1][o], q)), q) for o in scored])
+            best = np.array(
+                [pinball(halves[1][o], float(np.quantile(halves[1][o], q)), q) for o in scored]
+            )
             for low, high in STRATA:
                 some = np.flatnonzero((size >= low) & (size < high))
                 loss = {
-                    name: np.array([pinball(halves[1][scored[j]], float(value[j]), q) - best[j] for j in some])
+                    name: np.array(
+                        [pinball(halves[1][scored[j]], float(value[j]), q) - best[j] for j in some]
+                    )
                     for name, value in told.items()
                 }
                 if len(some):
                     found.setdefault((q, stratum(low, high)), []).append(
                         {
-                            name: (float(one.mean()), float((one - loss["alone"]).std() / np.sqrt(len(some))))
+                            name: (
+                                float(one.mean()),
+                                float((one - loss["alone"]).std() / np.sqrt(len(some))),
+                            )
                             for name, one in loss.items()
                         }
                     )
                     owners[stratum(low, high)] = len(some)
     for (q, name), runs in found.items():
         mean = {method: float(np.mean([run[method][0] for run in runs])) for method in runs[0]}
-        error = float(np.mean([run["learned"][1] for run in runs]))  # the owners are the same in all of them
+        error = float(
+            np.mean([run["learned"][1] for run in runs])
+        )  # the owners are the same in all of them
         missed = owners[name] >= LEAST_OWNERS and mean["learned"] > mean["alone"] + 2 * error
         rounded = {method: round(value, 4) for method, value in mean.items()}
-        yield {"what": f"loss of quantile {q:g}", "samples": name, "owners": owners[name], **rounded, "missed": missed}
+        yield {
+            "what": f"loss of quantile {q:g}",
+            "samples": name,
+            "owners": owners[name],
+            **rounded,
+            "missed": missed,
+        }
 
 
-def answered(data: RealSet, mine: np.ndarray, settings: AgentsSettings, scored: Ints, seed: int) -> dict[str, Floats]:
+def answered(
+    data: RealSet, mine: np.ndarray, settings: AgentsSettings, scored: Ints, seed: int
+) -> dict[str, Floats]:
     """Answer all owners' quantiles, shape (owners, quantiles) each."""
     agents = released(data.owner[mine], data.value[mine], int(data.owner.max()) + 1, settings, seed)
     asked, told, raw = asked_of(data, settings), agents.histograms(), agents.own_histograms()
     if settings.histogram is None:
         raise SystemExit("quantiles needs a share of the budget for histograms")
     exact = settings.histogram.bins_of_cells(raw)[told.agent]
-    noiseless = NoisedShares(counts=exact.astype(float), samples=told.samples, variance=np.zeros(len(exact)))
+    noiseless = NoisedShares(
+        counts=exact.astype(float), samples=told.samples, variance=np.zeros(len(exact))
+    )
     prior, public = asked.fit(told, told.agent), fit_shares_prior(noiseless, asked.law.widths)
     place = np.searchsorted(told.agent, scored)
     by_release = asked.released(prior, type(told)(*(column[place] for column in told)))
@@ -188,7 +226,9 @@ def coverages(data: RealSet, settings: AgentsSettings, seeds: range) -> Iterator
                 holds = (every[:, i, 1] <= truth[i] + 1e-9) & (truth[i] <= every[:, i, 2] + 1e-9)
                 for low, high in STRATA[:2]:
                     some = (size >= low) & (size < high)
-                    found.setdefault((method, name, stratum(low, high)), []).append(float(holds[some].mean()))
+                    found.setdefault((method, name, stratum(low, high)), []).append(
+                        float(holds[some].mean())
+                    )
                     owners.setdefault(stratum(low, high), []).append(int(some.sum()))
     for (method, name, of), covered in found.items():
         mean, worst, n = float(np.mean(covered)), min(covered), int(np.mean(owners[of]))
@@ -201,7 +241,9 @@ def coverages(data: RealSet, settings: AgentsSettings, seeds: range) -> Iterator
 
 def released(owner: Ints, value: Floats, n: int, settings: AgentsSettings, seed: int) -> Agents:
     """Have every owner release once."""
-    noise = KeyedNoise(np.random.default_rng([seed, 1]).bytes(16), deployment="quantiles", purpose="agents")
+    noise = KeyedNoise(
+        np.random.default_rng([seed, 1]).bytes(16), deployment="quantiles", purpose="agents"
+    )
     agents = Agents(settings, noise)
     agents.add_agents([str(i) for i in range(n)])
     agents.update(owner, value, np.arange(len(owner), dtype=np.float64))
@@ -240,10 +282,24 @@ def table_of(cells: list[dict[str, Any]], command: str) -> str:
     lines += ["|---|---|---|---|---|---|---|---|"]
     for c in (c for c in cells if "alone" in c):
         told = " | ".join(f"{c[name]:.3g}" for name in ("alone", "learned", "public", "released"))
-        lines.append(f"| {c['set']} | {c['what'][8:]} | {c['samples']} | {c['owners']:,} | {told} |")
-    lines += ["", "| set | coverage of | by | samples | owners | mean | worst seed |", "|---|---|---|---|---|---|---|"]
+        lines.append(
+            f"| {c['set']} | {c['what'][8:]} | {c['samples']} | {c['owners']:,} | {told} |"
+        )
+    lines += [
+        "",
+        "| set | coverage of | by | samples | owners | mean | worst seed |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for c in (c for c in cells if "method" in c):
-        row = (c["set"], c["what"][12:], c["method"], c["samples"], f"{c['owners']:,}", c["mean"], c["worst"])
+        row = (
+            c["set"],
+            c["what"][12:],
+            c["method"],
+            c["samples"],
+            f"{c['owners']:,}",
+            c["mean"],
+            c["worst"],
+        )
         lines.append("| " + " | ".join(map(str, row)) + " |")
     return "\n".join(lines) + "\n"
 

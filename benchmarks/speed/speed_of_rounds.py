@@ -1,9 +1,12 @@
-"""Speed and memory of `meanstream run rounds` on one core: a file of samples to one window's reports and answer.
+"""Speed and memory of `meanstream run rounds` on one core.
+
+A file of samples to one window's reports and answer.
 
     python benchmarks/speed/speed_of_rounds.py --samples 10000000 --users 1000000
 
-Prints one JSON object: wall-clock and processor seconds, the greatest resident memory, a digest of everything public
-that was written (equal digests: equal bytes), and the seconds that reading the file alone takes.
+Prints one JSON object: wall-clock and processor seconds, the greatest resident memory, a digest of
+everything public that was written (equal digests: equal bytes), and the seconds that reading the
+file alone takes.
 """
 
 from __future__ import annotations
@@ -48,17 +51,29 @@ def run(source: Path, folder: Path, options: list[str]) -> dict[str, object]:
     typed = [sys.executable, "-m", "meanstream.pipelines.commands.main", "run", "rounds", "--source", str(source),
              "--lower", "0", "--upper", "1", "--epsilon", "1", "--window", "1d", "--name", "speed", "--estimator",
              "one_shot", "--store", "s.db", "--sink", "means.jsonl", *options]  # fmt: skip
-    environment = os.environ | {"MEANSTREAM_SECRET": SECRET, "OMP_NUM_THREADS": "1", "ARROW_NUM_THREADS": "1"}
+    environment = os.environ | {
+        "MEANSTREAM_SECRET": SECRET,
+        "OMP_NUM_THREADS": "1",
+        "ARROW_NUM_THREADS": "1",
+    }
     core = min(os.sched_getaffinity(0))
     began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(typed, cwd=folder, env=environment, check=True, preexec_fn=lambda: os.sched_setaffinity(0, {core}))
+    subprocess.run(
+        typed,
+        cwd=folder,
+        env=environment,
+        check=True,
+        preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+    )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     digest = hashlib.sha256()
     for name in sorted(path.name for path in folder.glob("*.jsonl")):
         digest.update(name.encode() + (folder / name).read_bytes())
     return {
         "seconds": round(time.perf_counter() - began, 2),
-        "processor_seconds": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 2),
+        "processor_seconds": round(
+            after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 2
+        ),
         "max_resident_gb": round(after.ru_maxrss / 2**20, 3),
         "public_sha256": digest.hexdigest(),
     }
@@ -66,11 +81,15 @@ def run(source: Path, folder: Path, options: list[str]) -> dict[str, object]:
 
 def main() -> None:
     """Measure."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--samples", type=int, default=10_000_000)
     parser.add_argument("--users", type=int, default=1_000_000)
     parser.add_argument("--reports", action="store_true", help="write the reports, too")
-    parser.add_argument("--file", type=Path, help="keep the samples here, and use them if they are there")
+    parser.add_argument(
+        "--file", type=Path, help="keep the samples here, and use them if they are there"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
@@ -83,7 +102,13 @@ def main() -> None:
         for _ in arrow_csv.open_csv(source, read_options=arrow_csv.ReadOptions(use_threads=False)):
             pass
         reading = time.process_time() - began
-    print(json.dumps({"samples": options.samples, "users": options.users} | measured | {"reading": round(reading, 2)}))
+    print(
+        json.dumps(
+            {"samples": options.samples, "users": options.users}
+            | measured
+            | {"reading": round(reading, 2)}
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=1 python benchmarks/speed/speed_of_snapshot.py --agents 1000000
 
-Times are process CPU times of all threads, the best of `--repeat`; a ratio divides by `np.sort` of the
-same released means.
+Times are process CPU times of all threads, the best of `--repeat`; a ratio divides by `np.sort` of
+the same released means.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ STDDEV, NOISE, LOWER, UPPER = 0.5, 7.3, -0.7, 1.7
 
 def main() -> None:
     """Measure the scenarios and print the report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--agents", type=int, default=1_000_000)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)
@@ -43,23 +45,35 @@ def main() -> None:
         "classes, counts 10 to 2e5": (classes, mixed),
         "normal, counts 10 to 2e5": (normal, mixed),
     }
-    report = {name: measure(rng, *scenario, repeat=options.repeat) for name, scenario in scenarios.items()}
+    report = {
+        name: measure(rng, *scenario, repeat=options.repeat) for name, scenario in scenarios.items()
+    }
     json.dump({"agents": n, "scenarios": report}, sys.stdout, indent=2)
     print()
 
 
-def measure(rng: np.random.Generator, truth: Floats, count: Ints, *, repeat: int) -> dict[str, float]:
+def measure(
+    rng: np.random.Generator, truth: Floats, count: Ints, *, repeat: int
+) -> dict[str, float]:
     """Time the fit, the answers, the tests and the baseline on one population."""
     releases, own, variance = snapshot(rng, truth, count)
     seconds, error = {}, {}
     for name in ("learned_prior", "tests"):
         collaboration = make_collaboration(name, lower=LOWER, upper=UPPER)
-        seconds[f"{name}_fit"], fitted = best(repeat, partial(collaboration.fit, releases, variance))
+        seconds[f"{name}_fit"], fitted = best(
+            repeat, partial(collaboration.fit, releases, variance)
+        )
         seconds[f"{name}_answers"], answers = best(repeat, partial(fitted.estimate, own))
-        if name == "learned_prior":  # samples depend on each other: two variances, and so two values
+        if (
+            name == "learned_prior"
+        ):  # samples depend on each other: two variances, and so two values
             two = replace(own, value_variance=own.variance * rng.uniform(0.7, 1.0, len(own)))
-            seconds["dependent_answers"], _ = best(repeat, partial(estimate_with_two_variances, fitted, two))
-        error[name] = float(np.mean((answers.value - truth) ** 2) / np.mean((own.mean - truth) ** 2))
+            seconds["dependent_answers"], _ = best(
+                repeat, partial(estimate_with_two_variances, fitted, two)
+            )
+        error[name] = float(
+            np.mean((answers.value - truth) ** 2) / np.mean((own.mean - truth) ** 2)
+        )
     seconds["np_sort"], _ = best(repeat, partial(np.sort, releases.mean))
     prior = seconds["learned_prior_fit"] + seconds["learned_prior_answers"]
     tests = seconds["tests_fit"] + seconds["tests_answers"]
@@ -74,7 +88,9 @@ def measure(rng: np.random.Generator, truth: Floats, count: Ints, *, repeat: int
     }
 
 
-def snapshot(rng: np.random.Generator, truth: Floats, count: Ints) -> tuple[ReleaseColumns, OwnMeans, Floats]:
+def snapshot(
+    rng: np.random.Generator, truth: Floats, count: Ints
+) -> tuple[ReleaseColumns, OwnMeans, Floats]:
     """One Gaussian release per agent, and everybody's own mean."""
     n = len(truth)
     index = np.arange(n)
@@ -82,7 +98,12 @@ def snapshot(rng: np.random.Generator, truth: Floats, count: Ints) -> tuple[Rele
     mean = truth + rng.normal(0, 1, n) * np.sqrt(own_variance)
     released = mean + rng.normal(0, 1, n) * np.sqrt(noise_variance)
     releases = ReleaseColumns(
-        agent=index, index=np.ones(n, int), count=count, total=index, mean=released, noise_variance=noise_variance
+        agent=index,
+        index=np.ones(n, int),
+        count=count,
+        total=index,
+        mean=released,
+        noise_variance=noise_variance,
     )
     own = OwnMeans(agent=index, count=count, mean=mean, variance=own_variance)
     return releases, own, own_variance + noise_variance

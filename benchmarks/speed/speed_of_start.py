@@ -3,9 +3,10 @@
     python benchmarks/speed/speed_of_start.py
     python benchmarks/speed/speed_of_start.py --repeats 20
 
-Prints JSON: the least of interleaved runs of `import meanstream`, of two helps, and of an engine on a file of one
-event. Beside them is a Python that only imports the libraries that this engine needs. Of an installed pandas pyarrow
-imports all with its first array: `without_pandas` is the same engine where it is not installed, as in the image.
+Prints JSON: the least of interleaved runs of `import meanstream`, of two helps, and of an engine on
+a file of one event. Beside them is a Python that only imports the libraries that this engine needs.
+Of an installed pandas pyarrow imports all with its first array: `without_pandas` is the same engine
+where it is not installed, as in the image.
 """
 
 from __future__ import annotations
@@ -20,12 +21,26 @@ from pathlib import Path
 
 LIBRARIES = "import numpy, scipy.special, pyarrow.compute, pydantic, typer, msgspec, sqlite3"
 MAIN = "from meanstream.pipelines.commands.main import main; main()"
-RUN = ["run", "agents", "--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6", "--quiet"]
+RUN = [
+    "run",
+    "agents",
+    "--lower",
+    "0",
+    "--upper",
+    "1",
+    "--epsilon",
+    "1",
+    "--delta",
+    "1e-6",
+    "--quiet",
+]
 
 
 def main() -> None:
     """Run each command as often, in turn, and print the least times."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repeats", type=int, default=7)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -45,8 +60,12 @@ def main() -> None:
         best = dict.fromkeys(commands, float("inf"))
         for _ in range(options.repeats):
             for name, typed in commands.items():
-                best[name] = min(best[name], seconds(typed, place, pandas=not name.endswith("without_pandas")))
-    json.dump({"seconds": {name: round(value, 3) for name, value in best.items()}}, sys.stdout, indent=1)
+                best[name] = min(
+                    best[name], seconds(typed, place, pandas=not name.endswith("without_pandas"))
+                )
+    json.dump(
+        {"seconds": {name: round(value, 3) for name, value in best.items()}}, sys.stdout, indent=1
+    )
     print()
 
 

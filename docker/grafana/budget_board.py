@@ -8,7 +8,14 @@ NO_AGENT = "no agent yet"
 NO_LEDGER = "ledger not readable"
 _TRAFFIC = ((None, GREEN), (0.75, YELLOW), (0.9, RED))
 _FINE = ((None, GREEN), (1, RED))
-_AHEAD = ((1, "a day"), (7, "a week"), (30, "30 days"), (90, "90 days"), (365, "a year"), (1825, "5 years"))
+_AHEAD = (
+    (1, "a day"),
+    (7, "a week"),
+    (30, "30 days"),
+    (90, "90 days"),
+    (365, "a year"),
+    (1825, "5 years"),
+)
 """Buckets of the time that is left, in days: Grafana gives names of series no unit."""
 
 
@@ -87,7 +94,9 @@ BOARD = Board(
                     title="Spent share",
                     description="Of the horizon: the agent that spent most, and 90 % of the agents.",
                     queries=[
-                        Query(f"meanstream_budget_spent_ratio_max{HERE}", "worst agent, {{instance}}"),
+                        Query(
+                            f"meanstream_budget_spent_ratio_max{HERE}", "worst agent, {{instance}}"
+                        ),
                         Query(
                             f"histogram_quantile(0.9, meanstream_budget_spent_ratio_bucket{HERE})",
                             "90 % of agents below, {{instance}}",
@@ -107,7 +116,9 @@ BOARD = Board(
                         "spends ever more slowly, so this is the pessimist's answer."
                     ),
                     queries=[
-                        Query(f"clamp(predict_linear(meanstream_budget_spent_ratio_max{HERE}[1h], 86400), 0, 1)"),
+                        Query(
+                            f"clamp(predict_linear(meanstream_budget_spent_ratio_max{HERE}[1h], 86400), 0, 1)"
+                        ),
                     ],
                     unit="percentunit",
                     empty=NO_AGENT,
@@ -119,7 +130,12 @@ BOARD = Board(
                 Panel(
                     title="Agents by spent share",
                     description="How many agents have spent at most which share of their horizon, now.",
-                    queries=[Query(f"sum by (le) (meanstream_budget_spent_ratio_bucket{HERE})", "at most {{le}}")],
+                    queries=[
+                        Query(
+                            f"sum by (le) (meanstream_budget_spent_ratio_bucket{HERE})",
+                            "at most {{le}}",
+                        )
+                    ],
                     unit="short",
                     empty=NO_AGENT,
                     kind="bargauge",
@@ -133,7 +149,10 @@ BOARD = Board(
                         "if each goes on as between its first and its newest; `meanstream budget` names them."
                     ),
                     queries=[
-                        Query(f"sum(meanstream_budget_left_seconds_bucket{_until(days)})", f"within {text}")
+                        Query(
+                            f"sum(meanstream_budget_left_seconds_bucket{_until(days)})",
+                            f"within {text}",
+                        )
                         for days, text in _AHEAD
                     ],
                     unit="short",

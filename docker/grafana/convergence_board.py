@@ -81,9 +81,15 @@ BOARD = Board(
                         "Quantiles over the agents; every line should fall. The highest are agents with few samples."
                     ),
                     queries=[
-                        Query(_quantile(0.9, "released_half_width"), "90 % of agents below, {{instance}}"),
+                        Query(
+                            _quantile(0.9, "released_half_width"),
+                            "90 % of agents below, {{instance}}",
+                        ),
                         Query(_HALF_WIDTH, "median, {{instance}}"),
-                        Query(_quantile(0.1, "released_half_width"), "10 % of agents below, {{instance}}"),
+                        Query(
+                            _quantile(0.1, "released_half_width"),
+                            "10 % of agents below, {{instance}}",
+                        ),
                     ],
                     unit="short",
                     empty=NOT_YET,
@@ -126,7 +132,11 @@ BOARD = Board(
                     title="Agents by half-width",
                     description="How many agents have an interval of which half-width, over time.",
                     queries=[
-                        Query(f"sum by (le) (meanstream_released_half_width_bucket{HERE})", "{{le}}", buckets=True)
+                        Query(
+                            f"sum by (le) (meanstream_released_half_width_bucket{HERE})",
+                            "{{le}}",
+                            buckets=True,
+                        )
                     ],
                     unit="short",
                     empty=NOT_YET,
@@ -142,9 +152,15 @@ BOARD = Board(
                     title="Gain over one's own releases",
                     description="Quantiles over the agents of the gain; an agent unlike all others stays at 1.",
                     queries=[
-                        Query(_quantile(0.9, "released_class_size"), "90 % of agents below, {{instance}}"),
+                        Query(
+                            _quantile(0.9, "released_class_size"),
+                            "90 % of agents below, {{instance}}",
+                        ),
                         Query(_CLASS_SIZE, "median, {{instance}}"),
-                        Query(_quantile(0.1, "released_class_size"), "10 % of agents below, {{instance}}"),
+                        Query(
+                            _quantile(0.1, "released_class_size"),
+                            "10 % of agents below, {{instance}}",
+                        ),
                     ],
                     unit="suffix: times",
                     empty=NOT_YET,
@@ -225,8 +241,13 @@ BOARD = Board(
                         "it may have. With --memory only; one in 10,000 releases of a mean that stays is a false one."
                     ),
                     queries=[
-                        Query(f"increase(meanstream_drifts_total{HERE}[1h])", "changed, {{instance}}"),
-                        Query(f"increase(meanstream_drift_warnings_total{HERE}[1h])", "warnings, {{instance}}"),
+                        Query(
+                            f"increase(meanstream_drifts_total{HERE}[1h])", "changed, {{instance}}"
+                        ),
+                        Query(
+                            f"increase(meanstream_drift_warnings_total{HERE}[1h])",
+                            "warnings, {{instance}}",
+                        ),
                     ],
                     unit="short",
                     empty="no engine",
@@ -236,7 +257,10 @@ BOARD = Board(
                     title="Changes in the last hour to agents",
                     description="A few agents moved, or all did. From 10 % on MeanstreamAgentsMoved fires.",
                     queries=[
-                        Query(f"increase(meanstream_drifts_total{HERE}[1h]) / meanstream_agents{HERE}", "{{instance}}")
+                        Query(
+                            f"increase(meanstream_drifts_total{HERE}[1h]) / meanstream_agents{HERE}",
+                            "{{instance}}",
+                        )
                     ],
                     unit="percentunit",
                     empty="no sample yet",

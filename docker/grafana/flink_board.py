@@ -1,6 +1,7 @@
 """Does the Beam pipeline on Flink keep up and checkpoint, and what does it do.
 
-Names as Flink 1.19's Prometheus reporter gives them, and the engine's names for what pipelines count.
+Names as Flink 1.19's Prometheus reporter gives them, and the engine's names for what pipelines
+count.
 """
 
 from panels import GREEN, RED, YELLOW, Board, Panel, Query, Row
@@ -8,11 +9,13 @@ from panels import GREEN, RED, YELLOW, Board, Panel, Query, Row
 HERE = '{instance=~"$instance"}'
 NO_JOB = "no job runs"
 NO_CLUSTER = "no cluster"
-# Of all jobs: docker/prometheus/rules/flink.yml adds up the operators and subtasks of each, over all processes.
+# Of all jobs: docker/prometheus/rules/flink.yml adds up the operators and subtasks of each, over
+# all processes.
 PIPELINE = '{job="flink"}'
 JOB = "{{job_name}}"
 NO_PIPELINE = "no pipeline"
-# Before the first event a watermark is the smallest number there is, after the last one the largest.
+# Before the first event a watermark is the smallest number there is, after the last one the
+# largest.
 _NOW = 'flink_taskmanager_job_task_operator_currentInputWatermark{instance=~"$instance"}'
 _LAG = f"time() - ({_NOW} > 0 < 4e12) / 1000"
 
@@ -80,7 +83,9 @@ BOARD = Board(
                 Panel(
                     title="Events per second",
                     description="Records read, good and bad; samples, where another source has read them.",
-                    queries=[Query(f"rate(meanstream_events_total{PIPELINE}[$__rate_interval])", JOB)],
+                    queries=[
+                        Query(f"rate(meanstream_events_total{PIPELINE}[$__rate_interval])", JOB)
+                    ],
                     unit="ops",
                     empty=NO_PIPELINE,
                 ),
@@ -103,7 +108,11 @@ BOARD = Board(
                         "Seconds per second that shards of agents release, over all subtasks. Near the parallelism: "
                         "they are what limits the job."
                     ),
-                    queries=[Query(f"rate(meanstream_batch_seconds_sum{PIPELINE}[$__rate_interval])", JOB)],
+                    queries=[
+                        Query(
+                            f"rate(meanstream_batch_seconds_sum{PIPELINE}[$__rate_interval])", JOB
+                        )
+                    ],
                     unit="short",
                     empty="no agents",
                 ),
@@ -111,7 +120,10 @@ BOARD = Board(
                     title="Released and answered",
                     description="Releases and personal estimates per second; in steps, as windows end.",
                     queries=[
-                        Query(f"rate(meanstream_{name}_total{PIPELINE}[$__rate_interval])", f"{name}, {JOB}")
+                        Query(
+                            f"rate(meanstream_{name}_total{PIPELINE}[$__rate_interval])",
+                            f"{name}, {JOB}",
+                        )
                         for name in ("releases", "estimates")
                     ],
                     unit="ops",
@@ -147,8 +159,14 @@ BOARD = Board(
                     title="Checkpoints",
                     description="After a crash, what was read since the last completed one is read again.",
                     queries=[
-                        Query(f"flink_jobmanager_job_numberOfCompletedCheckpoints{HERE}", "completed, {{job_name}}"),
-                        Query(f"flink_jobmanager_job_numberOfFailedCheckpoints{HERE}", "failed, {{job_name}}"),
+                        Query(
+                            f"flink_jobmanager_job_numberOfCompletedCheckpoints{HERE}",
+                            "completed, {{job_name}}",
+                        ),
+                        Query(
+                            f"flink_jobmanager_job_numberOfFailedCheckpoints{HERE}",
+                            "failed, {{job_name}}",
+                        ),
                     ],
                     unit="short",
                     empty=NO_JOB,
@@ -157,14 +175,18 @@ BOARD = Board(
                 Panel(
                     title="Duration of a checkpoint",
                     description="Of the last one. Near the interval between checkpoints the job does little else.",
-                    queries=[Query(f"flink_jobmanager_job_lastCheckpointDuration{HERE}", "{{job_name}}")],
+                    queries=[
+                        Query(f"flink_jobmanager_job_lastCheckpointDuration{HERE}", "{{job_name}}")
+                    ],
                     unit="ms",
                     empty=NO_JOB,
                 ),
                 Panel(
                     title="Size of a checkpoint",
                     description="Of the last one: the users' state of all open windows, and the ledger's.",
-                    queries=[Query(f"flink_jobmanager_job_lastCheckpointSize{HERE}", "{{job_name}}")],
+                    queries=[
+                        Query(f"flink_jobmanager_job_lastCheckpointSize{HERE}", "{{job_name}}")
+                    ],
                     unit="bytes",
                     empty=NO_JOB,
                 ),
@@ -242,7 +264,10 @@ BOARD = Board(
                             f" / flink_{process}_Status_JVM_Memory_Heap_Max{HERE}",
                             f"{text}, {{{{instance}}}}",
                         )
-                        for process, text in (("jobmanager", "job manager"), ("taskmanager", "task manager"))
+                        for process, text in (
+                            ("jobmanager", "job manager"),
+                            ("taskmanager", "task manager"),
+                        )
                     ],
                     unit="percentunit",
                     empty=NO_CLUSTER,
@@ -254,8 +279,14 @@ BOARD = Board(
                     title="Java processor load",
                     description="Share of the machine that each process uses; the Python workers are not in it.",
                     queries=[
-                        Query(f"flink_{process}_Status_JVM_CPU_Load{HERE}", f"{text}, {{{{instance}}}}")
-                        for process, text in (("jobmanager", "job manager"), ("taskmanager", "task manager"))
+                        Query(
+                            f"flink_{process}_Status_JVM_CPU_Load{HERE}",
+                            f"{text}, {{{{instance}}}}",
+                        )
+                        for process, text in (
+                            ("jobmanager", "job manager"),
+                            ("taskmanager", "task manager"),
+                        )
                     ],
                     unit="percentunit",
                     empty=NO_CLUSTER,

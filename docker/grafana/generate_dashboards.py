@@ -36,7 +36,9 @@ def main() -> int:
             (FOLDER / name).write_text(text)
         return 0
     there = {path.name: path.read_text() for path in FOLDER.glob("*.json")}
-    wrong = sorted(name for name in wanted.keys() | there.keys() if wanted.get(name) != there.get(name))
+    wrong = sorted(
+        name for name in wanted.keys() | there.keys() if wanted.get(name) != there.get(name)
+    )
     for name in wrong:
         sys.stderr.write(f"{FOLDER / name} is not what generate_dashboards.py makes\n")
     return 1 if wrong else 0

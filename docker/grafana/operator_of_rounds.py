@@ -1,4 +1,7 @@
-"""Private: what only who runs an engine may see, from its `--private-metrics`; most of it of rounds."""
+"""Private: what only who runs an engine may see, from its `--private-metrics`.
+
+Most of it of rounds.
+"""
 
 from panels import Board, Panel, Query, Row
 
@@ -98,8 +101,14 @@ BOARD = Board(
                     title="Records",
                     description="Records read, good and bad, and samples that were taken.",
                     queries=[
-                        Query(f"rate(meanstream_events_total{HERE}[$__rate_interval])", "read, {{instance}}"),
-                        Query(f"rate(meanstream_accepted_total{HERE}[$__rate_interval])", "taken, {{instance}}"),
+                        Query(
+                            f"rate(meanstream_events_total{HERE}[$__rate_interval])",
+                            "read, {{instance}}",
+                        ),
+                        Query(
+                            f"rate(meanstream_accepted_total{HERE}[$__rate_interval])",
+                            "taken, {{instance}}",
+                        ),
                     ],
                     unit="cps",
                     empty=EMPTY,
@@ -108,7 +117,10 @@ BOARD = Board(
                     title="Records that were not used",
                     description="By reason.",
                     queries=[
-                        Query(f"rate(meanstream_rejects_total{HERE}[$__rate_interval])", "{{reason}}, {{instance}}")
+                        Query(
+                            f"rate(meanstream_rejects_total{HERE}[$__rate_interval])",
+                            "{{reason}}, {{instance}}",
+                        )
                     ],
                     unit="cps",
                     empty=EMPTY,

@@ -145,7 +145,9 @@ def _panel(panel: Panel, number: int, place: Json) -> Json:
         "description": panel.description,
         "gridPos": place,
         "datasource": SOURCE,
-        "targets": [_target(panel, query, chr(ord("A") + i)) for i, query in enumerate(panel.queries)],
+        "targets": [
+            _target(panel, query, chr(ord("A") + i)) for i, query in enumerate(panel.queries)
+        ],
         "fieldConfig": {"defaults": _field(panel), "overrides": []},
         "options": _OPTIONS[panel.kind],
         **({"transformations": [_labels_only()]} if panel.kind == "table" else {}),
@@ -160,7 +162,11 @@ def _target(panel: Panel, query: Query, letter: str) -> Json:
         "editorMode": "code",
         "expr": query.expression,
         "legendFormat": query.legend,
-        "format": "heatmap" if query.buckets else "table" if panel.kind == "table" else "time_series",
+        "format": "heatmap"
+        if query.buckets
+        else "table"
+        if panel.kind == "table"
+        else "time_series",
         "instant": of_now,
         "range": not of_now,
     }
@@ -190,7 +196,9 @@ def _field(panel: Panel) -> Json:
             "showPoints": "never",
             "spanNulls": False,
             "stacking": {"mode": "normal" if panel.stacked else "none", "group": "A"},
-            "scaleDistribution": {"type": "log", "log": 10} if panel.logarithmic else {"type": "linear"},
+            "scaleDistribution": {"type": "log", "log": 10}
+            if panel.logarithmic
+            else {"type": "linear"},
             "thresholdsStyle": {"mode": "dashed" if len(panel.steps) > 1 else "off"},
         }
     return found

@@ -42,7 +42,10 @@ BOARD = Board(
                     title="Alerts firing",
                     description="All of Meanstream's alerts, over all engines.",
                     queries=[
-                        Query('count(ALERTS{alertstate="firing", alertname=~"Meanstream.+"}) or vector(0)', "alerts")
+                        Query(
+                            'count(ALERTS{alertstate="firing", alertname=~"Meanstream.+"}) or vector(0)',
+                            "alerts",
+                        )
                     ],
                     unit="short",
                     empty="no rules",
@@ -111,7 +114,10 @@ BOARD = Board(
                     title="Lag by partition",
                     description="Records of each partition that wait. One above the others holds event time back.",
                     queries=[
-                        Query(f"meanstream_partition_lag_events{HERE}", "{{topic}} {{partition}}, {{instance}}"),
+                        Query(
+                            f"meanstream_partition_lag_events{HERE}",
+                            "{{topic}} {{partition}}, {{instance}}",
+                        ),
                     ],
                     unit="short",
                     empty="no topic",
@@ -137,7 +143,9 @@ BOARD = Board(
                 Panel(
                     title="Kafka answers",
                     description="By the option that names the topic. /readyz says why a client is not connected.",
-                    queries=[Query(f"meanstream_kafka_connected{HERE}", "{{client}}, {{instance}}")],
+                    queries=[
+                        Query(f"meanstream_kafka_connected{HERE}", "{{client}}, {{instance}}")
+                    ],
                     unit="bool_yes_no",
                     empty="no topic",
                     steps=((None, RED), (1, GREEN)),

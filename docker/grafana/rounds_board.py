@@ -53,7 +53,9 @@ BOARD = Board(
                 Panel(
                     title="Its end was",
                     description="Time since the window ended; it grows until the next one is answered.",
-                    queries=[Query(f"time() - meanstream_rounds_window_end_timestamp_seconds{HERE}")],
+                    queries=[
+                        Query(f"time() - meanstream_rounds_window_end_timestamp_seconds{HERE}")
+                    ],
                     unit="s",
                     empty=NO_WINDOW,
                     kind="stat",
@@ -86,7 +88,9 @@ BOARD = Board(
                         "its design, or users now differ more."
                     ),
                     queries=[
-                        Query(f"meanstream_rounds_half_width{HERE} * sqrt(meanstream_rounds_window_users{HERE})"),
+                        Query(
+                            f"meanstream_rounds_half_width{HERE} * sqrt(meanstream_rounds_window_users{HERE})"
+                        ),
                     ],
                     unit="short",
                     empty=NO_WINDOW,
@@ -101,7 +105,9 @@ BOARD = Board(
                 Panel(
                     title="Windows answered",
                     description="Rounds that came to their end, per hour.",
-                    queries=[Query(f"3600 * rate(meanstream_rounds_total{HERE}[$__rate_interval])")],
+                    queries=[
+                        Query(f"3600 * rate(meanstream_rounds_total{HERE}[$__rate_interval])")
+                    ],
                     unit="suffix: per hour",
                     empty=NO_ENGINE,
                 ),
@@ -166,7 +172,9 @@ BOARD = Board(
                 Panel(
                     title="Reports per second",
                     description="Charged in the ledger before they leave, one per user and round.",
-                    queries=[Query(f"rate(meanstream_rounds_reports_total{HERE}[$__rate_interval])")],
+                    queries=[
+                        Query(f"rate(meanstream_rounds_reports_total{HERE}[$__rate_interval])")
+                    ],
                     unit="ops",
                     empty=NO_ENGINE,
                     width=6,
@@ -176,9 +184,13 @@ BOARD = Board(
                     description="Users with at least one good sample, and those in the newest window.",
                     queries=[
                         Query(
-                            f"meanstream_agents{HERE} and on (instance) meanstream_rounds_total", "known, {{instance}}"
+                            f"meanstream_agents{HERE} and on (instance) meanstream_rounds_total",
+                            "known, {{instance}}",
                         ),
-                        Query(f"meanstream_rounds_window_users{HERE}", "in the newest window, {{instance}}"),
+                        Query(
+                            f"meanstream_rounds_window_users{HERE}",
+                            "in the newest window, {{instance}}",
+                        ),
                     ],
                     unit="short",
                     empty=NO_ENGINE,
@@ -189,7 +201,9 @@ BOARD = Board(
                     title="Worst user",
                     description="Share of its rounds that the user who spent most has spent.",
                     queries=[
-                        Query(f"meanstream_budget_spent_ratio_max{HERE} and on (instance) meanstream_rounds_total"),
+                        Query(
+                            f"meanstream_budget_spent_ratio_max{HERE} and on (instance) meanstream_rounds_total"
+                        ),
                     ],
                     unit="percentunit",
                     empty="no budget is set",
@@ -203,7 +217,9 @@ BOARD = Board(
                         "How often per second a user's data did not enter a round, because its budget does not pay for "
                         "it: the mean is then of the others."
                     ),
-                    queries=[Query(f"rate(meanstream_rounds_over_budget_total{HERE}[$__rate_interval])")],
+                    queries=[
+                        Query(f"rate(meanstream_rounds_over_budget_total{HERE}[$__rate_interval])")
+                    ],
                     unit="ops",
                     empty=NO_ENGINE,
                     steps=((None, BLUE), (0.001, RED)),

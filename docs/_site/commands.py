@@ -16,9 +16,13 @@ from meanstream.pipelines.options.declaration import declared_of_command
 from meanstream.pipelines.options.help_text import required_options, with_environment_and_headings
 
 
-def every_command(group: Any = None, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def every_command(
+    group: Any = None, names: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Give every command with its words, in the order of the help."""
-    command = with_environment_and_headings(typer.main.get_command(main.app)) if group is None else group
+    command = (
+        with_environment_and_headings(typer.main.get_command(main.app)) if group is None else group
+    )
     parts = getattr(command, "commands", None)
     if parts is None or (command.callback is not None and command.invoke_without_command):
         yield names, command
@@ -44,7 +48,9 @@ def _command(names: tuple[str, ...], command: Any) -> str:
     for option in command.params:
         record = option.get_help_record(context)
         if option.param_type_name == "option" and record is not None:
-            found.setdefault(option.rich_help_panel or "Options", []).append(_row(option, *record, command))
+            found.setdefault(option.rich_help_panel or "Options", []).append(
+                _row(option, *record, command)
+            )
     for heading, rows in found.items():
         lines += [f"| {heading} | |", "|---|---|", *rows, ""]
     return "\n".join(lines)
@@ -81,7 +87,9 @@ def configuration() -> str:
             required = option.name in required_options(command)
             default = "required" if required else _default(option.default)
             if option.envvar != f"MEANSTREAM_{option.name.upper()}":
-                raise ValueError(f"the page says how variables are called, got {option.envvar} of {option.name}")
+                raise ValueError(
+                    f"the page says how variables are called, got {option.envvar} of {option.name}"
+                )
             lines.append(f"| `{option.name}` | {default} | {_cell(option.help or '')} |")
         lines.append("")
     return "\n".join(lines)
@@ -100,7 +108,9 @@ def hosts() -> str:
                 continue
             host = declared_of_command(written["run", kind])[name].host
             has = host != "runner", host != "engine", name in known
-            lines.append(f"| `--{name.replace('_', '-')}` | {' | '.join('yes' if one else '-' for one in has)} |")
+            lines.append(
+                f"| `--{name.replace('_', '-')}` | {' | '.join('yes' if one else '-' for one in has)} |"
+            )
         lines.append("")
     return "\n".join(lines)
 

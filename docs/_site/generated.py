@@ -11,10 +11,17 @@ import meanstream.pipelines.beam.rounds.round_transforms
 import meanstream.river
 from meanstream.operators.collaboration.registry import COLLABORATIONS, make_collaboration
 from meanstream.operators.counters.registry import COUNTERS, FORGETTING
-from meanstream.operators.estimators.registry import ESTIMATORS, distinct_estimators, estimator_class
+from meanstream.operators.estimators.registry import (
+    ESTIMATORS,
+    distinct_estimators,
+    estimator_class,
+)
 from meanstream.streaming.events.wire import EVENTS, wire_event_schema
 from meanstream.streaming.metrics import families
-from meanstream.streaming.metrics.collaboration_metrics import CollaborationMetrics, PrivateCollaborationMetrics
+from meanstream.streaming.metrics.collaboration_metrics import (
+    CollaborationMetrics,
+    PrivateCollaborationMetrics,
+)
 from meanstream.streaming.metrics.engine_metrics import Metrics
 from meanstream.streaming.metrics.private_answers import PrivateMetrics, PrivateRoundsMetrics
 from meanstream.streaming.metrics.rounds_metrics import RoundsMetrics
@@ -62,7 +69,13 @@ def events() -> str:
             )
             for field, what in schema["properties"].items()
         ]
-        parts += [f"## {name}", "", schema.get("description", ""), "", _table(("field", "type", "always", ""), rows)]
+        parts += [
+            f"## {name}",
+            "",
+            schema.get("description", ""),
+            "",
+            _table(("field", "type", "always", ""), rows),
+        ]
     return "\n".join(parts)
 
 
@@ -75,12 +88,21 @@ def _type(what: dict[str, Any]) -> str:
         return " or ".join(_type(one) for one in what["anyOf"])
     if "$ref" in what:
         return what["$ref"].rpartition("/")[2]
-    inner = f" of {_type(what['items'])}" if isinstance(what.get("items"), dict) and what["items"] else ""
+    inner = (
+        f" of {_type(what['items'])}"
+        if isinstance(what.get("items"), dict) and what["items"]
+        else ""
+    )
     return str(what.get("format") or what.get("type", "any")) + inner
 
 
 def _limits(what: dict[str, Any]) -> str:
-    words = {"minimum": "at least", "maximum": "at most", "exclusiveMinimum": "above", "exclusiveMaximum": "below"}
+    words = {
+        "minimum": "at least",
+        "maximum": "at most",
+        "exclusiveMinimum": "above",
+        "exclusiveMaximum": "below",
+    }
     return ", ".join(f"{word} {what[key]}" for key, word in words.items() if key in what)
 
 
@@ -94,29 +116,67 @@ def metrics() -> str:
             for name, text in getattr(kind, of).items()
         ]
         if kind.foretells:
-            rows += [(f"`meanstream_{name}`", "histogram", text) for name, text in families.FORECASTS.items()]
+            rows += [
+                (f"`meanstream_{name}`", "histogram", text)
+                for name, text in families.FORECASTS.items()
+            ]
         if kind.reasons:
             reasons = ", ".join(f"`{reason}`" for reason in kind.reasons)
-            rows.append(("`meanstream_rejects_total{reason}`", "counter", f"Records that were not used: {reasons}."))
+            rows.append(
+                (
+                    "`meanstream_rejects_total{reason}`",
+                    "counter",
+                    f"Records that were not used: {reasons}.",
+                )
+            )
         if kind.shows_partitions:
-            rows.append(("`meanstream_partition_lag_events{topic,partition}`", "gauge", families.PARTITION_LAG))
+            rows.append(
+                (
+                    "`meanstream_partition_lag_events{topic,partition}`",
+                    "gauge",
+                    families.PARTITION_LAG,
+                )
+            )
         if kind.shows_connections:
             rows.append(("`meanstream_kafka_connected{client}`", "gauge", families.CONNECTED))
-        rows += [(f"`{name}`", "gauge or counter", "As the Prometheus client tells it.") for name in kind.process]
-        parts += [f"## {title}", "", _first(kind), "", _table(("metric", "kind", "what it says"), rows)]
+        rows += [
+            (f"`{name}`", "gauge or counter", "As the Prometheus client tells it.")
+            for name in kind.process
+        ]
+        parts += [
+            f"## {title}",
+            "",
+            _first(kind),
+            "",
+            _table(("metric", "kind", "what it says"), rows),
+        ]
     return "\n".join(parts)
 
 
 def _autodoc(name: str, thing: Any) -> str:
-    kind = "autoclass" if inspect.isclass(thing) else "autofunction" if callable(thing) else "autodata"
+    kind = (
+        "autoclass" if inspect.isclass(thing) else "autofunction" if callable(thing) else "autodata"
+    )
     members = ["   :members:"] if kind == "autoclass" else []
-    return "\n".join([f"## {name.rpartition('.')[2]}", "", "```{eval-rst}", f".. {kind}:: {name}", *members, "```", ""])
+    return "\n".join(
+        [
+            f"## {name.rpartition('.')[2]}",
+            "",
+            "```{eval-rst}",
+            f".. {kind}:: {name}",
+            *members,
+            "```",
+            "",
+        ]
+    )
 
 
 def python() -> str:
     """Write what `import meanstream` hands on."""
     names = [name for name in meanstream.__all__ if name not in ("__version__", "ESTIMATORS")]
-    return "\n".join(_autodoc(_home(getattr(meanstream, name)), getattr(meanstream, name)) for name in names)
+    return "\n".join(
+        _autodoc(_home(getattr(meanstream, name)), getattr(meanstream, name)) for name in names
+    )
 
 
 def _home(thing: Any) -> str:
@@ -124,11 +184,23 @@ def _home(thing: Any) -> str:
 
 
 def beam() -> str:
-    """Write the public names of both pipelines; `meanstream.beam` hands on the transforms among them."""
-    modules = (meanstream.pipelines.beam.agents.agent_transforms, meanstream.pipelines.beam.rounds.round_transforms)
+    """Write the public names of both pipelines.
+
+    `meanstream.beam` hands on the transforms among them.
+    """
+    modules = (
+        meanstream.pipelines.beam.agents.agent_transforms,
+        meanstream.pipelines.beam.rounds.round_transforms,
+    )
     found = {name: getattr(module, name) for module in modules for name in sorted(module.__all__)}
-    own = [thing for name, thing in found.items() if name not in meanstream.__all__ and hasattr(thing, "__qualname__")]
-    return "\n".join(_autodoc(_home(thing), thing) for thing in own if _home(thing).startswith("meanstream"))
+    own = [
+        thing
+        for name, thing in found.items()
+        if name not in meanstream.__all__ and hasattr(thing, "__qualname__")
+    ]
+    return "\n".join(
+        _autodoc(_home(thing), thing) for thing in own if _home(thing).startswith("meanstream")
+    )
 
 
 def river() -> str:
@@ -144,8 +216,26 @@ def estimators() -> str:
         kind = estimator_class(name)
         place = f"`{ESTIMATORS[name].partition(':')[0]}`"
         options = ", ".join(f"`{one}`" for one in sorted(kind.options))
-        rows.append((f"`{name}`", _first(kind), kind.estimand, kind.assumes, kind.privacy_unit, options, place))
-    head = ("name", "what it is", "what it estimates", "its interval assumes", "unit", "options", "module")
+        rows.append(
+            (
+                f"`{name}`",
+                _first(kind),
+                kind.estimand,
+                kind.assumes,
+                kind.privacy_unit,
+                options,
+                place,
+            )
+        )
+    head = (
+        "name",
+        "what it is",
+        "what it estimates",
+        "its interval assumes",
+        "unit",
+        "options",
+        "module",
+    )
     return _table(head, rows)
 
 

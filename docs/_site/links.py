@@ -1,4 +1,7 @@
-"""Links of pages to files of the repository: on the site they are names, since the site has no copy of the files."""
+"""Links of pages to files of the repository.
+
+On the site they are names, since the site has no copy of the files.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Formulas as MathML, which browsers draw by themselves: no script, and nothing is asked of another host."""
+"""Formulas as MathML, which browsers draw by themselves.
+
+No script, and nothing is asked of another host.
+"""
 
 from __future__ import annotations
 

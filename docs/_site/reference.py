@@ -1,7 +1,7 @@
 """Pages of reference, made of the code while the site is built: nothing of them is written by hand.
 
-A page says `<!-- generated: NAME -->`; what `generated.py` or `commands.py` beside this file writes under that name
-takes its place. `<!-- included: FILE -->` takes a file of the repository.
+A page says `<!-- generated: NAME -->`; what `generated.py` or `commands.py` beside this file writes
+under that name takes its place. `<!-- included: FILE -->` takes a file of the repository.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ _INCLUDED = re.compile(r"^<!-- included: ([\w.]+) -->$", re.MULTILINE)
 def _read(_: Any, name: str, source: list[str]) -> None:
     folder = (ROOT / "docs" / name).parent
     source[0] = _ASKED.sub(lambda found: WRITTEN[found[1]](), source[0])
-    source[0] = _INCLUDED.sub(lambda found: links_for_site(_file(found[1]), ROOT, folder), source[0])
+    source[0] = _INCLUDED.sub(
+        lambda found: links_for_site(_file(found[1]), ROOT, folder), source[0]
+    )
 
 
 def _file(name: str) -> str:

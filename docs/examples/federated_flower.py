@@ -1,6 +1,9 @@
-"""Forty clinics under Flower: each one's mean stay in days, from what all release (pip install 'meanstream[flower]').
+"""Forty clinics under Flower.
 
-Each clinic's ledger, secret and answer stay at the clinic. The last lines know the long-run means, as a simulation can.
+Each one's mean stay in days, from what all release (pip install 'meanstream[flower]').
+
+Each clinic's ledger, secret and answer stay at the clinic. The last lines know the long-run means,
+as a simulation can.
 """
 
 import json
@@ -51,17 +54,28 @@ def sums(message: Message, context: Context) -> Message:
 @client.evaluate()
 def answer(message: Message, context: Context) -> Message:
     """Private: the clinic's own better mean, written down at home."""
-    releases, _ = flower.received_site_releases(message, round_name=ROUND, statistic=STAY, bounds=BOUNDS)
+    releases, _ = flower.received_site_releases(
+        message, round_name=ROUND, statistic=STAY, bounds=BOUNDS
+    )
     own = stays(context)
     found = better_mean(releases, mean=float(own.mean()), count=len(own), stddev=STDDEV)
-    result = [long_run_mean(context.node_config["partition-id"]), own.mean(), found.value, found.lower, found.upper]
+    result = [
+        long_run_mean(context.node_config["partition-id"]),
+        own.mean(),
+        found.value,
+        found.lower,
+        found.upper,
+    ]
     home(context).with_suffix(".json").write_text(json.dumps(result))
     return Message(RecordDict(), reply_to=message)
 
 
 @server.main()
 def main(grid: Grid, _: Context) -> None:
-    """Gather releases, and send all of them to all. The second query is a retry: it costs nothing."""
+    """Gather releases, and send all of them to all.
+
+    The second query is a retry: it costs nothing.
+    """
     nodes = flower.wait_for_sites(grid, CLINICS)
     for _ in range(2):
         releases, rejected = flower.gather_site_releases(grid, nodes, ROUND, STAY, BOUNDS)
@@ -71,7 +85,9 @@ def main(grid: Grid, _: Context) -> None:
 
 if __name__ == "__main__":
     run_simulation(server, client, CLINICS)
-    truth, alone, value, low, high = np.array([json.loads(one.read_text()) for one in FOLDER.glob("*.json")]).T
+    truth, alone, value, low, high = np.array(
+        [json.loads(one.read_text()) for one in FOLDER.glob("*.json")]
+    ).T
     ratio = np.square(value - truth).sum() / np.square(alone - truth).sum()
     inside = np.mean((low <= truth) & (truth <= high))
     print(f"squared error {ratio:.2f} of the clinics alone; {inside:.0%} of intervals hold")

@@ -1,4 +1,6 @@
-"""Hospitals under NVIDIA FLARE: each one's mean age, from what all release (pip install 'meanstream[nvflare]').
+"""Hospitals under NVIDIA FLARE.
+
+Each one's mean age, from what all release (pip install 'meanstream[nvflare]').
 
 Run: python federated_nvflare.py FOLDER
 """
@@ -12,7 +14,11 @@ from nvflare.job_config.defs import FilterType
 from nvflare.job_config.stats_job import StatsJob
 
 from meanstream.federated import SiteSettings, better_mean
-from meanstream.integrations.nvflare_statistics import ReleasedOnly, ReleasedStatistics, read_nvflare_releases
+from meanstream.integrations.nvflare_statistics import (
+    ReleasedOnly,
+    ReleasedStatistics,
+    read_nvflare_releases,
+)
 
 AGE, BOUNDS, ROUND, STDDEV = "age", (0.0, 110.0), "2026-11", 18.0
 BUDGET = {"epsilon": 1.0, "delta": 1e-6, "releases": 1}
@@ -22,7 +28,11 @@ SITES = [f"site-{number}" for number in range(1, 5)]
 def ages(site):
     """Private: made up here, a table of the hospital elsewhere."""
     draw = np.random.default_rng(int(site.removeprefix("site-")))
-    return 55 + 3 * draw.standard_normal() + STDDEV * draw.standard_normal(int(draw.integers(100, 400)))
+    return (
+        55
+        + 3 * draw.standard_normal()
+        + STDDEV * draw.standard_normal(int(draw.integers(100, 400)))
+    )
 
 
 class Ages(ReleasedStatistics):
@@ -39,7 +49,9 @@ def federated_statistics(folder):
     job = StatsJob("ages", {"count": {}, "sum": {}, "mean": {}}, generator, output_path="ages.json")
     job.setup_clients(SITES)
     for site in SITES:
-        job.to(ReleasedOnly(str(folder)), site, filter_type=FilterType.TASK_RESULT, tasks=["fed_stats"])
+        job.to(
+            ReleasedOnly(str(folder)), site, filter_type=FilterType.TASK_RESULT, tasks=["fed_stats"]
+        )
     job.simulator_run(str(folder / "flare"), log_config="concise")
     (written,) = (folder / "flare").rglob("ages.json")
     return json.loads(written.read_text())
@@ -56,7 +68,9 @@ def main(folder):
     for site in SITES:
         own = np.clip(ages(site), *BOUNDS)
         found = better_mean(releases, mean=float(own.mean()), count=len(own), stddev=STDDEV)
-        print(f"{site}: {found.value:.1f} [{found.lower:.1f}, {found.upper:.1f}] of {len(own)} patients")
+        print(
+            f"{site}: {found.value:.1f} [{found.lower:.1f}, {found.upper:.1f}] of {len(own)} patients"
+        )
 
 
 if __name__ == "__main__":

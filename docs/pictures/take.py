@@ -1,7 +1,10 @@
-"""Takes the pictures of README and docs: `make pictures`, light and dark, of one run over a year of flights.
+"""Takes the pictures of README and docs.
 
-The page and the report are screenshots of a browser. Grafana is on no package index, so that a dashboard is drawn
-from its own queries, answered by a Prometheus that scraped the run (`docs/pictures/boards.py`).
+`make pictures`, light and dark, of one run over a year of flights.
+
+The page and the report are screenshots of a browser. Grafana is on no package index, so that a
+dashboard is drawn from its own queries, answered by a Prometheus that scraped the run
+(`docs/pictures/boards.py`).
 """
 
 from __future__ import annotations
@@ -41,9 +44,15 @@ OPTIONS = "--source - --lower -30 --upper 120 --epsilon 1 --delta 1e-6 --name fl
 
 
 def save_picture(name: str, png: bytes) -> None:
-    """Write a picture, with fewer colors if it is large; one that is too large even so is refused."""
+    """Write a picture, with fewer colors if it is large.
+
+    One that is too large even so is refused.
+    """
     picture = Image.open(io.BytesIO(png)).convert("RGB")
-    for used in (picture, picture.quantize(200, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)):
+    for used in (
+        picture,
+        picture.quantize(200, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE),
+    ):
         out = io.BytesIO()
         used.save(out, "PNG", optimize=True)
         if len(out.getvalue()) <= LARGEST:
@@ -57,17 +66,32 @@ def read_flights(folder: Path) -> pd.DataFrame:
     """Fetch the flights with a delay, in the order of their times."""
     path = folder / "flights.csv"
     subprocess.run([MEANSTREAM, "demo", "flights", path], check=True, stdout=subprocess.DEVNULL)
-    return pd.read_csv(path)[["tailnum", "dep_delay", "time_hour"]].dropna().sort_values("time_hour", kind="stable")
+    return (
+        pd.read_csv(path)[["tailnum", "dep_delay", "time_hour"]]
+        .dropna()
+        .sort_values("time_hour", kind="stable")
+    )
 
 
 @contextmanager
 def running_engine(folder: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
     """Run an engine that reads a pipe."""
-    command = [MEANSTREAM, "run", "agents", *OPTIONS.split(), "--store", "state.db", "--quiet", *more]
+    command = [
+        MEANSTREAM,
+        "run",
+        "agents",
+        *OPTIONS.split(),
+        "--store",
+        "state.db",
+        "--quiet",
+        *more,
+    ]
     command += ["--sink", "estimates.jsonl", "--releases", "releases.jsonl"]
     environment = os.environ | {"MEANSTREAM_SECRET": SECRET}
     log = (folder / "engine.log").open("w")
-    engine = subprocess.Popen(command, cwd=folder, env=environment, text=True, stdin=subprocess.PIPE, stderr=log)
+    engine = subprocess.Popen(
+        command, cwd=folder, env=environment, text=True, stdin=subprocess.PIPE, stderr=log
+    )
     try:
         yield engine
     finally:
@@ -89,9 +113,13 @@ def feed(engine: subprocess.Popen[str], flights: pd.DataFrame, seconds: float) -
 
 def screenshot(driver: Any, last: str = "body") -> bytes:
     """Take a picture of a page down to the end of an element."""
-    end = driver.execute_script(f"return document.querySelector('{last}').getBoundingClientRect().bottom + scrollY")
+    end = driver.execute_script(
+        f"return document.querySelector('{last}').getBoundingClientRect().bottom + scrollY"
+    )
     clip = {"x": 0, "y": 0, "width": WIDTH, "height": end + 12, "scale": 1}
-    taken = driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
+    taken = driver.execute_cdp_cmd(
+        "Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip}
+    )
     return base64.b64decode(taken["data"])
 
 
@@ -101,7 +129,11 @@ def take_page(driver: Any, address: str, events: int) -> None:
         as_new(driver, width=WIDTH, dark=look == "dark").get(address)
         until(lambda: driver.execute_script("return figures && figures.counts.events") == events)
         driver.execute_script(f"byId('name').value = '{AGENT}'; byId('search').requestSubmit();")
-        until(lambda: driver.execute_script("return document.querySelectorAll('#agent .main-svg').length"))
+        until(
+            lambda: driver.execute_script(
+                "return document.querySelectorAll('#agent .main-svg').length"
+            )
+        )
         time.sleep(2)
         save_picture(f"page-{look}", screenshot(driver))
         save_picture(f"page-top-{look}", screenshot(driver, "#convergence-card"))
@@ -111,7 +143,11 @@ def take_report(driver: Any, folder: Path) -> None:
     """Take pictures of the report on the store."""
     command = [MEANSTREAM, "report", "report.html", "--store", "state.db"]
     subprocess.run(
-        command, cwd=folder, check=True, stdout=subprocess.DEVNULL, env=os.environ | {"MEANSTREAM_SECRET": SECRET}
+        command,
+        cwd=folder,
+        check=True,
+        stdout=subprocess.DEVNULL,
+        env=os.environ | {"MEANSTREAM_SECRET": SECRET},
     )
     for look in ("light", "dark"):
         as_new(driver, width=WIDTH, dark=look == "dark").get(f"file://{folder}/report.html")
@@ -123,7 +159,9 @@ def take_plot(flights: pd.DataFrame) -> None:
     from matplotlib import pyplot, style
 
     os.environ["MEANSTREAM_SECRET"] = SECRET
-    found = private_means(flights, by="tailnum", value="dep_delay", lower=-30, upper=120, epsilon=1, delta=1e-6)
+    found = private_means(
+        flights, by="tailnum", value="dep_delay", lower=-30, upper=120, epsilon=1, delta=1e-6
+    )
     for look, used in (("light", "default"), ("dark", "dark_background")):
         with style.context(used):
             out = io.BytesIO()
@@ -142,11 +180,15 @@ def take_run(folder: Path, flights: pd.DataFrame, seconds: float) -> None:
         running_engine(folder, *served) as engine,
     ):
         began = time.time()
-        address = until(lambda: next(iter(folder.glob("state.db.page*")), None)).read_text().split()[-1]
+        address = (
+            until(lambda: next(iter(folder.glob("state.db.page*")), None)).read_text().split()[-1]
+        )
         feed(engine, flights, seconds)
         take_page(driver, address, len(flights))
         for look in ("light", "dark"):
-            drawn = board_picture(BOARD, prometheus.url, (began, time.time()), LINES, dark=look == "dark")
+            drawn = board_picture(
+                BOARD, prometheus.url, (began, time.time()), LINES, dark=look == "dark"
+            )
             save_picture(f"board-{look}", drawn)
         assert engine.stdin is not None
         engine.stdin.close()
@@ -158,7 +200,9 @@ def take_run(folder: Path, flights: pd.DataFrame, seconds: float) -> None:
 def main() -> None:
     """Take all pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=90, help="seconds over which the year is fed")
+    parser.add_argument(
+        "--seconds", type=float, default=90, help="seconds over which the year is fed"
+    )
     seconds = parser.parse_args().seconds
     with tempfile.TemporaryDirectory() as folder:
         flights = read_flights(Path(folder))

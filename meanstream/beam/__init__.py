@@ -15,9 +15,10 @@
 `AgentsSettings`       bounds, privacy budget and schedule of agents; `RoundsSettings` those of rounds
 =====================  =============================================================================================
 
-`meanstream.pipelines.beam.agents.agent_transforms` and `meanstream.pipelines.beam.rounds.round_transforms` say what
-each transform releases, and to whom. They also have the parts, options and results of these. `meanstream.beam.rows` has
-transforms for Beam YAML, Java and Go.
+`meanstream.pipelines.beam.agents.agent_transforms` and
+`meanstream.pipelines.beam.rounds.round_transforms` say what each transform releases, and to whom.
+They also have the parts, options and results of these. `meanstream.beam.rows` has transforms for
+Beam YAML, Java and Go.
 """
 
 from __future__ import annotations
@@ -33,7 +34,12 @@ from meanstream.pipelines.beam.agents.agent_transforms import (
     SampleRows,
     SnapshotReleases,
 )
-from meanstream.pipelines.beam.rounds.round_transforms import AnswerReports, ReportRounds, RoundsSettings, RunRounds
+from meanstream.pipelines.beam.rounds.round_transforms import (
+    AnswerReports,
+    ReportRounds,
+    RoundsSettings,
+    RunRounds,
+)
 
 __all__ = [
     "AgentsSettings",

@@ -1,1 +1,4 @@
-"""Adapters to other systems, each with an extra of its own: they stand on all else, which loads them by name."""
+"""Adapters to other systems, each with an extra of its own.
+
+They stand on all else, which loads them by name.
+"""

@@ -13,7 +13,13 @@ from meanstream.integrations.federated_site import SiteRelease, SiteSettings, re
 from meanstream.operators.collaboration.registry import make_collaboration
 from meanstream.operators.collaboration.variance.pooled_variance import pooled_variance
 from meanstream.operators.records import OwnMeans, ReleaseColumns
-from meanstream.operators.validation import require, require_between, require_positive, valid_float, valid_int
+from meanstream.operators.validation import (
+    require,
+    require_between,
+    require_positive,
+    valid_float,
+    valid_int,
+)
 
 FARTHEST = 14.0
 """Standard deviations of noise: no draw is larger (`GaussianNoise`)."""
@@ -53,10 +59,12 @@ def read_site_releases(
     upper: float,
     settings: SiteSettings | None = None,
 ) -> tuple[list[SiteRelease], Counter[str]]:
-    """Read releases that came from outside: keep the possible ones of a round, and count the others by reason.
+    """Read releases that came from outside.
 
-    Public in, public out. No release, however forged, stops the reader. Where all sites agree on `settings`, a release
-    that declares less noise than they give is left out, too.
+    Keep the possible ones of a round, and count the others by reason.
+
+    Public in, public out. No release, however forged, stops the reader. Where all sites agree on
+    `settings`, a release that declares less noise than they give is left out, too.
 
     Examples
     --------
@@ -74,24 +82,31 @@ def read_site_releases(
         except (ValueError, TypeError):
             rejected["malformed"] += 1
             continue
+
         reason = _fault(one, statistic, round_name, lower, upper)
         if reason is None and settings is not None:
             least = release_noise_variance(settings, one.count, lower, upper)
             reason = "too_precise" if one.noise_variance < least * (1 - 1e-9) else None
+
         if reason is None and one.site in found:
             reason = "second_release"
+
         if reason is None:
             found[one.site] = one
         else:
             rejected[reason] += 1
+
     return list(found.values()), rejected
 
 
-def _fault(one: SiteRelease, statistic: str, round_name: str, lower: float, upper: float) -> str | None:
+def _fault(
+    one: SiteRelease, statistic: str, round_name: str, lower: float, upper: float
+) -> str | None:
     if (one.statistic, one.round) != (statistic, round_name):
         return "other_round"
     if (one.lower, one.upper) != (lower, upper):
         return "other_bounds"
+
     reach = FARTHEST * one.noise_variance**0.5
     return None if lower - reach <= one.mean <= upper + reach else "impossible_mean"
 
@@ -108,7 +123,8 @@ def better_mean(
     mean, count : float, int
         Exact mean and number of the site's own records; they stay at the site.
     stddev : float
-        Declared standard deviation of one record around its site's mean, in the value's unit; the same for all sites.
+        Declared standard deviation of one record around its site's mean, in the value's unit; the
+        same for all sites.
     level : float
         Coverage of the interval.
 
@@ -133,9 +149,14 @@ def better_mean(
     require(len(releases) > 0, "releases", "be one or more", len(releases))
     bounds = {(one.lower, one.upper) for one in releases}
     require(len(bounds) == 1, "releases", "have one pair of bounds", len(bounds))
-    stddev, mean, count = valid_float("stddev", stddev), valid_float("mean", mean), valid_int("count", count)
+    stddev, mean, count = (
+        valid_float("stddev", stddev),
+        valid_float("mean", mean),
+        valid_int("count", count),
+    )
     require_positive(stddev=stddev, count=count)
     require_between(0, 1, level=level)
+
     ((lower, upper),) = bounds
     n = len(releases)
     everyone = ReleaseColumns(
@@ -146,16 +167,27 @@ def better_mean(
         mean=np.array([one.mean for one in releases]),
         noise_variance=np.array([one.noise_variance for one in releases]),
     )
+
     variance = stddev**2
     fitted = make_collaboration("learned_prior", lower=lower, upper=upper).fit(
         everyone, pooled_variance(everyone, variance)
     )
-    alone = make_collaboration("none", lower=lower, upper=upper).fit(everyone, pooled_variance(everyone, variance))
-    own = OwnMeans(
-        agent=np.array([0]), count=np.array([count]), mean=np.array([mean]), variance=np.array([variance / count])
+    alone = make_collaboration("none", lower=lower, upper=upper).fit(
+        everyone, pooled_variance(everyone, variance)
     )
-    answer, by_itself = fitted.estimate(own, level=level), alone.estimate(own, level=level)
-    ends = np.clip([answer.lower[0], answer.upper[0], by_itself.lower[0], by_itself.upper[0]], lower, upper)
+
+    own = OwnMeans(
+        agent=np.array([0]),
+        count=np.array([count]),
+        mean=np.array([mean]),
+        variance=np.array([variance / count]),
+    )
+    answer = fitted.estimate(own, level=level)
+    by_itself = alone.estimate(own, level=level)
+    ends = np.clip(
+        [answer.lower[0], answer.upper[0], by_itself.lower[0], by_itself.upper[0]], lower, upper
+    )
+
     return SiteEstimate(
         value=float(np.clip(answer.value[0], lower, upper)),
         lower=float(ends[0]),

@@ -36,21 +36,26 @@ from meanstream.streaming.store.spend_ledger import LedgerRows
 KIND = "a federated site"
 MOST_RELEASES = 10_000
 MOST_COUNT = 10**8
-"""Records of a sum: of more, the rounding of a sum of floats could need as much noise as a record."""
+"""Records of a sum: of more, the rounding of a sum of floats could need as much noise as a
+record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteSettings:
-    """What a site promises each of its records: (epsilon, delta) over all releases of its ledger together.
+    """What a site promises each of its records.
+
+    (epsilon, delta) over all releases of its ledger together.
 
     Parameters
     ----------
     epsilon, delta : float
         Privacy budget of one record's values.
     releases : int
-        Largest number of releases of the ledger, of all statistics and rounds; their noise grows with its root.
+        Largest number of releases of the ledger, of all statistics and rounds; their noise grows
+        with its root.
     name : str, optional
-        Name of the site, part of the key of its noise; default: a random one, which the ledger keeps.
+        Name of the site, part of the key of its noise; default: a random one, which the ledger
+        keeps.
     """
 
     epsilon: float
@@ -61,13 +66,21 @@ class SiteSettings:
     def __post_init__(self) -> None:
         for name in ("epsilon", "delta"):
             object.__setattr__(self, name, valid_float(name, getattr(self, name)))
+
         require_epsilon(self.epsilon)
         require_between(0, 1, delta=self.delta)
         releases = valid_int("releases", self.releases)
         object.__setattr__(self, "releases", releases)
         require(1 <= releases <= MOST_RELEASES, "releases", f"lie in 1..{MOST_RELEASES}", releases)
+
         tails = releases * TAIL_DELTA
-        require(self.delta > tails, "delta", f"exceed the {tails:.1e} that the noise's tails cost", self.delta)
+        require(
+            self.delta > tails,
+            "delta",
+            f"exceed the {tails:.1e} that the noise's tails cost",
+            self.delta,
+        )
+
         if self.name is not None:
             require_name(self.name)
 
@@ -80,7 +93,10 @@ class SiteSettings:
         delta = self.delta - self.releases * TAIL_DELTA
         stddev = calibrated_gaussian_stddev(self.epsilon, delta, calibration="analytic")
         noise = GaussianNoise(stddev * sensitivity * math.sqrt(self.releases))
-        require_small_numeric_slack(noise, epsilon=self.epsilon, delta=self.delta, draws=self.releases)
+        require_small_numeric_slack(
+            noise, epsilon=self.epsilon, delta=self.delta, draws=self.releases
+        )
+
         return noise
 
 
@@ -114,10 +130,12 @@ class SiteRelease:
     def __post_init__(self) -> None:
         for name in ("site", "statistic", "round"):
             require_name(getattr(self, name))
+
         for name in ("mean", "noise_variance", "lower", "upper"):
             number = valid_float(name, getattr(self, name))
             require(math.isfinite(number), name, "be finite", number)
             object.__setattr__(self, name, number)
+
         object.__setattr__(self, "count", valid_int("count", self.count))
         require(1 <= self.count <= MOST_COUNT, "count", f"lie in 1..{MOST_COUNT}", self.count)
         require(self.noise_variance > 0, "noise_variance", "be positive", self.noise_variance)
@@ -125,9 +143,18 @@ class SiteRelease:
 
     @classmethod
     def of_plain(cls, plain: Mapping[str, Any]) -> Self:
-        """Read a release that came from outside; refuse fields that are missing, unknown or out of range."""
+        """Read a release that came from outside.
+
+        Refuse fields that are missing, unknown or out of range.
+        """
         names = {field.name for field in fields(cls)}
-        require(set(plain) == names, "release", f"have the fields {', '.join(sorted(names))}", sorted(map(str, plain)))
+        require(
+            set(plain) == names,
+            "release",
+            f"have the fields {', '.join(sorted(names))}",
+            sorted(map(str, plain)),
+        )
+
         return cls(**plain)
 
     def plain(self) -> dict[str, Any]:
@@ -136,7 +163,9 @@ class SiteRelease:
 
 
 class FederatedSite:
-    """Releases means of a site's records to everyone, with a ledger: a retried round repeats its release, uncharged.
+    """Releases means of a site's records to everyone, with a ledger.
+
+    A retried round repeats its release, uncharged.
 
     Parameters
     ----------
@@ -185,7 +214,10 @@ class FederatedSite:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -199,7 +231,14 @@ class FederatedSite:
         return self.settings.releases - self._store.ledger.rows()
 
     def release(
-        self, statistic: str, round_name: str, *, total: float, count: int, lower: float, upper: float
+        self,
+        statistic: str,
+        round_name: str,
+        *,
+        total: float,
+        count: int,
+        lower: float,
+        upper: float,
     ) -> SiteRelease:
         """Release the noisy mean of a round to everyone; private until then.
 
@@ -217,18 +256,28 @@ class FederatedSite:
         Raises
         ------
         ValueError
-            If the sum does not fit count and bounds, the budget is spent, or the round was released with another input.
+            If the sum does not fit count and bounds, the budget is spent, or the round was released
+            with another input.
         """
         name = _name_of(statistic, round_name)
-        lower, upper, total = valid_float("lower", lower), valid_float("upper", upper), valid_float("total", total)
+        lower, upper, total = (
+            valid_float("lower", lower),
+            valid_float("upper", upper),
+            valid_float("total", total),
+        )
+
         count = valid_int("count", count)
         require(1 <= count <= MOST_COUNT, "count", f"lie in 1..{MOST_COUNT}", count)
         grid = FixedPoint(lower, upper)
         slack = rounding_of_sum(grid, count)
         units = total / grid.resolution - count * (lower / grid.resolution)
         within = -slack <= units <= count * grid.span + slack
+
         if not within:  # the sum is private: it is not named
-            raise ValueError(f"total must be a sum of {count} values in [{lower:g}, {upper:g}], got one outside")
+            raise ValueError(
+                f"total must be a sum of {count} values in [{lower:g}, {upper:g}], got one outside"
+            )
+
         exact = np.array([round(units)], np.int64)
         keyed = self._noise.derived(
             "federated", {**asdict(self.settings), "lower": lower, "upper": upper, "name": name}
@@ -236,14 +285,28 @@ class FederatedSite:
         counted = np.array([count], np.int64)
         version = keyed.version_of(counted, exact)
         kept = self._kept(name)
+
         if kept is not None:
             if kept[0] != int(version.view(np.int64)[0]):
-                raise ValueError(f"round must be a new one, got {round_name!r}, which was released from another input")
+                raise ValueError(
+                    f"round must be a new one, got {round_name!r}, which was released from another input"
+                )
+
             return kept[1]
-        require(self.remaining > 0, "releases", f"be at most {self.settings.releases}, which are spent", name)
+
+        require(
+            self.remaining > 0,
+            "releases",
+            f"be at most {self.settings.releases}, which are spent",
+            name,
+        )
+
         noise = self.settings.noise(grid.span + slack)
-        drawn = noise.sample(keyed.bits(NoiseIds(keyed_owner_words([name]), np.array([1]), version)))
+        drawn = noise.sample(
+            keyed.bits(NoiseIds(keyed_owner_words([name]), np.array([1]), version))
+        )
         noisy = int(exact[0]) + int(np.rint(drawn[0]))
+
         made = SiteRelease(
             site=self.name,
             statistic=statistic,
@@ -255,6 +318,7 @@ class FederatedSite:
             upper=upper,
         )
         self._charge(name, int(version.view(np.int64)[0]), made)
+
         return made
 
     def _charge(self, name: str, version: int, made: SiteRelease) -> None:
@@ -266,6 +330,7 @@ class FederatedSite:
             time=[time.time()],
             output=[msgspec.json.encode(made.plain())],
         )
+
         with self._store.transaction():
             self._store.add_agents(number, [name])
             self._store.ledger.charge(row)
@@ -275,16 +340,20 @@ class FederatedSite:
         names = self._store.agents()
         if name not in names:
             return None
+
         for block in self._store.ledger.verified(names.index(name)):
-            return block.rows.input_version[0], SiteRelease.of_plain(msgspec.json.decode(block.rows.output[0]))
+            return block.rows.input_version[0], SiteRelease.of_plain(
+                msgspec.json.decode(block.rows.output[0])
+            )
+
         return None
 
 
 def rounding_of_sum(grid: FixedPoint, count: int) -> int:
     """Bound, in grid units, by how much more than the span a rounded sum of float64 can change with one value.
 
-    A sum of n floats in any order is off by less than `n**2 * 2**-53` of the largest magnitude; two sums and the
-    rounding to the grid count. The bound depends on public numbers only.
+    A sum of n floats in any order is off by less than `n**2 * 2**-53` of the largest magnitude; two
+    sums and the rounding to the grid count. The bound depends on public numbers only.
 
     Examples
     --------

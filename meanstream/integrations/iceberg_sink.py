@@ -1,4 +1,7 @@
-"""Releases to an Apache Iceberg table: each commit of the table has the releases of one delivery."""
+"""Releases to an Apache Iceberg table.
+
+Each commit of the table has the releases of one delivery.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +34,13 @@ except ImportError:
     raise ValueError("iceberg must be installed: pip install 'meanstream[iceberg]'") from None
 
 ROLE = "releases"
-WRITER, EVENTS = "meanstream-writer", "meanstream-events"
-"""Properties of a snapshot: who wrote it, and how many of the writer's events the table holds with it."""
-_PLACE = re.compile(r"iceberg://(?P<catalog>[\w-]+)/(?P<table>[\w-]+(?:\.[\w-]+)+)", re.ASCII | re.IGNORECASE)
+WRITER = "meanstream-writer"
+EVENTS = "meanstream-events"
+"""Properties of a snapshot: who wrote it, and how many of the writer's events the table holds with
+it."""
+_PLACE = re.compile(
+    r"iceberg://(?P<catalog>[\w-]+)/(?P<table>[\w-]+(?:\.[\w-]+)+)", re.ASCII | re.IGNORECASE
+)
 _COUNTS = [("counts", pa.list_(pa.int64())), ("noise_variance", pa.float64())]
 SCHEMA = pa.schema(
     [
@@ -47,7 +54,9 @@ SCHEMA = pa.schema(
         pa.field("mean", pa.float64(), nullable=False),
         pa.field("noise_variance", pa.float64(), nullable=False),
         pa.field("votes", pa.struct([("number", pa.int64()), ("pairs", pa.int64()), *_COUNTS])),
-        pa.field("histogram", pa.struct([("number", pa.int64()), ("samples", pa.int64()), *_COUNTS])),
+        pa.field(
+            "histogram", pa.struct([("number", pa.int64()), ("samples", pa.int64()), *_COUNTS])
+        ),
         pa.field("epsilon", pa.float64(), nullable=False),
         pa.field("delta", pa.float64(), nullable=False),
         pa.field("mode", pa.string(), nullable=False),
@@ -79,17 +88,21 @@ class IcebergLocation:
         """Open the catalog, or refuse with the way to name it."""
         try:
             return load_catalog(self.catalog)
-        except Exception as error:  # pyiceberg's own, and those of its catalogs; their text may hold a password
+        except (
+            Exception
+        ) as error:  # pyiceberg's own, and those of its catalogs; their text may hold a password
             rule = f"name a catalog of .pyiceberg.yaml or PYICEBERG_CATALOG__{self.catalog.upper()}__URI that answers"
-            raise ValueError(f"{option} must {rule}, got {str(self)!r} ({type(error).__name__})") from None
+            raise ValueError(
+                f"{option} must {rule}, got {str(self)!r} ({type(error).__name__})"
+            ) from None
 
 
 class IcebergSink:
     """One snapshot of the table per flush; position: how many events of this store the table holds.
 
-    A snapshot says in its properties how many events of the store the table holds with it. After a crash the store
-    writes again what it has not noted, and the sink swallows as many events as the table already has. The table is of
-    one deployment, and readers never see a release leave again.
+    A snapshot says in its properties how many events of the store the table holds with it. After a
+    crash the store writes again what it has not noted, and the sink swallows as many events as the
+    table already has. The table is of one deployment, and readers never see a release leave again.
 
     Parameters
     ----------
@@ -104,7 +117,12 @@ class IcebergSink:
     @classmethod
     def check(cls, location: str, option: str) -> None:
         """Refuse another role than releases, a catalog that does not answer, and a table of other columns."""
-        require(option == ROLE, option, "be a file, a topic or '-': a table takes --releases alone", location)
+        require(
+            option == ROLE,
+            option,
+            "be a file, a topic or '-': a table takes --releases alone",
+            location,
+        )
         place = IcebergLocation.parse(location, option)
         cls._table_there(place, place.loaded(option), option)
 
@@ -125,19 +143,30 @@ class IcebergSink:
             table = catalog.load_table(place.table)
         except NoSuchTableError:
             return None
+
         columns = [field.name for field in table.schema().fields]
-        require(columns == SCHEMA.names, option, f"be a table of the columns {', '.join(SCHEMA.names)}", str(place))
+        require(
+            columns == SCHEMA.names,
+            option,
+            f"be a table of the columns {', '.join(SCHEMA.names)}",
+            str(place),
+        )
+
         return table
 
     def __init__(self, location: IcebergLocation, *, option: str = ROLE) -> None:
-        self._location, self._option = location, option
+        self._location = location
+        self._option = option
         catalog = location.loaded(option)
         table = self._table_there(location, catalog, option)
+
         if table is None:
             catalog.create_namespace_if_not_exists(location.table.rpartition(".")[0])
             table = catalog.create_table(location.table, schema=SCHEMA)
+
         self._table = table
-        self._writer, self._events = secrets.token_hex(16), 0
+        self._writer = secrets.token_hex(16)
+        self._events = 0
         self._swallow = 0
         self._lines: list[bytes] = []
 
@@ -162,12 +191,17 @@ class IcebergSink:
             return
         total = self._events + len(self._lines)
         rows = _rows_of(self._lines, self._events)
+
         try:
             self._table.refresh()
             self._table.append(rows, snapshot_properties={WRITER: self._writer, EVENTS: str(total)})
         except Exception as error:  # it may be there or not: `restore` reads the table
-            raise DeliveryFailedError(f"{self._option}, {self.place}: {type(error).__name__}") from None
-        self._events, self._lines = total, []
+            raise DeliveryFailedError(
+                f"{self._option}, {self.place}: {type(error).__name__}"
+            ) from None
+
+        self._events = total
+        self._lines = []
 
     def position(self) -> SinkPosition:
         """Tell the number of events in the table, and under which name they were written."""
@@ -178,10 +212,14 @@ class IcebergSink:
         if position["place"] != self.place:
             return  # another table from now on
         self._lines = []
-        self._writer, self._events = position["writer"], int(position["events"])
+        self._writer = position["writer"]
+        self._events = int(position["events"])
         there = self._written()
         require(
-            there >= self._events, self._option, f"be the table with {self._events} releases of this store", self.place
+            there >= self._events,
+            self._option,
+            f"be the table with {self._events} releases of this store",
+            self.place,
         )
         self._swallow = there - self._events
 
@@ -189,8 +227,15 @@ class IcebergSink:
         """Give the releases after a position."""
         here = position is not None and position["place"] == self.place
         since = int(position["events"]) if here and position is not None else 0
-        for row in self._table.scan(row_filter=f"sequence > {since}").to_arrow().sort_by("sequence").to_pylist():
-            yield json.dumps({name: value for name, value in row.items() if name != "sequence"}, default=str).encode()
+        for row in (
+            self._table.scan(row_filter=f"sequence > {since}")
+            .to_arrow()
+            .sort_by("sequence")
+            .to_pylist()
+        ):
+            yield json.dumps(
+                {name: value for name, value in row.items() if name != "sequence"}, default=str
+            ).encode()
 
     def close(self) -> None:
         """Drop what was not flushed."""
@@ -201,7 +246,10 @@ class IcebergSink:
         try:
             self._table.refresh()
         except Exception as error:
-            raise DeliveryFailedError(f"{self._option}, {self.place}: {type(error).__name__}") from None
+            raise DeliveryFailedError(
+                f"{self._option}, {self.place}: {type(error).__name__}"
+            ) from None
+
         snapshot = self._table.current_snapshot()
         while snapshot is not None:
             said: Any = {} if snapshot.summary is None else snapshot.summary.additional_properties
@@ -209,6 +257,7 @@ class IcebergSink:
                 return int(said[EVENTS])
             parent = snapshot.parent_snapshot_id
             snapshot = None if parent is None else self._table.snapshot_by_id(parent)
+
         return 0
 
 
@@ -219,7 +268,10 @@ def _rows_of(lines: list[bytes], before: int) -> pa.Table:
     table = arrow_json.read_json(
         pa.BufferReader(data),
         read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1),
-        parse_options=arrow_json.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="error"),
+        parse_options=arrow_json.ParseOptions(
+            explicit_schema=pa.schema(fields), unexpected_field_behavior="error"
+        ),
     )
     numbers = pa.array(range(before + 1, before + 1 + len(lines)), pa.int64())
+
     return pa.Table.from_arrays([numbers, *(table[field.name] for field in fields)], schema=SCHEMA)

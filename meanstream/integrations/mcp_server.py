@@ -52,7 +52,9 @@ def _server(answers: PublicAnswers) -> Server[Any]:
             name=name,
             description=said,
             input_schema=kind.model_json_schema(),
-            annotations=types.ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False),
+            annotations=types.ToolAnnotations(
+                read_only_hint=True, idempotent_hint=True, open_world_hint=False
+            ),
         )
         for name, (kind, said) in answers.tools.items()
     ]
@@ -76,6 +78,7 @@ def _called(answers: PublicAnswers, name: str, arguments: dict[str, Any]) -> typ
     """Answer a call; a refusal is one sentence, and names no value but the caller's."""
     if name not in answers.tools:
         return _refused(f"tool must be one of {', '.join(answers.tools)}, got {name[:100]!r}")
+
     try:
         text = options_json(answers.answer(name, arguments))
     except ValidationError as error:
@@ -85,6 +88,7 @@ def _called(answers: PublicAnswers, name: str, arguments: dict[str, Any]) -> typ
         return _refused(str(error)[:500])
     except Exception as error:  # its text may be anything
         return _refused(f"the store could not be read ({type(error).__name__})")
+
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=text)], structured_content=json.loads(text)
     )

@@ -21,7 +21,12 @@ from nvflare.app_common.app_constant import StatisticsConstants as StC
 from nvflare.fuel.utils import fobs
 
 from meanstream.integrations.federated_answer import read_site_releases
-from meanstream.integrations.federated_site import FederatedSite, SiteRelease, SiteSettings, release_noise_variance
+from meanstream.integrations.federated_site import (
+    FederatedSite,
+    SiteRelease,
+    SiteSettings,
+    release_noise_variance,
+)
 from meanstream.operators.validation import require
 from meanstream.streaming.store.state_store import Store
 
@@ -39,10 +44,13 @@ def ledger_of_site(folder: str, site: str) -> Path:
 
 
 class ReleasedStatistics(Statistics):  # type: ignore[misc]
-    """A generator of statistics: count, sum, mean, standard deviation and variance, from releases alone.
+    """A generator of statistics.
 
-    Count is public. Sum and mean come from one release of a feature, standard deviation and variance from one more, of
-    squared distances from the middle of the bounds. A job that is run again repeats its releases, uncharged.
+    Count, sum, mean, standard deviation and variance, from releases alone.
+
+    Count is public. Sum and mean come from one release of a feature, standard deviation and
+    variance from one more, of squared distances from the middle of the bounds. A job that is run
+    again repeats its releases, uncharged.
 
     Parameters
     ----------
@@ -71,8 +79,12 @@ class ReleasedStatistics(Statistics):  # type: ignore[misc]
         bounds: Mapping[str, Sequence[float]],
     ) -> None:
         super().__init__()
-        self.folder, self.round_name, self.bounds = folder, round_name, dict(bounds)
-        self.epsilon, self.delta, self.releases = epsilon, delta, releases
+        self.folder = folder
+        self.round_name = round_name
+        self.bounds = dict(bounds)
+        self.epsilon = epsilon
+        self.delta = delta
+        self.releases = releases
         self._site = ""
 
     @abstractmethod
@@ -107,7 +119,8 @@ class ReleasedStatistics(Statistics):  # type: ignore[misc]
 
     def stddev(self, dataset_name: str, feature_name: str) -> float:
         """Public: of this site, from its two releases."""
-        mean, count = self.mean(dataset_name, feature_name), self.count(dataset_name, feature_name)
+        mean = self.mean(dataset_name, feature_name)
+        count = self.count(dataset_name, feature_name)
         return math.sqrt(self._squares(feature_name, mean) * count / max(count - 1, 1))
 
     def variance_with_mean(
@@ -125,26 +138,38 @@ class ReleasedStatistics(Statistics):  # type: ignore[misc]
         """Give the mean squared distance from a number, as the two releases show it."""
         lower, upper = map(float, self.bounds[feature])
         middle = (lower + upper) / 2
-        mean, squares = self._released(feature).mean, self._released(feature, squared=True).mean
+        mean = self._released(feature).mean
+        squares = self._released(feature, squared=True).mean
+
         return max(squares - 2 * (about - middle) * (mean - middle) + (about - middle) ** 2, 0.0)
 
     def _released(self, feature: str, *, squared: bool = False) -> SiteRelease:
         lower, upper = map(float, self.bounds[feature])
         values = np.clip(np.asarray(self.values(feature), np.float64), lower, upper)
         name = feature
+
         if squared:
             name, values = feature + SQUARED, np.square(values - (lower + upper) / 2)
             lower, upper = 0.0, ((upper - lower) / 2) ** 2
-        settings = SiteSettings(epsilon=self.epsilon, delta=self.delta, releases=self.releases, name=self._site)
+
+        settings = SiteSettings(
+            epsilon=self.epsilon, delta=self.delta, releases=self.releases, name=self._site
+        )
         with FederatedSite(ledger_of_site(self.folder, self._site), settings) as site:
-            total, count = float(np.minimum(values, upper).sum()), len(values)
-            return site.release(name, self.round_name, total=total, count=count, lower=lower, upper=upper)
+            total = float(np.minimum(values, upper).sum())
+            count = len(values)
+            return site.release(
+                name, self.round_name, total=total, count=count, lower=lower, upper=upper
+            )
 
 
 class ReleasedOnly(DXOFilter):  # type: ignore[misc]
-    """A filter of results: counts pass, and of sums and means those that the site's ledger has charged.
+    """A filter of results.
 
-    It guards a site against generators that give out raw statistics: whatever is no release is left out.
+    Counts pass, and of sums and means those that the site's ledger has charged.
+
+    It guards a site against generators that give out raw statistics: whatever is no release is left
+    out.
 
     Parameters
     ----------
@@ -157,14 +182,19 @@ class ReleasedOnly(DXOFilter):  # type: ignore[misc]
     """
 
     def __init__(self, folder: str) -> None:
-        super().__init__(supported_data_kinds=[DataKind.STATISTICS], data_kinds_to_filter=[DataKind.STATISTICS])
+        super().__init__(
+            supported_data_kinds=[DataKind.STATISTICS], data_kinds_to_filter=[DataKind.STATISTICS]
+        )
         self.folder = folder
 
     def process_dxo(self, dxo: DXO, shareable: Shareable, fl_ctx: FLContext) -> DXO:  # noqa: ARG002
         """Leave out what is no release."""
-        charged = charged_site_releases(ledger_of_site(self.folder, str(fl_ctx.get_identity_name())))
+        charged = charged_site_releases(
+            ledger_of_site(self.folder, str(fl_ctx.get_identity_name()))
+        )
         task = dxo.data[StC.STATISTICS_TASK_KEY]
         found = passed_statistics(fobs.loads(dxo.data[task]), charged)
+
         return DXO(data_kind=DataKind.STATISTICS, data={**dxo.data, task: fobs.dumps(found)})
 
 
@@ -172,6 +202,7 @@ def charged_site_releases(store: Path) -> list[SiteRelease]:
     """Read the releases that a ledger has charged; none if there is no ledger."""
     if not store.is_file():
         return []
+
     with closing(Store.read(store)) as opened:
         return [
             SiteRelease.of_plain(msgspec.json.decode(output))
@@ -182,10 +213,14 @@ def charged_site_releases(store: Path) -> list[SiteRelease]:
 
 def passed_statistics(found: Mapping[str, Any], charged: Sequence[SiteRelease]) -> dict[str, Any]:
     """Give counts, and the sums and means that were charged, of `{statistic: {dataset: {feature: value}}}`."""
-    means = {(one.statistic, round(round(one.mean * one.count, DIGITS) / one.count, DIGITS)) for one in charged}
+    means = {
+        (one.statistic, round(round(one.mean * one.count, DIGITS) / one.count, DIGITS))
+        for one in charged
+    }
     sums = {(one.statistic, round(one.mean * one.count, DIGITS)) for one in charged}
     allowed = {StC.STATS_MEAN: means, StC.STATS_SUM: sums}
     passed: dict[str, Any] = {}
+
     for statistic, by_dataset in found.items():
         passed[statistic] = {
             dataset: {
@@ -195,6 +230,7 @@ def passed_statistics(found: Mapping[str, Any], charged: Sequence[SiteRelease]) 
             }
             for dataset, by_feature in by_dataset.items()
         }
+
     return passed
 
 
@@ -207,8 +243,12 @@ def read_nvflare_releases(
     lower: float,
     upper: float,
 ) -> tuple[list[SiteRelease], Counter[str]]:
-    """Read all sites' releases of a feature from the JSON that the server writes; count the impossible ones."""
-    counts, means = result[feature][StC.STATS_COUNT], result[feature][StC.STATS_MEAN]
+    """Read all sites' releases of a feature from the JSON that the server writes.
+
+    Count the impossible ones.
+    """
+    counts = result[feature][StC.STATS_COUNT]
+    means = result[feature][StC.STATS_MEAN]
     received = [
         {
             "site": site,
@@ -223,4 +263,7 @@ def read_nvflare_releases(
         for site in sorted(means)
         if site != "Global" and DATASET in means[site]
     ]
-    return read_site_releases(received, statistic=feature, round_name=round_name, lower=lower, upper=upper)
+
+    return read_site_releases(
+        received, statistic=feature, round_name=round_name, lower=lower, upper=upper
+    )

@@ -22,7 +22,10 @@ from meanstream.pipelines.commands.explain.plan_command import (
     forecast_of_plan,
     plan_options_with_store,
 )
-from meanstream.pipelines.options.store_settings import settings_of_agents_store, settings_of_rounds_store
+from meanstream.pipelines.options.store_settings import (
+    settings_of_agents_store,
+    settings_of_rounds_store,
+)
 from meanstream.streaming.agents.agents_budget import agents_budgets
 from meanstream.streaming.agents.agents_releases import releases_of_ledger
 from meanstream.streaming.agents.estimates import PersonalEstimates
@@ -67,7 +70,12 @@ class ReleasesArguments(_Arguments):
     """Of `releases`."""
 
     name: _NAME | None = Field(None, description="One agent or user; default: all.")
-    after: int = Field(0, ge=0, le=2**62, description="Row of the ledger after which to begin: `next` of an answer.")
+    after: int = Field(
+        0,
+        ge=0,
+        le=2**62,
+        description="Row of the ledger after which to begin: `next` of an answer.",
+    )
     limit: int = Field(100, ge=1, le=MOST_ROWS)
 
 
@@ -82,8 +90,12 @@ class PlanAgentsArguments(_Arguments):
 
     agents: int = Field(ge=2, le=10**7)
     sizes: _SIZES
-    spread: _POSITIVE = Field(description="Standard deviation of the agents' own means, in the unit of the value.")
-    stddev: _POSITIVE | None = Field(None, description="Standard deviation of a sample around its agent's mean.")
+    spread: _POSITIVE = Field(
+        description="Standard deviation of the agents' own means, in the unit of the value."
+    )
+    stddev: _POSITIVE | None = Field(
+        None, description="Standard deviation of a sample around its agent's mean."
+    )
     target_half_width: _POSITIVE | None = None
 
 
@@ -119,20 +131,37 @@ class PublicAnswers:
 
     @property
     def tools(self) -> dict[str, tuple[type[_Arguments], str]]:
-        """Give the arguments of each tool, and what it answers; the tool is the method of its name."""
+        """Give the arguments of each tool, and what it answers.
+
+        The tool is the method of its name.
+        """
         whose = "user" if self._of_rounds else "agent"
         found: dict[str, tuple[type[_Arguments], str]] = {
-            "explain": (NoArguments, "What the deployment protects, against whom, how much, and who sees what."),
+            "explain": (
+                NoArguments,
+                "What the deployment protects, against whom, how much, and who sees what.",
+            ),
             "plan": (
                 PlanRoundsArguments if self._of_rounds else PlanAgentsArguments,
                 "Predicted errors under the store's budget and bounds, from declared figures. Spends nothing.",
             ),
-            "budget": (BudgetArguments, f"What each {whose} has spent and what remains. It cannot be spent from here."),
+            "budget": (
+                BudgetArguments,
+                f"What each {whose} has spent and what remains. It cannot be spent from here.",
+            ),
             "releases": (ReleasesArguments, "Public rows of the ledger, as they were released."),
-            "audit": (NoArguments, "Compares every row of the ledger with its hash chain; gives rows and head."),
+            "audit": (
+                NoArguments,
+                "Compares every row of the ledger with its hash chain; gives rows and head.",
+            ),
         }
+
         if not self._of_rounds:
-            found["population"] = (PopulationArguments, "The population that the public releases show.")
+            found["population"] = (
+                PopulationArguments,
+                "The population that the public releases show.",
+            )
+
         return found
 
     def answer(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,7 +187,9 @@ class PublicAnswers:
     def _plan(self, given: PlanAgentsArguments | PlanRoundsArguments) -> dict[str, Any]:
         if isinstance(given, PlanRoundsArguments):
             options = plan_options_with_store(PlanOptions(store=self._store, **given.model_dump()))
-            return forecast_of_plan(options, *read_sizes_of(given.sizes, given.users, who="users")).as_dict()
+            return forecast_of_plan(
+                options, *read_sizes_of(given.sizes, given.users, who="users")
+            ).as_dict()
 
         planned = PlanAgentsOptions(store=self._store, **given.model_dump())
         return planned.forecast(planned.settings()).as_dict()
@@ -168,34 +199,56 @@ class PublicAnswers:
         rows: list[Any]
         if self._of_rounds:
             of_users = rounds_budgets(self._store)
-            rows, summary = [row for row in of_users.users if given.name in (None, row.user)], of_users.summary
-            return {"users": [asdict(row) for row in rows[: given.limit]], "summary": asdict(summary)}
+            rows = [row for row in of_users.users if given.name in (None, row.user)]
+            summary = of_users.summary
+            return {
+                "users": [asdict(row) for row in rows[: given.limit]],
+                "summary": asdict(summary),
+            }
+
         of_agents = agents_budgets(self._store)
         rows = [row for row in of_agents.agents if given.name in (None, row.agent)]
-        return {"agents": [asdict(row) for row in rows[: given.limit]], "summary": asdict(of_agents.summary)}
+        return {
+            "agents": [asdict(row) for row in rows[: given.limit]],
+            "summary": asdict(of_agents.summary),
+        }
 
     def _releases(self, given: ReleasesArguments) -> dict[str, Any]:
         found: list[Any] = []
         last = given.after
         with closing(Store.read(self._store)) as store:
             names = store.agents()
-            who = None if given.name is None else names.index(given.name) if given.name in names else -1
+            who = (
+                None
+                if given.name is None
+                else names.index(given.name)
+                if given.name in names
+                else -1
+            )
+
             if last >= store.ledger.head().rows:
                 return {"releases": [], "next": last}
+
             for block in store.ledger.verified(given.after):
-                for seq, agent, output in zip(block.rows.seq, block.rows.agent, block.rows.output, strict=True):
+                for seq, agent, output in zip(
+                    block.rows.seq, block.rows.agent, block.rows.output, strict=True
+                ):
                     if len(found) == given.limit:
                         return {"releases": found, "next": last}
                     last = seq
+
                     if who in (None, agent):
                         found.append(json.loads(output))
+
         return {"releases": found, "next": last}
 
     def _population(self, given: PopulationArguments) -> dict[str, Any]:
 
         settings = settings_of_agents_store(self._store)
         with closing(Store.read(self._store)) as store:
-            releases, names = ReleaseColumns.joined(list(releases_of_ledger(store.ledger))), store.agents()
+            releases = ReleaseColumns.joined(list(releases_of_ledger(store.ledger)))
+            names = store.agents()
+
         if not len(releases):
             return {"agents": 0, "method": given.method, "fitted": None}
         followed = FollowedReleases(settings)
@@ -204,6 +257,7 @@ class PublicAnswers:
         latest = followed.combined(releases.take(len(releases) - 1 - newest))
         estimates = PersonalEstimates(settings, EngineOptions(collaboration=given.method))
         fitted = estimates.public_population(latest, followed.posterior, names)
+
         return {"agents": len(latest), "method": given.method, "fitted": fitted.description}
 
     def _audit(self, _: NoArguments) -> dict[str, Any]:

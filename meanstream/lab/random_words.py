@@ -36,4 +36,6 @@ class SeededWords:
 
     def __call__(self, draw: int) -> Words:
         """128 bits per user, as a uint64 array (n, 2)."""
-        return np.asarray(np.random.PCG64([self._seed, draw]).random_raw(2 * self._n), np.uint64).reshape(-1, 2)
+        return np.asarray(
+            np.random.PCG64([self._seed, draw]).random_raw(2 * self._n), np.uint64
+        ).reshape(-1, 2)

@@ -1,4 +1,7 @@
-"""How many agents a deployment takes: anyone who makes names up fills what is free, and displaces no one."""
+"""How many agents a deployment takes.
+
+Anyone who makes names up fills what is free, and displaces no one.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,9 @@ def admission_columns(first: Floats, words: Words, room: int) -> Bools:
 
 
 def admission_names(hashes: Words, room: int) -> Bools:
-    """Say which newcomers are taken where even the time at which they were heard is protected: by their names alone.
+    """Say which newcomers are taken where even the time at which they were heard is protected.
+
+    By their names alone.
 
     Parameters
     ----------

@@ -1,4 +1,7 @@
-"""Many agents as columns: exact running means, noisy means released on schedule, a batch of samples at a time."""
+"""Many agents as columns.
+
+Exact running means, noisy means released on schedule, a batch of samples at a time.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,11 @@ from meanstream.operators.agents.own_histogram import HistogramColumns, histogra
 from meanstream.operators.agents.own_moments import BLOCK
 from meanstream.operators.agents.person_limits import COUNTS, PersonCounts
 from meanstream.operators.agents.release_times import Counts, Every
-from meanstream.operators.agents.released_rows import PendingReleases, ReleaseBatch, released_columns
+from meanstream.operators.agents.released_rows import (
+    PendingReleases,
+    ReleaseBatch,
+    released_columns,
+)
 from meanstream.operators.agents.sorting import samples_by_agent
 from meanstream.operators.agents.state import CHUNK, NEVER, AgentRows
 from meanstream.operators.agents.vote_of_spread import SpreadPairs
@@ -37,7 +44,8 @@ from meanstream.operators.validation import require
 __all__ = ["CHUNK", "Agents", "AgentsSettings", "ReleaseBatch"]
 
 _NOT_BEGUN = np.int64(np.iinfo(np.int64).min)
-"""The window before there was a sample: event time may begin before 1970, in a window of a negative number."""
+"""The window before there was a sample: event time may begin before 1970, in a window of a negative
+number."""
 _TOGETHER = 10_000
 """Agents whose releases are computed at once."""
 _MOST_BLOCKS = 64
@@ -48,16 +56,18 @@ _SUMS = ("count", "total", "squares_high", "squares_low")
 class Agents:
     """Every agent's running mean, and its noisy releases, which anyone may read.
 
-    Released: on schedule, the agent's noised prefix sum and its sample count, as integers on the grid. One noisy
-    stream per agent serves every reader (broadcast), so no coalition of readers learns more than one of them.
+    Released: on schedule, the agent's noised prefix sum and its sample count, as integers on the
+    grid. One noisy stream per agent serves every reader (broadcast), so no coalition of readers
+    learns more than one of them.
 
     Parameters
     ----------
     settings : AgentsSettings
         Bounds, privacy parameters, counter and schedule.
     noise : KeyedNoise
-        The keyed source; the same key, settings, agent, release index and input give the same noise again. One source
-        may serve several `Agents`: each takes a key of its own, of all its settings.
+        The keyed source; the same key, settings, agent, release index and input give the same noise
+        again. One source may serve several `Agents`: each takes a key of its own, of all its
+        settings.
 
     Notes
     -----
@@ -72,7 +82,8 @@ class Agents:
     `settings.per_person` neighboring streams differ in the values of all samples of one person within an agent: at most
     that many of them count, the first ones, and the draws are calibrated to all of them together.
 
-    The state is columnar; an agent is its index. A batch costs a few sorts, however many agents it touches.
+    The state is columnar; an agent is its index. A batch costs a few sorts, however many agents it
+    touches.
 
     Examples
     --------
@@ -106,44 +117,58 @@ class Agents:
         return len(self.names)
 
     def add_agents(self, names: Sequence[str], words: Words | None = None) -> None:
-        """Give new agents the next indices, in the order of `names`; `words` are their hashes, where they are known."""
+        """Give new agents the next indices, in the order of `names`.
+
+        `words` are their hashes, where they are known.
+        """
         if not names:
             return
-        first, last = self.n_agents, self.n_agents + len(names)
+        first = self.n_agents
+        last = self.n_agents + len(names)
         self._state.reserve(last)
         self._state.owner[first:last] = keyed_owner_words(names) if words is None else words
         self.names.extend(names)
         self._state.touch(np.arange(first, last))
 
-    def update(self, agent: Ints, value: Floats, time: Floats, person: Words | None = None) -> ReleaseBatch:
-        """Take a batch of samples in event-time order; return what became due, exactly at its count or boundary.
+    def update(
+        self, agent: Ints, value: Floats, time: Floats, person: Words | None = None
+    ) -> ReleaseBatch:
+        """Take a batch of samples in event-time order.
+
+        Return what became due, exactly at its count or boundary.
 
         Parameters
         ----------
         agent, value, time : array of shape (n,)
-            Index of the agent, its sample in the value's unit, event time in seconds (non-decreasing).
+            Index of the agent, its sample in the value's unit, event time in seconds
+            (non-decreasing).
         person : uint64 array (n,), optional
             Hash of whose sample it is; with `settings.per_person`, and only then.
         """
         return self.update_points(agent, self.settings.grid.encode(value), time, person)
 
-    def update_points(self, agent: AnyInts, point: AnyInts, time: Floats, person: Words | None = None) -> ReleaseBatch:
+    def update_points(
+        self, agent: AnyInts, point: AnyInts, time: Floats, person: Words | None = None
+    ) -> ReleaseBatch:
         """Take a batch of samples that are on the grid already, as `update` does.
 
         Parameters
         ----------
         agent, point, time : array of shape (n,)
-            As for `update`, but `settings.grid.encode(value)` in the value's place; integers may be of any width.
+            As for `update`, but `settings.grid.encode(value)` in the value's place; integers may be
+            of any width.
         person : uint64 array (n,), optional
             As for `update`.
         """
         if self.persons is None:
             require(person is None, "person", "be left out without per_person", "an array")
             return self._update(agent, point, time)
+
         if person is None:
             raise ValueError("person must be given with per_person, got None")
         fates = self.persons.take(self._state.owner[agent, 0], person)
         counts = fates == COUNTS
+
         return replace(self._update(agent[counts], point[counts], time[counts]), fates=fates)
 
     def _update(self, agent: AnyInts, point: AnyInts, time: Floats) -> ReleaseBatch:
@@ -153,26 +178,33 @@ class Agents:
         if isinstance(times, Counts):
             self._add(agent, point, time, pending)
             return pending.collect(self.settings)
+
         window = times.turn(time)
         cuts = np.flatnonzero(np.diff(window)) + 1
         for start, stop in zip([0, *cuts], [*cuts, len(agent)], strict=True):
             if stop > start:
                 self._close_windows(window[start], times, pending)
                 self._add(agent[start:stop], point[start:stop], time[start:stop], pending)
+
         return pending.collect(self.settings)
 
     def advance(self, watermark: float) -> ReleaseBatch:
-        """Release what is due because event time reached `watermark` (seconds): the schedule `every:DURATION` only."""
+        """Release what is due because event time reached `watermark` (seconds).
+
+        The schedule `every:DURATION` only.
+        """
         pending = PendingReleases()
         times = self.settings.times
         if isinstance(times, Every):
             self._close_windows(np.int64(times.turn(watermark)), times, pending)
+
         return pending.collect(self.settings)
 
     def release_now(self, time: float) -> ReleaseBatch:
         """Release for everyone with samples since its last release, as at the end of a bounded stream.
 
-        Each takes one of its agent's horizon; the agent's next release is the one that its schedule has then.
+        Each takes one of its agent's horizon; the agent's next release is the one that its schedule
+        has then.
         """
         pending = PendingReleases()
         self._release_waiting(time, pending)
@@ -181,19 +213,29 @@ class Agents:
     def own(self, agents: Ints | None = None) -> OwnSamples:
         """Private: each agent's own samples, summed up; for that agent only.
 
-        Where older samples weigh less, `count` is the effective number of them, and the rest is weighted.
+        Where older samples weigh less, `count` is the effective number of them, and the rest is
+        weighted.
         """
         index = np.arange(self.n_agents) if agents is None else np.asarray(agents, np.int64)
         count, total, high, low = (self._state.columns[name][index] for name in _SUMS)
-        rows, kept, blocks = self._state.columns, self.settings.kept, self.settings.blocks
+        rows = self._state.columns
+        kept = self.settings.kept
+        blocks = self.settings.blocks
+
         if kept is not None:
-            own, begin = kept.own(rows, index), kept.begin(rows, index)
+            own = kept.own(rows, index)
+            begin = kept.begin(rows, index)
         else:
-            own, begin = self._own_of(index, count, total, high * float(SQUARES_BASE) + low, self._cells(index)), None
+            own = self._own_of(
+                index, count, total, high * float(SQUARES_BASE) + low, self._cells(index)
+            )
+            begin = None
+
             if blocks is not None:
                 early, early_total = blocks.early_totals(rows, index)
                 early_mean = self.settings.grid.mean(early_total, np.maximum(early, 1))
                 own = replace(own, early_mean=np.where(early > 0, early_mean, np.nan))
+
         if blocks is None:
             return own
         return own_samples_with_energies(blocks, rows, own, self.settings.grid.resolution, begin)
@@ -204,14 +246,19 @@ class Agents:
             return np.zeros((len(index), 0), np.int64)
         return np.asarray(self._state.columns["histogram_own"][index], np.int64)
 
-    def _own_of(self, index: Ints, count: Ints, total: Ints, squares: Floats, cells: Ints) -> OwnSamples:
+    def _own_of(
+        self, index: Ints, count: Ints, total: Ints, squares: Floats, cells: Ints
+    ) -> OwnSamples:
         """Give means and deviations of exact sums."""
         grid = self.settings.grid
         n = np.maximum(count, 1)
         centered = (total - count * (grid.span // 2)).astype(np.float64)
         deviations = np.maximum(squares - centered * centered / n, 0.0) * grid.resolution**2
         mean = np.where(count > 0, grid.mean(total, n), np.nan)
-        return OwnSamples(agent=index, count=count, mean=mean, squared_deviations=deviations, cells=cells)
+
+        return OwnSamples(
+            agent=index, count=count, mean=mean, squared_deviations=deviations, cells=cells
+        )
 
     def latest(self) -> ReleaseColumns:
         """Public: the newest release of every agent that has made one."""
@@ -219,18 +266,31 @@ class Agents:
         return self._newest(np.flatnonzero(rows["released"][: self.n_agents]))
 
     def histograms(self) -> HistogramColumns:
-        """Public: the noised histogram of every agent that has released one; of no one where there are none."""
+        """Public: the noised histogram of every agent that has released one.
+
+        Of no one where there are none.
+        """
         return histograms_of_releases(self.latest())
 
     def own_histograms(self, agents: Ints | None = None) -> Ints:
-        """Private: each agent's own samples by cells, exactly, shape (n, cells); for that agent only."""
-        require(self.settings.histogram is not None, "histogram_share", "be more than 0 for histograms", 0.0)
+        """Private: each agent's own samples by cells, exactly, shape (n, cells).
+
+        For that agent only.
+        """
+        require(
+            self.settings.histogram is not None,
+            "histogram_share",
+            "be more than 0 for histograms",
+            0.0,
+        )
         index = np.arange(self.n_agents) if agents is None else np.asarray(agents, np.int64)
+
         return self._cells(index)
 
     def seen_since(self, time: float) -> Ints:
         """Public: the agents with a sample that counts at `time` or later, in seconds of event time."""
-        rows, n = self._state.columns, self.n_agents
+        rows = self._state.columns
+        n = self.n_agents
         return np.flatnonzero((rows["seen"][:n] >= time) & (rows["count"][:n] > 0))
 
     def counts(self) -> Ints:
@@ -254,7 +314,10 @@ class Agents:
         self._state.mark_clean()
 
     def snapshot_chunk(self, chunk: int, *, copy: bool = True) -> dict[str, np.ndarray]:
-        """Private: one chunk's state as plain arrays; without a copy they change with the next samples."""
+        """Private: one chunk's state as plain arrays.
+
+        Without a copy they change with the next samples.
+        """
         return self._state.snapshot(chunk, self.n_agents, window=self._window, copy=copy)
 
     def restore_chunk(self, chunk: int, state: dict[str, np.ndarray]) -> None:
@@ -263,7 +326,10 @@ class Agents:
         self._window = max(self._window, np.int64(state["window"]))
 
     def rows(self, agents: Ints | slice) -> dict[str, np.ndarray]:
-        """Private: the state of some agents as plain arrays, one row each; of a slice they change with it."""
+        """Private: the state of some agents as plain arrays, one row each.
+
+        Of a slice they change with it.
+        """
         return self._state.rows(agents, self._window)
 
     def put_rows(self, agents: Ints, rows: dict[str, np.ndarray]) -> None:
@@ -271,19 +337,25 @@ class Agents:
         self._window = self._state.put_rows(agents, rows, self._window)
 
     def forget(self, agents: Ints) -> None:
-        """Drop all that is private of some agents; their releases stay, and they must send nothing more.
+        """Drop all that is private of some agents.
+
+        Their releases stay, and they must send nothing more.
 
         **Privacy.** The counter's state goes, too: a further release would not continue the ones before.
         """
         self._state.forget(agents)
 
     def _add(self, agent: AnyInts, point: AnyInts, time: Floats, pending: PendingReleases) -> None:
-        """Add samples to the sums; on the way, release at every count that the geometric schedule names."""
+        """Add samples to the sums.
+
+        On the way, release at every count that the geometric schedule names.
+        """
         if len(agent) == 0:
             return
         rows = self._state.columns
         order, who, starts, added = samples_by_agent(agent, self.n_agents)
-        ends, sorted_point = starts + added - 1, point[order].astype(np.int64, copy=False)
+        ends = starts + added - 1
+        sorted_point = point[order].astype(np.int64, copy=False)
         prefix = np.cumsum(sorted_point)
         before = prefix[starts] - sorted_point[starts]
 
@@ -291,41 +363,53 @@ class Agents:
         squared = None if self.settings.kept is None else self._squares_before(sorted_point, starts)
         batch = _Batch(who, starts, rows["count"][who] + added, before, prefix, squared, order)
         place = np.arange(len(who))
+
         while True:
             self._test(batch, place)
             place = place[rows["due"][who[place]] <= batch.count[place]]
             if not len(place):
                 break
+
             a = who[place]
             now, last = batch.reached(rows, place, rows["due"][a], time)
             for counts in counted:
                 counts.count(place, last + 1 - starts[place])
+
             self._release_all(a, now, pending)
+
         for counts in counted:
             counts.count(np.arange(len(who)), added)
 
-        self._add_squares(who, sorted_point, starts, None if squared is None else squared[0][ends] - squared[1])
+        self._add_squares(
+            who, sorted_point, starts, None if squared is None else squared[0][ends] - squared[1]
+        )
         rows["count"][who] = batch.count
         rows["seen"][who] = time[order[ends]]
         rows["total"][who] += prefix[ends] - before
         self._state.touch(who)
 
     def _add_squares(self, who: Ints, point: Ints, starts: Ints, added: Ints | None) -> None:
-        """Add squares around the middle of the grid to the sums; `point` is overwritten where they are not known."""
+        """Add squares around the middle of the grid to the sums.
+
+        `point` is overwritten where they are not known.
+        """
         rows = self._state.columns
         if added is None:
             point -= self.settings.grid.span // 2
             point *= point
             added = np.add.reduceat(point, starts)
+
         squares = rows["squares_low"][who] + added
         rows["squares_low"][who] = squares % SQUARES_BASE
         rows["squares_high"][who] += squares // SQUARES_BASE
 
     def _test(self, batch: _Batch, place: Ints) -> None:
         """Ask after each block up to the next release, with a memory, whether the own means of agents have changed."""
-        rows, kept = self._state.columns, self.settings.kept
+        rows = self._state.columns
+        kept = self.settings.kept
         if kept is None:
             return
+
         until = np.minimum(rows["due"][batch.who[place]], batch.count[place])
         while True:
             blocks = (until - rows["own_due"][batch.who[place]]) // BLOCK + 1
@@ -333,45 +417,72 @@ class Agents:
             place, until, blocks = place[some], until[some], blocks[some]
             if not len(place):
                 return
-            a, many = batch.who[place], np.arange(min(int(blocks.mean()), _MOST_BLOCKS))
-            at = rows["own_due"][a, np.newaxis] + BLOCK * np.minimum(many, blocks[:, np.newaxis] - 1)
+
+            a = batch.who[place]
+            many = np.arange(min(int(blocks.mean()), _MOST_BLOCKS))
+            at = rows["own_due"][a, np.newaxis] + BLOCK * np.minimum(
+                many, blocks[:, np.newaxis] - 1
+            )
             now, _ = batch.reached(rows, place[:, np.newaxis], at)
             sums = SumsNow(now.count, now.total, rows["squares_high"][a, np.newaxis], now.squares)
-            for who, moment in kept.changes.to_test(rows, a, sums.moment, np.minimum(blocks, len(many))):
+
+            for who, moment in kept.changes.to_test(
+                rows, a, sums.moment, np.minimum(blocks, len(many))
+            ):
                 kept.test(rows, who, moment)
 
-    def _counted(self, who: Ints, point: Ints, starts: Ints, added: Ints, prefix: Ints) -> list[SpreadPairs]:
+    def _counted(
+        self, who: Ints, point: Ints, starts: Ints, added: Ints, prefix: Ints
+    ) -> list[SpreadPairs]:
         """Put the pairs of a batch, and its samples, into the bins of what is voted and told of them, and into blocks.
 
         Where there are no blocks, in paper mode, there are no votes.
         """
-        rows, vote, histogram, found = self._state.columns, self.settings.vote, self.settings.histogram, []
+        rows = self._state.columns
+        vote = self.settings.vote
+        histogram = self.settings.histogram
+        found = []
+
         if self.settings.blocks is not None:
             pairs = own_pairs(rows, who, point, starts, added)
-            self.settings.blocks.add(rows, who, added=added, starts=starts, prefix=prefix, pairs=pairs)
+            self.settings.blocks.add(
+                rows, who, added=added, starts=starts, prefix=prefix, pairs=pairs
+            )
             found = [] if vote is None else [vote.pairs(rows, who, pairs)]
+
         return found if histogram is None else [*found, histogram.samples(rows, who, point, starts)]
 
     def _close_windows(self, window: np.int64, times: Every, pending: PendingReleases) -> None:
         """Release for everyone with new samples when event time has left the current window."""
         if window <= self._window:
             return
+
         if self._window != _NOT_BEGUN:
             self._release_waiting(float((self._window + 1) * times.seconds), pending)
+
         self._window = window
 
     def _release_waiting(self, time: float, pending: PendingReleases) -> None:
         """Release for everyone with new samples and releases left."""
-        rows, n = self._state.columns, self.n_agents
-        waiting = (rows["count"][:n] > rows["released_count"][:n]) & (rows["released"][:n] < self.settings.horizon)
+        rows = self._state.columns
+        n = self.n_agents
+        waiting = (rows["count"][:n] > rows["released_count"][:n]) & (
+            rows["released"][:n] < self.settings.horizon
+        )
         a = np.flatnonzero(waiting)
+
         if len(a):
-            now = _Now(rows["count"][a], rows["total"][a], np.full(len(a), time), rows["squares_low"][a])
+            now = _Now(
+                rows["count"][a], rows["total"][a], np.full(len(a), time), rows["squares_low"][a]
+            )
             self._release_all(a, now, pending)
             self._state.touch(a)
 
     def _squares_before(self, point: Ints, starts: Ints) -> tuple[Ints, Ints]:
-        """Sum up squares around the middle of the grid: to each sample, and to before each agent's first."""
+        """Sum up squares around the middle of the grid.
+
+        To each sample, and to before each agent's first.
+        """
         squares = point - self.settings.grid.span // 2
         squares *= squares
         prefix = np.cumsum(squares)
@@ -379,7 +490,8 @@ class Agents:
 
     def _newest(self, agent: Ints) -> ReleaseColumns:
         """Public: the newest release of each of some agents that have made one."""
-        rows, forgets = self._state.columns, self.settings.kept is not None
+        rows = self._state.columns
+        forgets = self.settings.kept is not None
         return released_columns(
             self.settings,
             agent=agent,
@@ -392,14 +504,18 @@ class Agents:
         )
 
     def _release_all(self, agent: Ints, now: _Now, pending: PendingReleases) -> None:
-        """Release for some agents, of whom none is repeated, in parts: what is computed at once stays in a cache."""
+        """Release for some agents, of whom none is repeated, in parts.
+
+        What is computed at once stays in a cache.
+        """
         for first in range(0, len(agent), _TOGETHER):
             part = slice(first, first + _TOGETHER)
             self._release(agent[part], now.take(part), pending)
 
     def _release(self, agent: Ints, now: _Now, pending: PendingReleases) -> None:
         """Noise one sum per agent and note it; `agent` has no repetition."""
-        rows, settings = self._state.columns, self.settings
+        rows = self._state.columns
+        settings = self.settings
         index = rows["released"][agent] + 1
         self._state.reserve_releases(int(np.max(index, initial=0)))
         pending.before.append(self._newest(agent[index > 1]))
@@ -409,21 +525,27 @@ class Agents:
             for counts in (settings.vote, settings.histogram)
             if counts is not None
         ]
+
         for counts, some in casts:
             version[some] = counts.version(rows, agent[some], version[some], self._noise)
+
         ids = NoiseIds(owner=self._state.owner[agent], index=index, version=version)
         for counts, some in casts:
             if len(some):
                 own = NoiseIds(owner=ids.owner[some], index=index[some], version=version[some])
                 counts.cast(rows, agent[some], now.count[some], own, self._noise)
+
         fresh = settings.fresh.sample(self._noise.bits(ids))
         told = self._noised(agent, index, now, fresh)
-        rows["released"][agent], rows["released_count"][agent] = index, now.count
+        rows["released"][agent] = index
+        rows["released_count"][agent] = now.count
         rows["released_total"][agent] = told.total
+
         if isinstance(settings.times, Counts):
             goes_on = index < settings.horizon
             upcoming = settings.times.at(np.where(goes_on, index, 0) + 1)
             rows["due"][agent] = np.where(goes_on, upcoming, NEVER)
+
         pending.add(
             agent=agent,
             index=index,
@@ -439,13 +561,18 @@ class Agents:
         )
 
     def _noised(self, agent: Ints, index: Ints, now: _Now, fresh: Floats) -> ReleasedSums:
-        """Give the number of samples in a release and its noised sum; with a memory, its variance and the drift."""
-        rows, settings = self._state.columns, self.settings
+        """Give the number of samples in a release and its noised sum.
+
+        With a memory, its variance and the drift.
+        """
+        rows = self._state.columns
+        settings = self.settings
         if settings.kept is None:
             state = {name: rows["counter_" + name] for name in self._counter_state}
             noise = settings.mechanism.step(state, agent, index, fresh)
             noised = now.total + np.rint(noise).astype(np.int64)
             return ReleasedSums(now.count, noised, settings.sum_variance(index))
+
         turn = np.full(len(agent), self._window)
         sums = SumsNow(now.count, now.total, rows["squares_high"][agent], now.squares)
         return settings.kept.release(rows, agent, index=index, now=sums, turn=turn, fresh=fresh)
@@ -469,7 +596,10 @@ class Agents:
 
 @dataclass(slots=True)
 class _Now:
-    """What some agents have at the moment of a release: all their samples, exactly, and the event time."""
+    """What some agents have at the moment of a release.
+
+    All their samples, exactly, and the event time.
+    """
 
     count: Ints
     total: Ints
@@ -483,7 +613,10 @@ class _Now:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Samples by agent: who, where each begins, its count at the end; sums to each sample, and to before each agent."""
+    """Samples by agent: who, where each begins, its count at the end.
+
+    Sums to each sample, and to before each agent.
+    """
 
     who: Ints
     starts: Ints
@@ -501,6 +634,8 @@ class _Batch:
         last = self.starts[place] + (at - rows["count"][a]) - 1
         total = rows["total"][a] + self.prefix[last] - self.before[place]
         now = _Now(at, total, np.zeros(0) if time is None else time[self.order[last]])
+
         if self.squares is not None:
             now.squares = rows["squares_low"][a] + self.squares[0][last] - self.squares[1][place]
+
         return now, last

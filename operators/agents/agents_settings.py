@@ -1,4 +1,7 @@
-"""How agents release: bounds, privacy parameters, counter and schedule, checked before anything runs."""
+"""How agents release.
+
+Bounds, privacy parameters, counter and schedule, checked before anything runs.
+"""
 
 from __future__ import annotations
 
@@ -53,14 +56,17 @@ from meanstream.operators.validation import (
 MAX_HORIZON = 1_000_000
 SHARE_RULE = "be 0 in paper mode and with Laplace noise"
 USUAL_HORIZON = 40
-WIDEST, NARROWEST = 1e150, 1e-140
+WIDEST = 1e150
+NARROWEST = 1e-140
 """Variances are squares of the width and of its steps, and must be numbers, and more than 0."""
 MAX_PER_PERSON = 65_535
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentsSettings:
-    """How agents release: bounds, privacy parameters, counter and schedule; plain values, checked at once.
+    """How agents release.
+
+    Bounds, privacy parameters, counter and schedule; plain values, checked at once.
 
     Parameters
     ----------
@@ -69,14 +75,15 @@ class AgentsSettings:
     epsilon, delta : float
         What one sample's value costs over the whole life of its agent's stream.
     counter : str
-        Continual-counting mechanism: "optimal" (tuned, at most 128 releases: the least noise), "toeplitz" (tuned),
-        "pm1" or "pm2" (paper). The default is "optimal" where it can be and `schedule` counts samples, else "toeplitz".
+        Continual-counting mechanism: "optimal" (tuned, at most 128 releases: the least noise),
+        "toeplitz" (tuned), "pm1" or "pm2" (paper). The default is "optimal" where it can be and
+        `schedule` counts samples, else "toeplitz".
     horizon : int
         Greatest number of releases of one agent: its budget.
     schedule : str
-        "preferred:FIRST" or "geometric:FIRST,FACTOR" in the agent's own sample count, or "every:DURATION" of event
-        time. The default, after 10, 15, 20, 30, 50, 70, 100, ... samples, serves agents with 15 samples and, at 40
-        releases, with 3e7.
+        "preferred:FIRST" or "geometric:FIRST,FACTOR" in the agent's own sample count, or
+        "every:DURATION" of event time. The default, after 10, 15, 20, 30, 50, 70, 100, ... samples,
+        serves agents with 15 samples and, at 40 releases, with 3e7.
     noise, calibration : str
         "gaussian" or "laplace"; "analytic" or "classical" (Gaussian only, epsilon <= 1).
     levels : int, optional
@@ -84,26 +91,30 @@ class AgentsSettings:
     mode : str
         "tuned", or "paper" for the papers' basic composition.
     per_person : int, optional
-        Greatest number of samples of one person that count within an agent: (epsilon, delta) then protects all of
-        them together, and the variance of the noise grows with its square. Without it one sample is protected.
+        Greatest number of samples of one person that count within an agent: (epsilon, delta) then
+        protects all of them together, and the variance of the noise grows with its square. Without
+        it one sample is protected.
     name : str, optional
-        Name of the deployment, part of the key of every draw and of every release's id. Where releases leave, it is
-        needed: a store makes one, a pipeline is given one.
+        Name of the deployment, part of the key of every draw and of every release's id. Where
+        releases leave, it is needed: a store makes one, a pipeline is given one.
     spread_share : float
-        Part of the budget (of rho) for votes on how much one sample varies (`operators.agents.spread_vote`); what is
-        left goes into the means. 0 turns votes off. For Gaussian noise and the tuned mode only; there it is 0.1 by
-        default, elsewhere 0.
+        Part of the budget (of rho) for votes on how much one sample varies
+        (`operators.agents.spread_vote`); what is left goes into the means. 0 turns votes off. For
+        Gaussian noise and the tuned mode only; there it is 0.1 by default, elsewhere 0.
     memory : str
-        "forever", "half-life:SAMPLES" or "window:SAMPLES" in the agent's own samples, for schedules of these, which
-        release at least 8 times in each half-life or window then, or "half-life:DURATION" or "window:DURATION" of event
-        time, for "every:DURATION"; "auto" is a half-life as long as the usual horizon lasts (`memory_for`), and that is
-        what it becomes here. An agent's own mean and its releases forget alike. For Gaussian noise and the tuned mode.
+        "forever", "half-life:SAMPLES" or "window:SAMPLES" in the agent's own samples, for schedules
+        of these, which release at least 8 times in each half-life or window then, or
+        "half-life:DURATION" or "window:DURATION" of event time, for "every:DURATION"; "auto" is a
+        half-life as long as the usual horizon lasts (`memory_for`), and that is what it becomes
+        here. An agent's own mean and its releases forget alike. For Gaussian noise and the tuned
+        mode.
     histogram_share : float
-        Part of the budget (of rho) for a histogram of the samples (`operators.agents.histogram`), for quantiles
-        and exceedances. 0, the default, turns it off. For Gaussian noise, the tuned mode and memory
-        "forever".
+        Part of the budget (of rho) for a histogram of the samples (`operators.agents.histogram`),
+        for quantiles and exceedances. 0, the default, turns it off. For Gaussian noise, the tuned
+        mode and memory "forever".
     exceeds : sequence of float
-        Thresholds in the value's unit that are edges of the histogram's bins; with `histogram_share` only.
+        Thresholds in the value's unit that are edges of the histogram's bins; with
+        `histogram_share` only.
 
     Raises
     ------
@@ -117,10 +128,11 @@ class AgentsSettings:
     times that of one sample, and no spread of them over the stream costs more. A schedule by counts whose first
     increment has fewer than K samples leaves a little of it unused; nothing is saved on that.
 
-    With a memory that forgets (epsilon, delta) is of the stream without end: what a sample changes has a limit.
+    With a memory that forgets (epsilon, delta) is of the stream without end: what a sample changes
+    has a limit.
 
-    One value has one spelling: numbers are brought to their types and schedules to one form, because all of it is part
-    of the key of the noise.
+    One value has one spelling: numbers are brought to their types and schedules to one form,
+    because all of it is part of the key of the noise.
 
     Examples
     --------
@@ -157,13 +169,17 @@ class AgentsSettings:
         usual = usual_spread_share(self.mode, self.noise)
         if cast("float | None", self.spread_share) is None:
             object.__setattr__(self, "spread_share", usual)
+
         for name in ("lower", "upper", "epsilon", "delta", "spread_share", "histogram_share"):
             object.__setattr__(self, name, valid_float(name, getattr(self, name)))
+
         self._remember()
         if self.levels is not None:
             object.__setattr__(self, "levels", valid_int("levels", self.levels))
+
         if self.name is not None:
             require_name(self.name)
+
         require_bounds(self.lower, self.upper)
         require(
             self.upper - self.lower <= WIDEST,
@@ -171,30 +187,50 @@ class AgentsSettings:
             f"be at most {WIDEST:g} below upper ({self.upper!r})",
             self.lower,
         )
+
         rule = f"be at least {NARROWEST:g} below upper ({self.upper!r})"
         require(self.upper - self.lower >= NARROWEST, "lower", rule, self.lower)
         require_epsilon(self.epsilon)
         require_between(0, 1, delta=self.delta)
         require(self.mode in ("tuned", "paper"), "mode", "be 'tuned' or 'paper'", self.mode)
+
         if self.per_person is not None:
             object.__setattr__(self, "per_person", valid_int("per_person", self.per_person))
             require(
-                1 <= self.per_person <= MAX_PER_PERSON, "per_person", f"lie in 1..{MAX_PER_PERSON}", self.per_person
+                1 <= self.per_person <= MAX_PER_PERSON,
+                "per_person",
+                f"lie in 1..{MAX_PER_PERSON}",
+                self.per_person,
             )
+
         require(0 <= self.spread_share < 1, "spread_share", "lie in [0, 1)", self.spread_share)
         require(usual > 0 or not self.spread_share, "spread_share", SHARE_RULE, self.spread_share)
         self._check_histogram()
         _ = self.numeric_slack  # it checks its own parameters, as the noise and the schedule do
         object.__setattr__(self, "schedule", str(self.times))
+
         if self.levels is None and self.counter == Pm2.name:
-            object.__setattr__(self, "levels", make_counter(self.counter, horizon=self.horizon).parts)
+            object.__setattr__(
+                self, "levels", make_counter(self.counter, horizon=self.horizon).parts
+            )
 
     def _check_histogram(self) -> None:
         """Bring the thresholds to their type, and refuse a histogram where there can be none."""
-        share, rest = self.histogram_share, 1 - self.spread_share
-        object.__setattr__(self, "exceeds", histogram_thresholds(self.exceeds, self.lower, self.upper))
-        require(0 <= share < rest, "histogram_share", f"lie in [0, {rest!r}): what spread_share leaves", share)
-        require(share > 0 or not self.exceeds, "histogram_share", "be more than 0 with exceeds", share)
+        share = self.histogram_share
+        rest = 1 - self.spread_share
+        object.__setattr__(
+            self, "exceeds", histogram_thresholds(self.exceeds, self.lower, self.upper)
+        )
+        require(
+            0 <= share < rest,
+            "histogram_share",
+            f"lie in [0, {rest!r}): what spread_share leaves",
+            share,
+        )
+
+        require(
+            share > 0 or not self.exceeds, "histogram_share", "be more than 0 with exceeds", share
+        )
         plain = self.mode == "tuned" and self.noise == "gaussian" and not self.remembers.forgets
         other = "be 0, without quantiles and exceeds, in paper mode, with Laplace noise and with a memory that forgets"
         require(plain or not share, "histogram_share", other, share)
@@ -202,24 +238,39 @@ class AgentsSettings:
     def _remember(self) -> None:
         """Bring memory, horizon and counter, which go together, to their types."""
         memory = memory_for(self.memory, parse_release_times(self.schedule))
-        horizon, given = cast("int | None", self.horizon), self.memory
+        horizon = cast("int | None", self.horizon)
+        given = self.memory
         object.__setattr__(self, "memory", str(memory))
+
         if memory.forgets:
             other = f"be forever with mode {self.mode} and noise {self.noise}"
             require(self.mode == "tuned" and self.noise == "gaussian", "memory", other, given)
             left_out = f"be left out with memory {given}"
-            require(horizon in (None, ENDLESS), "horizon", f"{left_out}: releases have no end", horizon)
+            require(
+                horizon in (None, ENDLESS), "horizon", f"{left_out}: releases have no end", horizon
+            )
+
             counter = Sliding.name if memory.kind == "window" else Decayed.name
-            require(cast("str | None", self.counter) in (None, counter), "counter", left_out, self.counter)
+            require(
+                cast("str | None", self.counter) in (None, counter),
+                "counter",
+                left_out,
+                self.counter,
+            )
             object.__setattr__(self, "horizon", ENDLESS)
             object.__setattr__(self, "counter", counter)
+
             return
+
         horizon = valid_int("horizon", USUAL_HORIZON if horizon is None else horizon)
         object.__setattr__(self, "horizon", horizon)
         require(1 <= horizon <= MAX_HORIZON, "horizon", f"lie in 1..{MAX_HORIZON}", horizon)
+
         if cast("str | None", self.counter) is None:
             times = parse_release_times(self.schedule)
-            object.__setattr__(self, "counter", usual_counter(self.mode, self.noise, horizon, times))
+            object.__setattr__(
+                self, "counter", usual_counter(self.mode, self.noise, horizon, times)
+            )
 
     @cached_property
     def remembers(self) -> Memory:
@@ -242,21 +293,34 @@ class AgentsSettings:
         if self.remembers.forgets:
             return self.remembers.counter(self.times)
         sampling: tuple[float, ...] = ()
+
         if self.counter == Optimal.name and isinstance(self.times, Counts):
             units = (self.per_person or 1) / math.sqrt(self._means_share)
-            sampling = optimal_counter_sampling(self.times.times(self.horizon), self.epsilon, units=units)
-        return make_counter(self.counter, horizon=self.horizon, levels=self.levels, sampling=sampling)
+            sampling = optimal_counter_sampling(
+                self.times.times(self.horizon), self.epsilon, units=units
+            )
+
+        return make_counter(
+            self.counter, horizon=self.horizon, levels=self.levels, sampling=sampling
+        )
 
     @cached_property
     def kept(self) -> KeptSums | KeptWindow | None:
         """The noised sums that forget; None where all is kept."""
-        counter, fresh, times = self.mechanism, self.fresh, self.times
+        counter = self.mechanism
+        fresh = self.fresh
+        times = self.times
+
         if not self.remembers.forgets:
             return None
         assert isinstance(fresh, GaussianNoise)  # noqa: S101 - checked
+
         if isinstance(counter, Sliding):
             assert isinstance(times, Steady | Every)  # noqa: S101 - those of a memory are
-            return KeptWindow.of(self.remembers, times, counter=counter, fresh=fresh, grid=self.grid, vote=self.vote)
+            return KeptWindow.of(
+                self.remembers, times, counter=counter, fresh=fresh, grid=self.grid, vote=self.vote
+            )
+
         assert isinstance(counter, Decayed)  # noqa: S101 - of a half-life it is
         sums = DecayedSums(counter, fresh, ReleaseChanges(counter, draw=fresh.variance))
         return KeptSums(sums, times if isinstance(times, Every) else None, self.grid, self.vote)
@@ -264,8 +328,9 @@ class AgentsSettings:
     @cached_property
     def fresh(self) -> GaussianNoise | LaplaceNoise:
         """Distribution of the one fresh draw of a release, in grid units."""
-        # Gaussian mechanisms compose like orthogonal parts of one: the budget bounds the sum of their squared ratios of
-        # sensitivity to noise, and the means get what the votes and the histogram leave of it.
+        # Gaussian mechanisms compose like orthogonal parts of one: the budget bounds the sum of
+        # their squared ratios of sensitivity to noise, and the means get what the votes and the
+        # histogram leave of it.
         return counter_noise(
             self.mechanism,
             epsilon=self.epsilon,
@@ -283,29 +348,38 @@ class AgentsSettings:
             shares = [(self.fresh, self._means_share, self.mechanism.reach)]
             if self.vote is not None:
                 shares.append((self.vote.noise, self.spread_share, self._vote_draws))
+
             if self.histogram is not None:
                 shares.append((self.histogram.noise, self.histogram_share, self._histogram_draws))
+
             return sum(
-                require_small_numeric_slack(noise, epsilon=self.epsilon * share, delta=self.delta, draws=draws)
+                require_small_numeric_slack(
+                    noise, epsilon=self.epsilon * share, delta=self.delta, draws=draws
+                )
                 for noise, share, draws in shares
             )
         except ValueError:
             if not self.spread_share and not self.histogram_share:
                 raise
             # Where all of epsilon is too little, that is what is refused.
-            name, given = ("spread_share", self.spread_share)
+            name = "spread_share"
+            given = self.spread_share
+
             if self.histogram_share:
                 replace(self, histogram_share=0.0, exceeds=())
-                name, given = "histogram_share", self.histogram_share
+                name = "histogram_share"
+                given = self.histogram_share
             else:
                 replace(self, spread_share=0.0)
+
             rule = f"be 0, or a part of epsilon ({self.epsilon!r}) that suffices for votes and leaves enough for means"
             raise ValueError(f"{name} must {rule}, got {given!r}") from None
 
     def sum_variance(self, index: Ints) -> Floats:
         """Variance of the noise in released sums, by the index of the release, in squared grid units.
 
-        The published integer is rounded: a twelfth of a squared unit on top of the mechanism's noise.
+        The published integer is rounded: a twelfth of a squared unit on top of the mechanism's
+        noise.
         """
         return np.asarray(self.mechanism.noise_variance(index) * self.fresh.variance + 1 / 12)
 
@@ -314,20 +388,26 @@ class AgentsSettings:
 
         Where older samples weigh less, the sum of the weights is what a mean is divided by.
         """
-        return np.asarray(self.sum_variance(index) * (self.grid.resolution / count.astype(np.float64)) ** 2)
+        return np.asarray(
+            self.sum_variance(index) * (self.grid.resolution / count.astype(np.float64)) ** 2
+        )
 
     @cached_property
     def vote(self) -> SpreadVote | None:
         """The votes on the spread of one sample; None if no part of the budget is for them."""
         if not self.spread_share:
             return None
-        # K samples of a person are in K pairs at most; where all move alike, that is K times the change of one.
+        # K samples of a person are in K pairs at most; where all move alike, that is K times the
+        # change of one.
         noise = self._counts_noise(PAIR_SENSITIVITY, self.spread_share)
         return SpreadVote(self.grid.span, noise, self.remembers.forgets)
 
     @cached_property
     def blocks(self) -> OwnBlocks | None:
-        """What shows how an agent's own samples depend; None in paper mode, which takes them for independent."""
+        """What shows how an agent's own samples depend.
+
+        None in paper mode, which takes them for independent.
+        """
         return OwnBlocks(self.remembers) if self.mode == "tuned" else None
 
     @cached_property
@@ -343,7 +423,8 @@ class AgentsSettings:
         sensitivity = sensitivity * (self.per_person or 1) / math.sqrt(share)
         rule = cast("Calibration", self.calibration)  # checked where it is used
         return GaussianNoise(
-            calibrated_gaussian_stddev(self.epsilon, self.delta_of_noise, calibration=rule) * sensitivity
+            calibrated_gaussian_stddev(self.epsilon, self.delta_of_noise, calibration=rule)
+            * sensitivity
         )
 
     @property
@@ -365,7 +446,13 @@ class AgentsSettings:
         The inversion cuts them off, once per draw; Laplace noise takes no other delta.
         """
         tails = (self.mechanism.reach + self._vote_draws + self._histogram_draws) * TAIL_DELTA
-        require(self.delta > tails, "delta", f"exceed the {tails:.1e} that the noise's tails cost", self.delta)
+        require(
+            self.delta > tails,
+            "delta",
+            f"exceed the {tails:.1e} that the noise's tails cost",
+            self.delta,
+        )
+
         return self.delta - tails
 
     @cached_property
@@ -375,14 +462,22 @@ class AgentsSettings:
 
     @property
     def privacy_unit(self) -> str:
-        """Whose replacement (epsilon, delta) covers: one "sample", or all that counts of one "person" in an agent."""
+        """Whose replacement (epsilon, delta) covers.
+
+        One "sample", or all that counts of one "person" in an agent.
+        """
         return "sample" if self.per_person is None else "person"
 
     @property
     def unit(self) -> str:
         """Say in few words what (epsilon, delta) is of."""
         what = "one sample" if self.per_person is None else "one person's samples within an agent"
-        over = "releases without end" if self.most_releases is None else f"at most {self.horizon} releases"
+        over = (
+            "releases without end"
+            if self.most_releases is None
+            else f"at most {self.horizon} releases"
+        )
+
         return f"{what}, over {over}"
 
     @property
@@ -403,15 +498,27 @@ class AgentsSettings:
 
     @property
     def mu(self) -> float | None:
-        """Gaussian-DP parameter of all releases together, towards one unit; None for Laplace noise."""
+        """Gaussian-DP parameter of all releases together, towards one unit.
+
+        None for Laplace noise.
+        """
         if not isinstance(self.fresh, GaussianNoise):
             return None
-        means = self.mechanism.l2_sensitivity * self.grid.span * (self.per_person or 1) / self.fresh.stddev
+        means = (
+            self.mechanism.l2_sensitivity
+            * self.grid.span
+            * (self.per_person or 1)
+            / self.fresh.stddev
+        )
+
         return means / math.sqrt(self._means_share)
 
     @property
     def rho(self) -> float:
-        """Zero-concentrated DP of all releases together: mu**2 / 2, or epsilon**2 / 2 of pure DP."""
+        """Zero-concentrated DP of all releases together.
+
+        Mu**2 / 2, or epsilon**2 / 2 of pure DP.
+        """
         mu = self.epsilon if self.mu is None else self.mu
         return 0.5 * mu * mu
 
@@ -424,7 +531,9 @@ class AgentsSettings:
         >>> [round(settings.epsilon_for(k), 1) for k in (1, 2, 5, 10, 20, 50)]
         [1.0, 2.1, 5.9, 13.5, 33.0, 125.5]
         """
-        return units * self.epsilon if self.mu is None else group_epsilon(units * self.mu, self.delta)
+        return (
+            units * self.epsilon if self.mu is None else group_epsilon(units * self.mu, self.delta)
+        )
 
     def epsilon_over(self, agents: int) -> float:
         """Return what epsilon becomes, at the same delta, for a person with one unit in each of several agents.
@@ -435,11 +544,17 @@ class AgentsSettings:
         >>> round(settings.epsilon_over(4), 2) == round(settings.epsilon_for(2), 2)
         True
         """
-        return agents * self.epsilon if self.mu is None else group_epsilon(math.sqrt(agents) * self.mu, self.delta)
+        return (
+            agents * self.epsilon
+            if self.mu is None
+            else group_epsilon(math.sqrt(agents) * self.mu, self.delta)
+        )
 
 
 def settings_identity(settings: AgentsSettings) -> dict[str, Any]:
-    """Give the settings as plain data that tell deployments apart; what came later is named only where it is in use.
+    """Give the settings as plain data that tell deployments apart.
+
+    What came later is named only where it is in use.
 
     Examples
     --------
@@ -449,6 +564,8 @@ def settings_identity(settings: AgentsSettings) -> dict[str, Any]:
     found = asdict(settings)
     if settings.memory == FOREVER:
         del found["memory"]
+
     if not settings.histogram_share:
         del found["histogram_share"], found["exceeds"]
+
     return found

@@ -1,4 +1,7 @@
-"""Whether an agent's own mean has changed: a test on its own samples, for that agent only; it restarts after one."""
+"""Whether an agent's own mean has changed.
+
+A test on its own samples, for that agent only; it restarts after one.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +23,24 @@ from meanstream.operators.agents.own_moments import (
 from meanstream.operators.counters.base import counter_lowest_bit
 from meanstream.operators.records import Bools, Floats, Ints
 
-ORDERS, EACH = 10, 3
-"""Of each power of two up to 512 the three newest blocks whose number it divides: past moments of many ages."""
+ORDERS = 10
+EACH = 3
+"""Of each power of two up to 512 the three newest blocks whose number it divides: past moments of
+many ages."""
 _PLACES = ORDERS * EACH
 UNDONE = 12.0
 """Statistic of the newest change, on all samples since, under which there was none after all."""
 SPELLS = 64.0
-"""Samples that come in spells say less of a mean than as many independent ones, by this factor at most."""
+"""Samples that come in spells say less of a mean than as many independent ones, by this factor at
+most."""
 _STDERRS = 3.0
-"""So many standard errors above 1 their factor is believed: independent samples are tested as such."""
+"""So many standard errors above 1 their factor is believed: independent samples are tested as
+such."""
 _TOGETHER = 1000
 """Agents that are tested at once: what is computed of them stays in the processor's cache."""
 _FEW = 32
-"""Agents that are tested without asking first of whom a test may find something: each call costs more than they do."""
+"""Agents that are tested without asking first of whom a test may find something: each call costs
+more than they do."""
 _COLUMN = (slice(None), np.newaxis)
 
 
@@ -65,14 +73,15 @@ class OwnChanges:
     -----
     **Privacy.** It reads an agent's raw samples; what it finds goes into this agent's own answer and nowhere else.
 
-    A generalized likelihood ratio test of two normal segments against one, with the larger of the two segments'
-    variances, which keeps rare events from looking like a change; the largest statistic of all moments that are kept
-    is compared with 8 + 2 log(blocks). Moments are kept in a pyramid: many of the recent past, few of the remote one.
-    Where the means between them vary by more than independent samples can, as in spells or by the hour of the day, the
-    statistic is of that many samples fewer: by the ratio of the two variances, up to 64. What lies before
-    the newest change but one is left out of that.
-    After a change all that lies before it is left out, until the samples since say that there was none. It looks at
-    numbers of samples, never at batches or clocks.
+    A generalized likelihood ratio test of two normal segments against one, with the larger of the
+    two segments' variances, which keeps rare events from looking like a change; the largest
+    statistic of all moments that are kept is compared with 8 + 2 log(blocks). Moments are kept in a
+    pyramid: many of the recent past, few of the remote one. Where the means between them vary by
+    more than independent samples can, as in spells or by the hour of the day, the statistic is of
+    that many samples fewer: by the ratio of the two variances, up to 64. What lies before the
+    newest change but one is left out of that. After a change all that lies before it is left out,
+    until the samples since say that there was none. It looks at numbers of samples, never at
+    batches or clocks.
 
     References
     ----------
@@ -100,10 +109,15 @@ class OwnChanges:
             "own_past_squares": np.zeros((n, _PLACES)),
         }
 
-    def to_test(self, rows: Columns, agent: Ints, now: OwnMoment, blocks: Ints) -> Iterator[tuple[Ints, OwnMoment]]:
-        """Keep what some agents had at the ends of blocks; give, in their order, those that are to be tested (`test`).
+    def to_test(
+        self, rows: Columns, agent: Ints, now: OwnMoment, blocks: Ints
+    ) -> Iterator[tuple[Ints, OwnMoment]]:
+        """Keep what some agents had at the ends of blocks.
 
-        At the others a test would find nothing; it must have been made before the next ones are requested.
+        Give, in their order, those that are to be tested (`test`).
+
+        At the others a test would find nothing; it must have been made before the next ones are
+        requested.
 
         Parameters
         ----------
@@ -114,18 +128,21 @@ class OwnChanges:
         now : OwnMoment
             At the ends of some blocks in a row of each, shape (m, n).
         blocks : int array, shape (m,)
-            How many of these count, 1 at least; the last of them stands in place of all that do not.
+            How many of these count, 1 at least; the last of them stands in place of all that do
+            not.
 
         Yields
         ------
         int array (k,), OwnMoment
             Distinct agents, and what each has at the end of a block.
         """
-        which, agents = np.arange(now.number.shape[1]), np.broadcast_to(agent[:, np.newaxis], now.number.shape)
+        which = np.arange(now.number.shape[1])
+        agents = np.broadcast_to(agent[:, np.newaxis], now.number.shape)
         doubts = self.doubts(rows, agent, now)
         if not doubts.any():
             self._keep(rows, agents, now)
             return
+
         doubts &= which < blocks[:, np.newaxis]
         turn: Ints = np.cumsum(doubts, axis=1) - doubts  # tests before each block
         this = 0
@@ -135,12 +152,17 @@ class OwnChanges:
             place, block = np.nonzero((turn == this) & doubts)
             if not len(place):
                 return
+
             start = rows["own_start_number"][agent[place]]
             for first in range(0, len(place), _TOGETHER):
                 some = slice(first, first + _TOGETHER)
                 yield agent[place[some]], now.take((place[some], block[some]))
+
             another = rows["own_start_number"][agent[place]] != start
-            place, block = place[another], block[another, np.newaxis]  # of these all blocks that follow are tested
+            place, block = (
+                place[another],
+                block[another, np.newaxis],
+            )  # of these all blocks that follow are tested
             doubts[place] |= (which > block) & (which < blocks[place, np.newaxis])
             turn[place] = np.where(which > block, this + which - block, turn[place])
             this += 1
@@ -150,10 +172,12 @@ class OwnChanges:
         found = own_doubts(rows, agent, now, self.middle)
         again = np.broadcast_to(rows["own_origin_number"][agent, np.newaxis] >= 0, found.shape)
         if again.any():
-            who, each = np.broadcast_to(agent[:, np.newaxis], found.shape)[again], now.take(again)
+            who = np.broadcast_to(agent[:, np.newaxis], found.shape)[again]
+            each = now.take(again)
             origin, start = (OwnMoment.of(rows, which, who) for which in ("origin", "start"))
             square = self._squares(origin.take(_COLUMN), start.take(_COLUMN), each)[:, 0]
             found[again] |= self._ratio(each.number - origin.number, square) < UNDONE * SPELLS
+
         return found
 
     def test(self, rows: Columns, agent: Ints, now: OwnMoment) -> Tested:
@@ -172,11 +196,13 @@ class OwnChanges:
         some = np.arange(len(agent))
         if len(some) > _FEW:
             some = np.flatnonzero(own_doubts(rows, agent, now.take(_COLUMN), self.middle))
+
         changed, since = self._changed(rows, agent[some], now.take(some))
         changed = some[changed]
         OwnMoment.of(rows, "start", agent[changed]).put(rows, "origin", agent[changed])
         since.put(rows, "start", agent[changed])
         self._keep(rows, agent, now)
+
         return Tested(undone, changed, since)
 
     @staticmethod
@@ -186,8 +212,10 @@ class OwnChanges:
         order = np.minimum(counter_lowest_bit(block), ORDERS - 1)
         spacing = np.where(order == ORDERS - 1, order, order + 1)
         place = order * EACH + (block >> spacing) % EACH
+
         for name, values in zip(OwnMoment._fields, now, strict=True):
             rows[f"own_past_{name}"][agent, place] = values
+
         rows["own_due"][agent] = now.number + BLOCK
 
     def _changed(self, rows: Columns, agent: Ints, now: OwnMoment) -> tuple[Ints, OwnMoment]:
@@ -202,6 +230,7 @@ class OwnChanges:
         at = past.take((some, best[some]))
         fewer = self._spells(rows, agent[some], now.take(some), at.number)
         changed = self._ratio(number[some], square[some] / fewer) > threshold[some]
+
         return some[changed], at.take(changed)
 
     def _undo(self, rows: Columns, agent: Ints, now: OwnMoment) -> Ints:
@@ -219,37 +248,56 @@ class OwnChanges:
         undone = np.flatnonzero(self._ratio(number, square) < UNDONE)
         origin.take(undone).put(rows, "start", a[undone])
         rows["own_origin_number"][a[undone]] = -1
+
         return place[undone]
 
     @staticmethod
     def _moments(rows: Columns, agent: Ints) -> tuple[OwnMoment, OwnMoment]:
-        """Give the start, and every moment that is kept; the one of the newest release is one of them."""
-        start, newest = (OwnMoment.of(rows, which, agent).take(_COLUMN) for which in ("start", "marked"))
+        """Give the start, and every moment that is kept.
+
+        The one of the newest release is one of them.
+        """
+        start, newest = (
+            OwnMoment.of(rows, which, agent).take(_COLUMN) for which in ("start", "marked")
+        )
         past = OwnMoment.of(rows, "past", agent)
-        number, total, squares = (np.concatenate(both, axis=1) for both in zip(past, newest, strict=True))
+        number, total, squares = (
+            np.concatenate(both, axis=1) for both in zip(past, newest, strict=True)
+        )
+
         return start, OwnMoment(number, total, squares)
 
     def _squares(self, start: OwnMoment, past: OwnMoment, now: OwnMoment) -> Floats:
-        """Squared difference of the means before and after each moment over its variance; 0 where there is none."""
+        """Squared difference of the means before and after each moment over its variance.
+
+        0 where there is none.
+        """
         number = now.number[:, np.newaxis] - start.number
         before = past.number - start.number
         some = (before >= LEAST) & (before <= number - LEAST)
         before = np.where(some, before, 2)
         after = np.where(some, number - before, 2)
         whole = now.total[:, np.newaxis] - start.total - number * self.middle
+
         total = (past.total - start.total - before * self.middle).astype(np.float64)
-        before, after = before.astype(np.float64), after.astype(np.float64)  # once: numbers below 2**53 stay the same
+        before, after = (
+            before.astype(np.float64),
+            after.astype(np.float64),
+        )  # once: numbers below 2**53 stay the same
         rest = whole - total
         squares = past.squares - start.squares
-        mean, other = total / before, rest / after
+        mean = total / before
+        other = rest / after
         total *= mean
         variance = (squares - total) / (before - 1.0)
+
         rest *= other
         after_variance = now.squares[:, np.newaxis] - start.squares - squares
         after_variance -= rest
         after_variance /= after - 1.0
         np.maximum(variance, after_variance, out=variance)
         np.maximum(variance, LEAST_VARIANCE, out=variance)
+
         variance *= number
         mean -= other
         mean *= mean
@@ -257,37 +305,51 @@ class OwnChanges:
         mean *= after
         mean /= variance
         mean[~some] = 0.0
+
         return mean
 
     def _spells(self, rows: Columns, agent: Ints, now: OwnMoment, change: Ints) -> Floats:
         """Give by how much the means between the moments vary more than those of independent samples; 1 at least.
 
-        Each of the spans that the newest two changes and `change`, a number of samples, part has a mean of its own;
-        what lies next to one of these may be mixed, and is left out, as is what lies before both.
+        Each of the spans that the newest two changes and `change`, a number of samples, part has a
+        mean of its own; what lies next to one of these may be mixed, and is left out, as is what
+        lies before both.
         """
         if not len(agent):  # nearly always: whom nothing is found of is not asked about
             return np.ones(0)
         start, past = self._moments(rows, agent)
-        every = [np.concatenate([kept, last[:, np.newaxis]], axis=1) for kept, last in zip(past, now, strict=True)]
+        every = [
+            np.concatenate([kept, last[:, np.newaxis]], axis=1)
+            for kept, last in zip(past, now, strict=True)
+        ]
         order = np.argsort(every[0], axis=1)
         ends = OwnMoment(*(np.take_along_axis(values, order, axis=1) for values in every))
         count, total, squares = (np.diff(values, axis=1).astype(np.float64) for values in ends)
         total -= count * self.middle
-        begin, end = ends.number[:, :-1], ends.number[:, 1:]
+
+        begin = ends.number[:, :-1]
+        end = ends.number[:, 1:]
         origin = rows["own_origin_number"][agent, np.newaxis]
-        some, span = (count >= LEAST) & (begin >= origin), np.zeros(count.shape, np.int8)
+        some = (count >= LEAST) & (begin >= origin)
+        span = np.zeros(count.shape, np.int8)
+
         for cut in (origin, start.number, change[:, np.newaxis]):
             some &= (begin > cut) | (cut > end) | (cut <= 0)
             span += end > cut
+
         count, total, squares = (np.where(some, values, 0.0) for values in (count, total, squares))
         mean = total / np.maximum(count, 1.0)
         within = (squares - total * mean).sum(axis=1) / np.maximum((count - some).sum(axis=1), 1.0)
-        between, freedom = np.zeros(len(agent)), np.zeros(len(agent))
+        between = np.zeros(len(agent))
+        freedom = np.zeros(len(agent))
+
         for one in range(1, 4):  # nothing that counts lies before all of them
-            weight, parts = np.where(span == one, count, 0.0), (some & (span == one)).sum(axis=1)
+            weight = np.where(span == one, count, 0.0)
+            parts = (some & (span == one)).sum(axis=1)
             middle = (weight * mean).sum(axis=1) / np.maximum(weight.sum(axis=1), 1.0)
             between += (weight * (mean - middle[:, np.newaxis]) ** 2).sum(axis=1)
             freedom += np.maximum(parts - 1, 0)
+
         freedom = np.maximum(freedom, 1.0)
         factor = between / freedom / np.maximum(within, LEAST_VARIANCE)
         believed = factor > 1.0 + _STDERRS * np.sqrt(2.0 / freedom)

@@ -11,9 +11,11 @@ from meanstream.operators.counters.toeplitz import Toeplitz
 from meanstream.operators.validation import require
 
 SPREAD_SHARE = 0.1
-"""Part of the budget for votes on the spread by default (measured by `benchmarks/goals/spread_vote.py`)."""
+"""Part of the budget for votes on the spread by default (measured by
+`benchmarks/goals/spread_vote.py`)."""
 HISTOGRAM_SHARE = 0.1
-"""Part of the budget for histograms with quantiles or exceedances (`benchmarks/speed/speed_of_quantiles.py`)."""
+"""Part of the budget for histograms with quantiles or exceedances
+(`benchmarks/speed/speed_of_quantiles.py`)."""
 
 AT_THE_END = "geometric:1000000000000,2"
 """A schedule that never comes due: each agent releases once, when all is read."""
@@ -25,16 +27,24 @@ def usual_spread_share(mode: str, noise: str) -> float:
 
 
 def usual_counter(mode: str, noise: str, horizon: int, times: Counts | Every) -> str:
-    """Counter where no one says: the one of least noise that knows when releases are made and has room for them."""
-    least = mode == "tuned" and noise == "gaussian" and horizon <= LONGEST and isinstance(times, Counts)
+    """Counter where no one says.
+
+    The one of least noise that knows when releases are made and has room for them.
+    """
+    least = (
+        mode == "tuned" and noise == "gaussian" and horizon <= LONGEST and isinstance(times, Counts)
+    )
     return Optimal.name if least else Toeplitz.name
 
 
-def usual_histogram(quantiles: Sequence[float], exceeds: Sequence[float], given: dict[str, Any]) -> dict[str, Any]:
+def usual_histogram(
+    quantiles: Sequence[float], exceeds: Sequence[float], given: dict[str, Any]
+) -> dict[str, Any]:
     """Give the settings of a histogram where something is requested of it, and none where nothing is."""
     share = given.get("histogram_share", HISTOGRAM_SHARE if quantiles or len(exceeds) else 0.0)
     if quantiles or len(exceeds):
         require(share != 0, "histogram_share", "be more than 0 with quantiles or exceeds", share)
         return {"histogram_share": share, "exceeds": tuple(exceeds)}
+
     require(not share, "histogram_share", "be left out without quantiles or exceeds", share)
     return {}

@@ -1,7 +1,9 @@
-"""The histogram of an agent's samples: counted in public bins and noised, for quantiles, shares and exceedances.
+"""The histogram of an agent's samples.
 
-A part of the budget goes into the counts. `meanstream.operators.collaboration.shares` learns a prior of everyone's
-noised counts, and answers each agent with it.
+Counted in public bins and noised, for quantiles, shares and exceedances.
+
+A part of the budget goes into the counts. `meanstream.operators.collaboration.shares` learns a
+prior of everyone's noised counts, and answers each agent with it.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from meanstream.operators.validation import require, valid_float
 EVEN_BINS = 17
 """Bins of equal width between the bounds; the two bounds themselves are bins of their own."""
 CELLS = 8
-"""An agent's own samples are counted in finer cells, that many in each bin but those of the bounds; never released."""
+"""An agent's own samples are counted in finer cells, that many in each bin but those of the bounds;
+never released."""
 MOST_THRESHOLDS = 16
 MOST_BINS = EVEN_BINS + 2 + MOST_THRESHOLDS
 SAMPLE_SENSITIVITY = math.sqrt(2.0)
@@ -36,7 +39,8 @@ class HistogramColumns(NamedTuple):
     Attributes
     ----------
     agent, number, samples : int array (n,)
-        Index of the agent, how many noised counts each bin is the sum of, and how many samples they comprise.
+        Index of the agent, how many noised counts each bin is the sum of, and how many samples they
+        comprise.
     counts : int array (n, bins)
         The noised counts.
     """
@@ -62,6 +66,7 @@ def histograms_of_releases(releases: ReleaseColumns) -> HistogramColumns:
         return NO_HISTOGRAMS
     some = np.flatnonzero(releases.histogram[:, 0])
     said = releases.histogram[some]
+
     return HistogramColumns(releases.agent[some], said[:, 0], said[:, 1], said[:, 2:])
 
 
@@ -76,15 +81,25 @@ def histogram_thresholds(exceeds: Sequence[float], lower: float, upper: float) -
     found = tuple(sorted({valid_float("exceeds", one) for one in exceeds}))
     for one in found:
         require(lower <= one < upper, "exceeds", f"lie in [{lower!r}, {upper!r})", one)
-    require(len(found) <= MOST_THRESHOLDS, "exceeds", f"be at most {MOST_THRESHOLDS} thresholds", len(found))
+
+    require(
+        len(found) <= MOST_THRESHOLDS,
+        "exceeds",
+        f"be at most {MOST_THRESHOLDS} thresholds",
+        len(found),
+    )
+
     return found
 
 
 def histogram_edges(grid: FixedPoint, exceeds: Sequence[float]) -> tuple[int, ...]:
-    """Give the largest grid point of each bin but the last: a public function of bounds and thresholds.
+    """Give the largest grid point of each bin but the last.
 
-    The lower bound is a bin, and so is the upper bound, where clipped samples and yes/no data lie. Every threshold is
-    an edge, in place of an edge of the equal bins that is nearer than half their width.
+    A public function of bounds and thresholds.
+
+    The lower bound is a bin, and so is the upper bound, where clipped samples and yes/no data lie.
+    Every threshold is an edge, in place of an edge of the equal bins that is nearer than half their
+    width.
 
     Examples
     --------
@@ -95,7 +110,9 @@ def histogram_edges(grid: FixedPoint, exceeds: Sequence[float]) -> tuple[int, ..
     even = np.arange(1, EVEN_BINS) * grid.span // EVEN_BINS
     own = np.array([grid.encode_one(one) for one in exceeds], np.int64)
     far = np.abs(even[:, None] - own) * 2 * EVEN_BINS > grid.span
-    return tuple(np.unique(np.concatenate([[0, grid.span - 1], even[far.all(axis=1)], own])).tolist())
+    return tuple(
+        np.unique(np.concatenate([[0, grid.span - 1], even[far.all(axis=1)], own])).tolist()
+    )
 
 
 def histogram_cells(edges: Sequence[int]) -> Ints:
@@ -164,7 +181,9 @@ class SampleHistogram:
         first = np.flatnonzero(np.diff(histogram_bin_of_cells(self.bins), prepend=-1))
         return np.asarray(np.add.reduceat(cells, first, axis=1), np.int64)
 
-    def possible(self, found: HistogramColumns, noise_variance: Floats, *, index: Ints, count: Ints) -> Bools:
+    def possible(
+        self, found: HistogramColumns, noise_variance: Floats, *, index: Ints, count: Ints
+    ) -> Bools:
         """Tell which histograms an agent with these bounds and this budget may have released.
 
         Parameters
@@ -184,8 +203,14 @@ class SampleHistogram:
         usual = noise_variance == self.noise.variance
         usual &= (found.number >= 1) & (found.number <= np.minimum(index, MOST_VOTES))
         usual &= (found.samples >= found.number) & (found.samples <= count)
-        inside = (found.counts >= -slack[:, None]) & (found.counts <= (found.samples + slack)[:, None])
-        of_all = np.abs(found.counts.sum(axis=1, dtype=np.float64) - found.samples) <= math.sqrt(self.bins) * slack
+        inside = (found.counts >= -slack[:, None]) & (
+            found.counts <= (found.samples + slack)[:, None]
+        )
+        of_all = (
+            np.abs(found.counts.sum(axis=1, dtype=np.float64) - found.samples)
+            <= math.sqrt(self.bins) * slack
+        )
+
         return np.asarray(usual & inside.all(axis=1) & of_all, np.bool_)
 
     def possible_of(self, releases: ReleaseColumns, noise_variance: Floats) -> Bools:
@@ -203,31 +228,53 @@ class SampleHistogram:
             "histogram_noised": np.zeros((n, 2 + self.bins), np.int64),  # number, samples, counts
         }
 
-    def samples(self, rows: dict[str, np.ndarray], who: Ints, point: Ints, starts: Ints) -> SpreadPairs:
+    def samples(
+        self, rows: dict[str, np.ndarray], who: Ints, point: Ints, starts: Ints
+    ) -> SpreadPairs:
         """Put the samples of a batch, which are in the order of their agents, into bins."""
         cells = np.searchsorted(histogram_cells(self.edges), point, side="left")
         agent = np.repeat(who, np.diff(starts, append=len(point)))
         found, times = np.unique(agent * self.cells + cells, return_counts=True)
         rows["histogram_own"].reshape(-1)[found] += times
         bins = histogram_bin_of_cells(self.bins)[cells]
+
         return SpreadPairs(counts=rows["histogram_new"], who=who, bins=bins, first=starts)
 
     def due(self, rows: dict[str, np.ndarray], agent: Ints, count: Ints) -> Bools:
         """Tell which agents release counts with their release after `count` samples."""
         return np.asarray(count // FACTOR >= rows["histogram_count"][agent])
 
-    def version(self, rows: dict[str, np.ndarray], agent: Ints, version: Words, noise: KeyedNoise) -> Words:
-        """Digest what is released along with the rest of the input: other counts meet other noise."""
+    def version(
+        self, rows: dict[str, np.ndarray], agent: Ints, version: Words, noise: KeyedNoise
+    ) -> Words:
+        """Digest what is released along with the rest of the input.
+
+        Other counts meet other noise.
+        """
         for counts in rows["histogram_new"][agent].T:
             version = noise.version_of(version.view(np.int64), counts)
+
         return version
 
-    def cast(self, rows: dict[str, np.ndarray], agent: Ints, count: Ints, ids: NoiseIds, noise: KeyedNoise) -> None:
+    def cast(
+        self,
+        rows: dict[str, np.ndarray],
+        agent: Ints,
+        count: Ints,
+        ids: NoiseIds,
+        noise: KeyedNoise,
+    ) -> None:
         """Noise the counts since each agent's last release of them, and add them to its released sum."""
         new = rows["histogram_new"][agent]
         first = 1 + VOTE_BINS  # the draws before are those of the mean and of the vote
-        draws = [np.rint(self.noise.sample(noise.bits(ids, draw=first + b))).astype(np.int64) for b in range(self.bins)]
-        said = np.concatenate([np.ones((len(agent), 1), np.int64), new.sum(axis=1, keepdims=True), new], axis=1)
+        draws = [
+            np.rint(self.noise.sample(noise.bits(ids, draw=first + b))).astype(np.int64)
+            for b in range(self.bins)
+        ]
+
+        said = np.concatenate(
+            [np.ones((len(agent), 1), np.int64), new.sum(axis=1, keepdims=True), new], axis=1
+        )
         said[:, 2:] += np.stack(draws, axis=1)
         rows["histogram_noised"][agent] += said
         rows["histogram_new"][agent] = 0

@@ -25,7 +25,10 @@ Columns = dict[str, np.ndarray]
 
 
 class OwnMoment(NamedTuple):
-    """Private: what an agent had at some moment: its samples, their sum, and the sum of squares around the middle."""
+    """Private: what an agent had at some moment.
+
+    Its samples, their sum, and the sum of squares around the middle.
+    """
 
     number: Ints
     total: Ints
@@ -53,7 +56,9 @@ def own_threshold(number: Ints | Floats) -> Floats:
 
 
 def own_doubts(rows: Columns, agent: Ints, now: OwnMoment, middle: int) -> Bools:
-    """Say of which blocks the ratio of some split may exceed the threshold; of the others it cannot.
+    """Say of which blocks the ratio of some split may exceed the threshold.
+
+    Of the others it cannot.
 
     Parameters
     ----------
@@ -74,24 +79,29 @@ def own_doubts(rows: Columns, agent: Ints, now: OwnMoment, middle: int) -> Bools
     -----
     **Privacy.** It reads raw samples, for the agent's own answer only.
 
-    The larger of two variances is at least the pooled one. So with `D` the squared deviations of all samples since the
-    start from their mean, a ratio of more than `T` among `n` samples takes squared deviations of the two means of more
-    than `D (1 - exp(-T / n))`: numbers and sums of each moment are enough, and one `D` of each block.
+    The larger of two variances is at least the pooled one. So with `D` the squared deviations of
+    all samples since the start from their mean, a ratio of more than `T` among `n` samples takes
+    squared deviations of the two means of more than `D (1 - exp(-T / n))`: numbers and sums of each
+    moment are enough, and one `D` of each block.
     """
     found = np.empty(now.number.shape, np.bool_)
     start = OwnMoment.of(rows, "start", agent).take((slice(None), np.newaxis))
     moments = rows["own_past_number"].shape[1] + now.number.shape[1]
     many = max(1, _CELLS // (moments * now.number.shape[1]))
+
     for first in range(0, len(agent), many):
         part = slice(first, first + many)
         found[part] = _doubts(rows, agent[part], start.take(part), now.take(part), middle)
+
     return found
 
 
 def _doubts(rows: Columns, agent: Ints, start: OwnMoment, now: OwnMoment, middle: int) -> Bools:
-    number, whole = now.number - start.number, now.total - start.total
+    number = now.number - start.number
+    whole = now.total - start.total
     n = np.maximum(number, BLOCK).astype(np.float64)
-    mean, share = whole / n, own_threshold(n) / n
+    mean = whole / n
+    share = own_threshold(n) / n
     centered = (whole - number * middle).astype(np.float64)
     deviations = now.squares - start.squares - centered * centered / n - _ROUNDED * now.squares
     least = (n - 2.0) * np.expm1(share) * LEAST_VARIANCE  # rounding alone varies by as much
@@ -99,22 +109,31 @@ def _doubts(rows: Columns, agent: Ints, start: OwnMoment, now: OwnMoment, middle
     reached = limit * n
 
     kept, sums = (
-        np.column_stack([rows["own_past_" + name][agent], rows["own_marked_" + name][agent]]) for name in _EXACT
+        np.column_stack([rows["own_past_" + name][agent], rows["own_marked_" + name][agent]])
+        for name in _EXACT
     )
     found = _apart(kept, sums, start, mean, limit) > reached[..., np.newaxis]
     doubts = found.any(axis=-1)
     which = np.arange(now.number.shape[1])
+
     if len(which) > 1:  # the ends of the blocks before are moments, too
-        found = _apart(now.number[:, :-1], now.total[:, :-1], start, mean, limit) > reached[..., np.newaxis]
+        found = (
+            _apart(now.number[:, :-1], now.total[:, :-1], start, mean, limit)
+            > reached[..., np.newaxis]
+        )
         doubts |= (found & (which[:-1] < which[:, np.newaxis])).any(axis=-1)
+
     return np.asarray(doubts)
 
 
 def _apart(number: Ints, total: Ints, start: OwnMoment, mean: Floats, limit: Floats) -> Floats:
-    """Compare the means before moments, (m, k), with the mean of all samples, (m, n): of a change it is `limit * n`.
+    """Compare the means before moments, (m, k), with the mean of all samples, (m, n).
 
-    With `c` samples before, `n` in all and `d` between these two means, the two parts' means have squared deviations of
-    `d**2 c n / (n - c)`, more than `limit * n` if and only if `c (d**2 + limit)` is.
+    Of a change it is `limit * n`.
+
+    With `c` samples before, `n` in all and `d` between these two means, the two parts' means have
+    squared deviations of `d**2 c n / (n - c)`, more than `limit * n` if and only if
+    `c (d**2 + limit)` is.
     """
     before = number - start.number
     count = np.where(before >= LEAST, before, 0).astype(np.float64)
@@ -122,4 +141,5 @@ def _apart(number: Ints, total: Ints, start: OwnMoment, mean: Floats, limit: Flo
     apart *= apart
     apart += limit[..., np.newaxis]
     apart *= count[:, np.newaxis]
+
     return apart

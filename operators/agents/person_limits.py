@@ -1,4 +1,7 @@
-"""How many samples of each person count already: at most K within an agent, anyone who sends them and however often."""
+"""How many samples of each person count already.
+
+At most K within an agent, anyone who sends them and however often.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ import numpy.typing as npt
 from meanstream.operators.records import Bools, Ints, Words
 
 MAX_PERSONS: Final = 1 << 24
-"""Persons (of all agents) who are remembered, of 10 bytes each; samples of further persons do not count."""
+"""Persons (of all agents) who are remembered, of 10 bytes each; samples of further persons do not
+count."""
 
 COUNTS, OVER_PERSON, TOO_MANY_PERSONS = range(3)
 """What becomes of a sample."""
@@ -27,7 +31,10 @@ Columns = dict[str, npt.NDArray[np.generic]]
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Samples that were counted, by person in the order of their hashes; a person may be in several runs."""
+    """Samples that were counted, by person in the order of their hashes.
+
+    A person may be in several runs.
+    """
 
     number: int
     key: Words
@@ -35,15 +42,17 @@ class _Run:
 
 
 class PersonCounts:
-    """Counts each person's samples within an agent, and says which are over the limit; exact, for good.
+    """Counts each person's samples within an agent, and says which are over the limit.
+
+    Exact, for good.
 
     Parameters
     ----------
     limit : int
         Greatest number of samples of one person that count within one agent, at most 65,535.
     most : int
-        Persons who are remembered. When there are that many, the samples of others do not count; no one is forgotten,
-        because anyone who is forgotten could be counted again.
+        Persons who are remembered. When there are that many, the samples of others do not count; no
+        one is forgotten, because anyone who is forgotten could be counted again.
 
     Notes
     -----
@@ -51,8 +60,9 @@ class PersonCounts:
     it, never on values, and not on how the stream was cut into batches. Persons are distinguished by 64-bit hashes: two
     who collide share their limit, so that neither has more samples than it.
 
-    What is counted lies in sorted runs, each less than half as long as the one before it: a batch costs the same
-    however many persons there are, up to a logarithm, in time and in what is written to a store.
+    What is counted lies in sorted runs, each less than half as long as the one before it: a batch
+    costs the same however many persons there are, up to a logarithm, in time and in what is written
+    to a store.
 
     Examples
     --------
@@ -75,7 +85,12 @@ class PersonCounts:
 
     def __len__(self) -> int:
         if self._persons is None:
-            self._persons = len(np.unique(np.concatenate([np.zeros(0, np.uint64), *(run.key for run in self._runs)])))
+            self._persons = len(
+                np.unique(
+                    np.concatenate([np.zeros(0, np.uint64), *(run.key for run in self._runs)])
+                )
+            )
+
         return self._persons
 
     def take(self, agent: Words, person: Words) -> Fates:
@@ -95,11 +110,13 @@ class PersonCounts:
         order = order_by_hash(key)
         ordered = key[order]
         first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(key)])
-        distinct, many = ordered[first], np.diff(first, append=len(key))
+        distinct = ordered[first]
+        many = np.diff(first, append=len(key))
         before = self._counted(distinct)
         allowed = np.maximum(self._limit - before, 0)
         stranger = self._strangers(before, order[first])
         allowed[stranger] = 0
+
         rank = np.arange(len(key)) - np.repeat(first, many)
         fate: Fates = np.empty(len(key), np.int8)
         over = np.where(stranger, TOO_MANY_PERSONS, OVER_PERSON)
@@ -107,15 +124,19 @@ class PersonCounts:
         added = np.minimum(many, allowed)
         self._add(distinct[added > 0], added[added > 0].astype(np.uint16))
         self._persons = len(self) + int(np.count_nonzero((before == 0) & ~stranger))
+
         return fate
 
     def changes(self) -> tuple[dict[int, Columns], list[int]]:
         """Give what to save, by number, and which numbers to remove, since the last call."""
         new: dict[int, Columns] = {
-            run.number: {"key": run.key, "count": run.count} for run in self._runs if run.number not in self._saved
+            run.number: {"key": run.key, "count": run.count}
+            for run in self._runs
+            if run.number not in self._saved
         }
         dropped, self._dropped = self._dropped, []
         self._saved.update(new)
+
         return new, dropped
 
     def restore(self, number: int, columns: Columns) -> None:
@@ -136,7 +157,8 @@ class PersonCounts:
 
         What was counted in one place and again in a copy of it is counted once.
         """
-        key, count = columns["key"].astype(np.uint64), columns["count"].astype(np.int64)
+        key = columns["key"].astype(np.uint64)
+        count = columns["count"].astype(np.int64)
         more = count - self._counted(key)
         self._add(key[more > 0], more[more > 0].astype(np.uint16))
         self._persons = None
@@ -147,6 +169,7 @@ class PersonCounts:
         for run in self._runs:
             at = np.minimum(np.searchsorted(run.key, distinct), len(run.key) - 1)
             found += np.where(run.key[at] == distinct, run.count[at], 0)
+
         return found
 
     def _strangers(self, before: Ints, appears: Ints) -> Bools:
@@ -156,18 +179,21 @@ class PersonCounts:
         room = self._most - len(self)
         if len(fresh) > room:
             stranger[fresh[np.argsort(appears[fresh])[max(room, 0) :]]] = True
+
         return stranger
 
     def _add(self, key: Words, count: npt.NDArray[np.uint16]) -> None:
         if not len(key):
             return
         self._runs.append(self._numbered(_Run(0, key, count)))
+
         while len(self._runs) > 1 and 2 * len(self._runs[-1].key) > len(self._runs[-2].key):
             last, self._runs = self._runs[-2:], self._runs[:-2]
             for run in last:
                 if run.number in self._saved:
                     self._saved.remove(run.number)
                     self._dropped.append(run.number)
+
             self._runs.append(self._numbered(_merged(0, last)))
 
     def _numbered(self, run: _Run) -> _Run:
@@ -176,9 +202,12 @@ class PersonCounts:
 
 
 def order_by_hash(key: Words) -> Ints:
-    """Order that sorts hashes stably, as `argsort` does: NumPy sorts words several times as fast as it orders them.
+    """Order that sorts hashes stably, as `argsort` does.
 
-    Words of the leading bits and the place are sorted. Hashes that share their leading bits are then few.
+    NumPy sorts words several times as fast as it orders them.
+
+    Words of the leading bits and the place are sorted. Hashes that share their leading bits are
+    then few.
 
     Examples
     --------
@@ -194,9 +223,11 @@ def order_by_hash(key: Words) -> Ints:
     packed >>= bits
     ordered = key[order]
     shared = packed[1:] == packed[:-1]
+
     if (mixed := shared & (ordered[1:] != ordered[:-1])).any():
         some = np.flatnonzero(np.isin(packed, packed[1:][mixed]))
         order[some] = order[some][np.argsort(ordered[some], kind="stable")]
+
     return order
 
 
@@ -207,6 +238,8 @@ def _merged(number: int, runs: list[_Run]) -> _Run:
     order = np.argsort(key, kind="stable")  # which merges what is sorted
     key, count = key[order], count[order]
     begins = np.append(True, key[1:] != key[:-1])[: len(key)]
-    again, total = np.flatnonzero(~begins), count[begins]
+    again = np.flatnonzero(~begins)
+    total = count[begins]
     np.add.at(total, again - np.arange(1, len(again) + 1), count[again])
+
     return _Run(number, key[begins], total)

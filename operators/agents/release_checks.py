@@ -1,4 +1,7 @@
-"""Which releases from outside can have been made as the settings say: strangers' claims, checked before they count."""
+"""Which releases from outside can have been made as the settings say.
+
+Strangers' claims, checked before they count.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,14 @@ from meanstream.operators.counters.decayed import Decayed
 from meanstream.operators.records import Bools, Floats, Ints, ReleaseColumns
 from meanstream.operators.validation import require
 
-REASONS = ("impossible_index", "impossible_count", "impossible_total", "impossible_mean", "too_precise", "too_vague")
+REASONS = (
+    "impossible_index",
+    "impossible_count",
+    "impossible_total",
+    "impossible_mean",
+    "too_precise",
+    "too_vague",
+)
 """Why a release is not one that the settings allow; the first that holds is told."""
 
 LARGEST_COUNT = 2**43
@@ -28,7 +38,8 @@ _FARTHEST = 1000.0
 """Standard deviations: noise is drawn by inversion of 128 bits, and none lies farther out."""
 
 _LEAST_PRECISE = 1e12
-"""A release whose noise is that many times the settings' own says nothing; numbers beyond it are not computed with."""
+"""A release whose noise is that many times the settings' own says nothing; numbers beyond it are
+not computed with."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +51,8 @@ class PossibleReleases:
     settings : AgentsSettings
         Bounds, counter, horizon, noise and schedule.
     max_samples : int, optional
-        So many samples an agent has at most. By default as many as the last release of the budget needs; with a
-        schedule of durations as many as sums are exact for.
+        So many samples an agent has at most. By default as many as the last release of the budget
+        needs; with a schedule of durations as many as sums are exact for.
 
     Notes
     -----
@@ -72,17 +83,28 @@ class PossibleReleases:
 
     def __post_init__(self) -> None:
         most = self.max_samples
-        require(most is None or 1 <= most <= LARGEST_COUNT, "max_samples", f"lie in 1..{LARGEST_COUNT}", most)
+        require(
+            most is None or 1 <= most <= LARGEST_COUNT,
+            "max_samples",
+            f"lie in 1..{LARGEST_COUNT}",
+            most,
+        )
 
     @cached_property
     def largest_count(self) -> int:
         """So many samples an agent has at most."""
-        times, most = self.settings.times, LARGEST_COUNT if self.max_samples is None else self.max_samples
+        times = self.settings.times
+        most = LARGEST_COUNT if self.max_samples is None else self.max_samples
         if self.settings.remembers.kind == "window":
             return min(max(self.settings.remembers.samples or most, 1), most)
         if isinstance(times, Steady):
             return min(_largest_effective(times, self.settings.mechanism), most)
-        return min(int(times.times(self.settings.horizon)[-1]), most) if isinstance(times, Counts) else most
+
+        return (
+            min(int(times.times(self.settings.horizon)[-1]), most)
+            if isinstance(times, Counts)
+            else most
+        )
 
     def reasons(self, releases: ReleaseColumns) -> np.ndarray:
         """Say of each release why it is impossible, one of `REASONS`; an empty text for the others.
@@ -102,29 +124,50 @@ class PossibleReleases:
         forgets = self.settings.remembers.forgets
         few = (releases.count < (1 if forgets else index)) | (releases.count > self.largest_count)
         count = np.where(few, 1 if forgets else index, releases.count)
-        # Who has waited, or is silent, has less noise than the index says, never less than one draw; weights add to no
-        # more than the effective number, which is rounded down.
+        # Who has waited, or is silent, has less noise than the index says, never less than one
+        # draw; weights add to no more than the effective number, which is rounded down.
         drawn = np.ones_like(index) if forgets else index
-        least, total = self.settings.mean_variance(drawn, count + forgets), releases.total.astype(np.float64)
+        least = self.settings.mean_variance(drawn, count + forgets)
+        total = releases.total.astype(np.float64)
+
         with np.errstate(over="ignore"):  # a huge number is as wrong as infinity
             mean = grid.mean(total, count)
-            off = np.abs(releases.mean - mean) > _CLOSE * (np.abs(mean) + abs(grid.lower) + abs(grid.upper))
+            off = np.abs(releases.mean - mean) > _CLOSE * (
+                np.abs(mean) + abs(grid.lower) + abs(grid.upper)
+            )
             vague = releases.noise_variance > _LEAST_PRECISE * least
-        wrong = (late, few, self._too_far(index, count, total), off, releases.noise_variance < least * (1 - _CLOSE))
+
+        wrong = (
+            late,
+            few,
+            self._too_far(index, count, total),
+            off,
+            releases.noise_variance < least * (1 - _CLOSE),
+        )
+
         return np.select([*wrong, vague], list(REASONS), "")
 
     def _too_far(self, index: Ints, count: Ints, total: Floats) -> Bools:
         reach = _FARTHEST * np.sqrt(self.settings.sum_variance(index))
-        return np.asarray((total < -reach) | (total > count * float(self.settings.grid.span) + reach))
+        return np.asarray(
+            (total < -reach) | (total > count * float(self.settings.grid.span) + reach)
+        )
 
 
 def _largest_effective(times: Steady, counter: Counter) -> int:
-    """Largest effective number of samples at any release: the weights after the early ones go to a limit."""
+    """Largest effective number of samples at any release.
+
+    The weights after the early ones go to a limit.
+    """
     assert isinstance(counter, Decayed)  # noqa: S101 - the caller has asked
-    weight, squared, most = 0.0, 0.0, 0.0
+    weight = 0.0
+    squared = 0.0
+    most = 0.0
     before = 0
+
     for decay, count in zip((1.0, *counter.early), times.early, strict=True):
         weight, squared = decay * weight + count - before, decay * decay * squared + count - before
         before, most = count, max(most, weight * weight / squared)
+
     limit = times.gap * (1.0 + counter.decay) / (1.0 - counter.decay)
     return math.ceil(max(most, limit)) + 1

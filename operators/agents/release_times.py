@@ -1,4 +1,7 @@
-"""When an agent releases: after given numbers of its own samples, or every that many seconds of event time."""
+"""When an agent releases.
+
+After given numbers of its own samples, or every that many seconds of event time.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,9 @@ class Counts(ABC):
         return np.searchsorted(times, samples, side="right").astype(np.int64)
 
 
-def require_samples_counted(times: Counts | Every, schedule: str, forms: str = "such as preferred:10") -> Counts:
+def require_samples_counted(
+    times: Counts | Every, schedule: str, forms: str = "such as preferred:10"
+) -> Counts:
     """Refuse a schedule of event time where samples have none."""
     if isinstance(times, Counts):
         return times
@@ -69,8 +74,8 @@ class Geometric(Counts):
     first : int
         Number of samples at the first release, at least 1.
     factor : float
-        Growth of the number of samples from one release to the next, above 1. Where it grows by less than one sample
-        the next release is one sample later.
+        Growth of the number of samples from one release to the next, above 1. Where it grows by
+        less than one sample the next release is one sample later.
 
     Examples
     --------
@@ -87,14 +92,23 @@ class Geometric(Counts):
 
     def __post_init__(self) -> None:
         require(self.first >= 1, "first", "be at least 1", self.first)
-        require(math.isfinite(self.factor) and self.factor > 1, "factor", "be finite and above 1", self.factor)
+        require(
+            math.isfinite(self.factor) and self.factor > 1,
+            "factor",
+            "be finite and above 1",
+            self.factor,
+        )
 
     def __str__(self) -> str:
         return f"geometric:{self.first},{_shortest(self.factor)}"
 
     def sequence(self) -> Iterator[int]:
-        """Count up by the factor, and by one where that is more; the products are exact to one rounding each."""
-        exact, last = float(self.first), 0
+        """Count up by the factor, and by one where that is more.
+
+        The products are exact to one rounding each.
+        """
+        exact = float(self.first)
+        last = 0
         while True:
             last = max(last + 1, math.ceil(min(exact, _LARGEST)))
             yield last
@@ -130,20 +144,26 @@ class Preferred(Counts):
 
     def sequence(self) -> Iterator[int]:
         """Go through the decades; below 10 the numbers are cut to integers."""
-        decade, last = 1, 0
+        decade = 1
+        last = 0
         while decade < _LARGEST:
             for tenths in _PREFERRED:
                 number = tenths * decade // 10
                 if number > last and number >= self.first:
                     yield number
+
                 last = number
+
             decade *= 10
+
         yield from count(last + 1)
 
 
 @dataclass(frozen=True)
 class Steady(Counts):
-    """Release as another schedule does until it would wait for more samples than `gap`; then after each `gap` of them.
+    """Release as another schedule does until it would wait for more samples than `gap`.
+
+    Then after each `gap` of them.
 
     Parameters
     ----------
@@ -179,6 +199,7 @@ class Steady(Counts):
             if len(found) == _MOST_EARLY or (found and time - found[-1] > self.gap):
                 return tuple(found)
             found.append(time)
+
         raise AssertionError("a schedule ends nowhere")  # pragma: no cover
 
     def sequence(self) -> Iterator[int]:
@@ -189,7 +210,9 @@ class Steady(Counts):
     def at(self, index: Ints) -> Ints:
         """Return the numbers of samples at these releases, counted from 1, however many there are."""
         index, early = np.asarray(index), np.array(self.early)
-        return np.asarray(early[np.minimum(index, len(early)) - 1] + self.gap * np.maximum(index - len(early), 0))
+        return np.asarray(
+            early[np.minimum(index, len(early)) - 1] + self.gap * np.maximum(index - len(early), 0)
+        )
 
     def releases_up_to(self, samples: Ints) -> Ints:
         """Return how many releases each number of samples has reached."""
@@ -221,9 +244,12 @@ class Every:
         return f"every:{duration_text(self.seconds)}"
 
     def turn(self, time: Floats | float) -> Ints:
-        """Give the number of the interval that a time lies in: the least before all times, the greatest after all.
+        """Give the number of the interval that a time lies in.
 
-        The watermark is there before the first sample, and where there was none when the input ends.
+        The least before all times, the greatest after all.
+
+        The watermark is there before the first sample, and where there was none when the input
+        ends.
 
         Examples
         --------
@@ -231,9 +257,15 @@ class Every:
         [-9223372036854775808, -1, 1, 9223372036854775807]
         """
         number = np.floor(np.asarray(time, np.float64) / self.seconds)
-        least, most = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+        least = np.iinfo(np.int64).min
+        most = np.iinfo(np.int64).max
         inside = np.abs(number) < float(most)
-        return np.where(inside, np.where(inside, number, 0.0).astype(np.int64), np.where(number > 0, most, least))
+
+        return np.where(
+            inside,
+            np.where(inside, number, 0.0).astype(np.int64),
+            np.where(number > 0, most, least),
+        )
 
 
 def _shortest(number: float) -> str:
@@ -280,4 +312,5 @@ def parse_release_times(text: str) -> Counts | Every:
             return Every(parse_duration("every", rest))
     except ValueError as error:
         raise ValueError(f"schedule must {_FORMS}, got {text!r}: {error}") from None
+
     raise ValueError(f"schedule must {_FORMS}, got {text!r}")

@@ -1,4 +1,7 @@
-"""Whether the mean behind releases that forget has changed: a test on the releases, whose sums then begin again."""
+"""Whether the mean behind releases that forget has changed.
+
+A test on the releases, whose sums then begin again.
+"""
 
 from __future__ import annotations
 
@@ -13,26 +16,34 @@ from meanstream.operators.counters.toeplitz import toeplitz_weighted
 from meanstream.operators.records import Floats, Ints
 
 ORDERS = 6
-"""Of each power of two up to 32, the newest release whose number it divides is kept: past releases of many ages."""
+"""Of each power of two up to 32, the newest release whose number it divides is kept: past releases
+of many ages."""
 CHANGED = 19.0
-"""Squared difference of the means before and after, over its variance, that is a change. The largest of the candidates
-exceeds it less than once in 1e4 releases of a mean that stays (`tests/operators/agents/test_release_changes.py`)."""
+"""Squared difference of the means before and after, over its variance, that is a change. The
+largest of the candidates exceeds it less than once in 1e4 releases of a mean that stays
+(`tests/operators/agents/test_release_changes.py`)."""
 WARNING = 14.0
 """Of a warning."""
-NOTHING, WARNED, MOVED = 0, 1, 2
+NOTHING = 0
+WARNED = 1
+MOVED = 2
 _TOGETHER = 2_000
 """Rows that are tested at once: what is kept of them stays in the processor's cache."""
-_PAST, _WIDTH = "change_past", 5
+_PAST = "change_past"
+_WIDTH = 5
 _SUM, _WEIGHT, _SQUARED, _NOISE, _WITH_BASE = range(_WIDTH)
 
 
 class Since(NamedTuple):
-    """Public: the noised sum since the newest change, decayed to now, and what is known of it; and what was found.
+    """Public: the noised sum since the newest change, decayed to now, and what is known of it.
+
+    And what was found.
 
     Attributes
     ----------
     total, weight, squared_weight : float array
-        The noised sum in grid units, the sum of the weights of its samples and that of their squares.
+        The noised sum in grid units, the sum of the weights of its samples and that of their
+        squares.
     noise : float array
         Variance of its noise, in draws.
     drift : int array
@@ -51,7 +62,9 @@ class Since(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseChanges:
-    """Tests each release for a change since some of those before; after one, sums leave out what lies before it.
+    """Tests each release for a change since some of those before.
+
+    After one, sums leave out what lies before it.
 
     Parameters
     ----------
@@ -65,10 +78,10 @@ class ReleaseChanges:
     **Privacy.** It reads noised sums, counts and the covariance of the noise, all public: post-processing, which spends
     nothing, and whose result is public.
 
-    A candidate splits the sum since the last change in two. The squared difference of the two means over its variance,
-    with the exact covariance of the noise and a bound on what samples vary by, is a chi-squared variable of one degree
-    at most where nothing has changed; the largest of the candidates is compared with `CHANGED`. After a
-    change the candidates begin again, too.
+    A candidate splits the sum since the last change in two. The squared difference of the two means
+    over its variance, with the exact covariance of the noise and a bound on what samples vary by,
+    is a chi-squared variable of one degree at most where nothing has changed; the largest of the
+    candidates is compared with `CHANGED`. After a change the candidates begin again, too.
     """
 
     counter: Decayed
@@ -77,9 +90,10 @@ class ReleaseChanges:
     def init(self, n_rows: int) -> State:
         """State of rows that have not released; all of it is public.
 
-        Of past releases, by the largest power of two that divides their number, and of the one at the change: noised
-        sums, weights, squared weights and variances decayed to now, the covariance with the one at the change, and that
-        with the buffers of the noise. Each of these for all releases, one after the other.
+        Of past releases, by the largest power of two that divides their number, and of the one at
+        the change: noised sums, weights, squared weights and variances decayed to now, the
+        covariance with the one at the change, and that with the buffers of the noise. Each of these
+        for all releases, one after the other.
         """
         width = _WIDTH + len(self.counter.buffers.decay)
         return {
@@ -87,13 +101,16 @@ class ReleaseChanges:
             "change_at": np.zeros((n_rows, ORDERS + 1), np.int64),
         }
 
-    def step(self, state: State, rows: Ints, *, index: Ints, decay: Floats, held: Floats, sample: Floats) -> Since:
+    def step(
+        self, state: State, rows: Ints, *, index: Ints, decay: Floats, held: Floats, sample: Floats
+    ) -> Since:
         """Take one release of each of some rows.
 
         Parameters
         ----------
         state : State
-            With `noised`, `weight`, `squared_weight` and `variance` of this release; changed in place.
+            With `noised`, `weight`, `squared_weight` and `variance` of this release; changed in
+            place.
         rows, index : int array, shape (m,)
             Distinct rows, and the number of this release of each.
         decay : float array, shape (m,)
@@ -106,31 +123,48 @@ class ReleaseChanges:
         if len(rows) > _TOGETHER:
             parts = [slice(first, first + _TOGETHER) for first in range(0, len(rows), _TOGETHER)]
             found = [
-                self.step(state, rows[p], index=index[p], decay=decay[p], held=held[p], sample=sample[p]) for p in parts
+                self.step(
+                    state, rows[p], index=index[p], decay=decay[p], held=held[p], sample=sample[p]
+                )
+                for p in parts
             ]
+
             return Since(*(np.concatenate(column) for column in zip(*found, strict=True)))
+
         # Rows come last here: what is computed of all of them at once lies together.
         columns, at = (np.ascontiguousarray(state[name][rows].T) for name in (_PAST, "change_at"))
         past = columns.reshape(-1, *at.shape)
         past[:_SQUARED] *= decay
         past[_SQUARED:] *= decay * decay
-        now = np.stack([state[name][rows] for name in ("noised", "weight", "squared_weight", "variance")])
+        now = np.stack(
+            [state[name][rows] for name in ("noised", "weight", "squared_weight", "variance")]
+        )
+
         buffers = past[_WIDTH:]
-        with_now = toeplitz_weighted(buffers.reshape(len(buffers), -1).T, self.counter.buffers.weight).reshape(at.shape)
+        with_now = toeplitz_weighted(
+            buffers.reshape(len(buffers), -1).T, self.counter.buffers.weight
+        ).reshape(at.shape)
         ratio = self._ratio(past, at, now, with_now, sample)
-        largest, each = ratio.max(axis=0), np.arange(len(rows))
+        largest = ratio.max(axis=0)
+
+        each = np.arange(len(rows))
         drift = np.where(largest > CHANGED, MOVED, np.where(largest > WARNING, WARNED, NOTHING))
         moved = np.flatnonzero(drift == MOVED)
         best = np.argmax(ratio[:, moved], axis=0)
-        past[:, ORDERS, moved], at[ORDERS, moved] = past[:, best, moved], at[best, moved]
+        past[:, ORDERS, moved] = past[:, best, moved]
+        at[ORDERS, moved] = at[best, moved]
+
         with_now[ORDERS, moved] = with_now[best, moved]
         at[:ORDERS, moved] = 0
         kept = np.concatenate([now, with_now[[ORDERS]], self._with_buffers(held).T])
         buffers *= self.counter.buffers.decay[:, np.newaxis, np.newaxis]
         order = np.minimum(counter_lowest_bit(index), ORDERS - 1)
-        past[:, order, each], at[order, each] = kept, index
-        state[_PAST][rows], state["change_at"][rows] = columns.T, at.T
+        past[:, order, each] = kept
+        at[order, each] = index
+        state[_PAST][rows] = columns.T
+        state["change_at"][rows] = at.T
         base = past[:, ORDERS]
+
         return Since(
             total=now[_SUM] - base[_SUM],
             weight=now[_WEIGHT] - base[_WEIGHT],
@@ -145,35 +179,50 @@ class ReleaseChanges:
         """Give the weight of what lies before the newest change, in sums as they are now."""
         return np.asarray(past[:, _WEIGHT * (ORDERS + 1) + ORDERS])
 
-    def _ratio(self, past: Floats, at: Ints, now: Floats, with_now: Floats, sample: Floats) -> Floats:
-        """Squared difference of the means after and before each candidate over its variance; 0 for no candidate."""
-        base, split, current = past[:, ORDERS:], past[:, :ORDERS], now[:, np.newaxis]
+    def _ratio(
+        self, past: Floats, at: Ints, now: Floats, with_now: Floats, sample: Floats
+    ) -> Floats:
+        """Squared difference of the means after and before each candidate over its variance.
+
+        0 for no candidate.
+        """
+        base = past[:, ORDERS:]
+        split = past[:, :ORDERS]
+        current = now[:, np.newaxis]
         after = current[_WEIGHT] - split[_WEIGHT]
         before = split[_WEIGHT] - base[_WEIGHT]
         some = (at[:ORDERS] > 0) & (np.minimum(after, before) > 0)
         after[~some] = before[~some] = 1.0
-        a, c = np.divide(1.0, after, out=after), np.divide(1.0, before, out=before)
+
+        a = np.divide(1.0, after, out=after)
+        c = np.divide(1.0, before, out=before)
         both = a + c
         difference = (current[_SUM] - split[_SUM]) * a
         difference -= (split[_SUM] - base[_SUM]) * c
-        # a (a Now - 2 both With_now) + both (both Split - 2 c With_base) + c (c Base + 2 a Base_with_now)
+
+        # a (a Now - 2 both With_now) + both (both Split - 2 c With_base) + c (c Base + 2 a
+        # Base_with_now)
         noise = a * current[_NOISE] - 2.0 * (both * with_now[:ORDERS])
         noise *= a
         noise += both * (both * split[_NOISE] - 2.0 * (c * split[_WITH_BASE]))
         noise += c * (c * base[_NOISE] + 2.0 * (a * with_now[ORDERS:]))
         noise *= self.draw
         samples = (current[_SQUARED] - split[_SQUARED]) * (a * a)
+
         samples += (split[_SQUARED] - base[_SQUARED]) * (c * c)
         samples *= sample
         noise += samples
         noise[~some] = np.inf
         difference *= difference
         difference /= noise
+
         return np.asarray(difference)
 
     def _with_buffers(self, held: Floats) -> Floats:
         """Covariance of a release's noise with the buffers after its draw."""
-        weight, total = self.counter.buffers.weight, np.zeros(held.shape[:-1])
+        weight = self.counter.buffers.weight
+        total = np.zeros(held.shape[:-1])
         for m in range(len(weight)):  # in a fixed order, whatever the batch
             total = total + held[:, :, m] * weight[m]
+
         return np.asarray(self.counter.buffers.decay * total + 1.0)

@@ -21,13 +21,17 @@ from meanstream.operators.records import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseBatch:
-    """What one call released: public columns, the input version of each (a keyed digest) and its event time.
+    """What one call released.
 
-    `exhausted` lists the agents that made the last release of their horizon in this call. `fates` says of each sample
-    that was given whether it counts (`meanstream.operators.agents.person_limits`); None if all of them do. `before` has what
-    these agents, if anything, had released last before the call; only `Agents` knows it. `drift` says of each release,
-    with a memory that forgets, whether the mean behind it has changed (`meanstream.operators.agents.released_change_tests`),
-    and `since` the number of the release after which its sum begins; both are without entries otherwise.
+    Public columns, the input version of each (a keyed digest) and its event time.
+
+    `exhausted` lists the agents that made the last release of their horizon in this call. `fates`
+    says of each sample that was given whether it counts
+    (`meanstream.operators.agents.person_limits`); None if all of them do. `before` has what these
+    agents, if anything, had released last before the call; only `Agents` knows it. `drift` says of
+    each release, with a memory that forgets, whether the mean behind it has changed
+    (`meanstream.operators.agents.released_change_tests`), and `since` the number of the release
+    after which its sum begins; both are without entries otherwise.
     """
 
     releases: ReleaseColumns
@@ -76,6 +80,7 @@ class PendingReleases:
         if drift is not None and since is not None:
             self.drift.append(drift)
             self.since.append(since)
+
         self.agent.append(agent)
         self.index.append(index)
         self.count.append(count)
@@ -84,16 +89,28 @@ class PendingReleases:
         self.histogram.append(histogram)
         self.version.append(version)
         self.time.append(time)
+
         if variance is not None:
             self.variance.append(variance)
 
     def collect(self, settings: AgentsSettings) -> ReleaseBatch:
         """Give all of them in the order of time, agent and number."""
         if not self.agent:
-            none, nothing = np.zeros(0, np.int64), np.zeros(0)
-            votes = records_without_votes() if settings.vote is None else settings.vote.columns(0)["vote_noised"]
+            none = np.zeros(0, np.int64)
+            nothing = np.zeros(0)
+            votes = (
+                records_without_votes()
+                if settings.vote is None
+                else settings.vote.columns(0)["vote_noised"]
+            )
+
             histogram = settings.histogram
-            told = records_without_columns() if histogram is None else histogram.columns(0)["histogram_noised"]
+            told = (
+                records_without_columns()
+                if histogram is None
+                else histogram.columns(0)["histogram_noised"]
+            )
+
             return ReleaseBatch(
                 releases=released_columns(
                     settings,
@@ -109,7 +126,10 @@ class PendingReleases:
                 time=nothing,
                 exhausted=none,
             )
-        agent, index, time = np.concatenate(self.agent), np.concatenate(self.index), np.concatenate(self.time)
+
+        agent = np.concatenate(self.agent)
+        index = np.concatenate(self.index)
+        time = np.concatenate(self.time)
         order = _order(time, agent, index)
 
         def ordered(parts: list[Any]) -> Any:
@@ -141,6 +161,7 @@ class PendingReleases:
             return every
         first = np.full(int(agent.max()) + 1, np.iinfo(np.int64).max)
         np.minimum.at(first, agent, index)
+
         return every.take(every.index < first[every.agent])
 
 
@@ -162,7 +183,10 @@ def released_columns(
     histogram: Ints,
     variance: Floats | None = None,
 ) -> ReleaseColumns:
-    """Public: noised sums as released means, each with the variance of its noise; that of its sum where it is given."""
+    """Public: noised sums as released means, each with the variance of its noise.
+
+    That of its sum where it is given.
+    """
     n = np.maximum(count, 1)
     per_sum = settings.sum_variance(np.maximum(index, 1)) if variance is None else variance
     return ReleaseColumns(

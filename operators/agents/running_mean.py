@@ -32,43 +32,48 @@ from meanstream.operators.validation import (
 SNAPSHOT_VERSION = 2
 UNDERIVED_VERSION = 1
 """Snapshots of this version go on with the key they were made with: that of `noise` itself."""
-_USUAL_COUNTER, _USUAL_HORIZON = "toeplitz", 40
+_USUAL_COUNTER = "toeplitz"
+_USUAL_HORIZON = 40
 _COUNTERS = (_USUAL_COUNTER, Optimal.name)
 
 
 class PrivateMean(stats.base.Univariate):
     """Mean of a stream or of a sliding window, released on a public schedule with Gaussian noise.
 
-    Released, to anyone who can call `get`: after certain numbers of updates, the noised sum and the number of samples
-    in it. Between two releases `get` repeats the last one, so it may be called, published and plotted at will. Before
-    the first release it is NaN, never a guess that looks like data and never the raw mean; a learner behind it needs
-    the NaN dropped.
+    Released, to anyone who can call `get`: after certain numbers of updates, the noised sum and the
+    number of samples in it. Between two releases `get` repeats the last one, so it may be called,
+    published and plotted at will. Before the first release it is NaN, never a guess that looks like
+    data and never the raw mean; a learner behind it needs the NaN dropped.
 
     Parameters
     ----------
     lower, upper : float
-        Declared bounds of a sample; values are clipped to them. Public: do not read them off the data.
+        Declared bounds of a sample; values are clipped to them. Public: do not read them off the
+        data.
     epsilon, delta : float
         Guarantee of everything this instance ever releases.
     noise : NoiseSource
-        A `KeyedNoise`; it holds the secret, shows it to no one, and is shared by clones. Each set of parameters takes
-        a key of its own from it, so one source may serve instances of several epsilons.
+        A `KeyedNoise`; it holds the secret, shows it to no one, and is shared by clones. Each set
+        of parameters takes a key of its own from it, so one source may serve instances of several
+        epsilons.
     schedule : str or int, default "preferred:10"
-        When to release, in numbers of updates: `preferred:FIRST`, `geometric:FIRST,FACTOR`, or an integer n for
-        "every n updates", which is what a sliding window wants.
+        When to release, in numbers of updates: `preferred:FIRST`, `geometric:FIRST,FACTOR`, or an
+        integer n for "every n updates", which is what a sliding window wants.
     horizon : int, optional
-        Largest number of releases, 40 by default: with the default schedule the 40th comes after 30 million updates.
-        Generous is cheap: the variance grows with its logarithm. Past it a warning is issued once and `get` repeats the
-        last one. With a `memory` that forgets there is no end, and no horizon.
+        Largest number of releases, 40 by default: with the default schedule the 40th comes after 30
+        million updates. Generous is cheap: the variance grows with its logarithm. Past it a warning
+        is issued once and `get` repeats the last one. With a `memory` that forgets there is no end,
+        and no horizon.
     removals : bool, default False
-        Whether `revert` may be called, as `river.utils.Rolling` and `TimeRolling` do. It widens the noise by sqrt(2).
+        Whether `revert` may be called, as `river.utils.Rolling` and `TimeRolling` do. It widens the
+        noise by sqrt(2).
     counter : {"toeplitz", "optimal"}, optional
-        Continual-counting mechanism, by default "toeplitz"; "optimal" has less noise, for horizons up to 128. A
-        `memory` that forgets has its own.
+        Continual-counting mechanism, by default "toeplitz"; "optimal" has less noise, for horizons
+        up to 128. A `memory` that forgets has its own.
     memory : str, default "forever"
-        `half-life:N`: a sample weighs half as much after N updates more, and releases come as `schedule` says, at least
-        8 in a half-life, for ever. `window:N`: the mean of the newest N updates, which must be 1 to 128 times an
-        integer `schedule`.
+        `half-life:N`: a sample weighs half as much after N updates more, and releases come as
+        `schedule` says, at least 8 in a half-life, for ever. `window:N`: the mean of the newest N
+        updates, which must be 1 to 128 times an integer `schedule`.
 
     Notes
     -----
@@ -80,14 +85,17 @@ class PrivateMean(stats.base.Univariate):
       Gaussian mechanism over the whole horizon, however many releases a sample meets.
     - With a memory that forgets the budget is for the endless stream: what a sample moves the releases by has a limit.
     - With `removals` it lies in a second increment, with the opposite sign, when it leaves the window. The columns of
-      the counter's matrix have no negative products, so two of them differ by at most sqrt(2) times the longest: that
-      is the sensitivity used. The sample that leaves must be the one that came (`Rolling` and `TimeRolling` keep it).
+      the counter's matrix have no negative products, so two of them differ by at most sqrt(2) times
+      the longest: that is the sensitivity used. The sample that leaves must be the one that came
+      (`Rolling` and `TimeRolling` keep it).
     - Every instance has an identity of its own, 128 random bits. Clones and copies of an empty instance (`Agg` makes
-      one per group) get new ones: two groups that shared one would meet the same noise, and equal releases would tell
-      that their data are equal. Copying an instance that has data is refused: its samples would be released twice.
+      one per group) get new ones: two groups that shared one would meet the same noise, and equal
+      releases would tell that their data are equal. Copying an instance that has data is refused:
+      its samples would be released twice.
     - `snapshot` keeps the identity, so a stream replayed from a snapshot releases the same integers again, at no cost.
-      Starting over *without* it is a second release of the same samples and costs epsilon again; so does a second
-      aggregate over the same column. No one counts that here: services that must not forget use the engine's ledger.
+      Starting over *without* it is a second release of the same samples and costs epsilon again; so
+      does a second aggregate over the same column. No one counts that here: services that must not
+      forget use the engine's ledger.
     - Floats: `distributions` bounds what inversion in float64 adds to epsilon (under 1e-4 in all at
       the defaults with epsilon 1); what 128 bits miss is taken out of delta.
 
@@ -129,6 +137,7 @@ class PrivateMean(stats.base.Univariate):
         require_bounds(self.lower, self.upper)
         require_positive(epsilon=self.epsilon)
         require_between(0, 1, delta=self.delta)
+
         self.noise = noise
         self.schedule = _canonical_schedule(schedule)
         parsed = parse_memory(memory)
@@ -137,9 +146,21 @@ class PrivateMean(stats.base.Univariate):
         self._grid = FixedPoint(self.lower, self.upper)
         self.horizon: int | None = None
         self._endless: EndlessReleases | None = None
+
         if parsed.forgets:
-            require(horizon is None, "horizon", f"be left out with memory {memory}: its releases have no end", horizon)
-            require(not self.removals, "removals", f"be False with memory {memory}, which forgets itself", removals)
+            require(
+                horizon is None,
+                "horizon",
+                f"be left out with memory {memory}: its releases have no end",
+                horizon,
+            )
+
+            require(
+                not self.removals,
+                "removals",
+                f"be False with memory {memory}, which forgets itself",
+                removals,
+            )
             self._endless = EndlessReleases.of(parsed, self.schedule)
             self._counter: Counter = self._endless.counter
             names: tuple[str, ...] = (self._counter.name,)
@@ -149,6 +170,7 @@ class PrivateMean(stats.base.Univariate):
             self.horizon = valid_int("horizon", _USUAL_HORIZON if horizon is None else horizon)
             self._times = _release_times(self.schedule, self.horizon)
             self._counter = self._counter_of_sums(counter or _USUAL_COUNTER, self.horizon)
+
         require(counter in (None, *names), "counter", f"be one of {', '.join(names)}", counter)
         self.counter = self._counter.name
         self._fresh = self._calibrate()
@@ -163,7 +185,10 @@ class PrivateMean(stats.base.Univariate):
 
     @property
     def n(self) -> int:
-        """Number of samples in the last release, the effective one where older ones weigh less; 0 before the first."""
+        """Number of samples in the last release, the effective one where older ones weigh less.
+
+        0 before the first.
+        """
         return self._stream.released_count
 
     def _repr_html_(self) -> str:
@@ -175,20 +200,26 @@ class PrivateMean(stats.base.Univariate):
             ("protected", f"every value, at ({self.epsilon:g}, {self.delta:g})"),
         ]
         rows = "".join(f"<tr><th>{name}</th><td>{value}</td></tr>" for name, value in told)
+
         return f"<table><tbody>{rows}</tbody></table>"
 
     @property
     def noise_stddev(self) -> float:
-        """Standard deviation of the privacy noise in `get()`, in value units; infinite before the first release."""
+        """Standard deviation of the privacy noise in `get()`, in value units.
+
+        Infinite before the first release.
+        """
         stream = self._stream
         if stream.released_count == 0:
             return math.inf
+
         if self._endless is not None:
             variance = float(stream.counter["told_variance"][0])
         else:
             per_draw = float(self._counter.noise_variance(np.array([stream.index]))[0])
             # Rounding to the grid adds a twelfth of a squared step.
             variance = per_draw * self._fresh.variance + 1.0 / 12.0
+
         return math.sqrt(variance) * self._grid.resolution / stream.released_count
 
     @property
@@ -208,6 +239,7 @@ class PrivateMean(stats.base.Univariate):
         stream.total += self._grid.encode_one(x)
         stream.count += 1
         stream.updates += 1
+
         if self.horizon is None:
             if stream.updates == self._upcoming:
                 self._release()
@@ -223,15 +255,29 @@ class PrivateMean(stats.base.Univariate):
             )
 
     def revert(self, x: float) -> None:
-        """Take a sample out again. Releases nothing: the next scheduled release is the first to show it.
+        """Take a sample out again.
+
+        Releases nothing: the next scheduled release is the first to show it.
 
         Raises
         ------
         ValueError
-            If `removals` is False, which calibrated the noise for samples that stay, or no sample is left to remove.
+            If `removals` is False, which calibrated the noise for samples that stay, or no sample
+            is left to remove.
         """
-        require(self.removals, "removals", "be True where samples are removed, as in a sliding window", self.removals)
-        require(self._stream.count > 0, "x", "have been added before it is removed", "a removal from an empty window")
+        require(
+            self.removals,
+            "removals",
+            "be True where samples are removed, as in a sliding window",
+            self.removals,
+        )
+
+        require(
+            self._stream.count > 0,
+            "x",
+            "have been added before it is removed",
+            "a removal from an empty window",
+        )
         self._stream.total -= self._grid.encode_one(x)
         self._stream.count -= 1
 
@@ -244,13 +290,19 @@ class PrivateMean(stats.base.Univariate):
 
     def snapshot(self) -> dict[str, Any]:
         """Return everything as plain data. Private: it holds the raw sum (but no secret)."""
-        return {"version": self._version, "key": self._key_digest(), **self._settings(), **self._stream.to_plain()}
+        return {
+            "version": self._version,
+            "key": self._key_digest(),
+            **self._settings(),
+            **self._stream.to_plain(),
+        }
 
     @classmethod
     def restore(cls, snapshot: dict[str, Any], *, noise: NoiseSource) -> Self:
         """Return the instance of a snapshot; what follows releases what the original would have.
 
-        Restore it once: two instances that go on from one snapshot with different data are two releases.
+        Restore it once: two instances that go on from one snapshot with different data are two
+        releases.
 
         Raises
         ------
@@ -260,14 +312,27 @@ class PrivateMean(stats.base.Univariate):
         version = snapshot.get("version")
         known = (UNDERIVED_VERSION, SNAPSHOT_VERSION)
         require(version in known, "snapshot version", f"be {known[0]} or {known[1]}", version)
-        counter, memory = snapshot.get("mechanism", _USUAL_COUNTER), snapshot.get("memory", FOREVER)
-        mean = cls(noise=noise, counter=counter, memory=memory, **{name: snapshot[name] for name in _SETTINGS})
+        counter = snapshot.get("mechanism", _USUAL_COUNTER)
+        memory = snapshot.get("memory", FOREVER)
+        mean = cls(
+            noise=noise,
+            counter=counter,
+            memory=memory,
+            **{name: snapshot[name] for name in _SETTINGS},
+        )
+
         if version == UNDERIVED_VERSION:
-            mean._version, mean._key = version, noise
-        require(mean._key_digest() == snapshot["key"], "noise", "have the key of the snapshot", noise)
+            mean._version = version
+            mean._key = noise
+
+        require(
+            mean._key_digest() == snapshot["key"], "noise", "have the key of the snapshot", noise
+        )
         mean._stream = _Stream.from_plain(mean._endless or mean._counter, snapshot)
+
         if mean._endless is not None:
             mean._upcoming = mean._endless.due(mean._stream.index)
+
         return mean
 
     def _counter_of_sums(self, counter: str, horizon: int) -> Counter:
@@ -275,38 +340,60 @@ class PrivateMean(stats.base.Univariate):
         require(counter in _COUNTERS, "counter", f"be one of {', '.join(_COUNTERS)}", counter)
         # What a window's sums vary by does not grow with the number of updates.
         known = counter == Optimal.name and not self.removals
-        sampling = optimal_counter_sampling(np.array(self._times[:horizon]), self.epsilon) if known else ()
+        sampling = (
+            optimal_counter_sampling(np.array(self._times[:horizon]), self.epsilon) if known else ()
+        )
+
         return make_counter(counter, horizon=horizon, sampling=sampling)
 
     def _calibrate(self) -> GaussianNoise:
         # Each release takes one draw of 128 bits; what they miss comes out of delta.
         draws = self._counter.reach
         delta = self.delta - draws * TAIL_DELTA
-        require(delta > 0, "delta", f"exceed {draws} * 2**-64, what 128 bits per draw can miss", self.delta)
+        require(
+            delta > 0,
+            "delta",
+            f"exceed {draws} * 2**-64, what 128 bits per draw can miss",
+            self.delta,
+        )
+
         sensitivity = self._grid.span * (math.sqrt(2.0) if self.removals else 1.0)
-        noise = counter_noise(self._counter, epsilon=self.epsilon, delta=delta, sensitivity=sensitivity)
+        noise = counter_noise(
+            self._counter, epsilon=self.epsilon, delta=delta, sensitivity=sensitivity
+        )
         assert isinstance(noise, GaussianNoise)  # noqa: S101 - the default shape of the draws
+
         return noise
 
     def _release(self) -> None:
         stream = self._stream
         index = np.array([stream.index + 1])
-        count, total = np.array([stream.count]), np.array([stream.total])
+        count = np.array([stream.count])
+        total = np.array([stream.total])
         ids = NoiseIds(stream.owner, index, self._key.version_of(count, total))
         fresh = self._fresh.sample(self._key.bits(ids))
         stream.index += 1
+
         if self._endless is not None:
             stream.released_count, stream.released_total = self._endless.release(
-                stream.counter, stream.index, count=stream.count, total=stream.total, noise=self._fresh, fresh=fresh
+                stream.counter,
+                stream.index,
+                count=stream.count,
+                total=stream.total,
+                noise=self._fresh,
+                fresh=fresh,
             )
             self._upcoming = self._endless.due(stream.index)
+
             return
+
         noise = self._counter.step(stream.counter, np.array([0]), index, fresh)
         stream.released_count = stream.count
         stream.released_total = stream.total + int(np.rint(noise[0]))
 
     def _settings(self) -> dict[str, Any]:
-        # The usual counter has no entry: streams from before there was another go on with their key.
+        # The usual counter has no entry: streams from before there was another go on with their
+        # key.
         other = {} if self.counter == _USUAL_COUNTER else {"mechanism": self.counter}
         other |= {} if self._endless is None else {"memory": self.memory}
         return {**{name: getattr(self, name) for name in _SETTINGS}, **other}
@@ -352,26 +439,37 @@ class _Stream:
 
     @classmethod
     def from_plain(cls, mechanism: Counter | EndlessReleases, plain: dict[str, Any]) -> Self:
-        owner = np.frombuffer(bytes.fromhex(plain["owner"]), dtype="<u8").reshape(1, 2).astype(np.uint64)
+        owner = (
+            np.frombuffer(bytes.fromhex(plain["owner"]), dtype="<u8")
+            .reshape(1, 2)
+            .astype(np.uint64)
+        )
         stream = cls(mechanism, owner, **{name: plain[name] for name in _PLAIN})
+
         for name, values in stream.counter.items():
             values[0] = plain["counter"][name]
+
         return stream
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        # river copies prototypes: per group in `Agg`, with a model in `clone`. An empty stream gets a new identity; one
-        # with samples would release them a second time.
+        # river copies prototypes: per group in `Agg`, with a model in `clone`. An empty stream gets
+        # a new identity; one with samples would release them a second time.
         if self.updates:
             raise TypeError(
                 "a PrivateMean that has samples cannot be copied: the copy would release them a second time; "
                 "use clone() for an empty one, or snapshot() and restore()"
             )
+
         return type(self)(self.mechanism)
 
 
 def _canonical_schedule(schedule: str | int) -> str | int:
     """Give one text to all that name the same schedule; it is part of the key."""
-    return str(parse_release_times(schedule)) if isinstance(schedule, str) else valid_int("schedule", schedule)
+    return (
+        str(parse_release_times(schedule))
+        if isinstance(schedule, str)
+        else valid_int("schedule", schedule)
+    )
 
 
 def _release_times(schedule: str | int, horizon: int) -> tuple[int, ...]:
@@ -379,6 +477,7 @@ def _release_times(schedule: str | int, horizon: int) -> tuple[int, ...]:
     if isinstance(schedule, int):
         require(schedule >= 1, "schedule", "be at least 1 update", schedule)
         return tuple(range(schedule, schedule * (horizon + 2), schedule))
+
     parsed = parse_release_times(schedule)
     if not isinstance(parsed, Counts):
         raise ValueError(f"schedule must be of counts or a number of updates, got {schedule!r}")

@@ -12,7 +12,9 @@ _RADIX_BITS = 16
 
 
 def order_by_agent(agent: AnyInts, n_agents: int) -> Ints:
-    """Order that sorts indices of agents stably; NumPy sorts 16-bit integers by radix, so take 16 bits at a time.
+    """Order that sorts indices of agents stably.
+
+    NumPy sorts 16-bit integers by radix, so take 16 bits at a time.
 
     Parameters
     ----------
@@ -31,6 +33,7 @@ def order_by_agent(agent: AnyInts, n_agents: int) -> Ints:
     for shift in range(_RADIX_BITS, max(n_agents - 1, 1).bit_length(), _RADIX_BITS):
         digit = (agent[order] >> shift).astype(np.uint16)
         order = order[np.argsort(digit, kind="stable")]
+
     return order
 
 
@@ -46,6 +49,7 @@ def last_of_each(agent: AnyInts) -> Ints:
         return np.zeros(0, np.int64)
     order = order_by_agent(agent, int(agent.max()) + 1)
     ordered = agent[order]
+
     return np.asarray(order[np.append(ordered[1:] != ordered[:-1], np.True_)])
 
 
@@ -74,7 +78,8 @@ def samples_by_agent(agent: AnyInts, n_agents: int) -> AgentOrder:
     agent : int array (n,)
         Indices from 0 up to `n_agents`, 1 of them at least.
     n_agents : int
-        Number of agents; where there are no more than samples, these are counted instead of compared.
+        Number of agents; where there are no more than samples, these are counted instead of
+        compared.
 
     Examples
     --------
@@ -88,6 +93,9 @@ def samples_by_agent(agent: AnyInts, n_agents: int) -> AgentOrder:
         who = np.flatnonzero(per_agent)
         added = per_agent[who]
         return AgentOrder(order, who, np.cumsum(added) - added, added)
+
     in_order = agent[order]
     starts = np.flatnonzero(np.concatenate([[True], in_order[1:] != in_order[:-1]]))
-    return AgentOrder(order, in_order[starts].astype(np.int64), starts, np.diff(starts, append=len(agent)))
+    return AgentOrder(
+        order, in_order[starts].astype(np.int64), starts, np.diff(starts, append=len(agent))
+    )

@@ -15,7 +15,8 @@ CHUNK = 1024
 NEVER = np.iinfo(np.int64).max
 SNAPSHOT_VERSION = 5
 _ROOM = 4
-"""Times as many rows are reserved: what no agent has touched yet takes no memory, and to move rows costs time."""
+"""Times as many rows are reserved: what no agent has touched yet takes no memory, and to move rows
+costs time."""
 
 
 _COUNTER = "counter_"
@@ -27,7 +28,8 @@ SHOWN = frozenset(
         *("vote_noised", "histogram_noised"),
     }
 )
-"""Columns that releases have shown, or that follow from how many there were; every other one is private."""
+"""Columns that releases have shown, or that follow from how many there were; every other one is
+private."""
 
 
 class AgentRows:
@@ -43,7 +45,8 @@ class AgentRows:
 
     def __init__(self, settings: AgentsSettings) -> None:
         self._settings = settings
-        self._rows, self._releases = 0, 1
+        self._rows = 0
+        self._releases = 1
         self.columns = _empty_rows(settings, CHUNK, self._releases)
         self.owner: Words = np.zeros((CHUNK, 2), np.uint64)
         self._dirty: Bools = np.zeros(CHUNK, np.bool_)
@@ -54,10 +57,12 @@ class AgentRows:
         capacity = len(self.owner)
         if needed <= capacity:
             return
+
         grown = -(-_ROOM * needed // CHUNK) * CHUNK
         fresh = _empty_rows(self._settings, grown, self._releases)
         for name, column in self.columns.items():
             fresh[name][:capacity] = column
+
         self.columns = fresh
         self.owner = np.concatenate([self.owner, np.zeros((grown - capacity, 2), np.uint64)])
         self._dirty = np.concatenate([self._dirty, np.zeros(grown - capacity, np.bool_)])
@@ -67,6 +72,7 @@ class AgentRows:
         if number <= self._releases:
             return
         self._releases = min(1 << (number - 1).bit_length(), self._settings.mechanism.horizon)
+
         for name in _by_release(self._settings):
             column = self.columns[name]
             self.columns[name] = np.zeros((len(column), self._releases))
@@ -82,6 +88,7 @@ class AgentRows:
         for name, column in self.columns.items():
             if name not in SHOWN:
                 column[agents] = fresh[name]
+
         self.touch(agents)
 
     def dirty_chunks(self) -> list[int]:
@@ -96,10 +103,16 @@ class AgentRows:
         """Forget what changed: it has been saved."""
         self._dirty[:] = False
 
-    def snapshot(self, chunk: int, n_agents: int, *, window: np.int64, copy: bool) -> dict[str, np.ndarray]:
+    def snapshot(
+        self, chunk: int, n_agents: int, *, window: np.int64, copy: bool
+    ) -> dict[str, np.ndarray]:
         """Give one chunk as plain arrays, with a version and the window that event time is in."""
         part = slice(chunk * CHUNK, min((chunk + 1) * CHUNK, n_agents))
-        state = {name: column[part].copy() if copy else column[part] for name, column in self.columns.items()}
+        state = {
+            name: column[part].copy() if copy else column[part]
+            for name, column in self.columns.items()
+        }
+
         return {"version": np.array(SNAPSHOT_VERSION), "window": np.array(window), **state}
 
     def restore(self, chunk: int, state: dict[str, np.ndarray]) -> None:
@@ -110,17 +123,25 @@ class AgentRows:
         expected = set(self.columns)
         require(names == expected, "snapshot columns", f"be {sorted(expected)}", sorted(names))
         first = chunk * CHUNK
+
         for name in names:
             self._put(name, slice(first, first + len(state[name])), state[name])
 
     def rows(self, agents: Ints | slice, window: np.int64) -> dict[str, np.ndarray]:
         """Give the rows of some agents: copies, or of a slice views."""
-        return {"window": np.array(window), **{name: column[agents] for name, column in self.columns.items()}}
+        return {
+            "window": np.array(window),
+            **{name: column[agents] for name, column in self.columns.items()},
+        }
 
     def put_rows(self, agents: Ints, rows: dict[str, np.ndarray], window: np.int64) -> np.int64:
-        """Put rows in place of those of some agents; give the later window of theirs and this one."""
+        """Put rows in place of those of some agents.
+
+        Give the later window of theirs and this one.
+        """
         for name in self.columns:
             self._put(name, agents, rows[name])
+
         self.touch(agents)
         return max(window, np.int64(rows["window"]))
 
@@ -136,23 +157,40 @@ class AgentRows:
 
 def _by_release(settings: AgentsSettings) -> list[str]:
     """Columns with an entry for each release, of which there are as many as some agent has made."""
-    return [] if settings.kept is not None else [_COUNTER + name for name in settings.mechanism.by_release]
+    return (
+        []
+        if settings.kept is not None
+        else [_COUNTER + name for name in settings.mechanism.by_release]
+    )
 
 
 def _empty_rows(settings: AgentsSettings, n: int, releases: int) -> dict[str, np.ndarray]:
     """Columns of `n` agents that have seen nothing yet, with room for so many releases of each."""
-    names = ("count", "total", "squares_low", "squares_high", "released", "released_count", "released_total")
+    names = (
+        "count",
+        "total",
+        "squares_low",
+        "squares_high",
+        "released",
+        "released_count",
+        "released_total",
+    )
     rows: dict[str, np.ndarray] = {name: np.zeros(n, np.int64) for name in names}
     rows["seen"] = np.full(n, -np.inf)
+
     times = settings.times
     first = int(times.times(1)[0]) if isinstance(times, Counts) else NEVER
     rows["due"] = np.full(n, first, np.int64)
     rows.update({} if settings.blocks is None else settings.blocks.columns(n))
     rows.update({} if settings.vote is None else settings.vote.columns(n))
     rows.update({} if settings.histogram is None else settings.histogram.columns(n))
+
     if settings.kept is not None:
         rows.update(settings.kept.columns(n))
     else:
-        rows.update({_COUNTER + name: column for name, column in settings.mechanism.init(n).items()})
+        rows.update(
+            {_COUNTER + name: column for name, column in settings.mechanism.init(n).items()}
+        )
         rows.update({name: np.zeros((n, releases)) for name in _by_release(settings)})
+
     return rows

@@ -1,8 +1,9 @@
 """The spread vote: how far pairs of an agent's own samples lie apart, counted in few bins and noised, for everyone.
 
-What one sample varies by is needed wherever agents share means, and the noisy means say little about it. So a part of
-the budget goes into a histogram of `|x - x'|` over disjoint pairs of an agent's consecutive samples. Votes add up over
-agents; `meanstream.operators.collaboration.spread_law` reads the variance of one sample off the sum.
+What one sample varies by is needed wherever agents share means, and the noisy means say little
+about it. So a part of the budget goes into a histogram of `|x - x'|` over disjoint pairs of an
+agent's consecutive samples. Votes add up over agents;
+`meanstream.operators.collaboration.spread_law` reads the variance of one sample off the sum.
 """
 
 from __future__ import annotations
@@ -15,16 +16,26 @@ import numpy as np
 from meanstream.operators.agents.dependence.pairs import OwnPairs
 from meanstream.operators.noise.distributions import GaussianNoise
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds
-from meanstream.operators.records import VOTE_BINS, AnyInts, Bools, Floats, Ints, ReleaseColumns, Words
+from meanstream.operators.records import (
+    VOTE_BINS,
+    AnyInts,
+    Bools,
+    Floats,
+    Ints,
+    ReleaseColumns,
+    Words,
+)
 
 HALVINGS = (10, 8, 6, 5, 4, 3, 2, 1)
 """Inner edges, as powers of a half of the width of the bounds."""
 FACTOR = 3
-"""An agent votes again with the first release that comprises that many times the samples of its last vote."""
+"""An agent votes again with the first release that comprises that many times the samples of its
+last vote."""
 MOST_VOTES = 40
 """2 * 3**40 samples are more than anyone has."""
 PAIR_SENSITIVITY = math.sqrt(2.0)
-"""A replaced sample is in one pair, which leaves one bin and enters another: two counts change by one each."""
+"""A replaced sample is in one pair, which leaves one bin and enters another: two counts change by
+one each."""
 
 _EDGES = np.array([0.0, *(0.5**halving for halving in HALVINGS), 1.0])
 _BIN_SQUARES = np.array([0.0, *((_EDGES[1:] ** 3 - _EDGES[:-1] ** 3) / (3 * np.diff(_EDGES))), 1.0])
@@ -32,7 +43,9 @@ _BIN_SQUARES = np.array([0.0, *((_EDGES[1:] ** 3 - _EDGES[:-1] ** 3) / (3 * np.d
 
 
 def spread_vote_bins(difference: Ints, span: int) -> AnyInts:
-    """Put differences of two samples into bins: 0, then by halvings of the width, and the whole width.
+    """Put differences of two samples into bins.
+
+    0, then by halvings of the width, and the whole width.
 
     Parameters
     ----------
@@ -52,8 +65,13 @@ def spread_vote_bins(difference: Ints, span: int) -> AnyInts:
     [0, 1, 8, 9, 9, 10]
     """
     bins = np.zeros(difference.shape, np.int8)
-    for edge in (0, *(span >> halving for halving in HALVINGS), span - 1):  # few: faster than a search in them
+    for edge in (
+        0,
+        *(span >> halving for halving in HALVINGS),
+        span - 1,
+    ):  # few: faster than a search in them
         bins += difference > edge
+
     return bins
 
 
@@ -68,7 +86,8 @@ class SpreadVote:
     noise : GaussianNoise
         Distribution of the noise of one bin of one vote.
     forgets : bool
-        Whether releases say an effective number of samples, which may be less than those that were voted on.
+        Whether releases say an effective number of samples, which may be less than those that were
+        voted on.
 
     Notes
     -----
@@ -96,12 +115,15 @@ class SpreadVote:
         -----
         Nothing is told from a count that noise alone may give: ten standard deviations are.
         """
-        number, pairs, counts = releases.votes[:, 0], releases.votes[:, 1], releases.votes[:, 2:]
+        number = releases.votes[:, 0]
+        pairs = releases.votes[:, 1]
+        counts = releases.votes[:, 2:]
         slack = 10 * np.sqrt(number * noise_variance) + 1
         found = noise_variance == self.noise.variance
         found &= number <= np.minimum(releases.index, MOST_VOTES)
         found &= (pairs <= releases.count // 2) | self.forgets
         found &= np.all((counts >= -slack[:, None]) & (counts <= (pairs + slack)[:, None]), axis=1)
+
         return np.asarray(found & (number > 0) & (pairs >= number), np.bool_)
 
     def columns(self, n: int) -> dict[str, Ints]:
@@ -124,24 +146,33 @@ class SpreadVote:
         pairs : OwnPairs
             Their pairs.
         """
-        bins, begin = spread_vote_bins(pairs.difference, self.span), np.cumsum(pairs.number) - pairs.number
-        return SpreadPairs(counts=rows["vote_pairs"], who=who, bins=bins, first=begin, waits=pairs.waits)
+        bins = spread_vote_bins(pairs.difference, self.span)
+        begin = np.cumsum(pairs.number) - pairs.number
+        return SpreadPairs(
+            counts=rows["vote_pairs"], who=who, bins=bins, first=begin, waits=pairs.waits
+        )
 
     def due(self, rows: dict[str, np.ndarray], agent: Ints, count: Ints) -> Bools:
         """Tell which agents vote with their release after `count` samples."""
         return (count >= 2) & (count // FACTOR >= rows["vote_count"][agent])
 
-    def version(self, rows: dict[str, np.ndarray], agent: Ints, version: Words, noise: KeyedNoise) -> Words:
+    def version(
+        self, rows: dict[str, np.ndarray], agent: Ints, version: Words, noise: KeyedNoise
+    ) -> Words:
         """Digest what is voted along with the rest of the input: other pairs meet other noise."""
         for counts in rows["vote_pairs"][agent].T:
             version = noise.version_of(version.view(np.int64), counts)
+
         return version
 
     def variance_bound(self, votes: Ints) -> Floats:
-        """Public: what a sample of an agent varies by at most, as its own votes say; in squared grid units.
+        """Public: what a sample of an agent varies by at most, as its own votes say.
 
-        Half of the mean squared difference of a pair, spread evenly within bins, and one standard deviation of the
-        noise more; a quarter of the squared width (Popoviciu) where that is less, or nothing was voted yet.
+        In squared grid units.
+
+        Half of the mean squared difference of a pair, spread evenly within bins, and one standard
+        deviation of the noise more; a quarter of the squared width (Popoviciu) where that is less,
+        or nothing was voted yet.
 
         Parameters
         ----------
@@ -150,17 +181,37 @@ class SpreadVote:
         """
         pairs = np.maximum(votes[:, 1], 1).astype(np.float64)
         squares = np.zeros(len(votes))
+
         for b, square in enumerate(_BIN_SQUARES):  # in a fixed order, whatever the batch
             squares += votes[:, 2 + b] * square
-        noise = math.sqrt(self.noise.variance * float((_BIN_SQUARES**2).sum())) * np.sqrt(votes[:, 0])
-        found = 0.5 * (np.maximum(squares, 0.0) + noise) / pairs
-        return np.asarray(np.where(votes[:, 1] > 0, np.minimum(found, 0.25), 0.25) * float(self.span) ** 2)
 
-    def cast(self, rows: dict[str, np.ndarray], agent: Ints, count: Ints, ids: NoiseIds, noise: KeyedNoise) -> None:
+        noise = math.sqrt(self.noise.variance * float((_BIN_SQUARES**2).sum())) * np.sqrt(
+            votes[:, 0]
+        )
+        found = 0.5 * (np.maximum(squares, 0.0) + noise) / pairs
+
+        return np.asarray(
+            np.where(votes[:, 1] > 0, np.minimum(found, 0.25), 0.25) * float(self.span) ** 2
+        )
+
+    def cast(
+        self,
+        rows: dict[str, np.ndarray],
+        agent: Ints,
+        count: Ints,
+        ids: NoiseIds,
+        noise: KeyedNoise,
+    ) -> None:
         """Noise the pairs since each agent's last vote, and add them to its released sum."""
         pairs = rows["vote_pairs"][agent]
-        draws = [np.rint(self.noise.sample(noise.bits(ids, draw=1 + b))).astype(np.int64) for b in range(VOTE_BINS)]
-        votes = np.concatenate([np.ones((len(agent), 1), np.int64), pairs.sum(axis=1, keepdims=True), pairs], axis=1)
+        draws = [
+            np.rint(self.noise.sample(noise.bits(ids, draw=1 + b))).astype(np.int64)
+            for b in range(VOTE_BINS)
+        ]
+
+        votes = np.concatenate(
+            [np.ones((len(agent), 1), np.int64), pairs.sum(axis=1, keepdims=True), pairs], axis=1
+        )
         votes[:, 2:] += np.stack(draws, axis=1)
         rows["vote_noised"][agent] += votes
         rows["vote_pairs"][agent] = 0
@@ -180,7 +231,8 @@ class SpreadPairs:
     bins : int array
         Of each pair or sample, in the order of the agents.
     waits : int array (m,), optional
-        Of pairs: 1 where the first sample of one came before the batch. Without it samples are counted.
+        Of pairs: 1 where the first sample of one came before the batch. Without it samples are
+        counted.
     """
 
     counts: Ints
@@ -196,7 +248,8 @@ class SpreadPairs:
     def count(self, which: Ints, samples: Ints) -> None:
         """Count what the agents at the places `which` have with their first samples of the batch, up to that many."""
         here = samples if self.waits is None else (self.waits[which] + samples) // 2
-        end, begin = self.first[which] + here, self._begin[which]
+        end = self.first[which] + here
+        begin = self._begin[which]
         lengths = end - begin
         offset = np.cumsum(lengths) - lengths
         at = np.arange(int(lengths.sum())) + np.repeat(begin - offset, lengths)

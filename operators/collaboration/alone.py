@@ -11,7 +11,15 @@ from scipy.special import ndtri
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, ReleaseColumns
 from meanstream.operators.validation import require, require_between
 
-_ANSWERED = ("value", "lower", "upper", "effective_class_size", "class_size", "component", "membership")
+_ANSWERED = (
+    "value",
+    "lower",
+    "upper",
+    "effective_class_size",
+    "class_size",
+    "component",
+    "membership",
+)
 
 
 def half_width_alone(variance: Floats, level: float) -> Floats:
@@ -62,10 +70,12 @@ class FittedAlone:
 
 
 def alone_where_ahead(answer: AgentEstimates, own: OwnMeans) -> AgentEstimates:
-    """Private: answer those alone whose mean has changed since what they released: the others cannot know of it yet.
+    """Private: answer those alone whose mean has changed since what they released.
 
-    Everyone's releases say where agents were. Of one that has moved they are confidently wrong, and of many that have
-    moved together, too, until they have released enough of what is new.
+    The others cannot know of it yet.
+
+    Everyone's releases say where agents were. Of one that has moved they are confidently wrong, and
+    of many that have moved together, too, until they have released enough of what is new.
 
     Examples
     --------
@@ -79,9 +89,14 @@ def alone_where_ahead(answer: AgentEstimates, own: OwnMeans) -> AgentEstimates:
         return answer
     alone = FittedAlone().estimate(own, level=answer.level)
     columns = {name: (getattr(answer, name), getattr(alone, name)) for name in _ANSWERED}
-    noise = None if answer.noise_half_width is None else np.where(own.ahead, 0.0, answer.noise_half_width)
+    noise = (
+        None
+        if answer.noise_half_width is None
+        else np.where(own.ahead, 0.0, answer.noise_half_width)
+    )
     mixed = {name: np.where(own.ahead, mine, others) for name, (others, mine) in columns.items()}
     moved = None if answer.moved is None else np.where(own.ahead, 0.0, answer.moved)
+
     return replace(answer, noise_half_width=noise, moved=moved, **mixed)
 
 

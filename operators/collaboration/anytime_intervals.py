@@ -16,12 +16,15 @@ Coverage = Literal["pointwise", "anytime"]
 COVERAGES = ("pointwise", "anytime")
 """Of one moment that is chosen beforehand, or of all moments together."""
 LENGTH = 6
-"""Samples that count as one degree of freedom of a width: how they depend on each other is learned from them, too."""
+"""Samples that count as one degree of freedom of a width: how they depend on each other is learned
+from them, too."""
 BOUNDS_WEIGHT = 0.1
 """Weight of the law that knows the bounds only."""
 EARLY_WEIGHTS = np.array([0.55, 0.2, 0.08, 0.04, 0.02, 0.005])
-"""Weights of the laws about the mean of the first 64, 512, 4096, ... samples. The last is for all further ones."""
-EARLY_DEGREES, EARLY_SCALE = 4.0, 1.2
+"""Weights of the laws about the mean of the first 64, 512, 4096, ... samples. The last is for all
+further ones."""
+EARLY_DEGREES = 4.0
+EARLY_SCALE = 1.2
 """Of those laws: Student's t, so much wider than what these samples leave open."""
 RELEASED_DEGREES = 30
 """Of answers from releases: everyone's releases say how samples vary."""
@@ -43,8 +46,12 @@ def valid_coverage(coverage: str, memory: str = "forever") -> Coverage:
     return "anytime" if coverage == "anytime" else "pointwise"
 
 
-def anytime_intervals(answer: AgentEstimates, own: OwnMeans, *, lower: float, upper: float) -> AgentEstimates:
-    """Private: answers whose intervals hold at all moments together; each is addressed to its agent only.
+def anytime_intervals(
+    answer: AgentEstimates, own: OwnMeans, *, lower: float, upper: float
+) -> AgentEstimates:
+    """Private: answers whose intervals hold at all moments together.
+
+    Each is addressed to its agent only.
 
     Parameters
     ----------
@@ -61,11 +68,12 @@ def anytime_intervals(answer: AgentEstimates, own: OwnMeans, *, lower: float, up
     1 at every moment and does not rise. By Ville's inequality it ever exceeds 1 / (1 - level) with a probability of
     1 - level at most. So {m : r(m) / p(m) < 1 / (1 - level)} holds at all moments together (prior-posterior ratio).
 
-    The posterior is Student's t about the value, with a scale for each side from the given interval and a degree of
-    freedom for six samples. r mixes the uniform law over the bounds with laws about the mean of an agent's first 64,
-    512, ... samples. Each of these laws is used for eight times as many samples as the one before. They are functions
-    of the sequence of samples alone, and kept sums of blocks have them: restarts and refreshes change no bit. An answer
-    from releases has the uniform law alone.
+    The posterior is Student's t about the value, with a scale for each side from the given interval
+    and a degree of freedom for six samples. r mixes the uniform law over the bounds with laws about
+    the mean of an agent's first 64, 512, ... samples. Each of these laws is used for eight times as
+    many samples as the one before. They are functions of the sequence of samples alone, and kept
+    sums of blocks have them: restarts and refreshes change no bit. An answer from releases has the
+    uniform law alone.
 
     **Privacy.** It reads an agent's own samples and the bounds, for the answer of this agent.
 
@@ -83,14 +91,19 @@ def anytime_intervals(answer: AgentEstimates, own: OwnMeans, *, lower: float, up
     """
     normal = float(ndtri(0.5 + 0.5 * answer.level))
     least = 1e-12 * (upper - lower)
-    given = np.minimum([answer.value - answer.lower, answer.upper - answer.value], 10 * (upper - lower))
+    given = np.minimum(
+        [answer.value - answer.lower, answer.upper - answer.value], 10 * (upper - lower)
+    )
     sides = np.maximum(given / normal, least)
+
     released = own.noise_variance > 0  # there is no other law then
-    degrees, middle = np.where(released, RELEASED_DEGREES, own.count / LENGTH), sides.mean(axis=0)
+    degrees = np.where(released, RELEASED_DEGREES, own.count / LENGTH)
+    middle = sides.mean(axis=0)
     needed = -np.log1p(-answer.level) + _log_peak(degrees)
     reach = np.log((upper - lower) / (np.where(released, 1.0, BOUNDS_WEIGHT) * middle)) + needed
     length = sides * np.maximum(_distance(reach, degrees), normal)
     which = np.flatnonzero(np.isfinite(own.early_mean) & (own.count >= EARLY))
+
     if len(which):
         length[:, which] = _about_early(
             answer.value[which],
@@ -101,39 +114,67 @@ def anytime_intervals(answer: AgentEstimates, own: OwnMeans, *, lower: float, up
             needed=needed[which],
             normal=normal,
         )
+
     length = np.maximum(length, given)
     share = length.sum(axis=0) / np.maximum(given.sum(axis=0), least)
     noise = None if answer.noise_half_width is None else answer.noise_half_width * share
-    return replace(answer, lower=answer.value - length[0], upper=answer.value + length[1], noise_half_width=noise)
+    return replace(
+        answer,
+        lower=answer.value - length[0],
+        upper=answer.value + length[1],
+        noise_half_width=noise,
+    )
 
 
 def _about_early(
-    value: Floats, own: OwnMeans, which: Ints, length: Floats, *, sides: Floats, needed: Floats, normal: float
+    value: Floats,
+    own: OwnMeans,
+    which: Ints,
+    length: Floats,
+    *,
+    sides: Floats,
+    needed: Floats,
+    normal: float,
 ) -> Floats:
     """Shorten sides by what the law about the mean of the first samples rules out.
 
-    Every step is at or beyond the end: a shorter side makes the law denser there, and that makes the side shorter.
+    Every step is at or beyond the end: a shorter side makes the law denser there, and that makes
+    the side shorter.
     """
     count = own.count[which]
-    early, degrees = early_samples(count), count / LENGTH
+    early = early_samples(count)
+    degrees = count / LENGTH
     law = np.rint(np.log(early / EARLY) / np.log(EARLY_GROWTH)).astype(np.int64)
     weight = EARLY_WEIGHTS[np.minimum(law, len(EARLY_WEIGHTS) - 1)]
-    scale = np.maximum(EARLY_SCALE * np.sqrt(np.minimum(own.variance[which], 1e300) * count / early), sides.min(axis=0))
-    needed = needed + np.log(scale / (weight * sides.mean(axis=0))) - _log_peak(np.array(EARLY_DEGREES))
+
+    scale = np.maximum(
+        EARLY_SCALE * np.sqrt(np.minimum(own.variance[which], 1e300) * count / early),
+        sides.min(axis=0),
+    )
+    needed = (
+        needed + np.log(scale / (weight * sides.mean(axis=0))) - _log_peak(np.array(EARLY_DEGREES))
+    )
+
     sign = np.array([[-1.0], [1.0]])
     away = value - own.early_mean[which]
-    nearest = np.abs(away + sign * np.minimum(normal * sides, length))  # the law may be least dense there
+    nearest = np.abs(
+        away + sign * np.minimum(normal * sides, length)
+    )  # the law may be least dense there
     least = length
+
     for _ in range(_STEPS):
         square = (np.maximum(np.abs(away + sign * least), nearest) / scale) ** 2
         reach = needed + 0.5 * (EARLY_DEGREES + 1) * np.log1p(square / EARLY_DEGREES)
         least = np.minimum(least, sides * _distance(reach, degrees))
+
     return least
 
 
 def _log_peak(degrees: Floats) -> Floats:
     """Logarithm of Student's density at its center."""
-    return np.asarray(gammaln((degrees + 1) / 2) - gammaln(degrees / 2) - 0.5 * np.log(degrees * np.pi))
+    return np.asarray(
+        gammaln((degrees + 1) / 2) - gammaln(degrees / 2) - 0.5 * np.log(degrees * np.pi)
+    )
 
 
 def _distance(fall: Floats, degrees: Floats) -> Floats:

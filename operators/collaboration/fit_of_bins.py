@@ -35,6 +35,11 @@ class FitOfBins:
 
 
 def releases_fit_for_bins(releases: ReleaseColumns, variance: Floats) -> Bools:
-    """Tell which releases say something: those with a number, and a total variance that is finite and positive."""
-    require(len(variance) == len(releases), "variance", f"have {len(releases)} entries", len(variance))
+    """Tell which releases say something.
+
+    Those with a number, and a total variance that is finite and positive.
+    """
+    require(
+        len(variance) == len(releases), "variance", f"have {len(releases)} entries", len(variance)
+    )
     return np.asarray(np.isfinite(variance) & (variance > 0) & np.isfinite(releases.mean))

@@ -1,4 +1,7 @@
-"""Releases followed as they are made: the variance of one sample, and what each agent's own say together."""
+"""Releases followed as they are made.
+
+The variance of one sample, and what each agent's own say together.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ import numpy as np
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.agents.sorting import last_of_each
 from meanstream.operators.collaboration.own_releases import OwnReleases
-from meanstream.operators.collaboration.variance.pooled_variance import PooledVariance, pooled_release_differences
+from meanstream.operators.collaboration.variance.pooled_variance import (
+    PooledVariance,
+    pooled_release_differences,
+)
 from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
 from meanstream.operators.records import ReleaseColumns, records_without_votes
 
@@ -17,11 +23,14 @@ _COLUMNS = ("agent", "index", "count", "total", "mean", "noise_variance", "votes
 
 
 class FollowedReleases:
-    """Public: pools the differences of consecutive releases of each agent; keeps what those of each say together.
+    """Public: pools the differences of consecutive releases of each agent.
+
+    Keeps what those of each say together.
 
     **Privacy.** It reads releases only, so what is computed from it is post-processing.
 
-    Each agent's newest release is held by who makes them (`Agents`) or receives them (`NewestReleases`).
+    Each agent's newest release is held by who makes them (`Agents`) or receives them
+    (`NewestReleases`).
 
     Attributes
     ----------
@@ -46,16 +55,21 @@ class FollowedReleases:
         """What the releases and everyone's votes say of it."""
         if self._vote is not None:
             self._pool.count_votes(self._votes[None], self._vote.noise.variance)
+
         return self._pool.posterior()
 
     def observe(self, releases: ReleaseColumns, before: ReleaseColumns) -> None:
         """Take new releases, in the order of their making, and what their agents had released last before them."""
         if not len(releases):
             return
-        self._pool.update(pooled_release_differences(ReleaseColumns.joined([before, releases]), self._counter))
+        self._pool.update(
+            pooled_release_differences(ReleaseColumns.joined([before, releases]), self._counter)
+        )
+
         if self._vote is not None:
             newest = releases.votes[last_of_each(releases.agent)]
             self._votes += newest.sum(axis=0) - before.votes.sum(axis=0)
+
         self.own.observe(releases)
 
     def combined(self, latest: ReleaseColumns) -> ReleaseColumns:
@@ -63,7 +77,10 @@ class FollowedReleases:
         return self.own.combined(latest)
 
     def snapshot(self) -> dict[str, Any]:
-        """Give the pool as plain data; `own` is saved by itself, and the newest releases are in the agents' state."""
+        """Give the pool as plain data.
+
+        `own` is saved by itself, and the newest releases are in the agents' state.
+        """
         return self._pool.snapshot()
 
     def restore(self, state: dict[str, Any], latest: ReleaseColumns) -> None:
@@ -79,19 +96,26 @@ class NewestReleases:
     """
 
     def __init__(self) -> None:
-        self._last: dict[str, np.ndarray[Any, Any]] = {name: np.zeros(0, np.int64) for name in _COLUMNS}
+        self._last: dict[str, np.ndarray[Any, Any]] = {
+            name: np.zeros(0, np.int64) for name in _COLUMNS
+        }
         self._last["votes"] = records_without_votes()
 
     def replaced(self, releases: ReleaseColumns) -> ReleaseColumns:
-        """Take new releases, in the order of their making; give what each of their agents had released last."""
+        """Take new releases, in the order of their making.
+
+        Give what each of their agents had released last.
+        """
         if not len(releases):
             return releases
         self._reserve(int(releases.agent.max()) + 1)
         who = releases.agent[last_of_each(releases.agent)]
         who = who[self._last["index"][who] > 0]
         before = ReleaseColumns(**{name: self._last[name][who] for name in _COLUMNS})
+
         for name in _COLUMNS:  # of several releases of an agent the last one stays
             self._last[name][releases.agent] = getattr(releases, name)
+
         return before
 
     def _reserve(self, needed: int) -> None:

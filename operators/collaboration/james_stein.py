@@ -11,7 +11,10 @@ from meanstream.operators.collaboration.alone import FittedAlone, half_width_alo
 from meanstream.operators.collaboration.fit_of_bins import FitOfBins, releases_fit_for_bins
 from meanstream.operators.collaboration.noise_share import NO_NOISE, FittedNoise, NoiseShare
 from meanstream.operators.collaboration.release_bins import ReleaseBins
-from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior, variance_posterior_typical
+from meanstream.operators.collaboration.variance.variance_posterior import (
+    VariancePosterior,
+    variance_posterior_typical,
+)
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, ReleaseColumns
 
 _STEPS = 60
@@ -38,10 +41,12 @@ class FittedJamesStein:
         variance = np.where(np.isfinite(own.variance), own.variance, 1e300)
         keep = self.variance / np.maximum(self.variance + variance, 1e-300)
         value = self.center + keep * (own.mean - self.center)
-        # Where the spread is taken for 0, what is left is that of the center, which this baseline takes for known.
+        # Where the spread is taken for 0, what is left is that of the center, which this baseline
+        # takes for known.
         posterior = np.maximum(keep * variance, 1e-12 * variance)
         half_width = half_width_alone(posterior, level)
         ones = np.ones(len(own))
+
         return AgentEstimates(
             value=value,
             lower=value - half_width,
@@ -68,8 +73,8 @@ class FittedJamesStein:
 class JamesStein(FitOfBins):
     """Shrink each agent's mean to the releases' common center by a spread that makes their squares what they are.
 
-    Released: nothing new. It takes center and spread for known, has one component for all, and knows of no count: what
-    the learned prior adds is the difference to this.
+    Released: nothing new. It takes center and spread for known, has one component for all, and
+    knows of no count: what the learned prior adds is the difference to this.
 
     Parameters
     ----------
@@ -80,7 +85,8 @@ class JamesStein(FitOfBins):
     -----
     **Privacy.** Post-processing of the releases: it spends nothing. An answer mixes in the agent's own raw mean.
 
-    The spread solves `sum (T_b - center)^2 / (V_b + spread^2) = M - 1`; it is 0 where the noise explains all.
+    The spread solves `sum (T_b - center)^2 / (V_b + spread^2) = M - 1`; it is 0 where the noise
+    explains all.
 
     Examples
     --------
@@ -102,8 +108,13 @@ class JamesStein(FitOfBins):
     def fit(self, releases: ReleaseColumns, variance: Floats) -> FittedJamesStein | FittedAlone:
         """Fit center and spread to the newest release of every agent, with their total variances."""
         usable = releases_fit_for_bins(releases, variance)
-        used, total, ones = releases.take(usable), variance[usable], np.ones(int(usable.sum()))
-        noise = NoiseShare.of(ones, noise=used.noise_variance, total=total, width=self.upper - self.lower)
+        used = releases.take(usable)
+        total = variance[usable]
+        ones = np.ones(int(usable.sum()))
+        noise = NoiseShare.of(
+            ones, noise=used.noise_variance, total=total, width=self.upper - self.lower
+        )
+
         return self._fit(used.mean, total, ones, noise)
 
     def fit_summary(
@@ -111,22 +122,36 @@ class JamesStein(FitOfBins):
     ) -> FittedJamesStein | FittedAlone:
         """Fit to all agents' bins, given the variance of one sample that they have in common."""
         points = summary.points(variance_posterior_typical(sample_variance))
-        noise = summary.groups().noise_share(variance_posterior_typical(sample_variance), self.upper - self.lower)
+        noise = summary.groups().noise_share(
+            variance_posterior_typical(sample_variance), self.upper - self.lower
+        )
+
         return self._fit(points.mean, points.variance, points.weight, noise)
 
-    def _fit(self, mean: Floats, variance: Floats, number: Floats, noise: NoiseShare) -> FittedJamesStein | FittedAlone:
+    def _fit(
+        self, mean: Floats, variance: Floats, number: Floats, noise: NoiseShare
+    ) -> FittedJamesStein | FittedAlone:
         total = float(number.sum())
         if total < 2:
             return FittedAlone(self.name)
-        low, high = 0.0, ((self.upper - self.lower) / 2) ** 2
+        low = 0.0
+        high = ((self.upper - self.lower) / 2) ** 2
+
         for _ in range(_STEPS):
             middle = (low + high) / 2
             excess = _squares(mean, variance + middle, number)[1] - (total - 1)
             low, high = (middle, high) if excess > 0 else (low, middle)
+
         spread = 0.0 if high < 1e-12 * (self.upper - self.lower) ** 2 else high
-        at, information = np.sqrt([spread]), float((number / (variance + spread)).sum())
-        fitted = FittedNoise(float(noise.of_center(at)[0]) / information, float(noise.of_squared_spread(at)[0]))
-        return FittedJamesStein(_squares(mean, variance + spread, number)[0], spread, round(total), fitted)
+        at = np.sqrt([spread])
+        information = float((number / (variance + spread)).sum())
+        fitted = FittedNoise(
+            float(noise.of_center(at)[0]) / information, float(noise.of_squared_spread(at)[0])
+        )
+
+        return FittedJamesStein(
+            _squares(mean, variance + spread, number)[0], spread, round(total), fitted
+        )
 
 
 def _squares(mean: Floats, variance: Floats, number: Floats) -> tuple[float, float]:

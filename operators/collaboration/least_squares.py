@@ -1,6 +1,7 @@
 """Generalized least squares over releases of each agent, whose noise the counter correlates.
 
-Everything here reads releases only, so it is post-processing: it spends nothing and its results are public.
+Everything here reads releases only, so it is post-processing: it spends nothing and its results are
+public.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from meanstream.operators.counters.base import Counter
 from meanstream.operators.records import Floats, Ints
 
 REMEMBERED = 8
-"""Newest releases of an agent that are combined: older ones would lower the default's variance by 2 % at most, where
-a sample varies by a tenth of what the bounds allow or more (`test_own_releases.py` has the other counters)."""
+"""Newest releases of an agent that are combined: older ones would lower the default's variance by 2
+% at most, where a sample varies by a tenth of what the bounds allow or more (`test_own_releases.py`
+has the other counters)."""
 _LEAST_TABLE = 64
 
 
@@ -53,25 +55,32 @@ def least_squares_of_releases(
     """
     if not len(index):
         return np.zeros(0), np.zeros(0)
-    grid, places = settings.grid, range(REMEMBERED)
+    grid = settings.grid
+    places = range(REMEMBERED)
     largest = 0.25 * float(grid.span) ** 2
     times = [count[:, i].astype(np.float64) for i in places]
     noise = _noise_of_sums(settings, index, length)
     whole = [[largest * times[j] + noise[i][j] for j in range(i + 1)] for i in places]
     weight = _weights(whole, times)
+
     newest = grid.mean(total[:, -1], count[:, -1])
-    mean, later, spread = newest, np.zeros(len(index)), np.zeros(len(index))
+    mean = newest
+    later = np.zeros(len(index))
+    spread = np.zeros(len(index))
     per_sample = 1.0 / times[-1]
+
     for i in reversed(places):
         share = weight[i] * times[i]
         of_sum = grid.mean(total[:, i], np.maximum(count[:, i], 1))
         mean = mean + np.where(share == 0.0, 0.0, share * (of_sum - newest))
         later = later + weight[i]  # the weight of a sample that came since the release before
         spread = spread + (times[i] - (times[i - 1] if i else 0.0)) * (later - per_sample) ** 2
+
     varies = largest * spread
     for i in places:
         for j in range(i + 1):
             varies = varies + (1.0 if i == j else 2.0) * weight[i] * weight[j] * noise[i][j]
+
     return mean, varies * grid.resolution**2
 
 
@@ -88,12 +97,17 @@ def _noise_of_sums(settings: AgentsSettings, index: Ints, length: Ints) -> list[
             of_draws = settings.fresh.variance * table[i - j, place]
             own = 1 / 12 if i == j else 0.0  # the published integer is rounded
             row.append(np.where(there, of_draws + own, 1.0 if i == j else 0.0))
+
         found.append(row)
+
     return found
 
 
 def _weights(covariance: list[list[Floats]], times: list[Floats]) -> list[Floats]:
-    """Give `S^-1 t / t' S^-1 t` for a lower triangle of vectors: Cholesky, one number of all agents after the other."""
+    """Give `S^-1 t / t' S^-1 t` for a lower triangle of vectors.
+
+    Cholesky, one number of all agents after the other.
+    """
     n = len(times)
     factor: list[list[Floats]] = []
     half: list[Floats] = []
@@ -103,21 +117,28 @@ def _weights(covariance: list[list[Floats]], times: list[Floats]) -> list[Floats
             rest = covariance[i][j]
             for k in range(j):
                 rest = rest - row[k] * (row[k] if i == j else factor[j][k])
+
             row.append(np.sqrt(rest) if i == j else rest / factor[j][j])
+
         factor.append(row)
         rest = times[i]
         for k in range(i):
             rest = rest - row[k] * half[k]
+
         half.append(rest / row[i])
+
     information = half[0] * half[0]
     for part in half[1:]:
         information = information + part * part
+
     found: list[Floats] = [np.zeros(0)] * n
     for i in reversed(range(n)):
         rest = half[i]
         for k in range(i + 1, n):
             rest = rest - factor[k][i] * found[k]
+
         found[i] = rest / factor[i][i]
+
     return [part / information for part in found]
 
 
@@ -128,7 +149,10 @@ def _table_size(index: int, horizon: int) -> int:
 
 @lru_cache(maxsize=16)
 def _lagged_covariances(counter: Counter, n: int) -> Floats:
-    """Covariances of a noise with those before it, by lag and release: shared, and not to be changed."""
+    """Covariances of a noise with those before it, by lag and release.
+
+    Shared, and not to be changed.
+    """
     table = counter.lagged_covariance(n, REMEMBERED)
     table.flags.writeable = False
     return table

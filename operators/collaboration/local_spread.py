@@ -1,6 +1,7 @@
 """Whether the means of a count are spread more widely than what was fitted to all counts together has it.
 
-Everything here reads releases only, so it is post-processing: it spends nothing and its results are public.
+Everything here reads releases only, so it is post-processing: it spends nothing and its results are
+public.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ FACTORS: Floats = np.array([2.0, 4.0, 8.0, 16.0, 32.0])
 """By which the variance of the means may be greater."""
 NEAR = 0.15
 """Releases tell of a count that many decades away (standard deviation of a normal kernel)."""
-DOUBT, DOUBTED = 0.25, 1.1
+DOUBT = 0.25
+DOUBTED = 1.1
 """Prior probability that it is greater, and standard deviation of the logarithm of the factor."""
 LEAST = 1e-3
 """Factors less likely than this have no weight."""
@@ -51,11 +53,17 @@ def local_spread_doubt(
     before = np.exp(-0.5 * (np.log(FACTORS) / DOUBTED) ** 2)
     before = np.concatenate([[1 - DOUBT], DOUBT * before / before.sum()])
     squares = groups.squares + groups.number * (groups.mean - center) ** 2
-    total = sample_variance / groups.count + groups.noise_variance + np.append(1.0, FACTORS)[:, None] * variance
+    total = (
+        sample_variance / groups.count
+        + groups.noise_variance
+        + np.append(1.0, FACTORS)[:, None] * variance
+    )
     likely = -0.5 * (groups.number * np.log(total) + squares / total)
+
     near = np.exp(-0.5 * ((np.log10(counts)[:, None] - np.log10(groups.count)) / NEAR) ** 2)
     # Not a product of matrices: BLAS adds up in an order that depends on the processor.
     log_weight = np.einsum("cg,fg->cf", near, likely - likely[0]) + np.log(before)
     weight = np.exp(log_weight - log_weight.max(axis=1, keepdims=True))
     weight /= weight.sum(axis=1, keepdims=True)
+
     return np.where(weight > LEAST, weight, 0.0)[:, 1:]

@@ -13,21 +13,28 @@ from meanstream.operators.collaboration.alone import half_width_alone
 from meanstream.operators.records import Floats
 
 Floats32 = NDArray[np.float32]
-FAR, NEARER = 2.84, 1.15
-"""Half-widths, in posterior standard deviations, that cover nine in ten of the farthest 5 %: `FAR - NEARER r^2.5`."""
-FAR_SHARE, FAR_FALL = 0.7, 1.5
-"""How far intervals go from the normal half-width to that one, where an answer keeps nothing of its own mean: eight in
-ten of the farthest are covered there. It falls with this power of what is not kept; own means that are kept say
-themselves whether they are far."""
+FAR = 2.84
+NEARER = 1.15
+"""Half-widths, in posterior standard deviations, that cover nine in ten of the farthest 5 %:
+`FAR - NEARER r^2.5`."""
+FAR_SHARE = 0.7
+FAR_FALL = 1.5
+"""How far intervals go from the normal half-width to that one, where an answer keeps nothing of its
+own mean: eight in ten of the farthest are covered there. It falls with this power of what is not
+kept; own means that are kept say themselves whether they are far."""
 CONTRADICTED = (0.3, 1.2)
 """From where to where an own mean contradicts the prior, in predicted standard deviations,"""
-BELIEVED, LATER = 0.3, 0.75
-"""and where an answer keeps less of it than the square of the first, by how much later: exact classes stay exact."""
+BELIEVED = 0.3
+LATER = 0.75
+"""and where an answer keeps less of it than the square of the first, by how much later: exact
+classes stay exact."""
 _ELEMENTS = 1 << 16
 """Agents times components at a time: they stay in the cache."""
 _LEAST = 1e-12
-_CERTAIN, _UNKNOWN = 1e-18, 1e4
-"""Variances of own means in squared widths: no less, or something is divided by 0; and no more, see `bounded_means`."""
+_CERTAIN = 1e-18
+_UNKNOWN = 1e4
+"""Variances of own means in squared widths: no less, or something is divided by 0; and no more, see
+`bounded_means`."""
 _NOMINAL = float(ndtri(0.975))
 
 
@@ -54,7 +61,9 @@ class MixturePrior:
     width: float
 
 
-def bounded_means(mean: Floats, variance: Floats, *, lower: float, upper: float) -> tuple[Floats, Floats]:
+def bounded_means(
+    mean: Floats, variance: Floats, *, lower: float, upper: float
+) -> tuple[Floats, Floats]:
     """Give means and variances that are finite and positive, and that say the same of a mean within the bounds.
 
     Notes
@@ -70,12 +79,17 @@ def bounded_means(mean: Floats, variance: Floats, *, lower: float, upper: float)
     >>> mean.tolist(), variance.tolist()
     ([2.0, 901.0, 1.0], [4e-18, 20000.0, 40000.0])
     """
-    width, middle = upper - lower, (lower + upper) / 2
+    width = upper - lower
+    middle = (lower + upper) / 2
     usable = np.clip(variance, _CERTAIN * width**2, _UNKNOWN * width**2)
-    return np.where(variance > usable, middle + (mean - middle) * (usable / np.maximum(variance, usable)), mean), usable
+    return np.where(
+        variance > usable, middle + (mean - middle) * (usable / np.maximum(variance, usable)), mean
+    ), usable
 
 
-def mixture_posterior(prior: MixturePrior, mean: Floats, variance: Floats, outside: Floats) -> tuple[Floats, Floats]:
+def mixture_posterior(
+    prior: MixturePrior, mean: Floats, variance: Floats, outside: Floats
+) -> tuple[Floats, Floats]:
     """Posterior mean, and posterior variance under the cautious weights around it, given own means.
 
     Parameters
@@ -84,7 +98,8 @@ def mixture_posterior(prior: MixturePrior, mean: Floats, variance: Floats, outsi
     mean, variance : float array, shape (n,)
         Own means and their variances, as `bounded_means` gives them.
     outside : float array, shape (n,)
-        What an agent's own samples vary by more than those of members of a class: it may be that far from a center.
+        What an agent's own samples vary by more than those of members of a class: it may be that
+        far from a center.
 
     Notes
     -----
@@ -98,9 +113,11 @@ def mixture_posterior(prior: MixturePrior, mean: Floats, variance: Floats, outsi
     >>> mixture_posterior(prior, np.array([2.0]), one, no)
     (array([1.]), array([0.5]))
     """
-    value, posterior = np.empty(len(mean)), np.empty(len(mean))
+    value = np.empty(len(mean))
+    posterior = np.empty(len(mean))
     for part in _blocks(prior, len(mean)):
         value[part], posterior[part] = _posterior(prior, mean[part], variance[part], outside[part])
+
     return value, posterior
 
 
@@ -114,13 +131,15 @@ def mixture_mean(prior: MixturePrior, mean: Floats, variance: Floats, outside: F
     >>> mixture_mean(prior, np.array([2.0]), one, no)
     array([1.])
     """
-    value, weight = np.empty(len(mean)), _relative(prior, prior.weight)
+    value = np.empty(len(mean))
+    weight = _relative(prior, prior.weight)
     for part in _blocks(prior, len(mean)):
         n = part.stop - part.start
         drawn, density, _, _ = _drawn(prior, mean[part], variance[part], outside[part])
         drawn *= density
         away = mixture_sum(weight, drawn) / mixture_sum(weight, density)
         value[part] = mean[part] - prior.width * away.astype(np.float64)[:n]
+
     return value
 
 
@@ -131,7 +150,10 @@ def _blocks(prior: MixturePrior, n: int) -> Iterator[slice]:
 
 
 def _relative(prior: MixturePrior, weight: Floats) -> Floats32:
-    """Give weights relative to those of the densities; where one of both priors has none, it does not vanish."""
+    """Give weights relative to those of the densities.
+
+    Where one of both priors has none, it does not vanish.
+    """
     return np.maximum(weight / np.maximum(prior.weight, prior.cautious), _LEAST).astype(np.float32)
 
 
@@ -140,24 +162,36 @@ def _drawn(
 ) -> tuple[Floats32, Floats32, Floats32, Floats32]:
     """How far each component draws each answer, its density, and its posterior variance by both of its factors."""
     width = prior.width
-    if len(mean) == 1:  # sums over components run along columns: the same order for any number of agents
+    if (
+        len(mean) == 1
+    ):  # sums over components run along columns: the same order for any number of agents
         mean, variance, outside = np.repeat(mean, 2), np.repeat(variance, 2), np.repeat(outside, 2)
+
     own = (variance / width**2).astype(np.float32)
     around = (prior.variance / width**2).astype(np.float32)[:, None]
     if outside.any():
         around = around + np.multiply.outer(prior.is_class, outside / width**2).astype(np.float32)
+
     away = mixture_distances(mean, prior.center, width)
-    density, precision = mixture_densities(away, own + around, np.log(np.maximum(prior.weight, prior.cautious)))
+    density, precision = mixture_densities(
+        away, own + around, np.log(np.maximum(prior.weight, prior.cautious))
+    )
     precision *= own
     away *= precision
+
     return away, density, precision, around
 
 
-def _posterior(prior: MixturePrior, mean: Floats, variance: Floats, outside: Floats) -> tuple[Floats, Floats]:
-    n, width = len(mean), prior.width
+def _posterior(
+    prior: MixturePrior, mean: Floats, variance: Floats, outside: Floats
+) -> tuple[Floats, Floats]:
+    n = len(mean)
+    width = prior.width
     away, density, precision, around = _drawn(prior, mean, variance, outside)
-    for_value, for_interval = _relative(prior, prior.weight), _relative(prior, prior.cautious)
+    for_value = _relative(prior, prior.weight)
+    for_interval = _relative(prior, prior.cautious)
     precision *= around  # the posterior variance of each component
+
     drawn = away * density
     first = mixture_sum(for_value, drawn) / mixture_sum(for_value, density)
     normal = mixture_sum(for_interval, density)
@@ -167,6 +201,7 @@ def _posterior(prior: MixturePrior, mean: Floats, variance: Floats, outside: Flo
     away += precision
     away *= density
     second = mixture_sum(for_interval, away) / normal + (first - careful) ** 2
+
     return mean - width * first.astype(np.float64)[:n], (width**2 * second.astype(np.float64))[:n]
 
 
@@ -176,8 +211,12 @@ def mixture_distances(mean: Floats, center: Floats, width: float) -> Floats32:
     return np.subtract(mean / width, (center / width)[:, None], out=away, casting="same_kind")
 
 
-def mixture_densities(away: Floats32, total: Floats32, log_weight: Floats) -> tuple[Floats32, Floats32]:
-    """Give components' densities relative to the likeliest one, which is 1, and precisions; `total` is overwritten.
+def mixture_densities(
+    away: Floats32, total: Floats32, log_weight: Floats
+) -> tuple[Floats32, Floats32]:
+    """Give components' densities relative to the likeliest one, which is 1, and precisions.
+
+    `total` is overwritten.
 
     Examples
     --------
@@ -192,15 +231,21 @@ def mixture_densities(away: Floats32, total: Floats32, log_weight: Floats) -> tu
     log_density *= np.float32(-0.5)
     log_density += log_weight.astype(np.float32)[:, None]
     log_density -= log_density.max(axis=0)
+
     return np.exp(log_density, out=log_density), precision
 
 
 def mixture_sum(weight: Floats32, columns: Floats32) -> Floats32:
-    """Weighted sum over components, shape (n,); a BLAS product rounds a column by where it stands among the others."""
+    """Weighted sum over components, shape (n,).
+
+    A BLAS product rounds a column by where it stands among the others.
+    """
     return np.asarray(np.einsum("k,kn->n", weight, columns), dtype=np.float32)
 
 
-def posterior_far_half_width(posterior_variance: Floats, own_variance: Floats, level: float) -> Floats:
+def posterior_far_half_width(
+    posterior_variance: Floats, own_variance: Floats, level: float
+) -> Floats:
     """Half the length of an interval between one that covers at its level on average and one that covers far agents.
 
     Notes
@@ -229,18 +274,26 @@ def posterior_far_half_width(posterior_variance: Floats, own_variance: Floats, l
     far += 1.0
     far *= ndtri(0.5 + 0.5 * level)
     far *= np.sqrt(posterior_variance)
+
     return np.minimum(far, half_width_alone(own_variance, level), out=far)
 
 
 def posterior_doubted_interval(
-    value: Floats, half_width: Floats, *, mean: Floats, kept: Floats, own_stddev: Floats, level: float
+    value: Floats,
+    half_width: Floats,
+    *,
+    mean: Floats,
+    kept: Floats,
+    own_stddev: Floats,
+    level: float,
 ) -> tuple[Floats, Floats]:
     """Give intervals around answers: longer towards an own mean that contradicts the prior.
 
     Parameters
     ----------
     value, half_width : float array, shape (n,)
-        Answers, and half-widths that would do if the prior were right; at most those of the own means.
+        Answers, and half-widths that would do if the prior were right; at most those of the own
+        means.
     mean, own_stddev : float array, shape (n,)
         Own means, and their standard errors.
     kept : float array, shape (n,)
@@ -276,4 +329,7 @@ def posterior_doubted_interval(
     np.maximum(away, 0.0, out=away)
     away *= doubt
     above = shift > 0
-    return value - half_width - np.where(above, 0.0, away), value + half_width + np.where(above, away, 0.0)
+
+    return value - half_width - np.where(above, 0.0, away), value + half_width + np.where(
+        above, away, 0.0
+    )

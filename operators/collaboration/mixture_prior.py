@@ -1,4 +1,7 @@
-"""The tuned collaboration: a prior for everyone's mean, learned from the releases (empirical Bayes)."""
+"""The tuned collaboration.
+
+A prior for everyone's mean, learned from the releases (empirical Bayes).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ from meanstream.operators.collaboration.prior_fit import (
 from meanstream.operators.collaboration.prior_fitted import FittedPrior
 from meanstream.operators.collaboration.prior_points import Points
 from meanstream.operators.collaboration.release_bins import ReleaseBins, bin_releases
-from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior, variance_posterior_typical
+from meanstream.operators.collaboration.variance.variance_posterior import (
+    VariancePosterior,
+    variance_posterior_typical,
+)
 from meanstream.operators.records import Floats, ReleaseColumns
 from meanstream.operators.validation import require_between
 
@@ -28,41 +34,48 @@ SPREAD_RATIO = 1.6
 USUAL = 1.0
 """Squared spreads up to this part of the variance of one sample are usual."""
 COMPONENT_PENALTY = 2.0
-"""Prior odds of one component more are exp(-2): two components of one class cost more than they explain."""
+"""Prior odds of one component more are exp(-2): two components of one class cost more than they
+explain."""
 
 
 @dataclass(frozen=True, slots=True)
 class LearnedPrior(FitOfBins):
-    """Learn the distribution of the agents' means from their releases; answer each agent with its posterior mean.
+    """Learn the distribution of the agents' means from their releases.
 
-    Released: nothing new; `fit` reads public releases and its result is public. An answer mixes in the agent's own raw
-    mean and goes to that agent only.
+    Answer each agent with its posterior mean.
+
+    Released: nothing new; `fit` reads public releases and its result is public. An answer mixes in
+    the agent's own raw mean and goes to that agent only.
 
     Parameters
     ----------
     lower, upper : float
         Declared bounds of a sample, hence of every mean, in the value's unit.
     exact_classes : float
-        Prior probability that agents of a class have exactly the same mean. The rest is flat in the fourth power of
-        the spread. Where the releases cannot tell, equal means are then about as likely as a spread of a fiftieth of
-        the bounds, and any wider spread is far likelier: equal means are believed once the releases exclude spreads
-        that would matter, and not because they are too noisy to show one.
+        Prior probability that agents of a class have exactly the same mean. The rest is flat in the
+        fourth power of the spread. Where the releases cannot tell, equal means are then about as
+        likely as a spread of a fiftieth of the bounds, and any wider spread is far likelier: equal
+        means are believed once the releases exclude spreads that would matter, and not because they
+        are too noisy to show one.
     per_class : float
-        Factor of that probability for each class more than one. Many classes can stand for any smooth population whose
-        releases are noisy; between them lie agents whom exact classes would mislead.
+        Factor of that probability for each class more than one. Many classes can stand for any
+        smooth population whose releases are noisy; between them lie agents whom exact classes would
+        mislead.
     sample_variance : float
-        Variance of one sample, where it is known. Far greater squared spreads are less likely before: agents seldom
-        differ by much more than their own samples do. 0 where it is not known: then any spread may be.
+        Variance of one sample, where it is known. Far greater squared spreads are less likely
+        before: agents seldom differ by much more than their own samples do. 0 where it is not
+        known: then any spread may be.
 
     Notes
     -----
     **Privacy.** Post-processing of the releases: it spends nothing.
 
-    Releases are `T ~ N(theta, V)` with known `V`; means `theta` follow a mixture of K normals of common spread tau.
-    Every (K, tau) is fitted by EM and keeps its approximate posterior probability (Laplace's approximation; centers
-    uniform over the bounds, weights Dirichlet(1), P(K) falling as exp(-2K)); their mixture is the prior. Each center
-    carries the variance with which it is known. The interval uses the same models under the prior without
-    its point mass at tau = 0: releases cannot exclude a spread that is small against their noise, so an interval must
+    Releases are `T ~ N(theta, V)` with known `V`; means `theta` follow a mixture of K normals of
+    common spread tau. Every (K, tau) is fitted by EM and keeps its approximate posterior
+    probability (Laplace's approximation; centers uniform over the bounds, weights Dirichlet(1),
+    P(K) falling as exp(-2K)); their mixture is the prior. Each center carries the variance with
+    which it is known. The interval uses the same models under the prior without its point mass at
+    tau = 0: releases cannot exclude a spread that is small against their noise, so an interval must
     not either.
 
     Examples
@@ -100,32 +113,46 @@ class LearnedPrior(FitOfBins):
         releases : ReleaseColumns
             At most one release per agent.
         variance : float array, shape (len(releases),)
-            Total variance of each released mean: of the sampling and of the noise. Releases whose variance is not
-            finite and positive say nothing and are left out.
+            Total variance of each released mean: of the sampling and of the noise. Releases whose
+            variance is not finite and positive say nothing and are left out.
         """
         usable = releases_fit_for_bins(releases, variance)
-        noise, total = releases.noise_variance[usable], variance[usable]
-        share = NoiseShare.of(np.ones(len(total)), noise=noise, total=total, width=self.upper - self.lower)
-        return self._fit(bin_releases(releases.mean, variance, lower=self.lower, upper=self.upper), share)
+        noise = releases.noise_variance[usable]
+        total = variance[usable]
+        share = NoiseShare.of(
+            np.ones(len(total)), noise=noise, total=total, width=self.upper - self.lower
+        )
+
+        return self._fit(
+            bin_releases(releases.mean, variance, lower=self.lower, upper=self.upper), share
+        )
 
     def fit_summary(
         self, summary: ReleaseBins, sample_variance: VariancePosterior | float
     ) -> FittedPrior | FittedAlone:
         """Fit the population to all agents' bins, given the variance of one sample that they have in common."""
-        groups, of_sample = summary.groups(), variance_posterior_typical(sample_variance)
-        return self._fit(summary.points(of_sample), groups.noise_share(of_sample, self.upper - self.lower))
+        groups = summary.groups()
+        of_sample = variance_posterior_typical(sample_variance)
+        return self._fit(
+            summary.points(of_sample), groups.noise_share(of_sample, self.upper - self.lower)
+        )
 
     def models(self, points: Points) -> Models:
         """Fit mixtures of every spread and size to at least two releases; weigh them."""
         grid = self._spreads(points.variance)
         if points.total >= MANY:  # who know the spread better than the grid has it
             grid = np.union1d(grid, prior_fit_best_spread(points, grid[1:]))
+
         mixtures = fit_prior_mixtures(points, grid, lower=self.lower, upper=self.upper)
         width = self.upper - self.lower
-        log_evidence = np.array([_log_evidence(mixture, points.total, width) for mixture in mixtures])
+        log_evidence = np.array(
+            [_log_evidence(mixture, points.total, width) for mixture in mixtures]
+        )
+
         return Models(
             mixtures=mixtures,
-            log_weight=log_evidence + self._log_prior(mixtures, grid, self.exact_classes, self.per_class),
+            log_weight=log_evidence
+            + self._log_prior(mixtures, grid, self.exact_classes, self.per_class),
             log_cautious=log_evidence + self._log_prior(mixtures, grid, 0.0),
             n_agents=round(points.total),
         )
@@ -136,12 +163,17 @@ class LearnedPrior(FitOfBins):
         return grid[1:], _log_cells(grid, 0.0, USUAL * self.sample_variance)[1:]
 
     def _log_prior(
-        self, mixtures: list[NormalMixture], grid: Floats, exact_classes: float, per_class: float = 1.0
+        self,
+        mixtures: list[NormalMixture],
+        grid: Floats,
+        exact_classes: float,
+        per_class: float = 1.0,
     ) -> Floats:
         place = np.searchsorted(grid, [mixture.spread for mixture in mixtures])
         more = np.array([mixture.size - 1.0 for mixture in mixtures])
         log_prior = _log_cells(grid, exact_classes, USUAL * self.sample_variance)[place]
         log_prior += np.where(place == 0, more * np.log(per_class), 0.0)
+
         return np.asarray(log_prior, dtype=np.float64)
 
     def _fit(self, points: Points, noise: NoiseShare) -> FittedPrior | FittedAlone:
@@ -175,7 +207,8 @@ class Models:
     ----------
     mixtures : list of Mixture
     log_weight, log_cautious : float array, shape (n_mixtures,)
-        Under the prior, and under the prior without its point mass at equal means, which makes the intervals.
+        Under the prior, and under the prior without its point mass at equal means, which makes the
+        intervals.
     n_agents : int
     """
 
@@ -194,22 +227,29 @@ class Models:
         """Put together the models of several assumptions, given the logarithm of the probability of each."""
         return cls(
             mixtures=[mixture for part in parts for mixture in part.mixtures],
-            log_weight=np.concatenate([part.log_weight + s for part, s in zip(parts, log_share, strict=True)]),
-            log_cautious=np.concatenate([part.log_cautious + s for part, s in zip(parts, log_share, strict=True)]),
+            log_weight=np.concatenate(
+                [part.log_weight + s for part, s in zip(parts, log_share, strict=True)]
+            ),
+            log_cautious=np.concatenate(
+                [part.log_cautious + s for part, s in zip(parts, log_share, strict=True)]
+            ),
             n_agents=parts[0].n_agents,
         )
 
 
 def _log_cells(grid: Floats, exact_classes: float, usual: float) -> Floats:
-    """Log prior probability of the cell of each spread: a point mass at 0, the rest by the fourth power of the spread.
+    """Log prior probability of the cell of each spread.
 
-    From the squared spread that is `usual` on it flattens: the prior is flat in the square of `s / (1 + s / usual)`,
-    with s the squared spread. Below, nothing changes.
+    A point mass at 0, the rest by the fourth power of the spread.
+
+    From the squared spread that is `usual` on it flattens: the prior is flat in the square of
+    `s / (1 + s / usual)`, with s the squared spread. Below, nothing changes.
     """
     positive = grid[1:]
     edge = np.concatenate([[0.0], (positive[1:] + positive[:-1]) / 2, positive[-1:]])
     squared = edge**2 / (1 + edge**2 / usual) if usual > 0 else edge**2
     share = np.diff((squared / positive[-1] ** 2) ** 2) * (1 - exact_classes)
+
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(np.concatenate([[exact_classes], share])), dtype=np.float64)
 
@@ -220,6 +260,7 @@ def _log_evidence(mixture: NormalMixture, n_agents: float, width: float) -> floa
     center = np.log(np.minimum(np.sqrt(2 * np.pi * mixture.center_variance) / width, 1.0)).sum()
     share = 0.5 * np.log(mixture.weight).sum() + 0.5 * (size - 1) * np.log(2 * np.pi / n_agents)
     volume = center + share + gammaln(size + 1) + gammaln(size)
+
     return float(mixture.log_likelihood + volume - COMPONENT_PENALTY * size)
 
 

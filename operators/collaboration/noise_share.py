@@ -9,7 +9,8 @@ import numpy as np
 
 from meanstream.operators.records import Floats
 
-_SPREADS, _LEAST = 40, 1e-18
+_SPREADS = 40
+_LEAST = 1e-18
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,10 @@ class NoiseShare:
 
     @classmethod
     def of(cls, number: Floats, *, noise: Floats, total: Floats, width: float) -> Self:
-        """Tabulate it for releases in groups: how many, variance of the noise, and variance in all."""
+        """Tabulate it for releases in groups.
+
+        How many, variance of the noise, and variance in all.
+        """
         if not len(number):
             return cls(np.zeros(1), np.zeros(1), np.zeros(1))
         spread = np.append(0.0, np.geomspace(1e-5, 1.0, _SPREADS))  # in widths, as all below
@@ -54,7 +58,12 @@ class NoiseShare:
         center = (precision * part).sum(axis=1) / precision.sum(axis=1)
         squares = 2 * (precision / variance * (1 - (1 - part) ** 2)).sum(axis=1)
         squares /= (precision / variance).sum(axis=1) ** 2
-        return cls(width * spread, np.asarray(center), np.asarray(width**4 * np.minimum(squares, spread**4)))
+
+        return cls(
+            width * spread,
+            np.asarray(center),
+            np.asarray(width**4 * np.minimum(squares, spread**4)),
+        )
 
     def of_center(self, spread: Floats) -> Floats:
         """Interpolate the part of the center's variance."""
@@ -66,7 +75,10 @@ class NoiseShare:
 
 
 class FittedNoise(NamedTuple):
-    """Variance of the privacy noise in a fitted center, and in the squared spread around it; each one or by agent."""
+    """Variance of the privacy noise in a fitted center, and in the squared spread around it.
+
+    Each one or by agent.
+    """
 
     center: Floats | float
     squared_spread: Floats | float
@@ -92,7 +104,9 @@ class FittedNoise(NamedTuple):
         """
         taken = 1.0 - np.clip(posterior / own, 0.0, 1.0)
         noise = taken**2 * self.center + taken**3 * self.squared_spread / own
-        return np.asarray(half_width * np.sqrt(np.clip(noise / posterior, 0.0, 1.0)), dtype=np.float64)
+        return np.asarray(
+            half_width * np.sqrt(np.clip(noise / posterior, 0.0, 1.0)), dtype=np.float64
+        )
 
 
 NO_NOISE = FittedNoise(0.0, 0.0)

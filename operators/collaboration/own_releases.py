@@ -1,6 +1,9 @@
-"""All of an agent's own releases as one: generalized least squares over the newest of them, never worse than the last.
+"""All of an agent's own releases as one.
 
-Everything here reads releases only, so it is post-processing: it spends nothing and its results are public.
+Generalized least squares over the newest of them, never worse than the last.
+
+Everything here reads releases only, so it is post-processing: it spends nothing and its results are
+public.
 """
 
 from __future__ import annotations
@@ -32,8 +35,8 @@ class OwnReleases:
     Parameters
     ----------
     settings : AgentsSettings
-        How the releases were made. In paper mode nothing is combined: the papers read the newest release; nor where
-        older samples weigh less: the newest release holds what is left of them.
+        How the releases were made. In paper mode nothing is combined: the papers read the newest
+        release; nor where older samples weigh less: the newest release holds what is left of them.
     agents : int
         Room for that many agents; it grows.
 
@@ -46,17 +49,20 @@ class OwnReleases:
     -----
     **Privacy.** Post-processing of the releases: it spends nothing.
 
-    The noise of an agent's releases is correlated, by the counter's exact covariance; so are their samples. Of all
-    linear unbiased combinations the generalized least-squares one (Aitken 1935) has the least variance. Its weights
-    need the variance of one sample. They are made for the largest that the bounds allow, a quarter of the squared width
-    (Popoviciu): then the combination has no more variance than the newest release *whatever* the true one is, because
-    the mean of all samples has the least sampling variance, and what the weights add to it is outweighed by what they
-    take from the noise even at the largest. `noise_variance` holds the noise of the combination and what its weights
-    add to the sampling, at the largest: some hundredths of it. `count` stays that of the newest release, so the
-    variance of one sample over it is the rest, and the whole is never too small.
+    The noise of an agent's releases is correlated, by the counter's exact covariance; so are their
+    samples. Of all linear unbiased combinations the generalized least-squares one (Aitken 1935) has
+    the least variance. Its weights need the variance of one sample. They are made for the largest
+    that the bounds allow, a quarter of the squared width (Popoviciu): then the combination has no
+    more variance than the newest release *whatever* the true one is, because the mean of all
+    samples has the least sampling variance, and what the weights add to it is outweighed by what
+    they take from the noise even at the largest. `noise_variance` holds the noise of the
+    combination and what its weights add to the sampling, at the largest: some hundredths of it.
+    `count` stays that of the newest release, so the variance of one sample over it is the rest, and
+    the whole is never too small.
 
-    A release that is not as the settings say, of other noise or of a count that did not grow, is left as it is, and
-    nothing before it is used; neither is what lies before a release that is missing.
+    A release that is not as the settings say, of other noise or of a count that did not grow, is
+    left as it is, and nothing before it is used; neither is what lies before a release that is
+    missing.
 
     The same bits for every batch and on every host: only elementwise operations in a fixed order.
 
@@ -86,11 +92,14 @@ class OwnReleases:
             return
         self._reserve(int(releases.agent.max()) + 1)
         fits = self._fits(releases)
+
         for which in _turns(releases.agent):
             self._remember(releases, fits, which)
+
         touched = releases.agent[last_of_each(releases.agent)]
         for start in range(0, len(touched), _BLOCK):
             self._combine(touched[start : start + _BLOCK])
+
         self._changed.update(np.flatnonzero(np.bincount(touched // CHUNK)).tolist())
 
     def combined(self, latest: ReleaseColumns) -> ReleaseColumns:
@@ -102,13 +111,20 @@ class OwnReleases:
             At most one release per agent. One that was not observed stays as it is.
         """
         known = np.flatnonzero(latest.agent < len(self._rows["index"]))
-        agent, rows = latest.agent[known], self._rows
+        agent = latest.agent[known]
+        rows = self._rows
         same = (rows["length"][agent] > 1) & (rows["index"][agent] == latest.index[known])
-        same &= (rows["total"][agent, -1] == latest.total[known]) & (rows["count"][agent, -1] == latest.count[known])
+        same &= (rows["total"][agent, -1] == latest.total[known]) & (
+            rows["count"][agent, -1] == latest.count[known]
+        )
         same &= rows["noise_variance"][agent] < latest.noise_variance[known]
         place = known[same]
-        mean, noise = latest.mean.astype(np.float64), latest.noise_variance.astype(np.float64)  # copies
-        mean[place], noise[place] = rows["mean"][agent[same]], rows["noise_variance"][agent[same]]
+
+        mean = latest.mean.astype(np.float64)
+        noise = latest.noise_variance.astype(np.float64)  # copies
+        mean[place] = rows["mean"][agent[same]]
+        noise[place] = rows["noise_variance"][agent[same]]
+
         return replace(latest, mean=mean, noise_variance=noise)
 
     def renumbered(self, agents: int, number: Ints) -> OwnReleases:
@@ -118,6 +134,7 @@ class OwnReleases:
         fresh = OwnReleases(self._settings, agents)
         for name, column in self._rows.items():
             fresh._rows[name][number] = column
+
         return fresh
 
     def columns(self) -> dict[str, np.ndarray]:
@@ -132,7 +149,10 @@ class OwnReleases:
         return own
 
     def changes(self) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-        """Give the chunks of 1024 agents that changed since the last `mark_clean`: views, with a version."""
+        """Give the chunks of 1024 agents that changed since the last `mark_clean`.
+
+        Views, with a version.
+        """
         for chunk in sorted(self._changed):
             part = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
             rows = {name: column[part] for name, column in self._rows.items()}
@@ -148,6 +168,7 @@ class OwnReleases:
         require(version == SNAPSHOT_VERSION, "snapshot version", f"be {SNAPSHOT_VERSION}", version)
         first = chunk * CHUNK
         self._reserve(first + len(state["index"]))
+
         for name in _COLUMNS:
             self._rows[name][first : first + len(state[name])] = state[name]
 
@@ -155,23 +176,33 @@ class OwnReleases:
 
     def _fits(self, releases: ReleaseColumns) -> Bools:
         """Say which releases have the noise that the settings say."""
-        possible = (releases.index >= 1) & (releases.index <= self._settings.horizon) & (releases.count >= 1)
-        index, count = np.where(possible, releases.index, 1), np.where(possible, releases.count, 1)
+        possible = (
+            (releases.index >= 1)
+            & (releases.index <= self._settings.horizon)
+            & (releases.count >= 1)
+        )
+        index = np.where(possible, releases.index, 1)
+        count = np.where(possible, releases.count, 1)
         noise = self._settings.mean_variance(index, count)
+
         return np.asarray(possible & (np.abs(releases.noise_variance - noise) <= _CLOSE * noise))
 
     def _remember(self, releases: ReleaseColumns, fits: Bools, which: Ints) -> None:
         """Put one release of each of some agents after what is remembered of it."""
         rows, agent, fits = self._rows, releases.agent[which], fits[which]
-        index, count, total = (column[which] for column in (releases.index, releases.count, releases.total))
+        index, count, total = (
+            column[which] for column in (releases.index, releases.count, releases.total)
+        )
         goes_on = fits & (rows["index"][agent] == index - 1) & (rows["count"][agent, -1] < count)
         length = np.where(goes_on, rows["length"][agent], 0) + 1
         further = np.flatnonzero(goes_on)
+
         for name, newest in (("count", count), ("total", total)):
             past = rows[name][agent[further], 1:]
             rows[name][agent] = 0
             rows[name][agent[further], :-1] = past
             rows[name][agent, -1] = newest
+
         rows["index"][agent] = np.where(fits, index, 0)
         rows["length"][agent] = np.where(fits, np.minimum(length, REMEMBERED), 0)
 
@@ -182,7 +213,8 @@ class OwnReleases:
         mean, variance = least_squares_of_releases(
             self._settings, **{name: column[some] for name, column in rows.items()}
         )
-        self._rows["mean"][agent[some]], self._rows["noise_variance"][agent[some]] = mean, variance
+        self._rows["mean"][agent[some]] = mean
+        self._rows["noise_variance"][agent[some]] = variance
 
     def _reserve(self, needed: int) -> None:
         room = len(self._rows["index"])
@@ -190,26 +222,33 @@ class OwnReleases:
             grown = _no_rows(max(needed, 2 * room))
             for name, column in self._rows.items():
                 grown[name][:room] = column
+
             self._rows = grown
 
 
 def _no_rows(agents: int) -> dict[str, np.ndarray]:
     """Give rows of agents without releases.
 
-    Columns are the newest index, how many releases up to it are remembered, their counts and totals (the last one is
-    the newest), and what they say together.
+    Columns are the newest index, how many releases up to it are remembered, their counts and totals
+    (the last one is the newest), and what they say together.
     """
-    wide, one = (agents, REMEMBERED), (agents,)
+    wide = (agents, REMEMBERED)
+    one = (agents,)
     shapes = {"index": one, "length": one, "count": wide, "total": wide}
     reals = {name: np.zeros(agents) for name in ("mean", "noise_variance")}
+
     return {**{name: np.zeros(shape, np.int64) for name, shape in shapes.items()}, **reals}
 
 
 def _turns(agent: Ints) -> Iterator[Ints]:
-    """Give places, each agent at most once at a time, in its order; of many releases of an agent the newest."""
+    """Give places, each agent at most once at a time, in its order.
+
+    Of many releases of an agent the newest.
+    """
     order = order_by_agent(agent, int(agent.max()) + 1)
     ends = np.append(np.flatnonzero(np.diff(agent[order])) + 1, len(agent))
     size = np.diff(ends, prepend=0)
     left = np.repeat(ends, size) - np.arange(len(agent))  # 1 for the newest
+
     for turn in range(min(int(size.max()), REMEMBERED), 0, -1):
         yield order[left == turn]

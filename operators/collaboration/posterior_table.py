@@ -1,8 +1,9 @@
 """Posteriors of very many agents by interpolation in (own mean, log of its variance), between nodes that are public.
 
-Where the nodes lie follows from the declared bounds and from how many agents are answered, and what stands at a node
-from the fitted population. So no agent's answer depends on another's raw mean: not on the least or the greatest of
-them, not on which nodes the others need, and not on where in an array an evaluation stands.
+Where the nodes lie follows from the declared bounds and from how many agents are answered, and what
+stands at a node from the fitted population. So no agent's answer depends on another's raw mean: not
+on the least or the greatest of them, not on which nodes the others need, and not on where in an
+array an evaluation stands.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ FEWEST_AGENTS = 1 << 14
 FEWEST_COMPONENTS = 6
 """Reading the table takes as long as to evaluate that many components."""
 AGENTS_PER_CELL = 8
-"""Of the finest level: all nodes together cost at most as much as three exact evaluations of every agent."""
+"""Of the finest level: all nodes together cost at most as much as three exact evaluations of every
+agent."""
 BLOCK = 64
 CHUNK = 1 << 14
 ELEMENTS = 1 << 20
@@ -30,7 +32,10 @@ LANES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posterior:
-    """Posterior of each agent: mean, variance, most likely component, its probability and its expected size."""
+    """Posterior of each agent.
+
+    Mean, variance, most likely component, its probability and its expected size.
+    """
 
     value: Floats
     variance: Floats
@@ -43,18 +48,24 @@ Evaluate = Callable[[Floats, Floats], Posterior]
 
 
 def look_up_posterior(
-    evaluate: Evaluate, mean: Floats, variance: Floats, n_components: int, *, lower: float, upper: float
+    evaluate: Evaluate,
+    mean: Floats,
+    variance: Floats,
+    n_components: int,
+    *,
+    lower: float,
+    upper: float,
 ) -> Posterior:
     """Evaluate exactly for few agents; interpolate in a table where that is cheaper.
 
     Parameters
     ----------
     evaluate : callable
-        Maps own means (n,) and variances (n,) or (1,) to a `Posterior`; the bits of an entry do not depend on the
-        entries next to it, nor on where it stands, for n of at least `LANES`.
+        Maps own means (n,) and variances (n,) or (1,) to a `Posterior`; the bits of an entry do not
+        depend on the entries next to it, nor on where it stands, for n of at least `LANES`.
     mean, variance : float array, shape (n_agents,)
-        Positive and finite; those of more than the squared width of the bounds, as noisy releases have, are evaluated
-        exactly.
+        Positive and finite; those of more than the squared width of the bounds, as noisy releases
+        have, are evaluated exactly.
     n_components : int
         Cost of one evaluation.
     lower, upper : float
@@ -70,10 +81,12 @@ def look_up_posterior(
     whole = max(LANES, ELEMENTS // max(1, n_components) // LANES * LANES)
     if len(mean) < FEWEST_AGENTS or n_components < FEWEST_COMPONENTS:
         return _gather(exact, mean, variance, whole)
+
     lattice = _Lattice.build(lower, upper, most_cells=len(mean) // AGENTS_PER_CELL)
     inside = lattice.covers(mean, variance)
     if inside.all():
         return _gather(_Table.build(evaluate, lattice, mean, variance).read, mean, variance, CHUNK)
+
     table = _Table.build(evaluate, lattice, mean[inside], variance[inside])
     found = _gather(table.read, mean[inside], variance[inside], CHUNK)
     rest = _gather(exact, mean[~inside], variance[~inside], whole)
@@ -81,20 +94,29 @@ def look_up_posterior(
 
 
 def _padded(evaluate: Evaluate) -> Evaluate:
-    """Evaluate whole groups of lanes: NumPy adds up the components of a lone agent in another order."""
+    """Evaluate whole groups of lanes.
+
+    NumPy adds up the components of a lone agent in another order.
+    """
 
     def padded(mean: Floats, variance: Floats) -> Posterior:
         missing = -len(mean) % LANES
         if not missing:
             return evaluate(mean, variance)
-        found = evaluate(np.pad(mean, (0, missing), mode="edge"), np.pad(variance, (0, missing), mode="edge"))
+        found = evaluate(
+            np.pad(mean, (0, missing), mode="edge"), np.pad(variance, (0, missing), mode="edge")
+        )
+
         return Posterior(**{f.name: getattr(found, f.name)[: len(mean)] for f in fields(Posterior)})
 
     return padded
 
 
 def _empty(n: int) -> dict[str, Any]:
-    return {f.name: np.empty(n, np.int64 if f.name == "component" else np.float64) for f in fields(Posterior)}
+    return {
+        f.name: np.empty(n, np.int64 if f.name == "component" else np.float64)
+        for f in fields(Posterior)
+    }
 
 
 def _gather(evaluate: Evaluate, mean: Floats, variance: Floats, chunk: int) -> Posterior:
@@ -105,19 +127,24 @@ def _gather(evaluate: Evaluate, mean: Floats, variance: Floats, chunk: int) -> P
         piece = evaluate(mean[part], variance[part])
         for name, column in out.items():
             column[part] = getattr(piece, name)
+
     return Posterior(**out)
 
 
 def _merge(first: Bools, some: Posterior, others: Posterior) -> Posterior:
     out = _empty(len(first))
     for name, column in out.items():
-        column[first], column[~first] = getattr(some, name), getattr(others, name)
+        column[first] = getattr(some, name)
+        column[~first] = getattr(others, name)
+
     return Posterior(**out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lattice:
-    """Where nodes may lie: levels of the variance from that of the width down, each with cells in blocks of `BLOCK`.
+    """Where nodes may lie.
+
+    Levels of the variance from that of the width down, each with cells in blocks of `BLOCK`.
 
     A block has one node more than cells, so that both ends of a cell are in one block.
     """
@@ -137,7 +164,10 @@ class _Lattice:
         step = np.sqrt(variance) / CELLS_PER_STDDEV
         blocks = np.ceil(3 * width / (step * BLOCK)).astype(np.int64) + 1
         first = np.concatenate([[0], np.cumsum(blocks)])
-        return cls(start=lower - width, stop=upper + width, variance=variance, step=step, first=first)
+
+        return cls(
+            start=lower - width, stop=upper + width, variance=variance, step=step, first=first
+        )
 
     def covers(self, mean: Floats, variance: Floats) -> Bools:
         inside = (mean >= self.start) & (mean <= self.stop)
@@ -164,7 +194,10 @@ class _Lattice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Table:
-    """What stands at the nodes of the blocks that someone needs; linear between nodes and between levels."""
+    """What stands at the nodes of the blocks that someone needs.
+
+    Linear between nodes and between levels.
+    """
 
     lattice: _Lattice
     slot: Ints
@@ -180,15 +213,19 @@ class _Table:
             level, _ = lattice.height(variance[part])
             for of in (level, level + 1):
                 used[lattice.place(mean[part], of)[0]] = True
+
         blocks = np.flatnonzero(used)
-        out, nodes = _empty(len(blocks) * (BLOCK + 1)), np.empty(len(blocks) * (BLOCK + 1))
+        out = _empty(len(blocks) * (BLOCK + 1))
+        nodes = np.empty(len(blocks) * (BLOCK + 1))
         for i, block in enumerate(blocks.tolist()):
             part = slice(i * (BLOCK + 1), (i + 1) * (BLOCK + 1))
             nodes[part], level_variance = lattice.nodes(block)
             piece = evaluate(nodes[part], level_variance)
             for name, column in out.items():
                 column[part] = getattr(piece, name)
-        shift, stddev = out.pop("value") - nodes, np.sqrt(out.pop("variance"))
+
+        shift = out.pop("value") - nodes
+        stddev = np.sqrt(out.pop("variance"))
         slot = (np.cumsum(used) - 1) * (BLOCK + 1)
         return cls(lattice=lattice, slot=slot, shift=shift, stddev=stddev, nearest=out)
 
@@ -199,13 +236,16 @@ class _Table:
         shift += depth * (finer_shift - shift)
         stddev += depth * (finer_stddev - stddev)
         picked = {name: column[node] for name, column in self.nearest.items()}
+
         return Posterior(value=mean + shift, variance=stddev * stddev, **picked)
 
     def _level(self, mean: Floats, level: Ints) -> tuple[Floats, Floats, Ints]:
         """Interpolate between the nodes of one level; also give the nearest of them."""
         block, cell, into = self.lattice.place(mean, level)
         node = self.slot[block] + cell
-        shift, stddev = self.shift[node], self.stddev[node]
+        shift = self.shift[node]
+        stddev = self.stddev[node]
         shift += into * (self.shift[node + 1] - shift)
         stddev += into * (self.stddev[node + 1] - stddev)
+
         return shift, stddev, node + (into >= 0.5)

@@ -1,6 +1,7 @@
 """Fits normal mixtures of common spread to released means, of every spread and size that the releases support.
 
-Everything here reads releases only, so it is post-processing: it spends nothing and its results are public.
+Everything here reads releases only, so it is post-processing: it spends nothing and its results are
+public.
 """
 
 from __future__ import annotations
@@ -13,21 +14,25 @@ import numpy as np
 from meanstream.operators.collaboration.prior_points import Moments, Points
 from meanstream.operators.records import Bools, Floats
 
-CANDIDATES, CANDIDATES_PER_STDDEV = 256, 8
+CANDIDATES = 256
+CANDIDATES_PER_STDDEV = 8
 FORWARD_STEPS = 6
 FORWARD_EM = 12
 BACKWARD_EM = 8
 CONVERGED = 0.01
 LEAST_GAIN = 0.25
-"""Peaks that together gain less than this part of what one component costs are noise: no more are added."""
+"""Peaks that together gain less than this part of what one component costs are noise: no more are
+added."""
 HOPELESS = 20.0
 """A model this far below the best, in log probability, has no weight."""
 MANY = 10_000
-"""Agents among whom three spreads that cannot compete, one after the other, end the search; among ten times as many two
-do."""
+"""Agents among whom three spreads that cannot compete, one after the other, end the search; among
+ten times as many two do."""
 RAREST = 60.0
-"""Logarithm of how many times likelier another component makes a release, at most: more of it than 32 bits hold."""
-_ZOOMS, _ZOOM_POINTS = 3, 9
+"""Logarithm of how many times likelier another component makes a release, at most: more of it than
+32 bits hold."""
+_ZOOMS = 3
+_ZOOM_POINTS = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,22 +89,31 @@ def fit_prior_mixtures(
     one by one misses.
     """
     found: list[NormalMixture] = []
-    best, hopeless = -np.inf, 0
+    best = -np.inf
+    hopeless = 0
     log_total = float(np.log(points.total))
+
     for spread in np.sort(spreads)[::-1]:
         em = _Em(points.coarser(float(spread)), float(spread), (lower, upper))
         row = list(_shrink(em, *_grow(em, max_components), best))
         found += row
         of_row = max(m.log_likelihood - (m.size - 0.5) * log_total for m in row)
         best = max(best, of_row)
-        # Narrower components can stand for wider ones, but only many of them can: a spread at which this many do not
-        # fit any more leaves nothing to the narrower spreads. Among many agents finer classes would have shown before.
+        # Narrower components can stand for wider ones, but only many of them can: a spread at which
+        # this many do not fit any more leaves nothing to the narrower spreads. Among many agents
+        # finer classes would have shown before.
         many = em.total >= MANY
         hopeless = (
-            hopeless + 1 if (of_row if many else row[0].log_likelihood - 0.5 * log_total) < best - HOPELESS else 0
+            hopeless + 1
+            if (of_row if many else row[0].log_likelihood - 0.5 * log_total) < best - HOPELESS
+            else 0
         )
-        if hopeless >= (2 if em.total >= 10 * MANY else 3) and (many or row[0].size > max_components // 2):
+
+        if hopeless >= (2 if em.total >= 10 * MANY else 3) and (
+            many or row[0].size > max_components // 2
+        ):
             break
+
     return found
 
 
@@ -116,24 +130,37 @@ def prior_fit_best_spread(points: Points, spreads: Floats) -> float:
     moments = points.moments()
     for _ in range(_ZOOMS):
         at = int(np.argmax(_log_likelihoods_of_one(moments, spreads)))
-        spreads = np.geomspace(spreads[max(at - 1, 0)], spreads[min(at + 1, len(spreads) - 1)], _ZOOM_POINTS)
+        spreads = np.geomspace(
+            spreads[max(at - 1, 0)], spreads[min(at + 1, len(spreads) - 1)], _ZOOM_POINTS
+        )
+
     return float(spreads[_ZOOM_POINTS // 2])
 
 
 def _log_likelihoods_of_one(moments: Moments, spreads: Floats) -> Floats:
-    """Of one normal component of each spread: all that it reads of releases are moments of groups of like variance."""
+    """Of one normal component of each spread.
+
+    All that it reads of releases are moments of groups of like variance.
+    """
     precision = 1 / (moments.variance + spreads[:, None] ** 2)
     share = moments.number * precision
     center = (share * moments.mean).sum(axis=1) / share.sum(axis=1)
     squares = moments.squares + moments.number * (moments.mean - center[:, None]) ** 2
-    return np.asarray(0.5 * (moments.number * np.log(precision) - precision * squares).sum(axis=1), dtype=np.float64)
+
+    return np.asarray(
+        0.5 * (moments.number * np.log(precision) - precision * squares).sum(axis=1),
+        dtype=np.float64,
+    )
 
 
 class _Em:
     """EM over the points for one spread; arrays are (component, point)."""
 
     def __init__(self, points: Points, spread: float, bounds: tuple[float, float]) -> None:
-        self.points, self.spread, self.total, self.bounds = points, spread, points.total, bounds
+        self.points = points
+        self.spread = spread
+        self.total = points.total
+        self.bounds = bounds
         self.precision = 1.0 / (points.variance + spread**2)
         self.falls = -0.5 * self.precision
         self.log_norm = 0.5 * np.log(self.precision / (2 * np.pi))
@@ -150,37 +177,47 @@ class _Em:
         exponent -= top
         joint = np.exp(exponent, out=exponent)
         total = np.add.reduce(joint, axis=0)
+
         return joint, total, np.log(total) + top + self.log_norm
 
     def kernel(self, candidates: Floats) -> tuple[Floats, Floats]:
         """Densities of the points for each candidate, relative to the likeliest one of the point, and that one's log.
 
-        They decide where components are added, and EM where these end: seven digits are enough. Sums over them are of
-        64 bits: OpenBLAS's product of 32 bits has warned of invalid values in one process of many with the same input.
+        They decide where components are added, and EM where these end: seven digits are enough.
+        Sums over them are of 64 bits: OpenBLAS's product of 32 bits has warned of invalid values in
+        one process of many with the same input.
         """
         exponent = (self.points.mean - candidates[:, None]).astype(np.float32)
         np.square(exponent, out=exponent)
         exponent *= self.falls.astype(np.float32)
         top = exponent.max(axis=0)
         exponent -= top
+
         return np.exp(exponent, out=exponent).astype(np.float64), top + self.log_norm
 
     def run(self, weight: Floats, center: Floats, steps: int) -> NormalMixture:
-        """Take EM steps until the log-likelihood stands still; components that lost all points are dropped."""
-        points, before = self.points, -np.inf
+        """Take EM steps until the log-likelihood stands still.
+
+        Components that lost all points are dropped.
+        """
+        points = self.points
+        before = -np.inf
         low, high = self.bounds
         for _ in range(steps):
             joint, total, log_density = self.joint(weight, center)
             share = joint @ (self.columns / total).T
             used = share[:, 0] > 1e-9 * self.total
             weight, information, moment = share[used].T
-            # The likelihood of a center is a parabola: at its most within bounds where it is clipped to them.
+            # The likelihood of a center is a parabola: at its most within bounds where it is
+            # clipped to them.
             center = np.minimum(np.maximum(moment / information, low), high)
             weight, variance = weight / self.total, 1 / information
             log_likelihood = float(log_density @ points.weight)
+
             if log_likelihood - before < CONVERGED:
                 break
             before = log_likelihood
+
         order = np.argsort(center)
         return NormalMixture(
             spread=self.spread,
@@ -197,13 +234,19 @@ def _grow(em: _Em, max_components: int) -> tuple[Floats, Floats]:
     candidates = _candidates(np.clip(points.mean, *em.bounds), 1 / np.sqrt(em.precision.max()))
     kernel, log_most = em.kernel(candidates)
     share = em.precision * points.weight
-    weight, center = np.ones(1), np.clip([share @ points.mean / share.sum()], *em.bounds)
-    # The log-likelihood is concave in the mixing distribution: a peak of height D gains at most M (D - 1).
+    weight = np.ones(1)
+    center = np.clip([share @ points.mean / share.sum()], *em.bounds)
+    # The log-likelihood is concave in the mixing distribution: a peak of height D gains at most M
+    # (D - 1).
     worthwhile = 1 + np.log(points.total + 1) / points.total
-    least, before = LEAST_GAIN * np.log(points.total), -np.inf
+    least = LEAST_GAIN * np.log(points.total)
+    before = -np.inf
+
     for _ in range(FORWARD_STEPS):
         fitted = em.run(weight, center, FORWARD_EM)
-        weight, center = fitted.weight, fitted.center
+        weight = fitted.weight
+        center = fitted.center
+
         if len(weight) == max_components or fitted.log_likelihood - before < least:
             break
         before = fitted.log_likelihood
@@ -211,11 +254,13 @@ def _grow(em: _Em, max_components: int) -> tuple[Floats, Floats]:
         derivative = kernel @ (points.weight * np.exp(rarity)) / points.total
         peaks = np.flatnonzero(_is_peak(derivative) & (derivative > worthwhile))
         peaks = peaks[np.argsort(-derivative[peaks])][: max_components - len(weight)]
+
         if len(peaks) == 0:
             break
         n = len(peaks) + len(weight)
         weight = np.concatenate([weight * (1 - len(peaks) / n), np.full(len(peaks), 1 / n)])
         center = np.concatenate([center, candidates[peaks]])
+
     return weight, center
 
 
@@ -235,13 +280,18 @@ def _is_peak(values: Floats) -> Bools:
 
 
 def _shrink(em: _Em, weight: Floats, center: Floats, best: float) -> Iterator[NormalMixture]:
-    """Polish and record every size, merging the closest pair in between; stop where no smaller one can compete."""
-    log_total, highest = float(np.log(em.total)), -np.inf
+    """Polish and record every size, merging the closest pair in between.
+
+    Stop where no smaller one can compete.
+    """
+    log_total = float(np.log(em.total))
+    highest = -np.inf
     while True:
         fitted = em.run(weight, center, BACKWARD_EM)
         yield fitted
         highest = max(highest, fitted.log_likelihood)
         best = max(best, fitted.log_likelihood - (fitted.size - 0.5) * log_total)
+
         # A smaller mixture fits no better, and its penalty is at least that of one component.
         if fitted.size == 1 or fitted.log_likelihood - 0.5 * log_total < best - HOPELESS:
             return

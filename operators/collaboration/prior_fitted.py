@@ -1,4 +1,7 @@
-"""The learned population: a mixture over models, its description, and every agent's posterior under it."""
+"""The learned population.
+
+A mixture over models, its description, and every agent's posterior under it.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,15 @@ from meanstream.operators.collaboration.prior_fit import NormalMixture
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans
 
 NEGLIGIBLE_MODEL = 0.02
-"""Models this far below the best are left out. An agent's raw mean holds the samples of its own release again: it would
-vote twice for an unlikely model that its own outlying release suggested."""
+"""Models this far below the best are left out. An agent's raw mean holds the samples of its own
+release again: it would vote twice for an unlikely model that its own outlying release suggested."""
 LEAST_SHOWN = 1e-3
 NEGLIGIBLE_COMPONENT = 1e-6
 DENSITY_POINTS = 201
 _ELEMENTS = 1 << 16
 UNSEEN = 0.001
-"""Agents expected to belong to no component: their releases may be too noisy to show it, their own samples are not."""
+"""Agents expected to belong to no component: their releases may be too noisy to show it, their own
+samples are not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +43,8 @@ class FittedPrior:
     weight, cautious : float array, shape (n,)
         Probability of each component of the averaged prior: for the estimate, and for the interval.
     center, variance : float array, shape (n,)
-        Center of each component; its squared spread plus the variance with which the center is known.
+        Center of each component; its squared spread plus the variance with which the center is
+        known.
     best_weight, best_center, best_variance : float array, shape (n_components,)
         The most probable single model, by increasing center: what `component` in an answer counts.
     spread : float
@@ -51,7 +56,8 @@ class FittedPrior:
     lower, upper : float
         Declared bounds of a sample.
     noise : FittedNoise
-        Variance of the privacy noise in a center and in the squared spread, averaged over models and components.
+        Variance of the privacy noise in a center and in the squared spread, averaged over models
+        and components.
     """
 
     weight: Floats
@@ -81,18 +87,27 @@ class FittedPrior:
         lower: float,
         upper: float,
     ) -> Self:
-        """Average the models by their probabilities; what is negligible in both averages is left out."""
+        """Average the models by their probabilities.
+
+        What is negligible in both averages is left out.
+        """
         best = mixtures[int(probability.argmax())]
         sizes = [mixture.size for mixture in mixtures]
         share = np.concatenate([mixture.weight for mixture in mixtures])
-        weight, careful = (np.repeat(_without_negligible(model), sizes) * share for model in (probability, cautious))
+        weight, careful = (
+            np.repeat(_without_negligible(model), sizes) * share
+            for model in (probability, cautious)
+        )
         keep = np.maximum(weight, careful) > NEGLIGIBLE_COMPONENT
         variance = np.concatenate([mixture.variance for mixture in mixtures])
         anywhere = UNSEEN / n_agents
+
         return cls(
             weight=np.append(weight[keep], anywhere),
             cautious=np.append(careful[keep], anywhere),
-            center=np.append(np.concatenate([mixture.center for mixture in mixtures])[keep], (lower + upper) / 2),
+            center=np.append(
+                np.concatenate([mixture.center for mixture in mixtures])[keep], (lower + upper) / 2
+            ),
             variance=np.append(variance[keep], (upper - lower) ** 2 / 12),
             best_weight=best.weight,
             best_center=best.center,
@@ -112,7 +127,8 @@ class FittedPrior:
         Parameters
         ----------
         own : OwnMeans
-            At least one sample each. A variance that is not known (infinite) gives the prior's answer.
+            At least one sample each. A variance that is not known (infinite) gives the prior's
+            answer.
         level : float
             Nominal coverage of the interval.
         """
@@ -122,6 +138,7 @@ class FittedPrior:
         )
         value = np.clip(posterior.value, self.lower, self.upper)
         half_width = half_width_alone(posterior.variance, level)
+
         return AgentEstimates(
             value=value,
             lower=value - half_width,
@@ -146,50 +163,83 @@ class FittedPrior:
         log_density += np.log(np.maximum(self.weight, self.cautious))[:, None]
         log_density -= log_density.max(axis=0)
         density = np.exp(log_density) / np.maximum(self.weight, self.cautious)[:, None]
+
         shift = (keep - 1) * away
         first = _mixed(self.weight, density * shift) / (_mixed(self.weight, density) + 1e-300)
         normal = _mixed(self.cautious, density) + 1e-300
         cautious = _mixed(self.cautious, density * shift) / normal
         second = _mixed(self.cautious, density * (variance * keep + shift**2)) / normal
-        spread = np.maximum(second - cautious**2, variance * keep.min(axis=0)) + (first - cautious) ** 2
+        spread = (
+            np.maximum(second - cautious**2, variance * keep.min(axis=0)) + (first - cautious) ** 2
+        )
         component, membership, class_size = self.membership(mean, variance)
+
         return Posterior(
-            value=mean + first, variance=spread, component=component, membership=membership, class_size=class_size
+            value=mean + first,
+            variance=spread,
+            component=component,
+            membership=membership,
+            class_size=class_size,
         )
 
     def membership(self, mean: Floats, variance: Floats) -> tuple[np.ndarray, Floats, Floats]:
         """Most likely component of the best model, its probability, and the expected size of the own component."""
         n, variance = len(mean), np.broadcast_to(variance, mean.shape)
-        component, likely, size = np.empty(n, np.int64), np.empty(n), np.empty(n)
+        component = np.empty(n, np.int64)
+        likely = np.empty(n)
+        size = np.empty(n)
         block = max(1, _ELEMENTS // len(self.best_weight))
+
         for start in range(0, n, block):
             part = slice(start, start + block)
             component[part], likely[part], size[part] = self._members(mean[part], variance[part])
+
         return component, likely, size
 
     def _members(self, mean: Floats, variance: Floats) -> tuple[np.ndarray, Floats, Floats]:
         if len(self.best_weight) == 1:
-            return np.zeros(len(mean), np.int64), np.ones(len(mean)), np.full(len(mean), float(self.n_agents))
+            return (
+                np.zeros(len(mean), np.int64),
+                np.ones(len(mean)),
+                np.full(len(mean), float(self.n_agents)),
+            )
+
         n = len(mean)
-        if n == 1:  # sums over components run along columns: the same order for any number of agents
+        if (
+            n == 1
+        ):  # sums over components run along columns: the same order for any number of agents
             mean, variance = np.repeat(mean, 2), np.repeat(variance, 2)
+
         width = self.upper - self.lower
         away = mixture_distances(mean, self.best_center, width)
-        total = (variance / width**2).astype(np.float32) + (self.best_variance / width**2).astype(np.float32)[:, None]
+        total = (variance / width**2).astype(np.float32) + (self.best_variance / width**2).astype(
+            np.float32
+        )[:, None]
         density, _ = mixture_densities(away, total, np.log(self.best_weight))
         component = np.zeros(len(mean), np.min_scalar_type(len(density)))
+
         for k in range(1, len(density)):  # `argmax` along columns takes longer than all the rest
             np.maximum(component, (density[k] == 1) * component.dtype.type(k), out=component)
+
         likely = 1 / density.sum(axis=0)
-        size = self.n_agents * (mixture_sum(self.best_weight.astype(np.float32), density) * likely).astype(np.float64)
+        size = self.n_agents * (
+            mixture_sum(self.best_weight.astype(np.float32), density) * likely
+        ).astype(np.float64)
+
         return component[:n], likely[:n].astype(np.float64), size[:n]
 
     def density(self, grid: Floats) -> Floats:
-        """Fitted density of the agents' true means, per value unit; exact classes show as narrow peaks."""
+        """Fitted density of the agents' true means, per value unit.
+
+        Exact classes show as narrow peaks.
+        """
         # Exact, well-known classes are lines; they are drawn no narrower than the grid can show.
-        variance = np.maximum(self.variance, ((self.upper - self.lower) / (2 * DENSITY_POINTS)) ** 2)
+        variance = np.maximum(
+            self.variance, ((self.upper - self.lower) / (2 * DENSITY_POINTS)) ** 2
+        )
         exponent = -0.5 * (grid - self.center[:, None]) ** 2 / variance[:, None]
         heights = np.exp(exponent) / np.sqrt(2 * np.pi * variance)[:, None]
+
         return np.asarray(self.weight @ heights / self.weight.sum(), dtype=np.float64)
 
     def describe(self) -> dict[str, Any]:
@@ -202,25 +252,41 @@ class FittedPrior:
             "n_components": len(self.best_weight),
             "spread": self.spread,
             "components": [
-                {"weight": float(w), "center": float(c), "spread": self.spread, "center_stddev": float(s)}
+                {
+                    "weight": float(w),
+                    "center": float(c),
+                    "spread": self.spread,
+                    "center_stddev": float(s),
+                }
                 for w, c, s in zip(*columns, strict=True)
             ],
-            "spread_probability": [{"spread": s, "probability": p} for s, p in self.spread_probability.items()],
-            "size_probability": [{"n_components": k, "probability": p} for k, p in self.size_probability.items()],
+            "spread_probability": [
+                {"spread": s, "probability": p} for s, p in self.spread_probability.items()
+            ],
+            "size_probability": [
+                {"n_components": k, "probability": p} for k, p in self.size_probability.items()
+            ],
             "density": {"value": grid.tolist(), "density": self.density(grid).tolist()},
         }
 
 
-def fitted_prior_noise(mixtures: list[NormalMixture], probability: Floats, noise: NoiseShare) -> FittedNoise:
+def fitted_prior_noise(
+    mixtures: list[NormalMixture], probability: Floats, noise: NoiseShare
+) -> FittedNoise:
     """Average the variance of the privacy noise in centers and spreads over models and their components."""
     spread = np.array([mixture.spread for mixture in mixtures])
     center = np.array([float(mixture.weight @ mixture.center_variance) for mixture in mixtures])
     squared = noise.of_squared_spread(spread)
-    return FittedNoise(float(probability @ (noise.of_center(spread) * center)), float(probability @ squared))
+    return FittedNoise(
+        float(probability @ (noise.of_center(spread) * center)), float(probability @ squared)
+    )
 
 
 def _mixed(weight: Floats, columns: Floats) -> Floats:
-    """Weighted sum over components, shape (n,); a BLAS product rounds a column by where it stands among the others."""
+    """Weighted sum over components, shape (n,).
+
+    A BLAS product rounds a column by where it stands among the others.
+    """
     return np.asarray(np.einsum("k,kn->n", weight, columns), dtype=np.float64)
 
 
@@ -233,4 +299,5 @@ def _marginal(keys: list[Any], probability: Floats) -> dict[Any, float]:
     totals: dict[Any, float] = {}
     for key, p in zip(keys, probability.tolist(), strict=True):
         totals[key] = totals.get(key, 0.0) + p
+
     return {key: p for key, p in sorted(totals.items()) if p > LEAST_SHOWN}

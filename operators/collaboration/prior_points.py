@@ -1,4 +1,7 @@
-"""What a fit sees of releases: points with weights; in cells that are joined where components are wide."""
+"""What a fit sees of releases.
+
+Points with weights; in cells that are joined where components are wide.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,17 @@ EXACT = 512
 MOST_BINS = 1 << 15
 MOST_COARSE_BINS = 1 << 11
 FINER = 2
-"""Cells that joined for a spread are halved that many times: spreads are compared by likelihoods, and what cells of a
-quarter of a standard deviation change in those of a million releases is hundreds."""
+"""Cells that joined for a spread are halved that many times: spreads are compared by likelihoods,
+and what cells of a quarter of a standard deviation change in those of a million releases is
+hundreds."""
 FINEST = -40
-"""Cells are no narrower than 2**-40 of the bounds, so that their numbers are integers of 64 bits."""
+"""Cells are no narrower than 2**-40 of the bounds, so that their numbers are integers of 64
+bits."""
 PARTS = 6
 """Releases are counted in sixths: one that is spread lies to two thirds where it was,"""
 NODE = math.sqrt(3.0)
-"""and to a sixth each that many standard deviations to either side (Gauss and Hermite's rule of three nodes)."""
+"""and to a sixth each that many standard deviations to either side (Gauss and Hermite's rule of
+three nodes)."""
 _QUARTERS = 4
 _BITS = 31
 _WIDEST = 1 << 48
@@ -31,7 +37,10 @@ _SHIFT = 1 << 13  # makes classes positive; 0 is the class of 0
 
 
 class Moments(NamedTuple):
-    """Public: releases in groups of like variance: that variance, how many, their mean, squared deviations from it."""
+    """Public: releases in groups of like variance.
+
+    That variance, how many, their mean, squared deviations from it.
+    """
 
     variance: Floats
     number: Floats
@@ -46,7 +55,8 @@ class Points:
     Attributes
     ----------
     mean, variance : float array
-        Released mean and the total variance (sampling and privacy noise) with which it was released.
+        Released mean and the total variance (sampling and privacy noise) with which it was
+        released.
     weight : float array
         How many releases the point stands for.
     """
@@ -62,16 +72,21 @@ class Points:
 
     @classmethod
     def spread_by(cls, raised: Floats, *, mean: Floats, variance: Floats) -> Points:
-        """Take releases for less precise than they say: each is spread by what its variance was raised.
+        """Take releases for less precise than they say.
 
-        Their variances are `variance` then, and what they show of the population's spread is as before.
+        Each is spread by what its variance was raised.
+
+        Their variances are `variance` then, and what they show of the population's spread is as
+        before.
         """
         some = raised > 1e-9 * variance
         away = NODE * np.sqrt(raised[some])
         return Points(
             mean=np.concatenate([mean, mean[some] - away, mean[some] + away]),
             variance=np.concatenate([variance, variance[some], variance[some]]),
-            weight=np.concatenate([np.where(some, 1 - 2 / PARTS, 1.0), np.full(2 * len(away), 1 / PARTS)]),
+            weight=np.concatenate(
+                [np.where(some, 1 - 2 / PARTS, 1.0), np.full(2 * len(away), 1 / PARTS)]
+            ),
         )
 
     def moments(self) -> Moments:
@@ -87,9 +102,10 @@ class Points:
 class CellPoints(Points):
     """Public: releases counted by cell; a point is the center of one.
 
-    A mean is rounded to the center of its cell, so it varies by a twelfth of the squared cell more than what it stands
-    for; with that added to the variance, cells of a quarter of a standard deviation lose half a percent of what the
-    releases show (Sheppard's correction; the next term is below 1e-6 of the fourth moment).
+    A mean is rounded to the center of its cell, so it varies by a twelfth of the squared cell more
+    than what it stands for; with that added to the variance, cells of a quarter of a standard
+    deviation lose half a percent of what the releases show (Sheppard's correction; the next term is
+    below 1e-6 of the fourth moment).
 
     Attributes
     ----------
@@ -124,22 +140,30 @@ class CellPoints(Points):
     ) -> Self:  # fmt: skip
         """Join groups of similar variance, and neighboring cells up to a quarter of the standard deviation.
 
-        `level` and `variance` are those of the groups; `number` counts in parts of releases, `PARTS` to one.
+        `level` and `variance` are those of the groups; `number` counts in parts of releases,
+        `PARTS` to one.
 
-        Where there would be too many, cells grow, and with them the variance: the fit stays honest and loses
-        resolution. Cells are halves of cells, so that joining them rounds nothing twice.
+        Where there would be too many, cells grow, and with them the variance: the fit stays honest
+        and loses resolution. Cells are halves of cells, so that joining them rounds nothing twice.
         """
-        totals, place = np.unique(prior_point_octave_classes(variance + (spread / width) ** 2)[0], return_inverse=True)
+        totals, place = np.unique(
+            prior_point_octave_classes(variance + (spread / width) ** 2)[0], return_inverse=True
+        )
         size = np.bincount(group, number, len(variance))
         average = np.bincount(place, variance * size) / np.maximum(np.bincount(place, size), 1)
         wide = prior_point_cell_level(totals) - finer
         np.maximum.at(wide, place, level)
+
         while True:
             shift = np.minimum(wide[place] - level, 62)
-            (of, joined), (found,) = tally_prior_points((place[group], cell >> shift[group]), number[None])
+            (of, joined), (found,) = tally_prior_points(
+                (place[group], cell >> shift[group]), number[None]
+            )
+
             if len(of) <= most:
                 break
             wide += 1
+
         cells = np.asarray(np.ldexp(1.0, wide.astype(np.int32)), dtype=np.float64)
         return cls(
             mean=lower + width * ((joined + 0.5) * cells[of]),
@@ -154,14 +178,24 @@ class CellPoints(Points):
         )
 
     def moments(self) -> Moments:
-        """Give number, mean and squares of the releases of each group; what cells add to squares is in the variance."""
+        """Give number, mean and squares of the releases of each group.
+
+        What cells add to squares is in the variance.
+        """
         n = len(self.group_variance)
         number = np.bincount(self.group, self.weight, n)
         some = np.flatnonzero(number)
+
         mean = np.bincount(self.group, self.weight * self.mean, n) / np.maximum(number, 1 / PARTS)
         squares = np.bincount(self.group, self.weight * (self.mean - mean[self.group]) ** 2, n)
-        variance = np.bincount(self.group, self.weight * self.variance, n) / np.maximum(number, 1 / PARTS)
-        columns = (np.asarray(column[some], dtype=np.float64) for column in (variance, number, mean, squares))
+        variance = np.bincount(self.group, self.weight * self.variance, n) / np.maximum(
+            number, 1 / PARTS
+        )
+        columns = (
+            np.asarray(column[some], dtype=np.float64)
+            for column in (variance, number, mean, squares)
+        )
+
         return Moments(*columns)
 
     def coarser(self, spread: float) -> CellPoints:
@@ -178,7 +212,8 @@ class CellPoints(Points):
 def prior_point_octave_classes(value: Floats) -> tuple[Ints, Ints]:
     """Class of each number, a quarter of an octave, and an integer of 31 bits that tells where it lies in its octave.
 
-    Exponent and leading bits are the same on every machine; a logarithm may not be. 0 has a class of its own.
+    Exponent and leading bits are the same on every machine; a logarithm may not be. 0 has a class
+    of its own.
 
     Examples
     --------
@@ -190,17 +225,23 @@ def prior_point_octave_classes(value: Floats) -> tuple[Ints, Ints]:
     quarter = ((mantissa - 0.5) * (2 * _QUARTERS)).astype(np.int64)
     some = value > 0
     of = np.where(some, exponent.astype(np.int64) * _QUARTERS + quarter + _SHIFT, 0)
+
     return of, np.where(some, np.ldexp(mantissa, _BITS), 0.0).astype(np.int64)
 
 
 def prior_point_octave_means(of: Ints, total: Ints, number: Ints) -> Floats:
     """Mean of numbers of a class, from the sum of their integers."""
     exponent = (of - _SHIFT) // _QUARTERS - _BITS
-    return np.asarray(np.ldexp(total / number, np.where(of > 0, exponent, 0).astype(np.int32)), dtype=np.float64)
+    return np.asarray(
+        np.ldexp(total / number, np.where(of > 0, exponent, 0).astype(np.int32)), dtype=np.float64
+    )
 
 
 def prior_point_cell_level(of: Ints) -> Ints:
-    """Width of a cell as a power of two: from an eighth to a quarter of the least standard deviation of a class."""
+    """Width of a cell as a power of two.
+
+    From an eighth to a quarter of the least standard deviation of a class.
+    """
     exponent = (of - _SHIFT) // _QUARTERS
     return np.asarray(np.maximum((exponent - 1) // 2 - 2, FINEST), dtype=np.int64)
 
@@ -219,23 +260,32 @@ def tally_prior_points(keys: tuple[Ints, ...], values: Ints) -> tuple[tuple[Ints
     low = [int(key.min()) for key in keys]
     shape = [int(key.max()) - least + 1 for key, least in zip(keys, low, strict=True)]
     size = math.prod(shape)
+
     if size >= 2**62:  # rare: no one integer holds all keys
         order = np.lexsort(keys[::-1])
         starts = _starts([key[order] for key in keys])
         sums = np.add.reduceat(values[:, order], starts, axis=1)
         return tuple(key[order[starts]] for key in keys), sums
-    place = np.ravel_multi_index(tuple(key - least for key, least in zip(keys, low, strict=True)), shape)
+
+    place = np.ravel_multi_index(
+        tuple(key - least for key, least in zip(keys, low, strict=True)), shape
+    )
     if size <= _DENSE * len(place):  # dense: no sorting
         used = np.flatnonzero(np.bincount(place, minlength=size))
         sums = np.zeros((len(values), size), np.int64)
         for row, value in zip(sums, values, strict=True):
             np.add.at(row, place, value)
+
         sums = sums[:, used]
     else:
         order = np.argsort(place, kind="stable")
         starts = _starts([place[order]])
-        used, sums = place[order[starts]], np.add.reduceat(values[:, order], starts, axis=1)
-    return tuple(k + least for k, least in zip(np.unravel_index(used, shape), low, strict=True)), sums
+        used = place[order[starts]]
+        sums = np.add.reduceat(values[:, order], starts, axis=1)
+
+    return tuple(
+        k + least for k, least in zip(np.unravel_index(used, shape), low, strict=True)
+    ), sums
 
 
 def count_prior_point_cells(group: Ints, cell: Ints) -> tuple[Ints, Ints, Ints]:
@@ -246,20 +296,26 @@ def count_prior_point_cells(group: Ints, cell: Ints) -> tuple[Ints, Ints, Ints]:
     >>> [part.tolist() for part in count_prior_point_cells(np.array([7, 3, 7]), np.array([5, 9, 5]))]
     [[3, 7], [9, 5], [1, 2]]
     """
-    low, width = int(group.min()), int(cell.max()) - int(cell.min())
+    low = int(group.min())
+    width = int(cell.max()) - int(cell.min())
     if int(group.max()) - low <= _DENSE * len(group) and width < _WIDEST:
         present = np.bincount(group - low) > 0
-        groups, of = np.flatnonzero(present), (np.cumsum(present) - 1)[group - low]
-        first, last = np.full(len(groups), cell.max()), np.full(len(groups), cell.min())
+        groups = np.flatnonzero(present)
+        of = (np.cumsum(present) - 1)[group - low]
+        first = np.full(len(groups), cell.max())
+        last = np.full(len(groups), cell.min())
         np.minimum.at(first, of, cell)
         np.maximum.at(last, of, cell)
         ends = np.cumsum(last - first + 1)
+
         if ends[-1] <= _DENSE * len(group):  # no sorting: each group has its stretch
             start = ends - (last - first + 1)
             number = np.bincount((start - first)[of] + cell)
             used = np.flatnonzero(number)
             of = np.searchsorted(ends, used, side="right")
+
             return groups[of] + low, used - (start - first)[of], number[used]
+
     keys, sums = tally_prior_points((group, cell), np.ones((1, len(group)), np.int64))
     return keys[0], keys[1], sums[0]
 

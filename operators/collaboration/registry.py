@@ -1,4 +1,7 @@
-"""What agents make of each other's releases: the common interface, and the registry of its implementations."""
+"""What agents make of each other's releases.
+
+The common interface, and the registry of its implementations.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ from meanstream.operators.collaboration.prior_by_count import PriorByCount
 from meanstream.operators.collaboration.release_bins import ReleaseBins
 from meanstream.operators.collaboration.same_mean_tests import SameMeanTests
 from meanstream.operators.collaboration.sorted_releases import SortedReleases
-from meanstream.operators.collaboration.two_variances import FittedPopulation, estimate_with_two_variances
+from meanstream.operators.collaboration.two_variances import (
+    FittedPopulation,
+    estimate_with_two_variances,
+)
 from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
 from meanstream.operators.entry_points import (
     COLLABORATIONS_GROUP,
@@ -29,9 +35,12 @@ from meanstream.operators.validation import require
 
 
 class ReleaseSummary(Protocol):
-    """Public: what a fit reads of everyone's newest releases. Those of disjoint groups of agents merge.
+    """Public: what a fit reads of everyone's newest releases.
 
-    Merging is commutative and associative to the last bit: a population is the same, however its agents were split.
+    Those of disjoint groups of agents merge.
+
+    Merging is commutative and associative to the last bit: a population is the same, however its
+    agents were split.
     """
 
     @property
@@ -68,7 +77,9 @@ class Collaboration(Protocol):
         """Read the newest releases of some agents."""
         ...
 
-    def fit_summary(self, summary: Any, sample_variance: VariancePosterior | float) -> FittedPopulation:
+    def fit_summary(
+        self, summary: Any, sample_variance: VariancePosterior | float
+    ) -> FittedPopulation:
         """Fit to a summary of everyone's newest release, given what is known of the variance of one sample."""
         ...
 
@@ -101,8 +112,8 @@ def make_collaboration(
 ) -> Collaboration:
     """Return a collaboration of the registry, or of another package.
 
-    A package registers `make(lower, upper, significance)` as an entry point of "meanstream.collaborations", under a
-    name that the registry does not have.
+    A package registers `make(lower, upper, significance)` as an entry point of
+    "meanstream.collaborations", under a name that the registry does not have.
 
     Parameters
     ----------
@@ -115,8 +126,8 @@ def make_collaboration(
     covariates : CovariateDesign, optional
         Public attributes of the agents, whose effects a learned prior takes into account.
     strangers : bool
-        Releases come from others, who may lie about counts: the learned prior trusts few of the most precise ones.
-        False if the caller counted the samples.
+        Releases come from others, who may lie about counts: the learned prior trusts few of the
+        most precise ones. False if the caller counted the samples.
 
     Examples
     --------
@@ -125,10 +136,17 @@ def make_collaboration(
     """
     if name not in COLLABORATIONS:
         others = entry_points_of(COLLABORATIONS_GROUP)
-        require(name in others, "collaboration", f"be one of {', '.join({**COLLABORATIONS, **others})}", name)
+        require(
+            name in others,
+            "collaboration",
+            f"be one of {', '.join({**COLLABORATIONS, **others})}",
+            name,
+        )
         known: Any = others[name].load()
         made: Collaboration = known(lower, upper, significance) if callable(known) else known
+
         return made
+
     if covariates is not None:
         return PriorWithCovariates(name, lower, upper, covariates, strangers)
     made = COLLABORATIONS[name](lower, upper, significance)
@@ -136,7 +154,9 @@ def make_collaboration(
 
 
 def collaboration_name(given: str | Collaboration) -> str:
-    """Return the name of a collaboration; one that is passed as an object is registered for this process.
+    """Return the name of a collaboration.
+
+    One that is passed as an object is registered for this process.
 
     Examples
     --------
@@ -146,7 +166,10 @@ def collaboration_name(given: str | Collaboration) -> str:
     if isinstance(given, str):
         return given
     name = valid_own_name("collaboration", given, COLLABORATIONS)
-    require(hasattr(given, "fit_summary"), "collaboration", "have fit, summarize and fit_summary", name)
+    require(
+        hasattr(given, "fit_summary"), "collaboration", "have fit, summarize and fit_summary", name
+    )
+
     return register_passed(COLLABORATIONS_GROUP, name, given)
 
 
@@ -158,7 +181,9 @@ def answers_from_releases(
     value_variance: Floats | None = None,
     level: float = 0.95,
 ) -> AgentEstimates:
-    """Public: what anyone can say of each agent's mean; its newest release takes the place of its raw mean.
+    """Public: what anyone can say of each agent's mean.
+
+    Its newest release takes the place of its raw mean.
 
     Parameters
     ----------
@@ -167,7 +192,8 @@ def answers_from_releases(
     releases : ReleaseColumns
         At most one release per agent.
     variance : float array, shape (len(releases),)
-        Total variance of each released mean: of the sampling and of the noise. The intervals rest on it.
+        Total variance of each released mean: of the sampling and of the noise. The intervals rest
+        on it.
     value_variance : float array, shape (len(releases),), optional
         The one that the values rest on; by default the same.
     level : float
@@ -189,11 +215,15 @@ def answers_from_releases(
     >>> answer.value.tolist(), answer.upper.round(2).tolist()
     ([2.0], [3.96])
     """
-    own = means_of_releases(releases, variance, variance if value_variance is None else value_variance)
+    own = means_of_releases(
+        releases, variance, variance if value_variance is None else value_variance
+    )
     return estimate_with_two_variances(fitted, own, level=level)
 
 
-def means_of_releases(releases: ReleaseColumns, variance: Floats, value_variance: Floats | None = None) -> OwnMeans:
+def means_of_releases(
+    releases: ReleaseColumns, variance: Floats, value_variance: Floats | None = None
+) -> OwnMeans:
     """Public: releases in the place of raw means."""
     return OwnMeans(
         agent=releases.agent, count=releases.count, mean=releases.mean, variance=variance,

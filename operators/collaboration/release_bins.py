@@ -1,4 +1,7 @@
-"""Releases as counts in bins that do not depend on any other release: partial counts of many shards add up exactly."""
+"""Releases as counts in bins that do not depend on any other release.
+
+Partial counts of many shards add up exactly.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +33,14 @@ _ARRAYS = ("rows", "group", "cell", "number", "group_of_sums", "sums")
 
 
 class ReleaseBins:
-    """Everyone's newest release, as far as a fit of the population reads it; mergeable, to the last bit.
+    """Everyone's newest release, as far as a fit of the population reads it.
 
-    Up to 512 releases are kept one by one. More are counted by cell of the mean and by class of both parts of their
-    variance. All edges are fixed by the declared bounds and by powers of two, and all sums are of integers, so what
-    merged partial counts hold does not depend on how the releases were split, nor on the order of the merges.
+    Mergeable, to the last bit.
+
+    Up to 512 releases are kept one by one. More are counted by cell of the mean and by class of
+    both parts of their variance. All edges are fixed by the declared bounds and by powers of two,
+    and all sums are of integers, so what merged partial counts hold does not depend on how the
+    releases were split, nor on the order of the merges.
 
     Parameters
     ----------
@@ -45,8 +51,9 @@ class ReleaseBins:
     -----
     **Privacy.** Post-processing of the releases: it spends nothing.
 
-    A cell is at most a quarter as wide as the standard deviation of the privacy noise of its class. Once the variance
-    of one sample is known, `points` joins neighboring cells up to a quarter of the standard deviation of the whole.
+    A cell is at most a quarter as wide as the standard deviation of the privacy noise of its class.
+    Once the variance of one sample is known, `points` joins neighboring cells up to a quarter of
+    the standard deviation of the whole.
 
     Examples
     --------
@@ -62,11 +69,14 @@ class ReleaseBins:
 
     def __init__(self, lower: float, upper: float) -> None:
         require_bounds(lower, upper)
-        self.lower, self.upper = lower, upper
+        self.lower = lower
+        self.upper = upper
         self._rows: Floats = np.zeros((3, 0))
         self._group, self._cell, self._number = (np.zeros(0, np.int64) for _ in range(3))
         self._group_of_sums: Ints = np.zeros(0, np.int64)
-        self._sums: Ints = np.zeros((3, 0), np.int64)  # by group: releases, and the parts of their variances
+        self._sums: Ints = np.zeros(
+            (3, 0), np.int64
+        )  # by group: releases, and the parts of their variances
 
     @property
     def n(self) -> int:
@@ -93,40 +103,74 @@ class ReleaseBins:
     def merge(self, other: ReleaseBins) -> None:
         """Add what another one over the same bounds holds: commutative and associative."""
         bounds = (self.lower, self.upper)
-        require((other.lower, other.upper) == bounds, "bounds", f"be {bounds}", (other.lower, other.upper))
+        require(
+            (other.lower, other.upper) == bounds,
+            "bounds",
+            f"be {bounds}",
+            (other.lower, other.upper),
+        )
         self._add(other._rows)
+
         if len(other._group):
             self._count_rows()
-            self._add_bins((other._group, other._cell, other._number), (other._group_of_sums, other._sums))
+            self._add_bins(
+                (other._group, other._cell, other._number), (other._group_of_sums, other._sums)
+            )
 
     def subtract(self, other: ReleaseBins) -> None:
-        """Take out releases that were added before: what is left is to the last bit what never had them."""
+        """Take out releases that were added before.
+
+        What is left is to the last bit what never had them.
+        """
         if not other.n:
             return
+
         if not len(self._group) and not len(other._group):
             self._rows = np.stack(columns_without(list(self._rows), list(other._rows)))
             return
+
         taken = ReleaseBins.restore(other.snapshot())
         taken._count_rows()
         self._count_rows()
-        self._add_bins((taken._group, taken._cell, -taken._number), (taken._group_of_sums, -taken._sums))
-        require(bool(np.all(self._number >= 0) and np.all(self._sums[0] >= 0)), "releases", "have been added", "others")
-        left, groups = self._number > 0, self._sums[0] > 0
-        self._group, self._cell, self._number = self._group[left], self._cell[left], self._number[left]
+        self._add_bins(
+            (taken._group, taken._cell, -taken._number), (taken._group_of_sums, -taken._sums)
+        )
+
+        require(
+            bool(np.all(self._number >= 0) and np.all(self._sums[0] >= 0)),
+            "releases",
+            "have been added",
+            "others",
+        )
+
+        left = self._number > 0
+        groups = self._sums[0] > 0
+        self._group, self._cell, self._number = (
+            self._group[left],
+            self._cell[left],
+            self._number[left],
+        )
         self._group_of_sums, self._sums = self._group_of_sums[groups], self._sums[:, groups]
 
     def points(
-        self, sample_variance: float, *, trimmed: float = 0.0, counts: tuple[float, float] = (0.0, np.inf)
+        self,
+        sample_variance: float,
+        *,
+        trimmed: float = 0.0,
+        counts: tuple[float, float] = (0.0, np.inf),
     ) -> Points:
-        """Give what a fit sees, once the variance of one sample is known; without releases of variance 0.
+        """Give what a fit sees, once the variance of one sample is known.
+
+        Without releases of variance 0.
 
         Parameters
         ----------
         sample_variance : float
             In squared value units.
         trimmed : float
-            Share of the releases whose variances may be less than others': none is taken for less than this quantile,
-            and each is spread by what its variance is raised, or the population would seem to be spread by less.
+            Share of the releases whose variances may be less than others': none is taken for less
+            than this quantile, and each is spread by what its variance is raised, or the population
+            would seem to be spread by less.
         counts : (float, float)
             Only releases of at least, and of less than, that many samples.
         """
@@ -135,7 +179,11 @@ class ReleaseBins:
             variance = sample_variance / count + noise
             usable = np.isfinite(variance) & (variance > 0) & _of_counts(self._rows[1], counts)
             said = sample_variance / self._rows[1, usable] + self._rows[2, usable]
-            return Points.spread_by(variance[usable] - said, mean=mean[usable], variance=variance[usable])
+
+            return Points.spread_by(
+                variance[usable] - said, mean=mean[usable], variance=variance[usable]
+            )
+
         return self._cells(sample_variance, trimmed, counts)
 
     def groups(self, sample_variance: float = 0.0, *, trimmed: float = 0.0) -> CountGroups:
@@ -151,16 +199,25 @@ class ReleaseBins:
                 number=np.ones(int(usable.sum())), mean=mean[usable], squares=np.maximum(raised, 0.0)[usable],
                 count=count[usable], noise_variance=noise[usable],
             )  # fmt: skip
+
         sampling, noise = self._parts(trimmed)
         number = self._sums[0].astype(np.float64)
         place = np.searchsorted(self._group_of_sums, self._group)
-        cell = np.ldexp(1.0, prior_point_cell_level(self._group_of_sums % _CLASSES).astype(np.int32))
-        middle, weight = (self._cell + 0.5) * cell[place], self._number.astype(np.float64)
+        cell = np.ldexp(
+            1.0, prior_point_cell_level(self._group_of_sums % _CLASSES).astype(np.int32)
+        )
+        middle = (self._cell + 0.5) * cell[place]
+
+        weight = self._number.astype(np.float64)
         mean = np.bincount(place, weight * middle, len(number)) / number
-        squares = np.bincount(place, weight * (middle - mean[place]) ** 2, len(number)) - number * cell**2 / 12
+        squares = (
+            np.bincount(place, weight * (middle - mean[place]) ** 2, len(number))
+            - number * cell**2 / 12
+        )
         width = self.upper - self.lower
         squares = np.maximum(squares, 0.0) + number * self._raised(sample_variance, trimmed)
         usable = sampling > 0
+
         return CountGroups(
             number=number[usable],
             mean=(self.lower + width * mean)[usable],
@@ -183,11 +240,13 @@ class ReleaseBins:
             prior_point_octave_means(of_sampling, sampling, number),
             prior_point_octave_means(of_noise, noise, number),
         )
+
         return _floored(parts[0], number, trimmed), _floored(parts[1], number, trimmed)
 
     def _raised(self, sample_variance: float, trimmed: float) -> Floats:
         """By how much the variance of each group is raised, in squared widths."""
-        believed, said = self._parts(trimmed), self._parts(0.0)
+        believed = self._parts(trimmed)
+        said = self._parts(0.0)
         of_sample = sample_variance / (self.upper - self.lower) ** 2
         return np.maximum(of_sample * (believed[0] - said[0]) + believed[1] - said[1], 0.0)
 
@@ -199,11 +258,20 @@ class ReleaseBins:
     @classmethod
     def restore(cls, state: dict[str, Any]) -> Self:
         """Make the same of its snapshot."""
-        require(state["version"] == SNAPSHOT_VERSION, "snapshot version", f"be {SNAPSHOT_VERSION}", state["version"])
+        require(
+            state["version"] == SNAPSHOT_VERSION,
+            "snapshot version",
+            f"be {SNAPSHOT_VERSION}",
+            state["version"],
+        )
         bins = cls(state["lower"], state["upper"])
+
         for name in _ARRAYS:
             there = getattr(bins, f"_{name}")
-            setattr(bins, f"_{name}", np.array(state[name], there.dtype).reshape(*there.shape[:-1], -1))
+            setattr(
+                bins, f"_{name}", np.array(state[name], there.dtype).reshape(*there.shape[:-1], -1)
+            )
+
         return bins
 
     def _add(self, rows: Floats) -> None:
@@ -219,13 +287,19 @@ class ReleaseBins:
             return
         rows, self._rows = self._rows, np.zeros((3, 0))
         group, cell = (np.empty(rows.shape[1], np.int64) for _ in range(2))
-        groups, sums = [], []
+        groups = []
+        sums = []
+
         for start in range(0, rows.shape[1], _BLOCK):
             part = slice(start, start + _BLOCK)
             group[part], cell[part], (keys, values) = self._group_and_cell(rows[:, part])
             groups.append(keys[0] * _CLASSES + keys[1])
             sums.append(values)
-        self._add_bins(count_prior_point_cells(group, cell), (np.concatenate(groups), np.concatenate(sums, axis=1)))
+
+        self._add_bins(
+            count_prior_point_cells(group, cell),
+            (np.concatenate(groups), np.concatenate(sums, axis=1)),
+        )
 
     def _group_and_cell(self, rows: Floats) -> tuple[Ints, Ints, tuple[tuple[Ints, ...], Ints]]:
         """Group and cell of each release, and the sums of the groups."""
@@ -233,18 +307,29 @@ class ReleaseBins:
         width = self.upper - self.lower
         of_sampling, sampling = prior_point_octave_classes(1 / count)
         of_noise, noise_part = prior_point_octave_classes(noise / width**2)
-        place = np.ldexp((mean - self.lower) / width, -prior_point_cell_level(of_noise).astype(np.int32))
-        sums = tally_prior_points((of_sampling, of_noise), np.stack([np.ones_like(of_noise), sampling, noise_part]))
+        place = np.ldexp(
+            (mean - self.lower) / width, -prior_point_cell_level(of_noise).astype(np.int32)
+        )
+        sums = tally_prior_points(
+            (of_sampling, of_noise), np.stack([np.ones_like(of_noise), sampling, noise_part])
+        )
+
         return of_sampling * _CLASSES + of_noise, np.floor(place).astype(np.int64), sums
 
     def _add_bins(self, bins: tuple[Ints, Ints, Ints], groups: tuple[Ints, Ints]) -> None:
         """Add counts of cells, those in order, and sums of groups."""
         if len(self._group):
-            key = tuple(np.concatenate(both) for both in zip((self._group, self._cell), bins[:2], strict=True))
-            (self._group, self._cell), number = tally_prior_points(key, np.concatenate([self._number, bins[2]])[None])
+            key = tuple(
+                np.concatenate(both)
+                for both in zip((self._group, self._cell), bins[:2], strict=True)
+            )
+            (self._group, self._cell), number = tally_prior_points(
+                key, np.concatenate([self._number, bins[2]])[None]
+            )
             self._number = number[0]
         else:
             self._group, self._cell, self._number = bins
+
         joined = np.concatenate([self._group_of_sums, groups[0]])
         (self._group_of_sums,), self._sums = tally_prior_points(
             (joined,), np.concatenate([self._sums, groups[1]], axis=1)
@@ -255,17 +340,27 @@ class ReleaseBins:
         width = self.upper - self.lower
         sampling, noise = self._parts(trimmed)
         variance = sample_variance / width**2 * sampling + noise
+
         with np.errstate(divide="ignore"):
             some = _of_counts(1 / self._parts(0.0)[0], counts)
+
         usable = np.isfinite(variance) & (variance > 0) & some
         size = np.diff(np.searchsorted(self._group, self._group_of_sums), append=len(self._group))
         points = np.repeat(usable, size)  # cells are in the order of their groups
-        cell, number = self._cell[points], self._number[points]
+        cell = self._cell[points]
+        number = self._number[points]
         group = np.repeat(np.arange(int(usable.sum())), size[usable])
-        level, variance = prior_point_cell_level(self._group_of_sums % _CLASSES)[usable], variance[usable]
+
+        level, variance = (
+            prior_point_cell_level(self._group_of_sums % _CLASSES)[usable],
+            variance[usable],
+        )
         step = np.ldexp(1.0, level.astype(np.int32))
-        away = np.rint(np.sqrt(NODE**2 * self._raised(sample_variance, trimmed)[usable]) / step).astype(np.int64)[group]
+        away = np.rint(
+            np.sqrt(NODE**2 * self._raised(sample_variance, trimmed)[usable]) / step
+        ).astype(np.int64)[group]
         raised = away > 0
+
         return CellPoints.join(
             np.concatenate([cell, (cell - away)[raised], (cell + away)[raised]]),
             np.concatenate([group, group[raised], group[raised]]),
@@ -291,6 +386,7 @@ def _floored(part: Floats, number: Floats | Ints, share: float) -> Floats:
     order = np.argsort(part, kind="stable")
     below = np.cumsum(number[order])
     least = part[order][np.searchsorted(below, share * below[-1], side="right")]
+
     return np.asarray(np.maximum(part, least), dtype=np.float64)
 
 

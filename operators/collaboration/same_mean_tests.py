@@ -1,4 +1,7 @@
-"""The paper's collaboration for broadcast releases: everyone tests everyone by sorted prefix sums."""
+"""The paper's collaboration for broadcast releases.
+
+Everyone tests everyone by sorted prefix sums.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ from scipy.special import ndtri
 from meanstream.operators.collaboration.alone import half_width_alone
 from meanstream.operators.collaboration.sorted_releases import SortedReleases
 from meanstream.operators.collaboration.variance.pooled_variance import pooled_variance
-from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior, variance_posterior_typical
+from meanstream.operators.collaboration.variance.variance_posterior import (
+    VariancePosterior,
+    variance_posterior_typical,
+)
 from meanstream.operators.records import AgentEstimates, Floats, Ints, OwnMeans, ReleaseColumns
 from meanstream.operators.validation import require, require_between
 
@@ -24,8 +30,8 @@ ELEMENTS = 1 << 21
 class SameMeanTests:
     """Average oneself with everyone whose release passes the test of equal means, weighted by inverse variance.
 
-    Released: nothing new; `fit` reads public releases. An answer mixes in the agent's own raw mean and goes to that
-    agent only.
+    Released: nothing new; `fit` reads public releases. An answer mixes in the agent's own raw mean
+    and goes to that agent only.
 
     Parameters
     ----------
@@ -36,13 +42,14 @@ class SameMeanTests:
     -----
     **Privacy.** Post-processing of the releases: it spends nothing.
 
-    Every release is read by everyone, so everyone is tested again at each snapshot (the eager reading). Agents whose
-    releases have the same variance form a group; the ones accepted by a given agent are a contiguous range of the
-    sorted group: O(M log M) per distinct variance. With more than 256 distinct variances all pairs are compared, in
-    chunks: exact, O(M^2) time, O(M) memory. The variances are taken as known; pass pooled ones if they are not.
+    Every release is read by everyone, so everyone is tested again at each snapshot (the eager
+    reading). Agents whose releases have the same variance form a group; the ones accepted by a
+    given agent are a contiguous range of the sorted group: O(M log M) per distinct variance. With
+    more than 256 distinct variances all pairs are compared, in chunks: exact, O(M^2) time, O(M)
+    memory. The variances are taken as known; pass pooled ones if they are not.
 
-    Averaging in everyone who cannot be distinguished is worse than learning alone where agents do not fall into exact
-    classes; `LearnedPrior` does not have this defect.
+    Averaging in everyone who cannot be distinguished is worse than learning alone where agents do
+    not fall into exact classes; `LearnedPrior` does not have this defect.
 
     Examples
     --------
@@ -66,7 +73,9 @@ class SameMeanTests:
         require_between(0, 1, significance=self.significance)
 
     def fit(self, releases: ReleaseColumns, variance: Floats) -> FittedTests:
-        """Sort the newest release of every agent; releases of unknown (infinite) variance are left out.
+        """Sort the newest release of every agent.
+
+        Releases of unknown (infinite) variance are left out.
 
         Parameters
         ----------
@@ -75,12 +84,21 @@ class SameMeanTests:
         variance : float array, shape (len(releases),)
             Total variance of each released mean.
         """
-        require(len(variance) == len(releases), "variance", f"have {len(releases)} entries", len(variance))
+        require(
+            len(variance) == len(releases),
+            "variance",
+            f"have {len(releases)} entries",
+            len(variance),
+        )
+
         usable = np.isfinite(releases.mean) & np.isfinite(variance) & (variance > 0)
-        mean, total, agent = releases.mean[usable], variance[usable], releases.agent[usable]
+        mean = releases.mean[usable]
+        total = variance[usable]
+        agent = releases.agent[usable]
         # Prefix sums of centered values lose no digits to a large common offset.
         center = float(np.average(mean, weights=1 / total)) if len(mean) else 0.0
         order = np.lexsort((mean, total))
+
         return FittedTests(
             significance=self.significance,
             center=center,
@@ -94,10 +112,14 @@ class SameMeanTests:
         """Sort the newest releases of some agents."""
         return SortedReleases.of(releases)
 
-    def fit_summary(self, summary: SortedReleases, sample_variance: VariancePosterior | float) -> FittedTests:
+    def fit_summary(
+        self, summary: SortedReleases, sample_variance: VariancePosterior | float
+    ) -> FittedTests:
         """Fit to all agents' sorted releases, given the variance of one sample that they have in common."""
         releases = summary.columns()
-        return self.fit(releases, pooled_variance(releases, variance_posterior_typical(sample_variance)))
+        return self.fit(
+            releases, pooled_variance(releases, variance_posterior_typical(sample_variance))
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +134,10 @@ class FittedTests:
     noise: Floats
 
     def estimate(self, own: OwnMeans, *, level: float = 0.95) -> AgentEstimates:
-        """Private: each agent's weighted mean over its class with the interval of eq. (4), for that agent only."""
+        """Private: each agent's weighted mean over its class with the interval of eq.
+
+        (4), for that agent only.
+        """
         quantile = -ndtri(0.5 * self.significance / np.log(own.count + 1.0))
         mean = own.mean - self.center
         starts = self._group_starts()
@@ -120,17 +145,22 @@ class FittedTests:
             sums = self._by_prefix_sums(mean, own.variance, quantile, starts)
         else:
             sums = self._by_pairs(mean, own.variance, quantile)
+
         information, moment, size, noise = sums - self._own_release(own, mean, quantile)
         known = np.isfinite(own.variance)
         own_information = np.where(known, 1 / np.maximum(own.variance, 1e-300), 0.0)
         information += own_information
         # With an unknown own variance and no one else's release, the own mean is all there is.
         alone = information <= 0
+
         with np.errstate(invalid="ignore", divide="ignore"):
-            value = np.where(alone, mean, (moment + own_information * mean) / information) + self.center
+            value = (
+                np.where(alone, mean, (moment + own_information * mean) / information) + self.center
+            )
             variance = np.where(alone, np.inf, 1 / information)
             gain = np.where(known, own.variance / variance, 1.0)
             noise = np.where(alone, 0.0, np.maximum(noise, 0.0) * variance**2)
+
         half_width = half_width_alone(variance, level)
         return AgentEstimates(
             value=value,
@@ -148,9 +178,12 @@ class FittedTests:
         """Private: the other agents of the class of each, by number; for that agent only."""
         quantile = -ndtri(0.5 * self.significance / np.log(own.count + 1.0))
         found = []
-        for agent, mean, variance, times in zip(own.agent, own.mean, own.variance, quantile, strict=True):
+        for agent, mean, variance, times in zip(
+            own.agent, own.mean, own.variance, quantile, strict=True
+        ):
             inside = np.abs(mean - self.mean) < times * np.sqrt(variance + self.variance)
             found.append(np.sort(self.agent[inside & (self.agent != agent)]))
+
         return found
 
     def describe(self) -> dict[str, Any]:
@@ -167,49 +200,79 @@ class FittedTests:
         changes = np.flatnonzero(np.diff(self.variance)) + 1
         return np.concatenate([[0], changes, [len(self.variance)]]).astype(np.int64)
 
-    def _by_prefix_sums(self, mean: Floats, variance: Floats, quantile: Floats, starts: Ints) -> Floats:
-        """Return the sums of 1/V, T/V, 1 and noise/V^2 over the accepted releases: one contiguous range per group."""
+    def _by_prefix_sums(
+        self, mean: Floats, variance: Floats, quantile: Floats, starts: Ints
+    ) -> Floats:
+        """Return the sums of 1/V, T/V, 1 and noise/V^2 over the accepted releases.
+
+        One contiguous range per group.
+        """
         sums = np.zeros((4, len(mean)))
         order = np.argsort(mean)  # searching for neighbors in turn stays in the cache
         mean, variance, quantile = mean[order], variance[order], quantile[order]
         for first, last in pairwise(starts.tolist()):
             if first == last:
                 continue
-            group, group_variance = self.mean[first:last] - self.center, float(self.variance[first])
+            group = self.mean[first:last] - self.center
+            group_variance = float(self.variance[first])
             radius = quantile * np.sqrt(variance + group_variance)
             low = np.searchsorted(group, mean - radius, side="right")
             high = np.searchsorted(group, mean + radius, side="left")
-            prefix, noise = (np.concatenate([[0.0], np.cumsum(x)]) for x in (group, self.noise[first:last]))
+            prefix, noise = (
+                np.concatenate([[0.0], np.cumsum(x)]) for x in (group, self.noise[first:last])
+            )
+
             accepted = (high - low).astype(np.float64)
             sums[0] += accepted / group_variance
             sums[1] += (prefix[high] - prefix[low]) / group_variance
             sums[2] += accepted
             sums[3] += (noise[high] - noise[low]) / group_variance**2
+
         unsorted = np.empty_like(sums)
         unsorted[:, order] = sums
         return unsorted
 
     def _by_pairs(self, mean: Floats, variance: Floats, quantile: Floats) -> Floats:
         """Return the same sums by comparing all pairs, a chunk of agents at a time."""
-        others, precision = self.mean - self.center, 1 / self.variance
-        columns = np.stack([precision, precision * others, np.ones(len(others)), precision**2 * self.noise], axis=1)
+        others = self.mean - self.center
+        precision = 1 / self.variance
+        columns = np.stack(
+            [precision, precision * others, np.ones(len(others)), precision**2 * self.noise], axis=1
+        )
         sums = np.empty((4, len(mean)))
         chunk = max(1, ELEMENTS // max(1, len(others)))
+
         for start in range(0, len(mean), chunk):
             part = slice(start, start + chunk)
             radius = quantile[part, None] * np.sqrt(variance[part, None] + self.variance)
-            sums[:, part] = ((np.abs(mean[part, None] - others) < radius).astype(np.float64) @ columns).T
+            sums[:, part] = (
+                (np.abs(mean[part, None] - others) < radius).astype(np.float64) @ columns
+            ).T
+
         return sums
 
     def _own_release(self, own: OwnMeans, mean: Floats, quantile: Floats) -> Floats:
-        """Return each agent's own share of the sums: its raw mean says the same as its release, better."""
+        """Return each agent's own share of the sums.
+
+        Its raw mean says the same as its release, better.
+        """
         if len(self.agent) == 0:
             return np.zeros((4, len(own)))
         order = np.argsort(self.agent)
         place = np.minimum(np.searchsorted(self.agent, own.agent, sorter=order), len(order) - 1)
         row = order[place]
-        released, variance = self.mean[row] - self.center, self.variance[row]
+        released = self.mean[row] - self.center
+        variance = self.variance[row]
         radius = quantile * np.sqrt(own.variance + variance)
-        inside = (released > mean - radius) & (released < mean + radius) & (self.agent[row] == own.agent)
-        parts = [1 / variance, released / variance, np.ones(len(own)), self.noise[row] / variance**2]
+        inside = (
+            (released > mean - radius) & (released < mean + radius) & (self.agent[row] == own.agent)
+        )
+
+        parts = [
+            1 / variance,
+            released / variance,
+            np.ones(len(own)),
+            self.noise[row] / variance**2,
+        ]
+
         return np.where(inside, np.stack(parts), 0.0)

@@ -18,8 +18,9 @@ _ARRAYS = ("agent", "count", "mean", "noise_variance")
 class SortedReleases:
     """Public: releases sorted by their count, noise and mean; mergeable.
 
-    Releases of equal count and noise have equal variances, whatever the variance of one sample will be: each such group
-    is sorted by its means, as `SameMeanTests` reads it. Sorting what is sorted in parts takes linear time.
+    Releases of equal count and noise have equal variances, whatever the variance of one sample will
+    be: each such group is sorted by its means, as `SameMeanTests` reads it. Sorting what is sorted
+    in parts takes linear time.
 
     Attributes
     ----------
@@ -58,28 +59,43 @@ class SortedReleases:
         """Add the releases of other agents: commutative and associative."""
         for name in _ARRAYS:
             setattr(self, name, np.concatenate([getattr(self, name), getattr(other, name)]))
+
         self._sort()
 
     def subtract(self, other: SortedReleases) -> None:
         """Take out releases that were added before; `ValueError` if they were not."""
-        left = columns_without([getattr(self, n) for n in _ARRAYS], [getattr(other, n) for n in _ARRAYS])
+        left = columns_without(
+            [getattr(self, n) for n in _ARRAYS], [getattr(other, n) for n in _ARRAYS]
+        )
         for name, column in zip(_ARRAYS, left, strict=True):
             setattr(self, name, column)
+
         self._sort()
 
     def columns(self) -> ReleaseColumns:
         """Give what a fit reads; indices and sums it does not."""
         unread = np.ones(self.n, np.int64)
-        return ReleaseColumns(index=unread, total=unread, **{name: getattr(self, name) for name in _ARRAYS})
+        return ReleaseColumns(
+            index=unread, total=unread, **{name: getattr(self, name) for name in _ARRAYS}
+        )
 
     def snapshot(self) -> dict[str, Any]:
         """Plain data: numbers and copies of arrays."""
-        return {"version": SNAPSHOT_VERSION, **{name: getattr(self, name).copy() for name in _ARRAYS}}
+        return {
+            "version": SNAPSHOT_VERSION,
+            **{name: getattr(self, name).copy() for name in _ARRAYS},
+        }
 
     @classmethod
     def restore(cls, state: dict[str, Any]) -> Self:
         """Make the same of its snapshot."""
-        require(state["version"] == SNAPSHOT_VERSION, "snapshot version", f"be {SNAPSHOT_VERSION}", state["version"])
+        require(
+            state["version"] == SNAPSHOT_VERSION,
+            "snapshot version",
+            f"be {SNAPSHOT_VERSION}",
+            state["version"],
+        )
+
         return cls(**{name: np.asarray(state[name]) for name in _ARRAYS})
 
     def _sort(self) -> None:
@@ -89,7 +105,9 @@ class SortedReleases:
 
 
 def columns_without(columns: list[np.ndarray], taken: list[np.ndarray]) -> list[np.ndarray]:
-    """Take rows out, each as often as it is taken; what is left is sorted by the last column, then the one before it.
+    """Take rows out, each as often as it is taken.
+
+    What is left is sorted by the last column, then the one before it.
 
     Examples
     --------
@@ -102,9 +120,13 @@ def columns_without(columns: list[np.ndarray], taken: list[np.ndarray]) -> list[
     both, out = [column[order] for column in both], out[order]
     fresh = np.ones(len(out), np.bool_)
     fresh[1:] = np.any([column[1:] != column[:-1] for column in both], axis=0)
+
     row = np.cumsum(fresh) - 1  # rows that are alike have one number
     many = np.bincount(row[out], minlength=int(row[-1]) + 1 if len(row) else 0)
     place = np.arange(len(row)) - np.flatnonzero(fresh)[row]
     kept = ~out & (place >= many[row])
-    require(int(kept.sum()) == len(columns[0]) - len(taken[0]), "releases", "have been added", "others")
+    require(
+        int(kept.sum()) == len(columns[0]) - len(taken[0]), "releases", "have been added", "others"
+    )
+
     return [column[kept] for column in both]

@@ -1,4 +1,7 @@
-"""What votes on the spread say of the law of one sample: a table of laws, each with what pairs look like in bins."""
+"""What votes on the spread say of the law of one sample.
+
+A table of laws, each with what pairs look like in bins.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +14,24 @@ from scipy.special import ndtr
 from meanstream.operators.agents.vote_of_spread import HALVINGS
 from meanstream.operators.records import VOTE_BINS, Floats, Ints
 
-FINEST, COARSEST, STEP = -13.0, -1.0, 0.25  # log2 of a sample's standard deviation over the width
+FINEST = -13.0
+COARSEST = -1.0
+STEP = 0.25  # log2 of a sample's standard deviation over the width
 TAILS = (0.0, 0.5, 1.0, 1.5, 2.0)
 TIES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98)
 OPPOSITES = (0.003, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 RATES = np.geomspace(0.0005, 0.5, 40)
 PRIOR = {"continuous": 0.4, "ties": 0.2, "ties and opposites": 0.2, "yes/no": 0.2}
 WIDE = 0.25
-"""Before any vote a law is as likely as this power of its variance. Bounds a hundred times too wide are rarer than
-bounds ten times too wide, and where noise drowns the votes, samples that hardly vary must not be believed."""
+"""Before any vote a law is as likely as this power of its variance. Bounds a hundred times too wide
+are rarer than bounds ten times too wide, and where noise drowns the votes, samples that hardly vary
+must not be believed."""
 NODES = 9
 DISCRETE = 0.5
 """Laws whose pairs are equal more often than not are those of rare events."""
 RESOLUTION = 0.2
-"""Standard deviation of log variance within a law of the table: its step, and what a family of laws may be wrong by."""
+"""Standard deviation of log variance within a law of the table: its step, and what a family of laws
+may be wrong by."""
 CELL = 0.05
 DOUBT = 1e-4
 """Probability that votes say nothing: no law fits exactly, and strangers may have cast some."""
@@ -76,7 +83,9 @@ def spread_laws() -> Laws:
     proper = z + m < 0.97
     rate = 2 * RATES * (1 - RATES)
     yes_no = np.zeros((len(rate), VOTE_BINS + 2))
-    yes_no[:, 0], yes_no[:, VOTE_BINS - 1 :] = 1 - rate, rate[:, None]
+    yes_no[:, 0] = 1 - rate
+    yes_no[:, VOTE_BINS - 1 :] = rate[:, None]
+
     parts = [
         _mixed(continuous, nothing, nothing),
         _mixed(continuous, np.array(TIES), np.zeros(len(TIES))),
@@ -85,14 +94,19 @@ def spread_laws() -> Laws:
     ]
     wide = [p[:, VOTE_BINS] ** WIDE for p in parts]
     prior = np.concatenate([w * p / p.sum() for p, w in zip(wide, PRIOR.values(), strict=True)])
+
     bins, second, fourth = np.split(np.concatenate(parts), [VOTE_BINS, VOTE_BINS + 1], axis=1)
-    variance, ties = second[:, 0] / 2, bins[:, 0]
-    # E d^4 = 2 mu_4 + 6 sigma^4, so kurtosis - 1 = E d^4 / (2 sigma^4) - 4: a sample variance varies by that over n,
-    # relative to its square, and by 2 / n for normal data.
+    variance = second[:, 0] / 2
+    ties = bins[:, 0]
+    # E d^4 = 2 mu_4 + 6 sigma^4, so kurtosis - 1 = E d^4 / (2 sigma^4) - 4: a sample variance
+    # varies by that over n, relative to its square, and by 2 / n for normal data.
     excess = np.maximum(fourth[:, 0] / (2 * variance**2) - 4, 1e-9)
     degrees = np.where(ties > DISCRETE, np.minimum(2 / excess, 1.0), 1.0)
     cell = np.rint(np.log(variance) / CELL).astype(np.int64)
-    return Laws(bins, variance, prior, degrees, ties, cell, np.searchsorted(GROUPS, ties).astype(np.int64))
+
+    return Laws(
+        bins, variance, prior, degrees, ties, cell, np.searchsorted(GROUPS, ties).astype(np.int64)
+    )
 
 
 def _continuous() -> Floats:
@@ -103,12 +117,15 @@ def _continuous() -> Floats:
     tails = 2.0 ** np.multiply.outer(np.array(TAILS), node)
     of_difference = np.sqrt(2) * np.multiply.outer(stddev, tails)
     u = _EDGES[:, None, None, None] / of_difference
-    density, inside = np.exp(-0.5 * u**2) / np.sqrt(2 * np.pi), 2 * ndtr(u) - 1
+    density = np.exp(-0.5 * u**2) / np.sqrt(2 * np.pi)
+
+    inside = 2 * ndtr(u) - 1
     second = of_difference**2 * (inside - 2 * u * density)
     fourth = of_difference**4 * (3 * inside - 2 * (u**3 + 3 * u) * density)
     below, second, fourth = ((part * weight).sum(-1) for part in (inside, second, fourth))
     within = np.diff(below, axis=0) / below[-1]
     moments = np.stack([second[-1] / below[-1], fourth[-1] / below[-1]])
+
     return np.asarray(np.concatenate([within, moments]).reshape(VOTE_BINS, -1).T)
 
 
@@ -118,6 +135,7 @@ def _mixed(continuous: Floats, ties: Floats, opposites: Floats) -> Floats:
     shape = (len(ties), len(continuous), 1)
     zero, most = (np.broadcast_to(p[:, None, None], shape) for p in (ties, opposites))
     rows = np.concatenate([zero, rest[..., :-2], most, rest[..., -2:] + most], axis=2)
+
     return np.asarray(rows.reshape(-1, VOTE_BINS + 2))
 
 
@@ -139,11 +157,17 @@ def weigh_spread_laws(votes: Ints, noise_variance: float) -> Floats:
     (0.09, 1.0)
     """
     table = spread_laws()
-    number, pairs, counts = int(votes[0]), int(votes[1]), votes[2:]
+    number = int(votes[0])
+    pairs = int(votes[1])
+    counts = votes[2:]
+
     if number == 0 or pairs <= 0:
         return table.prior
     expected = pairs * table.bins
     variance = number * noise_variance + expected
-    log_weight = np.log(table.prior) - 0.5 * ((counts - expected) ** 2 / variance + np.log(variance)).sum(axis=1)
+    log_weight = np.log(table.prior) - 0.5 * (
+        (counts - expected) ** 2 / variance + np.log(variance)
+    ).sum(axis=1)
     weight = np.exp(log_weight - log_weight.max())
+
     return np.asarray((1 - DOUBT) * weight / weight.sum() + DOUBT * table.prior, dtype=np.float64)

@@ -22,11 +22,16 @@ class FittedPopulation(Protocol):
         ...
 
     def describe(self) -> dict[str, Any]:
-        """Public: the population as plain data; at least `method`, `n_agents`, `n_components` and `components`."""
+        """Public: the population as plain data.
+
+        At least `method`, `n_agents`, `n_components` and `components`.
+        """
         ...
 
 
-def estimate_with_two_variances(fitted: FittedPopulation, own: OwnMeans, *, level: float = 0.95) -> AgentEstimates:
+def estimate_with_two_variances(
+    fitted: FittedPopulation, own: OwnMeans, *, level: float = 0.95
+) -> AgentEstimates:
     """Private: answer each agent, given its own raw mean; addressed to that agent only.
 
     Parameters
@@ -62,6 +67,7 @@ def estimate_with_two_variances(fitted: FittedPopulation, own: OwnMeans, *, leve
     two = (ratio > ALIKE) | (ratio < 1 / ALIKE)
     if not two.any():
         return answer
+
     moved = answer.moved
     if isinstance(fitted, FittedByCount):
         value = answer.value.copy()
@@ -69,8 +75,10 @@ def estimate_with_two_variances(fitted: FittedPopulation, own: OwnMeans, *, leve
     else:
         short = fitted.estimate(replace(own, variance=own.value_variance), level=level)
         value = np.where(two, 0.5 * (answer.value + short.value), answer.value)
+
         if answer.moved is not None and short.moved is not None:
             moved = np.where(two, 0.5 * (answer.moved + short.moved), answer.moved)
+
     shift = value - answer.value
 
     def side(length: Floats) -> Floats:

@@ -1,4 +1,7 @@
-"""The base class of the continual counters: noisy prefix sums whose noise is linear in fresh draws."""
+"""The base class of the continual counters.
+
+Noisy prefix sums whose noise is linear in fresh draws.
+"""
 
 from __future__ import annotations
 
@@ -37,16 +40,20 @@ class HorizonReached(ValueError):  # noqa: N818 - an end of the budget, named li
 
 @dataclass(frozen=True)
 class Counter(ABC):
-    """A continual counter: one fresh draw per release, noise that is a fixed linear function of the draws.
+    """A continual counter.
 
-    The `k`-th noisy prefix sum of a row is `sum of the first k increments + sum_{e <= k} B[k, e] fresh_e`, with
-    independent, identically distributed draws `fresh_e`. A counter is plain numbers; the noise that past draws still
+    One fresh draw per release, noise that is a fixed linear function of the draws.
+
+    The `k`-th noisy prefix sum of a row is
+    `sum of the first k increments + sum_{e <= k} B[k, e] fresh_e`, with independent, identically
+    distributed draws `fresh_e`. A counter is plain numbers; the noise that past draws still
     contribute is in a `State`, which is mutated by `step` and is snapshotted by copying its arrays.
 
     Parameters
     ----------
     horizon : int
-        Largest number of releases of one row. It is part of the privacy calibration: past it `step` refuses.
+        Largest number of releases of one row. It is part of the privacy calibration: past it `step`
+        refuses.
 
     Notes
     -----
@@ -58,7 +65,8 @@ class Counter(ABC):
 
     name: ClassVar[str]
     by_release: ClassVar[frozenset[str]] = frozenset()
-    """Columns of its state with an entry for each release; those of later releases are 0, and may be left out."""
+    """Columns of its state with an entry for each release; those of later releases are 0, and may
+    be left out."""
     forgets: ClassVar[bool] = False
     """Whether its sums are no prefix sums: older increments weigh less in them, or nothing."""
     horizon: int
@@ -69,7 +77,10 @@ class Counter(ABC):
     @property
     @abstractmethod
     def l2_sensitivity(self) -> float:
-        """Largest l2 norm of a column of `C`: what one unit of one increment moves the noised vector by."""
+        """Largest l2 norm of a column of `C`.
+
+        What one unit of one increment moves the noised vector by.
+        """
 
     @property
     @abstractmethod
@@ -83,11 +94,17 @@ class Counter(ABC):
 
     @property
     def parts(self) -> int:
-        """Number of separately noised sums that one sample can meet: the divisor of basic composition."""
+        """Number of separately noised sums that one sample can meet.
+
+        The divisor of basic composition.
+        """
         return 1
 
     def workload(self, n: int) -> Floats:
-        """Return `A`, shape (n, n): what of each increment is in each sum; for prefix sums all up to it."""
+        """Return `A`, shape (n, n).
+
+        What of each increment is in each sum; for prefix sums all up to it.
+        """
         return np.tri(n)
 
     @abstractmethod
@@ -103,7 +120,10 @@ class Counter(ABC):
         """Return the variance of `noise_k - noise_{k-1}`, for fresh draws of variance 1."""
 
     def covariance(self, n: int) -> Floats:
-        """Return `B B^T`, shape (n, n): the covariance of the first `n` noises, for fresh draws of variance 1."""
+        """Return `B B^T`, shape (n, n).
+
+        The covariance of the first `n` noises, for fresh draws of variance 1.
+        """
         matrix = self.matrix(n)
         return matrix @ matrix.T
 
@@ -118,10 +138,12 @@ class Counter(ABC):
         >>> Pm1(3).lagged_covariance(3, 2).tolist()
         [[1.0, 2.0, 3.0], [0.0, 1.0, 2.0]]
         """
-        matrix, found = self.matrix(n), np.zeros((lags, n))
+        matrix = self.matrix(n)
+        found = np.zeros((lags, n))
         for lag in range(min(lags, n)):
             # Added up one after the other: zeros at the end change nothing.
             found[lag, lag:] = np.cumsum(matrix[lag:] * matrix[: n - lag], axis=1)[:, -1]
+
         return found
 
     @abstractmethod
@@ -159,17 +181,22 @@ class Counter(ABC):
         """Return the state of `covariance_with_past` before a row's first release."""
 
     @abstractmethod
-    def covariance_with_past(self, state: State, rows: Ints, release: Ints, coefficient: Floats) -> Floats:
+    def covariance_with_past(
+        self, state: State, rows: Ints, release: Ints, coefficient: Floats
+    ) -> Floats:
         """Return `Cov(noise_k, sum_{i < k} c_i noise_i)` for fresh draws of variance 1, and add `c_k` to the state.
 
-        This is what the variance of a running weighted sum of releases needs, in the memory of `step`. Setting a row
-        of the state to zero forgets the earlier coefficients: the sum starts again.
+        This is what the variance of a running weighted sum of releases needs, in the memory of
+        `step`. Setting a row of the state to zero forgets the earlier coefficients: the sum starts
+        again.
         """
 
     def _within_horizon(self, release: Ints) -> None:
         last = int(np.max(release, initial=0))
         if last > self.horizon:
-            raise HorizonReached(f"{self.name}: release {last} is past the horizon of {self.horizon} releases")
+            raise HorizonReached(
+                f"{self.name}: release {last} is past the horizon of {self.horizon} releases"
+            )
 
 
 def counter_rows(rows: Ints | slice) -> Ints:

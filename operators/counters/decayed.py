@@ -10,12 +10,18 @@ from typing import ClassVar
 import numpy as np
 
 from meanstream.operators.counters.base import Counter, State, counter_rows
-from meanstream.operators.counters.toeplitz import Buffers, fit_toeplitz_buffers, toeplitz_geometric, toeplitz_weighted
+from meanstream.operators.counters.toeplitz import (
+    Buffers,
+    fit_toeplitz_buffers,
+    toeplitz_geometric,
+    toeplitz_weighted,
+)
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require
 
 GRID = 2.0**-40
-"""Decays are multiples of it: every machine multiplies by the same floats, so noise is the same on replay."""
+"""Decays are multiples of it: every machine multiplies by the same floats, so noise is the same on
+replay."""
 LARGEST_DECAY = 1.0 - 2.0**-30
 
 
@@ -23,15 +29,17 @@ LARGEST_DECAY = 1.0 - 2.0**-30
 class Decayed(Counter):
     """Noise of the sum in which each increment weighs `decay` times as much at each later release.
 
-    The `k`-th sum is `sum_{e <= k} (D_{e+1} ... D_k) x_e`, where `D_k` is what the `k`-th release multiplies the past
-    by: `early` for the second release and those after it, then `decay` for ever, less where a row has waited.
+    The `k`-th sum is `sum_{e <= k} (D_{e+1} ... D_k) x_e`, where `D_k` is what the `k`-th release
+    multiplies the past by: `early` for the second release and those after it, then `decay` for
+    ever, less where a row has waited.
 
     Parameters
     ----------
     horizon : int
         Largest number of releases of one row; `ENDLESS` for no end: the sensitivity has a limit.
     decay : float
-        What a release multiplies the past by, in (0, 1), on a grid of 2**-40 (`decay_of_half_life`).
+        What a release multiplies the past by, in (0, 1), on a grid of 2**-40
+        (`decay_of_half_life`).
     early : tuple of float
         The decays of the first releases after the first one, where these are closer together.
 
@@ -42,8 +50,9 @@ class Decayed(Counter):
     summed in closed form over all releases to come, so the budget holds for the stream without end. A row that has
     waited (`wait`) has smaller products, hence shorter columns.
 
-    The variance of the noise tends to a limit; with exact coefficients `binomial(2j, j) / 4**j decay**j` its product
-    with the squared sensitivity is `((2 / pi) K(decay))**2` of a single release, and within 1 % with the buffers.
+    The variance of the noise tends to a limit; with exact coefficients
+    `binomial(2j, j) / 4**j decay**j` its product with the squared sensitivity is
+    `((2 / pi) K(decay))**2` of a single release, and within 1 % with the buffers.
 
     Examples
     --------
@@ -78,7 +87,9 @@ class Decayed(Counter):
     @cached_property
     def l2_sensitivity(self) -> float:
         """Largest norm of a column of `C`, over all releases up to the horizon."""
-        return math.sqrt(max(self._squared_norm(e) for e in range(min(len(self.early), self.horizon - 1) + 1)))
+        return math.sqrt(
+            max(self._squared_norm(e) for e in range(min(len(self.early), self.horizon - 1) + 1))
+        )
 
     @property
     def l1_sensitivity(self) -> float:
@@ -88,7 +99,9 @@ class Decayed(Counter):
     @property
     def reach(self) -> int:
         """Number of releases whose noised numbers a sample moves by more than 2**-96 of the sensitivity."""
-        return min(self.horizon, len(self.early) + math.ceil(96 * math.log(2) / -math.log(self.decay)))
+        return min(
+            self.horizon, len(self.early) + math.ceil(96 * math.log(2) / -math.log(self.decay))
+        )
 
     def workload(self, n: int) -> Floats:
         """Return the decays between releases, lower triangular."""
@@ -97,7 +110,8 @@ class Decayed(Counter):
 
     def matrix(self, n: int) -> Floats:
         """Return `b_{k-e}` times the decay from release `e` to release `k`."""
-        buffers, lag = self.buffers, np.subtract.outer(np.arange(n), np.arange(n))
+        buffers = self.buffers
+        lag = np.subtract.outer(np.arange(n), np.arange(n))
         later = (buffers.weight * buffers.decay ** np.arange(max(n - 1, 0))[:, np.newaxis]).sum(-1)
         return np.asarray(np.append(1.0, later)[np.maximum(lag, 0)] * self.workload(n))
 
@@ -113,6 +127,7 @@ class Decayed(Counter):
         before = self._held(np.maximum(release - 1, 1))
         varies = (decay * buffers.weight.sum() - 1.0) ** 2
         varies = varies + np.einsum("...m,...mn,...n->...", change, before, change)
+
         return np.asarray(np.where(release > 1, 1.0 + varies, 1.0))
 
     def init(self, n_rows: int) -> State:
@@ -125,43 +140,53 @@ class Decayed(Counter):
         }
 
     def wait(self, state: State, rows: Ints, turns: Ints) -> Floats:
-        """Let turns pass in which these rows did not release; return what that multiplies their past by.
+        """Let turns pass in which these rows did not release.
+
+        Return what that multiplies their past by.
 
         **Privacy.** Who releases at which turn is public.
         """
-        decay, some = self.waited(turns), np.flatnonzero(turns)
+        decay = self.waited(turns)
+        some = np.flatnonzero(turns)
         if len(some):
             state["buffers"][rows[some]] *= decay[some, np.newaxis]
             state["shared"][rows[some]] *= (decay * decay)[some, np.newaxis, np.newaxis]
+
         return decay
 
     def waited(self, turns: Ints) -> Floats:
         """Return what that many turns without a release multiply the past by."""
-        decay, some = np.ones(turns.shape), np.flatnonzero(turns)
+        decay = np.ones(turns.shape)
+        some = np.flatnonzero(turns)
         decay[some] = np.rint(self.decay ** turns[some].astype(np.float64) / GRID) * GRID
         return decay
 
     def _step(self, state: State, rows: Ints | slice, release: Ints, fresh: Floats) -> Floats:
         rows = counter_rows(rows)
-        buffers, decay = self.buffers, self._decays(release)
+        buffers = self.buffers
+        decay = self._decays(release)
         held = state["buffers"][rows] * decay[:, np.newaxis]
         shared = state["shared"][rows] * (decay * decay)[:, np.newaxis, np.newaxis]
         noise = fresh + toeplitz_weighted(held, buffers.weight)
         state["buffers"][rows] = held * buffers.decay + fresh[:, np.newaxis]
         state["variance"][rows] = self._variance(shared)
         state["shared"][rows] = shared * np.multiply.outer(buffers.decay, buffers.decay) + 1.0
+
         return noise
 
     def init_past(self, n_rows: int) -> State:
         """Return the covariance of no releases with the buffers."""
         return {"past": np.zeros((n_rows, len(self.buffers.decay)))}
 
-    def covariance_with_past(self, state: State, rows: Ints, release: Ints, coefficient: Floats) -> Floats:
+    def covariance_with_past(
+        self, state: State, rows: Ints, release: Ints, coefficient: Floats
+    ) -> Floats:
         """Return the covariance of this noise with the weighted sum of the earlier ones, through the buffers."""
         buffers = self.buffers
         past = state["past"][rows] * self._decays(release)[:, np.newaxis]
         own = 1.0 + buffers.decay * (self._held(release) * buffers.weight).sum(-1)
         state["past"][rows] = past * buffers.decay + coefficient[:, np.newaxis] * own
+
         return toeplitz_weighted(past, buffers.weight)
 
     def decays(self, release: Ints) -> Floats:
@@ -178,15 +203,20 @@ class Decayed(Counter):
         for m in range(len(weight)):  # in a fixed order, whatever the batch
             for n in range(len(weight)):
                 total = total + held[..., m, n] * (weight[m] * weight[n])
+
         return total
 
     def _held(self, release: Ints) -> Floats:
-        """Covariance of the buffers at each release, after its decay and before its draw; shape (..., m, m)."""
+        """Covariance of the buffers at each release, after its decay and before its draw.
+
+        Shape (..., m, m).
+        """
         early = self._early_held
         after = np.maximum(release - len(early), 0)[..., np.newaxis, np.newaxis]
         ratio = self.decay**2 * np.multiply.outer(self.buffers.decay, self.buffers.decay)
         later = early[-1] * ratio**after + self.decay**2 * toeplitz_geometric(ratio, after)
         first = early[np.minimum(release, len(early)) - 1]
+
         return np.asarray(np.where(after > 0, later, first))
 
     @cached_property
@@ -196,11 +226,13 @@ class Decayed(Counter):
         early = [np.zeros_like(product)]
         for decay in self.early:
             early.append(decay**2 * (early[-1] * product + 1.0))
+
         return np.stack(early)
 
     def _squared_norm(self, column: int) -> float:
         """Squared norm of a column of `C`: its early entries, then the geometric rest."""
-        left, rate = self.buffers.left, self.buffers.rate
+        left = self.buffers.left
+        rate = self.buffers.rate
         early = np.array(self.early[column : self.horizon - 1])
         past = np.cumprod(np.append(1.0, early))
         explicit = ((left * rate ** np.arange(len(past))[:, np.newaxis]).sum(-1) * past) ** 2
@@ -209,6 +241,7 @@ class Decayed(Counter):
         start = left * rate ** (len(past) - 1) * past[-1] * rate_now
         ratio = np.multiply.outer(rate_now, rate_now)
         tail = (np.multiply.outer(start, start) * toeplitz_geometric(ratio, np.asarray(rest))).sum()
+
         return float(explicit.sum() + tail)
 
 

@@ -1,4 +1,7 @@
-"""The optimal lower-triangular factorization for a schedule of few releases: less noise than the square root."""
+"""The optimal lower-triangular factorization for a schedule of few releases.
+
+Less noise than the square root.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,23 @@ from meanstream.operators.validation import require
 LONGEST = 128
 """Releases that a row may have: each keeps all its draws, and the factorization costs the cube."""
 _GRID = 2.0**-40
-_ROUNDS, _ROOT_STEPS, _CLOSE = 6, 80, 1e-6
-_NOMINAL_VARIANCE, _NOMINAL_NOISE = 1 / 16, 18.0
+_ROUNDS = 6
+_ROOT_STEPS = 80
+_CLOSE = 1e-6
+_NOMINAL_VARIANCE = 1 / 16
+_NOMINAL_NOISE = 18.0
 _MOST_SAMPLING = 1e4
 _TOGETHER = 40
 """Terms of a product that are computed at once."""
 
 
 class Factors(NamedTuple):
-    """A pair `B C = A` of the prefix sums: noise, strategy, and the largest norm of a column of the strategy.
+    """A pair `B C = A` of the prefix sums.
 
-    `variance` and `change` are the variances of each noise, and of its difference to the one before.
+    Noise, strategy, and the largest norm of a column of the strategy.
+
+    `variance` and `change` are the variances of each noise, and of its difference to the one
+    before.
     """
 
     noise: Floats
@@ -38,15 +47,17 @@ class Factors(NamedTuple):
 
 @dataclass(frozen=True)
 class Optimal(Counter):
-    """Noise of the `k`-th prefix sum: `sum_{e <= k} B[k, e] fresh_e` with `B` optimal for what the releases are for.
+    """Noise of the `k`-th prefix sum.
+
+    `sum_{e <= k} B[k, e] fresh_e` with `B` optimal for what the releases are for.
 
     Parameters
     ----------
     horizon : int
         Largest number of releases of one row, at most `LONGEST`.
     sampling : tuple of float
-        Variance of the samples in each released sum, in units of a draw whose strategy has columns of norm 1
-        (`optimal_counter_sampling`); the default, all 0, makes the noise alone small.
+        Variance of the samples in each released sum, in units of a draw whose strategy has columns
+        of norm 1 (`optimal_counter_sampling`); the default, all 0, makes the noise alone small.
 
     Notes
     -----
@@ -54,14 +65,16 @@ class Optimal(Counter):
     `l2_sensitivity` is the largest norm of a column of `C = B^{-1} A` for the rounded `B` that is really used, by
     forward substitution: what the optimization leaves to be desired costs accuracy, never privacy.
 
-    It minimizes `sum_k log(sampling_k + (B B^T)_kk)` over pairs whose `C` has columns of norm 1: equal relative
-    accuracy of all releases, those of many samples counting less, as noise is little of what they err by. For given
-    weights `W` the optimal `X = C^T C` solves `X = v^{-1/2} (v^{1/2} A^T W A v^{1/2})^{1/2} v^{-1/2}` where `v` makes
-    its diagonal 1; weights and `v` are updated together, and after 6 rounds within 1e-4 of where they end.
+    It minimizes `sum_k log(sampling_k + (B B^T)_kk)` over pairs whose `C` has columns of norm 1:
+    equal relative accuracy of all releases, those of many samples counting less, as noise is little
+    of what they err by. For given weights `W` the optimal `X = C^T C` solves
+    `X = v^{-1/2} (v^{1/2} A^T W A v^{1/2})^{1/2} v^{-1/2}` where `v` makes its diagonal 1; weights
+    and `v` are updated together, and after 6 rounds within 1e-4 of where they end.
 
-    The same bits on every machine: only elementwise additions, multiplications, divisions and square roots, which IEEE
-    754 rounds in one way, in a fixed order; no BLAS, no LAPACK, no sum whose order the processor chooses. `B` is then
-    rounded to multiples of 2**-40, so the noise of stored streams goes on.
+    The same bits on every machine: only elementwise additions, multiplications, divisions and
+    square roots, which IEEE 754 rounds in one way, in a fixed order; no BLAS, no LAPACK, no sum
+    whose order the processor chooses. `B` is then rounded to multiples of 2**-40, so the noise of
+    stored streams goes on.
 
     Examples
     --------
@@ -83,9 +96,22 @@ class Optimal(Counter):
 
     def __post_init__(self) -> None:
         Counter.__post_init__(self)
-        require(self.horizon <= LONGEST, "horizon", f"be at most {LONGEST} for the optimal counter", self.horizon)
-        right = len(self.sampling) in (0, self.horizon) and all(0 <= s < math.inf for s in self.sampling)
-        require(right, "sampling", f"be {self.horizon} finite numbers that are not negative", self.sampling)
+        require(
+            self.horizon <= LONGEST,
+            "horizon",
+            f"be at most {LONGEST} for the optimal counter",
+            self.horizon,
+        )
+
+        right = len(self.sampling) in (0, self.horizon) and all(
+            0 <= s < math.inf for s in self.sampling
+        )
+        require(
+            right,
+            "sampling",
+            f"be {self.horizon} finite numbers that are not negative",
+            self.sampling,
+        )
 
     @property
     def factors(self) -> Factors:
@@ -121,24 +147,32 @@ class Optimal(Counter):
     def _step(self, state: State, rows: Ints | slice, release: Ints, fresh: Floats) -> Floats:
         rows = counter_rows(rows)
         state["draws"][rows, release - 1] = fresh
-        noise, row_of = np.zeros(len(rows)), self.factors.noise[release - 1]
+        noise = np.zeros(len(rows))
+        row_of = self.factors.noise[release - 1]
+
         # One draw after the other: a batch of rows gives the same floats as each row alone.
         for e in range(int(np.max(release, initial=0))):
             noise = noise + row_of[:, e] * state["draws"][rows, e]
+
         return noise
 
     def init_past(self, n_rows: int) -> State:
         """Return a weighted sum of no releases."""
         return {"past": np.zeros((n_rows, self.horizon))}
 
-    def covariance_with_past(self, state: State, rows: Ints, release: Ints, coefficient: Floats) -> Floats:
+    def covariance_with_past(
+        self, state: State, rows: Ints, release: Ints, coefficient: Floats
+    ) -> Floats:
         """Return the covariance with the earlier ones through what each draw contributes to their weighted sum."""
-        row_of, past = self.factors.noise[release - 1], state["past"][rows]
+        row_of = self.factors.noise[release - 1]
+        past = state["past"][rows]
         state["past"][rows] = past + coefficient[:, np.newaxis] * row_of
         return np.asarray((past * row_of).sum(axis=1))
 
 
-def optimal_counter_sampling(times: Ints, epsilon: float, *, units: float = 1.0) -> tuple[float, ...]:
+def optimal_counter_sampling(
+    times: Ints, epsilon: float, *, units: float = 1.0
+) -> tuple[float, ...]:
     """Give the variance of the samples in released sums, in units of a draw, for a nominal variance and delta.
 
     Parameters
@@ -167,9 +201,12 @@ def optimal_counter_sampling(times: Ints, epsilon: float, *, units: float = 1.0)
 @lru_cache(maxsize=64)
 def factorize_optimal_counter(sampling: tuple[float, ...]) -> Factors:
     """Find the pair; the arrays are shared, and cannot be changed."""
-    n, more = len(sampling), np.array(sampling)
+    n = len(sampling)
+    more = np.array(sampling)
     later = np.maximum.outer(np.arange(n), np.arange(n))
-    variance, v = np.ones(n), None
+    variance = np.ones(n)
+    v = None
+
     for _ in range(_ROUNDS):
         tail = np.cumsum((1.0 / (more + variance))[::-1])[::-1]
         v = np.sqrt(tail) if v is None else v
@@ -179,13 +216,16 @@ def factorize_optimal_counter(sampling: tuple[float, ...]) -> Factors:
         size = np.sqrt(v)
         noise = _noise_of(root / (size[:, None] * size))
         variance = _row_squares(noise)
+
     noise = np.rint(noise / noise[0, 0] / _GRID) * _GRID
     strategy = _strategy_of(noise)
     norm = math.sqrt(float(_row_squares(strategy.T).max()))
     change = _row_squares(np.diff(noise, axis=0, prepend=0.0))
     factors = Factors(noise, strategy, norm, _row_squares(noise), change)
+
     for array in (noise, strategy, factors.variance, change):
         array.flags.writeable = False
+
     return factors
 
 
@@ -193,51 +233,67 @@ def _root(matrix: Floats) -> Floats:
     """Return the square root of a positive definite matrix, by Newton and Schulz."""
     n = len(matrix)
     norm = math.fsum(np.diag(matrix).tolist())  # no eigenvalue is larger
-    root, inverse = matrix / norm, np.eye(n)
+    root = matrix / norm
+    inverse = np.eye(n)
+
     for _ in range(_ROOT_STEPS):
         product = _product(inverse, root)
         step = 0.5 * (3.0 * np.eye(n) - product)
         root, inverse = _symmetric(_product(root, step)), _symmetric(_product(step, inverse))
+
         if float(np.abs(product - np.eye(n)).max()) < _CLOSE:
             break
+
     return root * math.sqrt(norm)
 
 
 def _noise_of(gram: Floats) -> Floats:
-    """Return `B = A C^{-1}` for the lower-triangular `C` with `C^T C` as given: Cholesky from the last row on."""
-    n, rest = len(gram), gram.copy()
+    """Return `B = A C^{-1}` for the lower-triangular `C` with `C^T C` as given.
+
+    Cholesky from the last row on.
+    """
+    n = len(gram)
+    rest = gram.copy()
     strategy = np.zeros((n, n))
     for k in range(n - 1, -1, -1):
         strategy[k] = rest[k] / math.sqrt(float(rest[k, k]))
         strategy[k, k + 1 :] = 0.0
         rest = rest - strategy[k][:, None] * strategy[k]
-    noise, left = np.zeros((n, n)), np.tri(n)
+
+    noise = np.zeros((n, n))
+    left = np.tri(n)
     for k in range(n - 1, -1, -1):
         noise[:, k] = left[:, k] / strategy[k, k]
         left = left - noise[:, k][:, None] * strategy[k]
+
     return noise
 
 
 def _strategy_of(noise: Floats) -> Floats:
     """Return `C = B^{-1} A` by forward substitution."""
-    n, left = len(noise), np.tri(len(noise))
+    n = len(noise)
+    left = np.tri(len(noise))
     strategy = np.zeros((n, n))
     for k in range(n):
         strategy[k] = left[k] / noise[k, k]
         left = left - noise[:, k][:, None] * strategy[k]
+
     return strategy
 
 
 def _product(a: Floats, b: Floats) -> Floats:
     """Multiply matrices in one order of additions, which a library for linear algebra chooses by the machine.
 
-    Sums over the first axis are made term by term, whatever the processor: only those along rows are in pairs.
+    Sums over the first axis are made term by term, whatever the processor: only those along rows
+    are in pairs.
     """
-    columns, total = np.ascontiguousarray(a.T), np.zeros_like(a)
+    columns = np.ascontiguousarray(a.T)
+    total = np.zeros_like(a)
     for k in range(0, len(b), _TOGETHER):
         terms = columns[k : k + _TOGETHER, :, None] * b[k : k + _TOGETHER, None, :]
         terms[0] += total
         total = np.add.reduce(terms, axis=0)
+
     return np.asarray(total)
 
 
@@ -250,4 +306,5 @@ def _row_squares(matrix: Floats) -> Floats:
     total = np.zeros(len(matrix))
     for k in range(matrix.shape[1]):
         total = total + matrix[:, k] * matrix[:, k]
+
     return total

@@ -57,7 +57,9 @@ class Pm1(Counter):
 
     def lagged_covariance(self, n: int, lags: int) -> Floats:
         """Return the number of the earlier release: they share its draws."""
-        return np.asarray(np.maximum(np.arange(1, n + 1) - np.arange(lags)[:, np.newaxis], 0), dtype=np.float64)
+        return np.asarray(
+            np.maximum(np.arange(1, n + 1) - np.arange(lags)[:, np.newaxis], 0), dtype=np.float64
+        )
 
     def noise_variance(self, release: Ints) -> Floats:
         """Return the number of the release."""
@@ -80,7 +82,9 @@ class Pm1(Counter):
         """Return the sum of no coefficients."""
         return {"past": np.zeros(n_rows)}
 
-    def covariance_with_past(self, state: State, rows: Ints, release: Ints, coefficient: Floats) -> Floats:
+    def covariance_with_past(
+        self, state: State, rows: Ints, release: Ints, coefficient: Floats
+    ) -> Floats:
         """Return `sum_{i < k} i c_i`: release `i` shares its `i` draws with every later one."""
         past: Floats = state["past"][rows]
         state["past"][rows] = past + release * coefficient

@@ -1,4 +1,7 @@
-"""PM-II, the binary counter: draws on sums over 1, 2, 4, ... increments; few of them in any prefix."""
+"""PM-II, the binary counter: draws on sums over 1, 2, 4, ...
+
+Increments; few of them in any prefix.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,22 @@ from meanstream.operators.validation import require
 
 @dataclass(frozen=True)
 class Pm2(Counter):
-    """Noise of the `k`-th prefix sum: one draw per one in the binary representation of `k` (privacy mechanism II).
+    """Noise of the `k`-th prefix sum.
 
-    Release `e` creates one new partial sum, over the last `2**v2(e)` increments; its draw is used by the releases
-    `e .. e + 2**v2(e) - 1` and by no other.
+    One draw per one in the binary representation of `k` (privacy mechanism II).
+
+    Release `e` creates one new partial sum, over the last `2**v2(e)` increments; its draw is used
+    by the releases `e .. e + 2**v2(e) - 1` and by no other.
 
     Parameters
     ----------
     horizon : int
-        Largest number of releases of one row: needed in advance, because a sample meets one more partial sum each
-        time the number of releases doubles.
+        Largest number of releases of one row: needed in advance, because a sample meets one more
+        partial sum each time the number of releases doubles.
     levels : int, optional
-        Number of partial sums that the budget is divided by. Default `floor(log2 horizon) + 1`, the number that a
-        sample can really meet; the paper divides by `floor(log2 t_max) + 1`, which is never smaller.
+        Number of partial sums that the budget is divided by. Default `floor(log2 horizon) + 1`, the
+        number that a sample can really meet; the paper divides by `floor(log2 t_max) + 1`, which is
+        never smaller.
 
     Notes
     -----
@@ -55,7 +61,13 @@ class Pm2(Counter):
         needed = self.horizon.bit_length()
         if self.levels == 0:
             object.__setattr__(self, "levels", needed)
-        require(self.levels >= needed, "levels", f"be at least {needed} for {self.horizon} releases", self.levels)
+
+        require(
+            self.levels >= needed,
+            "levels",
+            f"be at least {needed} for {self.horizon} releases",
+            self.levels,
+        )
 
     @property
     def l2_sensitivity(self) -> float:
@@ -69,7 +81,10 @@ class Pm2(Counter):
 
     @property
     def parts(self) -> int:
-        """Number of separately noised sums that one sample can meet: the divisor of basic composition."""
+        """Number of separately noised sums that one sample can meet.
+
+        The divisor of basic composition.
+        """
         return self.levels
 
     def matrix(self, n: int) -> Floats:
@@ -80,7 +95,10 @@ class Pm2(Counter):
         return ((first <= release) & (release <= last)).astype(np.float64)
 
     def lagged_covariance(self, n: int, lags: int) -> Floats:
-        """Return the number of partial sums that both use: the ones that their binary representations begin with."""
+        """Return the number of partial sums that both use.
+
+        The ones that their binary representations begin with.
+        """
         later = np.arange(1, n + 1)
         earlier = np.maximum(later - np.arange(lags)[:, np.newaxis], 0)
         _, differing = np.frexp((later ^ earlier).astype(np.float64))
@@ -95,28 +113,39 @@ class Pm2(Counter):
         return 1.0 + counter_lowest_bit(np.asarray(release)).astype(np.float64)
 
     def init(self, n_rows: int) -> State:
-        """Return the draws of no partial sums; column `l` is that of the current sum over `2**l` increments."""
+        """Return the draws of no partial sums.
+
+        Column `l` is that of the current sum over `2**l` increments.
+        """
         return {"noise": np.zeros((n_rows, self.horizon.bit_length()))}
 
     def _step(self, state: State, rows: Ints | slice, release: Ints, fresh: Floats) -> Floats:
         level = counter_lowest_bit(release)
         noise = state["noise"][rows]
-        noise[np.arange(noise.shape[1]) < level[:, np.newaxis]] = 0.0  # joined into the new partial sum
+        noise[np.arange(noise.shape[1]) < level[:, np.newaxis]] = (
+            0.0  # joined into the new partial sum
+        )
         noise[np.arange(len(fresh)), level] = fresh
         state["noise"][rows] = noise
+
         return _sum_levels(noise)
 
     def init_past(self, n_rows: int) -> State:
         """Return, per level, the sum of no coefficients."""
         return {"past": np.zeros((n_rows, self.horizon.bit_length()))}
 
-    def covariance_with_past(self, state: State, rows: Ints, release: Ints, coefficient: Floats) -> Floats:
+    def covariance_with_past(
+        self, state: State, rows: Ints, release: Ints, coefficient: Floats
+    ) -> Floats:
         """Return the sum, over the partial sums in use, of the coefficients of the earlier releases that used them."""
         past = state["past"][rows]
         level = np.arange(past.shape[1])
-        past[level <= counter_lowest_bit(release)[:, np.newaxis]] = 0.0  # dropped, or created by this release
+        past[level <= counter_lowest_bit(release)[:, np.newaxis]] = (
+            0.0  # dropped, or created by this release
+        )
         used = (release[:, np.newaxis] >> level) & 1
         state["past"][rows] = past + used * coefficient[:, np.newaxis]
+
         return _sum_levels(past * used)
 
 
@@ -125,4 +154,5 @@ def _sum_levels(values: Floats) -> Floats:
     total = values[:, 0].copy()
     for level in range(1, values.shape[1]):
         total += values[:, level]
+
     return total

@@ -13,7 +13,11 @@ from meanstream.operators.counters.pm2 import Pm2
 from meanstream.operators.counters.sliding import Sliding
 from meanstream.operators.counters.toeplitz import Toeplitz
 from meanstream.operators.counters.windowed import Windowed
-from meanstream.operators.noise.calibration import Calibration, calibrated_gaussian_stddev, calibrated_laplace_scale
+from meanstream.operators.noise.calibration import (
+    Calibration,
+    calibrated_gaussian_stddev,
+    calibrated_laplace_scale,
+)
 from meanstream.operators.noise.distributions import MAX_SCALE, GaussianNoise, LaplaceNoise
 from meanstream.operators.validation import require, require_positive
 
@@ -45,7 +49,9 @@ FORGETTING: dict[str, type[Counter]] = {
 """Counters of sums that forget: one of them is in use where a memory is not `forever`."""
 
 
-def make_counter(name: str, *, horizon: int, levels: int | None = None, sampling: tuple[float, ...] = ()) -> Counter:
+def make_counter(
+    name: str, *, horizon: int, levels: int | None = None, sampling: tuple[float, ...] = ()
+) -> Counter:
     """Return a counter of the registry.
 
     Parameters
@@ -57,7 +63,8 @@ def make_counter(name: str, *, horizon: int, levels: int | None = None, sampling
     levels : int, optional
         The divisor of the budget, for `pm2` only.
     sampling : tuple of float
-        What the releases err by without noise (`optimal.sampling_of`): for `optimal`, others do not read it.
+        What the releases err by without noise (`optimal.sampling_of`): for `optimal`, others do not
+        read it.
 
     Raises
     ------
@@ -74,6 +81,7 @@ def make_counter(name: str, *, horizon: int, levels: int | None = None, sampling
         return Optimal(horizon, sampling=sampling)
     if levels is None:
         return COUNTERS[name](horizon)
+
     require(name == Pm2.name, "levels", f"be left out for {name}", levels)
     require(levels >= 1, "levels", "be at least 1", levels)
     return Pm2(horizon, levels=levels)
@@ -98,16 +106,18 @@ def counter_noise(
     epsilon, delta : float
         Budget of one row over its whole horizon. Laplace noise is pure DP: it spends no delta.
     sensitivity : float
-        Change of one increment when one sample is replaced, in the unit of the sums (grid units for published sums).
+        Change of one increment when one sample is replaced, in the unit of the sums (grid units for
+        published sums).
     noise : {"gaussian", "laplace"}
         Shape of the draws.
     calibration : {"analytic", "classical"}
-        For Gaussian noise: Balle and Wang (any epsilon), or the papers' `sqrt(2 ln(1.25/delta))/epsilon` (epsilon at
-        most 1).
+        For Gaussian noise: Balle and Wang (any epsilon), or the papers'
+        `sqrt(2 ln(1.25/delta))/epsilon` (epsilon at most 1).
     composition : {"basic", "concentrated"}
-        For Gaussian noise: "basic" splits (epsilon, delta) evenly over the partial sums that a sample meets, as the
-        papers do; "concentrated" treats everything that a sample meets as one Gaussian vector, which needs less noise
-        whenever a sample meets more than one sum. For Laplace noise both are the same: the l1 norm.
+        For Gaussian noise: "basic" splits (epsilon, delta) evenly over the partial sums that a
+        sample meets, as the papers do; "concentrated" treats everything that a sample meets as one
+        Gaussian vector, which needs less noise whenever a sample meets more than one sum. For
+        Laplace noise both are the same: the l1 norm.
 
     Notes
     -----
@@ -128,10 +138,12 @@ def counter_noise(
     """
     require_positive(sensitivity=sensitivity)
     require(noise in ("gaussian", "laplace"), "noise", "be gaussian or laplace", noise)
+
     if noise == "laplace":
         scale = calibrated_laplace_scale(epsilon) * counter.l1_sensitivity * sensitivity
     else:
         scale = _stddev(counter, epsilon, delta, calibration, composition) * sensitivity
+
     rule = f"be so large that noise is at most 2**40 grid units, not {scale:.1e}"
     require(scale <= MAX_SCALE, "epsilon", rule, epsilon)
     return LaplaceNoise(scale) if noise == "laplace" else GaussianNoise(scale)
@@ -147,10 +159,12 @@ def counter_noise_variance(
     calibration: str = "analytic",
     composition: str = "concentrated",
 ) -> float:
-    """Return the variance of one fresh draw of continuous noise: `counter_noise` without the grid, for theory.
+    """Return the variance of one fresh draw of continuous noise.
 
-    The parameters are those of `counter_noise`; `sensitivity` is in the unit of the values, for example 2L for sums of
-    values in an interval of half-width L, and the variance in its square.
+    `counter_noise` without the grid, for theory.
+
+    The parameters are those of `counter_noise`; `sensitivity` is in the unit of the values, for
+    example 2L for sums of values in an interval of half-width L, and the variance in its square.
 
     Examples
     --------
@@ -161,17 +175,30 @@ def counter_noise_variance(
     """
     require_positive(sensitivity=sensitivity)
     require(noise in ("gaussian", "laplace"), "noise", "be gaussian or laplace", noise)
+
     if noise == "laplace":
         return 2.0 * (calibrated_laplace_scale(epsilon) * counter.l1_sensitivity * sensitivity) ** 2
     return (_stddev(counter, epsilon, delta, calibration, composition) * sensitivity) ** 2
 
 
-def _stddev(counter: Counter, epsilon: float, delta: float, calibration: str, composition: str) -> float:
+def _stddev(
+    counter: Counter, epsilon: float, delta: float, calibration: str, composition: str
+) -> float:
     """Return the standard deviation of one draw for increments of sensitivity 1."""
-    require(composition in ("basic", "concentrated"), "composition", "be basic or concentrated", composition)
+    require(
+        composition in ("basic", "concentrated"),
+        "composition",
+        "be basic or concentrated",
+        composition,
+    )
     rule = cast("Calibration", calibration)  # checked where it is used
+
     if composition == "concentrated":
         return calibrated_gaussian_stddev(epsilon, delta, calibration=rule) * counter.l2_sensitivity
-    # one sample meets `parts` mechanisms; within each of them its l2 sensitivity is the rest of the column norm
+    # one sample meets `parts` mechanisms; within each of them its l2 sensitivity is the rest of the
+    # column norm
     within = counter.l2_sensitivity / math.sqrt(counter.parts)
-    return calibrated_gaussian_stddev(epsilon / counter.parts, delta / counter.parts, calibration=rule) * within
+    return (
+        calibrated_gaussian_stddev(epsilon / counter.parts, delta / counter.parts, calibration=rule)
+        * within
+    )

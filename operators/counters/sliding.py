@@ -1,4 +1,7 @@
-"""Sums of the newest increments, however many: noise for windows in which an agent has many releases or few."""
+"""Sums of the newest increments, however many.
+
+Noise for windows in which an agent has many releases or few.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from meanstream.operators.counters.windowed import GRID, Windowed, WindowFactors, factor_pair, settled_steps
+from meanstream.operators.counters.windowed import (
+    GRID,
+    Windowed,
+    WindowFactors,
+    factor_pair,
+    settled_steps,
+)
 from meanstream.operators.records import Floats, Ints
 
 _SHARED = 1024
@@ -20,8 +29,9 @@ _SHARED = 1024
 class Sliding(Windowed):
     """Noise of sums of the newest increments, up to about `window` of them.
 
-    `Windowed` has the least noise where each sum has exactly `window` increments, and up to twice as much where one has
-    fewer. Here a sum of fewer increments has less noise, and one of `window` a seventh more than there.
+    `Windowed` has the least noise where each sum has exactly `window` increments, and up to twice
+    as much where one has fewer. Here a sum of fewer increments has less noise, and one of `window`
+    a seventh more than there.
 
     Parameters
     ----------
@@ -56,7 +66,8 @@ class Sliding(Windowed):
     def part_covariance(self, first: int, second: int, release: Ints) -> Floats:
         """Return the covariance of the noises of the newest `first` and `second` increments, at these releases.
 
-        For fresh draws of variance 1; each number of increments is at most that of the releases so far.
+        For fresh draws of variance 1; each number of increments is at most that of the releases so
+        far.
         """
         table = _covariances(self.window, min(first, second), max(first, second))
         return np.asarray(table[np.minimum(np.asarray(release), len(table)) - 1])
@@ -71,7 +82,9 @@ def factorize_sliding(window: int) -> WindowFactors:
     """Find the pair; arrays are shared, and cannot be changed."""
     n = 1 if window == 1 else 3 * window
     ratio = round(math.exp(-1 / window) / GRID) * GRID
-    return factor_pair(np.append(1.0, np.cumprod((1.0 - 0.5 / np.arange(1, max(n, 2))) * ratio))[:n], window)
+    return factor_pair(
+        np.append(1.0, np.cumprod((1.0 - 0.5 / np.arange(1, max(n, 2))) * ratio))[:n], window
+    )
 
 
 @lru_cache(maxsize=_SHARED)
@@ -90,4 +103,5 @@ def _weights(window: int, number: int, length: int) -> Floats:
     increment[: len(known)] = known  # it has settled at nothing
     until = np.cumsum(increment)
     until[number:] -= until[:-number].copy()
+
     return until

@@ -1,4 +1,7 @@
-"""The square-root Toeplitz counter with a few buffers: the lowest variance for a given privacy, in constant memory."""
+"""The square-root Toeplitz counter with a few buffers.
+
+The lowest variance for a given privacy, in constant memory.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,11 @@ from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require
 
 EXCESS = 0.02
-"""Largest relative excess of the noise's standard deviation over the exact square-root factorization.
+"""Largest relative excess of the noise's standard deviation over the exact square-root
+factorization.
 
-Another value, like another grid of the search, makes other noise from the same draws: a stored stream could not resume.
+Another value, like another grid of the search, makes other noise from the same draws: a stored
+stream could not resume.
 """
 
 _GRID = 2.0**-40
@@ -25,7 +30,10 @@ _TABLE_LENGTH = 4096
 
 
 class Buffers(NamedTuple):
-    """A buffered Toeplitz pair: `b_0 = 1`, `b_j = sum_m weight_m decay_m**(j-1)`, `c_j = sum_m left_m rate_m**j`."""
+    """A buffered Toeplitz pair.
+
+    `b_0 = 1`, `b_j = sum_m weight_m decay_m**(j-1)`, `c_j = sum_m left_m rate_m**j`.
+    """
 
     decay: Floats
     weight: Floats
@@ -47,12 +55,15 @@ def lower_toeplitz(column: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Toeplitz(Counter):
-    """Noise of the `k`-th prefix sum: `sum_{e <= k} b_{k-e} fresh_e` with `b_j` close to `binomial(2j, j) / 4**j`.
+    """Noise of the `k`-th prefix sum.
+
+    `sum_{e <= k} b_{k-e} fresh_e` with `b_j` close to `binomial(2j, j) / 4**j`.
 
     Parameters
     ----------
     horizon : int
-        Largest number of releases of one row. Generous is cheap: the variance grows with its logarithm.
+        Largest number of releases of one row. Generous is cheap: the variance grows with its
+        logarithm.
 
     Notes
     -----
@@ -60,10 +71,10 @@ class Toeplitz(Counter):
     increment. `l2_sensitivity` is the norm of the first (longest) column of `C = B^{-1} A` for the coefficients `b`
     that are really used, summed in closed form: the approximation below costs accuracy, never privacy.
 
-    The exact coefficients are `f_j = (1/pi) int (1 + e^s)^{-j} / (2 cosh(s/2)) ds`; the trapezoidal rule makes them a
-    sum of exponentials, one buffer each. `fit_toeplitz_buffers` takes the fewest buffers that keep the standard
-    deviation within `EXCESS` of the exact factorization at every release up to the horizon: 4 for 1e4 releases, 5 for
-    1e6.
+    The exact coefficients are `f_j = (1/pi) int (1 + e^s)^{-j} / (2 cosh(s/2)) ds`; the trapezoidal
+    rule makes them a sum of exponentials, one buffer each. `fit_toeplitz_buffers` takes the fewest
+    buffers that keep the standard deviation within `EXCESS` of the exact factorization at every
+    release up to the horizon: 4 for 1e4 releases, 5 for 1e6.
 
     Examples
     --------
@@ -85,7 +96,9 @@ class Toeplitz(Counter):
     @property
     def l2_sensitivity(self) -> float:
         """Norm of the first column of `C` of the pair in use."""
-        return math.sqrt(float(_squared_norm(fit_toeplitz_buffers(self.horizon), np.asarray(self.horizon))))
+        return math.sqrt(
+            float(_squared_norm(fit_toeplitz_buffers(self.horizon), np.asarray(self.horizon)))
+        )
 
     @property
     def l1_sensitivity(self) -> float:
@@ -101,10 +114,15 @@ class Toeplitz(Counter):
     def lagged_covariance(self, n: int, lags: int) -> Floats:
         """Return `sum_{j < k - d} b_j b_{j + d}`: running sums, no matrix."""
         buffers = fit_toeplitz_buffers(self.horizon)
-        later = toeplitz_weighted(buffers.decay ** np.arange(n + lags)[:, np.newaxis], buffers.weight)
-        coefficient, found = np.append(1.0, later), np.zeros((lags, n))
+        later = toeplitz_weighted(
+            buffers.decay ** np.arange(n + lags)[:, np.newaxis], buffers.weight
+        )
+        coefficient = np.append(1.0, later)
+        found = np.zeros((lags, n))
+
         for lag in range(min(lags, n)):
             found[lag, lag:] = np.cumsum(coefficient[: n - lag] * coefficient[lag:n])
+
         return found
 
     def noise_variance(self, release: Ints) -> Floats:
@@ -120,10 +138,14 @@ class Toeplitz(Counter):
         k = np.asarray(release)
         first = np.where(k > 1, (buffers.weight.sum() - 1.0) ** 2, 0.0)
         change = buffers.weight * (buffers.decay - 1.0)
+
         return 1.0 + first + _squared_sums(change, buffers.decay, np.maximum(k - 2, 0))
 
     def init(self, n_rows: int) -> State:
-        """Return empty buffers: column `m` will be the sum of `decay_m**age` times the past draws."""
+        """Return empty buffers.
+
+        Column `m` will be the sum of `decay_m**age` times the past draws.
+        """
         return {"buffers": np.zeros((n_rows, len(fit_toeplitz_buffers(self.horizon).decay)))}
 
     def _step(self, state: State, rows: Ints | slice, release: Ints, fresh: Floats) -> Floats:  # noqa: ARG002
@@ -131,20 +153,28 @@ class Toeplitz(Counter):
         held = state["buffers"][rows]
         noise = fresh + toeplitz_weighted(held, buffers.weight)
         state["buffers"][rows] = held * buffers.decay + fresh[:, np.newaxis]
+
         return noise
 
     def init_past(self, n_rows: int) -> State:
         """Return the covariance of no releases with the buffers."""
         return {"past": np.zeros((n_rows, len(fit_toeplitz_buffers(self.horizon).decay)))}
 
-    def covariance_with_past(self, state: State, rows: Ints, release: Ints, coefficient: Floats) -> Floats:
+    def covariance_with_past(
+        self, state: State, rows: Ints, release: Ints, coefficient: Floats
+    ) -> Floats:
         """Return the covariance of this noise with the weighted sum of the earlier ones, through the buffers."""
         buffers = fit_toeplitz_buffers(self.horizon)
         past = state["past"][rows]
         product = np.multiply.outer(buffers.decay, buffers.decay)
-        shared = toeplitz_geometric(product, (np.asarray(release) - 1)[:, np.newaxis, np.newaxis])  # Cov of the buffers
-        own = 1.0 + buffers.decay * (shared * buffers.weight).sum(-1)  # Cov(noise_k, buffers after release k)
+        shared = toeplitz_geometric(
+            product, (np.asarray(release) - 1)[:, np.newaxis, np.newaxis]
+        )  # Cov of the buffers
+        own = 1.0 + buffers.decay * (shared * buffers.weight).sum(
+            -1
+        )  # Cov(noise_k, buffers after release k)
         state["past"][rows] = past * buffers.decay + coefficient[:, np.newaxis] * own
+
         return toeplitz_weighted(past, buffers.weight)
 
 
@@ -161,7 +191,10 @@ def toeplitz_norm(n: Ints) -> Floats:
     exact = np.cumsum(np.concatenate([[1.0], np.cumprod(1.0 - 0.5 / j)]) ** 2)
     length = np.maximum(np.asarray(n, dtype=np.float64), 1.0)
     # Euler-Maclaurin of sum 1/(pi j) (1 - 1/(4j) + ...): the next term is of order 1/n^3
-    series = (np.log(length) + np.euler_gamma + 4 * math.log(2) - 0.25 / length + 5 / (192 * length**2)) / math.pi
+    series = (
+        np.log(length) + np.euler_gamma + 4 * math.log(2) - 0.25 / length + 5 / (192 * length**2)
+    ) / math.pi
+
     return np.where(length < _EXACT_TERMS, exact[np.minimum(n, _EXACT_TERMS) - 1], series)
 
 
@@ -169,14 +202,15 @@ def toeplitz_norm(n: Ints) -> Floats:
 def fit_toeplitz_buffers(horizon: int) -> Buffers:
     """Return the pair with the fewest buffers whose noise is within `EXCESS` of the exact factorization.
 
-    The search is over a fixed grid of steps of the trapezoidal rule, and the parameters are rounded to multiples of
-    2**-40: every platform gets the same floats, and so the same noise on replay.
+    The search is over a fixed grid of steps of the trapezoidal rule, and the parameters are rounded
+    to multiples of 2**-40: every platform gets the same floats, and so the same noise on replay.
     """
     for n_buffers in range(1, 33):
         pairs = [_trapezoid(horizon, n_buffers, step) for step in np.arange(2.0, 5.25, 0.25)]
         excess = [toeplitz_excess_stddev(pair, horizon) for pair in pairs]
         if min(excess) <= EXCESS:
             return pairs[int(np.argmin(excess))]
+
     raise ValueError(f"horizon must be within reach of 32 buffers, got {horizon!r}")
 
 
@@ -195,21 +229,27 @@ def toeplitz_excess_stddev(buffers: Buffers, horizon: int) -> float:
 
 
 def _trapezoid(horizon: int, n_buffers: int, step: float) -> Buffers:
-    """Make the pair from nodes `s` of the integral; the slowest node lies at the horizon and carries the tail."""
+    """Make the pair from nodes `s` of the integral.
+
+    The slowest node lies at the horizon and carries the tail.
+    """
     s = step * np.arange(n_buffers) - math.log(horizon) - 2.0
     share = step / (2 * math.pi * np.cosh(s / 2))
-    share[0] /= 1.0 - math.exp(-step / 2)  # all slower nodes decay as little as this one within the horizon
+    share[0] /= 1.0 - math.exp(
+        -step / 2
+    )  # all slower nodes decay as little as this one within the horizon
     decay = np.round(1.0 / (1.0 + np.exp(s)) / _GRID) * _GRID
     weight = np.round(share * decay / _GRID) * _GRID
     require(bool(np.all(weight > 0) and np.all(decay < 1)), "horizon", "be representable", horizon)
+
     return Buffers(decay, weight, *_inverse(decay, weight))
 
 
 def _inverse(decay: Floats, weight: Floats) -> tuple[Floats, Floats]:
     """Return rates and factors of `c(x) = 1 / ((1 - x) b(x))`, the coefficients of `C`.
 
-    With `y = 1/x`, `b = 1 + v^T (y - D)^{-1} v` for `v = sqrt(weight)`, so `1/b = 1 - v^T (y - D + v v^T)^{-1} v`: the
-    rates are the eigenvalues of `D - v v^T`.
+    With `y = 1/x`, `b = 1 + v^T (y - D)^{-1} v` for `v = sqrt(weight)`, so
+    `1/b = 1 - v^T (y - D + v v^T)^{-1} v`: the rates are the eigenvalues of `D - v v^T`.
     """
     v = np.sqrt(weight)
     rate, vectors = np.linalg.eigh(np.diag(decay) - np.outer(v, v))
@@ -259,4 +299,5 @@ def toeplitz_weighted(values: Floats, weight: Floats) -> Floats:
     total: Floats = values[:, 0] * weight[0]
     for m in range(1, len(weight)):
         total = total + values[:, m] * weight[m]
+
     return total

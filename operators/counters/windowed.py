@@ -17,7 +17,8 @@ from meanstream.operators.validation import require
 
 LONGEST_WINDOW = 128
 """Increments in a window: a row keeps three numbers for each."""
-_WINDOWS, _SETTLED = 3, 64
+_WINDOWS = 3
+_SETTLED = 64
 GRID = 2.0**-40
 
 
@@ -66,7 +67,12 @@ class Windowed(Counter):
 
     def __post_init__(self) -> None:
         Counter.__post_init__(self)
-        require(1 <= self.window <= LONGEST_WINDOW, "window", f"lie in 1..{LONGEST_WINDOW} increments", self.window)
+        require(
+            1 <= self.window <= LONGEST_WINDOW,
+            "window",
+            f"lie in 1..{LONGEST_WINDOW} increments",
+            self.window,
+        )
 
     @property
     def l2_sensitivity(self) -> float:
@@ -106,12 +112,17 @@ class Windowed(Counter):
 
     def increment(self, state: State, rows: Ints, fresh: Floats) -> Floats:
         """Return the noise of each row's next increment alone and update the state in place, as `step` does."""
-        past, strategy = state["increments"][rows], self._factors.strategy
+        past = state["increments"][rows]
+        strategy = self._factors.strategy
         newest = fresh
-        for j in range(1, len(strategy)):  # one after the other: a batch gives the same floats as each row alone
+        for j in range(
+            1, len(strategy)
+        ):  # one after the other: a batch gives the same floats as each row alone
             newest = newest - strategy[j] * past[:, -j]
+
         if self._kept:
             state["increments"][rows] = np.concatenate([past[:, 1:], newest[:, np.newaxis]], axis=1)
+
         return newest
 
     def _step(self, state: State, rows: Ints | slice, release: Ints, fresh: Floats) -> Floats:  # noqa: ARG002
@@ -120,23 +131,29 @@ class Windowed(Counter):
         noise = self.increment(state, rows, fresh)
         for j in range(1, self.window):
             noise = noise + past[:, -j]
+
         return noise
 
     def init_past(self, n_rows: int) -> State:
         """Return the covariance of no releases with the noises of the newest increments."""
         return {"past": np.zeros((n_rows, self._kept))}
 
-    def covariance_with_past(self, state: State, rows: Ints, release: Ints, coefficient: Floats) -> Floats:
+    def covariance_with_past(
+        self, state: State, rows: Ints, release: Ints, coefficient: Floats
+    ) -> Floats:
         """Return the covariance with the weighted sum of the earlier ones, through the noises of the increments."""
-        past, factors = state["past"][rows], self._factors
+        past = state["past"][rows]
+        factors = self._factors
         newest = -(factors.strategy[:0:-1] * past).sum(axis=1)
         found = newest + past[:, self._kept - self.window + 1 :].sum(axis=1)
+
         if self._kept:
             lags = np.arange(self._kept - 1, -1, -1)  # of the increments that will be kept
             until = np.clip(release[:, np.newaxis] - lags, 0, settled_steps(self.window))
             own = _shared_table(self._factorize, self.window)[lags, until]
             kept = np.concatenate([past[:, 1:], newest[:, np.newaxis]], axis=1)
             state["past"][rows] = kept + coefficient[:, np.newaxis] * own
+
         return np.asarray(found)
 
     @property
@@ -155,26 +172,37 @@ class Windowed(Counter):
 
 @lru_cache(maxsize=64)
 def factorize_window(window: int) -> WindowFactors:
-    """Find the pair; arrays are shared, and cannot be changed. The strategy is on a grid: the same on every machine."""
+    """Find the pair; arrays are shared, and cannot be changed.
+
+    The strategy is on a grid: the same on every machine.
+    """
     n = 1 if window == 1 else _WINDOWS * window
     of_ones = np.append(1.0, np.cumprod(1.0 - 0.5 / np.arange(1, max(n, 2))))[:n]  # (1 - x)^(-1/2)
-    strategy, coefficient = of_ones.copy(), 1.0
+    strategy = of_ones.copy()
+    coefficient = 1.0
+
     for k in range(1, -(-n // window)):
         coefficient *= (k - 1.5) / k  # of x^(k W) in (1 - x^W)^(1/2)
         strategy[k * window :] += coefficient * of_ones[: n - k * window]
+
     return factor_pair(strategy, window)
 
 
 def factor_pair(strategy: Floats, window: int) -> WindowFactors:
-    """Put a strategy on the grid, and find the noise that belongs to it; arrays are shared, and cannot be changed."""
+    """Put a strategy on the grid, and find the noise that belongs to it.
+
+    Arrays are shared, and cannot be changed.
+    """
     from scipy.signal import lfilter  # noqa: PLC0415 - half a second of every start, where no one asks for a window
 
     strategy = np.rint(strategy / GRID) * GRID
     one = np.append(1.0, np.zeros(settled_steps(window) - 1))
     increment = np.asarray(lfilter([1.0], strategy, one), dtype=np.float64)
     noise = np.asarray(lfilter(np.ones(window), strategy, one), dtype=np.float64)
+
     for array in (strategy, noise, increment):
         array.flags.writeable = False
+
     return WindowFactors(strategy, noise, increment)
 
 
@@ -187,12 +215,15 @@ def settled_steps(window: int) -> int:
 def _shared_table(factorize: Callable[[int], WindowFactors], window: int) -> Floats:
     """Covariance of the noise of a sum and of the increment `lag` before, by lag and by the releases up to that."""
     factors = factorize(window)
-    lags, steps = len(factors.strategy) - 1, settled_steps(window)
+    lags = len(factors.strategy) - 1
+    steps = settled_steps(window)
     table = np.zeros((lags, steps + 1))
+
     for lag in range(lags):
         product = factors.increment[: steps - lag] * factors.noise[lag:]
         table[lag, 1 : len(product) + 1] = np.cumsum(product)
         table[lag, len(product) + 1 :] = table[lag, len(product)]
+
     return table
 
 

@@ -47,7 +47,9 @@ class CategoryRound(LastRound):
 
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:  # noqa: ARG002 - the first
         """Private to public: one vote per user."""
-        return self._votes.randomize(one_category_of_each(summaries, random_bits_63(words(0), 0)), words, 1)
+        return self._votes.randomize(
+            one_category_of_each(summaries, random_bits_63(words(0), 0)), words, 1
+        )
 
     def valid(self, reports: Reports, public: Public) -> Bools:  # noqa: ARG002 - the first stage
         """Public: tell which rows a voter can have sent."""
@@ -61,16 +63,27 @@ class CategoryRound(LastRound):
 
     def decode(self, tally: Tally, public: Public) -> Estimate:  # noqa: ARG002 - the first stage
         """Public: shares that add to 1, around unbiased ones with their intervals."""
-        k, n, level = self._votes.bins, tally.n, self._settings.level
+        k = self._votes.bins
+        n = tally.n
+        level = self._settings.level
         found: dict[str, Any] = {"stage": self.name, "users": n, "votes": self._votes.name}
+
         if n == 0:
-            even, ones = np.full(k, 1.0 / k), np.ones(k)
+            even = np.full(k, 1.0 / k)
+            ones = np.ones(k)
             return self._estimate(even, even, (np.zeros(k), ones), 0.5 * ones, 0, found)
+
         unbiased = self._votes.shares(tally.sums, n)
         value = nearest_shares(unbiased)
-        lower, upper = (self._share(end) for end in named_interval(np.array(tally.sums, np.float64), n, level))
-        lower, upper = np.minimum(np.clip(lower, 0.0, 1.0), value), np.maximum(np.clip(upper, 0.0, 1.0), value)
+        lower, upper = (
+            self._share(end) for end in named_interval(np.array(tally.sums, np.float64), n, level)
+        )
+        lower, upper = (
+            np.minimum(np.clip(lower, 0.0, 1.0), value),
+            np.maximum(np.clip(upper, 0.0, 1.0), value),
+        )
         stderr = np.sqrt(self._votes.share_variance(unbiased, n))
+
         return self._estimate(value, unbiased, (lower, upper), stderr, n, found)
 
     def _share(self, named: Floats) -> Floats:
@@ -78,7 +91,13 @@ class CategoryRound(LastRound):
         return np.asarray((named - votes.unlikely) / (votes.likely - votes.unlikely))
 
     def _estimate(  # noqa: PLR0917 - private
-        self, value: Floats, unbiased: Floats, ends: tuple[Floats, Floats], stderr: Floats, n: int, found: Any
+        self,
+        value: Floats,
+        unbiased: Floats,
+        ends: tuple[Floats, Floats],
+        stderr: Floats,
+        n: int,
+        found: Any,
     ) -> Estimate:
         """Make the estimate on [-1, 1], as all are; shares lie between bounds of 0 and 1."""
         settings = self._settings
@@ -101,8 +120,8 @@ class CategoryRound(LastRound):
 class CategoryShares(EstimatorTraits):
     """Share of each of some declared categories, from one private vote of every user.
 
-    Released to the statistician: one vote from each user. Answers the shares, which add to 1, with an interval for each
-    category; whatever users' numbers of samples, and however users differ.
+    Released to the statistician: one vote from each user. Answers the shares, which add to 1, with
+    an interval for each category; whatever users' numbers of samples, and however users differ.
 
     Parameters
     ----------
@@ -119,17 +138,19 @@ class CategoryShares(EstimatorTraits):
     level : float
         Nominal coverage of each category's interval by itself.
     votes : {"best", "oue", "sue", "subset", "krr"}
-        How users vote. "best": the one with the smallest predicted error, from epsilon and the number of categories.
+        How users vote. "best": the one with the smallest predicted error, from epsilon and the
+        number of categories.
 
     Notes
     -----
     A user with several samples votes for the category of one of them, drawn at random: the answer is the mean over
     users of each user's own shares, so that every user counts once.
 
-    The vote counts give unbiased shares (`unclipped`), which may be negative. The answer is the nearest set of shares
-    that are not negative and add to 1 (Euclidean projection), which is never farther from the truth. Intervals are
-    exact binomial ones (Clopper and Pearson) for the number of reports that name a category: they hold for few users
-    and rare categories. Where needed, an interval is widened to hold the answer.
+    The vote counts give unbiased shares (`unclipped`), which may be negative. The answer is the
+    nearest set of shares that are not negative and add to 1 (Euclidean projection), which is never
+    farther from the truth. Intervals are exact binomial ones (Clopper and Pearson) for the number
+    of reports that name a category: they hold for few users and rare categories. Where needed, an
+    interval is widened to hold the answer.
 
     **Privacy.** User-level, local, pure epsilon, for one report; see the vote. That a user took part is public.
 
@@ -176,25 +197,38 @@ class CategoryShares(EstimatorTraits):
         level: float = 0.95,
         votes: str = "best",
     ) -> None:
-        settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
-        require(2 <= categories <= MAX_CATEGORIES, "categories", f"lie between 2 and {MAX_CATEGORIES}", categories)
+        settings = Settings(
+            method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level
+        )
+        require(
+            2 <= categories <= MAX_CATEGORIES,
+            "categories",
+            f"lie between 2 and {MAX_CATEGORIES}",
+            categories,
+        )
         require(votes in VOTED, "votes", f"be one of {', '.join(VOTED)}", votes)
+
         if votes == "best":
             votes = best_category_votes(epsilon, categories) if settings.tuned else "oue"
+
         own = {"zero_row": False} if votes in ("subset", "krr") else {}
-        self._settings, self._votes = settings, make_votes(votes, epsilon, categories, **own)
-        self.mode, self.epsilon = mode, epsilon
+        self._settings = settings
+        self._votes = make_votes(votes, epsilon, categories, **own)
+        self.mode = mode
+        self.epsilon = epsilon
         self.rounds = (CategoryRound(settings, self._votes),)
         self.shares = (1.0,)
 
     def describe(self) -> dict[str, Any]:
         """Public: parameters chosen, and predicted errors where all shares are equal.
 
-        `share_stderr` is that of one share; `predicted_stderr` is on [-1, 1], of all categories together.
+        `share_stderr` is that of one share; `predicted_stderr` is on [-1, 1], of all categories
+        together.
         """
         k = self._votes.bins
         votes: Any = self._votes
         one = float(votes.share_variance(1.0 / k, self._settings.users))
+
         return self._settings.describe() | {
             "assumption": "none: every user votes once for a declared category",
             "categories": k,
@@ -234,6 +268,7 @@ def one_category_of_each(summaries: Summaries, number: Any) -> Ints:
         chosen = number[block] % np.maximum(up_to[:, -1], np.uint64(1))
         passed = (up_to <= chosen[:, np.newaxis]).sum(axis=1)
         found[block] = np.minimum(passed, up_to.shape[1] - 1)
+
     return found
 
 
@@ -267,7 +302,9 @@ def named_interval(named: Floats, n: int, level: float) -> tuple[Floats, Floats]
     >>> low.round(3), high.round(3)
     (array([0.   , 0.187]), array([0.308, 0.813]))
     """
-    tail, failed = 0.5 * (1.0 - level), n - named
+    tail = 0.5 * (1.0 - level)
+    failed = n - named
     lower = np.where(named > 0, betaincinv(np.maximum(named, 1.0), failed + 1.0, tail), 0.0)
     upper = np.where(failed > 0, betaincinv(named + 1.0, np.maximum(failed, 1.0), 1.0 - tail), 1.0)
+
     return lower, upper

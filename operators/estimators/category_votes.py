@@ -8,7 +8,8 @@ UNARY = ("oue", "sue")
 CHOICES = ("krr", "subset")
 
 DEARER = 1.02
-"""A vote for a set draws twice the random bits of a row of bits: it must gain more than this in variance."""
+"""A vote for a set draws twice the random bits of a row of bits: it must gain more than this in
+variance."""
 
 
 def category_vote_variance(votes: str, epsilon: float, categories: int) -> float:
@@ -38,8 +39,10 @@ def best_category_votes(epsilon: float, categories: int) -> str:
             found[votes] = category_vote_variance(votes, epsilon, categories)
         except ValueError:  # epsilon is too small for so many categories
             continue
+
     best = min(found, key=found.__getitem__)
     if best != "subset":
         return best
     cheap = min((votes for votes in found if votes != "subset"), key=found.__getitem__)
+
     return cheap if found[cheap] <= DEARER * found[best] else best

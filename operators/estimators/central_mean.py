@@ -21,13 +21,15 @@ STEPS = 2**20
 
 SPREAD_SHARE = 0.1
 SPREAD_PAYS = 200.0
-"""This part of epsilon measures the spread of users' means if users times epsilon are this many; else the interval
-takes the largest possible spread."""
+"""This part of epsilon measures the spread of users' means if users times epsilon are this many;
+else the interval takes the largest possible spread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoisyMean:
-    """Adds up each user's own mean, and how far it lies from the middle, squared; both sums are noised once.
+    """Adds up each user's own mean, and how far it lies from the middle, squared.
+
+    Both sums are noised once.
 
     Notes
     -----
@@ -54,19 +56,26 @@ class NoisyMean:
         return Tally(len(rows), tuple(rows.sum(axis=0).tolist()))
 
     def release(self, tally: Tally, public: Public, words: RandomWords) -> Estimate:  # noqa: ARG002 - the only release
-        """Answer with the noised mean; the interval knows of the noise, of the spread and of users no one has seen."""
-        n, (total, squares) = tally.n, tally.sums or (0, 0)
+        """Answer with the noised mean.
+
+        The interval knows of the noise, of the spread and of users no one has seen.
+        """
+        n = tally.n
+        (total, squares) = tally.sums or (0, 0)
         first, second = self.parts
         noised = central_noised(total, STEPS, first, words, 0)
         measured = central_noised(squares, STEPS, second, words, 1) if second else None
+
         if not n:
             return self.settings.no_answer(n_users=0)
         mean = 2.0 * noised / STEPS / n - 1.0
         inside = min(max(mean, -1.0), 1.0)
         variance = 1.0 - inside**2
+
         if measured is not None:
             seen = measured / STEPS / n - inside**2
             variance = min(max(seen, 0.0) + math.sqrt(2.0) / (second * n), variance)
+
         noise = 2.0 / (first * n)
         level = self.settings.level
         sampling = unseen_margin(inside, variance, n, far=0.0, level=level)
@@ -80,9 +89,12 @@ class NoisyMean:
 
 
 class CentralMean(EstimatorTraits):
-    """`central.mean`: the mean over users, each of whom counts once, by a trusted curator; pure epsilon.
+    """`central.mean`: the mean over users, each of whom counts once, by a trusted curator.
 
-    Released to everyone: one noised sum of users' own means, and where there are users enough one of their squares.
+    Pure epsilon.
+
+    Released to everyone: one noised sum of users' own means, and where there are users enough one
+    of their squares.
 
     Parameters
     ----------
@@ -103,8 +115,8 @@ class CentralMean(EstimatorTraits):
     number is noised: Laplace noise of pure epsilon has a third of the standard deviation of Gaussian noise at
     (1, 1e-6), so that there is no choice.
 
-    Nothing is assumed of the users: the interval holds for few of them, for rare groups far out, and where sizes go
-    with means, which the estimators of `cummings` weigh.
+    Nothing is assumed of the users: the interval holds for few of them, for rare groups far out,
+    and where sizes go with means, which the estimators of `cummings` weigh.
 
     Raises
     ------
@@ -138,14 +150,28 @@ class CentralMean(EstimatorTraits):
         level: float = 0.95,
     ) -> None:
         settings = Settings(
-            method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level, trust="central"
+            method=self.name,
+            epsilon=epsilon,
+            users=users,
+            sizes=sizes,
+            mode=mode,
+            level=level,
+            trust="central",
         )
-        self.epsilon, self.mode, self._settings = epsilon, mode, settings
+
+        self.epsilon = epsilon
+        self.mode = mode
+        self._settings = settings
         spread = SPREAD_SHARE * epsilon if users * epsilon >= SPREAD_PAYS else 0.0
-        self.rounds = (NoisyMean(epsilon=epsilon, parts=(epsilon - spread, spread), settings=settings),)
+        self.rounds = (
+            NoisyMean(epsilon=epsilon, parts=(epsilon - spread, spread), settings=settings),
+        )
 
     def worst_mse(self) -> float:
-        """Predict the mean squared error where users differ as much as they can: half of them at either end."""
+        """Predict the mean squared error where users differ as much as they can.
+
+        Half of them at either end.
+        """
         return 1.0 / self._settings.users + 2.0 * self._noise**2
 
     def describe(self) -> dict[str, Any]:

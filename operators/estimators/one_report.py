@@ -43,9 +43,14 @@ class OneReport(EstimatorTraits):
         *,
         any_law: bool = False,
     ) -> None:
-        """Make the stage in which everyone is requested a summary of its samples; see `ClipRound` for the interval."""
-        self._settings, self._channel = settings, channel
-        self.mode, self.epsilon = settings.mode, settings.epsilon
+        """Make the stage in which everyone is requested a summary of its samples.
+
+        See `ClipRound` for the interval.
+        """
+        self._settings = settings
+        self._channel = channel
+        self.mode = settings.mode
+        self.epsilon = settings.epsilon
         self.rounds = (ClipRound(settings, summary, self.channel, any_law=any_law),)
         self.shares = (1.0,)
 

@@ -14,7 +14,8 @@ from meanstream.operators.records import Floats
 from meanstream.operators.rounds.votes.registry import Votes, make_votes
 
 BRANCHES = 4
-"""Bins into which each bin of a level falls on the next one: within a tenth of the best number for most users."""
+"""Bins into which each bin of a level falls on the next one: within a tenth of the best number for
+most users."""
 DEPTHS = (2, 3, 4)
 
 
@@ -27,7 +28,11 @@ def level_votes(epsilon: float, level: int) -> Votes:
     ['krr', 'oue', 'oue', 'krr', 'krr', 'krr']
     """
     bins = BRANCHES**level
-    kinds = [make_votes("krr", epsilon, bins, zero_row=False), *(make_votes(kind, epsilon, bins) for kind in UNARY)]
+    kinds = [
+        make_votes("krr", epsilon, bins, zero_row=False),
+        *(make_votes(kind, epsilon, bins) for kind in UNARY),
+    ]
+
     return min(kinds, key=lambda votes: float(votes.share_variance(1.0 / bins, 1.0)))
 
 
@@ -57,15 +62,22 @@ def fitted_levels(variances: tuple[float, ...]) -> LevelFit:
     depth = len(variances)
     bins = BRANCHES**depth
     sums = np.vstack(
-        [np.kron(np.eye(BRANCHES**level), np.ones(bins // BRANCHES**level)) for level in range(1, depth + 1)]
+        [
+            np.kron(np.eye(BRANCHES**level), np.ones(bins // BRANCHES**level))
+            for level in range(1, depth + 1)
+        ]
     )
-    weight = np.repeat(1.0 / np.array(variances), [BRANCHES**level for level in range(1, depth + 1)])
+
+    weight = np.repeat(
+        1.0 / np.array(variances), [BRANCHES**level for level in range(1, depth + 1)]
+    )
     normal = (sums.T * weight) @ sums
     # The last unknown is the multiplier of the constraint that all shares add to 1.
     bordered = np.block([[normal, np.ones((bins, 1))], [np.ones((1, bins)), np.zeros((1, 1))]])
     inverse = np.linalg.inv(bordered)[:bins]
     up_to = np.tril(np.ones((bins, bins)))[:-1]
     whole = up_to @ inverse
+
     return LevelFit(np.hstack([whole[:, :bins] @ (sums.T * weight), whole[:, bins:]]))
 
 
@@ -89,43 +101,56 @@ def distribution_variance(
     A report names bins; each named bin adds its weight. Given the voter's bin, the named ones are independent (bits of
     a row), or there is only one (randomized response).
     """
-    total, place = np.zeros(len(fit.weights)), 0
+    total = np.zeros(len(fit.weights))
+    place = 0
     for vote, share, reports in zip(votes, shares, n, strict=True):
         w = fit.weights[:, place : place + vote.bins]
         place += vote.bins
         total += _report_variance(vote, w, share) / reports
+
     return total
 
 
 def _report_variance(vote: Votes, w: Floats, share: Floats) -> Floats:
-    own, other = float(getattr(vote, "likely")), float(getattr(vote, "unlikely"))  # noqa: B009 - of VotesBase
+    own = float(getattr(vote, "likely"))  # noqa: B009 - of VotesBase
+    other = float(getattr(vote, "unlikely"))  # noqa: B009 - of VotesBase
     signal = own - other
     named = other + signal * share
+
     if vote.name == "krr":
-        first, second = w @ named, w**2 @ named
+        first = w @ named
+        second = w**2 @ named
         return np.asarray((second - first**2) / signal**2)
+
     noise = w**2 @ (other * (1.0 - other) + share * (own * (1.0 - own) - other * (1.0 - other)))
     drawn = w**2 @ share - (w @ share) ** 2
     return np.asarray(noise / signal**2 + drawn)
 
 
 def tree_depth(epsilon: float, users: int) -> int:
-    """Choose how many levels there are, from public facts: noise and width of the finest bins are in balance.
+    """Choose how many levels there are, from public facts.
+
+    Noise and width of the finest bins are in balance.
 
     Examples
     --------
     >>> [tree_depth(epsilon, users) for epsilon, users in ((1.0, 1000), (1.0, 100_000), (4.0, 100_000))]
     [2, 3, 4]
     """
-    return min(DEPTHS, key=lambda depth: math.hypot(float(tree_error(epsilon, users, depth)), _width(depth)))
+    return min(
+        DEPTHS,
+        key=lambda depth: math.hypot(float(tree_error(epsilon, users, depth)), _width(depth)),
+    )
 
 
 @lru_cache(maxsize=256)
 def tree_error(epsilon: float, users: int, depth: int) -> float:
     """Predict the standard error of the distribution function, on average over edges, of evenly spread users."""
-    votes, n = [level_votes(epsilon, level) for level in range(1, depth + 1)], users / depth
+    votes = [level_votes(epsilon, level) for level in range(1, depth + 1)]
+    n = users / depth
     even = [np.full(vote.bins, 1.0 / vote.bins) for vote in votes]
     fit = fitted_levels(tuple(float(vote.share_variance(1.0 / vote.bins, 1.0)) for vote in votes))
+
     return math.sqrt(float(distribution_variance(fit, votes, even, [n] * depth).mean()))
 
 

@@ -79,10 +79,12 @@ class LevelRound:
         """Public: refuse what cannot be counts of this level's reports."""
         if self._last:
             refuse_result("stage", f"be one before the last: {self.name} answers", "a result")
+
         result_fields(found, {"levels"})
         added = result_added_entries(found, public, "levels")
         if len(added) != 1:
             refuse_result("levels", "have one more level than the earlier result", len(added))
+
         n, *named = result_list(added[0], "level", self._votes.bins + 1, self._votes.bins + 1)
         most = result_whole_number(n, "number of reports", 0)
         for count in named:
@@ -92,8 +94,8 @@ class LevelRound:
 class QuantileTree(EstimatorTraits):
     """Quantiles of users' own means within the bounds, from one private vote of every user.
 
-    Released to the statistician: one vote from each user. Answers each quantile with an interval, whatever users'
-    numbers of samples and however users differ.
+    Released to the statistician: one vote from each user. Answers each quantile with an interval,
+    whatever users' numbers of samples and however users differ.
 
     Parameters
     ----------
@@ -162,16 +164,23 @@ class QuantileTree(EstimatorTraits):
         mode: str = "tuned",
         level: float = 0.95,
     ) -> None:
-        settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
+        settings = Settings(
+            method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level
+        )
         self.quantiles = require_quantiles(quantiles)
-        self._settings, self.mode, self.epsilon = settings, mode, epsilon
+        self._settings = settings
+        self.mode = mode
+        self.epsilon = epsilon
         self.depth = tree_depth(epsilon, users)
         self.votes = [level_votes(epsilon, level) for level in range(1, self.depth + 1)]
         self.rounds = tuple(LevelRound(self, number) for number in range(1, self.depth + 1))
         self.shares = (1.0 / self.depth,) * self.depth
 
     def describe(self) -> dict[str, Any]:
-        """Public: parameters chosen; `distribution_stderr` of the distribution function, of evenly spread users."""
+        """Public: parameters chosen.
+
+        `distribution_stderr` of the distribution function, of evenly spread users.
+        """
         error = tree_error(self.epsilon, self._settings.users, self.depth)
         return self._settings.describe() | {
             "assumption": "none: every user votes once for the bin of its own mean",
@@ -180,43 +189,64 @@ class QuantileTree(EstimatorTraits):
             "votes": [vote.name for vote in self.votes],
             "shares": list(self.shares),
             "distribution_stderr": error,
-            "predicted_stderr": 2.0 * math.hypot(error, 1.0 / (math.sqrt(12.0) * BRANCHES**self.depth)),
+            "predicted_stderr": 2.0
+            * math.hypot(error, 1.0 / (math.sqrt(12.0) * BRANCHES**self.depth)),
         }
 
     def answer(self, levels: Sequence[Sequence[int]]) -> Estimate:
         """Public: the quantiles, from the number of reports and the counts of each level."""
         n = [level[0] for level in levels]
-        stages = tuple({"stage": step.name, "users": reports} for step, reports in zip(self.rounds, n, strict=True))
+        stages = tuple(
+            {"stage": step.name, "users": reports}
+            for step, reports in zip(self.rounds, n, strict=True)
+        )
+
         if min(n) == 0:
             nothing = np.repeat([[0.0], [-1.0], [1.0], [1.0]], len(self.quantiles), axis=1)
             return self._estimate(nothing, sum(n), stages)
-        shares = [vote.shares(level[1:], level[0]) for vote, level in zip(self.votes, levels, strict=True)]
+
+        shares = [
+            vote.shares(level[1:], level[0]) for vote, level in zip(self.votes, levels, strict=True)
+        ]
         spread = zip(self.votes, n, strict=True)
-        fit = fitted_levels(tuple(float(vote.share_variance(1.0 / vote.bins, reports)) for vote, reports in spread))
+        fit = fitted_levels(
+            tuple(float(vote.share_variance(1.0 / vote.bins, reports)) for vote, reports in spread)
+        )
         raw = fit.weights @ np.concatenate([*shares, [1.0]])
         likely = [self._likely(share, reports) for share, reports in zip(shares, n, strict=True)]
         error = np.sqrt(distribution_variance(fit, self.votes, likely, n))
+
         return self._estimate(self._inverted(raw, error), sum(n), stages)
 
     def _likely(self, share: Floats, reports: int) -> Floats:
-        """Give shares for the error: as z**2 more users would make them who are spread evenly (Agresti and Coull)."""
+        """Give shares for the error.
+
+        As z**2 more users would make them who are spread evenly (Agresti and Coull).
+        """
         more = float(ndtri(0.5 * (1.0 + self._settings.level))) ** 2
         return (reports * nearest_shares(share) + more / len(share)) / (reports + more)
 
     def _inverted(self, raw: Floats, error: Floats) -> Floats:
         """Give quantiles, ends of their intervals and standard errors as rows, on [-1, 1]."""
-        z, bins = float(ndtri(0.5 * (1.0 + self._settings.level))), len(raw) + 1
+        z = float(ndtri(0.5 * (1.0 + self._settings.level)))
+        bins = len(raw) + 1
         edges = np.linspace(-1.0, 1.0, bins + 1)
-        up, down = np.maximum.accumulate(raw), np.minimum.accumulate(raw[::-1])[::-1]
-        rising = np.clip(np.concatenate([[0.0], 0.5 * (up + down), [1.0]]), 0.0, 1.0)  # between two rising envelopes
+        up = np.maximum.accumulate(raw)
+        down = np.minimum.accumulate(raw[::-1])[::-1]
+        rising = np.clip(
+            np.concatenate([[0.0], 0.5 * (up + down), [1.0]]), 0.0, 1.0
+        )  # between two rising envelopes
         found = []
+
         for quantile in self.quantiles:
             crossing = int(np.clip(np.searchsorted(rising, quantile, side="right"), 1, bins))
             value = _crossed(rising, edges, quantile, crossing)
             below = np.flatnonzero(rising[1:-1] + z * error < quantile) + 1
             above = np.flatnonzero(rising[1:-1] - z * error > quantile) + 1
-            lower, upper = min(edges[below.max(initial=0)], value), max(edges[above.min(initial=bins)], value)
+            lower = min(edges[below.max(initial=0)], value)
+            upper = max(edges[above.min(initial=bins)], value)
             found.append((value, lower, upper, max(upper - lower, 2.0 / bins) / (2.0 * z)))
+
         return np.array(found).T
 
     def _estimate(self, rows: Floats, n_users: int, stages: tuple[dict[str, Any], ...]) -> Estimate:
@@ -239,7 +269,8 @@ class QuantileTree(EstimatorTraits):
 
 def _crossed(rising: Floats, edges: Floats, quantile: float, last: int) -> float:
     """Interpolate where a rising function reaches a probability within one bin, whose right edge has this number."""
-    low, high = rising[last - 1], rising[last]
+    low = rising[last - 1]
+    high = rising[last]
     part = 0.5 if high <= low else (quantile - low) / (high - low)
     return float(edges[last - 1] + min(max(part, 0.0), 1.0) * (edges[last] - edges[last - 1]))
 
@@ -257,6 +288,7 @@ def require_quantiles(quantiles: Sequence[float]) -> tuple[float, ...]:
     shown = ",".join(f"{one:g}" for one in found)
     require(1 <= len(found) <= MOST_QUANTILES, "quantiles", f"be 1 to {MOST_QUANTILES}", len(found))
     require(all(0.0 < one < 1.0 for one in found), "quantiles", "lie between 0 and 1", shown)
+
     if list(found) != sorted({*found}):
         raise ValueError(f"quantiles must be different and ascending, got {shown}")
     return found

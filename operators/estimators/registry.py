@@ -6,7 +6,12 @@ import importlib
 import inspect
 from typing import TYPE_CHECKING, Any, cast
 
-from meanstream.operators.entry_points import ESTIMATORS_GROUP, entry_points_of, register_passed, valid_own_name
+from meanstream.operators.entry_points import (
+    ESTIMATORS_GROUP,
+    entry_points_of,
+    register_passed,
+    valid_own_name,
+)
 from meanstream.operators.validation import closest_valid, require
 
 if TYPE_CHECKING:
@@ -71,18 +76,22 @@ def build_estimator(name: str, *, epsilon: float, users: int, **options: Any) ->
     known = build.options
     for option in options:
         if option not in known:
-            raise ValueError(f"{name} takes no option {option!r}{closest_valid(option, sorted(known))}")
+            raise ValueError(
+                f"{name} takes no option {option!r}{closest_valid(option, sorted(known))}"
+            )
+
     for option, parameter in inspect.signature(build).parameters.items():
         missing = parameter.default is parameter.empty and option in known and option not in options
         require(not missing, option, f"be given for {name}", None)
+
     return cast("Estimator", build(epsilon=epsilon, users=users, **options))
 
 
 def estimator_class(name: str) -> Any:
     """Import the class of an estimator; its `options` are the names that it takes.
 
-    It is one of the registry, or of another package that has it as an entry point of "meanstream.estimators", under a
-    name that the registry does not have.
+    It is one of the registry, or of another package that has it as an entry point of
+    "meanstream.estimators", under a name that the registry does not have.
 
     Raises
     ------
@@ -91,14 +100,20 @@ def estimator_class(name: str) -> Any:
     """
     if name not in ESTIMATORS:
         others = entry_points_of(ESTIMATORS_GROUP)
-        require(name in others, "estimator", f"be one of {', '.join({**ESTIMATORS, **others})}", name)
+        require(
+            name in others, "estimator", f"be one of {', '.join({**ESTIMATORS, **others})}", name
+        )
+
         return others[name].load()
+
     module, _, attribute = ESTIMATORS[name].partition(":")
     return getattr(importlib.import_module(module), attribute)
 
 
 def estimator_name(given: str | type[Any]) -> str:
-    """Return the name of an estimator; one that is passed as a class is registered for this process.
+    """Return the name of an estimator.
+
+    One that is passed as a class is registered for this process.
 
     Examples
     --------
@@ -109,6 +124,7 @@ def estimator_name(given: str | type[Any]) -> str:
         return given
     name = valid_own_name("estimator", given, ESTIMATORS)
     require(isinstance(given, type), "estimator", "be a class, not an instance of it", name)
+
     return register_passed(ESTIMATORS_GROUP, name, given)
 
 

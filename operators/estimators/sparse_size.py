@@ -7,7 +7,9 @@ import math
 from meanstream.operators.validation import require
 
 
-def recommended_sparse(*, epsilon: float, users: int, dimension: int, samples: int, constant: float = 1.0) -> str:
+def recommended_sparse(
+    *, epsilon: float, users: int, dimension: int, samples: int, constant: float = 1.0
+) -> str:
     """Name the estimator of sparse means that the paper recommends: Section 4.1's rule.
 
     Parameters
@@ -31,4 +33,9 @@ def recommended_sparse(*, epsilon: float, users: int, dimension: int, samples: i
 
 def require_sparsity(sparsity: int, dimension: int) -> None:
     """Refuse more coordinates than there are."""
-    require(1 <= sparsity <= dimension, "sparsity", f"lie between 1 and dimension, {dimension}", sparsity)
+    require(
+        1 <= sparsity <= dimension,
+        "sparsity",
+        f"lie between 1 and dimension, {dimension}",
+        sparsity,
+    )

@@ -8,7 +8,11 @@ from typing import Any
 
 from scipy.special import ndtri
 
-from meanstream.operators.estimators.registry import build_estimator, distinct_estimators, estimator_class
+from meanstream.operators.estimators.registry import (
+    build_estimator,
+    distinct_estimators,
+    estimator_class,
+)
 from meanstream.operators.estimators.sparse_size import recommended_sparse, require_sparsity
 from meanstream.operators.forecast.family_records import (
     FamilyCandidate,
@@ -23,7 +27,9 @@ from meanstream.operators.validation import require, require_between, require_po
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FamilyAsk:
-    """Public: what is to be estimated, and what is known of it; one of `dimension`, `density` and `components`.
+    """Public: what is to be estimated, and what is known of it.
+
+    One of `dimension`, `density` and `components`.
 
     Parameters
     ----------
@@ -69,32 +75,57 @@ class FamilyAsk:
     components: int | None = None
     between_users: float | None = None
     target_half_width: float | None = None
-    known: dict[tuple[str, int], tuple[float, dict[str, Any]]] = field(default_factory=dict, repr=False)
+    known: dict[tuple[str, int], tuple[float, dict[str, Any]]] = field(
+        default_factory=dict, repr=False
+    )
 
     def __post_init__(self) -> None:
         require(self.lower < self.upper, "lower", f"be below upper ({self.upper!r})", self.lower)
         require_between(0.0, 1.0, level=self.level)
+
         for name, with_, given in (
             ("sparsity", "dimension", self.dimension is not None),
             ("radius", "dimension", self.dimension is not None),
             ("smoothness", "density", self.density),
         ):
-            require(given or getattr(self, name) is None, name, f"be left out without {with_}", getattr(self, name))
+            require(
+                given or getattr(self, name) is None,
+                name,
+                f"be left out without {with_}",
+                getattr(self, name),
+            )
+
         asked = [self.dimension is not None, self.density, self.components is not None]
-        require(sum(asked) == 1, "dimension", "be given alone: it, density or components", self.dimension)
+        require(
+            sum(asked) == 1,
+            "dimension",
+            "be given alone: it, density or components",
+            self.dimension,
+        )
+
         if self.target_half_width is not None:
             rule = "be left out with density: its band is a function, not one width"
             require(not self.density, "target_half_width", rule, self.target_half_width)
             require_positive(target_half_width=self.target_half_width)
+
         if self.between_users is not None and self.dimension is None:
-            what = "density, but for 0 (all users draw from one law)" if self.density else "components"
+            what = (
+                "density, but for 0 (all users draw from one law)" if self.density else "components"
+            )
             good = self.density and self.between_users == 0.0
             require(good, "between_users", f"be left out with {what}", self.between_users)
+
         if self.dimension is not None:
             require(self.dimension >= 1, "dimension", "be at least 1", self.dimension)
             widest = self.half * math.sqrt(self.dimension)
             rule = f"lie in (0, {widest:.4g}], half the bounds times sqrt(dimension)"
-            require(self.radius is None or 0.0 < self.radius <= widest * (1 + 1e-12), "radius", rule, self.radius)
+            require(
+                self.radius is None or 0.0 < self.radius <= widest * (1 + 1e-12),
+                "radius",
+                rule,
+                self.radius,
+            )
+
             if self.sparsity is not None:
                 require_sparsity(self.sparsity, self.dimension)
 
@@ -117,11 +148,16 @@ class FamilyAsk:
         """Sum (integrate) the mean squared error on [-1, 1], and let the estimator describe itself."""
         if (name, users) not in self.known:
             own = self.options()[name]
-            common: dict[str, Any] = {"epsilon": self.epsilon, "sizes": self.sizes, "level": self.level}
+            common: dict[str, Any] = {
+                "epsilon": self.epsilon,
+                "sizes": self.sizes,
+                "level": self.level,
+            }
             estimator: Any = build_estimator(name, users=users, **common, **own)
             said = estimator.describe()
             mse = float(said["predicted_stderr"]) ** 2 + float(said.get("left_out", 0.0))
             self.known[name, users] = mse + estimator.missed_mse(users), said
+
         return self.known[name, users]
 
 
@@ -136,9 +172,9 @@ def forecast_family(ask: FamilyAsk) -> FamilyForecast:
     -----
     **Privacy.** Nothing is released: everything is computed from public numbers, as by `forecast`.
 
-    Errors are summed over coordinates (components), integrated for a density; with `sparsity`, over the coordinates
-    that may differ from the middle. None is recommended whose error is no less than that of guessing
-    the middle, or whose intervals are as wide as the bounds.
+    Errors are summed over coordinates (components), integrated for a density; with `sparsity`, over
+    the coordinates that may differ from the middle. None is recommended whose error is no less than
+    that of guessing the middle, or whose intervals are as wide as the bounds.
 
     Examples
     --------
@@ -147,23 +183,28 @@ def forecast_family(ask: FamilyAsk) -> FamilyForecast:
     >>> found.recommended, [one.name for one in found.candidates]
     ('kent.l2', ['kent.l2', 'kent.linf'])
     """
-    candidates, refused = [], {}
+    candidates = []
+    refused = {}
     for name in ask.options():
         try:
             candidates.append(_candidate(ask, name))
         except ValueError as error:
             refused[name] = str(error)
+
     if not candidates:
         raise ValueError(next(iter(refused.values())))
     candidates.sort(key=lambda one: one.mse)
     best = candidates[0]
-    guess, widest = _guessing(ask), min(ask.half, ask.radius or math.inf)
+    guess = _guessing(ask)
+    widest = min(ask.half, ask.radius or math.inf)
     chosen = best.name if best.mse < guess and (best.half_width or 0.0) < widest else None
     paper = None
+
     if ask.dimension is not None and ask.sparsity is not None:
         paper = recommended_sparse(
             epsilon=ask.epsilon, users=ask.users, dimension=ask.dimension, samples=ask.sizes.least
         )
+
     return FamilyForecast(
         users=ask.users,
         epsilon=ask.epsilon,
@@ -188,12 +229,17 @@ def forecast_family(ask: FamilyAsk) -> FamilyForecast:
 
 def _candidate(ask: FamilyAsk, name: str) -> FamilyCandidate:
     mse, said = ask.predicted(name, ask.users)
-    z, parts = float(ndtri(0.5 * (1.0 + ask.level))) * ask.half, estimator_class(name).parts(ask)
+    z = float(ndtri(0.5 * (1.0 + ask.level))) * ask.half
+    parts = estimator_class(name).parts(ask)
     needed = None
+
     if ask.target_half_width is not None:
         needed = users_needed(
-            lambda n: _reachable(ask, name, n), ask.target_half_width / z * math.sqrt(parts), ask.users
+            lambda n: _reachable(ask, name, n),
+            ask.target_half_width / z * math.sqrt(parts),
+            ask.users,
         )
+
     own = ask.options()[name]
     return FamilyCandidate(
         name=name,
@@ -217,10 +263,16 @@ def _reachable(ask: FamilyAsk, name: str, users: int) -> float:
 
 
 def _guessing(ask: FamilyAsk) -> float:
-    """Largest squared error of no answer at all: the middle of the bounds; for a density the flat one."""
+    """Largest squared error of no answer at all.
+
+    The middle of the bounds; for a density the flat one.
+    """
     if ask.density:
         return 1.0
     if ask.components is not None:
         # Means that are off by half their share of the bounds are not distinguished.
         return ask.components * (1.0 / ask.components) ** 2
-    return min(float(ask.sparsity or ask.dimension or 1), ((ask.radius or math.inf) / ask.half) ** 2)
+
+    return min(
+        float(ask.sparsity or ask.dimension or 1), ((ask.radius or math.inf) / ask.half) ** 2
+    )

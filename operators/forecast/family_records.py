@@ -21,16 +21,19 @@ class FamilyCandidate:
     options : dict
         What it is built with, on [-1, 1].
     mse : float
-        Predicted mean squared error on [-1, 1], summed over coordinates or components; integrated over the bounds
-        relative to the flat density, for a density.
+        Predicted mean squared error on [-1, 1], summed over coordinates or components; integrated
+        over the bounds relative to the flat density, for a density.
     half_width : float or None
-        Of the interval of one coordinate or component, their root mean square, in the value's unit; None for a density.
+        Of the interval of one coordinate or component, their root mean square, in the value's unit;
+        None for a density.
     users_needed : int or None
         For the target; None without one, or beyond 10**9 users.
     threshold : int or None
-        Users with fewer samples than this count as lying in the middle: None where there is no such number.
+        Users with fewer samples than this count as lying in the middle: None where there is no such
+        number.
     terms, left_out : int and float, or None
-        Of a density: number of functions, and the part of `mse` that is due to the functions left out.
+        Of a density: number of functions, and the part of `mse` that is due to the functions left
+        out.
     assumes : str
         Of the users.
     """
@@ -93,12 +96,18 @@ class FamilyForecast:
 
 
 def family_sentence(
-    candidates: Sequence[FamilyCandidate], chosen: str | None, guess: float, target: float | None, radius: float | None
+    candidates: Sequence[FamilyCandidate],
+    chosen: str | None,
+    guess: float,
+    target: float | None,
+    radius: float | None,
 ) -> str:
     """Say the recommendation in one sentence, and why."""
     best = candidates[0]
     if chosen is None:
-        wide = "" if best.half_width is None else f" and intervals of half-width {best.half_width:.3g}"
+        wide = (
+            "" if best.half_width is None else f" and intervals of half-width {best.half_width:.3g}"
+        )
         text = (
             f"Use none: too few users; even {best.name} has a mean squared error of {best.mse:.3g}{wide},"
             f" no better than a guess ({guess:.3g})"
@@ -113,9 +122,11 @@ def family_sentence(
         text = f"Use {best.name}: half-width {best.half_width:.3g} for each {estimator_class(best.name).part}"
         if why := _why(best, candidates, radius):
             text += f", because {why}"
+
     if target is not None:
         needed = "more than 10**9" if best.users_needed is None else f"{best.users_needed:,}"
         text += f". A half-width of {target:g} needs {needed} users"
+
     return f"{text}."
 
 
@@ -130,9 +141,11 @@ def family_warning(best: FamilyCandidate, others: Collection[str]) -> str:
     """Say what the recommendation stands on; the others' names tell what could be taken instead."""
     text = f"It assumes: {best.assumes}. Where that is not so, intervals miss, by an error that more users do not mend"
     text += estimator_class(best.name).caution(others)
+
     if best.threshold is not None:
         text += (
             f". The law of sizes is taken as true: if more users than it says have less than {best.threshold} samples,"
             " answers are biased to the middle of their windows by that share"
         )
+
     return f"{text}."

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 NOT_WORTH = 0.9
-"""Mean squared error relative to one report each, from which on a search for a narrower window does not pay."""
+"""Mean squared error relative to one report each, from which on a search for a narrower window does
+not pay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,8 @@ class Candidate:
     half_width : float
         Of the interval, from `mse`, in the value's unit.
     privacy_half_width : float
-        The part of it that is privacy: it is the root of the sum of the squares of this and of the sampling's.
+        The part of it that is privacy: it is the root of the sum of the squares of this and of the
+        sampling's.
     users_needed : int or None
         For the target; None without a target, or beyond 10**9 users.
     assumes : str
@@ -61,25 +63,27 @@ class Forecast:
     sentence : str
         The recommendation, in the value's unit.
     warning : str
-        How much users may differ before narrow windows give wrong intervals; "" where nothing is localized.
+        How much users may differ before narrow windows give wrong intervals; "" where nothing is
+        localized.
     breaking_point : float or None
         The standard deviation of users' means in that warning, in the value's unit.
     curator : Candidate
-        What a trusted curator is predicted to do: never recommended over the others, because it is another trust, not
-        another error.
+        What a trusted curator is predicted to do: never recommended over the others, because it is
+        another trust, not another error.
     curators : tuple of Candidate
         All that a curator may do, least error first.
     sampling_half_width : float
         What the interval would be without any privacy: users are drawn, and their samples.
     epsilon_needed : dict of str to float or None
-        Smallest epsilon with which the recommended ones reach the target; None without one, or beyond 20.
+        Smallest epsilon with which the recommended ones reach the target; None without one, or
+        beyond 20.
     by_epsilon : dict of str to dict of float to float
         Half-width of the interval by epsilon, of the recommended ones.
     curator_sentence : str
         The curator in words.
     carried : dict of str to (float, float)
-        Per estimator that learns from window to window: how far users' own means spread, and its standard error after
-        ten windows then, both in the value's unit; the narrowest spread first.
+        Per estimator that learns from window to window: how far users' own means spread, and its
+        standard error after ten windows then, both in the value's unit; the narrowest spread first.
     carried_sentence : str
         The same in words.
     """
@@ -109,30 +113,51 @@ class Forecast:
         return asdict(self)
 
 
-def recommended_forecast_record(cases: Mapping[str, Candidate], declared: float | None, tails: str | None) -> Candidate:
-    """Take the one for what is declared, unless no search for a narrower window pays; nothing that clips by itself."""
+def recommended_forecast_record(
+    cases: Mapping[str, Candidate], declared: float | None, tails: str | None
+) -> Candidate:
+    """Take the one for what is declared, unless no search for a narrower window pays.
+
+    Nothing that clips by itself.
+    """
     plain = cases["no search"]
     if declared is None and tails is None:
         return plain
     best = cases["tails" if declared is None else "declared"]
+
     return plain if best.mse > NOT_WORTH * plain.mse else best
 
 
 def forecast_record_sentence(
-    cases: Mapping[str, Candidate], best: Candidate, declared: float | None, z: float, target: float | None
+    cases: Mapping[str, Candidate],
+    best: Candidate,
+    declared: float | None,
+    z: float,
+    target: float | None,
 ) -> str:
-    """Say the recommendation in one sentence; `z` turns a standard error on [-1, 1] into a half-width."""
-    plain, planned = cases["no search"], cases["declared"]
+    """Say the recommendation in one sentence.
+
+    `z` turns a standard error on [-1, 1] into a half-width.
+    """
+    plain = cases["no search"]
+    planned = cases["declared"]
     if best is plain:
         text = (
             f"Use one unbiased report of each user: half-width {plain.half_width:.3g}. No search for a narrower window "
             "would beat it"
         )
         would = []
+
         if declared is None and planned.mse < NOT_WORTH * plain.mse:
             would.append(f"between_users (0: {planned.half_width:.3g})")
-        if declared is None and cases["tails"].mse < NOT_WORTH * plain.mse and best is not cases["tails"]:
+
+        if (
+            declared is None
+            and cases["tails"].mse < NOT_WORTH * plain.mse
+            and best is not cases["tails"]
+        ):
             would.append(f"tails (exponential: {cases['tails'].half_width:.3g} if users are alike)")
+
         if would:
             text = (
                 f"Use one unbiased report of each user: half-width {plain.half_width:.3g}. Only a declared "
@@ -149,19 +174,29 @@ def forecast_record_sentence(
             f"Use {planned.name} with the declared tails ({best.name}): half-width {best.half_width:.3g} if users are "
             f"alike, {worst:.3g} if they differ much, or {plain.half_width:.3g} with one report each"
         )
+
     if target is not None:
         needed = "more than 10**9" if best.users_needed is None else f"{best.users_needed:,}"
         text += f". A half-width of {target:g} needs {needed} users"
+
     return text + "."
 
 
 def forecast_record_warning(
     name: str, breaking: float | None, half: float, declared: float | None, level: float
 ) -> str:
-    """Say what users who differ more than is declared do to the interval; `half` is half the range of a value."""
+    """Say what users who differ more than is declared do to the interval.
+
+    `half` is half the range of a value.
+    """
     if breaking is None:
         return ""
-    assumed = "that users are alike (between_users 0)" if not declared else f"between_users {declared * half:.3g}"
+    assumed = (
+        "that users are alike (between_users 0)"
+        if not declared
+        else f"between_users {declared * half:.3g}"
+    )
+
     return (
         f"With {name} and {assumed}, the {level:.0%} interval misses half of the time if users' own means have a "
         f"skewed spread of {breaking * half:.3g}. Declare a true bound, or none."
@@ -170,14 +205,21 @@ def forecast_record_warning(
 
 def forecast_record_curator_sentence(curator: Candidate, best: Candidate) -> str:
     """Say what trusting a curator would be worth."""
-    needs = "" if curator.users_needed is None else f", with {curator.users_needed:,} users for the target"
+    needs = (
+        ""
+        if curator.users_needed is None
+        else f", with {curator.users_needed:,} users for the target"
+    )
+
     return (
         f"If a curator may see every sample, use {curator.name}: half-width {curator.half_width:.3g}{needs}, or "
         f"{best.half_width:.3g} if users protect themselves ({best.name})."
     )
 
 
-def forecast_record_carried_sentence(carried: Mapping[str, list[tuple[float, float]]], plain: float) -> str:
+def forecast_record_carried_sentence(
+    carried: Mapping[str, list[tuple[float, float]]], plain: float
+) -> str:
     """Say what windows that follow one another gain by what the ones before have shown.
 
     Examples
@@ -197,4 +239,5 @@ def forecast_record_carried_sentence(carried: Mapping[str, list[tuple[float, flo
             "those of "
             "one report of each user."
         )
+
     return " ".join(parts)

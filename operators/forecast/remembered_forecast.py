@@ -17,7 +17,8 @@ from meanstream.operators.records import Floats, Ints
 
 _MOST = 1e15
 _SETTLED = 40 * TURNS
-"""Steady releases after which what they hold does not change any more, to the last digits of a forecast."""
+"""Steady releases after which what they hold does not change any more, to the last digits of a
+forecast."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class Remembered:
     Parameters
     ----------
     settings : AgentsSettings
-        With a schedule that counts samples. Means are taken to stay: nothing is left out for a change.
+        With a schedule that counts samples. Means are taken to stay: nothing is left out for a
+        change.
 
     Examples
     --------
@@ -52,10 +54,14 @@ class Remembered:
         at = self._times.releases_up_to(np.floor(counts).astype(np.int64))
         since = counts - np.where(at > 0, self._times.at(np.maximum(at, 1)), 0)
         part = [np.where(index > 0, column[made], 0.0) for column in self._outlook[:2]]
+
         return kept.effective(index + 1, part[0], part[1], since)
 
     def needed(self, number: float) -> int | None:
-        """Give with how many samples agents hold that many of equal weight, to 1 %; None where they never do."""
+        """Give with how many samples agents hold that many of equal weight, to 1 %.
+
+        None where they never do.
+        """
 
         def enough(count: float) -> bool:
             return float(self.own(np.array([count]))[0]) >= number * (1 - 1e-9)
@@ -64,7 +70,10 @@ class Remembered:
         return None if found is None else math.ceil(found)
 
     def newest(self, counts: Floats | Ints) -> Ints:
-        """Count the releases of agents with that many samples; those after which nothing changes are one."""
+        """Count the releases of agents with that many samples.
+
+        Those after which nothing changes are one.
+        """
         found = self._times.releases_up_to(np.floor(counts).astype(np.int64))
         return np.minimum(found, self._last)
 
@@ -88,6 +97,7 @@ class Remembered:
         if self.settings.kept is not None:
             return self.settings.kept.outlook(count)
         number = count.astype(np.float64)
+
         return Outlook(number, number, self.settings.sum_variance(np.arange(1, self._last + 1)))
 
 
@@ -97,7 +107,9 @@ def least_enough(enough: Callable[[float], bool], low: float, high: float) -> fl
         return None
     if enough(low):
         return low
+
     while high > 1.01 * low:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if enough(middle) else (middle, high)
+
     return high

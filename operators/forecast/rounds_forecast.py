@@ -1,4 +1,7 @@
-"""What to expect before any user is queried: error of each estimator, users needed, and which one to take."""
+"""What to expect before any user is queried.
+
+Error of each estimator, users needed, and which one to take.
+"""
 
 from __future__ import annotations
 
@@ -71,12 +74,13 @@ def forecast_rounds(
     level : float
         Of the interval.
     between_users : float, optional
-        Declared bound on the standard deviation of users' own means. Left out, only estimators that need no such bound
-        are recommended.
+        Declared bound on the standard deviation of users' own means. Left out, only estimators that
+        need no such bound are recommended.
     tails : {"exponential"}, optional
         Declared tails of users' means. Left out, only estimators that assume none are recommended.
     target_half_width : float, optional
-        Half-width of the interval that is wanted: adds the number of users that each candidate needs for it.
+        Half-width of the interval that is wanted: adds the number of users that each candidate
+        needs for it.
 
     Notes
     -----
@@ -97,23 +101,36 @@ it.')
     half = 0.5 * (upper - lower)
     z = float(ndtri(0.5 * (1.0 + level))) * half
     target = None
+
     if target_half_width is not None:
         require_positive(target_half_width=target_half_width)
         target = target_half_width / z
+
     fits = between_users is None or 0 <= between_users <= half
     require(fits, "between_users", f"lie in [0, {half:g}], half the range", between_users)
     declared = None if between_users is None else between_users / half
     require(tails in (None, *TAILS), "tails", f"be {' or '.join(TAILS)}, or be left out", tails)
+
     ask = _Ask(epsilon, sizes, level, declared, tails)
     candidates = sorted(
-        (_candidate(ask, name, users, z, target) for name in forecast_rounds_candidates()), key=lambda one: one.mse
+        (_candidate(ask, name, users, z, target) for name in forecast_rounds_candidates()),
+        key=lambda one: one.mse,
     )
-    curators = [_curator(ask, name, users, z, target) for name in forecast_rounds_candidates("central")]
+    curators = [
+        _curator(ask, name, users, z, target) for name in forecast_rounds_candidates("central")
+    ]
     (curator,) = (one for one in curators if one.name == estimator_taken_for("curator"))
+
     breaking = _breaking_point(ask, users)
     cases = {estimator_class(one.name).taken_for: one for one in candidates}
     best = recommended_forecast_record(cases, declared, tails)
-    carried = {name: _carried(ask, name, users, half) for name in ESTIMATORS if estimator_class(name).carries}
+
+    carried = {
+        name: _carried(ask, name, users, half)
+        for name in ESTIMATORS
+        if estimator_class(name).carries
+    }
+
     return Forecast(
         users=users,
         epsilon=epsilon,
@@ -129,11 +146,15 @@ it.')
         curator=curator,
         curators=tuple(sorted(curators, key=lambda one: one.mse)),
         sampling_half_width=z * math.sqrt(ask.sampling / users),
-        epsilon_needed={one.name: ask.epsilon_for(one.name, users, target) for one in (best, curator)},
+        epsilon_needed={
+            one.name: ask.epsilon_for(one.name, users, target) for one in (best, curator)
+        },
         by_epsilon={one.name: ask.half_widths(one.name, users, z) for one in (best, curator)},
         curator_sentence=forecast_record_curator_sentence(curator, best),
         carried=carried,
-        carried_sentence=forecast_record_carried_sentence(carried, half * cases["no search"].mse ** 0.5),
+        carried_sentence=forecast_record_carried_sentence(
+            carried, half * cases["no search"].mse ** 0.5
+        ),
     )
 
 
@@ -150,7 +171,10 @@ class _Ask:
 
     @property
     def sampling(self) -> float:
-        """Variance of one user's mean around the population's: what no privacy would leave, of samples at the ends."""
+        """Variance of one user's mean around the population's.
+
+        What no privacy would leave, of samples at the ends.
+        """
         averaging = float((self.sizes.probability / self.sizes.support).sum())
         return min(averaging + (self.declared or 0.0) ** 2, 1.0)
 
@@ -162,7 +186,10 @@ class _Ask:
         return epsilon_needed(lambda epsilon: _alike(at[epsilon].described(name, users)), target)
 
     def half_widths(self, name: str, users: int, z: float) -> dict[float, float]:
-        """Give the half-width that this estimator is predicted to have, by epsilon; those it can be designed for."""
+        """Give the half-width that this estimator is predicted to have, by epsilon.
+
+        Those it can be designed for.
+        """
         found = {}
         for epsilon in sorted({*SHOWN_EPSILONS, self.epsilon}):
             ask = self if epsilon == self.epsilon else replace(self, epsilon=epsilon, known={})
@@ -170,23 +197,32 @@ class _Ask:
                 found[epsilon] = z * _alike(ask.described(name, users))
             except ValueError:
                 continue
+
         return found
 
     def described(self, name: str, users: int) -> dict[str, Any]:
         """Build an estimator and let it describe itself, once."""
         if (name, users) not in self.known:
             own = estimator_class(name).candidate_options(self.declared, self.tails)
-            common: dict[str, Any] = {"epsilon": self.epsilon, "sizes": self.sizes, "level": self.level}
+            common: dict[str, Any] = {
+                "epsilon": self.epsilon,
+                "sizes": self.sizes,
+                "level": self.level,
+            }
             self.known[name, users] = build_estimator(name, users=users, **common, **own).describe()
+
         return self.known[name, users]
 
 
 def _candidate(ask: _Ask, name: str, users: int, z: float, target: float | None) -> Candidate:
-    found, traits = ask.described(name, users), estimator_class(name)
+    found = ask.described(name, users)
+    traits = estimator_class(name)
     stderr = _alike(found)
     needed = None
+
     if target is not None:
         needed = users_needed(lambda n: _alike(ask.described(name, n)), target, users)
+
     return Candidate(
         name=name,
         kind=found.get("kind", ""),
@@ -201,11 +237,18 @@ def _candidate(ask: _Ask, name: str, users: int, z: float, target: float | None)
 
 
 def _curator(ask: _Ask, name: str, users: int, z: float, target: float | None) -> Candidate:
-    """Predict the same of a trusted curator, who is no candidate: whether to trust one is not a question of error."""
+    """Predict the same of a trusted curator, who is no candidate.
+
+    Whether to trust one is not a question of error.
+    """
     stderr = float(ask.described(name, users)["predicted_stderr"])
     needed = None
+
     if target is not None:
-        needed = users_needed(lambda n: float(ask.described(name, n)["predicted_stderr"]), target, users)
+        needed = users_needed(
+            lambda n: float(ask.described(name, n)["predicted_stderr"]), target, users
+        )
+
     worst = estimator_class(name)(epsilon=ask.epsilon, users=users).worst_mse()
     return Candidate(
         name=name,
@@ -221,9 +264,15 @@ def _curator(ask: _Ask, name: str, users: int, z: float, target: float | None) -
 
 
 def _carried(ask: _Ask, name: str, users: int, half: float) -> list[tuple[float, float]]:
-    """Predict the standard error after ten windows, by the spread of users' own means; of the declared one, if any."""
+    """Predict the standard error after ten windows, by the spread of users' own means.
+
+    Of the declared one, if any.
+    """
     spreads = CARRIED_SPREADS if not ask.declared else (ask.declared,)
-    made: Any = build_estimator(name, epsilon=ask.epsilon, users=users, sizes=ask.sizes, level=ask.level)
+    made: Any = build_estimator(
+        name, epsilon=ask.epsilon, users=users, sizes=ask.sizes, level=ask.level
+    )
+
     return [(half * spread, half * made.predicted_mse(spread, 10) ** 0.5) for spread in spreads]
 
 
@@ -245,7 +294,9 @@ EPSILONS = tuple(sorted({float(f"{epsilon:.2g}") for epsilon in np.geomspace(0.0
 
 
 def epsilon_needed(stderr: Callable[[float], float], target: float) -> float | None:
-    """Find the smallest epsilon that makes a predicted standard error small enough, to two digits; None if 20 does not.
+    """Find the smallest epsilon that makes a predicted standard error small enough, to two digits.
+
+    None if 20 does not.
 
     Parameters
     ----------
@@ -261,11 +312,14 @@ def epsilon_needed(stderr: Callable[[float], float], target: float) -> float | N
     """
     if stderr(EPSILONS[-1]) > target:
         return None
-    low, high = -1, len(EPSILONS) - 1
+    low = -1
+    high = len(EPSILONS) - 1
+
     while high - low > 1:
         middle = (low + high) // 2
         if stderr(EPSILONS[middle]) <= target:
             high = middle
         else:
             low = middle
+
     return EPSILONS[high]

@@ -22,7 +22,8 @@ from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require, require_between
 
 STATED_ERROR = 0.25
-"""Error of a predicted error or half-width, as a part of it, as found against agents that take samples one by one."""
+"""Error of a predicted error or half-width, as a part of it, as found against agents that take
+samples one by one."""
 MOST_AGENTS = 2000
 """So many are drawn of a larger crowd: more tell hardly more of the prior."""
 JUDGED = 40
@@ -34,7 +35,9 @@ SEED = 11
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharesRow:
-    """What agents of one count can expect of one answer: root mean squared errors and mean half-widths.
+    """What agents of one count can expect of one answer.
+
+    Root mean squared errors and mean half-widths.
 
     Quantiles are in the value's unit, exceedances are shares.
 
@@ -48,7 +51,8 @@ class SharesRow:
     alone : float
         Error of the same figure of an agent's own samples, not private and for no one else.
     together, half_width : float
-        Of an agent's own exact counts with the prior of everyone's noised histograms: for that agent only.
+        Of an agent's own exact counts with the prior of everyone's noised histograms: for that
+        agent only.
     released, half_width_released : float
         Of what `private_means` tells everyone: an agent's noised histogram with that prior.
     """
@@ -72,11 +76,16 @@ class SharesRow:
 
 
 def shares_release_settings(settings: AgentsSettings, horizon: int | None) -> AgentsSettings:
-    """Give the settings that `private_means` has: where no horizon is given, one release, of all samples."""
+    """Give the settings that `private_means` has.
+
+    Where no horizon is given, one release, of all samples.
+    """
     return replace(settings, horizon=1, schedule=AT_THE_END) if horizon in {None, 1} else settings
 
 
-def forecast_shares(crowd: Crowd, asked: ShareQueries, *, center: float | None = None) -> list[SharesRow]:
+def forecast_shares(
+    crowd: Crowd, asked: ShareQueries, *, center: float | None = None
+) -> list[SharesRow]:
     """Predict errors and half-widths of quantiles and exceedances, at the counts of which means are predicted.
 
     Parameters
@@ -84,8 +93,8 @@ def forecast_shares(crowd: Crowd, asked: ShareQueries, *, center: float | None =
     crowd : Crowd
         Who takes part; samples of an agent are normal around its mean, and clipped to the bounds.
     asked : ShareQueries
-        Settings with a histogram (`shares_release_settings`), quantiles and level. Agents release by the schedule while
-        there is horizon, and at the end, as `private_means` has it.
+        Settings with a histogram (`shares_release_settings`), quantiles and level. Agents release
+        by the schedule while there is horizon, and at the end, as `private_means` has it.
     center : float, optional
         Mean of the agents' means, which are normal around it; default: the middle of the bounds.
 
@@ -109,19 +118,41 @@ def forecast_shares(crowd: Crowd, asked: ShareQueries, *, center: float | None =
     ('quantile 0.9', 50, True)
     """
     settings = asked.settings
-    require(settings.histogram is not None, "histogram_share", "be more than 0 with quantiles or exceeds", 0)
+    require(
+        settings.histogram is not None,
+        "histogram_share",
+        "be more than 0 with quantiles or exceeds",
+        0,
+    )
     middle = settings.lower / 2 + settings.upper / 2 if center is None else center
     require_between(settings.lower, settings.upper, mean=middle)
+
     size = min(crowd.agents, MOST_AGENTS)
-    members, shown = (_counts(crowd, np.array(at)) for at in ((np.arange(size) + 0.5) / size, SHOWN))
-    rng, noise = np.random.default_rng(SEED), SimulationNoise(SEED)
-    found = [_one_run(crowd, asked, middle, members=members, shown=shown, rng=rng, noise=noise) for _ in range(RUNS)]
+    members, shown = (
+        _counts(crowd, np.array(at)) for at in ((np.arange(size) + 0.5) / size, SHOWN)
+    )
+
+    rng = np.random.default_rng(SEED)
+    noise = SimulationNoise(SEED)
+    found = [
+        _one_run(crowd, asked, middle, members=members, shown=shown, rng=rng, noise=noise)
+        for _ in range(RUNS)
+    ]
     mean = np.mean(found, axis=0)
     mean[:, :3] = np.sqrt(mean[:, :3])
-    names = [f"quantile {q:g}" for q in asked.quantiles] + [f"share above {t:g}" for t in settings.exceeds]
+
+    names = [f"quantile {q:g}" for q in asked.quantiles] + [
+        f"share above {t:g}" for t in settings.exceeds
+    ]
     columns = ("alone", "together", "released", "half_width", "half_width_released")
+
     return [
-        SharesRow(question=name, samples=int(n), quantile=q, **dict(zip(columns, mean[i, :, j].tolist(), strict=True)))
+        SharesRow(
+            question=name,
+            samples=int(n),
+            quantile=q,
+            **dict(zip(columns, mean[i, :, j].tolist(), strict=True)),
+        )
         for j, name in enumerate(names)
         for i, (n, q) in enumerate(zip(shown.tolist(), SHOWN, strict=True))
     ]
@@ -137,15 +168,21 @@ def _one_run(
     rng: np.random.Generator,
     noise: SimulationNoise,
 ) -> Floats:
-    """Draw a crowd and who is judged: three squared errors and two half-widths, by count and question."""
+    """Draw a crowd and who is judged.
+
+    Three squared errors and two half-widths, by count and question.
+    """
     judged = np.repeat(shown, JUDGED)
     mean = rng.normal(center, crowd.spread, len(members) + len(judged))
     cells = _law(asked, mean, crowd.stddev)
     histograms, own = _histograms(asked.settings, np.append(members, judged), cells, rng, noise)
     first = len(members)
-    prior = asked.fit(HistogramColumns(*(column[:first] for column in histograms)), np.arange(first))
+    prior = asked.fit(
+        HistogramColumns(*(column[:first] for column in histograms)), np.arange(first)
+    )
     own, mean = own[first:], mean[first:]
     together = asked.own(prior, own)
+
     released = asked.released(prior, HistogramColumns(*(column[first:] for column in histograms)))
     told = [np.concatenate([one.quantiles, one.exceeds], axis=1) for one in (together, released)]
     values = [_alone(asked, own), *(one[..., 0] for one in told)]
@@ -154,6 +191,7 @@ def _one_run(
     figures = np.stack([*((value - truth) ** 2 for value in values), *widths])
     # From figure, judged agent and question to count, figure and question.
     by_count = figures.reshape(len(figures), len(shown), JUDGED, -1).mean(axis=2)
+
     return np.asarray(by_count.transpose(1, 0, 2))
 
 
@@ -178,24 +216,39 @@ def _below(value: Floats, mean: Floats, stddev: float) -> Floats:
 def _truth(asked: ShareQueries, mean: Floats, stddev: float) -> Floats:
     """Give what each agent's clipped law has for an answer."""
     settings = asked.settings
-    quantiles = np.clip(mean[:, None] + stddev * ndtri(np.array(asked.quantiles)), settings.lower, settings.upper)
+    quantiles = np.clip(
+        mean[:, None] + stddev * ndtri(np.array(asked.quantiles)), settings.lower, settings.upper
+    )
+
     return np.concatenate([quantiles, 1 - _below(np.array(settings.exceeds), mean, stddev)], axis=1)
 
 
 def _alone(asked: ShareQueries, own: Ints) -> Floats:
     """Give the figures of the own samples, but for where they lie within cells."""
-    n, exact = own.sum(axis=1), own / own.sum(axis=1)[:, None]
+    n = own.sum(axis=1)
+    exact = own / own.sum(axis=1)[:, None]
     known = SharesPosterior(exact, np.full((len(n), exact.shape[1] - 1), 1e-12), np.zeros(len(n)))
     quantiles = [asked.law.quantile(known, q, level=asked.level)[:, 0] for q in asked.quantiles]
-    exceeds = [asked.law.exceedance(known, t, level=asked.level)[:, 0] for t in asked.settings.exceeds]
+    exceeds = [
+        asked.law.exceedance(known, t, level=asked.level)[:, 0] for t in asked.settings.exceeds
+    ]
+
     return np.stack([*quantiles, *exceeds], axis=1)
 
 
 def _histograms(
-    settings: AgentsSettings, count: Ints, law: Floats, rng: np.random.Generator, noise: SimulationNoise
+    settings: AgentsSettings,
+    count: Ints,
+    law: Floats,
+    rng: np.random.Generator,
+    noise: SimulationNoise,
 ) -> tuple[HistogramColumns, Ints]:
-    """Have agents release their histograms, the last time at the end; and give all of their cells."""
-    histogram, everybody = settings.histogram, np.arange(len(count))
+    """Have agents release their histograms, the last time at the end.
+
+    And give all of their cells.
+    """
+    histogram = settings.histogram
+    everybody = np.arange(len(count))
     assert histogram is not None  # noqa: S101 - checked
     rows: dict[str, Any] = histogram.columns(len(count))
     seen = np.zeros(len(count), np.int64)
@@ -214,10 +267,15 @@ def _histograms(
     for time in _due(settings, int(count.max())):
         who = np.flatnonzero(count >= time)
         release(who, np.full(len(who), time))
+
     made = require_samples_counted(settings.times, settings.schedule).releases_up_to(count)
-    last = everybody[(made < settings.horizon) & histogram.due(rows, everybody, count) & (seen < count)]
+    last = everybody[
+        (made < settings.horizon) & histogram.due(rows, everybody, count) & (seen < count)
+    ]
+
     if len(last):
         release(last, count[last])
+
     draw(everybody, count)
     return histogram.released(rows, everybody), rows["histogram_own"]
 
@@ -230,4 +288,5 @@ def _due(settings: AgentsSettings, most: int) -> list[int]:
     for time in times.times(number).tolist() if number else ():
         if not found or time // FACTOR >= found[-1]:
             found.append(time)
+
     return found

@@ -17,13 +17,16 @@ from meanstream.operators.records import Floats, Ints
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.validation import require, require_between, require_positive
 
-STATED_ERROR, UNEQUAL_ERROR = 0.17, 0.3
-"""Error of a predicted squared error, in units of that of learning alone, as found against the simulator: of agents of
-one count, and of unequal ones, whom a trend by counts is less certain for than is predicted here."""
+STATED_ERROR = 0.17
+UNEQUAL_ERROR = 0.3
+"""Error of a predicted squared error, in units of that of learning alone, as found against the
+simulator: of agents of one count, and of unequal ones, whom a trend by counts is less certain for
+than is predicted here."""
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 SHOWN = (0.1, 0.5, 0.9)
 """Quantiles of the counts that are shown."""
-LEAST_EPSILON, MOST_FACTOR = 0.01, 1e4
+LEAST_EPSILON = 0.01
+MOST_FACTOR = 1e4
 _BEYOND = 1e100
 """So many times narrower is beyond any number of samples."""
 _PER_E = 20
@@ -52,18 +55,30 @@ class Crowd:
 
     def __post_init__(self) -> None:
         require(self.agents >= 2, "agents", "be at least 2", self.agents)
-        require(math.isfinite(self.spread) and self.spread >= 0, "spread", "be finite and not negative", self.spread)
+        require(
+            math.isfinite(self.spread) and self.spread >= 0,
+            "spread",
+            "be finite and not negative",
+            self.spread,
+        )
         require_positive(stddev=self.stddev)
 
     def scaled(self, factor: float) -> Self:
         """Give everyone that many times the samples."""
-        support, place = np.unique(np.maximum(np.rint(self.sizes.support * factor), 1), return_inverse=True)
+        support, place = np.unique(
+            np.maximum(np.rint(self.sizes.support * factor), 1), return_inverse=True
+        )
         sizes = SizeDistribution(support.astype(np.int64), _sums(place, self.sizes.probability))
+
         return replace(self, sizes=sizes)
 
 
 def forecast_together(
-    crowd: Crowd, settings: AgentsSettings, *, level: float = 0.95, target_half_width: float | None = None
+    crowd: Crowd,
+    settings: AgentsSettings,
+    *,
+    level: float = 0.95,
+    target_half_width: float | None = None,
 ) -> AgentsForecast:
     """Predict errors and intervals of the learned prior, alone and together, with the noise's part apart.
 
@@ -82,12 +97,14 @@ def forecast_together(
     -----
     **Privacy.** A function of what is declared: it reads no data and spends nothing.
 
-    Releases are `T_b ~ N(theta_b, stddev^2/t_b + noise_b)`, means `theta ~ N(center, spread^2)` without classes. The
-    learned prior's posterior of the spread is computed for several outcomes of the releases' sum of squares, under its
-    own prior (flat in the fourth power of the spread, center unknown), and an agent's squared error by the weight that
-    it then gives to the others. The same with everyone's raw data in the releases' place is the part of sampling.
-    Agents in exact classes gain more. The variance of one sample is taken for known. With a memory that forgets means
-    are taken to stay, and the weights are those that samples then have (`Remembered`).
+    Releases are `T_b ~ N(theta_b, stddev^2/t_b + noise_b)`, means `theta ~ N(center, spread^2)`
+    without classes. The learned prior's posterior of the spread is computed for several outcomes of
+    the releases' sum of squares, under its own prior (flat in the fourth power of the spread,
+    center unknown), and an agent's squared error by the weight that it then gives to the others.
+    The same with everyone's raw data in the releases' place is the part of sampling. Agents in
+    exact classes gain more. The variance of one sample is taken for known. With a memory that
+    forgets means are taken to stay, and the weights are those that samples then have
+    (`Remembered`).
 
     Examples
     --------
@@ -101,19 +118,28 @@ def forecast_together(
     require_between(0, 1, level=level)
     if target_half_width is not None:
         require_positive(target_half_width=target_half_width)
+
     width = settings.upper - settings.lower
-    rule = f"be at most half the width from lower ({settings.lower!r}) to upper ({settings.upper!r})"
+    rule = (
+        f"be at most half the width from lower ({settings.lower!r}) to upper ({settings.upper!r})"
+    )
     require(crowd.spread <= width / 2, "spread", rule, crowd.spread)
     require(crowd.stddev <= width / 2, "stddev", rule, crowd.stddev)
     middle = _quantiles(crowd.sizes, (0.5,))
+
     counts, share = _joined(crowd.sizes)
     every = np.append(counts, _quantiles(crowd.sizes, SHOWN))
     held = Remembered(settings)
     alone = crowd.stddev**2 / held.own(every)
     released = _released(crowd, held)
-    told, public = released.predict(alone), _public(crowd, held).predict(alone)
+    told = released.predict(alone)
+    public = _public(crowd, held).predict(alone)
     half = half_width_alone(alone, level), released.half_width(told, alone, level)
-    ratios = [float(share @ part.error[: len(share)] / (share @ alone[: len(share)])) for part in (told, public)]
+
+    ratios = [
+        float(share @ part.error[: len(share)] / (share @ alone[: len(share)]))
+        for part in (told, public)
+    ]
     bought = {
         epsilon: math.sqrt(_with_epsilon(crowd, settings, epsilon, middle, level)[0])
         for epsilon in sorted({*EPSILONS, settings.epsilon})
@@ -129,10 +155,14 @@ def forecast_together(
         public_ratio=ratios[1],
         by_epsilon={epsilon: found for epsilon, found in bought.items() if math.isfinite(found)},
     )
+
     if target_half_width is not None:
         found = replace(
-            found, target_half_width=target_half_width, **_needed(crowd, settings, level, target_half_width)
+            found,
+            target_half_width=target_half_width,
+            **_needed(crowd, settings, level, target_half_width),
         )
+
     return found
 
 
@@ -142,14 +172,18 @@ def _released(crowd: Crowd, held: Remembered) -> LearnedForecast:
     made = np.flatnonzero(number[1:]) + 1
     samples, noise = held.released(made)
     others = (crowd.agents - 1) * number[made]
+
     return LearnedForecast(others, samples, crowd.stddev**2, noise, crowd.spread, _width(held))
 
 
 def _public(crowd: Crowd, held: Remembered) -> LearnedForecast:
     """Everyone's raw mean, but one's own."""
     counts, share = _joined(crowd.sizes)
-    number, no = (crowd.agents - 1) * share, np.zeros(len(share))
-    return LearnedForecast(number, held.own(counts), crowd.stddev**2, no, crowd.spread, _width(held))
+    number = (crowd.agents - 1) * share
+    no = np.zeros(len(share))
+    return LearnedForecast(
+        number, held.own(counts), crowd.stddev**2, no, crowd.spread, _width(held)
+    )
 
 
 def _width(held: Remembered) -> float:
@@ -170,36 +204,53 @@ def _sums(place: Ints, weight: Floats) -> Floats:
 
 def _quantiles(sizes: SizeDistribution, levels: tuple[float, ...]) -> Floats:
     below = np.cumsum(sizes.probability)
-    return sizes.support[np.minimum(np.searchsorted(below, levels), len(below) - 1)].astype(np.float64)
+    return sizes.support[np.minimum(np.searchsorted(below, levels), len(below) - 1)].astype(
+        np.float64
+    )
 
 
-def _median_agent(crowd: Crowd, settings: AgentsSettings, count: Floats, level: float) -> tuple[float, float]:
+def _median_agent(
+    crowd: Crowd, settings: AgentsSettings, count: Floats, level: float
+) -> tuple[float, float]:
     """Predict the squared error and the half-width of an agent of this count."""
     held = Remembered(settings)
     alone = crowd.stddev**2 / held.own(count)
     released = _released(crowd, held)
     told = released.predict(alone)
+
     return float(told.error[0]), float(released.half_width(told, alone, level)[0])
 
 
 def _with_epsilon(
     crowd: Crowd, settings: AgentsSettings, epsilon: float, count: Floats, level: float
 ) -> tuple[float, float]:
-    """Predict squared error and half-width at another epsilon; infinite where the settings refuse it."""
+    """Predict squared error and half-width at another epsilon.
+
+    Infinite where the settings refuse it.
+    """
     try:
         other = replace(settings, epsilon=epsilon)
     except ValueError:
         return math.inf, math.inf
+
     return _median_agent(crowd, other, count, level)
 
 
 def _rows(
-    counts: Floats, told: LearnedErrors, public: LearnedErrors, alone: Floats, half_width: tuple[Floats, Floats]
+    counts: Floats,
+    told: LearnedErrors,
+    public: LearnedErrors,
+    alone: Floats,
+    half_width: tuple[Floats, Floats],
 ) -> list[Row]:
-    """Say what agents of the last counts of `told` can expect; half-widths are those alone and together."""
+    """Say what agents of the last counts of `told` can expect.
+
+    Half-widths are those alone and together.
+    """
     part = slice(-len(counts), None)
     error = told.error[part]
     sampling = np.minimum(public.error[part], error)
+
     columns = {
         "samples": counts.astype(np.int64),
         "quantile": np.array(SHOWN),
@@ -210,15 +261,19 @@ def _rows(
         "half_width_alone": half_width[0][part],
         "half_width": half_width[1][part],
     }
+
     return [
-        Row(**dict(zip(columns, row, strict=True))) for row in zip(*(c.tolist() for c in columns.values()), strict=True)
+        Row(**dict(zip(columns, row, strict=True)))
+        for row in zip(*(c.tolist() for c in columns.values()), strict=True)
     ]
 
 
 def _needed(crowd: Crowd, settings: AgentsSettings, level: float, target: float) -> dict[str, Any]:
     """Find the least epsilon, and the least growth of all counts, that bring the median agent to the target."""
     middle = _quantiles(crowd.sizes, (0.5,))
-    alone = min(float(half_width_alone(np.array([crowd.stddev**2]), level)[0]) / target, _BEYOND) ** 2
+    alone = (
+        min(float(half_width_alone(np.array([crowd.stddev**2]), level)[0]) / target, _BEYOND) ** 2
+    )
 
     def with_epsilon(epsilon: float) -> bool:
         return _with_epsilon(crowd, settings, epsilon, middle, level)[1] <= target
@@ -230,6 +285,8 @@ def _needed(crowd: Crowd, settings: AgentsSettings, level: float, target: float)
     factor = least_enough(with_factor, 1 / float(middle[0]), MOST_FACTOR)
     return {
         "epsilon_needed": least_enough(with_epsilon, LEAST_EPSILON, MOST_EPSILON),
-        "samples_needed": None if factor is None else int(_quantiles(crowd.scaled(factor).sizes, (0.5,))[0]),
+        "samples_needed": None
+        if factor is None
+        else int(_quantiles(crowd.scaled(factor).sizes, (0.5,))[0]),
         "samples_alone": Remembered(settings).needed(alone),
     }

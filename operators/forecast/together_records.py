@@ -15,7 +15,9 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What agents of one count can expect: root mean squared errors and half-widths, in the value's unit.
+    """What agents of one count can expect.
+
+    Root mean squared errors and half-widths, in the value's unit.
 
     Attributes
     ----------
@@ -25,8 +27,8 @@ class Row:
     alone, together : float
         Error of learning alone, and with the others' releases.
     sampling, privacy : float
-        Parts of `together`: it is the root of the sum of their squares. `sampling` is what would be left if all data
-        were public, `privacy` what the noise of the releases costs.
+        Parts of `together`: it is the root of the sum of their squares. `sampling` is what would be
+        left if all data were public, `privacy` what the noise of the releases costs.
     half_width_alone, half_width : float
         Of the intervals that will be stated.
     """
@@ -52,12 +54,14 @@ class AgentsForecast:
     releasing : float
         Share of the agents with samples enough for a release.
     error_ratio, public_ratio : float
-        Mean squared error over that of learning alone, over all agents: with these releases, with all data public.
+        Mean squared error over that of learning alone, over all agents: with these releases, with
+        all data public.
     by_epsilon : dict
         Error together of an agent of median count, for other epsilons.
     epsilon_needed, samples_needed, samples_alone : float, int, int or None
-        For the wanted half-width at the median count: the least epsilon, how many samples the median agent needs if
-        all counts grow alike, and how many it needs alone; None where nothing within reach is enough.
+        For the wanted half-width at the median count: the least epsilon, how many samples the
+        median agent needs if all counts grow alike, and how many it needs alone; None where nothing
+        within reach is enough.
     """
 
     epsilon: float
@@ -88,20 +92,24 @@ class AgentsForecast:
         ]
 
     def _verdict(self) -> str:
-        left, public = f"{self.error_ratio:.0%}", f"{self.public_ratio:.0%}"
+        left = f"{self.error_ratio:.0%}"
+        public = f"{self.public_ratio:.0%}"
         if self.public_ratio > PAYS:
             return (
                 f"Collaboration will not pay: even with all data public it would leave {public} of the squared error. "
                 "Agents differ by more than the uncertainty of their own means."
             )
+
         if self.error_ratio > PAYS:
             return (
                 f"Collaboration will not pay at epsilon {self.epsilon:g}: it leaves {left} of the squared error, and "
                 f"{public} with all data public. The noise hides the common structure of agents. Use more samples per "
                 "agent, more agents or a larger epsilon."
             )
+
         return (
-            f"Together agents will have {left} of the squared error of learning alone (with all data public {public})."
+            f"Together agents will have {left} of the squared error of learning alone (with all "
+            f"data public {public})."
         )
 
     def _target(self) -> str:
@@ -110,8 +118,11 @@ class AgentsForecast:
             if self.epsilon_needed is None
             else f"epsilon {self.epsilon_needed:.3g} is enough"
         )
-        samples = "no number within reach" if self.samples_needed is None else f"{self.samples_needed:,}"
+        samples = (
+            "no number within reach" if self.samples_needed is None else f"{self.samples_needed:,}"
+        )
         alone = "no number is enough" if self.samples_alone is None else f"{self.samples_alone:,}"
+
         return (
             f"For a half-width of {self.target_half_width:g} at the median count {epsilon}; at epsilon "
             f"{self.epsilon:g} its agent needs {samples} samples, alone {alone}."

@@ -1,4 +1,6 @@
-"""Noise widths for a target (epsilon, delta), all for sensitivity 1: multiply by the sensitivity in grid units.
+"""Noise widths for a target (epsilon, delta), all for sensitivity 1.
+
+Multiply by the sensitivity in grid units.
 
 The classical formula is the one of the papers; the analytic one is exact, works for every epsilon, and is the smaller:
 4.22 instead of 5.30 at (1, 1e-6).
@@ -16,7 +18,8 @@ from meanstream.operators.validation import require, require_between, require_po
 
 Calibration = Literal["classical", "analytic"]
 
-# The root is found to 1e-13 and delta evaluated to about 1e-11; the result is moved to the safe side by more than both.
+# The root is found to 1e-13 and delta evaluated to about 1e-11; the result is moved to the safe
+# side by more than both.
 _SAFETY = 1.0 + 1e-10
 
 
@@ -80,14 +83,19 @@ def calibrated_analytic_stddev(epsilon: float, delta: float) -> float:
     require_between(0, 1, delta=delta)
 
     def excess(log_stddev: float) -> float:
-        return math.log(calibration_delta(math.exp(log_stddev), epsilon) or math.ulp(0.0)) - math.log(delta)
+        return math.log(
+            calibration_delta(math.exp(log_stddev), epsilon) or math.ulp(0.0)
+        ) - math.log(delta)
 
-    # delta falls from 1 to 0 as the noise widens. Walk from stddev 1 towards the target and stop at the first change
-    # of sign, so that neither end is evaluated where delta underflows further than it must.
+    # delta falls from 1 to 0 as the noise widens. Walk from stddev 1 towards the target and stop at
+    # the first change of sign, so that neither end is evaluated where delta underflows further than
+    # it must.
     step = math.log(2.0) if excess(0.0) > 0 else -math.log(2.0)
-    near, far = 0.0, step
+    near = 0.0
+    far = step
     while excess(far) * step > 0:
         near, far = far, far + step
+
     return math.exp(root_by_brent(excess, near, far, xtol=1e-13, rtol=1e-13)) * _SAFETY
 
 
@@ -104,11 +112,14 @@ def calibration_delta(stddev: float, epsilon: float) -> float:
     '1.00e-06'
     """
     require_positive(stddev=stddev, epsilon=epsilon)
-    half, shift = 0.5 / stddev, epsilon * stddev
-    a, b = half - shift, -half - shift
-    # phi(a) = exp(epsilon) phi(b), so both terms share the factor phi(a) and the difference is one of Mills ratios:
-    # no exp(epsilon) that overflows, no tails that cancel.
+    half = 0.5 / stddev
+    shift = epsilon * stddev
+    a = half - shift
+    b = -half - shift
+    # phi(a) = exp(epsilon) phi(b), so both terms share the factor phi(a) and the difference is one
+    # of Mills ratios: no exp(epsilon) that overflows, no tails that cancel.
     density = math.exp(-0.5 * a * a) / math.sqrt(2.0 * math.pi)
+
     if a < 0:
         return max(0.0, density * (_mills(-a) - _mills(-b)))
     return max(0.0, 0.5 * math.erfc(-a / math.sqrt(2.0)) - density * _mills(-b))
@@ -130,8 +141,13 @@ def calibrated_gaussian_stddev(epsilon: float, delta: float, *, calibration: Cal
     Traceback (most recent call last):
     ValueError: epsilon must be at most 1 with the classical calibration, got 2.0
     """
-    require(calibration in get_args(Calibration), "calibration", "be classical or analytic", calibration)
-    compute = calibrated_classical_stddev if calibration == "classical" else calibrated_analytic_stddev
+    require(
+        calibration in get_args(Calibration), "calibration", "be classical or analytic", calibration
+    )
+    compute = (
+        calibrated_classical_stddev if calibration == "classical" else calibrated_analytic_stddev
+    )
+
     return compute(epsilon, delta)
 
 

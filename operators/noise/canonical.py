@@ -1,4 +1,7 @@
-"""One spelling for one value: settings as the bytes that go into a key, a digest or a fingerprint."""
+"""One spelling for one value.
+
+Settings as the bytes that go into a key, a digest or a fingerprint.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,15 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 UNSPELLED = "unspelled"
-"""Metadata of a field: the value that keys do not spell, where the default is another now than when keys were made."""
+"""Metadata of a field: the value that keys do not spell, where the default is another now than when
+keys were made."""
 
 
 def canonical(value: Any) -> bytes:
     """Plain data as bytes: equal data, equal bytes.
 
-    Numbers are distinguished by type, `1` from `1.0`: settings bring their fields to their declared types themselves.
+    Numbers are distinguished by type, `1` from `1.0`: settings bring their fields to their declared
+    types themselves.
 
     Examples
     --------

@@ -1,10 +1,13 @@
-"""Noise distributions by inversion: 128 uniform bits in, one sample out, no loop and no branch on what is drawn.
+"""Noise distributions by inversion.
 
-One bit is the sign and 127 bits are the magnitude, so both tails keep their relative precision. What is published is
-always an integer in grid units, `total + rint(noise)`.
+128 uniform bits in, one sample out, no loop and no branch on what is drawn.
 
-The bits are the same on every machine. The floats may differ in the last place between processors and SciPy versions,
-which moves a rounded release about once in a billion: what must be re-emitted exactly is stored with the ledger.
+One bit is the sign and 127 bits are the magnitude, so both tails keep their relative precision.
+What is published is always an integer in grid units, `total + rint(noise)`.
+
+The bits are the same on every machine. The floats may differ in the last place between processors
+and SciPy versions, which moves a rounded release about once in a billion: what must be re-emitted
+exactly is stored with the ledger.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ from meanstream.operators.records import Floats, Words
 from meanstream.operators.validation import require, require_positive
 
 TAIL_DELTA = 2.0**-64
-"""What 128 bits can miss of one draw's distribution, to be added to delta once per draw (see `NoiseDistribution`)."""
+"""What 128 bits can miss of one draw's distribution, to be added to delta once per draw (see
+`NoiseDistribution`)."""
 
 MAX_SCALE = 2.0**40
 
@@ -40,13 +44,16 @@ class NoiseDistribution(Protocol):
     - Every bin's probability is a multiple of 2**-128 and the tails end where the bits do: `tail_delta` bounds what
       this adds to delta per draw, for `width * (1 + exp(epsilon)) <= 2**55`.
     - Inversion is done in float64, so the edges of the bins are off by a few units in the last place: `epsilon_slack`
-      bounds what this adds to epsilon per draw. It is proportional to the width in grid units and reached only in the
-      far tails: at a width of 2**20 it is 1e-7 or less.
+      bounds what this adds to epsilon per draw. It is proportional to the width in grid units and
+      reached only in the far tails: at a width of 2**20 it is 1e-7 or less.
     """
 
     @property
     def variance(self) -> float:
-        """Variance of `sample`, in squared grid units; rounding a cumulative sum adds at most 1/4, typically 1/12."""
+        """Variance of `sample`, in squared grid units.
+
+        Rounding a cumulative sum adds at most 1/4, typically 1/12.
+        """
         ...
 
     @property
@@ -83,9 +90,9 @@ class GaussianNoise:
     is post-processing of the continuous Gaussian mechanism, whose calibration therefore holds as it stands, also for
     linear combinations of several draws.
 
-    The largest magnitude is 13.1 standard deviations (probability 2**-128). With relative errors of 7e-16 in `ndtri`
-    and 2**-52 in the tail probability, a bin's edge is off by at most 101 * 2**-53 standard deviations, hence
-    `epsilon_slack`.
+    The largest magnitude is 13.1 standard deviations (probability 2**-128). With relative errors of
+    7e-16 in `ndtri` and 2**-52 in the tail probability, a bin's edge is off by at most 101 * 2**-53
+    standard deviations, hence `epsilon_slack`.
 
     Examples
     --------
@@ -122,6 +129,7 @@ class GaussianNoise:
         noise: Floats = ndtri(tail)
         noise *= sign
         noise *= -self.stddev
+
         return noise
 
     def pmf(self, k: npt.ArrayLike) -> Floats:
@@ -146,7 +154,8 @@ class LaplaceNoise:
     pure epsilon-DP with epsilon = s / scale, but for `epsilon_slack`, and for `tail_delta` because magnitudes end at
     about 88 scales (probability 2**-127).
 
-    With `q = exp(-1 / scale)`, `P(abs(K) >= j) = 2 q**j / (1 + q)` for j >= 1 is inverted in closed form.
+    With `q = exp(-1 / scale)`, `P(abs(K) >= j) = 2 q**j / (1 + q)` for j >= 1 is inverted in closed
+    form.
 
     Examples
     --------
@@ -184,6 +193,7 @@ class LaplaceNoise:
         noise *= -self.scale
         np.floor(noise, out=noise)
         noise *= sign
+
         return noise
 
     def pmf(self, k: npt.ArrayLike) -> Floats:
@@ -194,9 +204,12 @@ class LaplaceNoise:
 
 def _sign_and_tail(bits: Words) -> tuple[Floats, Floats]:
     """Split each row into a sign (+1 or -1) and the probability of the tail beyond the magnitude, in (0, 1]."""
-    high, low = bits[:, 0], bits[:, 1]
+    high = bits[:, 0]
+    low = bits[:, 1]
     sign = 1.0 - 2.0 * (high >> _SIGN).astype(np.float64)
-    # The low word matters where the high one is small: there the sum of the two keeps full relative precision.
+    # The low word matters where the high one is small: there the sum of the two keeps full relative
+    # precision.
     tail = (low.astype(np.float64) + 0.5) * 2.0**-127
     tail += (high & _MAGNITUDE).astype(np.float64) * 2.0**-63
+
     return sign, tail

@@ -1,7 +1,10 @@
-"""Fixed-point numbers: values clipped to declared bounds and held as integers, so that sums are exact.
+"""Fixed-point numbers.
 
-A noised float sum is a privacy bug: the low bits of a float sum and of a float noise sample reveal the input. Here a
-sum is an integer, its sensitivity is an integer, and the noise is rounded to the same grid.
+Values clipped to declared bounds and held as integers, so that sums are exact.
+
+A noised float sum is a privacy bug: the low bits of a float sum and of a float noise sample reveal
+the input. Here a sum is an integer, its sensitivity is an integer, and the noise is rounded to the
+same grid.
 """
 
 from __future__ import annotations
@@ -27,13 +30,14 @@ class FixedPoint:
     lower, upper : float
         Declared bounds of one value, in its own unit. Public: they must not be read off the data.
     bits : int, default 20
-        The grid has about 2**bits steps (1 to 32). Rounding moves a value by at most half a step, a millionth of the
-        width by default; the sum of 2**(63 - bits) values is still exact.
+        The grid has about 2**bits steps (1 to 32). Rounding moves a value by at most half a step, a
+        millionth of the width by default; the sum of 2**(63 - bits) values is still exact.
 
     Attributes
     ----------
     resolution : float
-        Width of a step in value units: the smallest power of two that is at least `(upper - lower) / 2**bits`.
+        Width of a step in value units: the smallest power of two that is at least
+        `(upper - lower) / 2**bits`.
     span : int
         The integer of `upper`: by how much replacing one sample can change a sum, in grid units.
 
@@ -63,7 +67,9 @@ class FixedPoint:
         require(1 <= self.bits <= MAX_BITS, "bits", f"lie between 1 and {MAX_BITS}", self.bits)
         width = float(self.upper) - float(self.lower)
         require(math.isfinite(width), "upper - lower", "be finite", width)
-        object.__setattr__(self, "resolution", _power_of_two_at_least(math.ldexp(width, -self.bits)))
+        object.__setattr__(
+            self, "resolution", _power_of_two_at_least(math.ldexp(width, -self.bits))
+        )
         object.__setattr__(self, "span", round(width / self.resolution))
         require(self.span >= 1, "upper - lower", "be wide enough for a grid of floats", width)
 
@@ -86,6 +92,7 @@ class FixedPoint:
         offset = np.clip(raw, self.lower, self.upper, out=np.empty_like(raw))
         offset -= self.lower
         offset /= self.resolution  # a power of two: exact, so rounding happens once and is monotone
+
         return np.rint(offset, out=offset).astype(np.int64)
 
     def clips(self, values: npt.ArrayLike) -> Bools:
@@ -104,7 +111,10 @@ class FixedPoint:
 
     def total_to_sum(self, total: npt.ArrayLike, count: npt.ArrayLike) -> Floats:
         """Sum in value units of `count` values whose grid points add up to `total` (noised or not)."""
-        return np.asarray(total, dtype=np.float64) * self.resolution + np.asarray(count, dtype=np.float64) * self.lower
+        return (
+            np.asarray(total, dtype=np.float64) * self.resolution
+            + np.asarray(count, dtype=np.float64) * self.lower
+        )
 
     def mean(self, total: npt.ArrayLike, count: npt.ArrayLike) -> Floats:
         """Mean in value units of `count` values whose grid points add up to `total` (noised or not)."""
@@ -114,5 +124,6 @@ class FixedPoint:
 
 def _power_of_two_at_least(value: float) -> float:
     mantissa, exponent = math.frexp(value)
-    # frexp returns a mantissa in [1/2, 1): exactly 1/2 means that the value is itself a power of two.
+    # frexp returns a mantissa in [1/2, 1): exactly 1/2 means that the value is itself a power of
+    # two.
     return math.ldexp(1.0, exponent - 1 if mantissa == 0.5 else exponent)

@@ -1,8 +1,11 @@
-"""What a guarantee is worth for several samples of one person: group privacy and composition of Gaussian mechanisms.
+"""What a guarantee is worth for several samples of one person.
 
-A Gaussian mechanism is mu-GDP: telling two inputs apart is as hard as telling N(0, 1) from N(mu, 1). Inputs that differ
-in k samples are k steps apart, hence k mu; independent mechanisms, each mu_i, together are the root of the sum of
-squares. Both are exact, and both are far less than what (epsilon, delta) by themselves would say.
+Group privacy and composition of Gaussian mechanisms.
+
+A Gaussian mechanism is mu-GDP: telling two inputs apart is as hard as telling N(0, 1) from N(mu,
+1). Inputs that differ in k samples are k steps apart, hence k mu; independent mechanisms, each
+mu_i, together are the root of the sum of squares. Both are exact, and both are far less than what
+(epsilon, delta) by themselves would say.
 """
 
 from __future__ import annotations
@@ -47,16 +50,22 @@ def group_epsilon(mu: float, delta: float) -> float:
     require_between(0, 1, delta=delta)
     stddev = 1.0 / mu
     least = delta * 1e-12  # an epsilon that is as good as none
+
     if calibration_delta(stddev, least) <= delta:
         return 0.0
-    most = 0.5 * mu * mu + mu * math.sqrt(2.0 * math.log(1.0 / delta))  # the privacy loss is N(mu^2 / 2, mu^2)
+    most = 0.5 * mu * mu + mu * math.sqrt(
+        2.0 * math.log(1.0 / delta)
+    )  # the privacy loss is N(mu^2 / 2, mu^2)
 
     def excess(epsilon: float) -> float:
         return math.log(calibration_delta(stddev, epsilon) or math.ulp(0.0)) - math.log(delta)
 
     while most < math.inf and excess(most) > 0.0:  # of a mu so large that its square rounds
         most *= 2.0
-    return root_by_brent(excess, least, most, xtol=1e-12, rtol=1e-12) if most < math.inf else math.inf
+
+    return (
+        root_by_brent(excess, least, most, xtol=1e-12, rtol=1e-12) if most < math.inf else math.inf
+    )
 
 
 def group_mu(parts: Iterable[float]) -> float:

@@ -1,8 +1,9 @@
 """Keyed noise in bulk: random bits that are a pure function of (secret, release id, input version).
 
-A retried batch, a restored checkpoint or a replayed topic must publish the *same* noise again: fresh noise on a retry
-is a second release that averages the first away. So bits are not drawn, they are computed, by a pseudo-random function
-under a secret key; `meanstream.operators.noise.distributions` turns them into noise.
+A retried batch, a restored checkpoint or a replayed topic must publish the *same* noise again:
+fresh noise on a retry is a second release that averages the first away. So bits are not drawn, they
+are computed, by a pseudo-random function under a secret key;
+`meanstream.operators.noise.distributions` turns them into noise.
 """
 
 from __future__ import annotations
@@ -19,7 +20,12 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from meanstream.operators.noise.canonical import canonical
-from meanstream.operators.noise.distributions import TAIL_DELTA, GaussianNoise, LaplaceNoise, NoiseDistribution
+from meanstream.operators.noise.distributions import (
+    TAIL_DELTA,
+    GaussianNoise,
+    LaplaceNoise,
+    NoiseDistribution,
+)
 from meanstream.operators.noise.key_strength import require_strong_key
 from meanstream.operators.records import Ints, Words
 
@@ -51,8 +57,9 @@ class NoiseIds:
     index : int64 array (n,)
         Index of the release, below 2**47.
     version : uint64 array (n,)
-        Keyed digest of the input, from `NoiseSource.version_of`: another input meets other, independent noise, so that
-        the difference of two releases never shows the exact difference of their inputs.
+        Keyed digest of the input, from `NoiseSource.version_of`: another input meets other,
+        independent noise, so that the difference of two releases never shows the exact difference
+        of their inputs.
     """
 
     owner: Words
@@ -73,7 +80,10 @@ class NoiseSource(Protocol):
     """Uniform random bits for release ids: keyed in production, seeded in simulations."""
 
     def bits(self, ids: NoiseIds, draw: int = 0) -> Words:
-        """128 uniform bits for each id, as a uint64 array (n, 2); `draw` counts the draws of one release."""
+        """128 uniform bits for each id, as a uint64 array (n, 2).
+
+        `draw` counts the draws of one release.
+        """
         ...
 
     def version_of(self, count: Ints, total: Ints) -> Words:
@@ -86,31 +96,38 @@ class NoiseSource(Protocol):
 
 
 def keyed_owner_words(ids: Sequence[str]) -> Words:
-    """128-bit hash of each agent's or user's id, as a uint64 array (n, 2). Not secret: it only tells owners apart.
+    """128-bit hash of each agent's or user's id, as a uint64 array (n, 2).
+
+    Not secret: it only tells owners apart.
 
     Examples
     --------
     >>> keyed_owner_words(["N14228", "N24211"]).shape
     (2, 2)
     """
-    begun, digests = hashlib.blake2b(digest_size=16), []
+    begun = hashlib.blake2b(digest_size=16)
+    digests = []
     for name in ids:
         hashed = begun.copy()  # quicker than another with the same parameters
         hashed.update(name.encode("utf-8", "surrogatepass"))
         digests.append(hashed.digest())
+
     return np.frombuffer(b"".join(digests), dtype="<u8").reshape(-1, 2).astype(np.uint64)
 
 
 class KeyedNoise:
-    """Random bits from a secret key: the same id and version give the same bits, on every host and after every restart.
+    """Random bits from a secret key.
+
+    The same id and version give the same bits, on every host and after every restart.
 
     Parameters
     ----------
     secret : bytes
-        At least 128 bits from a cryptographic generator, such as `secrets.token_bytes(32)`, as bytes, hexadecimal
-        digits or base 64; judged as a file of the command line is (`operators.noise.key_strength`). Anyone who knows it
-        can subtract the noise from every release. Neither it nor a key derived from it is kept in readable form by
-        `repr`, nor can it leave the process by pickling.
+        At least 128 bits from a cryptographic generator, such as `secrets.token_bytes(32)`, as
+        bytes, hexadecimal digits or base 64; judged as a file of the command line is
+        (`operators.noise.key_strength`). Anyone who knows it can subtract the noise from every
+        release. Neither it nor a key derived from it is kept in readable form by `repr`, nor can it
+        leave the process by pickling.
     deployment : str
         Name of the deployment: two deployments that share a secret draw independent noise.
     purpose : str
@@ -127,7 +144,8 @@ class KeyedNoise:
     Raises
     ------
     ValueError
-        If the secret cannot be 128 random bits, such as a phrase (it is not shown), or a name is empty.
+        If the secret cannot be 128 random bits, such as a phrase (it is not shown), or a name is
+        empty.
 
     References
     ----------
@@ -154,7 +172,8 @@ class KeyedNoise:
     def of_judged_key(cls, key: bytes, *, deployment: str, purpose: str) -> Self:
         """Make it of a key that was judged where it was read, or that is derived from one.
 
-        A key that a durable state began with goes on, however weak; noise that is made new takes the class itself.
+        A key that a durable state began with goes on, however weak; noise that is made new takes
+        the class itself.
         """
         made = cls.__new__(cls)
         made._set(key, deployment, purpose)
@@ -164,6 +183,7 @@ class KeyedNoise:
         for name, value in (("deployment", deployment), ("purpose", purpose)):
             if not value:
                 raise ValueError(f"{name} must be a non-empty name, got {value!r}")
+
         self.deployment = deployment
         self.purpose = purpose
         self._encrypt = _Encryptor(_derive(key, "noise", deployment, purpose))
@@ -171,7 +191,9 @@ class KeyedNoise:
         self._root = _derive(key, "derived", deployment, purpose)
 
     def derived(self, purpose: str, settings: Mapping[str, Any]) -> Self:
-        """Give noise under a key of its own: anyone who makes releases takes it, with all that shapes them.
+        """Give noise under a key of its own.
+
+        Anyone who makes releases takes it, with all that shapes them.
 
         Parameters
         ----------
@@ -195,7 +217,9 @@ class KeyedNoise:
         (True, False)
         """
         digest = hashlib.sha256(canonical(dict(settings))).hexdigest()
-        return self.of_judged_key(self._root, deployment=self.deployment, purpose=f"{purpose} {digest}")
+        return self.of_judged_key(
+            self._root, deployment=self.deployment, purpose=f"{purpose} {digest}"
+        )
 
     def bits(self, ids: NoiseIds, draw: int = 0) -> Words:
         """128 pseudo-random bits for each id.
@@ -220,6 +244,7 @@ class KeyedNoise:
             raise ValueError(f"draw must lie between 0 and {MAX_DRAWS - 1}, got {draw!r}")
         if len(ids) and (ids.index.min() < 0 or ids.index.max() >= 2**47):
             raise ValueError("index must lie between 0 and 2**47 - 1 for every release")
+
         encrypt = self._encrypt
         words = np.empty((len(ids), 2), dtype=np.uint64)
         for start in range(0, len(ids), _CHUNK):
@@ -229,48 +254,62 @@ class KeyedNoise:
             chain = encrypt(chain)
             chain[:, 0] ^= ids.version[part]
             words[part] = encrypt(chain)
+
         return words
 
     def version_of(self, count: Ints, total: Ints) -> Words:
-        """64-bit digest of each exact input under a key of its own; without the secret it says nothing about the input.
+        """64-bit digest of each exact input under a key of its own.
+
+        Without the secret it says nothing about the input.
 
         Parameters
         ----------
         count, total : int64 array (n,)
-            Number of samples and their exact sum in grid units: what a release is about to be made of.
+            Number of samples and their exact sum in grid units: what a release is about to be made
+            of.
 
         Returns
         -------
         uint64 array (n,)
-            Equal inputs have equal versions, anyone who owns them, so versions stay inside the trust domain, in the
-            ledger; different inputs have different versions except with probability 2**-64.
+            Equal inputs have equal versions, anyone who owns them, so versions stay inside the
+            trust domain, in the ledger; different inputs have different versions except with
+            probability 2**-64.
         """
         blocks = np.empty((len(count), 2), np.int64)
-        blocks[:, 0], blocks[:, 1] = count, total
+        blocks[:, 0] = count
+        blocks[:, 1] = total
         return self._encrypt_version(blocks.view(np.uint64))[:, 0].copy()
 
     def __repr__(self) -> str:
-        return f"KeyedNoise(secret=<hidden>, deployment={self.deployment!r}, purpose={self.purpose!r})"
+        return (
+            f"KeyedNoise(secret=<hidden>, deployment={self.deployment!r}, purpose={self.purpose!r})"
+        )
 
     def __copy__(self) -> Self:
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        # Immutable, so a copy may be the object itself; river copies the parameters of whatever it clones.
+        # Immutable, so a copy may be the object itself; river copies the parameters of whatever it
+        # clones.
         return self
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("KeyedNoise cannot be pickled: it holds a secret; build it where it is used")
+        raise TypeError(
+            "KeyedNoise cannot be pickled: it holds a secret; build it where it is used"
+        )
 
 
 class _Encryptor(threading.local):
-    """AES-256 of an array of 16-byte blocks, each on its own: a permutation of blocks, not a mode for messages.
+    """AES-256 of an array of 16-byte blocks, each on its own.
+
+    A permutation of blocks, not a mode for messages.
 
     Each thread has a context of its own, which it makes once.
     """
 
     def __init__(self, key: bytes) -> None:
-        # ECB is what "the block cipher applied to every row" is called; the chaining is in `KeyedNoise.bits`.
+        # ECB is what "the block cipher applied to every row" is called; the chaining is in
+        # `KeyedNoise.bits`.
         self._context = Cipher(algorithms.AES(key), modes.ECB()).encryptor()  # noqa: S305
 
     def __call__(self, blocks: Words) -> Words:

@@ -1,10 +1,13 @@
-"""What finite arithmetic adds to the privacy cost of noise: stated with the total, and refused if it is not small.
+"""What finite arithmetic adds to the privacy cost of noise.
 
-The mechanisms are proved for exact distributions. A draw is made of 128 bits by float64 arithmetic: its tails end,
-which adds to delta, and its probabilities are off by a tiny factor, which adds to epsilon (`NoiseDistribution`).
+Stated with the total, and refused if it is not small.
 
-The noise itself is not calibrated to it: a store that goes on with the same key and another scale would release the
-same draws under two scales, and the two would solve for the sum.
+The mechanisms are proved for exact distributions. A draw is made of 128 bits by float64 arithmetic:
+its tails end, which adds to delta, and its probabilities are off by a tiny factor, which adds to
+epsilon (`NoiseDistribution`).
+
+The noise itself is not calibrated to it: a store that goes on with the same key and another scale
+would release the same draws under two scales, and the two would solve for the sum.
 """
 
 from __future__ import annotations
@@ -50,20 +53,28 @@ def numeric_slack(noise: NoiseDistribution, draws: int, delta: float = 0.0) -> f
     ----------
     M. Bun, T. Steinke, Concentrated Differential Privacy, TCC 2016, Propositions 1.3, 1.4 and 1.7.
     """
-    each, worst = noise.epsilon_slack, draws * noise.epsilon_slack
+    each = noise.epsilon_slack
+    worst = draws * noise.epsilon_slack
     if delta <= 0.0:
         return worst
+
     half = draws * each * each / 8.0 + 0.5 * each * math.sqrt(2.0 * draws * math.log(1.0 / delta))
     return min(worst, 2.0 * half)
 
 
-def require_small_numeric_slack(noise: NoiseDistribution, *, epsilon: float, delta: float, draws: int) -> float:
+def require_small_numeric_slack(
+    noise: NoiseDistribution, *, epsilon: float, delta: float, draws: int
+) -> float:
     """Return what float64 adds to epsilon, its part of delta counted there, or refuse more than a hundredth."""
     found = numeric_slack(noise, draws)
     if found > LARGEST_SHARE * epsilon:
-        found = numeric_slack(noise, draws, ROUNDING_DELTA * delta / (1.0 + math.exp(min(epsilon, 700.0))))
+        found = numeric_slack(
+            noise, draws, ROUNDING_DELTA * delta / (1.0 + math.exp(min(epsilon, 700.0)))
+        )
+
     rule = (
-        f"be at least {found / LARGEST_SHARE:.1e}, a hundredth of which is what float64 adds to {draws} draws of noise"
+        f"be at least {found / LARGEST_SHARE:.1e}, a hundredth of which is what float64 adds "
+        f"to {draws} draws of noise"
     )
     require(found <= LARGEST_SHARE * epsilon, "epsilon", rule, epsilon)
     return found

@@ -1,4 +1,7 @@
-"""What a guarantee means as odds: how often someone who knows everything else guesses one datum right."""
+"""What a guarantee means as odds.
+
+How often someone who knows everything else guesses one datum right.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,17 @@ MOST_CASES = 0.95
 
 
 def odds_of_a_guess(epsilon: float, delta: float = 0.0, mu: float | None = None) -> float:
-    """Return how often the best guess between two inputs is right, each being as likely: 0.5 is a coin.
+    """Return how often the best guess between two inputs is right, each being as likely.
+
+    0.5 is a coin.
 
     Parameters
     ----------
     epsilon, delta : float
         Of the guarantee.
     mu : float, optional
-        Where the mechanism is Gaussian: its own trade-off, which is far better than (epsilon, delta) says.
+        Where the mechanism is Gaussian: its own trade-off, which is far better than (epsilon,
+        delta) says.
 
     Notes
     -----
@@ -43,8 +49,10 @@ def odds_of_a_guess(epsilon: float, delta: float = 0.0, mu: float | None = None)
     if mu is not None:
         require_positive(mu=mu)
         return float(ndtr(0.5 * mu))
+
     if delta:
         require_between(0, 1, delta=delta)
+
     unlikely = math.exp(-epsilon)
     return (1.0 + delta * unlikely) / (1.0 + unlikely)
 
@@ -52,7 +60,8 @@ def odds_of_a_guess(epsilon: float, delta: float = 0.0, mu: float | None = None)
 def odds_of_a_belief(prior: float, epsilon: float, mu: float | None = None) -> float:
     """Return what a belief of `prior` in something true about one datum becomes at most.
 
-    Always, where the guarantee is pure epsilon; in 95 of 100 cases, where it is Gaussian, whose loss has no bound.
+    Always, where the guarantee is pure epsilon; in 95 of 100 cases, where it is Gaussian, whose
+    loss has no bound.
 
     Examples
     --------
@@ -62,7 +71,9 @@ def odds_of_a_belief(prior: float, epsilon: float, mu: float | None = None) -> f
     require_between(0, 1, prior=prior)
     require_positive(epsilon=epsilon)
     loss = epsilon
+
     if mu is not None:
         require_positive(mu=mu)
         loss = 0.5 * mu * mu + float(ndtri(MOST_CASES)) * mu  # the loss is N(mu^2 / 2, mu^2)
+
     return prior / (prior + (1.0 - prior) * math.exp(-loss))

@@ -1,4 +1,7 @@
-"""Public numbers that hashes of users decide: which coordinate a user reports about, and random signs."""
+"""Public numbers that hashes of users decide.
+
+Which coordinate a user reports about, and random signs.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ def hash_users(user: Words, key: bytes) -> Words:
     user : uint64 array (n, 2)
         From `owner_words`.
     key : bytes
-        Public: what the numbers are for. Another key gives other numbers, independent as far as statistics go.
+        Public: what the numbers are for. Another key gives other numbers, independent as far as
+        statistics go.
 
     Returns
     -------
@@ -73,8 +77,11 @@ def hash_signs(seed: Ints, count: int) -> npt.NDArray[np.int8]:
     """
     blocks = np.arange(1, -(-count // 64) + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     words = mix_hash(mix_hash(seed.astype(np.uint64)[:, np.newaxis] + np.uint64(1)) + blocks)
-    raw = np.ascontiguousarray(words, dtype="<u8").view(np.uint8).reshape(len(seed), 8 * len(blocks))
+    raw = (
+        np.ascontiguousarray(words, dtype="<u8").view(np.uint8).reshape(len(seed), 8 * len(blocks))
+    )
     bits = np.unpackbits(raw, axis=1, bitorder="little")[:, :count]
+
     return np.asarray(1 - 2 * bits.astype(np.int8), dtype=np.int8)
 
 

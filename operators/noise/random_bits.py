@@ -1,7 +1,8 @@
 """Random decisions from uniform bits by comparing integers, so that the probability really used is a known integer.
 
-A coin of probability p is `number < threshold` for a uniform number of 63 (or 53, or 32) bits and an integer threshold.
-What privacy needs to know is then the ratio of two integers, not the error of a float.
+A coin of probability p is `number < threshold` for a uniform number of 63 (or 53, or 32) bits and
+an integer threshold. What privacy needs to know is then the ratio of two integers, not the error of
+a float.
 """
 
 from __future__ import annotations
@@ -19,14 +20,21 @@ UNIT_53 = 2**53
 UNIT_63 = 2**63
 
 MARGIN = 2.0**-45
-"""Relative margin for the rounding of `exp` and of a division, on the safe side of every threshold."""
+"""Relative margin for the rounding of `exp` and of a division, on the safe side of every
+threshold."""
 
 
 class RandomWords(Protocol):
-    """Uniform random bits for the reports of some users: keyed in production, seeded in simulations."""
+    """Uniform random bits for the reports of some users.
+
+    Keyed in production, seeded in simulations.
+    """
 
     def __call__(self, draw: int) -> Words:
-        """128 bits per user, as a uint64 array (n, 2); draws of different numbers are independent."""
+        """128 bits per user, as a uint64 array (n, 2).
+
+        Draws of different numbers are independent.
+        """
         ...
 
 
@@ -70,7 +78,9 @@ def random_coins(number: Ints, probability: Floats) -> Bools:
 
 
 def random_flip_threshold(epsilon: float, unit: int) -> int:
-    """Smallest integer q with `(unit - q) / q <= exp(epsilon)`, within the margin: how often a bit must be flipped.
+    """Smallest integer q with `(unit - q) / q <= exp(epsilon)`, within the margin.
+
+    How often a bit must be flipped.
 
     **Privacy.** A bit that is flipped with probability `q / unit` is epsilon-private, exactly.
     """
@@ -80,8 +90,9 @@ def random_flip_threshold(epsilon: float, unit: int) -> int:
 def random_share_threshold(others: float, epsilon: float, unit: int, weight: float = 1.0) -> int:
     """Smallest integer q with `q * (others + weight * exp(epsilon)) >= unit`, within the margin.
 
-    It is the mass of each of `others` unlikely answers next to `weight` likely ones that have what is left of the
-    unit: rounded up, so that the likely ones are at most exp(epsilon) times as likely.
+    It is the mass of each of `others` unlikely answers next to `weight` likely ones that have what
+    is left of the unit: rounded up, so that the likely ones are at most exp(epsilon) times as
+    likely.
     """
     # For huge epsilon the exponential is cut: an answer of mass zero would have an infinite loss.
     total = others + weight * math.exp(min(epsilon, 60.0))

@@ -1,1 +1,4 @@
-"""What rounds are made of: the protocol, sizes, localization, and stages that several estimators share."""
+"""What rounds are made of.
+
+The protocol, sizes, localization, and stages that several estimators share.
+"""

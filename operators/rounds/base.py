@@ -1,4 +1,7 @@
-"""What all local estimators share: validated settings, exact sums of reports, and an answer from these sums."""
+"""What all local estimators share.
+
+Validated settings, exact sums of reports, and an answer from these sums.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,8 @@ if TYPE_CHECKING:
 MODES = ("paper", "tuned")
 COMMON_OPTIONS = frozenset({"sizes", "mode", "level"})
 LEAST_EPSILON = 1e-4
-"""With less the noise of a curator's sums is beyond 2**40 of their units, and a report says next to nothing."""
+"""With less the noise of a curator's sums is beyond 2**40 of their units, and a report says next to
+nothing."""
 
 _LIMB_BITS = 16
 _LIMBS = 4
@@ -64,7 +68,12 @@ class Settings:
 
     def __post_init__(self) -> None:
         require_epsilon(self.epsilon, least=LEAST_EPSILON)
-        require(self.users >= 1 and self.users == int(self.users), "users", "be an integer, at least 1", self.users)
+        require(
+            self.users >= 1 and self.users == int(self.users),
+            "users",
+            "be an integer, at least 1",
+            self.users,
+        )
         require(self.mode in MODES, "mode", f"be one of {', '.join(MODES)}", self.mode)
         require_between(0.0, 1.0, level=self.level)
 
@@ -72,15 +81,25 @@ class Settings:
     def known_sizes(self) -> SizeDistribution:
         """The law of sizes, for an estimator that cannot do without it."""
         if self.sizes is None:
-            rule = f"be given for {self.method} (for example poisson:5): it decides what users report"
+            rule = (
+                f"be given for {self.method} (for example poisson:5): it decides what users report"
+            )
             require(False, "sizes", rule, None)
             raise AssertionError
+
         return self.sizes
 
     @property
     def averaging(self) -> float:
-        """E 1/M: variance of a user's mean of samples of variance 1; of one sample where sizes are not known."""
-        return 1.0 if self.sizes is None else float((self.sizes.probability / self.sizes.support).sum())
+        """E 1/M: variance of a user's mean of samples of variance 1.
+
+        Of one sample where sizes are not known.
+        """
+        return (
+            1.0
+            if self.sizes is None
+            else float((self.sizes.probability / self.sizes.support).sum())
+        )
 
     @property
     def tuned(self) -> bool:
@@ -118,9 +137,17 @@ class Settings:
         return self._estimate(unclipped, stderr, ends, n_users, stages)
 
     def no_answer(
-        self, *, n_users: int, unclipped: float = 0.0, stderr: float = 1.0, stages: Sequence[dict[str, Any]] = ()
+        self,
+        *,
+        n_users: int,
+        unclipped: float = 0.0,
+        stderr: float = 1.0,
+        stages: Sequence[dict[str, Any]] = (),
     ) -> Estimate:
-        """Make the estimate from too few reports to tell their spread: the interval is all of [-1, 1]."""
+        """Make the estimate from too few reports to tell their spread.
+
+        The interval is all of [-1, 1].
+        """
         return self._estimate(unclipped, stderr, (-1.0, 1.0), n_users, stages)
 
     def _estimate(
@@ -183,10 +210,14 @@ def exact_round_dot(a: Ints, b: Ints) -> int:
     largest = int(np.abs(a).max()) * int(np.abs(b).max())
     if largest * len(a) < 2**62:
         return int(np.dot(a, b))
+
     # Products of 16-bit pieces are below 2**32: 2**31 of them add up without overflow.
-    pieces_a, pieces_b = _limbs(a), _limbs(b)
+    pieces_a = _limbs(a)
+    pieces_b = _limbs(b)
     return sum(
-        int(np.dot(x, y)) << (_LIMB_BITS * (i + j)) for i, x in enumerate(pieces_a) for j, y in enumerate(pieces_b)
+        int(np.dot(x, y)) << (_LIMB_BITS * (i + j))
+        for i, x in enumerate(pieces_a)
+        for j, y in enumerate(pieces_b)
     )
 
 
@@ -222,7 +253,8 @@ def round_wrong_bin_chance(margin: float, *, right: int, wrong: int) -> float:
     Parameters
     ----------
     margin : float
-        Expected lead of the voters' bins over the others, in standard deviations of one bin's noisy count.
+        Expected lead of the voters' bins over the others, in standard deviations of one bin's noisy
+        count.
     right, wrong : int
         Number of bins with everyone's votes, and with no one's.
 
@@ -241,4 +273,5 @@ def round_wrong_bin_chance(margin: float, *, right: int, wrong: int) -> float:
     x: Floats = np.linspace(-9.0, 9.0, 2001) + margin
     best = np.exp(right * log_ndtr(x - margin))
     all_lose = np.exp(wrong * log_ndtr(0.5 * (x[1:] + x[:-1])))
+
     return float(np.clip(1.0 - (np.diff(best) * all_lose).sum(), 0.0, 1.0))

@@ -1,8 +1,9 @@
 """Central rounds: a trusted curator sees the samples, adds up exact integers, and noises each sum once.
 
-A central estimator is a list of releases. Each asks one cohort of the users, adds up what `encode` makes of their
-samples (private, exact, linear: any host may add in any order, on any number of workers), and draws its noise when
-everything is added up: `release` is the only method that is random, and the only one whose result may leave.
+A central estimator is a list of releases. Each asks one cohort of the users, adds up what `encode`
+makes of their samples (private, exact, linear: any host may add in any order, on any number of
+workers), and draws its noise when everything is added up: `release` is the only method that is
+random, and the only one whose result may leave.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ LARGEST_SENSITIVITY = 2**22
 """Of any sum that a release noises, in grid units."""
 
 Rows = Ints
-"""Private: rows of exact integers, shape (users asked, width of the release). They never leave the curator."""
+"""Private: rows of exact integers, shape (users asked, width of the release). They never leave the
+curator."""
 
 
 class CentralRound(Protocol):
@@ -42,7 +44,8 @@ class CentralRound(Protocol):
     cohort: int
     """Which of the estimator's cohorts is queried."""
     payers: str
-    """Name of the users who pay for this release; releases of other payers use nothing of theirs that is private."""
+    """Name of the users who pay for this release; releases of other payers use nothing of theirs
+    that is private."""
     epsilon: float
     delta: float
 
@@ -55,7 +58,10 @@ class CentralRound(Protocol):
         ...
 
     def release(self, tally: Tally, public: Public, words: RandomWords) -> Public | Estimate:
-        """Private to public: noise the sums, once; the estimate, after the last release. There may be no row at all."""
+        """Private to public: noise the sums, once; the estimate, after the last release.
+
+        There may be no row at all.
+        """
         ...
 
 
@@ -65,12 +71,14 @@ class CentralEstimator(Protocol):
     Attributes
     ----------
     protects_sizes : bool
-        Whether a user's number of samples is protected as its values are; else only these are, and sizes are public.
+        Whether a user's number of samples is protected as its values are; else only these are, and
+        sizes are public.
     shares : sequence of float
-        Share of the users in each *cohort*; `assign_protocol_stages` splits the users by it. Several releases
-        may ask one cohort.
+        Share of the users in each *cohort*; `assign_protocol_stages` splits the users by it.
+        Several releases may ask one cohort.
     epsilon, delta : float
-        Those of the dearest payers: releases of the same payers add up, different payers have no user in common.
+        Those of the dearest payers: releases of the same payers add up, different payers have no
+        user in common.
     """
 
     name: str
@@ -83,7 +91,10 @@ class CentralEstimator(Protocol):
     shares: Sequence[float]
 
     def describe(self) -> dict[str, Any]:
-        """Public, plain data: parameters chosen, and the predicted standard error on [-1, 1] as `predicted_stderr`."""
+        """Public, plain data.
+
+        Parameters chosen, and the predicted standard error on [-1, 1] as `predicted_stderr`.
+        """
         ...
 
 
@@ -119,16 +130,22 @@ def run_central(
         found = step.release(step.tally(rows, public), public, bits)
         if isinstance(found, Estimate):
             return found
+
         public = found
+
     raise TypeError(f"{estimator.name}: the last release gave no estimate")
 
 
 def central_spend(rounds: Sequence[CentralRound]) -> dict[str, tuple[float, float]]:
-    """Return the epsilon and delta that users pay, by payers: the sum over the releases that they pay for."""
+    """Return the epsilon and delta that users pay, by payers.
+
+    The sum over the releases that they pay for.
+    """
     spent: dict[str, tuple[float, float]] = {}
     for step in rounds:
         epsilon, delta = spent.get(step.payers, (0.0, 0.0))
         spent[step.payers] = (epsilon + step.epsilon, delta + step.delta)
+
     return spent
 
 
@@ -140,10 +157,16 @@ def central_numeric_cost(estimator: CentralEstimator) -> tuple[float, float]:
     **Privacy.** Each part of a release is one draw of discrete Laplace noise, of scale `sensitivity / epsilon` of the
     part, for sensitivities of at most `LARGEST_SENSITIVITY`; of a vote only the draw of the candidate that wins counts.
     """
-    parts = [part for step in estimator.rounds for part in getattr(step, "parts", (step.epsilon,)) if part > 0]
+    parts = [
+        part
+        for step in estimator.rounds
+        for part in getattr(step, "parts", (step.epsilon,))
+        if part > 0
+    ]
     costs = [LaplaceNoise(LARGEST_SENSITIVITY / part).epsilon_slack for part in parts]
     rule = f"be at least {sum(costs) / LARGEST_SHARE:.1e}, a hundredth of which is what float64 adds to the noise"
     require(sum(costs) <= LARGEST_SHARE * estimator.epsilon, "epsilon", rule, estimator.epsilon)
+
     return sum(costs), len(parts) * TAIL_DELTA
 
 
@@ -159,7 +182,8 @@ class ReleaseWords:
     stage : int
         Number of the release within the round.
     tally : Tally
-        Private: what is about to be noised; part of the key, so that no two different sums share their noise.
+        Private: what is about to be noised; part of the key, so that no two different sums share
+        their noise.
 
     Notes
     -----
@@ -187,7 +211,9 @@ class ReleaseWords:
         return self._noise.bits(self._ids, draw)
 
 
-def central_noised(total: int, sensitivity: int, epsilon: float, words: RandomWords, draw: int) -> int:
+def central_noised(
+    total: int, sensitivity: int, epsilon: float, words: RandomWords, draw: int
+) -> int:
     """Noise an exact sum: integer plus discrete Laplace of scale `sensitivity / epsilon`.
 
     **Privacy.** epsilon-differentially private if no neighboring input changes the sum by more than `sensitivity`.

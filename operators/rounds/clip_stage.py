@@ -28,12 +28,13 @@ class ClipRound(LastRound):
     value : callable
         Private: (Summaries, Window) to each user's number, a float array (n,) on [-1, 1].
     channel : callable
-        Public: Window to the channel that is used in it, for values on [-1, 1] that are then scaled to the window.
+        Public: Window to the channel that is used in it, for values on [-1, 1] that are then scaled
+        to the window.
     gain : float
         The expectation of a number in an unclipped window is `center + gain * (mean - center)`.
     any_law : bool
-        Whether the interval holds for any users on all of [-1, 1], few ones and rare groups included; else it is a
-        normal one.
+        Whether the interval holds for any users on all of [-1, 1], few ones and rare groups
+        included; else it is a normal one.
 
     Notes
     -----
@@ -80,26 +81,36 @@ class ClipRound(LastRound):
         n_users = int(public.get("users", 0)) + tally.n
         found: dict[str, Any] = {"stage": self.name, "users": tally.n, **window.as_public()}
         stages = [*public.get("stages", ()), found]
+
         if not tally.n:
             return self._settings.no_answer(n_users=n_users, stages=stages)
         channel = self._channel(window)
         found |= {"channel": channel.name, "channel_epsilon": channel.epsilon}
         scale = channel.step * window.half_width
+
         if tally.n == 1:  # one report has no spread of its own: what the channel may add at worst
             unclipped = self._undo(scale * tally.sums[0], window)
             worst = window.half_width * sum(channel.moments) ** 0.5 / self._gain
-            return self._settings.no_answer(n_users=n_users, unclipped=unclipped, stderr=worst, stages=stages)
+            return self._settings.no_answer(
+                n_users=n_users, unclipped=unclipped, stderr=worst, stages=stages
+            )
+
         mean, stderr = round_mean_and_stderr(tally)
         # A few reports of few values may all be equal; they never spread less than the noise.
         least = math.sqrt(_least_variance(channel) / tally.n)
         error = window.half_width * max(channel.step * stderr, least) / self._gain
         margin = self._unseen(channel, mean, error, tally.n) if self._any_law else None
         unclipped = self._undo(scale * mean, window)
-        return self._settings.answer(unclipped, error, n_users=n_users, stages=stages, margin=margin)
+
+        return self._settings.answer(
+            unclipped, error, n_users=n_users, stages=stages, margin=margin
+        )
 
     def _unseen(self, channel: Mechanism, mean: float, stderr: float, n: int) -> float:
         far = float(channel.variance(np.ones(1))[0])
-        return unseen_margin(channel.step * mean, n * stderr**2, n, far=far, level=self._settings.level)
+        return unseen_margin(
+            channel.step * mean, n * stderr**2, n, far=far, level=self._settings.level
+        )
 
     def _undo(self, offset: float, window: ClipWindow) -> float:
         """Equation 9 of DAME: the number was shrunk to the center, on average by the gain."""

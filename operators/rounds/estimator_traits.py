@@ -75,13 +75,15 @@ class EstimatorTraits:
     privacy_unit : {"user", "sample"}
         What is protected: everything that a user holds, or each sample alone.
     edition : int
-        Number of its design: part of what parties agree on, so that they never mix two designs. Raise it with a change.
+        Number of its design: part of what parties agree on, so that they never mix two designs.
+        Raise it with a change.
     carries : bool
-        Whether a window is given what the last one's public results showed (`carrying`, `carried_after`).
+        Whether a window is given what the last one's public results showed (`carrying`,
+        `carried_after`).
     taken_for : str
-        When it is the default: of one mean where "no search" for a narrower window pays, where the users' spread is
-        "declared" or their "tails" are, or where everyone trusts a "curator"; for "categories" and for "quantiles";
-        "" for never.
+        When it is the default: of one mean where "no search" for a narrower window pays, where the
+        users' spread is "declared" or their "tails" are, or where everyone trusts a "curator"; for
+        "categories" and for "quantiles"; "" for never.
     part : str
         What a half-width of a family's forecast is of.
     features_of : str
@@ -117,7 +119,10 @@ class EstimatorTraits:
 
     @classmethod
     def family_options(cls, ask: FamilyQuestion) -> dict[str, Any] | None:  # noqa: ARG003 - for those that answer it
-        """Options on [-1, 1] that answer a question about vectors, densities or mixtures; None where it does not."""
+        """Options on [-1, 1] that answer a question about vectors, densities or mixtures.
+
+        None where it does not.
+        """
         return None
 
     @classmethod
@@ -154,5 +159,8 @@ class EstimatorTraits:
         return None
 
     def cut_back(self) -> str:
-        """Say what happens to samples within the bounds that are out of the estimator's reach; mostly nothing."""
+        """Say what happens to samples within the bounds that are out of the estimator's reach.
+
+        Mostly nothing.
+        """
         return ""

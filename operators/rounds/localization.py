@@ -13,7 +13,8 @@ from meanstream.operators.rounds.votes.base import MAX_BINS
 from meanstream.operators.validation import require, require_positive
 
 FINEST = 1.0 / MAX_BINS
-"""Smallest half-width of a bin. Wider ones than a paper asks for are always allowed: the windows then are wider."""
+"""Smallest half-width of a bin. Wider ones than a paper asks for are always allowed: the windows
+then are wider."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,8 @@ class Bins:
     calibrated for also where a mean falls on an edge, which means of data on a lattice do. Closed bins give two votes
     at an edge and twice the privacy loss.
 
-    The last bin is cut, since the middle of an overshooting one can lie outside of [-1, 1], where clipped means never
-    are: their average would be biased.
+    The last bin is cut, since the middle of an overshooting one can lie outside of [-1, 1], where
+    clipped means never are: their average would be biased.
 
     Examples
     --------
@@ -76,7 +77,10 @@ class Bins:
         return np.clip(index, 0, self.count - 1)
 
     def neighborhoods(self, values: Floats) -> Bools:
-        """Mark each value's bin and the two next to it, as a bool array (n, count): at most three ones in a row."""
+        """Mark each value's bin and the two next to it, as a bool array (n, count).
+
+        At most three ones in a row.
+        """
         distance = np.arange(self.count) - self.which(values)[:, np.newaxis]
         return np.asarray(np.abs(distance) <= 1)
 

@@ -1,4 +1,7 @@
-"""How samples become whole numbers, of which exact sums are kept: one, or one for each feature or category."""
+"""How samples become whole numbers, of which exact sums are kept.
+
+One, or one for each feature or category.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,9 @@ class Grid(Protocol):
 
 @dataclass(frozen=True)
 class VectorGrid:
-    """The grid on which vectors, or features of values, are held: `0..span` for [-1, 1], whatever a sample holds.
+    """The grid on which vectors, or features of values, are held.
+
+    `0..span` for [-1, 1], whatever a sample holds.
 
     Parameters
     ----------
@@ -121,7 +126,9 @@ class CategoryGrid:
 
     def numbers(self, values: Floats) -> Ints:
         """Private: the number of each sample's category, whatever comes in."""
-        return np.clip(np.nan_to_num(np.asarray(values, np.float64)), 0, self.categories - 1).astype(np.int64)
+        return np.clip(
+            np.nan_to_num(np.asarray(values, np.float64)), 0, self.categories - 1
+        ).astype(np.int64)
 
     def rows(self, numbers: Ints) -> Bools:
         """Private: rows with a single true entry."""

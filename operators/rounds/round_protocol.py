@@ -1,11 +1,12 @@
 """Rounds: how an estimator of a population's mean is written, and the loop that runs any of them.
 
-An estimator is a list of stages. The users are split between the stages by a keyed hash; each sends one report of a
-fixed number of integers, made from what it knows (private) and what the stages before it found (public). The reports of
-a stage are added up, as exact integers, and decoded into what the next stage needs, or into the answer.
+An estimator is a list of stages. The users are split between the stages by a keyed hash; each sends
+one report of a fixed number of integers, made from what it knows (private) and what the stages
+before it found (public). The reports of a stage are added up, as exact integers, and decoded into
+what the next stage needs, or into the answer.
 
-The engine, the Beam transforms and the simulator all call `assign`, `encode`, `tally` and `decode`; an estimator knows
-nothing of any of them.
+The engine, the Beam transforms and the simulator all call `assign`, `encode`, `tally` and `decode`;
+an estimator knows nothing of any of them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ class Round(Protocol):
     """Privacy of one report."""
 
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:
-        """Private to public: one row of integers per user. The only method that sees private input."""
+        """Private to public: one row of integers per user.
+
+        The only method that sees private input.
+        """
         ...
 
     def valid(self, reports: Reports, public: Public) -> Bools:
@@ -42,15 +46,18 @@ class Round(Protocol):
         ...
 
     def decode(self, tally: Tally, public: Public) -> Public | Estimate:
-        """Public: what the next stage needs; the estimate, after the last stage. There may be no report at all."""
+        """Public: what the next stage needs; the estimate, after the last stage.
+
+        There may be no report at all.
+        """
         ...
 
     def check(self, found: Public, public: Public) -> None:
         """Public: refuse, with `ValueError`, what `decode` cannot have found upon `public`, whatever the reports.
 
         What comes from outside is checked before any user of the next stage is queried; see
-        `rounds.round_results`. After it, `encode` of the next stage gives every user a report, whatever
-        the user holds.
+        `rounds.round_results`. After it, `encode` of the next stage gives every user a report,
+        whatever the user holds.
         """
         ...
 
@@ -89,11 +96,16 @@ class Estimator(Protocol):
         ...
 
     def describe(self) -> dict[str, Any]:
-        """Public, plain data: parameters chosen, and the predicted standard error on [-1, 1] as `predicted_stderr`."""
+        """Public, plain data.
+
+        Parameters chosen, and the predicted standard error on [-1, 1] as `predicted_stderr`.
+        """
         ...
 
 
-def run_protocol(estimator: Estimator, summaries: Summaries, stage: Ints, words: Sequence[RandomWords]) -> Estimate:
+def run_protocol(
+    estimator: Estimator, summaries: Summaries, stage: Ints, words: Sequence[RandomWords]
+) -> Estimate:
     """Run all stages at once, in memory.
 
     Parameters
@@ -118,9 +130,11 @@ def run_protocol(estimator: Estimator, summaries: Summaries, stage: Ints, words:
         mine = summaries if asked.all() else summaries.take(asked)
         reports = step.encode(mine, public, words[number])
         found = step.decode(step.tally(reports, public), public)
+
         if isinstance(found, Estimate):
             return found
         public = found
+
     raise TypeError(f"{estimator.name}: the last stage gave no estimate")
 
 
@@ -134,8 +148,9 @@ def assign_protocol_stages(shares: Sequence[float], user: Words, key: bytes) -> 
     user : uint64 array (n, 2)
         From `keyed_owner_words`.
     key : bytes
-        Public, and another one for every round, such as its id; the split must depend on nothing that users control
-        or that their data decide: not on their order, not on their number of samples.
+        Public, and another one for every round, such as its id; the split must depend on nothing
+        that users control or that their data decide: not on their order, not on their number of
+        samples.
 
     Returns
     -------
@@ -151,7 +166,9 @@ def assign_protocol_stages(shares: Sequence[float], user: Words, key: bytes) -> 
     if len(shares) == 1:
         return np.zeros(len(user), np.int64)
     mixed = _mix(user[:, 0] ^ _mix(user[:, 1] ^ _word(key)))
-    return protocol_stages_of_positions(shares, (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+    return protocol_stages_of_positions(
+        shares, (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    )
 
 
 def protocol_stages_of_positions(shares: Sequence[float], position: Floats) -> Ints:
@@ -168,7 +185,8 @@ class ReportWords:
     noise : NoiseSource
         Keyed noise whose purpose names the round (`meanstream.operators.noise.keyed.KeyedNoise`).
     summaries : Summaries
-        The users; what they report about is part of the key, so that no two different inputs share their noise.
+        The users; what they report about is part of the key, so that no two different inputs share
+        their noise.
     stage : int
         Number of the stage.
 
@@ -193,7 +211,9 @@ class ReportWords:
 
 
 def protocol_input_version(noise: NoiseSource, summaries: Summaries) -> Words:
-    """Keyed digest of what each user reports about, as a uint64 array (n,); private, for keys of noise and the ledger.
+    """Keyed digest of what each user reports about, as a uint64 array (n,).
+
+    Private, for keys of noise and the ledger.
 
     Parameters
     ----------
@@ -205,10 +225,12 @@ def protocol_input_version(noise: NoiseSource, summaries: Summaries) -> Words:
     if summaries.total.ndim == 1:
         version = noise.version_of(summaries.count, summaries.total)
         return version ^ noise.version_of(np.full(len(summaries), -1), summaries.first)
+
     # Chained, column after column: exchanging two coordinates must meet other bits.
     version = noise.version_of(summaries.count, np.full(len(summaries), summaries.total.shape[1]))
     for column in (*summaries.total.T, *summaries.first.T):
         version = noise.version_of(version.view(np.int64), column)
+
     return version
 
 

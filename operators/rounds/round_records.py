@@ -1,4 +1,7 @@
-"""The records of a round: what a user knows (private), what crosses the boundary, and what is answered (public)."""
+"""The records of a round.
+
+What a user knows (private), what crosses the boundary, and what is answered (public).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ Public = dict[str, Any]
 """What everyone knows before a stage, as plain JSON data: results of the stages before it."""
 
 Reports = Ints
-"""Public: one row of integers per user, shape (n, width of the round); nothing else leaves a user."""
+"""Public: one row of integers per user, shape (n, width of the round); nothing else leaves a
+user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +33,8 @@ class Summaries:
         Number of the user's samples, at least 1. Private, as their values are.
     total : int64 array (n,) or (n, d)
         Exact sum of the samples on the grid of `FixedPoint`, each in `0..span`. Estimators of
-        vectors take a row of d features for each sample, and sums of these. Numbers of samples of each category are
-        unsigned and may be of fewer bytes; so is `first` then.
+        vectors take a row of d features for each sample, and sums of these. Numbers of samples of
+        each category are unsigned and may be of fewer bytes; so is `first` then.
     first : int64 array (n,) or (n, d)
         The sample with the earliest event time, on the same grid.
     span : int
@@ -77,7 +81,8 @@ class Tally:
     n : int
         Number of reports.
     sums : tuple of int
-        What the round adds up, such as the sum and the sum of squares, or the votes for each bin. Empty for no reports.
+        What the round adds up, such as the sum and the sum of squares, or the votes for each bin.
+        Empty for no reports.
     """
 
     n: int = 0
@@ -86,18 +91,23 @@ class Tally:
     def __add__(self, other: Self) -> Tally:
         if not self.sums or not other.sums:
             return Tally(self.n + other.n, self.sums or other.sums)
-        return Tally(self.n + other.n, tuple(a + b for a, b in zip(self.sums, other.sums, strict=True)))
+        return Tally(
+            self.n + other.n, tuple(a + b for a, b in zip(self.sums, other.sums, strict=True))
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Estimate:
-    """Public: a population's private mean in one window, with its interval; or means of features, of components.
+    """Public: a population's private mean in one window, with its interval.
+
+    Or means of features, of components.
 
     Attributes
     ----------
     value, lower, upper : float array, shape () or (d,)
-        The mean over users and its interval, for each coordinate (each component, for a mixture; each coefficient, for
-        a density). Estimators answer on [-1, 1]; `in_unit` turns it into the value's unit.
+        The mean over users and its interval, for each coordinate (each component, for a mixture;
+        each coefficient, for a density). Estimators answer on [-1, 1]; `in_unit` turns it into the
+        value's unit.
     level : float
         Nominal coverage of the interval.
     stderr : float array, shape () or (d,)
@@ -111,13 +121,15 @@ class Estimate:
     method, mode : str
         Name of the estimator; "paper" or "tuned".
     unclipped : float array, shape () or (d,)
-        The same answer before it was cut to the declared bounds: unbiased where `value` is not, for averaging.
+        The same answer before it was cut to the declared bounds: unbiased where `value` is not, for
+        averaging.
     stages : tuple of dict
         What each stage found, in the estimator's terms: public, for `explain` and for pictures.
     components : tuple of dict
         Of a mixture: `weight` and `weight_stderr` of each component, in the order of `value`.
     function : dict or None
-        Of a density: plain data that `meanstream.lab.papers.kent.density_function.DensityFunction.of` reads.
+        Of a density: plain data that
+        `meanstream.lab.papers.kent.density_function.DensityFunction.of` reads.
     """
 
     value: Floats
@@ -137,13 +149,16 @@ class Estimate:
     function: dict[str, Any] | None = None
 
     def in_unit(self, lower: npt.ArrayLike, upper: npt.ArrayLike) -> Estimate:
-        """Turn an answer on [-1, 1] into one on [lower, upper]; coordinates may have bounds of their own.
+        """Turn an answer on [-1, 1] into one on [lower, upper].
+
+        Coordinates may have bounds of their own.
 
         A density keeps its coefficients, which have no unit, and moves to [lower, upper].
         """
         if self.function is not None:
             ends = {"lower": float(np.asarray(lower)), "upper": float(np.asarray(upper))}
             return replace(self, function=self.function | ends)
+
         lower, upper = np.asarray(lower, np.float64), np.asarray(upper, np.float64)
         half = 0.5 * (upper - lower)
 

@@ -1,7 +1,10 @@
-"""Reading what a stage found when it comes from outside: field by field, and everything else is refused.
+"""Reading what a stage found when it comes from outside.
 
-A statistician may send any bytes as a stage's result. Users report upon it only after the stage that would have made it
-has checked it (`Round.check`), so that whether and how a user's report comes about never depends on the user's data.
+Field by field, and everything else is refused.
+
+A statistician may send any bytes as a stage's result. Users report upon it only after the stage
+that would have made it has checked it (`Round.check`), so that whether and how a user's report
+comes about never depends on the user's data.
 """
 
 from __future__ import annotations
@@ -15,10 +18,12 @@ from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.rounds.round_records import Public, Summaries
 
 LEAST_WIDTH = 2.0**-19
-"""One step of the grid of 2**20 steps on which values are held, for values on [-1, 1]: no window is narrower."""
+"""One step of the grid of 2**20 steps on which values are held, for values on [-1, 1]: no window is
+narrower."""
 
 MOST = 1e12
-"""No center, error or share that a stage computes is beyond this: reports are numbers of the channels' ranges."""
+"""No center, error or share that a stage computes is beyond this: reports are numbers of the
+channels' ranges."""
 
 _CLOSE = 1e-9
 """What hosts whose libraries differ may differ by in a number that both compute."""
@@ -43,12 +48,17 @@ def extreme_users(span: int, shape: tuple[int, ...] = ()) -> Summaries:
     >>> extreme_users(2**20).mean[[0, 2, 4]]
     array([-1.,  0.,  1.])
     """
-    counts, places = (1, 2, 3, 1000, 2**20, 2**40), (0, 1, span // 2, span - 1, span)
-    count, first = np.repeat(np.array(counts), len(places)), np.tile(np.array(places), len(counts))
+    counts = (1, 2, 3, 1000, 2**20, 2**40)
+    places = (0, 1, span // 2, span - 1, span)
+    count = np.repeat(np.array(counts), len(places))
+    first = np.tile(np.array(places), len(counts))
     rows = (len(first), *(1 for _ in shape))
     first = np.broadcast_to(first.reshape(rows), (len(first), *shape)).copy()
     users = keyed_owner_words([f"extreme {number}" for number in range(len(count))])
-    return Summaries(user=users, count=count, total=first * count.reshape(rows), first=first, span=span)
+
+    return Summaries(
+        user=users, count=count, total=first * count.reshape(rows), first=first, span=span
+    )
 
 
 class LastRound:
@@ -63,11 +73,17 @@ class LastRound:
 
 def refuse_result(name: str, rule: str, value: object) -> NoReturn:
     """Raise for a field of a result; what is shown of it is short, whatever it is."""
-    shown = repr(value)[:60] if isinstance(value, str | float | bool) or value is None else type(value).__name__
+    shown = (
+        repr(value)[:60]
+        if isinstance(value, str | float | bool) or value is None
+        else type(value).__name__
+    )
     raise ValueError(f"stage result: {name} must {rule}, got {shown}")
 
 
-def result_fields(found: Any, required: Collection[str], optional: Collection[str] = ()) -> dict[str, Any]:
+def result_fields(
+    found: Any, required: Collection[str], optional: Collection[str] = ()
+) -> dict[str, Any]:
     """Read an object that has all of these fields, perhaps those, and no other.
 
     Examples
@@ -78,17 +94,22 @@ def result_fields(found: Any, required: Collection[str], optional: Collection[st
     """
     if not isinstance(found, dict):
         refuse_result("it", "be an object", found)
+
     for name in sorted(required):
         if name not in found:
             refuse_result("it", f"have the field {name}", found)
+
     for name in sorted(found):
         if name not in required and name not in optional:
             refuse_result("it", f"have no field {str(name)[:60]!r}", found)
+
     return found
 
 
 def result_number(value: Any, name: str, low: float, high: float) -> float:
-    """Read a finite number within bounds; integers of any size and numbers that are none are refused alike.
+    """Read a finite number within bounds.
+
+    Integers of any size and numbers that are none are refused alike.
 
     Examples
     --------
@@ -100,6 +121,7 @@ def result_number(value: Any, name: str, low: float, high: float) -> float:
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
         refuse_result(name, f"lie between {low:g} and {high:g}", value)
+
     return float(value)
 
 
@@ -107,6 +129,7 @@ def result_whole_number(value: Any, name: str, low: int, high: int = 2**53) -> i
     """Read an integer within bounds."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         refuse_result(name, f"be a whole number from {low} to {high}", value)
+
     return value
 
 
@@ -114,13 +137,17 @@ def result_one_of(value: Any, name: str, known: Collection[str]) -> str:
     """Read one of some words."""
     if not isinstance(value, str) or value not in known:
         refuse_result(name, f"be one of {', '.join(known)}", value)
+
     return value
 
 
 def result_list(value: Any, name: str, least: int, most: int) -> list[Any]:
     """Read a list of that many entries."""
     if not isinstance(value, list) or not least <= len(value) <= most:
-        refuse_result(name, f"be a list of {least} entries" + (f" to {most}" if most > least else ""), value)
+        refuse_result(
+            name, f"be a list of {least} entries" + (f" to {most}" if most > least else ""), value
+        )
+
     return value
 
 
@@ -134,7 +161,9 @@ def result_near(value: Any, name: str, wanted: float) -> float:
     return result_number(value, name, wanted - _CLOSE, wanted + _CLOSE)
 
 
-def result_row(row: Sequence[Any], names: Sequence[str], candidates: Sequence[Sequence[float]]) -> int:
+def result_row(
+    row: Sequence[Any], names: Sequence[str], candidates: Sequence[Sequence[float]]
+) -> int:
     """Read numbers that are one of the candidates; tell which.
 
     Examples
@@ -142,11 +171,15 @@ def result_row(row: Sequence[Any], names: Sequence[str], candidates: Sequence[Se
     >>> result_row([0.5], ["center"], [[0.0], [0.5]])
     1
     """
-    given = np.array([result_number(one, name, -MOST, MOST) for one, name in zip(row, names, strict=True)])
+    given = np.array(
+        [result_number(one, name, -MOST, MOST) for one, name in zip(row, names, strict=True)]
+    )
     apart = np.abs(np.array(candidates, np.float64) - given).max(axis=1)
     best = int(np.argmin(apart))
+
     if apart[best] > _CLOSE:
         refuse_result(", ".join(names), "be what votes can elect", "other values")
+
     return best
 
 
@@ -156,6 +189,7 @@ def result_added_entries(found: Public, public: Public, name: str, *, by: int = 
     given = result_list(found.get(name, []), name, len(before), len(before) + by)
     if given[: len(before)] != before:
         refuse_result(name, "begin with the earlier result", given)
+
     return given[len(before) :]
 
 
@@ -166,15 +200,21 @@ def result_unchanged(found: Public, public: Public, name: str) -> None:
 
 
 def result_as_plain_data(found: Any) -> None:
-    """Refuse data that is deep, large, or holds numbers that are none; what stages tell for pictures is not read."""
-    left, level = [found], 0
+    """Refuse data that is deep, large, or holds numbers that are none.
+
+    What stages tell for pictures is not read.
+    """
+    left = [found]
+    level = 0
     seen = 0
     while left:
         if level > _DEEPEST:
             refuse_result("it", f"be at most {_DEEPEST} levels deep", found)
+
         seen += len(left)
         if seen > _MOST_ENTRIES:
             refuse_result("it", f"have at most {_MOST_ENTRIES} entries", found)
+
         left, level = [part for one in left for part in _parts(one)], level + 1
 
 
@@ -183,9 +223,11 @@ def _parts(value: Any) -> Collection[Any]:
         return [*value, *value.values()]
     if isinstance(value, list):
         return value
+
     if isinstance(value, str):
         if len(value) > _LONGEST:
             refuse_result("a text", f"be at most {_LONGEST} characters long", "a longer one")
     elif value is not None and not isinstance(value, bool):
         result_number(value, "a number", -1e300, 1e300)
+
     return ()

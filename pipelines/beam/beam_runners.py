@@ -1,4 +1,7 @@
-"""Runners by name, their options, and what every pipeline of the command line needs: a secret and silence."""
+"""Runners by name, their options, and what every pipeline of the command line needs.
+
+A secret and silence.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,12 @@ from typing import TYPE_CHECKING
 from meanstream.operators.validation import require
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
-from meanstream.streaming.store.secret_source import SECRET_FILE_VARIABLE, SECRET_VARIABLE, load_secret, secret_path
+from meanstream.streaming.store.secret_source import (
+    SECRET_FILE_VARIABLE,
+    SECRET_VARIABLE,
+    load_secret,
+    secret_path,
+)
 
 if TYPE_CHECKING:
     from apache_beam import Pipeline
@@ -35,18 +43,36 @@ def runner_arguments(runner: str, arguments: Sequence[str]) -> list[str]:
 may run a pipeline again on another runner without saying so)
     """
     if runner not in RUNNERS:
-        why = " (it may run a pipeline again on another runner without saying so)" if runner == "DirectRunner" else ""
+        why = (
+            " (it may run a pipeline again on another runner without saying so)"
+            if runner == "DirectRunner"
+            else ""
+        )
         raise ValueError(f"runner must be one of {', '.join(RUNNERS)}, got {runner!r}{why}")
+
     given = list(arguments)
     if runner == "PrismRunner" and not any(a.startswith("--prism_location") for a in given):
         binary = prism_runner_binary()
-        require(binary is not None, "prism_location", "be the Prism binary (make servers builds it)", None)
+        require(
+            binary is not None,
+            "prism_location",
+            "be the Prism binary (make servers builds it)",
+            None,
+        )
         given.append(f"--prism_location={binary}")
+
     if runner == "FlinkRunner":
         there = any(a.startswith("--flink_master") for a in given)
         require(there, "flink_master", "be given with FlinkRunner, as HOST:PORT", None)
+
     if runner == "DataflowRunner":
-        require(_has("google.cloud.dataflow_v1beta3"), "runner", "be installed (apache-beam[gcp])", runner)
+        require(
+            _has("google.cloud.dataflow_v1beta3"),
+            "runner",
+            "be installed (apache-beam[gcp])",
+            runner,
+        )
+
     return given
 
 
@@ -58,8 +84,13 @@ def require_beam_of_runners() -> None:
 
 def prism_runner_binary() -> Path | None:
     """Find Prism: on the path, or where `make servers` puts it."""
-    servers = Path(os.environ.get("MEANSTREAM_SERVERS") or Path.home() / ".cache" / "meanstream-servers")
-    found = shutil.which("prism", path=os.pathsep.join([str(servers / "prism"), os.environ.get("PATH", "")]))
+    servers = Path(
+        os.environ.get("MEANSTREAM_SERVERS") or Path.home() / ".cache" / "meanstream-servers"
+    )
+    found = shutil.which(
+        "prism", path=os.pathsep.join([str(servers / "prism"), os.environ.get("PATH", "")])
+    )
+
     return Path(found) if found else None
 
 
@@ -72,10 +103,14 @@ def _has(module: str) -> bool:
 
 @contextmanager
 def quiet_runner() -> Iterator[None]:
-    """Beam tells on the root logger, as it is loaded, what it could do with more packages; keep it to errors."""
+    """Beam tells on the root logger, as it is loaded, what it could do with more packages.
+
+    Keep it to errors.
+    """
     # As the process ends, too: that a runner of its own was stopped is no warning.
     logging.getLogger("apache_beam.utils.subprocess_server").setLevel(logging.ERROR)
     logging.disable(logging.WARNING)
+
     try:
         yield
     finally:
@@ -100,13 +135,17 @@ def runner_offset_ranges(typed: str) -> dict[int, tuple[int, int]]:
         rule = "be PARTITION:FIRST-STOP,... with FIRST up to STOP and each partition once"
         require(partition >= 0 and first <= stop and partition not in found, "offsets", rule, typed)
         found[partition] = (first, stop)
+
     return found
 
 
 def runner_offsets_held_now(
     location: str, ranges: Mapping[int, tuple[int, int]] | None = None
 ) -> tuple[tuple[int, int, int], ...]:
-    """Ask what a topic holds, or whether it holds what is requested: decided once, for whatever is executed again."""
+    """Ask what a topic holds, or whether it holds what is requested.
+
+    Decided once, for whatever is executed again.
+    """
     from meanstream.pipelines.beam.kafka.read_kafka import planned_reads
     from meanstream.streaming.kafka.reading.partition import PartitionReader
 
@@ -121,6 +160,7 @@ def runner_secret_location(store: Path, environment: Mapping[str, str]) -> Secre
     if SECRET_VARIABLE in environment:
         return SecretLocation(variable=SECRET_VARIABLE)
     named = environment.get(SECRET_FILE_VARIABLE)
+
     return SecretLocation(file=str((Path(named) if named else secret_path(store)).resolve()))
 
 
@@ -132,7 +172,9 @@ def new_runner_pipeline(runner: str, options: PipelineOptions) -> Pipeline:
     return Pipeline(runner=FnApiRunner() if runner == "FnApiRunner" else runner, options=options)
 
 
-def run_on_runner(runner: str, arguments: Sequence[str], build: Callable[[Pipeline], None]) -> dict[str, int]:
+def run_on_runner(
+    runner: str, arguments: Sequence[str], build: Callable[[Pipeline], None]
+) -> dict[str, int]:
     """Build a pipeline, run it to its end; return its counters."""
     from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -142,4 +184,5 @@ def run_on_runner(runner: str, arguments: Sequence[str], build: Callable[[Pipeli
     build(pipeline)
     result = pipeline.run()
     result.wait_until_finish()
+
     return metric_counters(result)

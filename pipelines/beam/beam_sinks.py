@@ -1,4 +1,7 @@
-"""Where a pipeline of the command line ends: events to a file, whole or not at all, or to a topic."""
+"""Where a pipeline of the command line ends.
+
+Events to a file, whole or not at all, or to a topic.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +24,17 @@ from meanstream.streaming.sinks.sink_protocol import Trust, check_sink_trust
 
 
 class WriteEvents(beam.PTransform):  # type: ignore[misc]
-    """Events to one JSONL file, in the order of time, again the same on a retry; or to a topic, at least once.
+    """Events to one JSONL file, in the order of time, again the same on a retry.
+
+    Or to a topic, at least once.
 
     **Privacy.** Private events are refused unless the place is declared private.
 
     Parameters
     ----------
     place : Path or str
-        A file that the workers can write, which is replaced: a path, or `gs://...`; or a topic, `kafka://...`, see
-        `sink`, or `projects/PROJECT/topics/NAME`, see `sink`.
+        A file that the workers can write, which is replaced: a path, or `gs://...`; or a topic,
+        `kafka://...`, see `sink`, or `projects/PROJECT/topics/NAME`, see `sink`.
     lines_of : callable
         What an element is in a sink, with one line per event.
     role : str
@@ -55,9 +60,13 @@ class WriteEvents(beam.PTransform):  # type: ignore[misc]
     def expand(self, pcoll: beam.PCollection) -> None:
         """Send, or gather and write."""
         if isinstance(self._place, str) and _is_topic(self._place):
-            lines = pcoll | "Lines" >> beam.ParDo(_InLines(self._lines_of)).with_output_types(EventLines)
+            lines = pcoll | "Lines" >> beam.ParDo(_InLines(self._lines_of)).with_output_types(
+                EventLines
+            )
             _ = lines | "Send" >> write_to_topic_sink(self._place, self._role, self._trust)
+
             return
+
         text = beam.Map(_text, self._lines_of, self._trust).with_output_types(tuple[int, bytes])
         _ = (
             pcoll
@@ -85,6 +94,7 @@ def write_to_topic_sink(place: str, role: str, trust: Trust) -> beam.PTransform:
         from meanstream.pipelines.beam.kafka.write_kafka import WriteKafka
 
         return WriteKafka(place, role=role, trust=trust)
+
     from meanstream.pipelines.beam.pubsub.write_pubsub import WritePubSub
 
     return WritePubSub(place, trust=trust)
@@ -103,7 +113,9 @@ class _WriteFile(Step):
         self._path = path
 
     def process(self, element: tuple[int, Iterable[bytes]]) -> None:
-        lines = sorted((line for some in element[1] for line in some.split(b"\n") if line), key=_order)
+        lines = sorted(
+            (line for some in element[1] for line in some.split(b"\n") if line), key=_order
+        )
         write_file_whole(self._path, b"".join(line + b"\n" for line in lines))
 
 

@@ -27,7 +27,9 @@ def writing_output(option: str, path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise RunFailed(f"{option} must be writable, got {str(path)!r} ({_reason_of(error)})") from None
+        raise RunFailed(
+            f"{option} must be writable, got {str(path)!r} ({_reason_of(error)})"
+        ) from None
 
 
 def _reason_of(error: OSError) -> str:
@@ -49,6 +51,7 @@ def require_new_output(option: str, path: Path, mark: bytes, what: str) -> None:
         return
     except (OSError, ValueError):  # ours is readable
         pass
+
     if mark not in found:
         raise BadOption(f"{option} must be a new file or {what}, got {str(path)!r}")
 
@@ -60,8 +63,13 @@ def take_output_folder(option: str, folder: Path, mark: str) -> None:
         if (folder / mark).is_file():
             return
         if any(folder.iterdir()):
-            raise BadOption(f"{option} must be a new folder, an empty one or one of a demo, got {str(folder)!r}")
-        (folder / mark).write_text("The files in this folder are written over by the next demo.\n", encoding="utf-8")
+            raise BadOption(
+                f"{option} must be a new folder, an empty one or one of a demo, got {str(folder)!r}"
+            )
+
+        (folder / mark).write_text(
+            "The files in this folder are written over by the next demo.\n", encoding="utf-8"
+        )
     except OSError as error:
         shown = f"{str(folder)!r} ({_reason_of(error)})"
         raise BadOption(f"{option} must be a folder that can be written, got {shown}") from None
@@ -75,15 +83,18 @@ def save_output(option: str, path: Path, data: bytes) -> None:
         if path.exists() and not path.is_file():
             path.write_bytes(data)
             return
+
         target = path.resolve()
         unfinished = target.with_name(f".{target.name[:200]}.{secrets.token_hex(6)}")
         try:
             with unfinished.open("xb") as file:
                 file.write(data)
+
             unfinished.replace(target)
         except OSError:
             with suppress(OSError):
                 unfinished.unlink()
+
             raise
 
 
@@ -121,15 +132,18 @@ class Output:
     def end(self) -> str | None:
         """Hand everything over; say why it took no more, after which it takes everything.
 
-        What it still holds would otherwise fail again when the process ends, with a text that no one asked for.
+        What it still holds would otherwise fail again when the process ends, with a text that no
+        one asked for.
         """
         with suppress(OSError, ValueError):  # closed
             self.flush()
+
         if self._reason is not None:
             with suppress(OSError, ValueError):
                 nowhere = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(nowhere, self._stream.fileno())
                 os.close(nowhere)
+
         return self._reason
 
     @contextmanager

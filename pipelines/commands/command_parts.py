@@ -52,21 +52,38 @@ PARTS = {
         "Write charts and the privacy promise into one HTML file.",
         "report",
     ),
-    "schema": _Part("schema_command", "Print the JSON Schema of an event type or of an options file.", "schema"),
-    "mcp": _Part("mcp_command", "Serve the public side of a store to an assistant (Model Context Protocol).", "mcp"),
+    "schema": _Part(
+        "schema_command", "Print the JSON Schema of an event type or of an options file.", "schema"
+    ),
+    "mcp": _Part(
+        "mcp_command",
+        "Serve the public side of a store to an assistant (Model Context Protocol).",
+        "mcp",
+    ),
     "run": _Part("run.command", "Estimate from a stream of events."),
     "simulate": _Part("lab:simulate.command", "Simulate the errors of a configuration."),
-    "theory": _Part("lab:simulate.theory_command", "Compute expected errors and bounds without a simulation."),
-    "reproduce": _Part("lab:reproduce.command", "Reproduce the figures of a paper, or of moving means."),
-    "explain": _Part("explain.command", "Show what a configuration protects, before anything runs; or compare two."),
-    "plan": _Part("explain.plan_command", "Predict errors of agents or rounds before anything runs."),
+    "theory": _Part(
+        "lab:simulate.theory_command", "Compute expected errors and bounds without a simulation."
+    ),
+    "reproduce": _Part(
+        "lab:reproduce.command", "Reproduce the figures of a paper, or of moving means."
+    ),
+    "explain": _Part(
+        "explain.command",
+        "Show what a configuration protects, before anything runs; or compare two.",
+    ),
+    "plan": _Part(
+        "explain.plan_command", "Predict errors of agents or rounds before anything runs."
+    ),
     "audit": _Part(
         "lab:audits.command",
         "Attack the running code for a lower bound on its privacy loss.",
     ),
     "dlq": _Part("state.dlq_command", "List, show and replay dead letters (rejected records)."),
     "ledger": _Part("state.ledger_command", "Verify, sign and back up the ledger of releases."),
-    "secret": _Part("state.secret_command", "Make keys for the noise and for signatures of a ledger."),
+    "secret": _Part(
+        "state.secret_command", "Make keys for the noise and for signatures of a ledger."
+    ),
     "store": _Part(
         "state.store_command",
         "Inspect, rename, merge and split stores, or erase an agent.",

@@ -25,12 +25,16 @@ from meanstream.pipelines.options.parsing import TypedValues, refusing_typed_in_
 from meanstream.pipelines.options.typer_commands import prepare_commands
 
 # Typer comes with a click of its own, or uses the package, by its version.
-_CLICK_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+_CLICK_ERROR = next(
+    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
+)
 
 CLOSED_BY_READER = 128 + 13
-"""Exit code if the reader of standard output has enough, as `| head`: that of a program ended by SIGPIPE."""
+"""Exit code if the reader of standard output has enough, as `| head`: that of a program ended by
+SIGPIPE."""
 _UNREACHABLE = (errno.EACCES, errno.ENAMETOOLONG)
-"""What is wrong with a path whose file cannot even be looked for: it is there or not, but not for us."""
+"""What is wrong with a path whose file cannot even be looked for: it is there or not, but not for
+us."""
 
 
 def _show_version(asked: bool) -> None:
@@ -69,15 +73,18 @@ def _made_app(only: str | None = None, named: str | None = None) -> typer.Typer:
         rich_markup_mode=None,
     )
     made.callback()(_meanstream)
+
     for name, part in PARTS.items():
         if only not in (None, name):
             continue
+
         if part.is_group:
             group = part.loaded()
             prepare_commands(group, named)
             made.add_typer(group, name=name)
         else:
             made.command(name)(part.loaded())
+
     return made
 
 
@@ -86,6 +93,7 @@ def _made_list() -> typer.Typer:
     made = _made_app(only="")
     for name, part in PARTS.items():
         made.command(name, help=part.line)(_meanstream)
+
     return made
 
 
@@ -107,26 +115,35 @@ def main() -> None:
         code, said, expected = _run()
     finally:
         sys.stdout = before
+
     reason = output.end()
     if output.closed_by_reader and not (expected and code):
-        code, said = CLOSED_BY_READER, ""
+        code = CLOSED_BY_READER
+        said = ""
     elif reason is not None and not (expected and code):
-        code, said = 1, f"meanstream: standard output must be writable, got {reason!r}\n"
+        code = 1
+        said = f"meanstream: standard output must be writable, got {reason!r}\n"
+
     with suppress(OSError):
         sys.stderr.write(said)
         sys.stderr.flush()
+
     sys.exit(code)
 
 
 def _run() -> tuple[int, str, bool]:
     """Run what was typed: tell the exit code, what standard error is to say, and whether it is one of ours."""
-    typed, part = TypedValues(), _named_part(sys.argv)
+    typed = TypedValues()
+    part = _named_part(sys.argv)
     named = None if part is None else "".join(sys.argv[2:3])
+
     if part == "run":
-        # The matrices of an engine are small: threads of OpenBLAS would wait for one another, spinning, on processors
-        # that the clients of brokers need. NumPy reads this once, when it is imported.
+        # The matrices of an engine are small: threads of OpenBLAS would wait for one another,
+        # spinning, on processors that the clients of brokers need. NumPy reads this once, when it
+        # is imported.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         pause_collection()
+
     try:
         made = _command(part, named, only_listed=_only_lists(sys.argv))
         return made(standalone_mode=False, obj=typed) or 0, "", True
@@ -162,15 +179,26 @@ def _command(part: str | None, named: str | None, *, only_listed: bool) -> Any:
 
 def _unexpected(error: Exception, typed: TypedValues) -> tuple[int, str, bool]:
     """Tell the same of what is not one of our own errors."""
-    if isinstance(error, OSError) and error.errno in _UNREACHABLE and isinstance(error.filename, str):
+    if (
+        isinstance(error, OSError)
+        and error.errno in _UNREACHABLE
+        and isinstance(error.filename, str)
+    ):
         option = typed.option_of(error.filename)
         if option is not None:
             rule = f"{option} must be reachable, got {error.filename!r} ({error.strerror})"
             return 2, f"meanstream: {rule}\n", True
+
     if isinstance(error, _CLICK_ERROR):
         return 2, f"meanstream: {error.format_message()}\n", True  # type: ignore[attr-defined]
+
     if isinstance(error, MemoryError):
-        return 1, "meanstream: memory must suffice, got too little: use smaller options, such as --batch-size\n", True
+        return (
+            1,
+            "meanstream: memory must suffice, got too little: use smaller options, such as --batch-size\n",
+            True,
+        )
+
     return 1, log_lines_of_defect(error), False
 
 

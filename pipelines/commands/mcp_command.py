@@ -14,7 +14,11 @@ from meanstream.pipelines.options.option_errors import BadOption
 def mcp(
     *,
     store: Annotated[
-        Path, cli_option("Store of `run agents` or `run rounds`, opened for reading; its engine may be running.", INPUT)
+        Path,
+        cli_option(
+            "Store of `run agents` or `run rounds`, opened for reading; its engine may be running.",
+            INPUT,
+        ),
     ],
 ) -> None:
     """Serve the public side of a store to an assistant (Model Context Protocol).
@@ -30,6 +34,7 @@ def mcp(
 
     if importlib.util.find_spec("mcp") is None:
         raise BadOption("mcp must be installed: pip install 'meanstream[mcp]'")
+
     try:
         ring_module("integrations.mcp_server").serve_public_answers(store)
     except StoreError as error:

@@ -1,4 +1,7 @@
-"""Pictures of simulated errors, drawn like the paper's; the only file that imports matplotlib for them."""
+"""Pictures of simulated errors, drawn like the paper's.
+
+The only file that imports matplotlib for them.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from meanstream.pipelines.commands.command_outputs import PICTURE_MARK, require_new_output, save_output_figure
+from meanstream.pipelines.commands.command_outputs import (
+    PICTURE_MARK,
+    require_new_output,
+    save_output_figure,
+)
 from meanstream.pipelines.options.option_errors import BadOption
 
 _LONG = 28
@@ -33,27 +40,38 @@ def plot_path(out: Path, name: str) -> Path:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise BadOption(f"out must be a folder, or a new one, got {str(out)!r} ({error.strerror})") from None
+        raise BadOption(
+            f"out must be a folder, or a new one, got {str(out)!r} ({error.strerror})"
+        ) from None
+
     require_new_output("out", out / name, PICTURE_MARK, "a picture of this command")
     return out / name
 
 
 def say_duration(figure: str, seconds: float, *, quiet: bool) -> None:
-    """Say before a simulation how long it takes on one core of a quiet machine; `quiet` where only JSON is wanted."""
+    """Say before a simulation how long it takes on one core of a quiet machine.
+
+    `quiet` where only JSON is wanted.
+    """
     if not quiet:
         shown = f"{max(round(seconds), 1)} s" if seconds < 90 else f"{round(seconds / 60)} min"
         sys.stderr.write(f"figure {figure}: about {shown} on one core; fewer --runs are faster\n")
 
 
 def legends_below(figure: Any, axes: Sequence[Any]) -> None:
-    """Put legends below the axes, where they cover no data: one for all if all have the same labels."""
+    """Put legends below the axes, where they cover no data.
+
+    One for all if all have the same labels.
+    """
     labels = [ax.get_legend_handles_labels()[1] for ax in axes]
     if all(one == labels[0] for one in labels):
         handles, names = axes[0].get_legend_handles_labels()
         fitting = int(figure.get_figwidth() / (0.6 + 0.06 * max(map(len, names))))
         columns = max(min(4, fitting, len(names)), 1)
         figure.legend(handles, names, loc="outside lower center", ncols=columns, fontsize=7.5)
+
         return
+
     for number, ax in enumerate(axes):
         if labels[number] not in labels[:number]:
             columns = 1 if max(map(len, labels[number])) > _LONG else 2
@@ -69,8 +87,10 @@ def draw_plot(result: dict[str, Any], path: Path) -> None:
     figure = Figure(figsize=(5.2 * len(panels), 5.6), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
+
     for ax, panel in zip(axes, panels, strict=True):
         _draw_panel(ax, panel)
+
     legends_below(figure, axes)
     axes[0].set_ylabel("average mean squared error")
     figure.suptitle(f"{result['title']}: {result['runs']} runs, seed {result['seed']}", fontsize=11)
@@ -83,14 +103,35 @@ def _draw_panel(ax: Any, panel: dict[str, Any]) -> None:
         for curve in panel["curves"]:
             ax.plot(*_visible(panel, curve["checkpoints"], curve["type1"]), curve["line"], color=curve["color"],
                     lw=1.4, label=curve["label"])  # fmt: skip
-        ax.set(xscale="log", xlabel="time t (samples per agent)", ylabel="share rejected", title=panel["title"])
+
+        ax.set(
+            xscale="log",
+            xlabel="time t (samples per agent)",
+            ylabel="share rejected",
+            title=panel["title"],
+        )
         ax.grid(visible=True, which="major", alpha=0.3)
+
         return
+
     for name, label, line in (("local", "local", "-"), ("ideal", "ideal (no privacy)", "-.")):
-        ax.plot(*_visible(panel, first["checkpoints"], first[name]), line, color="0.35", lw=1, label=label)
+        ax.plot(
+            *_visible(panel, first["checkpoints"], first[name]),
+            line,
+            color="0.35",
+            lw=1,
+            label=label,
+        )
+
     for curve in panel["curves"]:
         style = {"color": curve["color"], "lw": 1.4}
-        ax.plot(*_visible(panel, curve["checkpoints"], curve["mse"]), curve["line"], label=curve["label"], **style)
+        ax.plot(
+            *_visible(panel, curve["checkpoints"], curve["mse"]),
+            curve["line"],
+            label=curve["label"],
+            **style,
+        )
+
         marked = [entry for entry in curve["reference"] if entry["step"] <= panel["steps"]]
         ax.plot(
             [e["step"] for e in marked],
@@ -101,14 +142,18 @@ def _draw_panel(ax: Any, panel: dict[str, Any]) -> None:
             color=curve["color"],
             zorder=5,
         )
+
     if any(curve["reference"] for curve in panel["curves"]):
         ax.plot([], [], "o", ms=4, mfc="none", color="0.35", label="reference values")
+
     ax.set(xscale="log", yscale="log", xlabel="time t (samples per agent)", title=panel["title"])
     ax.set_xlim(10, 1.12 * panel["steps"])
     ax.grid(visible=True, which="major", alpha=0.3)
 
 
-def _visible(panel: dict[str, Any], times: list[int], values: list[float]) -> tuple[list[int], list[float]]:
+def _visible(
+    panel: dict[str, Any], times: list[int], values: list[float]
+) -> tuple[list[int], list[float]]:
     """Keep the part of a curve that the axes show."""
     shown = [(t, v) for t, v in zip(times, values, strict=True) if 10 <= t <= panel["steps"]]
     return [t for t, _ in shown], [v for _, v in shown]

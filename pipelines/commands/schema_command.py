@@ -30,7 +30,10 @@ def schema(
     from meanstream.streaming.events import wire as events
 
     with refusing_options():
-        found = _schema_of_options(name) if name.startswith("run-") else events.wire_event_schema(name)
+        found = (
+            _schema_of_options(name) if name.startswith("run-") else events.wire_event_schema(name)
+        )
+
     sys.stdout.write(json.dumps(found, indent=2) + "\n")
 
 
@@ -41,5 +44,8 @@ def _schema_of_options(name: str) -> dict[str, Any]:
 
     kinds = {f"run-{info.name}": info.callback.taken.kind for info in app.registered_commands}  # type: ignore[union-attr]
     if name not in kinds:
-        raise ValueError(f"name must be one of a file of options, got {name!r}{closest_valid(name, [*kinds])}")
+        raise ValueError(
+            f"name must be one of a file of options, got {name!r}{closest_valid(name, [*kinds])}"
+        )
+
     return schema_of_options(kinds[name])

@@ -1,1 +1,4 @@
-"""Private means of data frames: pandas, polars, DuckDB relations, pyarrow, whatever speaks Arrow."""
+"""Private means of data frames.
+
+Pandas, polars, DuckDB relations, pyarrow, whatever speaks Arrow.
+"""

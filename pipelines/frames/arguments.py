@@ -1,4 +1,7 @@
-"""Settings that are passed on: a misspelled one gets a suggestion and the list of what the function accepts."""
+"""Settings that are passed on.
+
+A misspelled one gets a suggestion and the list of what the function accepts.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ from typing import Any
 
 
 def check_arguments(
-    function: Callable[..., Any], more: Iterable[str], given: Iterable[str], hints: Mapping[str, str] | None = None
+    function: Callable[..., Any],
+    more: Iterable[str],
+    given: Iterable[str],
+    hints: Mapping[str, str] | None = None,
 ) -> None:
     """Refuse an argument that a function does not have, as Python does, and say which one is close.
 
@@ -20,15 +26,22 @@ def check_arguments(
     Traceback (most recent call last):
     TypeError: means() got an unexpected argument 'quantile'; did you mean 'quantiles'?
     """
-    own = [name for name, one in signature(function).parameters.items() if one.kind is not Parameter.VAR_KEYWORD]
+    own = [
+        name
+        for name, one in signature(function).parameters.items()
+        if one.kind is not Parameter.VAR_KEYWORD
+    ]
     known = [*own, *(name for name in more if name not in own)]
+
     for name in given:
         if name in known:
             continue
         said = f"{function.__name__}() got an unexpected argument {name!r}"
         close = get_close_matches(name, known, n=1)
+
         if hints and name in hints:
             raise TypeError(f"{said}: {hints[name]}")
         if close:
             raise TypeError(f"{said}; did you mean {close[0]!r}?")
+
         raise TypeError(f"{said}; it accepts {', '.join(known)}")

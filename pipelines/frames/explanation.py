@@ -10,7 +10,11 @@ from importlib.metadata import version
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.noise.group_privacy import GROUPS
 from meanstream.operators.noise.privacy_odds import odds_of_a_guess
-from meanstream.pipelines.commands.report.report_parts import ReportPage, ReportPart, report_parts_as_html
+from meanstream.pipelines.commands.report.report_parts import (
+    ReportPage,
+    ReportPart,
+    report_parts_as_html,
+)
 from meanstream.pipelines.frames.frame_releases import LedgerCharge
 
 WIDTH = 90
@@ -24,7 +28,10 @@ LIMITS = (
 
 
 def means_explained(
-    settings: AgentsSettings, said: Sequence[str], facts: Sequence[tuple[str, str]], charge: LedgerCharge | None
+    settings: AgentsSettings,
+    said: Sequence[str],
+    facts: Sequence[tuple[str, str]],
+    charge: LedgerCharge | None,
 ) -> list[ReportPart]:
     """Say what is protected, what that means as odds, what was spent and what is not covered."""
     several = [(f"{k} {_several(settings)}", _strength(settings, k)) for k in GROUPS]
@@ -34,11 +41,14 @@ def means_explained(
             f"The ledger has {charge.rows:,} rows and ends with {charge.head}. `meanstream ledger verify --store "
             f"{charge.store}` recomputes it."
         )
+
     return [
         ReportPart(title="What is protected?", text=f"{said[0]}. {_adversary()}"),
         ReportPart(title="What does that mean?", text=_odds(settings)),
         ReportPart(
-            title="A person with several rows" if settings.per_person is None else "A person in several groups",
+            title="A person with several rows"
+            if settings.per_person is None
+            else "A person in several groups",
             text="All of them together have a larger epsilon, at the same delta:",
             table=several,
         ),
@@ -56,6 +66,7 @@ def explained_as_text(parts: Sequence[ReportPart]) -> str:
         lines = [f"  {name:<{width}}  {value}" for name, value in part.table]
         text = textwrap.wrap(part.text, WIDTH, initial_indent="  ", subsequent_indent="  ")
         found.append("\n".join([part.title, *text, *lines]))
+
     return "\n\n".join(found)
 
 
@@ -75,7 +86,10 @@ def _several(settings: AgentsSettings) -> str:
 
 def _odds(settings: AgentsSettings) -> str:
     what = "one row's value" if settings.per_person is None else "one person's rows in a group"
-    share = odds_of_a_guess(settings.epsilon, 0.0 if settings.mu is None else settings.delta, settings.mu)
+    share = odds_of_a_guess(
+        settings.epsilon, 0.0 if settings.mu is None else settings.delta, settings.mu
+    )
+
     return (
         f"Suppose someone knows everything except {what}, and that there are two equally likely possibilities. From "
         f"all releases they guess right at most {_percent(share)} of the time (a coin: 50 %)."
@@ -92,6 +106,7 @@ def _strength(settings: AgentsSettings, k: int) -> str:
     epsilon = settings.epsilon_for(k) if rows else settings.epsilon_over(k)
     mu = None if settings.mu is None else settings.mu * (k if rows else math.sqrt(k))
     share = odds_of_a_guess(epsilon, 0.0 if mu is None else settings.delta, mu)
+
     return f"epsilon {epsilon:.3g}, guessed right at most {_percent(share)} of the time"
 
 

@@ -35,10 +35,16 @@ class ForecastTable(ShownTable):
     shares: pa.Table | None = None
 
     def plot(self, axes: Any = None) -> Any:
-        """Draw the error of learning alone, and together, by the number of samples; give the axes."""
+        """Draw the error of learning alone, and together, by the number of samples.
+
+        Give the axes.
+        """
         axes = table_axes(axes, (6, 4))
         for column in ("alone", "together"):
-            axes.loglog(self.table["samples"].to_numpy(), self.table[column].to_numpy(), "o-", label=column)
+            axes.loglog(
+                self.table["samples"].to_numpy(), self.table[column].to_numpy(), "o-", label=column
+            )
+
         axes.set(xlabel="samples of the agent", ylabel="predicted error")
         axes.legend()
         return axes
@@ -52,7 +58,10 @@ class SimulationTable(ShownTable):
         """Draw the squared errors by step, as the paper's figures do; give the axes."""
         axes = table_axes(axes, (6, 4))
         for column in ("local", "mse", "ideal"):
-            axes.loglog(self.table["step"].to_numpy(), self.table[column].to_numpy(), "o-", label=column)
+            axes.loglog(
+                self.table["step"].to_numpy(), self.table[column].to_numpy(), "o-", label=column
+            )
+
         axes.set(xlabel="samples of each agent", ylabel="mean squared error")
         axes.legend()
         return axes
@@ -75,7 +84,9 @@ def forecast_agents(
     mean: float | None = None,
     **settings: Any,
 ) -> ForecastTable:
-    """Predict each agent's error alone and together, as `meanstream plan agents`; computed from what is declared.
+    """Predict each agent's error alone and together, as `meanstream plan agents`.
+
+    Computed from what is declared.
 
     Parameters
     ----------
@@ -86,8 +97,8 @@ def forecast_agents(
     lower, upper : float
         Declared bounds of a value.
     spread, stddev : float
-        Standard deviation of the agents' means, and of one sample around its agent's mean (default: a quarter of the
-        width), in the value's unit.
+        Standard deviation of the agents' means, and of one sample around its agent's mean (default:
+        a quarter of the width), in the value's unit.
     epsilon, delta : float
         Of one sample's value, over the life of a stream.
     target_half_width : float, optional
@@ -95,8 +106,8 @@ def forecast_agents(
     level : float
         Of the intervals.
     quantiles, exceeds : sequence of float
-        As of `private_means`: their errors and half-widths are in `shares`, of one release of all samples unless a
-        `horizon` is given, by drawing agents of normal laws.
+        As of `private_means`: their errors and half-widths are in `shares`, of one release of all
+        samples unless a `horizon` is given, by drawing agents of normal laws.
     mean : float, optional
         Mean of the agents' means, for quantiles and exceedances; default: the middle of the bounds.
     **settings
@@ -120,7 +131,10 @@ def forecast_agents(
     Together agents will have 36% of the squared error of learning alone (with all data public 36%).
     """
     from meanstream.operators.collaboration.shares.asked_shares import ShareQueries
-    from meanstream.operators.forecast.shares_forecast import forecast_shares, shares_release_settings
+    from meanstream.operators.forecast.shares_forecast import (
+        forecast_shares,
+        shares_release_settings,
+    )
     from meanstream.operators.forecast.together_forecast import Crowd, forecast_together
 
     check_arguments(forecast_agents, (field.name for field in fields(AgentsSettings)), settings)
@@ -132,13 +146,16 @@ def forecast_agents(
     crowd = Crowd(agents=number, sizes=counted, spread=spread, stddev=varies)
     found = forecast_together(crowd, private, level=level, target_half_width=target_half_width)
     table = pa.Table.from_pylist([asdict(row) for row in found.rows])
+
     if private.histogram is None:
         require(mean is None, "mean", "be left out without quantiles or exceeds", mean)
         return ForecastTable(table=table, notes=(*found.sentences(),))
+
     released = shares_release_settings(private, settings.get("horizon"))
     rows = forecast_shares(crowd, ShareQueries(released, wanted, level), center=mean)
     middle = (row.sentence() for row in rows if row.quantile == found.rows[1].quantile)
     shares = pa.Table.from_pylist([asdict(row) for row in rows])
+
     return ForecastTable(table=table, notes=(*found.sentences(), *middle), shares=shares)
 
 
@@ -154,20 +171,23 @@ def simulate_agents(
     Parameters
     ----------
     means : str, float array or callable
-        Means as the command writes them, one for each agent, or `means(generator, agents)`, drawn again in each run.
+        Means as the command writes them, one for each agent, or `means(generator, agents)`, drawn
+        again in each run.
     samples : callable, optional
-        `samples(generator, mean, n)` draws n samples of each agent: an array of shape `(n, agents)`. It needs
-        `half_width`, half of the declared bounds' width. A sample's variance is learned unless `stddev` is given.
+        `samples(generator, mean, n)` draws n samples of each agent: an array of shape
+        `(n, agents)`. It needs `half_width`, half of the declared bounds' width. A sample's
+        variance is learned unless `stddev` is given.
     collaboration : str or Collaboration, optional
         Name of one, or an object of your own; by default that of the mode.
     **options
-        Others of the command: `agents`, `steps`, `data`, `epsilon`, `delta`, `runs`, `seed`, `checkpoints`, `mode`...
+        Others of the command: `agents`, `steps`, `data`, `epsilon`, `delta`, `runs`, `seed`,
+        `checkpoints`, `mode`...
 
     Returns
     -------
     SimulationTable
-        Mean squared errors at the checkpoints: `mse` together, `local` alone, `ideal` with all raw data of the own
-        class, `oracle` with the same releases and the true classes.
+        Mean squared errors at the checkpoints: `mse` together, `local` alone, `ideal` with all raw
+        data of the own class, `oracle` with the same releases and the true classes.
 
     Raises
     ------
@@ -191,23 +211,30 @@ def simulate_agents(
     made = ring_module("lab.simulation.config").SimulationConfig
     simulate = ring_module("lab.simulation.simulate_agents").simulate
     check_arguments(simulate_agents, (field.name for field in fields(made)), options)
+
     if not isinstance(means, str) and not callable(means):
         means = np.asarray(means, np.float64)
         options.setdefault("agents", len(means))
+
     if samples is not None:
         require("data" not in options, "data", "be left out with samples", options.get("data"))
         options["data"] = samples
+
     named = None if collaboration is None else collaboration_name(collaboration)
     config = made.from_options(means=means, collaboration=named, **options)
     found = simulate(config, lambda runs: tracked_work(runs, "simulating"))
     columns: dict[str, Any] = {"step": found.checkpoints}
+
     for name in ("mse", "stderr", "local", "ideal", "oracle", "coverage", "type1", "type2"):
         measured = getattr(found, name)
         if measured is not None:
             columns[name] = measured
+
     config = found.config
     said = f"mode {config['mode']}, epsilon {config['epsilon']:g}, delta {config['delta']:g} per sample; simulated"
-    return SimulationTable(table=pa.table(columns), notes=(f"{said}: {config['runs']} runs, seed {config['seed']}",))
+    return SimulationTable(
+        table=pa.table(columns), notes=(f"{said}: {config['runs']} runs, seed {config['seed']}",)
+    )
 
 
 def simulate_rounds(
@@ -220,16 +247,17 @@ def simulate_rounds(
     estimator : str or class
         Name of one of one mean, or a class of your own.
     data : str or SampleLaw
-        Law of samples on [-1, 1] as the command writes it, or an object with `mean`, `lower`, `upper` and `draw`
-        (`meanstream.lab.simulation.round_laws.SampleLaw`).
+        Law of samples on [-1, 1] as the command writes it, or an object with `mean`, `lower`,
+        `upper` and `draw` (`meanstream.lab.simulation.round_laws.SampleLaw`).
     **options
-        Others: `users`, `epsilon`, `sizes`, `between_users_law`, `order`, `least_size`, `mode`, `runs`, `seed`, and
-        `options`, a mapping of the estimator's own.
+        Others: `users`, `epsilon`, `sizes`, `between_users_law`, `order`, `least_size`, `mode`,
+        `runs`, `seed`, and `options`, a mapping of the estimator's own.
 
     Returns
     -------
     ShownTable
-        One row: `mse`, `stderr`, `bias`, `bias_stderr`, `coverage`, `predicted_mse`, `theta`, `mse_cut`.
+        One row: `mse`, `stderr`, `bias`, `bias_stderr`, `coverage`, `predicted_mse`, `theta`,
+        `mse_cut`.
 
     Raises
     ------
@@ -247,9 +275,15 @@ def simulate_rounds(
     (['mse', 'stderr', 'bias'], True)
     """
     simulated = ring_module("lab.simulation.simulated_rounds")
-    check_arguments(simulate_rounds, (field.name for field in fields(simulated.RoundsConfig)), options)
+    check_arguments(
+        simulate_rounds, (field.name for field in fields(simulated.RoundsConfig)), options
+    )
     config = simulated.RoundsConfig(estimator=estimator_name(estimator), data=data, **options)
     found = simulated.simulate_rounds(config, track=lambda runs: tracked_work(runs, "simulating"))
     row = {name: value for name, value in found.as_dict().items() if isinstance(value, float)}
     said = f"{config.estimator}, epsilon {config.epsilon:g}; {config.users} users, sizes {config.sizes}; simulated"
-    return ShownTable(table=pa.Table.from_pylist([row]), notes=(f"{said}: {config.runs} runs, seed {config.seed}",))
+
+    return ShownTable(
+        table=pa.Table.from_pylist([row]),
+        notes=(f"{said}: {config.runs} runs, seed {config.seed}",),
+    )

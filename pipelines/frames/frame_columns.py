@@ -13,7 +13,13 @@ import pyarrow.compute as pc
 
 from meanstream.operators.records import AnyInts, Floats, Ints, Words
 from meanstream.operators.validation import closest_valid, require
-from meanstream.pipelines.frames.groups import key_names, key_text_array, key_texts, rows_by_key, whole_column
+from meanstream.pipelines.frames.groups import (
+    key_names,
+    key_text_array,
+    key_texts,
+    rows_by_key,
+    whole_column,
+)
 from meanstream.streaming.events.hashing import MAX_ID_BYTES, PERSONS, hash_ids
 from meanstream.streaming.events.times import TimeParser
 from meanstream.streaming.sources.categories import CategoryNumbers
@@ -32,7 +38,8 @@ class FrameSamples:
     group, value : array (n,)
         Number of the group, sample.
     time : array (n,), optional
-        Event time in seconds; None where the frame has no column of times, and the number of a row is its time.
+        Event time in seconds; None where the frame has no column of times, and the number of a row
+        is its time.
     person : int array (n,), optional
         Number of the person whose sample it is.
     persons : uint64 array, optional
@@ -51,11 +58,19 @@ class FrameSamples:
     dropped: int = 0
 
     def with_groups_in_order(self, names: Sequence[str]) -> FrameSamples:
-        """Give the same samples with the groups numbered as in `names`; one that the frame lacks has no keys."""
+        """Give the same samples with the groups numbered as in `names`.
+
+        One that the frame lacks has no keys.
+        """
         own = {name: number for number, name in enumerate(self.names)}
         place = {name: number for number, name in enumerate(names)}
         keys = self.keys.take(pa.array([own.get(name) for name in names], pa.int64()))
-        group = np.array([place[name] for name in self.names], np.int64)[self.group] if own else self.group
+        group = (
+            np.array([place[name] for name in self.names], np.int64)[self.group]
+            if own
+            else self.group
+        )
+
         return replace(self, keys=keys, names=list(names), group=group)
 
     def without_groups(self, names: Collection[str]) -> FrameSamples:
@@ -63,7 +78,9 @@ class FrameSamples:
         if not names:
             return self
         kept = np.array([name not in names for name in self.names], np.bool_)
-        rows, number = kept[self.group], np.cumsum(kept) - 1
+        rows = kept[self.group]
+        number = np.cumsum(kept) - 1
+
         return replace(
             self,
             keys=self.keys.filter(pa.array(kept)),
@@ -82,7 +99,9 @@ class FrameSamples:
 
     def person_hashes(self, rows: slice | Ints = slice(None)) -> Words | None:
         """Give the hash of the person of some rows; None where there are no persons."""
-        return None if self.person is None or self.persons is None else self.persons[self.person[rows]]
+        return (
+            None if self.person is None or self.persons is None else self.persons[self.person[rows]]
+        )
 
     def groups_of_a_person(self) -> int:
         """Public: in how many groups one person has rows, at most."""
@@ -94,6 +113,7 @@ class FrameSamples:
         pairs.sort()
         other = np.append(True, pairs[1:] != pairs[:-1])
         pairs //= len(self.names)
+
         return int(np.bincount(pairs[other]).max())
 
 
@@ -116,6 +136,7 @@ def frame_samples(
     if not grouping or len({*grouping}) < len(grouping):
         raise ValueError(f"by must name one column or several different ones, got {by!r}")
     require(nulls in ("refuse", "drop"), "nulls", "be 'refuse' or 'drop'", nulls)
+
     if not isinstance(value, str):
         raise ValueError(f"value must be the name of a column, got {type(value).__name__}")
     wanted = {"by": grouping, "value": [value]} | {
@@ -128,10 +149,12 @@ def frame_samples(
     order, when = _order(table, time, tz)
     codes, keys = rows_by_key(table, grouping)
     whose, persons = (None, None) if person is None else _persons(table, person)
+
     if order is not None:
         codes, keys = _first_met(codes[order], keys)
         given, when = given[order], None if when is None else when[order]
         whose = None if whose is None else whose[order]
+
     return FrameSamples(
         keys=keys,
         names=key_names(keys),
@@ -149,9 +172,13 @@ def frame_column_names(frame: Any, *, option: str) -> list[str]:
     return _column_names(frame, option)
 
 
-def frame_columns(frame: Any, names: Sequence[str], *, option: str, needed: Sequence[str]) -> pa.Table:
+def frame_columns(
+    frame: Any, names: Sequence[str], *, option: str, needed: Sequence[str]
+) -> pa.Table:
     """Read columns of a frame through Arrow. `needed` ones are an option's."""
-    return _table(frame, {option: list(needed), "frame": [name for name in names if name not in needed]})
+    return _table(
+        frame, {option: list(needed), "frame": [name for name in names if name not in needed]}
+    )
 
 
 def group_sizes(frame: Any, by: str | Sequence[str], rows: str | None) -> Ints:
@@ -161,16 +188,23 @@ def group_sizes(frame: Any, by: str | Sequence[str], rows: str | None) -> Ints:
     codes, keys = rows_by_key(table, grouping)
     if rows is None:
         return np.bincount(codes, minlength=keys.num_rows)
+
     column = whole_column(table, "rows", rows)
     ok = pa.types.is_integer(column.type) and (pc.min(column).as_py() or 1) >= 1
     require(ok, "rows", "be a column of whole numbers of at least 1", rows)
-    return np.bincount(codes, np.asarray(column.to_numpy(), np.float64), keys.num_rows).astype(np.int64)
+    return np.bincount(codes, np.asarray(column.to_numpy(), np.float64), keys.num_rows).astype(
+        np.int64
+    )
 
 
 def _without_nulls(table: pa.Table) -> pa.Table:
     """Leave out rows in which a column has no value."""
-    views = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}  # which Arrow cannot filter
+    views = {
+        pa.string_view(): pa.string(),
+        pa.binary_view(): pa.binary(),
+    }  # which Arrow cannot filter
     plain = pa.schema([pa.field(one.name, views.get(one.type, one.type)) for one in table.schema])
+
     return table.cast(plain).drop_null()
 
 
@@ -178,12 +212,16 @@ def _persons(table: pa.Table, name: str) -> tuple[AnyInts, Words]:
     """Find whose rows they are, and hash each person as `meanstream run agents --person` does."""
     codes, keys = rows_by_key(table, [name], option="person")
     texts = key_text_array(keys.column(0), name, "person")
-    offsets = np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, 4 * texts.offset).astype(np.int64)
+    offsets = np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, 4 * texts.offset).astype(
+        np.int64
+    )
     lengths = np.diff(offsets)
     wrong = int(np.count_nonzero((lengths < 1) | (lengths > MAX_ID_BYTES)))
+
     if wrong:
         rule = f"have texts of 1 to {MAX_ID_BYTES} bytes in every row"
         raise ValueError(f"person must {rule}, got {wrong:,} others in column {name!r}")
+
     octets = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
     return codes, hash_ids(octets, offsets, PERSONS)
 
@@ -197,18 +235,27 @@ def _table(frame: Any, wanted: dict[str, list[str]]) -> pa.Table:
             if name not in known:
                 hint = _index_hint(frame, name) or closest_valid(name, known)
                 raise ValueError(f"{option} must be a column of the frame, got {name!r}{hint}")
+
             if known.count(name) > 1:
-                raise ValueError(f"{option} must name one column, got {name!r}, which {known.count(name)} are called")
+                raise ValueError(
+                    f"{option} must name one column, got {name!r}, which {known.count(name)} are called"
+                )
+
     unique = [*dict.fromkeys(columns)]
     if isinstance(frame, pa.Table | pa.RecordBatch):
         return pa.table(frame.select(unique))
+
     if hasattr(frame, "project") and hasattr(frame, "arrow"):  # a relation of DuckDB
-        found = frame.project(", ".join('"' + name.replace('"', '""') + '"' for name in unique)).arrow()
+        found = frame.project(
+            ", ".join('"' + name.replace('"', '""') + '"' for name in unique)
+        ).arrow()
         return found if isinstance(found, pa.Table) else found.read_all()
+
     try:
         return _converted(frame, unique)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):  # whose texts show values
         mixed = [name for name in unique if not _converts(frame, name)]
+
     rule = "have one type of values that Arrow knows in each column"
     raise ValueError(f"frame must {rule}, got others in {', '.join(map(repr, mixed or unique))}")
 
@@ -216,7 +263,9 @@ def _table(frame: Any, wanted: dict[str, list[str]]) -> pa.Table:
 def _index_hint(frame: Any, name: str) -> str:
     """Say where a name is that a frame of pandas does not have among its columns."""
     of_rows = getattr(getattr(frame, "index", None), "names", ())
-    return ", the name of its index: frame.reset_index() makes it a column" if name in of_rows else ""
+    return (
+        ", the name of its index: frame.reset_index() makes it a column" if name in of_rows else ""
+    )
 
 
 def _converted(frame: Any, names: list[str]) -> pa.Table:
@@ -233,6 +282,7 @@ def _converts(frame: Any, name: str) -> bool:
         _converted(frame, [name])
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return False
+
     return True
 
 
@@ -241,11 +291,16 @@ def _column_names(frame: Any, option: str = "frame") -> list[str]:
         return list(frame.schema.names)
     lazy = hasattr(type(frame), "collect")
     names = None if lazy else getattr(frame, "columns", None)
+
     if names is None and hasattr(frame, "__arrow_c_schema__"):
         names = pa.schema(frame).names
+
     if names is None:
         rule = "be a frame of pandas, polars (collected), DuckDB or Arrow"
-        raise TypeError(f"{option} must {rule}, got {type(frame).__module__}.{type(frame).__name__}")
+        raise TypeError(
+            f"{option} must {rule}, got {type(frame).__module__}.{type(frame).__name__}"
+        )
+
     return [str(name) for name in names]
 
 
@@ -254,10 +309,14 @@ def _numbers(table: pa.Table, name: str) -> Floats:
     kind = column.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
         raise ValueError(f"value must be a column of numbers, got {kind} in column {name!r}")
+
     found: Floats = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)
     wrong = len(found) - int(np.isfinite(found).sum())
     if wrong:
-        raise ValueError(f"value must be finite in every row, got {wrong:,} that are not in column {name!r}")
+        raise ValueError(
+            f"value must be finite in every row, got {wrong:,} that are not in column {name!r}"
+        )
+
     return found
 
 
@@ -265,11 +324,15 @@ def _categories(table: pa.Table, name: str, categories: Sequence[str]) -> Floats
     whole_column(table, "value", name)  # it refuses rows without a value
     codes, keys = rows_by_key(table, [name], option="value")
     numbers = CategoryNumbers(categories)
-    found = np.array([numbers.of(text.encode()) for text in key_texts(keys.column(0), name, "value")])[codes]
+    found = np.array(
+        [numbers.of(text.encode()) for text in key_texts(keys.column(0), name, "value")]
+    )[codes]
     wrong = int(np.isnan(found).sum())
+
     if wrong:
         rule = "be of a category in every row (a category NAME=* takes all others)"
         raise ValueError(f"value must {rule}, got {wrong:,} others in column {name!r}")
+
     return np.asarray(found, np.float64)
 
 
@@ -283,16 +346,26 @@ def _order(table: pa.Table, name: str | None, tz: str | None) -> tuple[Ints | No
     column = whole_column(table, "time", name)
     kind = column.type
     timed = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+
     if not (timed or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        raise ValueError(f"time must be a column of timestamps, dates or seconds, got {kind} in column {name!r}")
+        raise ValueError(
+            f"time must be a column of timestamps, dates or seconds, got {kind} in column {name!r}"
+        )
+
     when = TimeParser("s").parse(column)
     wrong = int(np.isnan(when).sum())
     if wrong:
         rule = "lie between the years 1900 and 2100 in every row (numbers are seconds since 1970)"
         raise ValueError(f"time must {rule}, got {wrong:,} that do not in column {name!r}")
-    if tz is not None and (pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None)):
+
+    if tz is not None and (
+        pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None)
+    ):
         local = pa.array(np.round(when * 1e6).astype(np.int64)).cast(pa.timestamp("us"))
-        when = TimeParser().parse(pc.assume_timezone(local, tz, ambiguous="earliest", nonexistent="earliest"))
+        when = TimeParser().parse(
+            pc.assume_timezone(local, tz, ambiguous="earliest", nonexistent="earliest")
+        )
+
     if not (np.diff(when) < 0).any():
         return None, when
     return np.argsort(when, kind="stable"), when
@@ -306,4 +379,5 @@ def _first_met(codes: AnyInts, keys: pa.Table) -> tuple[AnyInts, pa.Table]:
     order = np.argsort(first, kind="stable")
     place = np.empty(n, codes.dtype)
     place[order] = np.arange(n)
+
     return place[codes], keys.take(pa.array(order))

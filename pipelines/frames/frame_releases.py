@@ -77,54 +77,76 @@ class FrameReleases:
 
     def sentences(self, person: str | None) -> tuple[str, ...]:
         """Say what is protected, what was spent and which rows are in no release."""
-        found = [_protected(self.settings, person, self.samples, len(self.forgotten)), *self._spent(), *self._unused()]
+        found = [
+            _protected(self.settings, person, self.samples, len(self.forgotten)),
+            *self._spent(),
+            *self._unused(),
+        ]
+
         return tuple(found)
 
     def _spent(self) -> Iterator[str]:
         if self.charge is None:
             yield _calls_add_up(self.settings)
             return
-        most, index = self.settings.horizon, np.zeros(0, np.int64)
+
+        most = self.settings.horizon
+        index = np.zeros(0, np.int64)
+
         if self.every:
             newest = self.newest()
             index = newest.index[self.is_answered(newest.agent)]
+
         left = most - index
         if not len(left):
             return
-        low, high = int(left.min()), int(left.max())
+        low = int(left.min())
+        high = int(left.max())
         each = f"{low}" if low == high else f"{low} to {high}"
         made = f"The ledger has charged {self.charge.made:,} releases of {len(left):,} groups in this call"
         yield f"{made}; {each} of {most} releases are left for each group"
 
     def _unused(self) -> Iterator[str]:
         """Say which rows are in no release, and why."""
-        settings, samples = self.settings, self.samples
+        settings = self.settings
+        samples = self.samples
         released = np.zeros(len(self.counted), np.int64)
         if self.every:
             newest = self.newest()
             released[newest.agent] = newest.count
+
         waiting = np.where(self.is_answered(np.arange(len(released))), self.counted - released, 0)
         if waiting.any():
             groups = int(np.count_nonzero(waiting))
             said = f"{int(waiting.sum()):,} rows of {groups:,} groups are in no release: these groups have made all "
             said += f"{settings.horizon} of their releases"
+
             if self.charge is not None:
                 both = f"epsilon {settings.epsilon_over(2):.3g} together for a row in both"
                 said += f"; a new store begins another budget ({both})"
+
             yield said
+
         over = len(samples.group) - int(self.counted.sum())
         if over:
             yield f"{over:,} rows do not count: beyond {settings.per_person} of one person in a group"
+
         if self.forgotten:
             one = len(self.forgotten) == 1
             left_out = "1 group is" if one else f"{len(self.forgotten):,} groups are"
             yield f"{left_out} left out: the store has forgotten {'it' if one else 'them'}"
+
         if samples.dropped:
             yield f"{samples.dropped:,} rows with a missing value were left out; which rows have one is public"
 
 
-def _protected(settings: AgentsSettings, person: str | None, samples: FrameSamples, forgotten: int) -> str:
-    """Say what is protected; a person may have been in each group that is forgotten, whose releases stay public."""
+def _protected(
+    settings: AgentsSettings, person: str | None, samples: FrameSamples, forgotten: int
+) -> str:
+    """Say what is protected.
+
+    A person may have been in each group that is forgotten, whose releases stay public.
+    """
     said = f"({settings.epsilon:g}, {settings.delta:g})-differentially private towards "
     if person is None:
         return f"{said}the value of one row; public: which groups there are and how many rows they have"
@@ -133,10 +155,13 @@ def _protected(settings: AgentsSettings, person: str | None, samples: FrameSampl
         "which groups there are, how many rows they have and whose these are"
     )
     most = samples.groups_of_a_person() + forgotten
+
     if most < 2:
         return said
     those = "the most here" if not forgotten else f"the most here with the forgotten {forgotten:,}"
-    return f"{said}. A person in {most} groups, {those}, has epsilon {settings.epsilon_over(most):.3g}"
+    return (
+        f"{said}. A person in {most} groups, {those}, has epsilon {settings.epsilon_over(most):.3g}"
+    )
 
 
 def _calls_add_up(settings: AgentsSettings) -> str:

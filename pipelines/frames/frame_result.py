@@ -1,4 +1,7 @@
-"""What `private_means` gives: a table that may be published, as a frame, in a notebook, as a picture."""
+"""What `private_means` gives.
+
+A table that may be published, as a frame, in a notebook, as a picture.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,8 @@ DRAWN = 30
 LINES = 8
 """Categories that a picture has room for."""
 WIDE = 0.6
-"""Width of a median interval, as a part of the bounds, from which on a result says that it says little."""
+"""Width of a median interval, as a part of the bounds, from which on a result says that it says
+little."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -68,23 +72,39 @@ class PrivateFrame(ShownTable):
 
     def plot(self, axes: Any = None, *, unit: str | None = None) -> Any:
         """Draw the answers with their intervals: windows in time, groups by size; give the axes."""
-        value, low, high = (np.asarray(self.table.column(name)) for name in (self.answer, "lower", "upper"))
+        value, low, high = (
+            np.asarray(self.table.column(name)) for name in (self.answer, "lower", "upper")
+        )
         error = np.maximum([value - low, high - value], 0.0)
         label = self.value if unit is None else f"{self.value}, {unit}"
         label = f"{self.answer} of {label} ({100 * self.level:g} % interval)"
+
         if self.keys[0] == "window" and len(self.keys) > 1:
             return self._plot_parts(axes, value, error, label)
+
         if self.keys == ("window",):
             axes = table_axes(axes, (7, 3.5))
-            axes.errorbar(self.table.column("window").to_numpy(), value, yerr=error, fmt="o", ms=3, lw=1)
-            axes.set(ylabel=label, xlabel="start of the window (UTC)", title=f"Private means of {len(value):,} windows")
+            axes.errorbar(
+                self.table.column("window").to_numpy(), value, yerr=error, fmt="o", ms=3, lw=1
+            )
+            axes.set(
+                ylabel=label,
+                xlabel="start of the window (UTC)",
+                title=f"Private means of {len(value):,} windows",
+            )
             axes.figure.autofmt_xdate()
+
             return axes
+
         order = np.argsort(value, kind="stable")
-        some = order[np.unique(np.linspace(0, max(len(order) - 1, 0), min(len(order), DRAWN)).astype(int))]
-        names = [
-            ", ".join(texts_of_row(row)) for row in self.table.select(list(self.keys)).take(pa.array(some)).to_pylist()
+        some = order[
+            np.unique(np.linspace(0, max(len(order) - 1, 0), min(len(order), DRAWN)).astype(int))
         ]
+        names = [
+            ", ".join(texts_of_row(row))
+            for row in self.table.select(list(self.keys)).take(pa.array(some)).to_pylist()
+        ]
+
         axes = table_axes(axes, (7, 1.4 + 0.22 * len(some)))
         axes.margins(y=0.02)
         axes.errorbar(value[some], np.arange(len(some)), xerr=error[:, some], fmt="o", ms=3, lw=1)
@@ -92,21 +112,35 @@ class PrivateFrame(ShownTable):
         shown = f"{len(some):,} of {len(order):,} groups, evenly by their means"
         title = shown if len(some) < len(order) else f"all {len(order):,} groups"
         axes.set(xlabel=label, ylabel=", ".join(self.keys), title=f"Private means: {title}")
+
         return axes
 
     def _plot_parts(self, axes: Any, value: Any, error: Any, label: str) -> Any:
-        """Draw the answers of each category or quantile in time, those with the largest ones; give the axes."""
+        """Draw the answers of each category or quantile in time, those with the largest ones.
+
+        Give the axes.
+        """
         axes, part = table_axes(axes, (7, 3.5)), self.keys[1]
-        when, names = self.table.column("window").to_numpy(), np.array(self.table.column(part).to_pylist())
+        when = self.table.column("window").to_numpy()
+        names = np.array(self.table.column(part).to_pylist())
         known = [*dict.fromkeys(names.tolist())]
         largest = sorted(known, key=lambda name: -float(value[names == name].sum()))[:LINES]
+
         for name in largest:
             mine = names == name
-            axes.errorbar(when[mine], value[mine], yerr=error[:, mine], fmt="o-", ms=3, lw=1, label=f"{name}")
+            axes.errorbar(
+                when[mine], value[mine], yerr=error[:, mine], fmt="o-", ms=3, lw=1, label=f"{name}"
+            )
+
         shown = f"the {LINES} largest of {len(known)}" if len(known) > LINES else f"{len(known)}"
-        axes.set(ylabel=label, xlabel="start of the window (UTC)", title=f"Private answers by {part}: {shown}")
+        axes.set(
+            ylabel=label,
+            xlabel="start of the window (UTC)",
+            title=f"Private answers by {part}: {shown}",
+        )
         axes.legend(fontsize=7)
         axes.figure.autofmt_xdate()
+
         return axes
 
 
@@ -125,8 +159,8 @@ class PrivateMeans(PrivateFrame):
     person : str, optional
         Name of the column of persons.
     covariates : dict or None
-        Public: what was learned of declared attributes: the share of the spread that they explain, and for each its
-        probability, its size and the standard error of that.
+        Public: what was learned of declared attributes: the share of the spread that they explain,
+        and for each its probability, its size and the standard error of that.
     """
 
     settings: AgentsSettings
@@ -136,7 +170,10 @@ class PrivateMeans(PrivateFrame):
     covariates: dict[str, Any] | None = None
 
     def to_frame(self) -> Any:
-        """Give the answers as a frame of the kind that was given; its groups have the types of the frame's."""
+        """Give the answers as a frame of the kind that was given.
+
+        Its groups have the types of the frame's.
+        """
         return frame_like(self.table, self.original, self.keys)
 
     def explain(self) -> str:
@@ -146,14 +183,21 @@ class PrivateMeans(PrivateFrame):
         return explained_as_text(self._explained())
 
     def report(self, path: str | Path) -> Path:
-        """Write the same as one page of HTML, for anyone who approves the publication; give its path."""
+        """Write the same as one page of HTML, for anyone who approves the publication.
+
+        Give its path.
+        """
         from meanstream.pipelines.commands.report.report_parts import REPORT_MARK
         from meanstream.pipelines.frames.explanation import explained_as_page
 
         path = Path(path)
-        ours = not path.exists() or REPORT_MARK in path.read_text(encoding="utf-8", errors="replace")[:1000]
+        ours = (
+            not path.exists()
+            or REPORT_MARK in path.read_text(encoding="utf-8", errors="replace")[:1000]
+        )
         require(ours, "path", "be new, or a page that report() wrote", str(path))
         path.write_text(explained_as_page(self._title(), self._explained()), encoding="utf-8")
+
         return path
 
     def _title(self) -> str:
@@ -185,9 +229,15 @@ class PrivateMeans(PrivateFrame):
             columns = {"agent": pa.array(released.samples.names).take(pa.array(every.agent))}
             columns |= {
                 public: getattr(every, name)
-                for public, name in (("index", "index"), ("n", "count"), ("total", "total"), ("mean", "mean"))
+                for public, name in (
+                    ("index", "index"),
+                    ("n", "count"),
+                    ("total", "total"),
+                    ("mean", "mean"),
+                )
             }
             columns["noise_variance"] = every.noise_variance
+
         return cls(
             table=table,
             notes=(*released.sentences(person), *_wide_answers(table, released.settings)),
@@ -215,22 +265,29 @@ def frame_like(table: pa.Table, frame: Any, keys: Sequence[str] = ()) -> Any:
     if kind == "pandas":
         found = table.to_pandas()
         return found.astype({name: frame[name].dtype for name in keys})
+
     if kind == "polars":
         import polars as pl
 
         schema = frame.schema
         return pl.from_arrow(table).cast({name: schema[name] for name in keys})  # type: ignore[arg-type]
+
     if kind in ("duckdb", "_duckdb"):
         import duckdb
 
         return duckdb.from_arrow(table)
+
     schema = getattr(frame, "schema", None)
     if not isinstance(schema, pa.Schema):
         return table
+
     for name in keys:
-        with contextlib.suppress(pa.ArrowException):  # a type that Arrow does not cast to keeps the plain one
+        with contextlib.suppress(
+            pa.ArrowException
+        ):  # a type that Arrow does not cast to keeps the plain one
             cast = table.column(name).cast(schema.field(name).type)
             table = table.set_column(table.column_names.index(name), name, cast)
+
     return table
 
 
@@ -238,7 +295,10 @@ def _wide_answers(table: pa.Table, settings: AgentsSettings) -> Iterator[str]:
     """Say so where intervals fill most of the bounds, and so say hardly more than the bounds do."""
     if not len(table):
         return
-    widths = np.subtract(table["upper"].to_numpy(), table["lower"].to_numpy()) / (settings.upper - settings.lower)
+    widths = np.subtract(table["upper"].to_numpy(), table["lower"].to_numpy()) / (
+        settings.upper - settings.lower
+    )
+
     if (half := float(np.median(widths))) > WIDE:
         yield (
             f"Half of the intervals are at least {half:.0%} as wide as the bounds, and say little: a larger epsilon or "

@@ -26,11 +26,21 @@ def shares_columns(quantiles: tuple[float, ...], exceeds: tuple[float, ...]) -> 
 def shares_answers(
     settings: AgentsSettings, options: EngineOptions, names: Sequence[str], newest: ReleaseColumns
 ) -> dict[str, Floats]:
-    """Public: answer every group that has released, from the releases alone; a column for each name."""
+    """Public: answer every group that has released, from the releases alone.
+
+    A column for each name.
+    """
     told = ShareEstimates(settings, options)
     prior = told.fit_newest(names, newest)
     if prior is None:  # nothing is requested
         return {}
+
     answers = told.released(prior, histograms_of_releases(newest))
-    columns = [a[:, i, j] for a in (answers.quantiles, answers.exceeds) for i in range(a.shape[1]) for j in range(3)]
+    columns = [
+        a[:, i, j]
+        for a in (answers.quantiles, answers.exceeds)
+        for i in range(a.shape[1])
+        for j in range(3)
+    ]
+
     return dict(zip(shares_columns(options.quantiles, settings.exceeds), columns, strict=True))

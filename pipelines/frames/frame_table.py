@@ -46,10 +46,17 @@ class ShownTable:
         return self.table.__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
-        rows = [self.table.column_names, *(texts_of_row(row) for row in self.table.slice(0, SHOWN).to_pylist())]
+        rows = [
+            self.table.column_names,
+            *(texts_of_row(row) for row in self.table.slice(0, SHOWN).to_pylist()),
+        ]
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        lines = ["  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in rows]
+        lines = [
+            "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True))
+            for row in rows
+        ]
         more = [f"... {len(self) - SHOWN:,} more"] if len(self) > SHOWN else []
+
         return "\n".join([*lines, *more, *(textwrap.fill(one, WIDTH) for one in self.notes)])
 
     def _repr_html_(self) -> str:
@@ -58,6 +65,7 @@ class ShownTable:
         own = getattr(self._shown(first), "_repr_html_", None)
         found = own() if own is not None else _html(first)
         more = f"<p>{len(self) - SHOWN:,} more rows</p>" if len(self) > SHOWN else ""
+
         return found + more + "".join(f"<p>{html.escape(one)}</p>" for one in self.notes)
 
     def _shown(self, table: pa.Table) -> Any:
@@ -68,13 +76,20 @@ class ShownTable:
 def _html(table: pa.Table) -> str:
     """Write a table for a notebook, numbers to the right."""
     right = [' style="text-align: right"' if _is_number(one.type) else "" for one in table.schema]
-    head = "".join(f"<th{at}>{html.escape(name)}</th>" for name, at in zip(table.column_names, right, strict=True))
+    head = "".join(
+        f"<th{at}>{html.escape(name)}</th>"
+        for name, at in zip(table.column_names, right, strict=True)
+    )
     rows = "".join(
         "<tr>"
-        + "".join(f"<td{at}>{html.escape(text)}</td>" for text, at in zip(texts_of_row(row), right, strict=True))
+        + "".join(
+            f"<td{at}>{html.escape(text)}</td>"
+            for text, at in zip(texts_of_row(row), right, strict=True)
+        )
         + "</tr>"
         for row in table.to_pylist()
     )
+
     return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
@@ -88,6 +103,7 @@ def table_axes(axes: Any, size: tuple[float, float]) -> Any:
         import matplotlib.pyplot as plt
     except ImportError:
         raise ImportError("plot needs matplotlib: pip install 'meanstream[plot]'") from None
+
     return plt.subplots(figsize=size, layout="constrained")[1] if axes is None else axes
 
 
@@ -101,4 +117,5 @@ def _text(value: Any) -> str:
         return str(value.date() if value.time() == time() else value.replace(tzinfo=None))
     if value is None:
         return "-"
+
     return f"{value:.6g}" if isinstance(value, float) else str(value)

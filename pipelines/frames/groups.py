@@ -16,11 +16,16 @@ def whole_column(table: pa.Table, option: str, name: str) -> pa.ChunkedArray:
     column = table.column(name)
     if column.null_count:
         got = f"{column.null_count:,} nulls in column {name!r}"
-        raise ValueError(f"{option} must have a value in every row, got {got}; nulls='drop' leaves those rows out")
+        raise ValueError(
+            f"{option} must have a value in every row, got {got}; nulls='drop' leaves those rows out"
+        )
+
     return column
 
 
-def rows_by_key(table: pa.Table, grouping: list[str], option: str = "by") -> tuple[AnyInts, pa.Table]:
+def rows_by_key(
+    table: pa.Table, grouping: list[str], option: str = "by"
+) -> tuple[AnyInts, pa.Table]:
     """Give the group of each row, and a table of the groups' keys, in the order in which groups are first met."""
     codes, part = _coded_column(table, grouping[0], option)
     keys = pa.table({grouping[0]: part})
@@ -29,6 +34,7 @@ def rows_by_key(table: pa.Table, grouping: list[str], option: str = "by") -> tup
         codes, pairs = _coded(pa.chunked_array([codes.astype(np.int64) * len(part) + own]))
         first, second = np.divmod(np.asarray(pairs, np.int64), len(part))
         keys = keys.take(pa.array(first)).append_column(name, part.take(pa.array(second)))
+
     return codes, keys
 
 
@@ -40,14 +46,27 @@ def _coded_column(table: pa.Table, name: str, option: str) -> tuple[AnyInts, pa.
         raise ValueError(
             f"{option} must be a column of names (text, integers, dates, true and false), got {kind} in {name!r}"
         )
+
     if not pa.types.is_dictionary(column.type):
         codes, part = _coded(column)
         return codes, part.cast(_plain_kind(kind))
-    # Of a categorical column the numbers of its categories are coded, whose chunks may have a list each.
+
+    # Of a categorical column the numbers of its categories are coded, whose chunks may have a list
+    # each.
     column = column.unify_dictionaries()
-    codes, used = _coded(pa.chunked_array([chunk.indices for chunk in column.chunks], column.type.index_type))
-    listed = column.chunk(0).dictionary.cast(_plain_kind(kind)) if column.num_chunks else pa.array([], kind)
-    number, part = _coded(pa.chunked_array([listed.take(used)]))  # a list may name one category twice
+    codes, used = _coded(
+        pa.chunked_array([chunk.indices for chunk in column.chunks], column.type.index_type)
+    )
+
+    listed = (
+        column.chunk(0).dictionary.cast(_plain_kind(kind))
+        if column.num_chunks
+        else pa.array([], kind)
+    )
+    number, part = _coded(
+        pa.chunked_array([listed.take(used)])
+    )  # a list may name one category twice
+
     return number[codes], part
 
 
@@ -55,7 +74,11 @@ def _plain_kind(kind: pa.DataType) -> pa.DataType:
     """Give the type in which keys are shown."""
     if pa.types.is_null(kind) or pa.types.is_string_view(kind) or pa.types.is_large_string(kind):
         return pa.string()
-    return pa.binary() if pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind) else kind
+    return (
+        pa.binary()
+        if pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind)
+        else kind
+    )
 
 
 def _coded(plain: pa.ChunkedArray) -> tuple[AnyInts, pa.Array]:
@@ -65,6 +88,7 @@ def _coded(plain: pa.ChunkedArray) -> tuple[AnyInts, pa.Array]:
     encoded = plain.dictionary_encode().unify_dictionaries().combine_chunks()
     if isinstance(encoded, pa.ChunkedArray):  # too large for one piece
         encoded = pa.concat_arrays(encoded.chunks)
+
     return encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary
 
 
@@ -74,10 +98,17 @@ def _is_no_name(kind: pa.DataType) -> bool:
 
 def key_names(keys: pa.Table) -> list[str]:
     """Name each group: by its text, of several columns by a JSON list of theirs."""
-    texts = [key_texts(column, name) for name, column in zip(keys.column_names, keys.columns, strict=True)]
+    texts = [
+        key_texts(column, name)
+        for name, column in zip(keys.column_names, keys.columns, strict=True)
+    ]
+
     if len(texts) == 1:
         return list(texts[0])
-    return [json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in zip(*texts, strict=True)]
+    return [
+        json.dumps(row, ensure_ascii=False, separators=(",", ":"))
+        for row in zip(*texts, strict=True)
+    ]
 
 
 def key_texts(column: pa.ChunkedArray, name: str, option: str = "by") -> list[str]:
@@ -90,6 +121,7 @@ def key_text_array(column: pa.ChunkedArray, name: str, option: str = "by") -> pa
     try:
         if pa.types.is_temporal(column.type):
             column.to_pylist()  # Python has dates of the years 1 to 9999, and zones that it knows
+
         texts = pa.concat_arrays([pa.array([], pa.string()), *pc.cast(column, pa.string()).chunks])
         texts.validate(full=True)
         return texts

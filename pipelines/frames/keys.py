@@ -12,9 +12,15 @@ NAME = "frame"
 
 
 def frame_key(secret: str | bytes | None, name: str | None) -> tuple[bytes, str]:
-    """Give a key and a name of the deployment: those that were given, or random bits that no one keeps."""
+    """Give a key and a name of the deployment.
+
+    Those that were given, or random bits that no one keeps.
+    """
     if secret is None:
         return secrets.token_hex(32).encode(), name or NAME
     if name is None:
-        raise ValueError("name must be given with secret, since it separates deployments with one key, got None")
+        raise ValueError(
+            "name must be given with secret, since it separates deployments with one key, got None"
+        )
+
     return require_secret_key(os.fsencode(secret), "secret"), name

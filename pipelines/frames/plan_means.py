@@ -1,4 +1,7 @@
-"""`plan_means`: the half-widths of `private_means` for a frame's groups, by epsilon; nothing is spent."""
+"""`plan_means`: the half-widths of `private_means` for a frame's groups, by epsilon.
+
+Nothing is spent.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,13 @@ from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.defaults import AT_THE_END
 from meanstream.operators.noise.privacy_odds import odds_of_a_guess
 from meanstream.operators.records import Floats, Ints
-from meanstream.operators.validation import require, require_between, require_positive, valid_float, valid_int
+from meanstream.operators.validation import (
+    require,
+    require_between,
+    require_positive,
+    valid_float,
+    valid_int,
+)
 from meanstream.pipelines.frames.forecasts import ForecastTable
 from meanstream.pipelines.frames.frame_columns import group_sizes
 
@@ -38,7 +47,9 @@ def plan_means(
     releases: int = 1,
     level: float = 0.95,
 ) -> ForecastTable:
-    """Predict the half-widths of `private_means` for the groups of a frame, by epsilon; only numbers of rows are read.
+    """Predict the half-widths of `private_means` for the groups of a frame, by epsilon.
+
+    Only numbers of rows are read.
 
     Parameters
     ----------
@@ -51,7 +62,8 @@ def plan_means(
     spread : float
         Your guess at the standard deviation of the groups' means, in the value's unit.
     stddev : float, optional
-        Your guess at the standard deviation of one value within its group; default: a quarter of the width.
+        Your guess at the standard deviation of one value within its group; default: a quarter of
+        the width.
     epsilon : float or sequence of float
         Those to compare.
     delta : float
@@ -61,15 +73,17 @@ def plan_means(
     per_person : int, optional
         Rows of one person that count in a group, all of which are protected together.
     releases : int
-        Calls that share the budget, as of `private_means` with a store. The noise shown is that of the noisiest.
+        Calls that share the budget, as of `private_means` with a store. The noise shown is that of
+        the noisiest.
     level : float
         Nominal coverage of the intervals.
 
     Returns
     -------
     ForecastTable
-        For each epsilon how often someone who knows all else guesses a protected value right, and the half-widths of
-        a small, a median and a large group (a tenth, half and nine tenths of the groups are smaller).
+        For each epsilon how often someone who knows all else guesses a protected value right, and
+        the half-widths of a small, a median and a large group (a tenth, half and nine tenths of the
+        groups are smaller).
 
     Raises
     ------
@@ -80,9 +94,10 @@ def plan_means(
     -----
     **Privacy.** No values are read, and nothing is spent. Numbers of rows are public.
 
-    A group's release varies by `v = stddev^2 / rows + noise^2` around its mean, and means by `spread^2` around a
-    center that all releases show up to `1 / sum 1/(spread^2 + v)`. The half-width is that of the posterior of a normal
-    mean, for a spread and a variance that are known; where there are few groups, theirs are wider.
+    A group's release varies by `v = stddev^2 / rows + noise^2` around its mean, and means by
+    `spread^2` around a center that all releases show up to `1 / sum 1/(spread^2 + v)`. The
+    half-width is that of the posterior of a normal mean, for a spread and a variance that are
+    known; where there are few groups, theirs are wider.
 
     Examples
     --------
@@ -97,8 +112,12 @@ def plan_means(
     require_positive(spread=spread)
     varies = (upper - lower) / 4 if stddev is None else stddev
     require_positive(stddev=varies)
-    wanted = [valid_float("epsilon", one) for one in ([epsilon] if isinstance(epsilon, int | float) else epsilon)]
+    wanted = [
+        valid_float("epsilon", one)
+        for one in ([epsilon] if isinstance(epsilon, int | float) else epsilon)
+    ]
     require(bool(wanted), "epsilon", "be at least one number", epsilon)
+
     sizes = group_sizes(frame, by, rows)
     require(len(sizes) > 0, "frame", "have at least one group", 0)
     order = np.sort(sizes)
@@ -108,13 +127,25 @@ def plan_means(
         schedule=AT_THE_END, per_person=per_person,
     )  # fmt: skip
     lines = []
+
     for one in wanted:
         settings = replace(first, epsilon=one, counter=first.counter)
-        widths = _half_widths(settings, sizes, np.array([*shown.values()]), spread=spread, stddev=varies, level=level)
+        widths = _half_widths(
+            settings, sizes, np.array([*shown.values()]), spread=spread, stddev=varies, level=level
+        )
         guess = odds_of_a_guess(one, delta, settings.mu)
-        lines.append({"epsilon": one, "guessed_right": guess} | dict(zip(shown, widths.tolist(), strict=True)))
-    unit = "one row's value" if per_person is None else f"one person's rows in a group ({per_person} of which count)"
+        lines.append(
+            {"epsilon": one, "guessed_right": guess}
+            | dict(zip(shown, widths.tolist(), strict=True))
+        )
+
+    unit = (
+        "one row's value"
+        if per_person is None
+        else f"one person's rows in a group ({per_person} of which count)"
+    )
     named = ", ".join(f"{name}: {count:,}" for name, count in shown.items())
+
     return ForecastTable(
         table=pa.Table.from_pylist(lines),
         notes=(
@@ -126,17 +157,28 @@ def plan_means(
 
 
 def _half_widths(
-    settings: AgentsSettings, sizes: Ints, shown: Ints, *, spread: float, stddev: float, level: float
+    settings: AgentsSettings,
+    sizes: Ints,
+    shown: Ints,
+    *,
+    spread: float,
+    stddev: float,
+    level: float,
 ) -> Floats:
     """Predict half-widths for groups of some sizes, among groups of all sizes."""
 
     def variance(count: Ints) -> Floats:
         index = np.arange(1, settings.horizon + 1)
         noisiest = index[int(np.argmax(settings.sum_variance(index)))]
-        return np.asarray(stddev**2 / count + settings.mean_variance(np.full(len(count), noisiest), count))
+        return np.asarray(
+            stddev**2 / count + settings.mean_variance(np.full(len(count), noisiest), count)
+        )
 
     center = 1 / np.sum(1 / (spread**2 + variance(sizes)))
     v = variance(shown)
     weight = v / (v + spread**2)
     width = (settings.upper - settings.lower) / 2
-    return np.minimum(float(ndtri(0.5 + level / 2)) * np.sqrt(spread**2 * weight + weight**2 * center), width)
+
+    return np.minimum(
+        float(ndtri(0.5 + level / 2)) * np.sqrt(spread**2 * weight + weight**2 * center), width
+    )

@@ -24,10 +24,15 @@ from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.summarize_users import summarize_windows
 from meanstream.streaming.sources.categories import require_categories
 
-HINTS = {"person": "by= is the person here: all rows of one user in a window are protected together"}
+HINTS = {
+    "person": "by= is the person here: all rows of one user in a window are protected together"
+}
 """Arguments of other functions, and what to use here."""
 HINTS |= {"delta": "the estimator has its own, which the result says"}
-HINTS |= {"per_person": HINTS["person"], "store": "`meanstream run rounds --store` keeps a ledger of windows"}
+HINTS |= {
+    "per_person": HINTS["person"],
+    "store": "`meanstream run rounds --store` keeps a ledger of windows",
+}
 SETTINGS = tuple(field.name for field in fields(RoundsSettings) if field.init)
 """Further settings of rounds."""
 
@@ -56,18 +61,19 @@ def private_windows(
 ) -> PrivateWindows:
     """Answer for each window with the mean over its users, where each user counts once, and an interval.
 
-    With `categories` the answers are shares: a row for each window and category. With `quantiles` they are quantiles
-    over users of each user's own mean: a row for each window and probability.
+    With `categories` the answers are shares: a row for each window and category. With `quantiles`
+    they are quantiles over users of each user's own mean: a row for each window and probability.
 
-    Released to anyone who gets the result: everything in it is computed from users' randomized reports, or from sums
-    that a curator has noised.
+    Released to anyone who gets the result: everything in it is computed from users' randomized
+    reports, or from sums that a curator has noised.
 
     Parameters
     ----------
     frame : data frame
         As for `private_means`.
     by : str
-        Column of the user whose row it is, who is protected. (In `private_means` it is the column of groups.)
+        Column of the user whose row it is, who is protected. (In `private_means` it is the column
+        of groups.)
     value, time : str
         Column of numbers, and of event times (timestamps, dates or seconds).
     lower, upper : float, optional
@@ -75,24 +81,28 @@ def private_windows(
     epsilon : float
         Of everything that one user has in a window, its number of rows included.
     window : str
-        `day`, `week`, `month`, `quarter` or `year` of the calendar, `7d` (fixed), `7d,1d` (sliding) or `session:30m`.
+        `day`, `week`, `month`, `quarter` or `year` of the calendar, `7d` (fixed), `7d,1d` (sliding)
+        or `session:30m`.
     categories : sequence of str, optional
-        Declared categories of a column of texts, for the share of each; one may be "NAME=*", which takes all others.
+        Declared categories of a column of texts, for the share of each; one may be "NAME=*", which
+        takes all others.
     quantiles : sequence of float, optional
         Probabilities, ascending.
     tz : str, optional
-        Time zone of the calendar, such as "Europe/Berlin"; UTC by default. Times and dates without a zone are taken as
-        local times of it.
+        Time zone of the calendar, such as "Europe/Berlin"; UTC by default. Times and dates without
+        a zone are taken as local times of it.
     first_weekday : str, optional
         First day of a week; Monday by default.
     nulls : str
         As for `private_means`.
     central : bool
-        Anyone who calls this is trusted with every row, and adds noise to sums: far more precise. Otherwise each user's
-        report is randomized by itself, as it would be on the user's own device.
+        Anyone who calls this is trusted with every row, and adds noise to sums: far more precise.
+        Otherwise each user's report is randomized by itself, as it would be on the user's own
+        device.
     estimator : str, optional
-        A name of `meanstream.ESTIMATORS`, or a class of your own; by default the one for the trust that is requested:
-        without a curator, of fixed windows, one that learns from the windows before.
+        A name of `meanstream.ESTIMATORS`, or a class of your own; by default the one for the trust
+        that is requested: without a curator, of fixed windows, one that learns from the windows
+        before.
     level : float
         Nominal coverage of the intervals.
     secret, name : optional
@@ -135,17 +145,31 @@ def private_windows(
     window = _calendar(window, tz, first_weekday)
     key, called = frame_key(secret, name)
     by_default = estimator_taken_for("curator") if central else _by_default(window, settings)
+
     if categories is not None:
         for end, given in (("lower", lower), ("upper", upper)):
-            require(given is None, end, "be left out with categories, whose shares lie between 0 and 1", given)
-        require(not central, "central", "be False with categories: no curator answers them", central)
-        lower, upper, by_default = 0.0, 1.0, estimator_taken_for("categories")
+            require(
+                given is None,
+                end,
+                "be left out with categories, whose shares lie between 0 and 1",
+                given,
+            )
+
+        require(
+            not central, "central", "be False with categories: no curator answers them", central
+        )
+        lower = 0.0
+        upper = 1.0
+        by_default = estimator_taken_for("categories")
+
     if quantiles is not None:
         require(not central, "central", "be False with quantiles: no curator answers them", central)
         by_default = estimator_taken_for("quantiles")
+
     require(lower is not None, "lower", "be given without categories", lower)
     require(upper is not None, "upper", "be given without categories", upper)
     chosen = by_default if estimator is None else estimator_name(estimator)
+
     agreed = RoundsSettings(
         lower=float(cast(float, lower)),
         upper=float(cast(float, upper)),
@@ -158,34 +182,55 @@ def private_windows(
         quantiles=None if quantiles is None else tuple(quantiles),
         **settings,
     )
+
     if agreed.central != central:
         trust = "central trust" if central else "local privacy (or central be True)"
         raise ValueError(f"estimator must be one of {trust}, got {chosen!r}")
+
     if not agreed.one_mean and categories is None and quantiles is None:
         raise ValueError(f"estimator must be one of one mean here, got {chosen!r}")
-    samples = frame_samples(frame, by=by, value=value, time=time, nulls=nulls, tz=tz, categories=categories)
+    samples = frame_samples(
+        frame, by=by, value=value, time=time, nulls=nulls, tz=tz, categories=categories
+    )
     answers, most = _answers(samples, agreed, key)
+
     return PrivateWindows.of(frame, answers, agreed, value, most=most)
 
 
 def _calendar(window: str, tz: str | None, first_weekday: str | None) -> str:
     """Give the one text of a window, its time zone and its first weekday."""
     named = window in LONGEST
-    require(named or tz is None, "tz", "be left out with windows that are no unit of the calendar", tz)
+    require(
+        named or tz is None, "tz", "be left out with windows that are no unit of the calendar", tz
+    )
+
     weekly = window == "week" or first_weekday is None
-    require(weekly, "first_weekday", "be left out with windows that are no weeks of the calendar", first_weekday)
+    require(
+        weekly,
+        "first_weekday",
+        "be left out with windows that are no weeks of the calendar",
+        first_weekday,
+    )
     named_first = window if first_weekday is None else f"{window}:{first_weekday.lower()}"
+
     return named_first if tz is None else f"{named_first}@{tz}"
 
 
 def _by_default(window: str, settings: dict[str, Any]) -> str:
-    """Name the estimator where no one is trusted: one that learns, unless something is said that it cannot have."""
+    """Name the estimator where no one is trusted.
+
+    One that learns, unless something is said that it cannot have.
+    """
     said = {"options", "sizes", "mode", "values", "between_users", "tails"} & set(settings)
     return rounds_default_estimator(None, window, alone=not said)
 
 
-def _answers(samples: FrameSamples, settings: RoundsSettings, key: bytes) -> tuple[list[tuple[bytes, int]], int]:
-    """Run the round of each window, in the order of time; give its answer as an event, and who was over budget.
+def _answers(
+    samples: FrameSamples, settings: RoundsSettings, key: bytes
+) -> tuple[list[tuple[bytes, int]], int]:
+    """Run the round of each window, in the order of time.
+
+    Give its answer as an event, and who was over budget.
 
     The second is the number of windows that one user took part in, at most.
     """
@@ -195,13 +240,18 @@ def _answers(samples: FrameSamples, settings: RoundsSettings, key: bytes) -> tup
     user = samples.group.astype(np.int64)
     sums = summarize_windows(settings.windows, user, samples.value, samples.times(), settings.grid)
     counted = np.zeros(len(samples.names), np.int64)
+
     for one in sums.values():
         counted[one.user] += 1
+
     for window in sorted(sums, key=lambda one: (one.end, one.start)):
         outcome = Outcome()
         runner.run(*runner.enter(window, sums[window], outcome), outcome)
-        (line,) = (line for event in outcome.events if event.kind is WindowEstimate for line in event.lines)
+        (line,) = (
+            line for event in outcome.events if event.kind is WindowEstimate for line in event.lines
+        )
         found.append((line, outcome.refused))
+
     most = int(counted.max(initial=0))
     return found, most if settings.horizon is None else min(most, settings.horizon)
 
@@ -211,15 +261,26 @@ class PrivateWindows(PrivateFrame):
 
     @classmethod
     def of(
-        cls, frame: Any, answers: list[tuple[bytes, int]], settings: RoundsSettings, value: str, *, most: int
+        cls,
+        frame: Any,
+        answers: list[tuple[bytes, int]],
+        settings: RoundsSettings,
+        value: str,
+        *,
+        most: int,
     ) -> PrivateWindows:
         """Put a result together."""
         events = [msgspec.json.decode(line) for line, _ in answers]
         calendar = settings.windows.calendar
         when = pa.timestamp("us", "UTC" if calendar is None else calendar.zone)
         part, answer, kind = _columns_of(settings)
-        rows = [row for event, (_, refused) in zip(events, answers, strict=True) for row in _rows(event, refused)]
+        rows = [
+            row
+            for event, (_, refused) in zip(events, answers, strict=True)
+            for row in _rows(event, refused)
+        ]
         kinds: dict[str, pa.DataType] = {"window": when, "end": when}
+
         kinds |= ({} if part is None else {part: kind}) | {answer: pa.float64()}
         kinds |= dict.fromkeys(("lower", "upper", "stderr"), pa.float64())
         kinds |= dict.fromkeys(("users", "refused"), pa.int64())
@@ -227,14 +288,21 @@ class PrivateWindows(PrivateFrame):
         per_window = events[0]["delta"] if events else 0.0
         delta = f", delta {per_window:g}" if per_window else ""
         several = most > 1 and settings.unit.startswith("one user")
-        together = f"epsilon {most * settings.epsilon:g}" + (f", delta {most * per_window:g}" if per_window else "")
+        together = f"epsilon {most * settings.epsilon:g}" + (
+            f", delta {most * per_window:g}" if per_window else ""
+        )
+
         return cls(
             table=pa.table(table),
             notes=(
                 f"epsilon {settings.epsilon:g}{delta} for each window. {settings.protected}",
                 f"No ledger counts this call: 2 calls on different frames are epsilon {2 * settings.epsilon:g} "
                 "together for a window in both; `meanstream run rounds --store` keeps one",
-                *([f"A user in {most:,} windows, the most here, has {together} in all of them"] if several else []),
+                *(
+                    [f"A user in {most:,} windows, the most here, has {together} in all of them"]
+                    if several
+                    else []
+                ),
             ),
             level=settings.level,
             keys=("window",) if part is None else ("window", part),
@@ -251,7 +319,11 @@ def _rows(event: dict[str, Any], refused: int) -> list[dict[str, Any]]:
     parts = event.get("categories", event.get("quantiles"))
     if parts is None:
         lower, upper = event["interval"]
-        return [common | {"mean": event["value"], "lower": lower, "upper": upper, "stderr": event["stderr"]}]
+        return [
+            common
+            | {"mean": event["value"], "lower": lower, "upper": upper, "stderr": event["stderr"]}
+        ]
+
     part, answer = ("category", "share") if "categories" in event else ("quantile", "value")
     columns = zip(parts, event["value"], event["interval"], event["stderr"], strict=True)
     return [
@@ -264,11 +336,19 @@ def _columns_of(settings: RoundsSettings) -> tuple[str | None, str, pa.DataType]
     """Name the column that says what an answer is of, with its type, and that of the answers."""
     if settings.categories is not None:
         return "category", "share", pa.string()
-    return ("quantile", "value", pa.float64()) if settings.quantiles is not None else (None, "mean", pa.null())
+    return (
+        ("quantile", "value", pa.float64())
+        if settings.quantiles is not None
+        else (None, "mean", pa.null())
+    )
 
 
 def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
-    return pa.array(values, pa.int64()).cast(kind) if pa.types.is_timestamp(kind) else pa.array(values, kind)
+    return (
+        pa.array(values, pa.int64()).cast(kind)
+        if pa.types.is_timestamp(kind)
+        else pa.array(values, kind)
+    )
 
 
 def _micros(text: str) -> int:

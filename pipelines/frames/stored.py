@@ -1,4 +1,7 @@
-"""Frames with a ledger: the engine itself reads the frame, on a store that charges each release before it is given."""
+"""Frames with a ledger.
+
+The engine itself reads the frame, on a store that charges each release before it is given.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,8 @@ from meanstream.streaming.store.store_deployment import Deployment, open_deploym
 BATCH = 1 << 18
 """Rows of a commit."""
 FOREVER = 1e300
-"""Seconds that event time may run ahead of the clock: a frame's times are whatever its column says."""
+"""Seconds that event time may run ahead of the clock: a frame's times are whatever its column
+says."""
 
 
 class _FrameSource:
@@ -51,7 +55,9 @@ class _FrameSource:
     bounded = True
 
     def __init__(self, samples: FrameSamples, unread: Ints, digests: Words) -> None:
-        self._samples, self._unread, self._digests = samples, unread, digests
+        self._samples = samples
+        self._unread = unread
+        self._digests = digests
         self._at = self._saved = 0
         self._before = len(samples.group) - len(unread)
 
@@ -59,10 +65,16 @@ class _FrameSource:
         """Give the next rows, in event-time order."""
         part = self._unread[self._at : self._at + max_samples]
         s = self._samples
-        group, person = s.group[part].astype(np.int64), s.person_hashes(part)
-        columns = SampleColumns(s.names, group, s.value[part], s.times()[part], None, part + 1, person)
+        group = s.group[part].astype(np.int64)
+        person = s.person_hashes(part)
+        columns = SampleColumns(
+            s.names, group, s.value[part], s.times()[part], None, part + 1, person
+        )
         self._at += len(part)
-        return Batch(columns, Rejects(), {"rows": self._before + self._at}, exhausted=not len(columns))
+
+        return Batch(
+            columns, Rejects(), {"rows": self._before + self._at}, exhausted=not len(columns)
+        )
 
     def restore(self, position: Position) -> None:
         """Go on where the store is: it has noted which rows it has read."""
@@ -81,7 +93,9 @@ class _FrameSource:
 class _FrameEngine(Engine):
     """Notes in each commit which rows it has read."""
 
-    def __init__(self, source: _FrameSource, deployment: Deployment, options: EngineOptions) -> None:
+    def __init__(
+        self, source: _FrameSource, deployment: Deployment, options: EngineOptions
+    ) -> None:
         super().__init__(
             source=source,
             settings=deployment.settings,
@@ -104,7 +118,10 @@ class _FrameEngine(Engine):
 def releases_by_store(
     path: Path, samples: FrameSamples, settings: AgentsSettings, options: EngineOptions
 ) -> FrameReleases:
-    """Run an engine on the rows that its store has not read; give all releases that the ledger holds."""
+    """Run an engine on the rows that its store has not read.
+
+    Give all releases that the ledger holds.
+    """
     deployment = _opened(path, settings)
     try:
         store = deployment.store
@@ -114,11 +131,22 @@ def releases_by_store(
         _require_own_groups({*agents} - {agents[number] for number in forgotten}, samples)
         digests = row_digests(deployment.noise, deployment.settings.grid, samples)
         unread = new_rows(store, digests)
+
         most = max(len(samples.names), options.max_agents)
-        believed: dict[str, Any] = {"max_future": FOREVER, "quorum": 1, "allowed_lateness": 0.0, "late": "accept"}
+        believed: dict[str, Any] = {
+            "max_future": FOREVER,
+            "quorum": 1,
+            "allowed_lateness": 0.0,
+            "late": "accept",
+        }
         chosen = replace(options, batch_size=BATCH, max_agents=most, **believed)
-        engine = _FrameEngine(_FrameSource(_after_those(samples, unread), unread, digests), deployment, chosen)
-        made, head = engine.run().releases, store.ledger.head()
+
+        engine = _FrameEngine(
+            _FrameSource(_after_those(samples, unread), unread, digests), deployment, chosen
+        )
+        made = engine.run().releases
+        head = store.ledger.head()
+
         return FrameReleases(
             samples=samples.with_groups_in_order(store.agents()),
             settings=deployment.settings,
@@ -145,7 +173,9 @@ def _opened(path: Path, settings: AgentsSettings) -> Deployment:
 def _require_own_groups(agents: set[str], samples: FrameSamples) -> None:
     """Refuse a store with groups that the frame does not have, before anything is read or charged."""
     others = agents - set(samples.names)
-    require(not others, "frame", "have every group that its store knows", f"{len(others):,} missing")
+    require(
+        not others, "frame", "have every group that its store knows", f"{len(others):,} missing"
+    )
 
 
 def _after_those(samples: FrameSamples, unread: Ints) -> FrameSamples:
@@ -154,6 +184,7 @@ def _after_those(samples: FrameSamples, unread: Ints) -> FrameSamples:
         return samples
     time = np.zeros(len(samples.group))
     time[unread] = len(time) - len(unread) + np.arange(len(unread))
+
     return replace(samples, time=time)
 
 
@@ -169,14 +200,20 @@ def row_digests(noise: KeyedNoise, grid: FixedPoint, samples: FrameSamples) -> W
     owner = keyed_owner_words(samples.names).reshape(-1, 2)[samples.group]
     point = np.ascontiguousarray(grid.encode(samples.value), np.int64)
     parts = [point.view(np.uint64)]
+
     if samples.time is not None:
         parts.append((samples.time + 0.0).view(np.uint64))
+
     person = samples.person_hashes()
     if person is not None:
         parts.append(person)
+
     digest = np.zeros(len(point), np.uint64)
     for index, part in enumerate(parts):
-        digest = keyed.bits(NoiseIds(owner, np.full(len(point), index, np.int64), digest ^ part))[:, 0]
+        digest = keyed.bits(NoiseIds(owner, np.full(len(point), index, np.int64), digest ^ part))[
+            :, 0
+        ]
+
     return digest
 
 
@@ -192,9 +229,11 @@ def new_rows(store: Store, digests: Words) -> Ints:
     rank = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
     known = np.searchsorted(read, ordered, side="right") - np.searchsorted(read, ordered)
     missing = len(read) - int(np.count_nonzero(rank < known))
+
     if missing:
         raise ValueError(
             f"frame must hold every row that its store has read, got {missing:,} of {len(read):,} changed or missing: "
             "pass all rows so far, as they were; corrected data need another store, and both budgets add up"
         )
+
     return np.sort(order[rank >= known])

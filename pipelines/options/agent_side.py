@@ -1,4 +1,7 @@
-"""The options of agents that release: `run agent-side` takes these, `run agents` and `explain agents` more."""
+"""The options of agents that release.
+
+`run agent-side` takes these, `run agents` and `explain agents` more.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -30,7 +33,8 @@ if TYPE_CHECKING:
     from meanstream.streaming.engine.engine_options import EngineOptions
     from meanstream.streaming.sources.mapping import ColumnMapping
 
-IDLE_AFTER, NEVER = "1m", "never"
+IDLE_AFTER = "1m"
+NEVER = "never"
 """Default silence of a topic after which event time advances by the clock; or never."""
 
 
@@ -80,7 +84,9 @@ class AgentSideOptions(StreamOptions):
     quorum: Annotated[
         int,
         cli_option(
-            "Agents (1 or 2) that must pass a time before the watermark does, for unsorted input.", INPUT, host="engine"
+            "Agents (1 or 2) that must pass a time before the watermark does, for unsorted input.",
+            INPUT,
+            host="engine",
         ),
     ] = QUORUM
     idle_after: Annotated[
@@ -94,7 +100,8 @@ class AgentSideOptions(StreamOptions):
     ] = None
     max_agents: MaxAgentsOption = MAX_AGENTS
     out_of_bounds: Annotated[
-        str, cli_option("Treatment of values outside the bounds: clip, to the nearest bound.", INPUT)
+        str,
+        cli_option("Treatment of values outside the bounds: clip, to the nearest bound.", INPUT),
     ] = "clip"
 
     lower: Annotated[
@@ -167,7 +174,11 @@ class AgentSideOptions(StreamOptions):
     ] = None
     noise: Annotated[
         str,
-        cli_option("Distribution of the noise: gaussian | laplace.", PRIVACY, template=InTemplate("Noise", "noise")),
+        cli_option(
+            "Distribution of the noise: gaussian | laplace.",
+            PRIVACY,
+            template=InTemplate("Noise", "noise"),
+        ),
     ] = "gaussian"
     calibration: Annotated[
         str | None,
@@ -224,7 +235,10 @@ class AgentSideOptions(StreamOptions):
     ] = None
     spread_share: Annotated[
         float | None,
-        cli_option("Share of the budget for votes on the spread of samples; default: the store's, else 0.1.", PRIVACY),
+        cli_option(
+            "Share of the budget for votes on the spread of samples; default: the store's, else 0.1.",
+            PRIVACY,
+        ),
     ] = None
     exceeds: Annotated[
         str | None,
@@ -245,9 +259,16 @@ class AgentSideOptions(StreamOptions):
     ] = None
 
     store: Annotated[
-        Path, cli_option("SQLite file of position, state and ledger. A run continues from it.", OUTPUT, first=True)
+        Path,
+        cli_option(
+            "SQLite file of position, state and ledger. A run continues from it.",
+            OUTPUT,
+            first=True,
+        ),
     ] = Path("meanstream.db")
-    releases: Annotated[str | None, cli_option(RELEASES_HELP, OUTPUT, first=True, required=True)] = None
+    releases: Annotated[
+        str | None, cli_option(RELEASES_HELP, OUTPUT, first=True, required=True)
+    ] = None
     dead_letters: Annotated[
         str | None,
         cli_option(
@@ -279,16 +300,32 @@ class AgentSideOptions(StreamOptions):
         from meanstream.operators.validation import require
 
         require_given(self, "lower", "upper", "epsilon", "delta")
-        lower, upper = given_option("lower", self.lower), given_option("upper", self.upper)
-        epsilon, delta = given_option("epsilon", self.epsilon), given_option("delta", self.delta)
+        lower = given_option("lower", self.lower)
+        upper = given_option("upper", self.upper)
+        epsilon = given_option("epsilon", self.epsilon)
+        delta = given_option("delta", self.delta)
         require(self.mode in ("tuned", "paper"), "mode", "be 'tuned' or 'paper'", self.mode)
-        require(self.person is None or self.per_person is not None, "per_person", "be given with person", None)
-        require(self.per_person is None or self.person is not None, "person", "be given with per_person", None)
+
+        require(
+            self.person is None or self.per_person is not None,
+            "per_person",
+            "be given with person",
+            None,
+        )
+
+        require(
+            self.per_person is None or self.person is not None,
+            "person",
+            "be given with per_person",
+            None,
+        )
         paper = self.mode == "paper"
         begun = self._begun()
         forgets = (self.memory or begun.get("memory", FOREVER)) != FOREVER
+
         if forgets:  # it has its own counter
             begun.pop("counter", None)
+
         chosen = {
             "counter": self.counter or ("pm1" if paper and not forgets else None),
             "spread_share": self.spread_share,
@@ -296,6 +333,7 @@ class AgentSideOptions(StreamOptions):
             "horizon": self.horizon,
             **self._histogram(begun),
         }
+
         return AgentsSettings(
             lower=lower,
             upper=upper,
@@ -321,12 +359,19 @@ class AgentSideOptions(StreamOptions):
         begun = own_settings_if_begun(self.store)
         if begun is None or (begun.mode, begun.noise) != (self.mode, self.noise):
             return {}
+
         if self.memory is not None:
             rule = f"be {begun.memory} as in the store that is continued"
             same = str(memory_for(self.memory, parse_release_times(self.schedule))) == begun.memory
             require(same, "memory", rule, self.memory)
+
         memory = {"memory": begun.memory} if begun.remembers.forgets else {"counter": begun.counter}
-        told = {"histogram_share": begun.histogram_share, "exceeds": begun.exceeds} if begun.histogram_share else {}
+        told = (
+            {"histogram_share": begun.histogram_share, "exceeds": begun.exceeds}
+            if begun.histogram_share
+            else {}
+        )
+
         return {**memory, "spread_share": begun.spread_share, **told}
 
     def _histogram(self, begun: Mapping[str, Any]) -> dict[str, Any]:
@@ -334,16 +379,26 @@ class AgentSideOptions(StreamOptions):
         from meanstream.operators.agents.defaults import usual_histogram
         from meanstream.operators.validation import require
 
-        exceeds, share = option_numbers("exceeds", self.exceeds), self.histogram_share
+        exceeds = option_numbers("exceeds", self.exceeds)
+        share = self.histogram_share
+
         if begun and "histogram_share" not in begun:
             rule = "be left out, since the store began without a histogram"
             for name in ("quantiles", "exceeds", "histogram_share"):
                 given = getattr(self, name, None)
                 require(not given, name, rule, given)
+
             return {}
+
         if "histogram_share" in begun or (share is not None and not self.answers_here):
-            return {"histogram_share": share, "exceeds": None if self.exceeds is None else tuple(exceeds)}
-        return usual_histogram(self.asked_quantiles, exceeds, {} if share is None else {"histogram_share": share})
+            return {
+                "histogram_share": share,
+                "exceeds": None if self.exceeds is None else tuple(exceeds),
+            }
+
+        return usual_histogram(
+            self.asked_quantiles, exceeds, {} if share is None else {"histogram_share": share}
+        )
 
     @property
     def answers_here(self) -> bool:
@@ -362,7 +417,9 @@ class AgentSideOptions(StreamOptions):
             quorum=quorum_for(self.quorum, self.source, sort=self.sort),
             idle_after=self.idle_seconds(),
             out_of_bounds=self.out_of_bounds,  # type: ignore[arg-type]  # it checks
-            final_release=not is_live_source(self.source or "") if self.final_release is None else self.final_release,
+            final_release=not is_live_source(self.source or "")
+            if self.final_release is None
+            else self.final_release,
             collaboration="none",
             refresh=None,
         )
@@ -380,9 +437,20 @@ class AgentSideOptions(StreamOptions):
         from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
 
         if self.source is None or not is_kafka_location(self.source):
-            require(self.idle_after is None, "idle_after", "be left out unless the source is a topic", self.idle_after)
+            require(
+                self.idle_after is None,
+                "idle_after",
+                "be left out unless the source is a topic",
+                self.idle_after,
+            )
+
             return None
-        return None if self.idle_after == NEVER else parse_duration("idle_after", self.idle_after or IDLE_AFTER)
+
+        return (
+            None
+            if self.idle_after == NEVER
+            else parse_duration("idle_after", self.idle_after or IDLE_AFTER)
+        )
 
     def column_mapping(self) -> "ColumnMapping":
         """Say which column means what."""
@@ -401,5 +469,10 @@ class AgentSideOptions(StreamOptions):
     @property
     def sinks(self) -> dict[str, str]:
         """Role of each sink that was asked for, and its place; the private one is `estimates`."""
-        places = {"releases": self.releases, "dead_letters": self.dead_letters, "notices": self.notices}
+        places = {
+            "releases": self.releases,
+            "dead_letters": self.dead_letters,
+            "notices": self.notices,
+        }
+
         return {role: place for role, place in places.items() if place is not None}

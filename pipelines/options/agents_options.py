@@ -1,4 +1,7 @@
-"""The options of everything that hosts agents, declared once: `run agents` and `explain agents` take the same."""
+"""The options of everything that hosts agents, declared once.
+
+`run agents` and `explain agents` take the same.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +11,12 @@ from pydantic.dataclasses import dataclass
 
 from meanstream.pipelines.options.agent_side import AgentSideOptions
 from meanstream.pipelines.options.base import DEFERRED
-from meanstream.pipelines.options.declaration import COLLABORATION, OPERATION, InTemplate, cli_option
+from meanstream.pipelines.options.declaration import (
+    COLLABORATION,
+    OPERATION,
+    InTemplate,
+    cli_option,
+)
 from meanstream.pipelines.options.refresh_option import Refresh, refresh_in_force
 from meanstream.pipelines.options.shared_options import (
     CollaborationOption,
@@ -138,7 +146,10 @@ class AgentsOptions(AgentSideOptions):
         from meanstream.operators.validation import require
 
         rule = f"be at most {MOST_MEMBERS} with --members"
-        few = not self.members or self.max_agents in (MAX_AGENTS, min(self.max_agents, MOST_MEMBERS))
+        few = not self.members or self.max_agents in (
+            MAX_AGENTS,
+            min(self.max_agents, MOST_MEMBERS),
+        )
         require(few, "max_agents", rule, self.max_agents)
         from meanstream.operators.collaboration.anytime_intervals import valid_coverage
 
@@ -162,6 +173,7 @@ class AgentsOptions(AgentSideOptions):
         rule = f"come with --schedule {' or '.join(PAIRWISE)}"
         for name in ("weights", "variance", "partners"):
             require(getattr(self, name) is None, name, rule, getattr(self, name))
+
         return super().settings()
 
     def refresh_in_force(self) -> Refresh:
@@ -191,7 +203,9 @@ class AgentsOptions(AgentSideOptions):
         """Public attributes of the agents, read from their file."""
         from meanstream.streaming.agents.covariates_file import read_covariates_file
 
-        return None if self.covariates is None else read_covariates_file(self.covariates, self.agent)
+        return (
+            None if self.covariates is None else read_covariates_file(self.covariates, self.agent)
+        )
 
     @property
     def collaboration_name(self) -> str:

@@ -1,4 +1,7 @@
-"""The options of commands about a run of agents: those of its file, or of its store, or bounds and budget."""
+"""The options of commands about a run of agents.
+
+Those of its file, or of its store, or bounds and budget.
+"""
 
 from pathlib import Path
 

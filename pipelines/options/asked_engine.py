@@ -35,29 +35,42 @@ class AuditEngineOptions(OfStore, AgentsOptions):
     canaries: Annotated[
         int | None,
         cli_option(
-            "Number of canaries, which are planted agents; default: 100,000, or 2,000 through the engine.", INPUT
+            "Number of canaries, which are planted agents; default: 100,000, or 2,000 through the engine.",
+            INPUT,
         ),
     ] = None
     kills: Annotated[
-        int, cli_option("Number of kills of the engine at random points, each followed by a restart.", INPUT)
+        int,
+        cli_option(
+            "Number of kills of the engine at random points, each followed by a restart.", INPUT
+        ),
     ] = 20
     seed: Annotated[
         int | None,
-        cli_option("Seed of coins, kills and the temporary secret; default: a new one each time.", INPUT),
+        cli_option(
+            "Seed of coins, kills and the temporary secret; default: a new one each time.", INPUT
+        ),
     ] = None
 
     @property
     def way(self) -> str:
         """What the canaries run through."""
-        chosen = self.through or ("agents" if self.config is None and not self.of_store else "engine")
+        chosen = self.through or (
+            "agents" if self.config is None and not self.of_store else "engine"
+        )
         if chosen not in THROUGH:
             raise BadOption(f"through must be one of {', '.join(THROUGH)}, got {chosen!r}")
+
         return chosen
 
     def settings(self) -> "AgentsSettings":
-        """Check the privacy part; where nothing is said, the bounds are [0, 1], epsilon 1 and delta 1e-6."""
+        """Check the privacy part.
+
+        Where nothing is said, the bounds are [0, 1], epsilon 1 and delta 1e-6.
+        """
         if self.of_store:
             return super().settings()
         usual: dict[str, Any] = {"lower": 0.0, "upper": 1.0, "epsilon": 1.0, "delta": 1e-6}
         given = {name: value for name, value in usual.items() if getattr(self, name) is None}
+
         return AgentsOptions.settings(replace(self, **given))

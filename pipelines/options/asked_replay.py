@@ -18,6 +18,9 @@ class ReplayOptions(OfStore, AgentsOptions):
 
     store: AskedStoreOption = Path("meanstream.db")
     from_: Annotated[
-        str | None, cli_option("Dead letters to replay; default: those of --dead-letters.", INPUT, "--from")
+        str | None,
+        cli_option("Dead letters to replay; default: those of --dead-letters.", INPUT, "--from"),
     ] = None
-    reason: Annotated[list[str] | None, cli_option("Reason to select; may be repeated.", INPUT)] = None
+    reason: Annotated[list[str] | None, cli_option("Reason to select; may be repeated.", INPUT)] = (
+        None
+    )

@@ -1,4 +1,7 @@
-"""The options of commands about a run of rounds: they are those of its file, or of its store, or bounds and epsilon."""
+"""The options of commands about a run of rounds.
+
+They are those of its file, or of its store, or bounds and epsilon.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +28,10 @@ class ExplainRoundsOptions(RoundsOptions):
     registry: RegistryOption = False
 
     def settings(self) -> "RoundsSettings":
-        """Check what the parties agree on; or read it from the store, and explain it for the users that are given."""
+        """Check what the parties agree on.
+
+        Or read it from the store, and explain it for the users that are given.
+        """
         if "store" not in self.said or not self.said.isdisjoint(AGREED):
             return super().settings()
         kept = settings_of_rounds_store(self.store)

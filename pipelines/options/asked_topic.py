@@ -18,5 +18,6 @@ class AuditTopicOptions(OfStore, AgentSideOptions):
 
     store: AskedStoreOption = Path("meanstream.db")
     address: Annotated[
-        str | None, typer.Argument(help="Releases: kafka://HOST:PORT/TOPIC or FILE.jsonl.", metavar="ADDRESS")
+        str | None,
+        typer.Argument(help="Releases: kafka://HOST:PORT/TOPIC or FILE.jsonl.", metavar="ADDRESS"),
     ] = None

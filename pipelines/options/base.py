@@ -23,7 +23,10 @@ T = TypeVar("T")
 
 
 def _load_config(context: typer.Context, path: Path | None) -> Path | None:
-    """Make the file's entries the defaults of the command's options; the command line still overrides them."""
+    """Make the file's entries the defaults of the command's options.
+
+    The command line still overrides them.
+    """
     if path is None:
         return None
     import yaml
@@ -34,26 +37,45 @@ def _load_config(context: typer.Context, path: Path | None) -> Path | None:
     try:
         entries = read_strict_yaml_file(path)
     except OSError as error:
-        raise BadOption(f"config must be a readable file, got {str(path)!r} ({error.strerror})") from None
+        raise BadOption(
+            f"config must be a readable file, got {str(path)!r} ({error.strerror})"
+        ) from None
     except DuplicateKeyError as error:
-        raise BadOption(f"config must have each option once, got {str(error)!r} twice in {str(path)!r}") from None
+        raise BadOption(
+            f"config must have each option once, got {str(error)!r} twice in {str(path)!r}"
+        ) from None
     except (yaml.YAMLError, UnicodeDecodeError):
         raise BadOption(f"config must be YAML, got {str(path)!r}") from None
+
     if not isinstance(entries, dict):
-        raise BadOption(f"config must map option names to values, got {type(entries).__name__} in {str(path)!r}")
-    names = {str(p.name): p for p in context.command.params if p.name not in ("config", "help", "help_all")}
+        raise BadOption(
+            f"config must map option names to values, got {type(entries).__name__} in {str(path)!r}"
+        )
+
+    names = {
+        str(p.name): p
+        for p in context.command.params
+        if p.name not in ("config", "help", "help_all")
+    }
     taken = getattr(context.command.callback, "taken", None)
     defaults: dict[str, Any] = {}
+
     for key, value in entries.items():
         name = _parameter_name(str(key), names)
         if name not in names and taken is not None and name in taken.of_others:
             continue
+
         if name not in names:
             options = sorted(p.opts[0].lstrip("-") for p in names.values())
             raise BadOption(f"config has no option {key!r}{closest_valid(str(key), options)}")
+
         if name in defaults:
-            raise BadOption(f"config must have each option once, got {str(key)!r} twice in {str(path)!r}")
+            raise BadOption(
+                f"config must have each option once, got {str(key)!r} twice in {str(path)!r}"
+            )
+
         defaults[name] = _checked(names[name], value)
+
     context.default_map = {**(context.default_map or {}), **defaults}
     return path
 
@@ -65,14 +87,19 @@ def _checked(parameter: Any, value: Any) -> Any:
         if value is not None and not isinstance(value, bool):
             raise BadOption(f"{option} must be true or false, got {value!r}")
         return value
+
     several = value if isinstance(value, list) else [value]
-    if any(isinstance(one, bool) or not isinstance(one, str | int | float | None) for one in several):
+    if any(
+        isinstance(one, bool) or not isinstance(one, str | int | float | None) for one in several
+    ):
         rule = "a decimal number" if is_typed_number(parameter) else "text or a number"
         raise BadOption(f"{option} must be {rule}, got {value!r}")
+
     if isinstance(value, list) and not parameter.multiple:
         if is_typed_number(parameter) or not all(isinstance(one, int | float) for one in value):
             raise BadOption(f"{option} must be one value, got {value!r}")
         return str(value)
+
     return value
 
 
@@ -81,6 +108,7 @@ def _parameter_name(key: str, names: dict[str, Any]) -> str:
     for name, parameter in names.items():
         if key.replace("_", "-") in {option.lstrip("-") for option in parameter.opts}:
             return name
+
     return key.replace("-", "_")
 
 
@@ -118,6 +146,7 @@ def _finite(value: Any) -> Any:
         return _finite(value.tolist())
     if isinstance(value, list | tuple):
         return [_finite(v) for v in value]
+
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

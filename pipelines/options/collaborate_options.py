@@ -1,4 +1,7 @@
-"""The options of `run collaborate`: everybody's releases to the estimates of one organization's agents."""
+"""The options of `run collaborate`.
+
+Everybody's releases to the estimates of one organization's agents.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -6,7 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic.dataclasses import dataclass
 
 from meanstream.pipelines.options.base import DEFERRED, ConfigOption, JsonOption
-from meanstream.pipelines.options.declaration import COLLABORATION, INPUT, OPERATION, OUTPUT, cli_option
+from meanstream.pipelines.options.declaration import (
+    COLLABORATION,
+    INPUT,
+    OPERATION,
+    OUTPUT,
+    cli_option,
+)
 from meanstream.pipelines.options.shared_options import (
     WAIT_FOR,
     CollaborationOption,
@@ -38,15 +47,21 @@ class CollaborateOptions:
     releases: Annotated[
         str | None,
         cli_option(
-            "All releases of the federation: kafka://HOST:PORT/TOPIC or FILE.jsonl.", INPUT, first=True, required=True
+            "All releases of the federation: kafka://HOST:PORT/TOPIC or FILE.jsonl.",
+            INPUT,
+            first=True,
+            required=True,
         ),
     ] = None
     store: Annotated[
-        Path | None, cli_option("Store of `run agent-side`, which is only read.", INPUT, first=True, required=True)
+        Path | None,
+        cli_option(
+            "Store of `run agent-side`, which is only read.", INPUT, first=True, required=True
+        ),
     ] = None
-    until_end: Annotated[bool, cli_option("Answer once, from the present releases, and stop.", INPUT, first=True)] = (
-        False
-    )
+    until_end: Annotated[
+        bool, cli_option("Answer once, from the present releases, and stop.", INPUT, first=True)
+    ] = False
     max_samples: Annotated[
         int | None,
         cli_option(
@@ -74,7 +89,10 @@ class CollaborateOptions:
         ),
     ] = "10s"
     sink: Annotated[
-        str, cli_option("Personal estimates (private): FILE.jsonl, FILE.parquet or -.", OUTPUT, first=True)
+        str,
+        cli_option(
+            "Personal estimates (private): FILE.jsonl, FILE.parquet or -.", OUTPUT, first=True
+        ),
     ] = "-"
     population: PopulationOption = None
     json: JsonOption = False
@@ -82,7 +100,9 @@ class CollaborateOptions:
     private_metrics: Annotated[
         str | None,
         cli_option(
-            "Address of the operator's metrics: process, disk, precision of the estimates.", OPERATION, shows=True
+            "Address of the operator's metrics: process, disk, precision of the estimates.",
+            OPERATION,
+            shows=True,
         ),
     ] = None
     page: PageOption = None
@@ -104,7 +124,9 @@ class CollaborateOptions:
         from meanstream.streaming.agents.covariates_file import read_covariates_file
         from meanstream.streaming.engine.engine_options import EngineOptions
 
-        declared = None if self.covariates is None else read_covariates_file(self.covariates, self.agent)
+        declared = (
+            None if self.covariates is None else read_covariates_file(self.covariates, self.agent)
+        )
         return EngineOptions(
             collaboration=self.collaboration or "learned_prior",
             level=self.level,
@@ -117,4 +139,7 @@ class CollaborateOptions:
     @property
     def sinks(self) -> dict[str, str]:
         """Role of each sink that was asked for, and its place; the private one is `estimates`."""
-        return {"estimates": self.sink, **({} if self.population is None else {"population": self.population})}
+        return {
+            "estimates": self.sink,
+            **({} if self.population is None else {"population": self.population}),
+        }

@@ -1,4 +1,7 @@
-"""How an option is declared: once, in the annotation of its field; whatever shows or takes options reads it there."""
+"""How an option is declared.
+
+Once, in the annotation of its field; whatever shows or takes options reads it there.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,13 @@ from typer.models import OptionInfo
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-INPUT, PRIVACY, COLLABORATION, OUTPUT, OPERATION = "Input", "Privacy", "Collaboration", "Output", "Operation"
-ESTIMATION, SIDES = "Estimation", "Two sides, two runners"
+INPUT = "Input"
+PRIVACY = "Privacy"
+COLLABORATION = "Collaboration"
+OUTPUT = "Output"
+OPERATION = "Operation"
+ESTIMATION = "Estimation"
+SIDES = "Two sides, two runners"
 HEADINGS = (INPUT, PRIVACY, ESTIMATION, COLLABORATION, OUTPUT, OPERATION, SIDES)
 """In the order of the engine's data: in, private, out."""
 ASKED = (INPUT, PRIVACY, ESTIMATION, COLLABORATION)
@@ -55,26 +63,47 @@ class Declared(OptionInfo):
         environment: bool = True,
         **typers: Any,
     ) -> None:
-        first_name: Any = names[0] if names else ...  # in an annotation Typer takes it from the default
+        first_name: Any = (
+            names[0] if names else ...
+        )  # in an annotation Typer takes it from the default
         typers = {"metavar": f"<{unit}>" if unit else None, **typers}
         super().__init__(default=first_name, param_decls=names[1:] or None, **typers)
         heading = self.rich_help_panel
+
         if shows is None and heading not in (*ASKED, OUTPUT):
             raise TypeError(f"shows must be said of an option under {heading}: {self.help}")
-        self.unit, self.first, self.required = unit, first, required
+        self.unit = unit
+        self.first = first
+        self.required = required
         self.shows = heading == OUTPUT if shows is None else shows
-        self.host, self.template, self.environment = host, template, environment
+        self.host = host
+        self.template = template
+        self.environment = environment
 
-    def __get_pydantic_json_schema__(self, core_schema: Any, handler: Callable[[Any], dict[str, Any]]) -> Any:
+    def __get_pydantic_json_schema__(
+        self, core_schema: Any, handler: Callable[[Any], dict[str, Any]]
+    ) -> Any:
         """Describe a key of a configuration file, where a text may be written as a number or as numbers in a list."""
         schema = handler(core_schema)
         branches = schema.pop("anyOf", [schema])
         kinds = [branch.get("type") for branch in branches]
         numbers = ["number", "array"] if "string" in kinds else []
-        item = {"type": "number"} if numbers else next((one["items"] for one in branches if "items" in one), None)
+        item = (
+            {"type": "number"}
+            if numbers
+            else next((one["items"] for one in branches if "items" in one), None)
+        )
         described = {"description": self.help, "group": self.rich_help_panel, "unit": self.unit}
-        found = {"type": [*dict.fromkeys([*kinds, *numbers])], "items": item, "default": schema.get("default")}
-        return {name: value for name, value in {**found, **described}.items() if value not in (None, "")}
+
+        found = {
+            "type": [*dict.fromkeys([*kinds, *numbers])],
+            "items": item,
+            "default": schema.get("default"),
+        }
+
+        return {
+            name: value for name, value in {**found, **described}.items() if value not in (None, "")
+        }
 
 
 def cli_option(help_text: str, heading: str | None = None, *names: str, **declared: Any) -> Any:
@@ -89,10 +118,11 @@ def cli_option(help_text: str, heading: str | None = None, *names: str, **declar
     *names : str
         As they are typed, if not by the name of the field.
     **declared
-        `unit`: of the value, shown in its place; `first`: shown before `--help-all` is asked for; `required`: a run
-        cannot do without it; `shows`: whether it says where something is written or what is shown, where its heading
-        does not say so; `host`: "engine" or "runner" if no other has it; `template`: how a template of Dataflow has
-        it; `environment=False`: the variable of its name is read elsewhere; all that `typer.Option` takes.
+        `unit`: of the value, shown in its place; `first`: shown before `--help-all` is asked for;
+        `required`: a run cannot do without it; `shows`: whether it says where something is written
+        or what is shown, where its heading does not say so; `host`: "engine" or "runner" if no
+        other has it; `template`: how a template of Dataflow has it; `environment=False`: the
+        variable of its name is read elsewhere; all that `typer.Option` takes.
     """
     return Declared(*names, help=help_text, rich_help_panel=heading, **declared)
 

@@ -1,4 +1,7 @@
-"""Options as people see them: help under headings, what is in force and where from, and a file to begin with."""
+"""Options as people see them.
+
+Help under headings, what is in force and where from, and a file to begin with.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ from meanstream.pipelines.options.declaration import HEADINGS, declared_of_comma
 
 PREFIX = "MEANSTREAM_"
 """Of the environment: every option has a variable of its name."""
-_NO_OPTIONS = frozenset(PREFIX + name for name in ("SECRET", "SECRET_FILE", "SERVERS", "SERVERS_REQUIRED"))
+_NO_OPTIONS = frozenset(
+    PREFIX + name for name in ("SECRET", "SECRET_FILE", "SERVERS", "SERVERS_REQUIRED")
+)
 _OF_A_SERVICE = re.compile(
     PREFIX + r"(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
@@ -24,7 +29,8 @@ _HIDDEN = re.compile(
     r"(//|%2f%2f)(?:[^\s&?]|\?(?!\w+=))*(?:@|%40)|((?:pass|pwd|secret|token|key|jaas|credential)[^=\s&]*=)\S.*",
     re.IGNORECASE,
 )
-"""A user and a password before a host, whatever is in them and however they are written; what is called a secret."""
+"""A user and a password before a host, whatever is in them and however they are written; what is
+called a secret."""
 _ENDS = ("help", "help_all", "version", "print_config")
 _ALL = f"{__name__}.all"
 """Key of a context in which the help shows all options."""
@@ -33,17 +39,23 @@ _WIDTH = 100
 
 def with_environment_and_headings(command: Any) -> Any:
     """Let every option of a command and its parts be given by `MEANSTREAM_NAME`, and show help under headings."""
-    declared, typed = declared_of_command(command), _typed_options(command)
+    declared = declared_of_command(command)
+    typed = _typed_options(command)
     for parameter in _options(command):
         if parameter.name not in declared or declared[parameter.name].environment:
             parameter.envvar = f"{PREFIX}{parameter.name.upper()}"
             parameter.show_envvar = False
+
         if typed is not None and parameter.name not in (*typed, *_ENDS):
-            parameter.hidden, parameter.add_to_parser = True, _is_not_typed
+            parameter.hidden = True
+            parameter.add_to_parser = _is_not_typed
+
     if not hasattr(command, "commands"):
         command.format_options = partial(_format_options, command)
+
     for part in getattr(command, "commands", {}).values():
         with_environment_and_headings(part)
+
     return command
 
 
@@ -79,32 +91,58 @@ def required_options(command: Any) -> frozenset[str]:
 def _by_heading(command: Any, context: Any = None) -> Iterator[tuple[str, list[Any]]]:
     """Give options under their headings, in the order of the engine's data: in, private, out."""
     found: dict[str, list[Any]] = {}
-    every = _options(command) if context is None else [*_options(command), command.get_help_option(context)]
+    every = (
+        _options(command)
+        if context is None
+        else [*_options(command), command.get_help_option(context)]
+    )
+
     for parameter in every:
-        found.setdefault(getattr(parameter, "rich_help_panel", None) or GENERAL, []).append(parameter)
-    for heading in [*(one for one in HEADINGS if one in found), *(one for one in found if one not in HEADINGS)]:
+        found.setdefault(getattr(parameter, "rich_help_panel", None) or GENERAL, []).append(
+            parameter
+        )
+
+    for heading in [
+        *(one for one in HEADINGS if one in found),
+        *(one for one in found if one not in HEADINGS),
+    ]:
         yield heading, found[heading]
 
 
 def _format_options(command: Any, context: Any, formatter: Any) -> None:
     """Write the part of the help that lists options; those that must be given say so."""
-    required, first = required_options(command), _shown_first(command, context)
-    arguments = [p.get_help_record(context) for p in command.params if p.param_type_name == "argument"]
+    required = required_options(command)
+    first = _shown_first(command, context)
+    arguments = [
+        p.get_help_record(context) for p in command.params if p.param_type_name == "argument"
+    ]
+
     if any(arguments):
         with formatter.section("Arguments"):
             formatter.write_dl([record for record in arguments if record])
+
     for heading, parameters in _by_heading(command, context):
         several = [p for p in parameters if first is None or p.name in first]
         records = [(p.name in required, p.get_help_record(context)) for p in several]
-        shown = [(names, f"{text}  [required]" if must else text) for must, (names, text) in filter(_is_shown, records)]
+        shown = [
+            (names, f"{text}  [required]" if must else text)
+            for must, (names, text) in filter(_is_shown, records)
+        ]
+
         if shown:
             with formatter.section(heading):
                 formatter.write_dl(shown)
+
     if any(getattr(p, "envvar", None) for p in _options(command)):
         formatter.write_paragraph()
-        formatter.write_text(f"Every option is also read from {PREFIX}NAME; the command line wins, YAML comes last.")
+        formatter.write_text(
+            f"Every option is also read from {PREFIX}NAME; the command line wins, YAML comes last."
+        )
+
     if first is not None:
-        formatter.write_text(f"All {_number_of_options(command)} options: {context.command_path} --help-all")
+        formatter.write_text(
+            f"All {_number_of_options(command)} options: {context.command_path} --help-all"
+        )
 
 
 def _shown_first(command: Any, context: Any) -> set[str] | None:
@@ -128,17 +166,22 @@ def options_in_force(context: Any) -> str:
 
     **Privacy.** No secret: a key is never an option's value, and what looks like a password is left out.
     """
-    command, config = context.command, context.params.get("config")
+    command = context.command
+    config = context.params.get("config")
     lines = [f"# {context.command_path}: values in force, and their origin"]
     for heading, parameters in _by_heading(command):
-        several = [p for p in parameters if p.name not in (*_ENDS, "config") and p.name in context.params]
+        several = [
+            p for p in parameters if p.name not in (*_ENDS, "config") and p.name in context.params
+        ]
         if several:
             lines.append(f"# -- {heading}")
+
         for parameter in several:
             value = context.params[parameter.name]
             source = _source(context.get_parameter_source(parameter.name), parameter, config)
             empty = value is None or value in ([], ())
             lines.append(f"{'# ' if empty else ''}{_entry(parameter.name, value)}  # {source}")
+
     lines.append(f"# key of the noise: {_key(context.params, os.environ)}")
     lines += [f"# {line}" for line in unknown_variables(context, os.environ)]
     return "\n".join(lines) + "\n"
@@ -147,8 +190,8 @@ def options_in_force(context: Any) -> str:
 def unknown_variables(context: Any, environment: Mapping[str, str]) -> list[str]:
     """Say of each variable that looks like an option and is none of a command that it is ignored, and what it may mean.
 
-    The values are not looked at. Those that the product reads otherwise, and those that Kubernetes makes of a service
-    called meanstream, are known.
+    The values are not looked at. Those that the product reads otherwise, and those that Kubernetes
+    makes of a service called meanstream, are known.
     """
     from difflib import get_close_matches
 
@@ -159,11 +202,28 @@ def unknown_variables(context: Any, environment: Mapping[str, str]) -> list[str]
         if name in own or name in _NO_OPTIONS or _OF_A_SERVICE.fullmatch(name):
             continue
         option = name.removeprefix(PREFIX).lower()
-        others = [part for part, one in beside.items() if option in getattr(one.callback, "taken", _Nothing).declared]
-        near = get_close_matches(name.removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in sorted(own)], n=1)
-        hint = f": one of {', '.join(others)}" if others else f": did you mean {PREFIX}{near[0]}?" if near else ""
+        others = [
+            part
+            for part, one in beside.items()
+            if option in getattr(one.callback, "taken", _Nothing).declared
+        ]
+        near = get_close_matches(
+            name.removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in sorted(own)], n=1
+        )
+
+        hint = (
+            f": one of {', '.join(others)}"
+            if others
+            else f": did you mean {PREFIX}{near[0]}?"
+            if near
+            else ""
+        )
+
         shown = name if name.isidentifier() else repr(name)
-        lines.append(f"{shown} is in the environment and no option of this command, which ignores it{hint}")
+        lines.append(
+            f"{shown} is in the environment and no option of this command, which ignores it{hint}"
+        )
+
     return lines
 
 
@@ -176,7 +236,9 @@ class _Nothing:
 def _source(source: Any, parameter: Any, config: Any) -> str:
     name = getattr(source, "name", "DEFAULT")
     variable = f"environment ({parameter.envvar})"
-    return {"COMMANDLINE": "command line", "ENVIRONMENT": variable, "DEFAULT_MAP": str(config)}.get(name, "default")
+    return {"COMMANDLINE": "command line", "ENVIRONMENT": variable, "DEFAULT_MAP": str(config)}.get(
+        name, "default"
+    )
 
 
 def _key(given: Mapping[str, Any], environment: Mapping[str, str]) -> str:
@@ -184,7 +246,12 @@ def _key(given: Mapping[str, Any], environment: Mapping[str, str]) -> str:
         return "the file of secret_file"
     if environment.get(f"{PREFIX}SECRET"):
         return f"the variable {PREFIX}SECRET (not shown)"
-    return f"the file of {PREFIX}SECRET_FILE" if environment.get(f"{PREFIX}SECRET_FILE") else "a file next to the store"
+
+    return (
+        f"the file of {PREFIX}SECRET_FILE"
+        if environment.get(f"{PREFIX}SECRET_FILE")
+        else "a file next to the store"
+    )
 
 
 def without_passwords(text: str) -> str:
@@ -202,24 +269,34 @@ def _entry(name: str, value: Any) -> str:
     """Write one entry of YAML on one line."""
     import yaml
 
-    plain = value if isinstance(value, bool | int | float | list | tuple | type(None)) else str(value)
+    plain = (
+        value if isinstance(value, bool | int | float | list | tuple | type(None)) else str(value)
+    )
     if isinstance(plain, list | tuple):
         plain = [without_passwords(str(one)) for one in plain]
+
     if isinstance(plain, str):
         plain = without_passwords(plain)
+
     if plain is None or plain == []:
         return f"{name}:"
     text = yaml.safe_dump({name: plain}, default_flow_style=None, width=2**31, allow_unicode=True)
-    return text.strip().removeprefix("{").removesuffix("}") if text.startswith("{") else text.strip()
+    return (
+        text.strip().removeprefix("{").removesuffix("}") if text.startswith("{") else text.strip()
+    )
 
 
 def options_to_begin_with(command: Any, context: Any, name: str) -> str:
-    """Write a commented file for `--config`: what must be given is open, everything else stands at its default."""
+    """Write a commented file for `--config`.
+
+    What must be given is open, everything else stands at its default.
+    """
     required = required_options(command)
     lines = [
         f"# Options of `meanstream {name} --config THIS_FILE`; `--print-config` shows the values in force.",
         "# Fill in the required options. The others show their defaults: remove the # to change one.",
     ]
+
     for heading, parameters in _by_heading(command):
         several = [p for p in parameters if p.name not in (*_ENDS, "config")]
         lines += ["", f"# ---- {heading} ----"] if several else []
@@ -229,6 +306,7 @@ def options_to_begin_with(command: Any, context: Any, name: str) -> str:
                 lines.append(f"{parameter.name}:  # required")
             else:
                 lines.append(f"# {_entry(parameter.name, parameter.get_default(context))}")
+
     return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,7 @@
-"""How late samples may be where nobody says so: as the store that is continued has it, else as the source needs."""
+"""How late samples may be where nobody says so.
+
+As the store that is continued has it, else as the source needs.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,9 @@ class Lateness:
 
 
 def lateness_of_file_that_ends(source: str | None, given: str | None) -> Lateness | None:
-    """Give the lateness of rounds of a file that ends, which is none at all; None for other sources.
+    """Give the lateness of rounds of a file that ends, which is none at all.
+
+    None for other sources.
 
     Raises
     ------
@@ -37,7 +42,13 @@ def lateness_of_file_that_ends(source: str | None, given: str | None) -> Latenes
 
     if source is None or is_live_source(source) or _SUBSCRIPTION.fullmatch(source):
         return None
-    require(given is None, "allowed_lateness", "be left out for a file that ends: no sample of it is late", given)
+    require(
+        given is None,
+        "allowed_lateness",
+        "be left out for a file that ends: no sample of it is late",
+        given,
+    )
+
     return Lateness(0.0, "no sample of a file that ends is late")
 
 
@@ -60,6 +71,7 @@ def _default_lateness(source: str | None, *, sort: bool) -> tuple[str, str]:
         return "10s", "lines are read as they are written"
     if source is not None and _SUBSCRIPTION.fullmatch(source):
         return "1m", "a subscription delivers in any order"
+
     if sort:
         return "0s", "the file is read in event-time order"
     return "1h", "the file is read as it stands"
@@ -96,5 +108,6 @@ def lateness_in_force(
     begun = None if store is None else saved_lateness(store, option)
     if begun is not None:
         return Lateness(begun, "the store was begun with it")
+
     text, why = _default_lateness(source, sort=sort)
     return Lateness(parse_duration(option, text), why)

@@ -16,15 +16,20 @@ import typer
 from meanstream.pipelines.options.option_errors import BadOption
 
 # Typer comes with a click of its own, or uses the package, by its version.
-_USAGE_ERROR: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
+_USAGE_ERROR: Any = next(
+    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError"
+)
 
 LARGEST = 2**63 - 1
 """Of whole numbers: what arrays and files hold."""
-LONGEST_NAME, LONGEST_PATH = 255, 4095
+LONGEST_NAME = 255
+LONGEST_PATH = 4095
 """Bytes of a name in a path, and of a path: no file system here takes more."""
 SHOWN_AND_DONE = ("help", "version")
 """Options that end a command: typed twice they mean nothing else."""
-_NUMBER = re.compile(r"\s*[-+]?((\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?|inf|infinity|nan)\s*", re.ASCII | re.IGNORECASE)
+_NUMBER = re.compile(
+    r"\s*[-+]?((\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?|inf|infinity|nan)\s*", re.ASCII | re.IGNORECASE
+)
 _SHOWN = re.compile(r"""(?<=, got )('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[-+]?[\w.]+(?:[-+]\d+)?)""")
 _BESIDE = re.compile(r"\b(\w+) \(([-+.\w]+)\)")
 """The value of another option in the rule, as in `below upper (1.0)`."""
@@ -33,7 +38,8 @@ _BESIDE = re.compile(r"\b(\w+) \(([-+.\w]+)\)")
 class TypedValues:
     """The texts that a command's options were given, so that a refusal shows them as they were typed.
 
-    Validators see numbers and paths, which have lost their spelling: `-0` became 0, a folder its last slash.
+    Validators see numbers and paths, which have lost their spelling: `-0` became 0, a folder its
+    last slash.
 
     Examples
     --------
@@ -52,22 +58,30 @@ class TypedValues:
 
     def option_of(self, place: str) -> str | None:
         """Give the option in whose value a path stands."""
-        return next((name for name, texts in self._texts.items() if any(place in text for text in texts)), None)
+        return next(
+            (name for name, texts in self._texts.items() if any(place in text for text in texts)),
+            None,
+        )
 
     def shown_in(self, message: str) -> str:
         """Spell the value that a refusal shows as it was typed."""
         named = self._texts.get(message.partition(" ")[0])
         texts = named or [text for several in self._texts.values() for text in several]
         message = _BESIDE.sub(
-            lambda found: f"{found[1]} ({_spelled(found[2], self._texts.get(found[1], []))})", message
+            lambda found: f"{found[1]} ({_spelled(found[2], self._texts.get(found[1], []))})",
+            message,
         )
+
         return _SHOWN.sub(lambda found: _spelled(found[0], texts), message)
 
 
 def _spelled(shown: str, texts: list[str]) -> str:
     quoted = shown[0] in "'\""
     meant = ast.literal_eval(shown) if quoted else shown
-    same = [text for text in texts if text == meant] or [text for text in texts if _means(text, meant)]
+    same = [text for text in texts if text == meant] or [
+        text for text in texts if _means(text, meant)
+    ]
+
     if not same:
         return shown
     return repr(same[0]) if quoted else same[0].strip()
@@ -76,16 +90,23 @@ def _spelled(shown: str, texts: list[str]) -> str:
 def _means(text: str, value: str) -> bool:
     """Say whether two texts are one number or one path."""
     try:
-        one, other = float(text), float(value)
+        one = float(text)
+        other = float(value)
     except ValueError:
         return bool(text) and str(Path(text)) == value
+
     return one == other or (math.isnan(one) and math.isnan(other))
 
 
 def is_typed_number(parameter: Any) -> bool:
     """Tell by the annotation, or by the type's name, as Typer comes with a click of its own or uses the package."""
     descriptor = getattr(parameter, "type_descriptor", None)
-    kind = str(descriptor.annotation) if descriptor is not None else type(parameter.type).__name__.lower()
+    kind = (
+        str(descriptor.annotation)
+        if descriptor is not None
+        else type(parameter.type).__name__.lower()
+    )
+
     return re.search(r"(^|\W)(int|float)", kind) is not None
 
 
@@ -94,21 +115,26 @@ def _names_a_file(parameter: Any, value: Any) -> bool:
         return False
     if "/" in value and "://" not in value and value[0] != "-":
         return True
+
     descriptor = getattr(parameter, "type_descriptor", None)
-    return "Path" in (str(descriptor.annotation) if descriptor is not None else type(parameter.type).__name__)
+    return "Path" in (
+        str(descriptor.annotation) if descriptor is not None else type(parameter.type).__name__
+    )
 
 
 def refusing_typed_in_one_line(command: Any) -> Any:
     """Let whatever an option of a command and its parts refuses name the value, and numbers be decimal ones.
 
-    An option that is typed twice is refused: which one is meant is unknown. What is typed is noted in the
-    `TypedValues` with which the command is called, as `obj`.
+    An option that is typed twice is refused: which one is meant is unknown. What is typed is noted
+    in the `TypedValues` with which the command is called, as `obj`.
     """
     command.make_parser = partial(_once_each, command.make_parser)
     for parameter in command.params:
         parameter.process_value = partial(_process, parameter, parameter.process_value)
+
     for part in getattr(command, "commands", {}).values():
         refusing_typed_in_one_line(part)
+
     return command
 
 
@@ -126,11 +152,16 @@ def _once_each(make_parser: Callable[[Any], Any], context: Any) -> Any:
             _refuse_argument(context, unknown, given)
             _refuse_untyped(context, unknown)
             raise
+
         for one in order:
             times = sum(other is one for other in order)
             if times > 1 and not (getattr(one, "multiple", False) or one.name in SHOWN_AND_DONE):
-                name, last = one.opts[0].lstrip("-").replace("-", "_"), values.get(one.name)
-                raise BadOption(f"{name} must be given once, got it {times} times, at last {last!r}")
+                name = one.opts[0].lstrip("-").replace("-", "_")
+                last = values.get(one.name)
+                raise BadOption(
+                    f"{name} must be given once, got it {times} times, at last {last!r}"
+                )
+
         return values, rest, order
 
     parser.parse_args = parse_args
@@ -138,8 +169,13 @@ def _once_each(make_parser: Callable[[Any], Any], context: Any) -> Any:
 
 
 def _refuse_argument(context: Any, unknown: str, given: list[str]) -> None:
-    """Refuse `-1` where a command takes an argument: it is meant as a value, and no option has one letter."""
-    argument = next((one.name for one in context.command.params if one.param_type_name == "argument"), None)
+    """Refuse `-1` where a command takes an argument.
+
+    It is meant as a value, and no option has one letter.
+    """
+    argument = next(
+        (one.name for one in context.command.params if one.param_type_name == "argument"), None
+    )
     if argument is not None and unknown.startswith("-") and not unknown.startswith("--"):
         text = next((one for one in given if one.startswith(unknown)), unknown)
         raise BadOption(f"{argument} must not begin with '-', got {text!r}") from None
@@ -150,36 +186,48 @@ def _refuse_untyped(context: Any, unknown: str) -> None:
     name = unknown.removeprefix("--no-").removeprefix("--").replace("-", "_")
     found = next((one for one in context.command.params if one.hidden and one.name == name), None)
     if found is not None:
-        raise BadOption(f"{name} must come from --config here, or from {found.envvar}, got {unknown!r}") from None
+        raise BadOption(
+            f"{name} must come from --config here, or from {found.envvar}, got {unknown!r}"
+        ) from None
 
 
 def _process(parameter: Any, process: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:
     """Give an option its value; refuse in one line what nobody could use."""
     if _is_converted(parameter, context, value):
         return value
+
     for text in value if isinstance(value, list | tuple) else [value]:
         if isinstance(text, str):
             context.find_root().obj.note(parameter.name, text)
             _check_text(parameter, text)
+
     try:
         found = process(context, value)
     except typer.BadParameter as error:
         if value is None:
             raise
-        raise BadOption(f"{parameter.name} must {_rule_in(error.format_message())}, got {value!r}") from None
+        raise BadOption(
+            f"{parameter.name} must {_rule_in(error.format_message())}, got {value!r}"
+        ) from None
+
     for number in found if isinstance(found, list | tuple) else [found]:
         if isinstance(number, int) and abs(number) > LARGEST:
             raise BadOption(f"{parameter.name} must be at most {LARGEST} in size, got {number!r}")
+
     return found
 
 
 def _is_converted(parameter: Any, context: Any, value: Any) -> bool:
-    """Say whether a default has its type already: making what converts it takes half a millisecond, for 70 options."""
+    """Say whether a default has its type already.
+
+    Making what converts it takes half a millisecond, for 70 options.
+    """
     source = getattr(context.get_parameter_source(parameter.name), "name", None)
     if source != "DEFAULT" or parameter.required or parameter.callback is not None:
         return False
     if value is None:
         return not (parameter.multiple or parameter.nargs == -1)
+
     kind = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)
     return kind in (str, int, float, bool) and type(value) is kind
 
@@ -193,6 +241,7 @@ def _check_text(parameter: Any, text: str) -> None:
         raise BadOption(f"{name} must be text without halves of characters, got {text!r}")
     if is_typed_number(parameter) and not _NUMBER.fullmatch(text):
         raise BadOption(f"{name} must be a decimal number, got {text!r}")
+
     if _names_a_file(parameter, text):
         _check_path(name, text)
 
@@ -213,6 +262,7 @@ def _encodes(text: str) -> bool:
         os.fsencode(text)
     except UnicodeEncodeError:
         return False
+
     return True
 
 

@@ -1,4 +1,7 @@
-"""How often agents get estimates where the user does not say: every 10 s of a source without end, else at its end."""
+"""How often agents get estimates where the user does not say.
+
+Every 10 s of a source without end, else at its end.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,9 @@ class Refresh:
 
 
 def is_endless_source(source: str | None, *, ends: bool) -> bool:
-    """Say whether a source never ends: a topic that is not read up to an end, a growing file, a subscription.
+    """Say whether a source never ends.
+
+    A topic that is not read up to an end, a growing file, a subscription.
 
     Examples
     --------
@@ -62,7 +67,9 @@ def is_endless_source(source: str | None, *, ends: bool) -> bool:
     return source.startswith("follow:") or (topic and not ends)
 
 
-def refresh_in_force(given: str | None, *, source: str | None, ends: bool, quorum: int = 1) -> Refresh:
+def refresh_in_force(
+    given: str | None, *, source: str | None, ends: bool, quorum: int = 1
+) -> Refresh:
     """Say how often estimates are written.
 
     Parameters
@@ -100,5 +107,8 @@ def refresh_in_force(given: str | None, *, source: str | None, ends: bool, quoru
     if given is not None:
         return Refresh(parse_duration("refresh", given), "as it was given", quorum)
     if is_endless_source(source, ends=ends):
-        return Refresh(parse_duration("refresh", DEFAULT_REFRESH), "default of a source without end", quorum)
+        return Refresh(
+            parse_duration("refresh", DEFAULT_REFRESH), "default of a source without end", quorum
+        )
+
     return Refresh(None, "default of a source that ends", quorum)

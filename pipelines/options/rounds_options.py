@@ -1,4 +1,7 @@
-"""The options of everything that runs rounds, declared once: `run rounds` and `explain rounds` take the same."""
+"""The options of everything that runs rounds, declared once.
+
+`run rounds` and `explain rounds` take the same.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -13,7 +16,15 @@ from meanstream.operators.estimators.registry import (
 )
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.pipelines.options.base import DEFERRED, given_option, require_given
-from meanstream.pipelines.options.declaration import ESTIMATION, INPUT, OUTPUT, PRIVACY, SIDES, InTemplate, cli_option
+from meanstream.pipelines.options.declaration import (
+    ESTIMATION,
+    INPUT,
+    OUTPUT,
+    PRIVACY,
+    SIDES,
+    InTemplate,
+    cli_option,
+)
 from meanstream.pipelines.options.shared_options import (
     COLUMN_HELP,
     PLACES,
@@ -34,7 +45,9 @@ if TYPE_CHECKING:
     from meanstream.streaming.sources.mapping import ColumnMapping
 
 SOURCE_HELP = "Samples: .csv, .tsv, .jsonl, .ndjson (also .gz, .zip), .parquet or kafka://HOST:PORT/TOPIC[,TOPIC...]."
-TEMPLATE_VECTOR = "Bound of a value; for a vector one, or one each: x,y,z. Needed without categories."
+TEMPLATE_VECTOR = (
+    "Bound of a value; for a vector one, or one each: x,y,z. Needed without categories."
+)
 TEMPLATE_ESTIMATOR = "Estimator. {curators} trust a curator."
 
 
@@ -58,7 +71,10 @@ class RoundsOptions(StreamOptions):
     user: Annotated[
         str,
         cli_option(
-            f"Column of the user: {COLUMN_HELP}", INPUT, first=True, template=InTemplate("Column of the user", "column")
+            f"Column of the user: {COLUMN_HELP}",
+            INPUT,
+            first=True,
+            template=InTemplate("Column of the user", "column"),
         ),
     ] = "user"
     values: Annotated[
@@ -66,7 +82,9 @@ class RoundsOptions(StreamOptions):
         cli_option(
             "Columns x,y,z of a vector, instead of --value, for estimators of vectors.",
             INPUT,
-            template=InTemplate("Columns of a vector", "columns", help="Columns x,y,z, instead of value."),
+            template=InTemplate(
+                "Columns of a vector", "columns", help="Columns x,y,z, instead of value."
+            ),
         ),
     ] = None
     categories: Annotated[
@@ -76,7 +94,9 @@ class RoundsOptions(StreamOptions):
             "others.",
             INPUT,
             first=True,
-            template=InTemplate("Categories", "categories", help="Categories a,b,c of a column of text."),
+            template=InTemplate(
+                "Categories", "categories", help="Categories a,b,c of a column of text."
+            ),
         ),
     ] = None
     quantiles: Annotated[
@@ -169,13 +189,19 @@ class RoundsOptions(StreamOptions):
             "Own option of the estimator, NAME=VALUE; may be repeated.",
             ESTIMATION,
             "--option",
-            template=InTemplate("Options of the estimator", "own_options", help="NAME=VALUE; separate several by ';'."),
+            template=InTemplate(
+                "Options of the estimator",
+                "own_options",
+                help="NAME=VALUE; separate several by ';'.",
+            ),
         ),
     ] = None
     mode: Annotated[
         str,
         cli_option(
-            "Form of the estimator: tuned | paper (to the letter).", ESTIMATION, template=InTemplate("Mode", "mode")
+            "Form of the estimator: tuned | paper (to the letter).",
+            ESTIMATION,
+            template=InTemplate("Mode", "mode"),
         ),
     ] = "tuned"
     sizes: Annotated[
@@ -183,7 +209,11 @@ class RoundsOptions(StreamOptions):
         cli_option(
             "Distribution of a user's number of samples: point:K, poisson:L, ..., FILE.csv:COLUMN; or unknown.",
             ESTIMATION,
-            template=InTemplate("Distribution of numbers of samples", "sizes", help="Such as poisson:3.5, or unknown."),
+            template=InTemplate(
+                "Distribution of numbers of samples",
+                "sizes",
+                help="Such as poisson:3.5, or unknown.",
+            ),
         ),
     ] = None
     users: Annotated[
@@ -213,12 +243,17 @@ class RoundsOptions(StreamOptions):
     level: Annotated[
         float,
         cli_option(
-            "Coverage of the intervals.", ESTIMATION, template=InTemplate("Coverage of the intervals", "positive")
+            "Coverage of the intervals.",
+            ESTIMATION,
+            template=InTemplate("Coverage of the intervals", "positive"),
         ),
     ] = 0.95
 
     store: Annotated[
-        Path, cli_option("SQLite file of position, sums and ledger. A run continues from it.", OUTPUT, first=True)
+        Path,
+        cli_option(
+            "SQLite file of position, sums and ledger. A run continues from it.", OUTPUT, first=True
+        ),
     ] = Path("meanstream-rounds.db")
     sink: Annotated[
         str,
@@ -226,13 +261,20 @@ class RoundsOptions(StreamOptions):
             f"Estimates, one per window (public): {PLACES}",
             OUTPUT,
             first=True,
-            template=InTemplate("Estimates (public)", "sink", required=True, help="Estimates, one per window."),
+            template=InTemplate(
+                "Estimates (public)", "sink", required=True, help="Estimates, one per window."
+            ),
         ),
     ] = "-"
     reports: Annotated[
-        str | None, cli_option("Users' reports (public); with a curator, the charged users.", OUTPUT, host="engine")
+        str | None,
+        cli_option(
+            "Users' reports (public); with a curator, the charged users.", OUTPUT, host="engine"
+        ),
     ] = None
-    stages: Annotated[str | None, cli_option("Results of stages (public).", OUTPUT, host="engine")] = None
+    stages: Annotated[
+        str | None, cli_option("Results of stages (public).", OUTPUT, host="engine")
+    ] = None
     dead_letters: Annotated[
         str | None,
         cli_option(
@@ -243,7 +285,8 @@ class RoundsOptions(StreamOptions):
         ),
     ] = None
     notices: Annotated[
-        str | None, cli_option("Notices (public): users whose budget is spent.", OUTPUT, host="engine")
+        str | None,
+        cli_option("Notices (public): users whose budget is spent.", OUTPUT, host="engine"),
     ] = None
 
     reports_only: Annotated[
@@ -281,9 +324,13 @@ class RoundsOptions(StreamOptions):
         from meanstream.streaming.rounds.rounds_curator import NO_SIDES
         from meanstream.streaming.rounds.rounds_settings import NO_ORDER, RoundsSettings
 
-        require_given(self, *(() if self.categories is not None else ("lower", "upper")), "epsilon", "window")
+        require_given(
+            self, *(() if self.categories is not None else ("lower", "upper")), "epsilon", "window"
+        )
         lower, upper = self._ends()
-        epsilon, window = given_option("epsilon", self.epsilon), given_option("window", self.window)
+
+        epsilon = given_option("epsilon", self.epsilon)
+        window = given_option("window", self.window)
         settings = RoundsSettings(
             lower=lower,
             upper=upper,
@@ -305,12 +352,20 @@ class RoundsOptions(StreamOptions):
             quantiles=self.declared_quantiles,
         )
         settings.estimator_for(settings.users or 1)
+
         for side in ("reports_only", "from_reports"):
             rule = f"be of local privacy with --{side.replace('_', '-')}: {NO_SIDES}"
-            require(getattr(self, side) is None or not settings.central, "estimator", rule, settings.estimator)
+            require(
+                getattr(self, side) is None or not settings.central,
+                "estimator",
+                rule,
+                settings.estimator,
+            )
+
         for option in ("reports_only", "from_reports"):
             if getattr(self, option) is not None:
                 settings.require_nothing_carried(f"with --{option.replace('_', '-')}", NO_ORDER)
+
         return settings
 
     def _ends(self) -> tuple[float | tuple[float, ...], float | tuple[float, ...]]:
@@ -322,21 +377,40 @@ class RoundsOptions(StreamOptions):
                 _bounds("lower", given_option("lower", self.lower)),
                 _bounds("upper", given_option("upper", self.upper)),
             )
+
         for name in ("lower", "upper"):
             given = getattr(self, name)
-            require(given is None, name, "be left out with --categories: shares lie between 0 and 1", given)
+            require(
+                given is None,
+                name,
+                "be left out with --categories: shares lie between 0 and 1",
+                given,
+            )
+
         return 0.0, 1.0
 
     def _estimator_by_default(self, window: str) -> str:
-        """Name the estimator where nobody does: one that learns, unless something else was said that it cannot have."""
+        """Name the estimator where nobody does.
+
+        One that learns, unless something else was said that it cannot have.
+        """
         if self.categories is not None:
             return estimator_taken_for("categories")
         if self.quantiles is not None:
             return estimator_taken_for("quantiles")
+
         from meanstream.streaming.rounds.rounds_deployment import rounds_default_estimator
 
-        said = (self.reports_only, self.from_reports, self.option, self.values, self.between_users, self.tails)
+        said = (
+            self.reports_only,
+            self.from_reports,
+            self.option,
+            self.values,
+            self.between_users,
+            self.tails,
+        )
         alone = not any(x is not None for x in said) and self.mode == "tuned"
+
         return rounds_default_estimator(
             None if self.runner else Path(self.store),
             window,
@@ -360,6 +434,7 @@ class RoundsOptions(StreamOptions):
         require(self.value == "value", "value", "be left out with --values", self.value)
         names = tuple(name.strip() for name in self.values.split(","))
         require(all(names), "values", "be columns x,y,z", self.values)
+
         return names
 
     @property
@@ -414,23 +489,31 @@ class RoundsOptions(StreamOptions):
         """Say how long a window stays open by the clock; see `lateness_of_file_that_ends`."""
         from meanstream.pipelines.options.lateness_option import lateness_of_file_that_ends
 
-        return lateness_of_file_that_ends(self.source, self.allowed_lateness) or super().lateness_in_force()
+        return (
+            lateness_of_file_that_ends(self.source, self.allowed_lateness)
+            or super().lateness_in_force()
+        )
 
     @property
     def sinks(self) -> dict[str, str]:
-        """Role of each sink that was asked for, and its place; all but `dead_letters` are public."""
+        """Role of each sink that was asked for, and its place.
+
+        All but `dead_letters` are public.
+        """
         places = {
             "reports": self.reports,
             "stages": self.stages,
             "dead_letters": self.dead_letters,
             "notices": self.notices,
         }
+
         if self.reports_only is not None:
             places |= {"reports": self.reports_only, "stages": None}  # results are read there
         elif self.from_reports is not None:
             places = {"means": self.sink, "stages": self.stages}
         else:
             places = {"means": self.sink, **places}
+
         return {role: place for role, place in places.items() if place is not None}
 
 
@@ -445,10 +528,12 @@ def _own_options(typed: list[str]) -> dict[str, Any]:
     for text in typed:
         name, equals, value = text.partition("=")
         require(bool(name and equals), "option", "be NAME=VALUE", text)
+
         try:
             found[name.replace("-", "_")] = read_strict_yaml(value)
         except yaml.YAMLError:
             require(False, "option", "be NAME=VALUE", text)
+
     return found
 
 
@@ -464,8 +549,14 @@ def _bounds(name: str, typed: str) -> float | tuple[float, ...]:
         read = [read_strict_yaml(part) for part in parts]
     except yaml.YAMLError:
         read = [None]
+
     good = all(isinstance(number, int | float) and not isinstance(number, bool) for number in read)
-    rule = "be numbers separated by commas" if name == "quantiles" else "be a number, or one for each of --values"
+    rule = (
+        "be numbers separated by commas"
+        if name == "quantiles"
+        else "be a number, or one for each of --values"
+    )
     require(good, name, rule, typed)
     numbers = tuple(map(float, read))
+
     return numbers if len(parts) > 1 else numbers[0]

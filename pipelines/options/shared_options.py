@@ -5,25 +5,38 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
-from meanstream.pipelines.options.declaration import COLLABORATION, INPUT, OPERATION, OUTPUT, InTemplate, cli_option
+from meanstream.pipelines.options.declaration import (
+    COLLABORATION,
+    INPUT,
+    OPERATION,
+    OUTPUT,
+    InTemplate,
+    cli_option,
+)
 
 if TYPE_CHECKING:
     from meanstream.streaming.sources.mapping import Layout
 
-COLUMN_HELP = "a name, a path such as data.delay, or of a message @key, @timestamp, @topic, @header.NAME."
+COLUMN_HELP = (
+    "a name, a path such as data.delay, or of a message @key, @timestamp, @topic, @header.NAME."
+)
 SOURCE_HELP = (
     "Samples: .csv, .tsv, .jsonl, .ndjson (also .gz, .zip), .parquet, kafka://HOST:PORT/TOPIC[,TOPIC...], - (JSON "
     "lines from a pipe) or synthetic:AGENTS,SAMPLES[,SEED]."
 )
 TEMPLATE_SOURCE = (
-    "A file, gs://BUCKET/FILE; or, without end, kafka://HOST:PORT/TOPIC or projects/PROJECT/subscriptions/NAME."
+    "A file, gs://BUCKET/FILE; or, without end, kafka://HOST:PORT/TOPIC or "
+    "projects/PROJECT/subscriptions/NAME."
 )
-TEMPLATE_NAME = "Part of every id and of the key of the noise. Use another name for each job over other data."
+TEMPLATE_NAME = (
+    "Part of every id and of the key of the noise. Use another name for each job over other data."
+)
 TEMPLATE_LETTERS = "Topic for rejected records, without their content."
 PLACES = "FILE.jsonl, FILE.parquet, kafka://HOST:PORT/TOPIC or -."
 BUDGET = ("lower", "upper", "epsilon", "delta")
 ASKED = ("config", "store", *BUDGET, "json")
-"""Options of a command line that asks about a run; a file and the environment may give all others."""
+"""Options of a command line that asks about a run; a file and the environment may give all
+others."""
 RELEASES_HELP = f"Releases (public): iceberg://CATALOG/NAMESPACE.TABLE, {PLACES}"
 ReleasesOption = Annotated[
     str | None,
@@ -31,7 +44,9 @@ ReleasesOption = Annotated[
         RELEASES_HELP,
         OUTPUT,
         first=True,
-        template=InTemplate("Releases (public)", "sink", help="Releases that all agents learn from."),
+        template=InTemplate(
+            "Releases (public)", "sink", help="Releases that all agents learn from."
+        ),
     ),
 ]
 CollaborationOption = Annotated[
@@ -60,7 +75,9 @@ StddevOption = Annotated[
 LevelOption = Annotated[
     float,
     cli_option(
-        "Coverage of the intervals.", COLLABORATION, template=InTemplate("Coverage of the intervals", "positive")
+        "Coverage of the intervals.",
+        COLLABORATION,
+        template=InTemplate("Coverage of the intervals", "positive"),
     ),
 ]
 CoverageOption = Annotated[
@@ -85,12 +102,18 @@ SinkOption = Annotated[
         f"Personal estimates (private): {PLACES}",
         OUTPUT,
         first=True,
-        template=InTemplate("Estimates (private)", "sink", required=True, help="Estimates, each for its own agent."),
+        template=InTemplate(
+            "Estimates (private)", "sink", required=True, help="Estimates, each for its own agent."
+        ),
     ),
 ]
 PopulationOption = Annotated[
     str | None,
-    cli_option("The fitted population (public).", OUTPUT, template=InTemplate("Population (public)", "sink")),
+    cli_option(
+        "The fitted population (public).",
+        OUTPUT,
+        template=InTemplate("Population (public)", "sink"),
+    ),
 ]
 MetricsOption = Annotated[
     str | None,
@@ -103,7 +126,12 @@ MetricsOption = Annotated[
 ]
 PageOption = Annotated[
     str | None,
-    cli_option("Address of a live page for the browser, such as 127.0.0.1:8080.", OPERATION, shows=True, host="engine"),
+    cli_option(
+        "Address of a live page for the browser, such as 127.0.0.1:8080.",
+        OPERATION,
+        shows=True,
+        host="engine",
+    ),
 ]
 DryRunOption = Annotated[
     bool,
@@ -133,7 +161,9 @@ PageRemoteOption = Annotated[
         host="engine",
     ),
 ]
-LATENESS_HELP = "default: the store's, else 10s for a topic, 0s for a sorted file, 1h with --no-sort."
+LATENESS_HELP = (
+    "default: the store's, else 10s for a topic, 0s for a sorted file, 1h with --no-sort."
+)
 MaxAgentsOption = Annotated[
     int,
     cli_option(
@@ -182,12 +212,18 @@ OffsetsOption = Annotated[
 ]
 AskedStoreOption = Annotated[
     Path,
-    cli_option("Store of the run, for its settings if no bounds and no budget are given.", INPUT, show_default=False),
+    cli_option(
+        "Store of the run, for its settings if no bounds and no budget are given.",
+        INPUT,
+        show_default=False,
+    ),
 ]
 RegistryOption = Annotated[
     bool,
     cli_option(
-        "Write YAML for the DP Deployments Registry, with gaps for the facts that only you know.", INPUT, "--registry"
+        "Write YAML for the DP Deployments Registry, with gaps for the facts that only you know.",
+        INPUT,
+        "--registry",
     ),
 ]
 WAIT_FOR = "5m"
@@ -201,7 +237,9 @@ WaitForOption = Annotated[
         host="engine",
     ),
 ]
-LogFormatOption = Annotated[str, cli_option("Format of log lines: text | json.", OPERATION, shows=True, host="engine")]
+LogFormatOption = Annotated[
+    str, cli_option("Format of log lines: text | json.", OPERATION, shows=True, host="engine")
+]
 QuietOption = Annotated[bool, cli_option("No progress lines.", OPERATION, "--quiet", shows=True)]
 
 
@@ -238,7 +276,10 @@ def checked_layout(layout: str) -> Layout:
 
 
 def quorum_for(quorum: int, source: str | None, *, sort: bool) -> int:
-    """Ask for a quorum where samples may come late: in a file that is sorted none does, whatever a clock says."""
+    """Ask for a quorum where samples may come late.
+
+    In a file that is sorted none does, whatever a clock says.
+    """
     from meanstream.operators.validation import require
 
     require(quorum in (1, 2), "quorum", "be 1 or 2", quorum)
@@ -246,7 +287,10 @@ def quorum_for(quorum: int, source: str | None, *, sort: bool) -> int:
 
 
 def is_live_source(source: str) -> bool:
-    """Say whether samples come as they are made: of a topic, a growing file, a pipe; not replayed and not sorted."""
+    """Say whether samples come as they are made.
+
+    Of a topic, a growing file, a pipe; not replayed and not sorted.
+    """
     from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
 
     return is_kafka_location(source) or source == "-" or source.startswith("follow:")

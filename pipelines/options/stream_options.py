@@ -1,4 +1,7 @@
-"""The options of every engine that reads a stream of samples: those of agents and of rounds are made of these."""
+"""The options of every engine that reads a stream of samples.
+
+Those of agents and of rounds are made of these.
+"""
 
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -8,7 +11,14 @@ from pydantic.dataclasses import dataclass
 
 from meanstream.operators.limits import MAX_DEAD_LETTERS, MAX_FUTURE
 from meanstream.pipelines.options.base import DEFERRED, ConfigOption, JsonOption
-from meanstream.pipelines.options.declaration import INPUT, OPERATION, OUTPUT, PRIVACY, InTemplate, cli_option
+from meanstream.pipelines.options.declaration import (
+    INPUT,
+    OPERATION,
+    OUTPUT,
+    PRIVACY,
+    InTemplate,
+    cli_option,
+)
 from meanstream.pipelines.options.lateness_option import Lateness, lateness_in_force
 from meanstream.pipelines.options.refresh_option import Refresh
 from meanstream.pipelines.options.shared_options import (
@@ -41,12 +51,19 @@ class StreamOptions(ABC):
     LATENESS: ClassVar[str]
     """The option that says how late a sample may be."""
     said: frozenset[str] = frozenset()
-    """Options that were given, by the command line, the environment or a file, and not left at their default."""
+    """Options that were given, by the command line, the environment or a file, and not left at
+    their default."""
 
     config: ConfigOption = None
     source: str | None
     value: Annotated[
-        str, cli_option("Column of the value.", INPUT, first=True, template=InTemplate("Column of the value", "column"))
+        str,
+        cli_option(
+            "Column of the value.",
+            INPUT,
+            first=True,
+            template=InTemplate("Column of the value", "column"),
+        ),
     ] = "value"
     time: Annotated[
         str,
@@ -84,10 +101,17 @@ class StreamOptions(ABC):
     ] = False
     sort: Annotated[
         bool,
-        cli_option("Order of a file: --sort replays it by event time, --no-sort as it is.", INPUT, "--sort/--no-sort"),
+        cli_option(
+            "Order of a file: --sort replays it by event time, --no-sort as it is.",
+            INPUT,
+            "--sort/--no-sort",
+        ),
     ] = True
     follow: Annotated[
-        bool, cli_option("Continuous reading of a .jsonl file that grows.", INPUT, "--follow", host="engine")
+        bool,
+        cli_option(
+            "Continuous reading of a .jsonl file that grows.", INPUT, "--follow", host="engine"
+        ),
     ] = False
     until_end: Annotated[
         bool,
@@ -98,7 +122,9 @@ class StreamOptions(ABC):
             template=InTemplate("Stop at the present end of the topic", "flag"),
         ),
     ] = False
-    batch_size: Annotated[int, cli_option("Largest number of samples per read.", INPUT, unit="samples")] = 262_144
+    batch_size: Annotated[
+        int, cli_option("Largest number of samples per read.", INPUT, unit="samples")
+    ] = 262_144
     max_future: Annotated[
         str,
         cli_option(
@@ -115,7 +141,9 @@ class StreamOptions(ABC):
             "Name of the deployment, part of every id and of the key of the noise; default: a random name, kept in "
             "the store.",
             PRIVACY,
-            template=InTemplate("Name of the deployment", "name", required=True, help=TEMPLATE_NAME),
+            template=InTemplate(
+                "Name of the deployment", "name", required=True, help=TEMPLATE_NAME
+            ),
         ),
     ] = None
     secret_file: Annotated[
@@ -175,10 +203,15 @@ class StreamOptions(ABC):
         """Say which column means what."""
 
     def lateness_in_force(self) -> Lateness:
-        """Say how late samples may be, and why: as given, else the store's, else what suits the source."""
+        """Say how late samples may be, and why.
+
+        As given, else the store's, else what suits the source.
+        """
         given: str | None = getattr(self, self.LATENESS)
         store = None if getattr(self, "runner", None) else self.store
-        return lateness_in_force(self.LATENESS, given, source=self.source, sort=self.sort, store=store)
+        return lateness_in_force(
+            self.LATENESS, given, source=self.source, sort=self.sort, store=store
+        )
 
     def refresh_in_force(self) -> Refresh | None:
         """Say how often agents get estimates, and why; None where no agent gets any."""

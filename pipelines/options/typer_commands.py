@@ -12,7 +12,12 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from meanstream.pipelines.options.declaration import OPERATION, Declared, cli_option, declared_options
+from meanstream.pipelines.options.declaration import (
+    OPERATION,
+    Declared,
+    cli_option,
+    declared_options,
+)
 from meanstream.pipelines.options.help_text import options_in_force, show_all_options
 
 FEW = 15
@@ -70,24 +75,41 @@ class Taken:
 
     def signature(self) -> inspect.Signature:
         """Give the parameters of a command that takes them, first those that a help shows first."""
-        kinds, hints = inspect.Parameter, get_type_hints(self.kind, include_extras=True)
-        defaults = {field.name: field.default for field in fields(self.kind) if field.default is not MISSING}
+        kinds = inspect.Parameter
+        hints = get_type_hints(self.kind, include_extras=True)
+        defaults = {
+            field.name: field.default for field in fields(self.kind) if field.default is not MISSING
+        }
         defaults.pop("said", None)
-        names = sorted(defaults, key=lambda name: name in self.declared and not self.declared[name].first)
+
+        names = sorted(
+            defaults, key=lambda name: name in self.declared and not self.declared[name].first
+        )
         parameters = [
             kinds("context", kinds.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
-            *(kinds(name, kinds.KEYWORD_ONLY, default=defaults[name], annotation=hints[name]) for name in names),
+            *(
+                kinds(name, kinds.KEYWORD_ONLY, default=defaults[name], annotation=hints[name])
+                for name in names
+            ),
         ]
+
         if self.typed is None:
-            parameters.append(kinds("print_config", kinds.KEYWORD_ONLY, default=False, annotation=_PRINT_CONFIG))
+            parameters.append(
+                kinds("print_config", kinds.KEYWORD_ONLY, default=False, annotation=_PRINT_CONFIG)
+            )
+
         if len(names if self.typed is None else self.typed) > FEW:
-            parameters.append(kinds("help_all", kinds.KEYWORD_ONLY, default=False, annotation=_HELP_ALL))
+            parameters.append(
+                kinds("help_all", kinds.KEYWORD_ONLY, default=False, annotation=_HELP_ALL)
+            )
+
         return inspect.Signature(parameters)
 
     def filled(self, context: typer.Context, given: dict[str, Any]) -> Any:
         """Make the class of the values that the command line, the environment or a file gave, or of defaults."""
         if any(field.name == "said" for field in fields(self.kind)):
             given["said"] = frozenset(name for name in given if _is_said(context, name))
+
         return self.kind(**given)
 
 
@@ -119,15 +141,20 @@ def takes_options(
             if print_config:
                 sys.stdout.write(options_in_force(context))
                 return
+
             given.pop("help_all", None)
             filled = taken.filled(context, given)
             if beforehand is not None:
                 beforehand(context, filled)
+
             command(filled)
 
-        call.__signature__, call.__annotations__ = inspect.Signature(), {}  # type: ignore[attr-defined]
+        call.__signature__ = inspect.Signature()  # type: ignore[attr-defined]
+        call.__annotations__ = {}
         call.taken = taken  # type: ignore[attr-defined]
-        call.__doc__, call.__name__ = command.__doc__, command.__name__
+        call.__doc__ = command.__doc__
+        call.__name__ = command.__name__
+
         return call
 
     return decorate
@@ -143,7 +170,11 @@ def prepare_commands(group: typer.Typer, named: str | None = None) -> None:
     every = {info.name: info.callback for info in group.registered_commands}
     for callback in [every[named]] if named in every else every.values():
         taken: Taken | None = getattr(callback, "taken", None)
-        if callback is not None and taken is not None and not inspect.signature(callback).parameters:
+        if (
+            callback is not None
+            and taken is not None
+            and not inspect.signature(callback).parameters
+        ):
             signature = taken.signature()
             callback.__signature__ = signature  # type: ignore[attr-defined]
             callback.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}

@@ -12,7 +12,11 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from meanstream.operators.validation import require
-from meanstream.pipelines.page.private_requests import PrivateRequests, hosts_of_this_machine, require_loopback
+from meanstream.pipelines.page.private_requests import (
+    PrivateRequests,
+    hosts_of_this_machine,
+    require_loopback,
+)
 from meanstream.streaming.agents.store_answers import StoreAnswers
 from meanstream.streaming.metrics.background import BackgroundServer, parse_server_address
 from meanstream.streaming.metrics.connections import BoundedThreads
@@ -21,14 +25,17 @@ from meanstream.streaming.strict_yaml import read_strict_yaml_file
 
 AGENTS = "/v1/agents/"
 OPERATOR = ""
-"""Stands for who runs the store, whose token opens every agent's answer: no agent can have an empty name."""
-LEAST_TOKEN, MOST_TOKEN = 16, 512
+"""Stands for who runs the store, whose token opens every agent's answer: no agent can have an empty
+name."""
+LEAST_TOKEN = 16
+MOST_TOKEN = 512
 
 
 def _read_answer_tokens(path: Path) -> dict[str, str]:
     """Read the token of each agent from a YAML file that its owner alone can read: `AGENT: TOKEN`.
 
-    The token of an empty name, `"": TOKEN`, opens every agent's answer. Names come from data, and this one cannot.
+    The token of an empty name, `"": TOKEN`, opens every agent's answer. Names come from data, and
+    this one cannot.
     """
     what = f"answer_tokens must be a YAML file of AGENT: TOKEN, got {str(path)!r}"
     try:
@@ -38,6 +45,7 @@ def _read_answer_tokens(path: Path) -> dict[str, str]:
         raise ValueError(f"{what} ({error.strerror})") from None
     except Exception:  # its text may quote a token
         raise ValueError(what) from None
+
     require(not shared, "answer_tokens", "be readable by its owner alone (chmod 600)", str(path))
     if not isinstance(found, dict) or not found:
         raise ValueError(what)
@@ -45,20 +53,36 @@ def _read_answer_tokens(path: Path) -> dict[str, str]:
     tokens = {str(name): token for name, token in found.items()}
     rule = "have names of agents in quotes where they look like a number, true, false or null, and each once"
     require(plain and len(tokens) == len(found), "answer_tokens", rule, str(path))
+
     for name, token in tokens.items():
-        good = isinstance(token, str) and LEAST_TOKEN <= len(token) <= MOST_TOKEN and token.isascii()
+        good = (
+            isinstance(token, str) and LEAST_TOKEN <= len(token) <= MOST_TOKEN and token.isascii()
+        )
         if not good or not token.isprintable() or " " in token:
             rule = f"have texts of {LEAST_TOKEN} to {MOST_TOKEN} visible characters"
             raise ValueError(f"answer_tokens must {rule}, got another of {name!r}")
-    require(len(set(tokens.values())) == len(tokens), "answer_tokens", "have another token for each agent", str(path))
+
+    require(
+        len(set(tokens.values())) == len(tokens),
+        "answer_tokens",
+        "have another token for each agent",
+        str(path),
+    )
+
     return tokens
 
 
 def check_answers(address: str, tokens: Path | None, *, remote: bool = False) -> dict[str, str]:
-    """Read whose token is which; refuse an address that answers would not be served at, or tokens that are none."""
+    """Read whose token is which.
+
+    Refuse an address that answers would not be served at, or tokens that are none.
+    """
     host, _ = parse_server_address(address, "answers")
     require_loopback("answers", host, address, remote=remote)
-    require(not remote or tokens is not None, "answer_tokens", "be given with --answers-remote", None)
+    require(
+        not remote or tokens is not None, "answer_tokens", "be given with --answers-remote", None
+    )
+
     return {} if tokens is None else _read_answer_tokens(tokens)
 
 
@@ -83,11 +107,14 @@ class AnswersServer(BackgroundServer["_AnswersServer"]):
     without the right one an agent that exists and one that does not are answered alike.
     """
 
-    def __init__(self, address: str, store: Path, tokens: Path | None = None, *, remote: bool = False) -> None:
+    def __init__(
+        self, address: str, store: Path, tokens: Path | None = None, *, remote: bool = False
+    ) -> None:
         known = check_answers(address, tokens, remote=remote)
         super().__init__("answers", address, _AnswersServer, _AnswersHandler)
         self.token = None if known else secrets.token_urlsafe(24)
-        self._server.answers, self._server.tokens = StoreAnswers(store), known or {OPERATOR: str(self.token)}
+        self._server.answers = StoreAnswers(store)
+        self._server.tokens = known or {OPERATOR: str(self.token)}
         self._server.hosts = hosts_of_this_machine(self.host, remote=remote)
         self.url += AGENTS
 
@@ -98,7 +125,10 @@ class _AnswersServer(BoundedThreads):
     hosts: set[str] | None
 
     def may_read(self, agent: str, header: str | None) -> bool:
-        """Say whether a token opens an agent's answer; each is compared whatever the others were."""
+        """Say whether a token opens an agent's answer.
+
+        Each is compared whatever the others were.
+        """
         kind, _, given = (header or "").partition(" ")
         typed = given.strip().encode("utf-8", "replace") if kind.lower() == "bearer" else b""
         known = [self.tokens.get(one, "") for one in (agent, OPERATOR)]
@@ -110,15 +140,20 @@ class _AnswersHandler(PrivateRequests):
 
     def do_GET(self) -> None:  # noqa: N802
         """Answer if the token is right."""
-        path, server = urlsplit(self.path).path, self.server
+        path = urlsplit(self.path).path
+        server = self.server
         if not self.names_host_of(server.hosts):
             self._say(HTTPStatus.FORBIDDEN, {"error": "answers are for this machine only"})
             return
+
         name = unquote(path.removeprefix(AGENTS), errors="replace")
         if not path.startswith(AGENTS) or not name or "/" in path.removeprefix(AGENTS):
             self._say(HTTPStatus.NOT_FOUND, {"error": f"there is nothing here but {AGENTS}AGENT"})
         elif not server.may_read(name, self.headers.get("Authorization")):
-            self._say(HTTPStatus.UNAUTHORIZED, {"error": "a token of this agent must come as Authorization: Bearer"})
+            self._say(
+                HTTPStatus.UNAUTHORIZED,
+                {"error": "a token of this agent must come as Authorization: Bearer"},
+            )
         else:
             self._answer(name)
 
@@ -128,6 +163,7 @@ class _AnswersHandler(PrivateRequests):
         except StoreError:
             self._say(HTTPStatus.SERVICE_UNAVAILABLE, {"error": "the store cannot be read"})
             return
+
         if found is None:
             self._say(HTTPStatus.NOT_FOUND, {"error": "no sample of this agent counts yet"})
         else:
@@ -136,9 +172,15 @@ class _AnswersHandler(PrivateRequests):
     def _say(self, status: HTTPStatus, found: Mapping[str, Any]) -> None:
         body = json.dumps(found, allow_nan=False).encode() + b"\n"
         self.send_response(status)
-        headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), "Cache-Control": "no-store"}
+        headers = {
+            "Content-Type": "application/json",
+            "Content-Length": str(len(body)),
+            "Cache-Control": "no-store",
+        }
         headers |= {"WWW-Authenticate": "Bearer"} if status is HTTPStatus.UNAUTHORIZED else {}
+
         for name, value in {**headers, "X-Content-Type-Options": "nosniff"}.items():
             self.send_header(name, value)
+
         self.end_headers()
         self.wfile.write(body)

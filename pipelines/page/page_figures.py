@@ -7,7 +7,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from meanstream.streaming.agents.budget_forecast import ForecastSummary, budget_forecast_text, days_text
+from meanstream.streaming.agents.budget_forecast import (
+    ForecastSummary,
+    budget_forecast_text,
+    days_text,
+)
 from meanstream.streaming.agents.first_release import FirstRelease
 from meanstream.streaming.agents.public_population import population_count_probability
 from meanstream.streaming.metrics.carried_figures import carried_figures
@@ -62,16 +66,21 @@ def page_figures(
         if last is None or kind == "collaborate"
         else budget_histogram_record(last.agents, last.spent, horizon),
     }
+
     if kind == "rounds":
         rows = sorted(
-            (page_figures_of_window(event, bounds) for event in view.windows), key=lambda row: str(row["start"])
+            (page_figures_of_window(event, bounds) for event in view.windows),
+            key=lambda row: str(row["start"]),
         )
+
         return common | {"bounds": bounds, "windows": rows}
+
     population = None if view.population is None else population_figure(view.population)
     records = {
         "flow": _flow(view),
         "rejects": {} if last is None else dict(Counter(dict(last.rejected)).most_common()),
     }
+
     due = {
         "first_release": None if last is None else last.first_release,
         "next_release": _due(view.next_release),
@@ -79,6 +88,7 @@ def page_figures(
         "last_record": _last_record(view.turns),
     }
     convergence = _convergence(view.precision) | {"drifts": _drift_figure(view.turns)}
+
     return common | records | due | {"convergence": convergence, "population": population}
 
 
@@ -103,16 +113,23 @@ def _drift_figure(turns: Sequence[TurnRecord]) -> dict[str, list[Any]]:
 
 
 def _convergence(points: Sequence[Precision]) -> dict[str, Any]:
-    """Half-widths of the intervals in the course of time, together and alone; the errors where the truth is known."""
+    """Half-widths of the intervals in the course of time, together and alone.
+
+    The errors where the truth is known.
+    """
     last = points[-1] if points else None
     return {
         "event_time": [p.event_time for p in points],
         "clock": [p.clock for p in points],
-        "gain": last.alone[1] / last.together[1] if last is not None and last.together[1] > 0 else None,
+        "gain": last.alone[1] / last.together[1]
+        if last is not None and last.together[1] > 0
+        else None,
         "together": {band: [p.together[i] for p in points] for i, band in enumerate(BANDS)},
         "alone": {band: [p.alone[i] for p in points] for i, band in enumerate(BANDS)},
         "error": [p.error for p in points] if any(p.error is not None for p in points) else None,
-        "error_alone": [p.error_alone for p in points] if any(p.error is not None for p in points) else None,
+        "error_alone": [p.error_alone for p in points]
+        if any(p.error is not None for p in points)
+        else None,
         "answered": points[-1].answered if points else 0,
         "classes": None if last is None else last.classes,
         "class_agents": None if last is None or last.class_agents is None else last.class_agents[1],
@@ -127,7 +144,8 @@ def population_figure(picture: FittedPicture) -> dict[str, Any]:
         "method": said["method"],
         "agents": picture.agents,
         "components": [
-            {**component, "agents": n} for component, n in zip(components, picture.at[: len(components)], strict=False)
+            {**component, "agents": n}
+            for component, n in zip(components, picture.at[: len(components)], strict=False)
         ],
         "spread": said.get("spread"),
         "density": said.get("density"),
@@ -138,12 +156,16 @@ def population_figure(picture: FittedPicture) -> dict[str, Any]:
 
 
 def _goes_with_count(said: Mapping[str, Any]) -> dict[str, Any] | None:
-    """How likely means, or their spread, go with counts; and the trend's center and spread at some counts."""
+    """How likely means, or their spread, go with counts.
+
+    And the trend's center and spread at some counts.
+    """
     probability = population_count_probability(said)
     if probability is None:
         return None
     trend = said["count_trend"]["counts"]
     columns = {name: [row[name] for row in trend] for name in ("n", "center", "spread")}
+
     return {"probability": probability, **columns}
 
 
@@ -159,13 +181,25 @@ def _due(found: FirstRelease | None) -> dict[str, Any] | None:
 
 
 def _flow(view: PageView) -> dict[str, Any]:
-    """Events per second, smooth, and how far the engine is behind, by the clock; first that of the runs before."""
-    turns, fresh = view.turns, flow_points(view.turns)
-    begin = FlowPoint(clock=fresh[0].clock, rate=None) if view.flow and fresh else None  # a gap between the runs
+    """Events per second, smooth, and how far the engine is behind, by the clock.
+
+    First that of the runs before.
+    """
+    turns = view.turns
+    fresh = flow_points(view.turns)
+    begin = (
+        FlowPoint(clock=fresh[0].clock, rate=None) if view.flow and fresh else None
+    )  # a gap between the runs
     points = [point for point in (*view.flow, begin, *fresh) if point is not None]
+
     return {
-        **{name: [getattr(point, name) for point in points] for name in ("clock", "rate", "lag", "behind")},
-        "overall": turns[-1].events / turns[-1].seconds if turns and turns[-1].seconds > 0 else None,
+        **{
+            name: [getattr(point, name) for point in points]
+            for name in ("clock", "rate", "lag", "behind")
+        },
+        "overall": turns[-1].events / turns[-1].seconds
+        if turns and turns[-1].seconds > 0
+        else None,
         "recent": _recent_rate(turns),
     }
 
@@ -174,7 +208,12 @@ def _last_record(turns: Sequence[TurnRecord]) -> float | None:
     """Time of day of the newest turn that read something; None where no turn that is known did."""
     before = (0, *(turn.events for turn in turns))
     return next(
-        (turn.clock for turn, read in zip(reversed(turns), before[-2::-1], strict=True) if turn.events > read), None
+        (
+            turn.clock
+            for turn, read in zip(reversed(turns), before[-2::-1], strict=True)
+            if turn.events > read
+        ),
+        None,
     )
 
 
@@ -183,11 +222,16 @@ def _recent_rate(turns: Sequence[TurnRecord]) -> float | None:
     if not turns or turns[-1].seconds <= 0:
         return None
     since = turns[-1].seconds - WINDOW_SECONDS
-    seconds, events = next(((one.seconds, one.events) for one in reversed(turns) if one.seconds <= since), (0.0, 0))
+    seconds, events = next(
+        ((one.seconds, one.events) for one in reversed(turns) if one.seconds <= since), (0.0, 0)
+    )
+
     return (turns[-1].events - events) / (turns[-1].seconds - seconds)
 
 
-def page_figures_of_window(event: Mapping[str, Any], bounds: tuple[float, float] | None) -> dict[str, Any]:
+def page_figures_of_window(
+    event: Mapping[str, Any], bounds: tuple[float, float] | None
+) -> dict[str, Any]:
     """Public: one window's answer with its interval, and what each stage of its round found, in the value's unit.
 
     Examples
@@ -198,9 +242,11 @@ def page_figures_of_window(event: Mapping[str, Any], bounds: tuple[float, float]
     >>> page_figures_of_window(event, (0.0, 10.0))["stages"]
     [{'name': 'vote', 'users': 4, 'votes': 3, 'lower': 5.0, 'upper': 7.5, 'center': 6.25}]
     """
-    value, interval = event["value"], event["interval"]
+    value = event["value"]
+    interval = event["interval"]
     vector = isinstance(value, list)
     named = {part: event[part] for part in ("categories", "quantiles") if part in event}
+
     return {
         "start": event["start"],
         "end": event["end"],
@@ -218,17 +264,24 @@ def page_figures_of_window(event: Mapping[str, Any], bounds: tuple[float, float]
 
 
 def _stage(stage: Mapping[str, Any], bounds: tuple[float, float]) -> dict[str, Any]:
-    """Where a stage left the users' mean to be, within the declared bounds; None where it says nothing of that."""
-    middle, half = (bounds[0] + bounds[1]) / 2, (bounds[1] - bounds[0]) / 2
+    """Where a stage left the users' mean to be, within the declared bounds.
+
+    None where it says nothing of that.
+    """
+    middle = (bounds[0] + bounds[1]) / 2
+    half = (bounds[1] - bounds[0]) / 2
     center = stage.get("center")
     reach = stage.get("half_width", stage.get("window"))
     ends: tuple[float, float] | None = None
+
     if _number(stage.get("lower")) and _number(stage.get("upper")):
         ends = (stage["lower"], stage["upper"])
     elif _number(center) and _number(reach):
         ends = (max(center - reach, -1.0), min(center + reach, 1.0))
+
     if not _number(center):
         center = None if ends is None else (ends[0] + ends[1]) / 2
+
     users = stage.get("users", stage.get("reports", stage.get("n")))
     return {
         "name": str(stage.get("stage", "")),

@@ -1,4 +1,7 @@
-"""The page's server: on this machine, behind a token, from files that are installed; nothing is fetched elsewhere."""
+"""The page's server: on this machine, behind a token, from files that are installed.
+
+Nothing is fetched elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,11 @@ import msgspec
 
 from meanstream.operators.validation import require
 from meanstream.pipelines.page.page_figures import forecast_figure, page_figures
-from meanstream.pipelines.page.private_requests import PrivateRequests, hosts_of_this_machine, require_loopback
+from meanstream.pipelines.page.private_requests import (
+    PrivateRequests,
+    hosts_of_this_machine,
+    require_loopback,
+)
 from meanstream.streaming.agents.ledger_forecast import BudgetOutlook
 from meanstream.streaming.metrics.background import BackgroundServer, parse_server_address
 from meanstream.streaming.metrics.connections import BoundedThreads
@@ -47,6 +54,7 @@ def _plotly_file() -> Path | None:
     if spec is None or not spec.submodule_search_locations:
         return None
     path = Path(next(iter(spec.submodule_search_locations))) / "package_data" / "plotly.min.js"
+
     return path if path.is_file() else None
 
 
@@ -62,7 +70,12 @@ def check_page_server(address: str, *, remote: bool = False) -> None:
     """
     host, _ = parse_server_address(address, "page")
     require_loopback("page", host, address, remote=remote)
-    require(_plotly_file() is not None, "page", "come with its package: pip install 'meanstream[page]'", address)
+    require(
+        _plotly_file() is not None,
+        "page",
+        "come with its package: pip install 'meanstream[page]'",
+        address,
+    )
 
 
 class PageServer(BackgroundServer["_Server"]):
@@ -138,20 +151,29 @@ class _Site:
         of = (view.version, view.problem, ahead)
         if self._encoded[0] != of:
             shown = page_figures(
-                view, kind=self._telemetry.kind, horizon=self._telemetry.horizon, bounds=self._bounds
+                view,
+                kind=self._telemetry.kind,
+                horizon=self._telemetry.horizon,
+                bounds=self._bounds,
             ) | {
                 "searchable": isinstance(self._telemetry, AgentsTelemetry),
                 "protected": self._telemetry.protected,
                 "forecast": None if ahead is None else forecast_figure(ahead.summary),
             }
             self._encoded = (of, msgspec.json.encode(shown))
+
         return self._encoded[1]
 
     def agent(self, name: str) -> bytes | None:
         """One agent's own history, and names like it; None where agents are not to be seen."""
         if not isinstance(self._telemetry, AgentsTelemetry):
             return None
-        found = {"name": name, "history": self._telemetry.history(name), "like": self._telemetry.names_like(name)}
+        found = {
+            "name": name,
+            "history": self._telemetry.history(name),
+            "like": self._telemetry.names_like(name),
+        }
+
         return msgspec.json.encode(found)
 
 
@@ -164,18 +186,25 @@ class _Handler(PrivateRequests):
 
     def do_GET(self) -> None:  # noqa: N802
         """Answer if the token is right."""
-        site, address = self.server.site, urlsplit(self.path)
+        site = self.server.site
+        address = urlsplit(self.path)
         query = parse_qs(address.query)
+
         if not self.names_host_of(site.hosts):
             self._say(HTTPStatus.FORBIDDEN, "this page is for this machine only")
             return
+
         typed = query.get("token", [""])[0]
         refusal = site.refusal(typed or self._cookie())
         if refusal is not None:
-            self._say(refusal, "the address that was printed at the start has the token for this page")
+            self._say(
+                refusal, "the address that was printed at the start has the token for this page"
+            )
         elif typed and address.path == "/":
             kept = f"{site.cookie}={site.token}; Path=/; HttpOnly; SameSite=Strict"
-            self._send(HTTPStatus.SEE_OTHER, "text/plain", b"", {"Location": "/", "Set-Cookie": kept})
+            self._send(
+                HTTPStatus.SEE_OTHER, "text/plain", b"", {"Location": "/", "Set-Cookie": kept}
+            )
         else:
             self._answer(address.path, query)
 
@@ -188,7 +217,10 @@ class _Handler(PrivateRequests):
             self._send(HTTPStatus.OK, "text/javascript; charset=utf-8", library.read_bytes(), kept)
         elif path == "/data":
             self._send(HTTPStatus.OK, "application/json", self.server.site.data())
-        elif path == "/agent" and (found := self.server.site.agent(query.get("name", [""])[0])) is not None:
+        elif (
+            path == "/agent"
+            and (found := self.server.site.agent(query.get("name", [""])[0])) is not None
+        ):
             self._send(HTTPStatus.OK, "application/json", found)
         else:
             self._say(HTTPStatus.NOT_FOUND, "there is nothing here")
@@ -198,15 +230,19 @@ class _Handler(PrivateRequests):
             morsel = SimpleCookie(self.headers.get("Cookie", "")).get(self.server.site.cookie)
         except CookieError:
             return None
+
         return None if morsel is None else morsel.value
 
     def _say(self, status: HTTPStatus, line: str) -> None:
         self._send(status, "text/plain; charset=utf-8", f"{line}\n".encode())
 
-    def _send(self, status: HTTPStatus, kind: str, body: bytes, more: dict[str, str] | None = None) -> None:
+    def _send(
+        self, status: HTTPStatus, kind: str, body: bytes, more: dict[str, str] | None = None
+    ) -> None:
         self.send_response(status)
         kept = {"Cache-Control": "no-store", "Content-Type": kind, "Content-Length": str(len(body))}
         for name, value in {**HEADERS, **kept, **(more or {})}.items():
             self.send_header(name, value)
+
         self.end_headers()
         self.wfile.write(body)

@@ -1,4 +1,7 @@
-"""Requests for what is private: on this machine unless the user said otherwise, and with nothing of them in a log."""
+"""Requests for what is private.
+
+On this machine unless the user said otherwise, and with nothing of them in a log.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,7 @@ def _is_loopback(host: str) -> bool:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
         return False
+
     return all(ipaddress.ip_address(str(place[0]).split("%")[0]).is_loopback for *_, place in found)
 
 
@@ -48,9 +52,13 @@ class PrivateRequests(RequestsWithoutBody):
         return "meanstream"
 
     def names_host_of(self, hosts: set[str] | None) -> bool:
-        """Tell whether a request calls the server by one of these names; by any of them if there are none."""
+        """Tell whether a request calls the server by one of these names.
+
+        By any of them if there are none.
+        """
         if hosts is None:
             return True
+
         try:
             return urlsplit(f"//{self.headers.get('Host') or ''}").hostname in hosts
         except ValueError:

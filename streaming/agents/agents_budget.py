@@ -20,10 +20,12 @@ from meanstream.streaming.store.store_audit import audited_rows
 
 @dataclass(frozen=True, slots=True)
 class AgentBudget:
-    """Public: one agent's releases made and left; every one of its samples is protected at (epsilon, delta).
+    """Public: one agent's releases made and left.
 
-    `epsilon` and `delta` hold for all releases of the horizon together, so they do not grow as it is spent. Where
-    releases have no end, `remaining` and `horizon` are None.
+    Every one of its samples is protected at (epsilon, delta).
+
+    `epsilon` and `delta` hold for all releases of the horizon together, so they do not grow as it
+    is spent. Where releases have no end, `remaining` and `horizon` are None.
     """
 
     agent: str
@@ -49,7 +51,8 @@ class BudgetSummary:
     at_horizon : int
         Agents that made all of them.
     refused : int or None
-        Releases that were refused, ever; None as of a time, because a refusal is no row of the ledger.
+        Releases that were refused, ever; None as of a time, because a refusal is no row of the
+        ledger.
     """
 
     agents: int
@@ -67,29 +70,48 @@ class Budgets:
     summary: BudgetSummary
     ends: list[float | None] | None = None
     forecast: ForecastSummary | None = None
-    """With `foretell`: event time of each agent's last release, None where it is not known; and all agents together."""
+    """With `foretell`: event time of each agent's last release, None where it is not known; and all
+    agents together."""
 
 
 def agents_budgets(store: Path, *, as_of: float | None = None, foretell: bool = False) -> Budgets:
-    """Count what every agent has spent; an engine may be running on the store. Every row of the ledger is checked."""
+    """Count what every agent has spent; an engine may be running on the store.
+
+    Every row of the ledger is checked.
+    """
     opened = Store.read(store)
     try:
-        names, identity = opened.agents(), opened.state("identity")
-        settings = {"horizon": 0, "epsilon": 0.0, "delta": 0.0} if identity is None else identity["settings"]
+        names = opened.agents()
+        identity = opened.state("identity")
+        settings = (
+            {"horizon": 0, "epsilon": 0.0, "delta": 0.0}
+            if identity is None
+            else identity["settings"]
+        )
         require_store_kind(store, settings, OF_AGENTS)
+
         horizon = counter_limit(int(settings["horizon"]))
         known = foretell and identity is not None
         forecast = BudgetForecast(len(names), horizon) if known and horizon is not None else None
-        spent = budget_charged_until(opened, len(names), math.inf if as_of is None else as_of, forecast)
+        spent = budget_charged_until(
+            opened, len(names), math.inf if as_of is None else as_of, forecast
+        )
         here = ~departed_agents(opened)
         refused = opened.ledger.head().refused if as_of is None else None
     finally:
         opened.close()
-    ends = None if forecast is None else forecast.ends(parse_release_times(str(settings["schedule"])))
-    epsilon, delta = float(settings["epsilon"]), float(settings["delta"])
+
+    ends = (
+        None if forecast is None else forecast.ends(parse_release_times(str(settings["schedule"])))
+    )
+    epsilon = float(settings["epsilon"])
+    delta = float(settings["delta"])
+
     return Budgets(
         [
-            AgentBudget(name, used, None if horizon is None else horizon - used, horizon, epsilon, delta)
+            AgentBudget(
+                name, used, None if horizon is None else horizon - used, horizon, epsilon, delta
+            )
             for name, used, lives in zip(names, spent.tolist(), here.tolist(), strict=True)
             if lives
         ],
@@ -100,19 +122,31 @@ def agents_budgets(store: Path, *, as_of: float | None = None, foretell: bool = 
             at_horizon=0 if horizon is None else int(np.count_nonzero(spent[here] >= horizon)),
             refused=refused,
         ),
-        None if ends is None else [end if math.isfinite(end) else None for end in ends[here].tolist()],
-        None if ends is None or forecast is None else forecast.summary(np.where(here, ends, np.nan), names),
+        None
+        if ends is None
+        else [end if math.isfinite(end) else None for end in ends[here].tolist()],
+        None
+        if ends is None or forecast is None
+        else forecast.summary(np.where(here, ends, np.nan), names),
     )
 
 
-def budget_charged_until(store: Store, n_agents: int, until: float, forecast: BudgetForecast | None = None) -> Ints:
+def budget_charged_until(
+    store: Store, n_agents: int, until: float, forecast: BudgetForecast | None = None
+) -> Ints:
     """Count the rows of each agent up to an event time, to the microsecond as in the releases."""
     spent = np.zeros(n_agents, np.int64)
     for block in audited_rows(store):
         counted = np.rint(np.array(block.rows.time) * 1e6) <= np.rint(until * 1e6)
         agent = np.array(block.rows.agent, np.int64)[counted]
         spent += np.bincount(agent, minlength=n_agents)
+
         if forecast is not None:
-            lines = [line for line, counts in zip(block.rows.output, counted.tolist(), strict=True) if counts]
+            lines = [
+                line
+                for line, counts in zip(block.rows.output, counted.tolist(), strict=True)
+                if counts
+            ]
             forecast.follow(agent, np.array(block.rows.time, np.float64)[counted], lines)
+
     return spent

@@ -30,7 +30,8 @@ from meanstream.streaming.store.state_store import Store
 class Delivery(CommittedDelivery):
     """Writes committed releases, notices and dead letters to the sinks, and the estimates that are due.
 
-    The estimates are no committed events: after a crash they are computed again, from the same committed state.
+    The estimates are no committed events: after a crash they are computed again, from the same
+    committed state.
     """
 
     def __init__(
@@ -74,21 +75,38 @@ class Delivery(CommittedDelivery):
         ended: bool,
         by_clock: bool = False,
     ) -> None:
-        """Write what was committed, then the estimates that are due, and make all durable; see `keep_trying`."""
-        self.keep_trying(partial(self._deliver, agents, followed, event_time, ended=ended, by_clock=by_clock), stop)
+        """Write what was committed, then the estimates that are due, and make all durable.
+
+        See `keep_trying`.
+        """
+        self.keep_trying(
+            partial(self._deliver, agents, followed, event_time, ended=ended, by_clock=by_clock),
+            stop,
+        )
 
     def _deliver(
-        self, agents: Agents, followed: FollowedReleases, event_time: float, *, ended: bool, by_clock: bool
+        self,
+        agents: Agents,
+        followed: FollowedReleases,
+        event_time: float,
+        *,
+        ended: bool,
+        by_clock: bool,
     ) -> None:
         written = self._write_charged(), self._write_outbox()
         with crash_step(CrashPoint.WRITE_ESTIMATES, self._crash):
-            made = self._write_estimates(agents, followed, event_time, ended=ended, by_clock=by_clock)
+            made = self._write_estimates(
+                agents, followed, event_time, ended=ended, by_clock=by_clock
+            )
+
         final = self._due.final_after(made, ended=ended)
         same = (*written, final) == (self._ledger_seq, self._outbox_seq, self._due.final)
         if same and made is None:
             return
+
         self._flush(written)
         self._due.let_out(made, event_time, final=final)
+
         if made is not None:
             self._stats.estimates += len(made.estimates)
             self._stats.median_half_width = made.median_half_width
@@ -103,7 +121,13 @@ class Delivery(CommittedDelivery):
         self._due.take(note)
 
     def _write_estimates(
-        self, agents: Agents, followed: FollowedReleases, event_time: float, *, ended: bool, by_clock: bool
+        self,
+        agents: Agents,
+        followed: FollowedReleases,
+        event_time: float,
+        *,
+        ended: bool,
+        by_clock: bool,
     ) -> MadeEstimates | None:
         """Write the estimates that are due; None if none was, or no one asks for any."""
         if self._sinks.estimates is None and self._sinks.population is None:
@@ -112,6 +136,7 @@ class Delivery(CommittedDelivery):
         if made is not None:
             self._sinks.write("estimates", made.estimates)
             self._sinks.write("population", made.population)
+
         return made
 
 
@@ -128,7 +153,8 @@ class _Population(msgspec.Struct):
     fitted: Any
 
 
-_ESTIMATE, _POPULATION = msgspec.json.Decoder(_Estimate), msgspec.json.Decoder(_Population)
+_ESTIMATE = msgspec.json.Decoder(_Estimate)
+_POPULATION = msgspec.json.Decoder(_Population)
 
 
 def _estimate_key(line: bytes) -> Key | None:
@@ -143,6 +169,7 @@ def _estimate_key(line: bytes) -> Key | None:
         found = _ESTIMATE.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
+
     return _seconds(found.time), found.agent, found.n
 
 
@@ -152,22 +179,29 @@ def _population_key(line: bytes) -> Key | None:
         found = _POPULATION.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
+
     return _seconds(found.time), found.agents
 
 
 def _seconds(time: datetime) -> float:
-    return (time if time.tzinfo is not None else time.replace(tzinfo=UTC)).timestamp()  # Parquet drops the zone
+    return (
+        time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    ).timestamp()  # Parquet drops the zone
 
 
 def _knows_estimates(store: Store, since: int, keys: set[Key]) -> bool:  # noqa: ARG001 - not in the ledger
-    """Compare with the last commit: estimates are written after it, and written again of it after a crash."""
+    """Compare with the last commit.
+
+    Estimates are written after it, and written again of it after a crash.
+    """
     known = dict(zip(store.agents(), saved_sample_counts(store).tolist(), strict=True))
     time = _event_time(store)
     return all(at <= time and n <= known.get(agent, 0) for at, agent, n in keys)
 
 
 def _knows_populations(store: Store, since: int, keys: set[Key]) -> bool:  # noqa: ARG001 - not in the ledger
-    time, charged = _event_time(store), len(store.ledger.charges())
+    time = _event_time(store)
+    charged = len(store.ledger.charges())
     return all(at <= time and agents <= charged for at, agents in keys)
 
 
@@ -179,7 +213,15 @@ def _event_time(store: Store) -> float:
 
 
 OWN_ANSWERS = (
-    OwnEvents(role="estimates", option="sink", key=_estimate_key, knows=_knows_estimates, named=False),
-    OwnEvents(role="population", option="population", key=_population_key, knows=_knows_populations, named=False),
+    OwnEvents(
+        role="estimates", option="sink", key=_estimate_key, knows=_knows_estimates, named=False
+    ),
+    OwnEvents(
+        role="population",
+        option="population",
+        key=_population_key,
+        knows=_knows_populations,
+        named=False,
+    ),
 )
 """Of the sinks of agents, besides releases."""

@@ -51,7 +51,8 @@ _log = logging.getLogger("meanstream.engine")
 MANY_AGENTS = 16_384
 """Agents from which on a commit may take in several batches, of a source that has more."""
 PER_COMMIT = 8
-"""Records per agent after which it does not wait any longer: to read so many costs as much as a commit."""
+"""Records per agent after which it does not wait any longer: to read so many costs as much as a
+commit."""
 
 LONGEST_WAIT = 1.0
 """Seconds for which a commit waits for what brokers hold."""
@@ -60,19 +61,22 @@ LONGEST_WAIT = 1.0
 class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
     """Reads samples from a source, updates the agents, and lets releases and estimates out.
 
-    One turn: read a batch, admit it, update the agents with what the watermark has passed, commit everything in one
-    transaction, deliver what was committed. A release is charged in the ledger by that transaction before it is written
-    anywhere. After a crash the engine continues from the last commit: sinks are cut back to what that commit knew to be
-    delivered, and the rest is delivered again.
+    One turn: read a batch, admit it, update the agents with what the watermark has passed, commit
+    everything in one transaction, deliver what was committed. A release is charged in the ledger by
+    that transaction before it is written anywhere. After a crash the engine continues from the last
+    commit: sinks are cut back to what that commit knew to be delivered, and the rest is delivered
+    again.
 
     Parameters
     ----------
     source : Source
         Where samples come from.
     settings : AgentsSettings
-        Bounds, privacy parameters, counter and schedule; those that the store was opened with, and its name.
+        Bounds, privacy parameters, counter and schedule; those that the store was opened with, and
+        its name.
     noise : KeyedNoise
-        The keyed noise of this deployment (`meanstream.streaming.store.store_deployment.open_deployment`).
+        The keyed noise of this deployment
+        (`meanstream.streaming.store.store_deployment.open_deployment`).
     store : Store
         Opened for writing. The engine does not close it.
     sinks : Sinks
@@ -126,23 +130,35 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
             on_turn=on_turn,
             health=health,
         )
+
         self.agents = Agents(settings, noise)
         self._settings = settings
         self._intake = Intake(
-            settings.grid, self._options, source.name, self.stats, partitioned=isinstance(source, Shared)
+            settings.grid,
+            self._options,
+            source.name,
+            self.stats,
+            partitioned=isinstance(source, Shared),
         )
+
         self.stats.refresh = self._options.refresh
         self.delivery = self._make_delivery(sinks)
         self._unused = unused or UnusedRecords(store, source.name)
-        most, asked = self._options.max_dead_letters, sinks.dead_letters is not None
+        most = self._options.max_dead_letters
+        asked = sinks.dead_letters is not None
         self._letters = LetterRoom(store, most, self.stats, asked=asked, warns=True)
         self._followed = FollowedReleases(settings)
         self._event_time = -math.inf
-        self._silence, self._by_clock = Silence(self._options.idle_after), False
-        self._saved, self._saved_agents = SavedAgents(), 0
+        self._silence = Silence(self._options.idle_after)
+
+        self._by_clock = False
+        self._saved = SavedAgents()
+        self._saved_agents = 0
         self._taken: list[ReleaseBatch] = []  # since the last commit
         self._spent_before = np.zeros(0, np.int64)
-        outlook = ReleaseOutlook(settings, self._options.allowed_lateness, self.agents, self._intake, self.stats)
+        outlook = ReleaseOutlook(
+            settings, self._options.allowed_lateness, self.agents, self._intake, self.stats
+        )
         self._first_release = FirstReleaseWatch(outlook.first)
         self.stats.look_ahead = outlook.following
 
@@ -164,9 +180,11 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         self._intake.restore(self._store, state["intake"])
         self.agents.add_agents(self._intake.names)
         self._saved.restore(self._store, self.agents)
+
         if self.agents.persons is not None:
             for number, columns in self._store.chunks("persons"):
                 self.agents.persons.restore(number, columns)
+
         self.agents.mark_clean()
         self._followed.restore(state["variance"], self.agents.latest())
         restore_own_releases(self._store, self._followed)
@@ -178,6 +196,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         self.stats.spent = self._spent()
         self._spent_before = self.agents.spent()
         self._note_waiting(released=False)
+
         return {"agents": self.stats.agents, "event_time": iso_time(self._event_time)}
 
     def _has_waiting(self) -> bool:
@@ -191,13 +210,17 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         return nothing and not (seconds and self._passed_by_clock(seconds))
 
     def _passed_by_clock(self, seconds: float) -> bool:
-        """Let samples go that the clock has passed, or else the answers that are due by it; say whether there are any.
+        """Let samples go that the clock has passed, or else the answers that are due by it.
+
+        Say whether there are any.
 
         What has gone is in the next commit, and never waits again.
         """
         if self._intake.pass_silence(seconds):
             return True
-        refresh, at = self._options.refresh, self._event_time
+        refresh = self._options.refresh
+        at = self._event_time
+
         if not refresh or not math.isfinite(at) or self._by_clock:
             return False
         self._by_clock = self._intake.by_clock(seconds) >= (at // refresh + 1) * refresh
@@ -212,20 +235,32 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
     def _may_wait(self, read: int, lag: int | None) -> bool:
         """Say whether many agents have few records since the last commit, and the source surely holds more.
 
-        A commit writes all that is known of an agent, however many of its samples are new. Where answers are given on
-        the way, each batch has its own.
+        A commit writes all that is known of an agent, however many of its samples are new. Where
+        answers are given on the way, each batch has its own.
         """
-        agents, options = len(self._intake.names), self._options
-        if options.refresh is not None or agents < MANY_AGENTS or self._since >= PER_COMMIT * agents:
+        agents = len(self._intake.names)
+        options = self._options
+        if (
+            options.refresh is not None
+            or agents < MANY_AGENTS
+            or self._since >= PER_COMMIT * agents
+        ):
             return False
+
         soon = time.monotonic() - self._committed < LONGEST_WAIT
-        return isinstance(self._source, AtHand) or read >= options.batch_size or bool(read and lag and soon)
+        return (
+            isinstance(self._source, AtHand)
+            or read >= options.batch_size
+            or bool(read and lag and soon)
+        )
 
     def _deliver(self, stop: Callable[[], bool], *, ended: bool) -> None:
         known = self.agents, self._followed, self._event_time
         self.delivery.deliver(*known, stop, ended=ended, by_clock=self._by_clock)
 
-    def _update(self, active: tuple[int, ...], rejects: Rejects, *, ended: bool) -> list[ReleaseBatch]:
+    def _update(
+        self, active: tuple[int, ...], rejects: Rejects, *, ended: bool
+    ) -> list[ReleaseBatch]:
         """Give the agents what the watermark has passed; note what was beyond a person's limit."""
         due = self._intake.due(active, ended=ended and self._options.drain)
         self.agents.add_agents(self._intake.names[self.agents.n_agents :])
@@ -233,13 +268,18 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         if len(due.time):
             released.append(self.agents.update(due.agent, due.value, due.time, due.person))
             self._note(released[0].fates, due.position, rejects)
-            self._event_time, self._by_clock = float(due.time[-1]), False
+            self._event_time = float(due.time[-1])
+            self._by_clock = False
+
         if math.isfinite(self._intake.watermark):
             released.append(self.agents.advance(self._intake.watermark))
+
         if ended and self._options.final_release and math.isfinite(self._event_time):
             released.append(self.agents.release_now(self._event_time))
+
         for batch in released:
             self._followed.observe(batch.releases, batch.before)
+
         self._note_waiting(released=any(len(batch.releases.agent) for batch in released))
         return released
 
@@ -250,34 +290,48 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         stats.watermark = known_time(self._intake.watermark)
         stats.pending = self._intake.waiting
         early = not released and not any(stats.spent[1:])
-        stats.first_release = self._first_release.newest(stats.pending, stats.accepted) if early else None
+        stats.first_release = (
+            self._first_release.newest(stats.pending, stats.accepted) if early else None
+        )
 
     def _note(self, fates: Fates | None, position: Ints, rejects: Rejects) -> None:
-        """Note which samples do not count, where persons are distinguished; then the others were not counted yet."""
+        """Note which samples do not count, where persons are distinguished.
+
+        Then the others were not counted yet.
+        """
         if fates is None:
             return
+
         for fate, reason in UNCOUNTED.items():
             rejects.add_many(reason, position[fates == fate])
+
         self.stats.accepted += int(np.count_nonzero(fates == COUNTS))
 
-    def _commit(self, position: Position, taken: list[ReleaseBatch], rejects: Rejects, *, ended: bool) -> None:
+    def _commit(
+        self, position: Position, taken: list[ReleaseBatch], rejects: Rejects, *, ended: bool
+    ) -> None:
         began = time.perf_counter()
         store = self._store
         rows = release_rows(taken, self._intake.names, self._settings)
         with store.transaction():
             with crash_step(CrashPoint.SAVE_POSITION, self._crash):
                 self._save_state(position, ended=ended)
+
             with crash_step(CrashPoint.SAVE_SNAPSHOT, self._crash):
                 self._saved.save(store, self.agents)
                 self._save_persons()
+
                 for chunk, columns in self._followed.own.changes():
                     store.put_chunk(OWN_RELEASES, chunk, columns)
+
             with crash_step(CrashPoint.CHARGE_LEDGER, self._crash):
                 refused = store.ledger.charge(rows)
+
             with crash_step(CrashPoint.FILL_OUTBOX, self._crash):
                 drifts = DriftsOfReleases.of(taken, refused)
                 exhausted = self._post(taken, rows, refused, drifts, rejects)
                 self._unused.save(rejects)
+
         self.agents.mark_clean()
         self._followed.own.mark_clean()
         self._saved_agents = len(self._intake.names)
@@ -297,6 +351,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
             "event_time": known_time(self._event_time),
             "by_clock": self._by_clock,
         }
+
         self._store.put_state("engine", state)
         self._save_history()
         self.delivery.save()
@@ -308,6 +363,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         new, dropped = self.agents.persons.changes()
         for number, columns in new.items():
             self._store.put_chunk("persons", number, columns)
+
         self._store.drop_chunks("persons", dropped)
 
     def _post(
@@ -318,9 +374,15 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         drifts: DriftsOfReleases,
         rejects: Rejects,
     ) -> int:
-        """Put dead letters and notices into the outbox; return how many agents reached their horizon."""
-        store, names, settings = self._store, self._intake.names, self._settings
+        """Put dead letters and notices into the outbox.
+
+        Return how many agents reached their horizon.
+        """
+        store = self._store
+        names = self._intake.names
+        settings = self._settings
         exhausted = release_budget_lines(released, names, settings)
+
         for events in (
             release_dead_letter_lines(self._letters.admit(rejects), self._source.name),
             exhausted,
@@ -328,6 +390,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
             drifts.lines(names),
         ):
             store.post(events.kind.topic, events.lines)
+
         return len(exhausted)
 
     def _count(self, released: int, refused: int, exhausted: int, rejects: Rejects) -> None:
@@ -335,19 +398,25 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         stats.releases += released
         stats.refusals += refused
         stats.exhausted += exhausted
+
         if refused:
             _log.warning("releases were refused", extra={"refused": refused})
+
         if released:
             stats.spent = self._spent()
             now = self.agents.spent()
             now[: len(self._spent_before)] -= self._spent_before
-            stats.spenders, stats.most_spent = int(np.count_nonzero(now)), int(now.max(initial=0))
+            stats.spenders = int(np.count_nonzero(now))
+            stats.most_spent = int(now.max(initial=0))
+
         stats.rejected.update(rejects.reason)
         stats.commits += 1
 
     def _spent(self) -> tuple[int, ...]:
         """Count the agents by the releases they have made."""
-        most, spent = self._settings.most_releases, self.agents.spent()
+        most = self._settings.most_releases
+        spent = self.agents.spent()
         if most is None:  # no one asks how many, but whether
             return tuple(np.bincount(np.minimum(spent, 1), minlength=2).tolist())
+
         return tuple(np.bincount(spent, minlength=most + 1).tolist())

@@ -11,13 +11,30 @@ import numpy as np
 from meanstream.operators.agents.agents import AgentsSettings, ReleaseBatch
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.noise.distributions import GaussianNoise
-from meanstream.operators.records import VOTE_BINS, Floats, Ints, ReleaseColumns, records_without_votes
-from meanstream.streaming.events.encode import Column, EventLines, ObjectColumn, encode_columns_as_lines
+from meanstream.operators.records import (
+    VOTE_BINS,
+    Floats,
+    Ints,
+    ReleaseColumns,
+    records_without_votes,
+)
+from meanstream.streaming.events.encode import (
+    Column,
+    EventLines,
+    ObjectColumn,
+    encode_columns_as_lines,
+)
 from meanstream.streaming.events.event_columns import Rejects, column_partitions, column_positions
 from meanstream.streaming.events.release_ids import release_ids
 from meanstream.streaming.events.times import iso_times
 from meanstream.streaming.events.topic_names import topic_partition
-from meanstream.streaming.events.wire import BudgetEvent, DeadLetter, PrivateDeadLetter, Refusal, Release
+from meanstream.streaming.events.wire import (
+    BudgetEvent,
+    DeadLetter,
+    PrivateDeadLetter,
+    Refusal,
+    Release,
+)
 from meanstream.streaming.store.ledger_reader import LedgerReader
 from meanstream.streaming.store.spend_ledger import LedgerRows
 from meanstream.streaming.store.state_store import Store
@@ -47,17 +64,28 @@ class _Said(msgspec.Struct):
 _SAID = msgspec.json.Decoder(_Said)
 
 
-def release_rows(batches: Sequence[ReleaseBatch], names: Sequence[str], settings: AgentsSettings) -> LedgerRows:
+def release_rows(
+    batches: Sequence[ReleaseBatch], names: Sequence[str], settings: AgentsSettings
+) -> LedgerRows:
     """Write releases as they will leave the process."""
-    parts = [(batch.releases, batch.version, batch.time) for batch in batches if len(batch.releases)]
+    parts = [
+        (batch.releases, batch.version, batch.time) for batch in batches if len(batch.releases)
+    ]
+
     columns = {
-        name: np.concatenate([getattr(r, name) for r, _, _ in parts]) if parts else np.zeros(0, np.int64)
+        name: np.concatenate([getattr(r, name) for r, _, _ in parts])
+        if parts
+        else np.zeros(0, np.int64)
         for name in ("agent", "index", "count", "total", "mean", "noise_variance")
     }
-    columns["votes"] = np.concatenate([r.votes for r, _, _ in parts]) if parts else records_without_votes()
+    columns["votes"] = (
+        np.concatenate([r.votes for r, _, _ in parts]) if parts else records_without_votes()
+    )
     time: Floats = np.concatenate([t for _, _, t in parts]) if parts else np.zeros(0)
     version = np.concatenate([v for _, v, _ in parts]) if parts else np.zeros(0, np.uint64)
-    agent, index = columns["agent"], columns["index"]
+
+    agent = columns["agent"]
+    index = columns["index"]
     fields: dict[str, Column] = {
         "release_id": lambda some: release_ids(
             names, agent[some].tolist(), index[some].tolist(), deployment=settings.name
@@ -70,11 +98,14 @@ def release_rows(batches: Sequence[ReleaseBatch], names: Sequence[str], settings
         "mean": columns["mean"],
         "noise_variance": columns["noise_variance"],
     }
+
     if settings.vote is not None:
         fields["votes"] = _counts_column("pairs", columns["votes"], settings.vote.noise)
+
     if settings.histogram is not None:
         told = ReleaseColumns.joined([r for r, _, _ in parts]).histogram
         fields["histogram"] = _counts_column("samples", told, settings.histogram.noise)
+
     return LedgerRows(
         agent=agent.tolist(),
         release_index=index.tolist(),
@@ -97,8 +128,14 @@ def releases_of_ledger(ledger: LedgerReader) -> Iterator[ReleaseColumns]:
     for block in ledger.verified():
         rows = block.rows
         said = [_SAID.decode(output) for output in rows.output]
-        votes = [(0,) * (2 + VOTE_BINS) if (v := one.votes) is None else (v.number, v.pairs, *v.counts) for one in said]
-        told = [() if (h := one.histogram) is None else (h.number, h.samples, *h.counts) for one in said]
+        votes = [
+            (0,) * (2 + VOTE_BINS) if (v := one.votes) is None else (v.number, v.pairs, *v.counts)
+            for one in said
+        ]
+
+        told = [
+            () if (h := one.histogram) is None else (h.number, h.samples, *h.counts) for one in said
+        ]
         yield ReleaseColumns(
             agent=np.array(rows.agent, np.int64),
             index=np.array(rows.release_index, np.int64),
@@ -121,13 +158,24 @@ def restore_own_releases(store: Store, followed: FollowedReleases) -> None:
         followed.own.restore(chunk, columns)
 
 
-def release_budget_lines(batches: Sequence[ReleaseBatch], names: Sequence[str], settings: AgentsSettings) -> EventLines:
+def release_budget_lines(
+    batches: Sequence[ReleaseBatch], names: Sequence[str], settings: AgentsSettings
+) -> EventLines:
     """Tell which agents made the last release of their horizon, and when."""
     last = [batch.releases.index == settings.most_releases for batch in batches]
-    agents = [a for batch, at in zip(batches, last, strict=True) for a in batch.releases.agent[at].tolist()]
+    agents = [
+        a
+        for batch, at in zip(batches, last, strict=True)
+        for a in batch.releases.agent[at].tolist()
+    ]
     times = [t for batch, at in zip(batches, last, strict=True) for t in batch.time[at].tolist()]
     privacy = {"epsilon": float(settings.epsilon), "delta": float(settings.delta)}
-    columns: dict[str, Any] = {"agent": [names[a] for a in agents], "time": iso_times(np.array(times, np.float64))}
+
+    columns: dict[str, Any] = {
+        "agent": [names[a] for a in agents],
+        "time": iso_times(np.array(times, np.float64)),
+    }
+
     return encode_columns_as_lines(
         BudgetEvent, columns, {"spent": settings.horizon, "horizon": settings.horizon, **privacy}
     )
@@ -137,7 +185,8 @@ def release_refusal_lines(
     rows: LedgerRows, refused: Sequence[int], names: Sequence[str], settings: AgentsSettings
 ) -> EventLines:
     """Tell that releases were refused, what was spent and what remains."""
-    agent, spent = [rows.agent[i] for i in refused], [rows.release_index[i] for i in refused]
+    agent = [rows.agent[i] for i in refused]
+    spent = [rows.release_index[i] for i in refused]
     horizon = settings.most_releases
     columns: dict[str, Any] = {
         "release_id": release_ids(names, agent, spent, deployment=settings.name),
@@ -146,6 +195,7 @@ def release_refusal_lines(
         "spent": spent,
         "remaining": [None if horizon is None else horizon - s for s in spent],
     }
+
     return encode_columns_as_lines(Refusal, columns, {"asked": 1})
 
 
@@ -161,10 +211,16 @@ def release_dead_letter_lines(
         "position": column_positions(position).tolist(),
         "size": rejects.size,
     }
+
     if any(name != source for name, _ in places):  # several topics
         columns["source"] = [name for name, _ in places]
+
     return encode_columns_as_lines(kind, columns, {"source": source})
 
 
 def _privacy(settings: AgentsSettings) -> dict[str, Any]:
-    return {"epsilon": float(settings.epsilon), "delta": float(settings.delta), "mode": settings.mode}
+    return {
+        "epsilon": float(settings.epsilon),
+        "delta": float(settings.delta),
+        "mode": settings.mode,
+    }

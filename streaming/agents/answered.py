@@ -27,7 +27,8 @@ class AnsweredAgents:
     interval, local_interval : float array, shape (n, 2)
         Their intervals.
     effective_class_size : float array, shape (n,)
-        Variance of what each agent has alone, its own samples, over that of its estimate: its gain by collaboration.
+        Variance of what each agent has alone, its own samples, over that of its estimate: its gain
+        by collaboration.
     class_size : float array, shape (n,)
         Number of agents in the class of each, with itself.
     questions : tuple of str
@@ -65,6 +66,7 @@ class AnsweredAgents:
         if not len(found):
             return None
         at = int(found[0])
+
         return {
             "time": self.time,
             "n": int(self.count[at]),
@@ -75,5 +77,9 @@ class AnsweredAgents:
             "local_lower": float(self.local_interval[at, 0]),
             "local_upper": float(self.local_interval[at, 1]),
             "coverage": self.coverage,
-            **({"shares": dict(zip(self.questions, self.shares[at].tolist(), strict=True))} if self.questions else {}),
+            **(
+                {"shares": dict(zip(self.questions, self.shares[at].tolist(), strict=True))}
+                if self.questions
+                else {}
+            ),
         }

@@ -30,7 +30,8 @@ class ForecastSummary:
     first, first_ends : str
         The agent that ends first, and the event time of its last release.
     days : tuple of float
-        From the newest release of the store until a tenth, half, and nine tenths of them have ended.
+        From the newest release of the store until a tenth, half, and nine tenths of them have
+        ended.
     first_days : float
         The same for the first.
     """
@@ -52,13 +53,16 @@ def days_text(days: float) -> str:
     """
     if days < 1 / 24:
         return "less than an hour"
+
     if days < 2:
         hours = round(24 * days)
         return "an hour" if hours == 1 else f"{hours} hours"
+
     if days < 730:
         return f"{days:.0f} days"
     if days >= FAR:
         return "more than 200 years"
+
     years = days / 365.25
     return f"{years:.1f} years" if years < 10 else f"{years:.0f} years"
 
@@ -69,6 +73,7 @@ def budget_forecast_text(forecast: ForecastSummary) -> str:
         return f"At this rate no budget ends within 200 years (of {forecast.agents:,} agents with a rate)."
     low, half, high = map(days_text, forecast.days)
     day = "" if forecast.first_ends is None else f" ({forecast.first_ends.partition('T')[0]})"
+
     return (
         f"At this rate {printable(forecast.first)} ends first, {days_text(forecast.first_days)} after the newest "
         f"release{day}; of {forecast.agents:,} agents 10 % within {low}, half within {half}, 90 % within {high}."
@@ -85,8 +90,9 @@ _COUNT = msgspec.json.Decoder(_Count)
 class BudgetForecast:
     """Follows the releases of a ledger, and says when each agent makes the last one of its horizon.
 
-    An agent is taken to go on as between its first and its newest release: as many samples per second of event time,
-    or, with `every:`, as many releases. One that has released once has no rate yet.
+    An agent is taken to go on as between its first and its newest release: as many samples per
+    second of event time, or, with `every:`, as many releases. One that has released once has no
+    rate yet.
 
     Parameters
     ----------
@@ -124,9 +130,11 @@ class BudgetForecast:
         who, first = np.unique(agent, return_index=True)
         newest = len(agent) - 1 - np.unique(agent[::-1], return_index=True)[1]
         fresh = self._spent[who] == 0
+
         for column, found in ((self._times, time), (self._lines, lines)):
             column[who[fresh], 0] = found[first[fresh]]
             column[who, 1] = found[newest]
+
         self._spent += np.bincount(agent, minlength=len(self._spent))
         self.newest = max(self.newest, float(time.max(initial=-math.inf)))
 
@@ -139,20 +147,26 @@ class BudgetForecast:
             self._lines = np.concatenate([self._lines, np.full((more, 2), b"", object)])
 
     def ends(self, schedule: Counts | Every) -> Floats:
-        """Give the event time of each agent's last release; NaN where it was made, or there is no rate."""
+        """Give the event time of each agent's last release.
+
+        NaN where it was made, or there is no rate.
+        """
         goes_on = (self._spent > 1) & (self._spent < self._horizon)
         ends = np.full(len(self._spent), math.nan)
         at = np.flatnonzero(goes_on)
         elapsed = self._times[at, 1] - self._times[at, 0]
+
         if isinstance(schedule, Every):
             share = (self._horizon - self._spent[at]) / (self._spent[at] - 1)
         else:
-            counts = np.array([[_COUNT.decode(line).n for line in self._lines[i]] for i in at], np.float64).reshape(
-                -1, 2
-            )
+            counts = np.array(
+                [[_COUNT.decode(line).n for line in self._lines[i]] for i in at], np.float64
+            ).reshape(-1, 2)
             last = float(schedule.times(self._horizon)[-1])
+
             with np.errstate(divide="ignore", invalid="ignore"):
                 share = (last - counts[:, 1]) / (counts[:, 1] - counts[:, 0])
+
         known = np.isfinite(share) & (elapsed > 0)
         ends[at[known]] = self._times[at, 1][known] + share[known] * elapsed[known]
         return ends
@@ -166,4 +180,7 @@ class BudgetForecast:
         first = int(np.argmin(days))
         low, half, high = np.quantile(days, (0.1, 0.5, 0.9)).tolist()
         end = float(ends[known[first]])
-        return ForecastSummary(len(known), names[known[first]], iso_time(end), float(days[first]), (low, half, high))
+
+        return ForecastSummary(
+            len(known), names[known[first]], iso_time(end), float(days[first]), (low, half, high)
+        )

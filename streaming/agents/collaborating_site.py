@@ -55,8 +55,8 @@ class ReleasesFeed(Protocol):
 class Collaborator:
     """Answers the agents of one store from everyone's releases and their own samples.
 
-    It keeps no state: everything is read again from the releases and from the store, and may be computed again at any
-    time. The store is read while its engine runs on it.
+    It keeps no state: everything is read again from the releases and from the store, and may be
+    computed again at any time. The store is read while its engine runs on it.
 
     Parameters
     ----------
@@ -65,14 +65,16 @@ class Collaborator:
     store : Path
         The store of the own agents (`run agent-side`).
     settings : AgentsSettings
-        Of that store. The federation agrees on the bounds, and on everything else that says how releases are made:
-        the variance of one sample is pooled over the releases that were made at the same epsilon, delta and mode.
+        Of that store. The federation agrees on the bounds, and on everything else that says how
+        releases are made: the variance of one sample is pooled over the releases that were made at
+        the same epsilon, delta and mode.
     options : EngineOptions
         How to collaborate, and the level of the intervals.
     sinks : Sinks
         For estimates (private) and the population (public).
     every : float
-        Seconds of the clock: estimates are refreshed at most so often, when releases or own samples have come.
+        Seconds of the clock: estimates are refreshed at most so often, when releases or own samples
+        have come.
     health : EngineHealth, optional
         Is told whether it is alive and can do its work.
     on_turn : callable, optional
@@ -104,44 +106,60 @@ class Collaborator:
         self._sinks = sinks
         self._every = every
         self._clock = clock or SystemClock()
+
         self._estimates = PersonalEstimates(settings, options, strangers=True)
-        self._followed, self._newest = FollowedReleases(settings), NewestReleases()
+        self._followed = FollowedReleases(settings)
+        self._newest = NewestReleases()
         self._own: OwnState | None = None
         self._numbers: dict[str, int] = {}
         self._health = health or EngineHealth()
         self._on_turn = on_turn or (lambda _: None)
+
         for place in (releases, *sinks.opened()):
             if isinstance(place, Connected) and place.watched:
                 self._health.watch(place)
 
-    def run(self, stop: Callable[[], bool] = never_stop_loop, *, until_end: bool = False) -> CollaborationStats:
+    def run(
+        self, stop: Callable[[], bool] = never_stop_loop, *, until_end: bool = False
+    ) -> CollaborationStats:
         """Refresh until `stop()` is true, or once when everything that is there was read."""
         try:
             self._on_turn(self.stats)
             self._answer(stop, until_end=until_end)
         finally:
             self._health.stopping()
+
         return self.stats
 
     def _answer(self, stop: Callable[[], bool], *, until_end: bool) -> None:
-        refreshed_at, new = -np.inf, True
+        refreshed_at = -np.inf
+        new = True
         while not stop():
             came = self._receive()
             new |= came
+
             if not self._releases.caught_up:
                 self._health.waiting("releases are being read")
                 continue
+
             waited = self._clock.now() - refreshed_at
-            due = waited >= self._every or waited < 0.0  # a clock that was set back would hold all answers up
+            due = (
+                waited >= self._every or waited < 0.0
+            )  # a clock that was set back would hold all answers up
+
             if due and (new or self._own_samples_came()):
                 self._refresh()
-                refreshed_at, new = self._clock.now(), False
+                refreshed_at = self._clock.now()
+                new = False
                 came = True
+
             self._health.started()
             if came:
                 self._on_turn(self.stats)
+
             if until_end:
                 break
+
             if not came:
                 self._clock.sleep(POLL_SECONDS)
 
@@ -152,11 +170,13 @@ class Collaborator:
         columns = releases.columns
         if settings.vote is not None:
             columns = columns.with_votes(settings.vote.possible(columns, releases.vote_variance))
+
         columns = columns.take(self._alike(releases))
         self._followed.observe(columns, self._newest.replaced(columns))
         self.stats.releases += len(releases)
         self.stats.rejected = self._releases.rejected
         self.stats.events = self.stats.releases + self.stats.rejected.total()
+
         return len(releases) > 0
 
     def _alike(self, releases: Releases) -> Bools:
@@ -167,10 +187,14 @@ class Collaborator:
 
     def _latest(self) -> Releases:
         """Give everyone's newest release, with histograms that can have been made as the own agents' are."""
-        latest, histogram = self._releases.latest(), self._settings.histogram
+        latest = self._releases.latest()
+        histogram = self._settings.histogram
         if histogram is None:
             return latest
-        valid = self._alike(latest) & histogram.possible_of(latest.columns, latest.histogram_variance)
+
+        valid = self._alike(latest) & histogram.possible_of(
+            latest.columns, latest.histogram_variance
+        )
         return replace(latest, columns=latest.columns.with_histograms(valid))
 
     def _own_samples_came(self) -> bool:
@@ -186,20 +210,32 @@ class Collaborator:
         latest = self._latest()
         names, own = _joined(latest.names, self._own)
         estimates, population = self._estimates.refresh(
-            names, self._followed.combined(latest.columns), own, self._followed.posterior, self._own.event_time
+            names,
+            self._followed.combined(latest.columns),
+            own,
+            self._followed.posterior,
+            self._own.event_time,
         )
         self._sinks.write("estimates", estimates)
         self._sinks.write("population", population)
+
         self._sinks.flush()
-        self.stats.agents, self.stats.own_agents = len(latest), len(self._own.names)
+        self.stats.agents = len(latest)
+        self.stats.own_agents = len(self._own.names)
         self.stats.estimates += len(estimates)
         self.stats.refreshes += 1
-        self.stats.event_time, self.stats.population = self._own.event_time, self._estimates.population
+        self.stats.event_time = self._own.event_time
+        self.stats.population = self._estimates.population
         self.stats.answers = self._by_own_numbers(self._estimates.answered)
-        _log.info("refreshed", extra={"releasing_agents": len(latest), "own_agents": len(self._own.names)})
+        _log.info(
+            "refreshed", extra={"releasing_agents": len(latest), "own_agents": len(self._own.names)}
+        )
 
     def _by_own_numbers(self, answered: AnsweredAgents | None) -> AnsweredAgents | None:
-        """Give the agents numbers that stay: those that releases give them change as more agents release."""
+        """Give the agents numbers that stay.
+
+        Those that releases give them change as more agents release.
+        """
         if answered is None:
             return None
         numbers = [self._numbers.setdefault(name, len(self._numbers)) for name in answered.names]
@@ -207,10 +243,14 @@ class Collaborator:
 
 
 def _joined(known: list[str], state: OwnState) -> tuple[list[str], OwnSamples]:
-    """Give the own agents the numbers that the releases give them; who has released nothing comes after all others."""
+    """Give the own agents the numbers that the releases give them.
+
+    Who has released nothing comes after all others.
+    """
     number = {name: i for i, name in enumerate(known)}
     fresh = [name for name in state.names if name not in number]
     names = [*known, *fresh]
     number.update(zip(fresh, range(len(known), len(names)), strict=True))
     agent = np.array([number[state.names[i]] for i in state.own.agent.tolist()], np.int64)
+
     return names, replace(state.own, agent=agent)

@@ -10,11 +10,13 @@ from meanstream.streaming.engine.engine_stats import EngineStats
 
 @dataclass(slots=True)
 class CollaborationStats(EngineStats):
-    """Counts since the process started; `releases` are those received, `agents` all that have released.
+    """Counts since the process started.
 
-    `events` counts records read, and `rejected` those of them that were no releases, no new ones, or none that can have
-    been made, by reason. `event_time` is up to when the own agents' samples are included. `population` is public;
-    `answers` is private, as of every engine.
+    `releases` are those received, `agents` all that have released.
+
+    `events` counts records read, and `rejected` those of them that were no releases, no new ones,
+    or none that can have been made, by reason. `event_time` is up to when the own agents' samples
+    are included. `population` is public; `answers` is private, as of every engine.
 
     Attributes
     ----------
@@ -40,7 +42,10 @@ class CollaborationStats(EngineStats):
 
 
 def collaboration_stats(stats: EngineStats) -> CollaborationStats:
-    """Take figures of answering from everyone's releases; those of an engine mean something else."""
+    """Take figures of answering from everyone's releases.
+
+    Those of an engine mean something else.
+    """
     if not isinstance(stats, CollaborationStats):
         raise TypeError(f"figures must be of a collaboration, got {type(stats).__name__}")
     return stats

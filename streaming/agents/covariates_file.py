@@ -22,7 +22,10 @@ def read_covariates_file(place: str, key: str) -> AgentCovariates:
     try:
         found = path.stat()
     except OSError as error:
-        raise ValueError(f"covariates must be a readable file, got {place!r} ({error.strerror})") from None
+        raise ValueError(
+            f"covariates must be a readable file, got {place!r} ({error.strerror})"
+        ) from None
+
     return _read(str(path.resolve()), key, found.st_mtime_ns, found.st_size)
 
 
@@ -35,10 +38,15 @@ def _read(path: str, key: str, _modified: int, _size: int) -> AgentCovariates:
             f"covariates must be a readable file, got {path!r} ({error.strerror or 'unreadable'})"
         ) from None
     except (pa.ArrowException, UnicodeDecodeError):  # whose texts show values
-        raise ValueError(f"covariates must be CSV with a header, or Parquet (.parquet), got {path!r}") from None
+        raise ValueError(
+            f"covariates must be CSV with a header, or Parquet (.parquet), got {path!r}"
+        ) from None
+
     return replace(covariates_of_table(table, key), place=(path, key))
 
 
 def _csv(path: str, key: str) -> pa.Table:
-    options = csv.ConvertOptions(null_values=list(NULLS), strings_can_be_null=True, column_types={key: pa.string()})
+    options = csv.ConvertOptions(
+        null_values=list(NULLS), strings_can_be_null=True, column_types={key: pa.string()}
+    )
     return csv.read_csv(path, convert_options=options)

@@ -1,4 +1,7 @@
-"""Public attributes of agents, as someone declares them in a table: one row per agent, one column per attribute."""
+"""Public attributes of agents, as someone declares them in a table.
+
+One row per agent, one column per attribute.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,10 @@ from meanstream.operators.collaboration.covariates.covariate_design import (
 from meanstream.operators.records import AnyInts, Ints
 from meanstream.operators.validation import closest_valid, printable
 
-NUMBERS_AS_TEXT, OF_THEM = 50, 0.9
-"""Text of that many different values, of which this share are numbers, is a column of numbers that was read as text."""
+NUMBERS_AS_TEXT = 50
+OF_THEM = 0.9
+"""Text of that many different values, of which this share are numbers, is a column of numbers that
+was read as text."""
 _SHOWN = 64
 
 
@@ -36,7 +41,9 @@ def covariates_of_table(table: pa.Table, key: str) -> AgentCovariates:
     [[2, 2609], [0, 2048], [2, 4096]]
     """
     names = _names(table, key)
-    return covariates_of_columns(names, {name: table.column(name) for name in table.column_names if name != key})
+    return covariates_of_columns(
+        names, {name: table.column(name) for name in table.column_names if name != key}
+    )
 
 
 def covariates_of_columns(names: Sequence[str], columns: dict[str, Any]) -> AgentCovariates:
@@ -44,21 +51,32 @@ def covariates_of_columns(names: Sequence[str], columns: dict[str, Any]) -> Agen
     if not columns:
         raise ValueError("covariates must have a column other than that of the agents, got none")
     kinds = {name: declared_column(name, column) for name, column in columns.items()}
-    texts = {name: _levels(name, column) for name, column in kinds.items() if not _is_number(column.type)}
-    categories = dict(zip(texts, categories_of([(name, *of) for name, of in texts.items()]), strict=True))
+    texts = {
+        name: _levels(name, column) for name, column in kinds.items() if not _is_number(column.type)
+    }
+    categories = dict(
+        zip(texts, categories_of([(name, *of) for name, of in texts.items()]), strict=True)
+    )
     attributes: list[Category | Number] = []
     codes: list[AnyInts] = []
+
     for name, column in kinds.items():
         if name in categories:
             one, own = categories[name]
             attributes.append(one)
             codes.append(own)
             continue
-        values = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
+
+        values = np.asarray(
+            column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64
+        )
         number = number_of(name, values)
         attributes.append(number)
         codes.append(number.codes(values))
-    return AgentCovariates(CovariateDesign(tuple(attributes)), tuple(names), np.stack(codes, axis=1))
+
+    return AgentCovariates(
+        CovariateDesign(tuple(attributes)), tuple(names), np.stack(codes, axis=1)
+    )
 
 
 def _names(table: pa.Table, key: str) -> list[str]:
@@ -66,44 +84,71 @@ def _names(table: pa.Table, key: str) -> list[str]:
     if key not in known:
         rule = f"have the column {printable(key)[:_SHOWN]!r} that names the agents"
         raise ValueError(f"covariates must {rule}, got none{closest_valid(key, known)}")
+
     twice = next((name for name in known if known.count(name) > 1), None)
     if twice is not None:
         raise ValueError(
             f"covariates must have columns of different names, got two named {printable(twice)[:_SHOWN]!r}"
         )
+
     column = table.column(key)
     if column.null_count:
-        raise ValueError(f"covariates must name an agent in every row, got {column.null_count:,} rows that do not")
+        raise ValueError(
+            f"covariates must name an agent in every row, got {column.null_count:,} rows that do not"
+        )
+
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if pa.types.is_floating(kind) or pa.types.is_nested(kind):
-        raise ValueError(f"covariates must name agents by text or whole numbers, got {kind} in {printable(key)!r}")
+        raise ValueError(
+            f"covariates must name agents by text or whole numbers, got {kind} in {printable(key)!r}"
+        )
+
     names = [str(name) for name in pc.cast(column.cast(kind), pa.string()).to_pylist()]
     several = len(names) - len(set(names))
     if several:
-        raise ValueError(f"covariates must have one row per agent, got {several:,} rows more than agents")
+        raise ValueError(
+            f"covariates must have one row per agent, got {several:,} rows more than agents"
+        )
+
     return names
 
 
 def declared_column(name: str, column: Any) -> pa.Array:
-    """Give the values of an attribute in one piece: of categories as text, of dates as days or the like."""
+    """Give the values of an attribute in one piece.
+
+    Of categories as text, of dates as days or the like.
+    """
     kind = column.type
     if pa.types.is_dictionary(kind):
         column, kind = column.cast(kind.value_type), kind.value_type
+
     if isinstance(column, pa.ChunkedArray):
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], kind)
+
     if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
-        return column.cast(pa.int32() if pa.types.is_date32(kind) or pa.types.is_time32(kind) else pa.int64())
-    text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+        return column.cast(
+            pa.int32() if pa.types.is_date32(kind) or pa.types.is_time32(kind) else pa.int64()
+        )
+
+    text = (
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    )
     if text or pa.types.is_boolean(kind) or pa.types.is_null(kind):
         return column.cast(pa.string())
+
     if not _is_number(kind):
         shown = printable(name)[:_SHOWN]
-        raise ValueError(f"covariates must be text, numbers, dates, or true and false, got {kind} in column {shown!r}")
+        raise ValueError(
+            f"covariates must be text, numbers, dates, or true and false, got {kind} in column {shown!r}"
+        )
+
     return column
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+    return bool(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    )
 
 
 def _levels(name: str, column: pa.Array) -> tuple[list[str], Ints]:
@@ -112,14 +157,18 @@ def _levels(name: str, column: pa.Array) -> tuple[list[str], Ints]:
     levels = encoded.dictionary.to_pylist()
     given = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     numbers = sum(map(_reads_as_number, levels)) if len(levels) > NUMBERS_AS_TEXT else 0
+
     if numbers > OF_THEM * len(levels):
         raise ValueError(
             f"covariates must hold numbers or categories in column {printable(name)[:_SHOWN]!r}, got text with "
             f"{numbers:,} different numbers; leave cells without a number empty"
         )
+
     order = sorted(range(len(levels)), key=levels.__getitem__)
     place = np.empty(len(levels) + 1, np.int64)
-    place[order], place[-1] = np.arange(len(levels)), -1
+    place[order] = np.arange(len(levels))
+    place[-1] = -1
+
     return [levels[i] for i in order], place[given]
 
 
@@ -128,4 +177,5 @@ def _reads_as_number(text: str) -> bool:
         float(text[:_SHOWN].replace(",", ""))
     except ValueError:
         return False
+
     return True

@@ -43,12 +43,16 @@ class DriftsOfReleases:
     @classmethod
     def of(cls, batches: Sequence[ReleaseBatch], refused: Sequence[int]) -> Self:
         """Find them."""
-        some = [batch for batch in batches if len(batch.drift)]  # all that have releases, where there is a memory
+        some = [
+            batch for batch in batches if len(batch.drift)
+        ]  # all that have releases, where there is a memory
         none = np.zeros(0, np.int64)
         drift = np.concatenate([none, *(batch.drift for batch in some)])
         told = drift != NOTHING
+
         if some:
             told[list(refused)] = False
+
         return cls(
             agent=np.concatenate([none, *(batch.releases.agent for batch in some)])[told],
             index=np.concatenate([none, *(batch.releases.index for batch in some)])[told],
@@ -76,4 +80,5 @@ class DriftsOfReleases:
             "found": ["drift" if moved else "warning" for moved in self.moved.tolist()],
             "since": self.since.tolist(),
         }
+
         return encode_columns_as_lines(DriftEvent, columns, {})

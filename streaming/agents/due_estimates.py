@@ -60,14 +60,23 @@ class DueEstimates:
             **({"quantiles": options.quantiles} if options.quantiles else {}),
             **_covariates_source(options),
         }
+
         self._estimates = PersonalEstimates(settings, options)
         self._refresh_time: float | None = None
         self.final = False
 
     def make(
-        self, agents: Agents, followed: FollowedReleases, event_time: float, *, ended: bool, by_clock: bool
+        self,
+        agents: Agents,
+        followed: FollowedReleases,
+        event_time: float,
+        *,
+        ended: bool,
+        by_clock: bool,
     ) -> MadeEstimates | None:
-        """Refresh, if it is due: at the end for everyone, before that for agents with samples since the last time.
+        """Refresh, if it is due.
+
+        At the end for everyone, before that for agents with samples since the last time.
 
         It is due once event time has come to another multiple of `refresh`, or `by_clock`.
         """
@@ -78,11 +87,15 @@ class DueEstimates:
             last = self._refresh_time
             if self._refresh is None or not math.isfinite(event_time):
                 return None
-            if not _entered(event_time, last, self._refresh) and not (by_clock and event_time != last):
+            if not _entered(event_time, last, self._refresh) and not (
+                by_clock and event_time != last
+            ):
                 return None
+
             which = agents.seen_since(-NEVER if last is None else last)
             if not len(which):
                 return None
+
         return self._refreshed(agents, followed, which, event_time)
 
     def _refreshed(
@@ -91,9 +104,16 @@ class DueEstimates:
         """Estimate for some agents, or for all."""
         made = self._estimates
         estimates, population = made.refresh(
-            agents.names, followed.combined(agents.latest()), agents.own(which), followed.posterior, event_time
+            agents.names,
+            followed.combined(agents.latest()),
+            agents.own(which),
+            followed.posterior,
+            event_time,
         )
-        return MadeEstimates(estimates, population, made.median_half_width, made.population, made.answered)
+
+        return MadeEstimates(
+            estimates, population, made.median_half_width, made.population, made.answered
+        )
 
     def final_after(self, made: MadeEstimates | None, *, ended: bool) -> bool:
         """Tell whether those of the end are written, once what was made is."""
@@ -111,13 +131,16 @@ class DueEstimates:
 
     def take(self, note: dict[str, Any]) -> None:
         """Go back to what a commit has noted."""
-        self._refresh_time, self.final = note["refresh_time"], note["final"]
+        self._refresh_time = note["refresh_time"]
+        self.final = note["final"]
 
 
 def _covariates_source(options: EngineOptions) -> dict[str, Any]:
     """Say where public attributes come from, so that anyone who answers from the store finds them."""
     declared = options.covariates
-    return {} if declared is None or declared.place is None else {"covariates": list(declared.place)}
+    return (
+        {} if declared is None or declared.place is None else {"covariates": list(declared.place)}
+    )
 
 
 def _entered(event_time: float, last: float | None, refresh: float) -> bool:

@@ -14,13 +14,28 @@ from meanstream.operators.collaboration.registry import ReleaseSummary, make_col
 from meanstream.operators.collaboration.same_mean_tests import FittedTests
 from meanstream.operators.collaboration.shares.asked_shares import SharesAnswers
 from meanstream.operators.collaboration.shares.shares_prior import SharesPrior
-from meanstream.operators.collaboration.two_variances import FittedPopulation, estimate_with_two_variances
-from meanstream.operators.collaboration.variance.pooled_variance import pooled_own_means, pooled_variance
+from meanstream.operators.collaboration.two_variances import (
+    FittedPopulation,
+    estimate_with_two_variances,
+)
+from meanstream.operators.collaboration.variance.pooled_variance import (
+    pooled_own_means,
+    pooled_variance,
+)
 from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
-from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, OwnSamples, ReleaseColumns
+from meanstream.operators.records import (
+    AgentEstimates,
+    Floats,
+    OwnMeans,
+    OwnSamples,
+    ReleaseColumns,
+)
 from meanstream.streaming.agents.answered import AnsweredAgents
 from meanstream.streaming.agents.known_covariates import KnownCovariates
-from meanstream.streaming.agents.public_population import PublicPopulation, population_count_probability
+from meanstream.streaming.agents.public_population import (
+    PublicPopulation,
+    population_count_probability,
+)
 from meanstream.streaming.agents.share_estimates import ShareEstimates
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.encode import EventLines, encode_columns_as_lines, encode_lines
@@ -42,11 +57,14 @@ class PersonalEstimates:
     addressed to that agent.
     """
 
-    def __init__(self, settings: AgentsSettings, options: EngineOptions, *, strangers: bool = False) -> None:
+    def __init__(
+        self, settings: AgentsSettings, options: EngineOptions, *, strangers: bool = False
+    ) -> None:
         self._settings = settings
         self._options = options
         valid_coverage(options.coverage, settings.memory)
         self._covariates = KnownCovariates(options.covariates)
+
         self._collaboration = make_collaboration(
             options.collaboration,
             lower=settings.lower,
@@ -60,7 +78,12 @@ class PersonalEstimates:
         self.answered: AnsweredAgents | None = None
 
     def refresh(
-        self, names: list[str], latest: ReleaseColumns, own: OwnSamples, pool: VariancePosterior, time: float
+        self,
+        names: list[str],
+        latest: ReleaseColumns,
+        own: OwnSamples,
+        pool: VariancePosterior,
+        time: float,
     ) -> tuple[EventLines, EventLines]:
         """Fit the population once; estimate for the agents who ever had a sample.
 
@@ -70,17 +93,24 @@ class PersonalEstimates:
             Private estimates, and one public event about the population.
         """
         self.population = self.public_population(latest, pool, names)
-        fitted, shares = self.population.fitted, self.shares.fit_newest(names, latest)
+        fitted = self.population.fitted
+        shares = self.shares.fit_newest(names, latest)
         estimates = self.answer(names, own, pool, fitted, time, shares=shares)
+
         return estimates, self.describe(self.population.description, len(latest), time)
 
     def summarize(self, latest: ReleaseColumns) -> ReleaseSummary:
-        """Public: what the fit reads of the newest release of some agents; summaries of all agents merge."""
+        """Public: what the fit reads of the newest release of some agents.
+
+        Summaries of all agents merge.
+        """
         return self._collaboration.summarize(latest)
 
     def fit_summary(self, summary: ReleaseSummary, pool: VariancePosterior) -> FittedPopulation:
         """Public: fit the population to the summary of everyone's newest release."""
-        return self._collaboration.fit_summary(summary, pool if self._known is None else self._known)
+        return self._collaboration.fit_summary(
+            summary, pool if self._known is None else self._known
+        )
 
     def answer(
         self,
@@ -97,7 +127,10 @@ class PersonalEstimates:
         Quantiles and exceedances are told where the prior of shares is given.
         """
         told = self.shares.own(shares, own)
-        columns = self._columns(names, pooled_own_means(own, pool, known=self._known), fitted, time, told)
+        columns = self._columns(
+            names, pooled_own_means(own, pool, known=self._known), fitted, time, told
+        )
+
         return encode_columns_as_lines(PersonalEstimate, columns, self._constants(time), kept=False)
 
     def answer_rows(
@@ -114,7 +147,8 @@ class PersonalEstimates:
     ) -> list[EventLines]:
         """Private: estimates of rows of several windows, each with its name and its time.
 
-        The windows of the first ones were overtaken: there `population_time` says up to when the population is.
+        The windows of the first ones were overtaken: there `population_time` says up to when the
+        population is.
         """
         found, place = np.unique(times, return_inverse=True)
         texts = iso_times(found)
@@ -126,17 +160,22 @@ class PersonalEstimates:
         on_time = {name: column[overtaken:] for name, column in columns.items()}
         constants = self._constants(None)
         parts = [part for part in (late, on_time) if part["time"]]
+
         return [encode_columns_as_lines(PersonalEstimate, part, constants) for part in parts]
 
     def public_population(
         self, latest: ReleaseColumns, pool: VariancePosterior, names: Sequence[str]
     ) -> PublicPopulation:
-        """Public: what everyone's newest release says, without any agent's own samples; `names` by number."""
+        """Public: what everyone's newest release says, without any agent's own samples.
+
+        `names` by number.
+        """
         latest = self._covariates.of_releases(latest, names)
         fitted = self.fit_summary(self.summarize(latest), pool)
         description = self.description(fitted, pool)
         of_sample = pool.median if self._known is None else self._known
         ratio = description.get("dependent", {}).get("ratio", 1.0)
+
         return PublicPopulation(
             fitted=fitted,
             releases=latest,
@@ -153,11 +192,17 @@ class PersonalEstimates:
         )
 
     def description(self, fitted: FittedPopulation, pool: VariancePosterior) -> dict[str, Any]:
-        """Public: a fitted population as plain data; with `dependent`, once it is sure that samples depend."""
+        """Public: a fitted population as plain data.
+
+        With `dependent`, once it is sure that samples depend.
+        """
         ratio = pool.dependence if self._known is None and self._settings.mode == "tuned" else None
         if ratio is None:
             return fitted.describe()
-        return {**fitted.describe(), "dependent": {"ratio": ratio, "probability": 1.0 - pool.independent}}
+        return {
+            **fitted.describe(),
+            "dependent": {"ratio": ratio, "probability": 1.0 - pool.independent},
+        }
 
     @property
     def _known(self) -> float | None:
@@ -173,20 +218,31 @@ class PersonalEstimates:
     ) -> dict[str, Any]:
         options = self._options
         own = self._covariates.of_means(own, names, by_row=time is None)
-        answer = alone_where_ahead(estimate_with_two_variances(fitted, own, level=options.level), own)
+        answer = alone_where_ahead(
+            estimate_with_two_variances(fitted, own, level=options.level), own
+        )
         alone = FittedAlone().estimate(own, level=options.level)
+
         if options.coverage == "anytime":
             bounds = {"lower": self._settings.lower, "upper": self._settings.upper}
             answer, alone = (anytime_intervals(one, own, **bounds) for one in (answer, alone))
-        interval, local_interval = self._interval(answer), self._interval(alone)
+
+        interval = self._interval(answer)
+        local_interval = self._interval(alone)
+
         if len(own):
             self.median_half_width = float(np.median(interval[:, 1] - interval[:, 0]) / 2)
+
         told: list[str] = (
-            [names[row] for row in range(len(own))] if time is None else [names[a] for a in own.agent.tolist()]
+            [names[row] for row in range(len(own))]
+            if time is None
+            else [names[a] for a in own.agent.tolist()]
         )
+
         if time is not None:  # where rows have a time each, no one asks
             made = self._answered(told, own, answer, interval, local_interval, time)
             self.answered = self.shares.attach(made, share_estimates)
+
         columns: dict[str, Any] = {
             "agent": told,
             "n": own.count,
@@ -200,14 +256,21 @@ class PersonalEstimates:
             "membership": answer.membership,
             **self.shares.columns(share_estimates),
         }
+
         if self._options.members and time is not None and isinstance(fitted, FittedTests):
             classes = zip(fitted.members(own), own.ahead.tolist(), strict=True)
-            columns["members"] = [[] if ahead else sorted(names[a] for a in found.tolist()) for found, ahead in classes]
+            columns["members"] = [
+                [] if ahead else sorted(names[a] for a in found.tolist())
+                for found, ahead in classes
+            ]
+
         if answer.noise_half_width is not None:
             most = (interval[:, 1] - interval[:, 0]) / 2
             columns["noise_half_width"] = np.minimum(answer.noise_half_width, most)
+
         if answer.moved is not None:
             columns["moved_by_covariates"] = answer.moved
+
         return columns
 
     def _answered(  # noqa: PLR0917 - the columns of one record
@@ -239,7 +302,11 @@ class PersonalEstimates:
         return {
             **({} if time is None else {"time": iso_times(np.array([time]))[0]}),
             "level": self._options.level,
-            **({} if self._options.coverage == "pointwise" else {"coverage": self._options.coverage}),
+            **(
+                {}
+                if self._options.coverage == "pointwise"
+                else {"coverage": self._options.coverage}
+            ),
             "method": self._options.collaboration,
             "epsilon": float(settings.epsilon),
             "delta": float(settings.delta),
@@ -251,7 +318,9 @@ class PersonalEstimates:
         ends = np.stack([answer.lower, answer.upper], axis=1)
         return np.clip(ends, self._settings.lower, self._settings.upper)
 
-    def describe(self, description: dict[str, Any], n_agents: int, time: float, *, overtaken: int = 0) -> EventLines:
+    def describe(
+        self, description: dict[str, Any], n_agents: int, time: float, *, overtaken: int = 0
+    ) -> EventLines:
         """Public: a fitted population, described, as an event."""
         settings = self._settings
         event = Population(
@@ -264,4 +333,5 @@ class PersonalEstimates:
             mode=settings.mode,  # type: ignore[arg-type]
             overtaken=overtaken or None,
         )
+
         return encode_lines(Population, [event])

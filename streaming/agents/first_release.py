@@ -12,7 +12,8 @@ from meanstream.operators.durations import duration_text
 from meanstream.operators.records import Floats, Ints
 
 SHARE = 2
-"""It is looked again when one part of that many of the samples that wait is new; by no clock, so runs say the same."""
+"""It is looked again when one part of that many of the samples that wait is new; by no clock, so
+runs say the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,8 @@ class FirstRelease:
     Attributes
     ----------
     event_time : float or None
-        Event time that the stream has to pass, in seconds; None while no agent has sent samples enough.
+        Event time that the stream has to pass, in seconds; None while no agent has sent samples
+        enough.
     why : str
         What is waited for.
 
@@ -36,7 +38,13 @@ class FirstRelease:
 
 
 def expected_first_release(
-    schedule: Counts | Every, lateness: float, *, counted: Ints, agent: Ints, times: Floats, since: float | None = None
+    schedule: Counts | Every,
+    lateness: float,
+    *,
+    counted: Ints,
+    agent: Ints,
+    times: Floats,
+    since: float | None = None,
 ) -> FirstRelease:
     """Say when the first release can be expected, if no agent has released yet.
 
@@ -54,13 +62,22 @@ def expected_first_release(
     if isinstance(schedule, Every):
         begin = since if since is not None else (float(times.min()) if len(times) else None)
         why = f"the end of an interval of {duration_text(schedule.seconds)}{wait}"
-        end = None if begin is None else (np.floor(begin / schedule.seconds) + 1) * schedule.seconds + lateness
+        end = (
+            None
+            if begin is None
+            else (np.floor(begin / schedule.seconds) + 1) * schedule.seconds + lateness
+        )
+
         return FirstRelease(None if end is None else float(end), why)
+
     first = int(schedule.times(1)[0])
     reached, lacks = _reached(np.full(len(counted), first), counted, agent, times)
     if reached is None:
         most = max(first - lacks, 0)
-        return FirstRelease(None, f"an agent's sample number {first}; the agent with most has sent {most}")
+        return FirstRelease(
+            None, f"an agent's sample number {first}; the agent with most has sent {most}"
+        )
+
     return FirstRelease(reached + lateness, f"an agent's sample number {first}{wait}")
 
 
@@ -91,29 +108,42 @@ def next_release(
     if not goes_on.any():
         return None
     if isinstance(schedule, Every):
-        return expected_first_release(schedule, lateness, counted=counted, agent=agent, times=times, since=since)
+        return expected_first_release(
+            schedule, lateness, counted=counted, agent=agent, times=times, since=since
+        )
+
     ahead = np.where(goes_on, schedule.at(np.where(goes_on, spent, 0) + 1), np.iinfo(np.int64).max)
     reached, lacks = _reached(ahead, counted, agent, times)
     if reached is None:
         lack = "1 sample" if lacks == 1 else f"{lacks:,} samples"
         return FirstRelease(None, f"the agent nearest to its next release lacks {lack}")
-    return FirstRelease(reached + lateness, f"{duration_text(lateness)} of lateness" if lateness else "a later sample")
+
+    return FirstRelease(
+        reached + lateness,
+        f"{duration_text(lateness)} of lateness" if lateness else "a later sample",
+    )
 
 
 def _reached(targets: Ints, counted: Ints, agent: Ints, times: Floats) -> tuple[float | None, int]:
-    """Give the event time of the sample that is the first to reach an agent's target, or None; and what lacks most."""
+    """Give the event time of the sample that is the first to reach an agent's target, or None.
+
+    And what lacks most.
+    """
     sent = counted + np.bincount(agent, minlength=len(counted))
     enough = sent >= targets
     if not enough.any():
         return None, int((targets - sent).min(initial=np.iinfo(np.int64).max))
+
     theirs = enough[agent]
     agent, times = agent[theirs], times[theirs]
     if not len(agent):  # counted already: nothing that waits tells when
         return None, 1
+
     order = np.lexsort((times, agent))
     agent, times = agent[order], times[order]
     begins = np.flatnonzero(np.r_[True, agent[1:] != agent[:-1]])
     who = agent[begins]
+
     return float(times[begins + np.maximum(targets[who] - counted[who], 1) - 1].min()), 0
 
 
@@ -132,7 +162,12 @@ class FirstReleaseWatch:
         self._seen = 0
 
     def newest(self, waiting: int, accepted: int) -> FirstRelease:
-        """Give what is known, with so many samples that wait and that have come; look again once enough have come."""
+        """Give what is known, with so many samples that wait and that have come.
+
+        Look again once enough have come.
+        """
         if self._found is None or accepted - self._seen >= waiting // SHARE:
-            self._found, self._seen = self._look(), accepted
+            self._found = self._look()
+            self._seen = accepted
+
         return self._found

@@ -8,7 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from meanstream.streaming.agents.moves.agents_homes import departed_agents
-from meanstream.streaming.agents.moves.copied_agents import PENDING, agents_at_rest, replace_chunk_rows
+from meanstream.streaming.agents.moves.copied_agents import (
+    PENDING,
+    agents_at_rest,
+    replace_chunk_rows,
+)
 from meanstream.streaming.agents.moves.move_agents import settle_move
 from meanstream.streaming.engine.engine_loop import HISTORY
 from meanstream.streaming.engine.forgotten import add_forgotten_agent
@@ -57,13 +61,18 @@ def forget_agent(store: Store, name: str) -> ForgottenAgent:
     saved = store.settings()
     if saved is None:
         raise StoreError(f"store must have been begun by an engine, got {str(store.path)!r}")
+
     require_store_kind(store.path, saved, OF_AGENTS)
     names = store.agents()
     if name not in names:
         raise StoreError(f"agent must be one that the store has samples of, got {name!r}")
+
     number = names.index(name)
     if departed_agents(store)[number]:
-        raise StoreError(f"agent must live in this store, got {name!r}, which was moved to another: forget it there")
+        raise StoreError(
+            f"agent must live in this store, got {name!r}, which was moved to another: forget it there"
+        )
+
     spent = store.ledger.spent()
     releases = int(spent[number]) if number < len(spent) else 0
     with store.transaction():
@@ -72,11 +81,17 @@ def forget_agent(store: Store, name: str) -> ForgottenAgent:
         kept.save_whole(store, agents)
         waiting = _drop_rows(store, PENDING, number)
         _drop_rows(store, ROWS_READ, number)
+
         if (history := store.state(HISTORY)) is not None:
-            store.put_state(HISTORY, {what: one for what, one in history.items() if what != "newest"})
+            store.put_state(
+                HISTORY, {what: one for what, one in history.items() if what != "newest"}
+            )
+
         if not releases:
             store.rename_agent(number, f"forgotten-{secrets.token_hex(8)}")
+
         add_forgotten_agent(store, number)
+
     store.erase_deleted()
     return ForgottenAgent(name, releases, waiting, name_kept=releases > 0)
 
@@ -88,4 +103,5 @@ def _drop_rows(store: Store, kind: str, number: int) -> int:
         kept = columns["agent"] != number
         dropped += int(np.count_nonzero(~kept))
         replace_chunk_rows(store, kind, chunk, columns, kept)
+
     return dropped

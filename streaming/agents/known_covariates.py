@@ -34,23 +34,38 @@ class KnownCovariates:
             return releases
         return replace(releases, covariates=self._by_number(names)[releases.agent])
 
-    def of_means(self, own: OwnMeans, names: Sequence[str] | Mapping[int, str], *, by_row: bool) -> OwnMeans:
+    def of_means(
+        self, own: OwnMeans, names: Sequence[str] | Mapping[int, str], *, by_row: bool
+    ) -> OwnMeans:
         """Add the codes of the agents, who are named by their numbers, or row by row."""
         if self._covariates is None:
             return own
         if by_row:
-            return replace(own, covariates=self._covariates.of([names[row] for row in range(len(own))]))
+            return replace(
+                own, covariates=self._covariates.of([names[row] for row in range(len(own))])
+            )
+
         if isinstance(names, Mapping):
-            return replace(own, covariates=self._covariates.of([names[a] for a in own.agent.tolist()]))
+            return replace(
+                own, covariates=self._covariates.of([names[a] for a in own.agent.tolist()])
+            )
+
         return replace(own, covariates=self._by_number(names)[own.agent])
 
     def _by_number(self, names: Sequence[str]) -> AnyInts:
         """Give the codes of all agents; an engine's list of names only grows."""
         assert self._covariates is not None  # noqa: S101 - both callers have asked
         if names is not self._names or self._codes is None:
-            self._names, self._codes = names, self._covariates.of(names)
+            self._names = names
+            self._codes = self._covariates.of(names)
+
             if names and not self._covariates.known(names):
-                _log.warning("no agent has a row in the covariates: is the key column that of the agents?")
+                _log.warning(
+                    "no agent has a row in the covariates: is the key column that of the agents?"
+                )
         elif len(self._codes) < len(names):
-            self._codes = np.concatenate([self._codes, self._covariates.of(names[len(self._codes) :])])
+            self._codes = np.concatenate(
+                [self._codes, self._covariates.of(names[len(self._codes) :])]
+            )
+
         return self._codes

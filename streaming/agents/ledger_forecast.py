@@ -21,7 +21,8 @@ from meanstream.streaming.store.state_store import Store, StoreError
 
 PAGE_SECONDS = 15.0
 """Between two looks at a ledger for a page, which asks every second."""
-LONG_SECONDS, REST = 0.1, 20
+LONG_SECONDS = 0.1
+REST = 20
 """After a look that took so long the next one is later, by that many times as long."""
 BLOCKS = 64
 """Blocks of a ledger that one look reads, so that anyone who asks is answered soon."""
@@ -73,7 +74,10 @@ class LedgerForecast:
         least: float = 0.0,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store, self._schedule, self._least, self._now = store, schedule, least, now
+        self._store = store
+        self._schedule = schedule
+        self._least = least
+        self._now = now
         self._forecast = BudgetForecast(0, horizon)
         self._lock = threading.Lock()
         self._rows = 0
@@ -81,7 +85,10 @@ class LedgerForecast:
         self._found: BudgetOutlook | None = None
 
     def look(self) -> BudgetOutlook | None:
-        """Give the newest outlook; None while a long ledger is still being read, or there is no store."""
+        """Give the newest outlook.
+
+        None while a long ledger is still being read, or there is no store.
+        """
         with self._lock:
             began = self._now()
             if began >= self._due:
@@ -89,19 +96,25 @@ class LedgerForecast:
                 took = self._now() - began
                 rest = max(self._least, REST * took if took > LONG_SECONDS else 0.0)
                 self._due = self._now() + (rest if whole else 0.0)
+
             return self._found
 
     def _follow(self) -> bool:
         """Read on; say whether nothing is left."""
         try:
             with closing(Store.read(self._store)) as store:
-                before, rows = self._rows, store.ledger.head().rows
+                before = self._rows
+                rows = store.ledger.head().rows
+
                 for block in islice(store.ledger.verified(before), BLOCKS):
-                    agent, at = np.array(block.rows.agent, np.int64), np.array(block.rows.time, np.float64)
+                    agent = np.array(block.rows.agent, np.int64)
+                    at = np.array(block.rows.time, np.float64)
                     self._forecast.follow(agent, at, block.rows.output)
                     self._rows += len(agent)
+
                 if self._rows < rows:
                     return False
+
                 if self._rows > before or self._found is None:
                     ends = self._forecast.ends(self._schedule)
                     known = ends[np.isfinite(ends)]
@@ -109,14 +122,20 @@ class LedgerForecast:
                     self._found = BudgetOutlook((known - self._forecast.newest) / DAY, summary)
         except StoreError:  # none yet, or not ours to judge
             pass
+
         return True
 
 
 def budget_outlook(
     settings: Any, store: Path | None, *, least: float = 0.0
 ) -> Callable[[], BudgetOutlook | None] | None:
-    """Make what says when the budgets of a store of agents end; None where there are no such budgets."""
-    schedule, horizon = getattr(settings, "times", None), counter_limit(settings.horizon)
+    """Make what says when the budgets of a store of agents end.
+
+    None where there are no such budgets.
+    """
+    schedule = getattr(settings, "times", None)
+    horizon = counter_limit(settings.horizon)
     if store is None or schedule is None or horizon is None:
         return None
+
     return LedgerForecast(store, horizon, schedule, least=least).look

@@ -46,6 +46,7 @@ def own_settings(path: Path) -> AgentsSettings:
         identity = store.state("identity")
     finally:
         store.close()
+
     if identity is None:
         raise StoreError(f"store must have been begun by an engine, got {str(path)!r}")
     require_store_kind(path, identity["settings"], OF_AGENTS)
@@ -53,27 +54,45 @@ def own_settings(path: Path) -> AgentsSettings:
 
 
 def own_settings_if_begun(path: Path) -> AgentsSettings | None:
-    """Read the settings that a store was begun with; None if there is no store that an engine has begun."""
+    """Read the settings that a store was begun with.
+
+    None if there is no store that an engine has begun.
+    """
     try:
         return own_settings(path) if path.is_file() else None
     except StoreError:  # anyone who opens it for writing says what is wrong
         return None
 
 
-def read_own_state(path: Path, settings: AgentsSettings, known: OwnState | None = None) -> OwnState | None:
-    """Read the agents of a store; None if nothing was taken in, what is known if nothing was since."""
+def read_own_state(
+    path: Path, settings: AgentsSettings, known: OwnState | None = None
+) -> OwnState | None:
+    """Read the agents of a store.
+
+    None if nothing was taken in, what is known if nothing was since.
+    """
     store = Store.read(path)
     try:
         state = store.state("engine")
         if state is None or state["event_time"] is None:
             return None
-        commit = {"positions": state["positions"], "event_time": state["event_time"], "intake": state["intake"]}
+        commit = {
+            "positions": state["positions"],
+            "event_time": state["event_time"],
+            "intake": state["intake"],
+        }
+
         if known is not None and known.commit == commit:
             return known
         # A copy to read: it releases nothing, so its noise is never asked for.
-        agents = Agents(settings, KeyedNoise(secrets.token_bytes(32), deployment="copy", purpose="none"))
+        agents = Agents(
+            settings, KeyedNoise(secrets.token_bytes(32), deployment="copy", purpose="none")
+        )
         agents.add_agents(store.agents())
         SavedAgents().restore(store, agents)
     finally:
         store.close()
-    return OwnState(names=agents.names, own=agents.own(), event_time=state["event_time"], commit=commit)
+
+    return OwnState(
+        names=agents.names, own=agents.own(), event_time=state["event_time"], commit=commit
+    )

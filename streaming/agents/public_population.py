@@ -29,9 +29,11 @@ class PublicPopulation:
     fitted : FittedPopulation
         Fitted to the releases.
     releases : ReleaseColumns
-        The newest release of every agent that has made one, with what all of its own say (`OwnReleases`).
+        The newest release of every agent that has made one, with what all of its own say
+        (`OwnReleases`).
     variance, value_variance : float array
-        Total variance of each released mean, for intervals and for values; two where samples depend on each other.
+        Total variance of each released mean, for intervals and for values; two where samples depend
+        on each other.
     lower, upper, level : float
         Bounds of a sample, and coverage of the intervals.
     coverage : {"pointwise", "anytime"}
@@ -39,9 +41,11 @@ class PublicPopulation:
     n_components : int
         Components of the learned prior; 0 where no prior was learned.
     spread : float or None
-        Standard deviation of the means within a component, in the value's unit; None where no prior was learned.
+        Standard deviation of the means within a component, in the value's unit; None where no prior
+        was learned.
     goes_with_count : float or None
-        Probability that means or their spread go with the agents' numbers of samples; None where it is not asked.
+        Probability that means or their spread go with the agents' numbers of samples; None where it
+        is not asked.
     description : dict
         What the event `Population` says of it.
     """
@@ -62,8 +66,9 @@ class PublicPopulation:
     def precision(self) -> tuple[Floats, Floats]:
         """Half-width of the interval and effective class size that the releases alone give to each agent.
 
-        The interval is around what anyone can estimate from the releases (`answers_from_releases`), within the bounds.
-        Of many agents, `MOST_SHOWN` are looked at, evenly spaced by their first appearance.
+        The interval is around what anyone can estimate from the releases (`answers_from_releases`),
+        within the bounds. Of many agents, `MOST_SHOWN` are looked at, evenly spaced by their first
+        appearance.
         """
         answer = self.answers()
         ends = np.clip([answer.lower, answer.upper], self.lower, self.upper)
@@ -72,11 +77,22 @@ class PublicPopulation:
     def answers(self, *, all_rows: bool = False) -> AgentEstimates:
         """Give what the releases alone say of these agents, or of all."""
         n = len(self.releases)
-        some = np.arange(n) if all_rows else np.unique(np.linspace(0, n - 1, min(n, MOST_SHOWN)).astype(np.int64))
-        releases, variance = self.releases.take(some), self.variance[some]
-        answer = answers_from_releases(
-            self.fitted, releases, variance, value_variance=self.value_variance[some], level=self.level
+        some = (
+            np.arange(n)
+            if all_rows
+            else np.unique(np.linspace(0, n - 1, min(n, MOST_SHOWN)).astype(np.int64))
         )
+        releases = self.releases.take(some)
+
+        variance = self.variance[some]
+        answer = answers_from_releases(
+            self.fitted,
+            releases,
+            variance,
+            value_variance=self.value_variance[some],
+            level=self.level,
+        )
+
         if self.coverage == "pointwise":
             return answer
         means = means_of_releases(releases, variance)
@@ -93,12 +109,18 @@ class PublicPopulation:
 
     @property
     def explained_by_covariates(self) -> float | None:
-        """Share of the variance of means that the learned effects of covariates explain; None without covariates."""
+        """Share of the variance of means that the learned effects of covariates explain.
+
+        None without covariates.
+        """
         covariates = self.description.get("covariates")
         return None if covariates is None else float(covariates["explained"])
 
 
 def population_count_probability(description: Mapping[str, Any]) -> float | None:
-    """Public: how likely means, or their spread, go with counts in a population; None where no one has asked."""
+    """Public: how likely means, or their spread, go with counts in a population.
+
+    None where no one has asked.
+    """
     probability = description.get("count_probability")
     return None if probability is None else 1.0 - float(probability["same"])

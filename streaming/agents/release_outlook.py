@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
-from meanstream.streaming.agents.first_release import FirstRelease, expected_first_release, next_release
+from meanstream.streaming.agents.first_release import (
+    FirstRelease,
+    expected_first_release,
+    next_release,
+)
 from meanstream.streaming.engine.engine_intake import Intake
 from meanstream.streaming.engine.engine_stats import EngineStats
 
@@ -15,10 +19,18 @@ class ReleaseOutlook:
     """
 
     def __init__(
-        self, settings: AgentsSettings, lateness: float, agents: Agents, intake: Intake, stats: EngineStats
+        self,
+        settings: AgentsSettings,
+        lateness: float,
+        agents: Agents,
+        intake: Intake,
+        stats: EngineStats,
     ) -> None:
-        self._settings, self._lateness = settings, lateness
-        self._agents, self._intake, self._stats = agents, intake, stats
+        self._settings = settings
+        self._lateness = lateness
+        self._agents = agents
+        self._intake = intake
+        self._stats = stats
 
     def first(self) -> FirstRelease:
         """Say when the first release can be expected, while there was none."""
@@ -33,7 +45,10 @@ class ReleaseOutlook:
         )
 
     def following(self) -> FirstRelease | None:
-        """Say when the next release of any agent can be expected; None if all have made their last one."""
+        """Say when the next release of any agent can be expected.
+
+        None if all have made their last one.
+        """
         agent, times = self._intake.waiting_samples()
         return next_release(
             self._settings.times,

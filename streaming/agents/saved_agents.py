@@ -1,4 +1,7 @@
-"""The state of agents in a store: whole chunks, and the rows that have changed since these were written."""
+"""The state of agents in a store.
+
+Whole chunks, and the rows that have changed since these were written.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,14 @@ from meanstream.operators.agents.agents import CHUNK, Agents
 from meanstream.operators.records import Ints
 from meanstream.streaming.store.state_store import Store
 
-AGENTS, CHANGED = "agents", "changed agents"
+AGENTS = "agents"
+CHANGED = "changed agents"
 """Kinds of chunks: of 1024 agents each, and of the agents that a commit has changed."""
 FEW = 8
 """A commit that changes less than an eighth of the agents in its chunks writes these alone."""
 MOST_PIECES = 64
-"""Commits after which chunks are written whole again; at the latest when half of their agents have changed."""
+"""Commits after which chunks are written whole again; at the latest when half of their agents have
+changed."""
 
 
 class SavedAgents:
@@ -34,6 +39,7 @@ class SavedAgents:
         """Give agents, which have been added, the state of the last commit."""
         for chunk, columns in store.chunks(AGENTS):
             agents.restore_chunk(chunk, columns)
+
         for _, columns in store.chunks(CHANGED):
             self._note(columns["agent"])
             agents.put_rows(columns["agent"], columns)
@@ -51,8 +57,11 @@ class SavedAgents:
         """Write whole chunks, and remove from the store what agents had been before."""
         for chunk in sorted(self._chunks.union(agents.dirty_chunks())):
             store.put_chunk(AGENTS, chunk, agents.snapshot_chunk(chunk, copy=False))
+
         store.drop_chunks(CHANGED, range(self._pieces))
-        self._pieces, self._rows, self._chunks = 0, 0, set()
+        self._pieces = 0
+        self._rows = 0
+        self._chunks = set()
 
     def may_add(self, changed: Ints, *, agents: int) -> bool:
         """Say whether few have changed, and not many with those that are in pieces."""
@@ -72,6 +81,8 @@ def saved_sample_counts(store: Store) -> Ints:
     counts = np.zeros(len(store.agents()), np.int64)
     for chunk, columns in store.chunks(AGENTS):
         counts[chunk * CHUNK : chunk * CHUNK + len(columns["count"])] = columns["count"]
+
     for _, columns in store.chunks(CHANGED):
         counts[columns["agent"]] = columns["count"]
+
     return counts

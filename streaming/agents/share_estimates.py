@@ -1,4 +1,7 @@
-"""Quantiles and exceedances of agents: a prior fitted to all histograms, and an agent's own samples."""
+"""Quantiles and exceedances of agents.
+
+A prior fitted to all histograms, and an agent's own samples.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,11 @@ import numpy as np
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.own_histogram import HistogramColumns, histograms_of_releases
-from meanstream.operators.collaboration.shares.asked_shares import ShareQueries, SharesAnswers, query_labels
+from meanstream.operators.collaboration.shares.asked_shares import (
+    ShareQueries,
+    SharesAnswers,
+    query_labels,
+)
 from meanstream.operators.collaboration.shares.shares_prior import SharesPrior
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.records import Ints, OwnSamples, ReleaseColumns
@@ -59,19 +66,32 @@ class ShareEstimates:
         return settings.histogram is not None and bool(self._queries.quantiles or settings.exceeds)
 
     def fit(self, found: HistogramColumns, key: Ints) -> SharesPrior | None:
-        """Public: learn the prior from everyone's newest histogram; None where nothing is requested."""
+        """Public: learn the prior from everyone's newest histogram.
+
+        None where nothing is requested.
+        """
         if not self.wanted:
             return None
-        return SharesPrior.alone(self._queries.law.widths) if self._alone else self._queries.fit(found, key)
+        return (
+            SharesPrior.alone(self._queries.law.widths)
+            if self._alone
+            else self._queries.fit(found, key)
+        )
 
     def fit_newest(self, names: Sequence[str], latest: ReleaseColumns) -> SharesPrior | None:
-        """Public: learn it from everyone's newest release; who has a number in `names` once keeps it."""
+        """Public: learn it from everyone's newest release.
+
+        Who has a number in `names` once keeps it.
+        """
         if not self.wanted:
             return None
         found = histograms_of_releases(latest)
-        known, needed = len(self._keys), int(found.agent.max(initial=-1)) + 1
+        known = len(self._keys)
+        needed = int(found.agent.max(initial=-1)) + 1
+
         if needed > known:
             self._keys = np.concatenate([self._keys, _key(names[known:needed])])
+
         return self.fit(found, self._keys[found.agent])
 
     def own(self, prior: SharesPrior | None, own: OwnSamples) -> SharesAnswers | None:
@@ -88,10 +108,14 @@ class ShareEstimates:
             return answered
         questions = query_labels(self._queries.quantiles, self._queries.settings.exceeds)
         both = np.concatenate([answers.quantiles, answers.exceeds], axis=1)
+
         return replace(answered, questions=tuple(questions), shares=both)
 
     def columns(self, answers: SharesAnswers | None) -> dict[str, list[Any]]:
-        """Private: give answers as columns of `PersonalEstimate`; columns without a question are left out."""
+        """Private: give answers as columns of `PersonalEstimate`.
+
+        Columns without a question are left out.
+        """
         if answers is None:
             return {}
         found: dict[str, list[Any]] = {}
@@ -102,7 +126,11 @@ class ShareEstimates:
             if thresholds:
                 rows = values.tolist()
                 found[name] = [
-                    [kind(at, value, (low, high)) for at, (value, low, high) in zip(thresholds, row, strict=True)]
+                    [
+                        kind(at, value, (low, high))
+                        for at, (value, low, high) in zip(thresholds, row, strict=True)
+                    ]
                     for row in rows
                 ]
+
         return found

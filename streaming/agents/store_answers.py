@@ -1,4 +1,7 @@
-"""The newest answer of any agent of a store, as its last commit has it; an engine may be running on the store."""
+"""The newest answer of any agent of a store, as its last commit has it.
+
+An engine may be running on the store.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,8 @@ from meanstream.streaming.store.state_store import Store
 from meanstream.streaming.store.store_deployment import saved_deployment_settings
 
 AGAIN = 10.0
-"""Earliest next read of a store, in multiples of the seconds that the last one took: the engine has its own work."""
+"""Earliest next read of a store, in multiples of the seconds that the last one took: the engine has
+its own work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,43 +73,65 @@ class StoreAnswers:
         self._lock = threading.Lock()  # one reads, the others wait and take what it has read
 
     def answer(self, name: str) -> dict[str, Any] | None:
-        """Give an agent's estimate, its age and its budget; None if the store has no sample of it that counts."""
+        """Give an agent's estimate, its age and its budget.
+
+        None if the store has no sample of it that counts.
+        """
         with self._lock:
             if time.monotonic() >= self._read_again:
                 began = time.monotonic()
                 self._known = self._read(self._known)
                 self._read_again = time.monotonic() + AGAIN * (time.monotonic() - began)
+
             known = self._known
             number = None if known is None else known.places.get(name)
             if known is None or number is None:
                 return None
+
             own = known.agents.own(np.array([number]))
             if not own.count.any():  # it lives in another store, or is forgotten
                 return None
-            pool, fitted = known.followed.posterior, known.population.fitted
-            names, time_of = known.agents.names, known.event_time
+            pool = known.followed.posterior
+            fitted = known.population.fitted
+            names = known.agents.names
+            time_of = known.event_time
             lines = known.estimates.answer(names, own, pool, fitted, time_of, shares=known.shares)
-        settings, spent = known.agents.settings, int(known.agents.spent()[number])
+
+        settings = known.agents.settings
+        spent = int(known.agents.spent()[number])
         most = settings.most_releases  # none: there is no end
-        budget = {"spent": spent, "remaining": None if most is None else most - spent, "horizon": most}
+        budget = {
+            "spent": spent,
+            "remaining": None if most is None else most - spent,
+            "horizon": most,
+        }
         age = {"age_seconds": round(time.time() - known.event_time, 3)}
+
         return {**msgspec.json.decode(lines.lines[0]), **age, "budget": budget}
 
     def _read(self, known: _Commit | None) -> _Commit | None:
         store = Store.read(self._path)
         try:
-            identity, state = store.state("identity"), store.state("engine")
+            identity = store.state("identity")
+            state = store.state("engine")
+
             if identity is None:
-                raise StoreError(f"store must have been begun by an engine, got {str(self._path)!r}")
+                raise StoreError(
+                    f"store must have been begun by an engine, got {str(self._path)!r}"
+                )
+
             require_store_kind(self._path, identity["settings"], OF_AGENTS)
             if state is None or state["event_time"] is None:
                 return None
             number = store.commits()
+
             if known is not None and known.number == number:
                 return known
             settings = saved_deployment_settings(identity["settings"])
             # A copy to read: it releases nothing, so its noise is never asked for.
-            agents = Agents(settings, KeyedNoise(secrets.token_bytes(32), deployment="copy", purpose="none"))
+            agents = Agents(
+                settings, KeyedNoise(secrets.token_bytes(32), deployment="copy", purpose="none")
+            )
             agents.add_agents(store.agents())
             SavedAgents().restore(store, agents)
             followed = FollowedReleases(settings)
@@ -114,8 +140,12 @@ class StoreAnswers:
             options = self._options or _answer_options(store)
         finally:
             store.close()
+
         estimates = PersonalEstimates(settings, options)
-        population = estimates.public_population(followed.combined(agents.latest()), followed.posterior, agents.names)
+        population = estimates.public_population(
+            followed.combined(agents.latest()), followed.posterior, agents.names
+        )
+
         return _Commit(
             number=number,
             agents=agents,
@@ -130,7 +160,10 @@ class StoreAnswers:
 
 
 def _answer_options(store: Store) -> EngineOptions:
-    """Read how the last run answered agents; a store of before says nothing of it, and is answered as by default."""
+    """Read how the last run answered agents.
+
+    A store of before says nothing of it, and is answered as by default.
+    """
     said = (store.state("delivered") or {}).get("answers", {})
     names = ("collaboration", "level", "coverage", "stddev", "quantiles")
     given: dict[str, Any] = {name: said[name] for name in names if name in said}
@@ -142,6 +175,7 @@ def covariates_of_last_run(store: Store) -> AgentCovariates | None:
     place = (store.state("delivered") or {}).get("answers", {}).get("covariates")
     if place is None:
         return None
+
     try:
         return read_covariates_file(*place)
     except ValueError as error:

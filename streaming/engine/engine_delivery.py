@@ -12,7 +12,12 @@ from meanstream.streaming.clock import Clock
 from meanstream.streaming.crash import CrashHook, CrashPoint, crash_step
 from meanstream.streaming.engine.engine_health import Connected, EngineHealth
 from meanstream.streaming.engine.engine_stats import EngineStats
-from meanstream.streaming.engine.own_events import Elsewhere, OwnEvents, own_charged_events, require_own_events
+from meanstream.streaming.engine.own_events import (
+    Elsewhere,
+    OwnEvents,
+    own_charged_events,
+    require_own_events,
+)
 from meanstream.streaming.events.base import Event
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.wire import EVENTS
@@ -36,17 +41,23 @@ OUTBOX: Mapping[CrashPoint, Mapping[str, str]] = {
 
 ROUNDS_OUTBOX: Mapping[CrashPoint, Mapping[str, str]] = {
     CrashPoint.WRITE_NOTICES: {"stage_reports": "reports", "round_refusal": "notices"},
-    CrashPoint.WRITE_DEAD_LETTERS: {"dead_letter": "dead_letters", "private_dead_letter": "dead_letters"},
+    CrashPoint.WRITE_DEAD_LETTERS: {
+        "dead_letter": "dead_letters",
+        "private_dead_letter": "dead_letters",
+    },
     CrashPoint.WRITE_ESTIMATES: {"stage_result": "stages", "window_estimate": "means"},
 }
 """The same for rounds."""
 
 
 class CommittedDelivery:
-    """Writes to the sinks what was committed: the outputs of the ledger, and the events of the outbox.
+    """Writes to the sinks what was committed.
 
-    What was delivered, and how far each sink was written, is noted in the *next* commit. After a crash the sinks are
-    cut back to that note and everything after it is written again, byte for byte.
+    The outputs of the ledger, and the events of the outbox.
+
+    What was delivered, and how far each sink was written, is noted in the *next* commit. After a
+    crash the sinks are cut back to that note and everything after it is written again, byte for
+    byte.
 
     Parameters
     ----------
@@ -77,21 +88,28 @@ class CommittedDelivery:
     ) -> None:
         self._store = store
         self._sinks = sinks
+
         for sink in sinks.opened():
             if isinstance(sink, Connected) and sink.watched:
                 health.watch(sink)
+
         self._stats = stats
         self._clock = clock
         self._health = health
         self._crash = crash
         self._meanwhile = meanwhile  # called about once a second while a sink cannot take anything
         sinks.while_waiting(meanwhile)
-        self._charged, self._charged_role, self._topics = charged, charged_role, outbox
+        self._charged = charged
+        self._charged_role = charged_role
+
+        self._topics = outbox
         self._answers = answers
         self._ledger_seq = 0  # charged outputs up to here are in the sink
         self._outbox_seq = 0
         self._unmarked = False
-        self._noted: dict[str, SinkPosition] = {}  # how far the last commit knew the sinks to be written
+        self._noted: dict[
+            str, SinkPosition
+        ] = {}  # how far the last commit knew the sinks to be written
 
     def resume(self) -> None:
         """Go back to what the last commit knew to be delivered."""
@@ -99,9 +117,11 @@ class CommittedDelivery:
         if self._store.state(OLDER_COPY):  # has been looked at: for this run only
             with self._store.transaction():
                 self._store.put_state(OLDER_COPY, False)
+
         if note is not None:
             self._sinks.restore(note["sinks"])
             self._take(note)
+
         self._unmarked = True
         self.mark()  # sinks that are new in this run have a position from now on
 
@@ -112,23 +132,27 @@ class CommittedDelivery:
     def keep_trying(self, write: Callable[[], None], stop: Callable[[], bool]) -> None:
         """Write until it is delivered.
 
-        While a sink cannot take anything, this waits, and so does the source: nothing piles up. When asked to stop, it
-        gives up; the next run delivers.
+        While a sink cannot take anything, this waits, and so does the source: nothing piles up.
+        When asked to stop, it gives up; the next run delivers.
         """
-        began, before = time.perf_counter(), self._stats.deliveries
+        began = time.perf_counter()
+        before = self._stats.deliveries
         for seconds in _back_off():
             self._health.delivering()
             try:
                 write()
                 self._health.delivered()
+
                 if self._stats.deliveries > before:
                     self._stats.delivery_seconds = time.perf_counter() - began
+
                 return
             except DeliveryFailedError as error:
                 self._sinks.restore(self._noted)
                 if stop():
                     _log.warning("delivery failed, the next run writes it again: %s", error)
                     return
+
                 _log.warning("delivery failed, it is written again in %g s: %s", seconds, error)
                 self._meanwhile()
                 self._clock.sleep(seconds)
@@ -151,7 +175,10 @@ class CommittedDelivery:
                 self.save()
 
     def require_own(self, elsewhere: Elsewhere | None = None) -> None:
-        """Refuse a sink with charged events or answers that this store has not made; call before anything is begun."""
+        """Refuse a sink with charged events or answers that this store has not made.
+
+        Call before anything is begun.
+        """
         own = (own_charged_events(self._charged_role), *self._answers)
         require_own_events(self._store, self._sinks, own, elsewhere)
 
@@ -163,6 +190,7 @@ class CommittedDelivery:
     def _flush(self, written: tuple[int, int]) -> None:
         with crash_step(CrashPoint.FLUSH_SINKS, self._crash):
             self._sinks.flush()
+
         self._stats.deliveries += 1
         self._ledger_seq, self._outbox_seq = written
         self._unmarked = True
@@ -171,12 +199,16 @@ class CommittedDelivery:
         return {"ledger": self._ledger_seq, "outbox": self._outbox_seq, "sinks": self._noted}
 
     def _take(self, note: dict[str, Any]) -> None:
-        self._ledger_seq, self._outbox_seq = note["ledger"], note["outbox"]
+        self._ledger_seq = note["ledger"]
+        self._outbox_seq = note["outbox"]
 
     def _write_charged(self) -> int:
         with crash_step(CrashPoint.WRITE_RELEASES, self._crash):
             ledger = self._store.ledger
-            self._sinks.write(self._charged_role, EventLines(self._charged, ledger.after(self._ledger_seq)))
+            self._sinks.write(
+                self._charged_role, EventLines(self._charged, ledger.after(self._ledger_seq))
+            )
+
         return ledger.last()
 
     def _write_outbox(self) -> int:
@@ -186,6 +218,7 @@ class CommittedDelivery:
                 for topic, role in topics.items():
                     lines = [line for _, kind, line in rows if kind == topic]
                     self._sinks.write(role, EventLines(EVENTS[topic], lines))
+
         return rows[-1][0] if rows else self._outbox_seq
 
 

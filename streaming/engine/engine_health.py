@@ -1,4 +1,7 @@
-"""What the engine tells of itself while it works: is it alive, can it do its work, how old is its last checkpoint."""
+"""What the engine tells of itself while it works.
+
+Is it alive, can it do its work, how old is its last checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +38,8 @@ class EngineHealth:
     Parameters
     ----------
     silent_seconds : float
-        After so long without a sign of life the process is taken for dead. Longer than any turn takes: anyone who asks
-        may kill the process.
+        After so long without a sign of life the process is taken for dead. Longer than any turn
+        takes: anyone who asks may kill the process.
     stuck_seconds : float
         A delivery that takes longer has a sink that is down.
     now : callable
@@ -81,7 +84,8 @@ class EngineHealth:
 
     def waiting(self, what: str | None) -> None:
         """Note what is waited for before the start, a sign of life; None when it is there."""
-        self._waiting, self._alive_at = what, self._now()
+        self._waiting = what
+        self._alive_at = self._now()
 
     def started(self) -> None:
         """Note that state is restored, and source and sinks are connected."""
@@ -89,7 +93,10 @@ class EngineHealth:
         self.turned()
 
     def turned(self) -> None:
-        """Note that all that was read is in the store and delivered: a turn ended, or the source had nothing."""
+        """Note that all that was read is in the store and delivered.
+
+        A turn ended, or the source had nothing.
+        """
         self._alive_at = self._saved_at = self._now()
 
     def delivering(self) -> None:
@@ -111,7 +118,10 @@ class EngineHealth:
 
     @property
     def checkpoint_age(self) -> float | None:
-        """Seconds since all that had been read was in the store and delivered; None before the start."""
+        """Seconds since all that had been read was in the store and delivered.
+
+        None before the start.
+        """
         return None if self._saved_at is None else max(self._now() - self._saved_at, 0.0)
 
     def connections(self) -> Mapping[str, str | None]:
@@ -129,9 +139,11 @@ class EngineHealth:
             return self._waiting or "state is being restored"
         if self._stopping:
             return "stopping"
+
         for name, problem in self.connections().items():
             if problem is not None:
                 return f"{name} cannot be reached: {problem}"
+
         since = self._delivering_since
         if since is not None and self._now() - since > self._stuck_seconds:
             return f"delivery has not succeeded for {self._now() - since:.0f} s"

@@ -45,6 +45,7 @@ class Homes:
         for chunk in self._changed:
             part = self.partitions[chunk * CHUNK : (chunk + 1) * CHUNK]
             store.put_chunk(HOMES, chunk, {"partition": part.astype(np.int32)})
+
         self._changed.clear()
 
     def restore(self, store: Store) -> None:
@@ -57,6 +58,7 @@ def home_partitions(store: Store) -> Ints:
     homes = np.full(len(store.agents()), UNKNOWN, np.int64)
     for chunk, columns in store.chunks(HOMES):
         homes[chunk * CHUNK : chunk * CHUNK + len(columns["partition"])] = columns["partition"]
+
     return homes
 
 

@@ -1,4 +1,7 @@
-"""What happens to samples before they count: bounds, plausibility, lateness, duplicates, waiting for their turn."""
+"""What happens to samples before they count.
+
+Bounds, plausibility, lateness, duplicates, waiting for their turn.
+"""
 
 from __future__ import annotations
 
@@ -36,25 +39,35 @@ _log = logging.getLogger("meanstream.engine")
 class Intake:
     """Admits samples of one source into the event-time buffer, and gives them out when their time has come.
 
-    What is late is decided in the order of arrival within a partition, so that the size of batches and the way in
-    which partitions are interleaved change nothing.
+    What is late is decided in the order of arrival within a partition, so that the size of batches
+    and the way in which partitions are interleaved change nothing.
 
     **Privacy.** Which samples count depends on times and ids, which are public, and on nothing else.
     """
 
     def __init__(
-        self, grid: Grid, options: EngineOptions, source: str, stats: EngineStats, *, partitioned: bool = False
+        self,
+        grid: Grid,
+        options: EngineOptions,
+        source: str,
+        stats: EngineStats,
+        *,
+        partitioned: bool = False,
     ) -> None:
         self.names: list[str] = []  # of agents, by number
         self._watermark = Watermark(options.allowed_lateness, options.quorum)
-        self._senders, self._owners = NameTable(name_table_sender_hashes), NameTable(name_table_owner_hashes)
+        self._senders = NameTable(name_table_sender_hashes)
+        self._owners = NameTable(name_table_owner_hashes)
         self._forgotten: frozenset[str] = frozenset()
         self._are_forgotten = NameTable(self._find_forgotten)
         self._grid = grid
         self._options = options
         self._stats = stats
+
         self._numbers: dict[str, int] = {}
-        self._number_of = NameTable(name_table_without_numbers)  # source's code of an agent to its number, -1 if new
+        self._number_of = NameTable(
+            name_table_without_numbers
+        )  # source's code of an agent to its number, -1 if new
         self._buffer = EventBuffer()
         self._seen = AgentIds()
         self._homes = Homes() if partitioned else None
@@ -67,28 +80,42 @@ class Intake:
         if self._forgotten:
             which = self._are_forgotten.of(samples.names)[samples.agent]
             samples = self._reject(samples, which, "forgotten", rejects)
-        samples = self._reject(samples, samples.time > now + self._options.max_future, "in_future", rejects)
+
+        samples = self._reject(
+            samples, samples.time > now + self._options.max_future, "in_future", rejects
+        )
         self._count_clipped(samples)
+
         if not len(samples):
             return
         key = np.zeros(len(samples), np.uint64) if samples.key is None else samples.key ^ self._salt
-        late = self._watermark.late(column_partitions(samples.position), samples.time, self._sender(samples))
+        late = self._watermark.late(
+            column_partitions(samples.position), samples.time, self._sender(samples)
+        )
+
         if self._options.late == "accept":
             samples, late = self._as_of_now(samples, late), np.zeros_like(late)
+
         again = self._duplicates(samples, late)
         rejects.add_many("duplicate", samples.position[again])
         rejects.add_many("late", samples.position[late & ~again])
         dropped = late | again
+
         if dropped.any():
             samples, key = samples.take(~dropped), key[~dropped]
+
         room = ~self._beyond(samples)
         if not room.all():
             rejects.add_many("too_many_agents", samples.position[~room])
             samples, key = samples.take(room), key[room]
+
         self._enter(samples, key)
 
     def due(self, active: Sequence[int], *, ended: bool = False) -> Due:
-        """Take out the samples before the watermark, or all of them if the source has ended; in a fixed order."""
+        """Take out the samples before the watermark, or all of them if the source has ended.
+
+        In a fixed order.
+        """
         reached = self._watermark.finish() if ended else self._watermark.advance(active)
         self._seen.forget(reached - self._options.allowed_lateness)
         return self._buffer.drain(reached)
@@ -100,12 +127,14 @@ class Intake:
     def pass_silence(self, seconds: float) -> bool:
         """Let the samples go that the clock has passed; say whether there are any.
 
-        Event time passes none that has not come yet: what comes later, after all that came before, is never late.
+        Event time passes none that has not come yet: what comes later, after all that came before,
+        is never late.
         """
         until = min(self.by_clock(seconds), float(np.nextafter(self._watermark.last, math.inf)))
         if not self._buffer.has_before(until):
             return False
         self._watermark.pass_by(until)
+
         return True
 
     def save(self, store: Store, saved_agents: int) -> dict[str, Any]:
@@ -114,21 +143,28 @@ class Intake:
         new, dropped = self._buffer.changes()
         for number, columns in new.items():
             store.put_chunk("pending", number, columns)
+
         store.drop_chunks("pending", dropped)
         self._seen.save(store)
+
         if self._homes is not None:
             self._homes.save(store)
+
         return self._watermark.snapshot()
 
     def restore(self, store: Store, state: dict[str, Any]) -> None:
         """Continue from what was saved."""
         self.names = store.agents()
         self._numbers = {name: number for number, name in enumerate(self.names)}
-        self._forgotten = frozenset(self.names[number] for number in forgotten_agents(store).tolist())
+        self._forgotten = frozenset(
+            self.names[number] for number in forgotten_agents(store).tolist()
+        )
         self._warn_full()
         self._watermark.restore(state)
+
         for number, columns in store.chunks("pending"):
             self._buffer.restore(number, columns, self.watermark)
+
         self._seen.restore(store)
         if self._homes is not None:
             self._homes.restore(store)
@@ -151,7 +187,9 @@ class Intake:
         """Say which agents are forgotten: nothing that they send counts any more."""
         return np.fromiter((name in self._forgotten for name in names), np.bool_, len(names))
 
-    def _reject(self, samples: SampleColumns, which: np.ndarray, reason: str, rejects: Rejects) -> SampleColumns:
+    def _reject(
+        self, samples: SampleColumns, which: np.ndarray, reason: str, rejects: Rejects
+    ) -> SampleColumns:
         if not which.any():
             return samples
         rejects.add_many(reason, samples.position[which])
@@ -166,18 +204,26 @@ class Intake:
         if not late.any():
             return samples
         just_before = np.nextafter(self.watermark, -math.inf)
-        return replace(samples, time=np.where(late, np.maximum(samples.time, just_before), samples.time))
+        return replace(
+            samples, time=np.where(late, np.maximum(samples.time, just_before), samples.time)
+        )
 
     def _duplicates(self, samples: SampleColumns, late: Bools) -> Bools:
-        """Find ids that their agents repeat; a late sample repeats an accepted one or is just late."""
+        """Find ids that their agents repeat.
+
+        A late sample repeats an accepted one or is just late.
+        """
         again = np.zeros(len(samples), np.bool_)
         if samples.key is None:
             return again
-        key, owner = samples.key ^ self._salt, self._owner(samples)
+        key = samples.key ^ self._salt
+        owner = self._owner(samples)
         again[~late] = self._seen.duplicates(key[~late], owner[~late])
+
         if late.any():
             here = np.isin((key ^ owner)[late], (key ^ owner)[~late])
             again[late] = self._seen.known(key[late], owner[late]) | here
+
         return again
 
     def _remember(self, samples: SampleColumns) -> None:
@@ -191,9 +237,11 @@ class Intake:
         agent = self._number(samples)
         if self._homes is not None:
             self._homes.note(len(self.names), agent, column_partitions(samples.position))
+
         self._remember(samples)
         if samples.person is None:  # else it is decided in event time, when their turn comes
             self._stats.accepted += len(samples)
+
         self._stats.agents = len(self.names)
         piece = Piece(agent, samples.value, samples.time, key, samples.position, samples.person)
         self._buffer.add(piece.sorted_by_time())
@@ -211,29 +259,38 @@ class Intake:
         beyond = np.zeros(len(samples), np.bool_)
         if len(self.names) + len(samples.names) <= self._options.max_agents or not len(samples):
             return beyond
-        unknown = samples.agent[self._number_of.of(samples.names)[samples.agent] < 0]  # maybe under another code
+        unknown = samples.agent[
+            self._number_of.of(samples.names)[samples.agent] < 0
+        ]  # maybe under another code
+
         if not len(unknown):
             return beyond
         codes, first = np.unique(unknown, return_index=True)
         codes = codes[np.argsort(first)]
         new = [code for code in codes.tolist() if samples.names[code] not in self._numbers]
         refused = new[self._options.max_agents - len(self.names) :]
+
         return np.isin(samples.agent, refused)
 
     def _number(self, samples: SampleColumns) -> Ints:
-        """Translate the source's codes to numbers of agents; an agent is entered with its first good sample."""
+        """Translate the source's codes to numbers of agents.
+
+        An agent is entered with its first good sample.
+        """
         of_code = self._number_of.of(samples.names)
         number: Ints = of_code[samples.agent]
         if (number < 0).any():
             fresh = np.zeros(len(of_code), np.bool_)
             fresh[samples.agent[number < 0]] = True
             codes = np.flatnonzero(fresh)
-            known, before = self._numbers, len(self._numbers)
+            known = self._numbers
+            before = len(self._numbers)
             names = map(samples.names.__getitem__, codes.tolist())
             of_code[codes] = [known.setdefault(name, len(known)) for name in names]
             self.names.extend(reversed(list(islice(reversed(known), len(known) - before))))
             number = of_code[samples.agent]
             self._warn_full()
+
         return number
 
     def _warn_full(self) -> None:

@@ -21,7 +21,8 @@ from meanstream.streaming.sources.source_protocol import Begins, KnowsOffsets, S
 from meanstream.streaming.store.state_store import Store
 
 KEPT_BYTES = 31 << 20
-"""Arrays up to this size reuse memory of the process; the C library keeps twice as much where nothing is in it."""
+"""Arrays up to this size reuse memory of the process; the C library keeps twice as much where
+nothing is in it."""
 
 Stats = TypeVar("Stats", bound=EngineStats)
 Taken = TypeVar("Taken")
@@ -30,8 +31,9 @@ Taken = TypeVar("Taken")
 def _keep_freed_memory() -> None:
     """Let arrays of a batch take the memory that those of the last one had.
 
-    The C library of Linux returns blocks of more than 128 KiB to the system at once, until one as large as this was
-    freed. Each page that is fetched again costs as much as adding 500 samples to sums.
+    The C library of Linux returns blocks of more than 128 KiB to the system at once, until one as
+    large as this was freed. Each page that is fetched again costs as much as adding 500 samples to
+    sums.
     """
     np.empty(KEPT_BYTES, np.uint8)
 
@@ -46,7 +48,10 @@ HISTORY = "history"
 
 
 class KeptHistory(Protocol):
-    """Plain values that outlive a restart with the engine's own state; both are for the engine's thread."""
+    """Plain values that outlive a restart with the engine's own state.
+
+    Both are for the engine's thread.
+    """
 
     def history_since(self, *, ending: bool = False) -> dict[str, Any] | None:
         """Give what is to be kept, None if nothing new is worth a write."""
@@ -81,8 +86,10 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
         self.stats = stats
         stats.lateness = options.allowed_lateness
         self.health = health or EngineHealth()
+
         if isinstance(source, Connected):
             self.health.watch(source)
+
         self._source = source
         self._store = store
         self._options = options
@@ -90,6 +97,7 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
         self._crash = crash
         self._on_turn = on_turn
         self._positions: dict[str, Position] = {}
+
         self._active: tuple[int, ...] = ()
         self.history: KeptHistory | None = None
         self._since = 0  # records that were read since the last commit
@@ -99,55 +107,75 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
         self._ended = False  # the last commit took in the end of a bounded source
 
     def run(self, stop: Callable[[], bool] = never_stop_loop) -> Stats:
-        """Work until the source ends or `stop()` is true between two batches; everything is then committed."""
+        """Work until the source ends or `stop()` is true between two batches.
+
+        Everything is then committed.
+        """
         _keep_freed_memory()
         if not self._resumed:
             self.resume()
+
         self._deliver(stop, ended=self._ended)
         self._report()
+
         while self._since or not stop():
             began = time.perf_counter()
             self.delivery.hear()
+
             with crash_step(CrashPoint.READ_BATCH, self._crash):
                 batch = self._source.next_batch(self._options.batch_size)
-            self.stats.input_lag, self.stats.input_lags = batch.lag, batch.lags
+
+            self.stats.input_lag = batch.lag
+            self.stats.input_lags = batch.lags
+
             if batch.exhausted:
                 if not self._ended or self._has_waiting():
                     self._turn(batch, stop, ended=True)
                     self._report(began)
+
                 break
+
             if self._nothing_new(batch):
                 self.health.turned()
                 self._clock.sleep(self._options.poll)
                 continue
+
             if self._turn(batch, stop, ended=False):
                 self._report(began)
             else:
                 self.health.turned()
+
         self.health.stopping()
         if self.history is not None:
             with self._store.transaction():
                 self._save_history(ending=True)
+
         self.delivery.mark()
         return self.stats
 
     def resume(self) -> None:
         """Continue from the last commit, if there is one."""
         self._resumed = True
-        self.delivery.require_own(self._source.elsewhere if isinstance(self._source, Shared) else None)
+        self.delivery.require_own(
+            self._source.elsewhere if isinstance(self._source, Shared) else None
+        )
         self._store.keep()  # partitions are owned in its name from here on
         state = self._store.state(self.state_name)
+
         if state is not None:
             self._restore(state)
             self._positions = state["positions"]
             self._ended = bool(state["ended"])
+
         if self.history is not None and (kept := self._store.state(HISTORY)) is not None:
             self.history.restore_history(kept)
+
         position = self._positions.get(self._source.name)
         if position is not None:
             self._source.restore(position)
         elif isinstance(self._source, Begins):
             self._source.begin()
+
         begin = self._begun()
         self.delivery.resume()
         self.health.started()
@@ -169,7 +197,10 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
 
     @abstractmethod
     def _take_in(self, batch: Batch, *, ended: bool) -> Taken:
-        """Admit a batch, whose rejected records grow by that; give what the watermark has made of it."""
+        """Admit a batch, whose rejected records grow by that.
+
+        Give what the watermark has made of it.
+        """
 
     @abstractmethod
     def _commit(self, position: Position, taken: Taken, rejects: Rejects, *, ended: bool) -> None:
@@ -197,16 +228,25 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
         read = len(batch.samples) + len(batch.rejects)
         with crash_step(CrashPoint.UPDATE_AGENTS, self._crash):
             taken = self._take_in(batch, ended=ended)
+
         self._since += read
         self._rejects.extend(batch.rejects)
+
         if not ended and self._may_wait(read, batch.lag) and not stop():
             return False
+
         with crash_step(CrashPoint.COMMIT, self._crash):
             self._commit(batch.position, taken, self._rejects, ended=ended)
-        self._since, self._rejects, self._committed = 0, Rejects(), time.monotonic()
-        self._active, self._ended = batch.active, ended
+
+        self._since = 0
+        self._rejects = Rejects()
+        self._committed = time.monotonic()
+        self._active = batch.active
+        self._ended = ended
+
         if isinstance(self._source, KnowsOffsets):
             self._source.commit(batch.position)
+
         self._deliver(stop, ended=ended)
         return True
 
@@ -214,11 +254,16 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
         """Tell anyone who watches that all is committed and delivered, after a turn that began then."""
         if began is not None:
             self.stats.batch_seconds = time.perf_counter() - began
+
         self.health.turned()
         if self._on_turn is not None:
             self._on_turn(self.stats)
 
     def _nothing_new(self, batch: Batch) -> bool:
         """Say that neither records nor the end of waiting for a partition have come."""
-        same = batch.position == self._positions.get(self._source.name) and batch.active == self._active
+        same = (
+            batch.position == self._positions.get(self._source.name)
+            and batch.active == self._active
+        )
+
         return same and not len(batch.samples) and not len(batch.rejects)

@@ -23,55 +23,67 @@ class EngineOptions:
     Parameters
     ----------
     batch_size : int
-        Greatest number of samples per turn; a commit may take several turns where there are many agents.
+        Greatest number of samples per turn; a commit may take several turns where there are many
+        agents.
     allowed_lateness : float
-        How far a sample's event time may lie behind the newest one, in seconds. Releases wait for it. Of rounds without
-        end: how long a window stays open behind its end by the clock.
+        How far a sample's event time may lie behind the newest one, in seconds. Releases wait for
+        it. Of rounds without end: how long a window stays open behind its end by the clock.
     max_future : float
-        How far event time may run ahead of the clock, in seconds; a device that is hours fast is refused.
+        How far event time may run ahead of the clock, in seconds; a device that is hours fast is
+        refused.
     quorum : {1, 2}
-        How many agents of a partition must have reached a time before others are late by it; not of rounds. With 2, no
-        single clock can make the others late; see `meanstream.streaming.engine.watermark.Watermark`. 1 is for a source
-        that is sorted, or whose senders are trusted.
+        How many agents of a partition must have reached a time before others are late by it; not of
+        rounds. With 2, no single clock can make the others late; see
+        `meanstream.streaming.engine.watermark.Watermark`. 1 is for a source that is sorted, or
+        whose senders are trusted.
     max_agents : int
-        Agents or users that may ever be entered; samples of further ones are rejected. It bounds memory and store.
+        Agents or users that may ever be entered; samples of further ones are rejected. It bounds
+        memory and store.
     max_dead_letters : int
-        Rejected records that the store ever tells of one by one, where a sink asks for them; the rest are counted.
+        Rejected records that the store ever tells of one by one, where a sink asks for them; the
+        rest are counted.
     out_of_bounds : {"clip"}
-        What becomes of values outside the declared bounds: they count as the nearest bound. Whether a sample counts is
-        public (a release tells of how many it is, a report that its user took part) and cannot depend on a value.
+        What becomes of values outside the declared bounds: they count as the nearest bound. Whether
+        a sample counts is public (a release tells of how many it is, a report that its user took
+        part) and cannot depend on a value.
     late : {"reject", "accept"}
-        What becomes of late samples. "accept" lets them count from now on, at the watermark: for replayed records.
+        What becomes of late samples. "accept" lets them count from now on, at the watermark: for
+        replayed records.
     collaboration : str or Collaboration
-        How an agent learns from the releases: "learned_prior", "pooled_prior", "james_stein", "tests" or "none". An
-        object of your own becomes its name, under which this process has it.
+        How an agent learns from the releases: "learned_prior", "pooled_prior", "james_stein",
+        "tests" or "none". An object of your own becomes its name, under which this process has it.
     level : float
         Nominal coverage of the intervals.
     coverage : {"pointwise", "anytime"}
-        Promise of the intervals of means: each holds at its moment, or all of them hold together, however often one
-        looks. The second is for agents without a memory. Quantiles stay pointwise.
+        Promise of the intervals of means: each holds at its moment, or all of them hold together,
+        however often one looks. The second is for agents without a memory. Quantiles stay
+        pointwise.
     stddev : float or None
-        Standard deviation of one sample, where it is known; otherwise it is learned from the releases and, for an
-        agent's own mean, from its own samples.
+        Standard deviation of one sample, where it is known; otherwise it is learned from the
+        releases and, for an agent's own mean, from its own samples.
     covariates : AgentCovariates or None
-        Public attributes of the agents, by declaration: the learned prior knows their effects. They are for
-        "learned_prior" and "pooled_prior".
+        Public attributes of the agents, by declaration: the learned prior knows their effects. They
+        are for "learned_prior" and "pooled_prior".
     quantiles : tuple of float
-        Quantiles of its own values that an agent gets, if the settings have a histogram; each in (0, 1).
+        Quantiles of its own values that an agent gets, if the settings have a histogram; each in
+        (0, 1).
     members : bool
-        Name the other agents of its class in each estimate: with "tests" and with pairwise schedules.
+        Name the other agents of its class in each estimate: with "tests" and with pairwise
+        schedules.
     refresh : float or None
-        Seconds of event time: when it comes to the next multiple, the agents with new samples get new estimates, at
-        most once per commit; 0: at each commit; None: only at the end of a bounded source.
+        Seconds of event time: when it comes to the next multiple, the agents with new samples get
+        new estimates, at most once per commit; 0: at each commit; None: only at the end of a
+        bounded source.
     drain : bool
-        At the end of a bounded source, take in the samples that still wait for event time; what lies before them is
-        late from then on.
+        At the end of a bounded source, take in the samples that still wait for event time; what
+        lies before them is late from then on.
     final_release : bool
-        At the end of a bounded source every agent with new samples releases once more, within its horizon.
+        At the end of a bounded source every agent with new samples releases once more, within its
+        horizon.
     idle_after : float or None
-        Seconds without a record after which event time goes on by the clock, so that samples which wait are let go.
-        Only for sources that say when no partition has more to come, as topics do. None: never. Rounds do not use it:
-        their windows end by what is public.
+        Seconds without a record after which event time goes on by the clock, so that samples which
+        wait are let go. Only for sources that say when no partition has more to come, as topics do.
+        None: never. Rounds do not use it: their windows end by what is public.
     poll : float
         Seconds to wait when a source has nothing.
     """
@@ -100,14 +112,28 @@ class EngineOptions:
     def __post_init__(self) -> None:
         object.__setattr__(self, "collaboration", collaboration_name(self.collaboration))
         require(self.batch_size >= 1, "batch_size", "be at least 1", self.batch_size)
-        for name in ("allowed_lateness", "max_future", *(() if self.refresh is None else ("refresh",))):
+
+        for name in (
+            "allowed_lateness",
+            "max_future",
+            *(() if self.refresh is None else ("refresh",)),
+        ):
             value = valid_float(name, getattr(self, name))
             object.__setattr__(self, name, value)
             require(math.isfinite(value) and value >= 0, name, "be at least 0 and finite", value)
-        require(isinstance(self.final_release, bool), "final_release", "be true or false", self.final_release)
+
+        require(
+            isinstance(self.final_release, bool),
+            "final_release",
+            "be true or false",
+            self.final_release,
+        )
         require(self.quorum in (1, 2), "quorum", "be 1 or 2", self.quorum)
         require(self.max_agents >= 1, "max_agents", "be at least 1", self.max_agents)
-        require(self.max_dead_letters >= 0, "max_dead_letters", "be at least 0", self.max_dead_letters)
+
+        require(
+            self.max_dead_letters >= 0, "max_dead_letters", "be at least 0", self.max_dead_letters
+        )
         rule = "be 'clip': the choice of samples is public, and must not depend on values"
         require(self.out_of_bounds == "clip", "out_of_bounds", rule, self.out_of_bounds)
         require(self.late in ("reject", "accept"), "late", "be 'reject' or 'accept'", self.late)
@@ -115,16 +141,23 @@ class EngineOptions:
         require_between(0, 1, level=self.level)
         valid_coverage(self.coverage)
         object.__setattr__(self, "quantiles", valid_quantiles(self.quantiles))
+
         if self.stddev is not None:
             object.__setattr__(self, "stddev", valid_float("stddev", self.stddev))
             require_positive(stddev=self.stddev)
-            require(self.stddev <= WIDEST, "stddev", f"be at most {WIDEST:g}", self.stddev)  # its square is a number
+            require(
+                self.stddev <= WIDEST, "stddev", f"be at most {WIDEST:g}", self.stddev
+            )  # its square is a number
+
         if self.covariates is not None:
             rule = f"be {' or '.join(PRIORS)} where there are covariates"
             require(self.collaboration in PRIORS, "collaboration", rule, self.collaboration)
+
         rule = "come with collaboration tests or a pairwise schedule"
         require(not self.members or self.collaboration == "tests", "members", rule, self.members)
+
         if self.idle_after is not None:
             require(math.isfinite(self.idle_after), "idle_after", "be finite", self.idle_after)
             require_positive(idle_after=self.idle_after)
+
         require_positive(poll=self.poll)

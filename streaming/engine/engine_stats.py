@@ -28,7 +28,8 @@ class EngineStats:
     letters_unwritten : int
         Of them, those that no dead letter tells of, because there are as many as there may be.
     clipped : int
-        Samples outside the bounds that were clipped. **Privacy.** Depends on values: for the trust domain only.
+        Samples outside the bounds that were clipped. **Privacy.** Depends on values: for the trust
+        domain only.
     full : bool
         Whether as many agents are known as are allowed, so that samples of others are rejected.
     agents, releases, refusals, exhausted : int
@@ -38,40 +39,48 @@ class EngineStats:
     commits, estimates : int
         Transactions, and personal estimates written.
     median_half_width : float or None
-        Of the intervals of the last refresh. **Privacy.** Depends on values: for the trust domain only.
+        Of the intervals of the last refresh. **Privacy.** Depends on values: for the trust domain
+        only.
     event_time, watermark : float or None
-        Newest event time taken into the sums, and the time that all later samples are expected to be after; seconds.
+        Newest event time taken into the sums, and the time that all later samples are expected to
+        be after; seconds.
     input_lag : int or None
-        Records that the source holds and the engine has not read; None where the source cannot tell.
+        Records that the source holds and the engine has not read; None where the source cannot
+        tell.
     input_lags : dict of (str, int) to int
         The same by topic and partition, where the source has some.
     lateness : float or None
         How far a sample may lie behind event time, in seconds: a setting of the run.
     refresh : float or None
-        How often agents get estimates, in seconds of event time: a setting of the run; None: at the end of the source.
+        How often agents get estimates, in seconds of event time: a setting of the run; None: at the
+        end of the source.
     pending : int
         Samples that were taken and wait for event time.
     first_release : FirstRelease or None
         When the first release can be expected; None once there was one.
     look_ahead : callable or None
-        Says when the next release can be expected, None if there is none; for the engine's own thread.
+        Says when the next release can be expected, None if there is none; for the engine's own
+        thread.
     spent : tuple of int
         Number of agents by the releases they have made of their horizon: entry k has made k.
     spenders, most_spent : int
-        Agents that have released since the process started, and how often the one that released most has.
+        Agents that have released since the process started, and how often the one that released
+        most has.
     messages : int
-        Releases from one agent to another, with a pairwise schedule. **Privacy.** Under restricted_round_robin it
-        depends on values: for the trust domain only.
+        Releases from one agent to another, with a pairwise schedule. **Privacy.** Under
+        restricted_round_robin it depends on values: for the trust domain only.
     population : PublicPopulation or None
         What the releases said at the last refresh.
     answers : Answered or None
-        What agents were told at the last refresh. **Privacy.** Depends on values: for the trust domain only.
+        What agents were told at the last refresh. **Privacy.** Depends on values: for the trust
+        domain only.
     commit_seconds, batch_seconds : float
         Duration of the last transaction, and of the last turn from reading to delivery.
     deliveries : int
         How often something was delivered to the sinks.
     delivery_seconds : float
-        How long the last delivery took, from its commit until it was durable, with what was tried again.
+        How long the last delivery took, from its commit until it was durable, with what was tried
+        again.
     """
 
     events: int = 0

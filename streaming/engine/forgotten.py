@@ -18,4 +18,6 @@ def forgotten_agents(store: Store) -> Ints:
 
 def add_forgotten_agent(store: Store, number: int) -> None:
     """Note one more, within a transaction."""
-    store.put_chunk(FORGOTTEN, 0, {"agent": np.union1d(forgotten_agents(store), [number]).astype(np.int64)})
+    store.put_chunk(
+        FORGOTTEN, 0, {"agent": np.union1d(forgotten_agents(store), [number]).astype(np.int64)}
+    )

@@ -15,7 +15,9 @@ Column = TypeVar("Column", bound=np.ndarray)
 
 
 class NameTable(Generic[Column]):
-    """An entry for each name of a source's directory; made again where the source begins its directory again.
+    """An entry for each name of a source's directory.
+
+    Made again where the source begins its directory again.
 
     Parameters
     ----------
@@ -41,10 +43,13 @@ class NameTable(Generic[Column]):
     def of(self, names: list[str]) -> Column:
         """Give the entries of a directory, by code; they may be changed in place."""
         if names is not self._names:
-            self._names, self._table = names, self._make([])
+            self._names = names
+            self._table = self._make([])
+
         fresh = names[len(self._table) :]
         if fresh:
             self._table = np.concatenate([self._table, self._make(fresh)])  # type: ignore[assignment]
+
         return self._table
 
 
@@ -54,7 +59,10 @@ def name_table_without_numbers(names: list[str]) -> Ints:
 
 
 def name_table_sender_hashes(names: list[str]) -> Words:
-    """Give hashes that tell senders apart, where an accident harms no one; they are the same from run to run."""
+    """Give hashes that tell senders apart, where an accident harms no one.
+
+    They are the same from run to run.
+    """
     return np.fromiter((crc32(name.encode()) for name in names), np.uint64, len(names))
 
 

@@ -1,4 +1,6 @@
-"""What a sink holds that a store has not written: then the store is new, or an older copy, and does not go on.
+"""What a sink holds that a store has not written.
+
+Then the store is new, or an older copy, and does not go on.
 
 **Privacy.** Going on would release the same data a second time, uncharged; an answer made of a second set of releases
 or reports is such a release too, whether or not these go anywhere.
@@ -36,13 +38,14 @@ class OwnEvents:
     option : str
         What names the sink, for messages.
     key : callable
-        What a line is known by; None if it is no event of the role: someone else's text is left alone.
+        What a line is known by; None if it is no event of the role: someone else's text is left
+        alone.
     knows : callable
-        `knows(store, since, keys)` says whether the store has written all of them; those that it has not noted as
-        delivered come of rows of its ledger after `since`, or of its outbox.
+        `knows(store, since, keys)` says whether the store has written all of them; those that it
+        has not noted as delivered come of rows of its ledger after `since`, or of its outbox.
     named : bool
-        Whether the events name their deployment: in a topic, which others write to, those of others are not
-        distinguished otherwise, and only files and folders are looked at.
+        Whether the events name their deployment: in a topic, which others write to, those of others
+        are not distinguished otherwise, and only files and folders are looked at.
     """
 
     role: str
@@ -59,8 +62,11 @@ class OwnEvents:
         note = store.state("delivered")
         position = None if note is None else note["sinks"].get(self.role)
         later = sink.later(position)
-        keys = own_event_keys(later if elsewhere is None else _of_others_left_out(list(later), elsewhere), self.key)
+        keys = own_event_keys(
+            later if elsewhere is None else _of_others_left_out(list(later), elsewhere), self.key
+        )
         since = 0 if note is None or position is None else note["ledger"]
+
         if keys and not self.knows(store, since, keys):
             raise ValueError(
                 f"{self.option} must hold nothing that this store has not charged, got other events in "
@@ -74,10 +80,11 @@ def require_own_events(
 ) -> None:
     """Refuse sinks next to which a store must not begin or go on; call before anything is begun.
 
-    Stores that read parts of one source may have one name and write to one topic: `elsewhere` says whose agents live in
-    another of them.
+    Stores that read parts of one source may have one name and write to one topic: `elsewhere` says
+    whose agents live in another of them.
 
-    Someone may have said on record that the store is an older copy, and its input the same: then nothing is refused.
+    Someone may have said on record that the store is an older copy, and its input the same: then
+    nothing is refused.
     """
     if not store.state(OLDER_COPY):
         for one in own:
@@ -116,7 +123,8 @@ class _Named(msgspec.Struct):
     agent: str = ""
 
 
-_CHARGED, _NAMED = msgspec.json.Decoder(_Charged), msgspec.json.Decoder(_Named)
+_CHARGED = msgspec.json.Decoder(_Charged)
+_NAMED = msgspec.json.Decoder(_Named)
 
 
 def _agent(line: bytes) -> str:
@@ -139,5 +147,6 @@ def _charged_key(line: bytes) -> Key | None:
         found = _CHARGED.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
+
     key = (found.release_id, found.round_id, found.user, found.stage)
     return key if found.release_id or found.user else None

@@ -43,7 +43,15 @@ class Piece:
 
     def columns(self, since: int) -> Columns:
         """Give what is left from an entry on."""
-        names = ("agent", "value", "time", "key", "position", *(() if self.person is None else ("person",)))
+        names = (
+            "agent",
+            "value",
+            "time",
+            "key",
+            "position",
+            *(() if self.person is None else ("person",)),
+        )
+
         return {name: getattr(self, name)[since:] for name in names}
 
 
@@ -61,10 +69,12 @@ class Due:
 class EventBuffer:
     """Holds samples until the watermark passes them, and gives them out in the order of event time.
 
-    Order among equal times: by the hash of the id, then by position. **Privacy.** Never by value: the place of a sample
-    in the sums must not depend on its value, or replacing one value would change more than one increment.
+    Order among equal times: by the hash of the id, then by position. **Privacy.** Never by value:
+    the place of a sample in the sums must not depend on its value, or replacing one value would
+    change more than one increment.
 
-    The state is saved in pieces that are written once: a piece of the store minus what is before the watermark.
+    The state is saved in pieces that are written once: a piece of the store minus what is before
+    the watermark.
     """
 
     def __init__(self) -> None:
@@ -89,16 +99,23 @@ class EventBuffer:
         for number, piece in list(self._pieces.items()):
             stop = int(np.searchsorted(piece.time, watermark, "left"))
             if stop > piece.start:
-                parts.append(Piece.of({k: v[: stop - piece.start] for k, v in piece.columns(piece.start).items()}))
+                parts.append(
+                    Piece.of(
+                        {k: v[: stop - piece.start] for k, v in piece.columns(piece.start).items()}
+                    )
+                )
                 piece.start = stop
+
             if stop == len(piece.time):
                 del self._pieces[number]
                 if number in self._new:
                     self._new.remove(number)
                 else:
                     self._dropped.append(number)
+
         if len(self._pieces) > MAX_PIECES:
             self._merge()
+
         return self._in_order(parts)
 
     def has_before(self, time: float) -> bool:
@@ -109,12 +126,17 @@ class EventBuffer:
         """Give the agents and the event times of all that waits."""
         pieces = self._pieces.values()
         agent = [piece.agent[piece.start :] for piece in pieces]
-        return _joined([np.zeros(0, np.int64), *agent]), _joined([piece.time[piece.start :] for piece in pieces])
+        return _joined([np.zeros(0, np.int64), *agent]), _joined(
+            [piece.time[piece.start :] for piece in pieces]
+        )
 
     def changes(self) -> tuple[dict[int, Columns], list[int]]:
         """Give what to save and what to remove since the last call."""
-        new = {number: self._pieces[number].columns(self._pieces[number].start) for number in self._new}
+        new = {
+            number: self._pieces[number].columns(self._pieces[number].start) for number in self._new
+        }
         dropped, self._new, self._dropped = self._dropped, [], []
+
         return new, dropped
 
     def restore(self, number: int, columns: Columns, watermark: float) -> None:
@@ -128,39 +150,59 @@ class EventBuffer:
         """Make one piece of many, so that a drain does not visit thousands."""
         whole = _join([Piece.of(piece.columns(piece.start)) for piece in self._pieces.values()])
         self._dropped += [number for number in self._pieces if number not in self._new]
-        self._new, self._pieces = [], {}
+        self._new = []
+        self._pieces = {}
         self.add(whole.sorted_by_time())
 
     def _in_order(self, parts: list[Piece]) -> Due:
-        """Join what was drained; sort only where the parts overlap or have ties that are not in order."""
+        """Join what was drained.
+
+        Sort only where the parts overlap or have ties that are not in order.
+        """
         if _follow_one_another(parts):
             agent, value, time, position = (
-                _joined([getattr(part, name) for part in parts]) for name in ("agent", "value", "time", "position")
+                _joined([getattr(part, name) for part in parts])
+                for name in ("agent", "value", "time", "position")
             )
             persons = [part.person for part in parts if part.person is not None]
+
             return Due(agent, value, time, position, _joined(persons) if persons else None)
+
         whole = _join(parts)
         word = None if whole.key.any() else _time_and_position(whole)
         order = _order(whole) if word is None else np.argsort(word)
         person = None if whole.person is None else whole.person[order]
-        return Due(whole.agent[order], whole.value[order], whole.time[order], whole.position[order], person)
+
+        return Due(
+            whole.agent[order], whole.value[order], whole.time[order], whole.position[order], person
+        )
 
 
 def _time_and_position(whole: Piece) -> Words | None:
-    """Give numbers that are in the order of time and then position; None where these do not fit into one.
+    """Give numbers that are in the order of time and then position.
+
+    None where these do not fit into one.
 
     The bits of floats are in the order of the floats, but for a minus.
     """
     if whole.time.min() < 0:
         return None
-    parts = (whole.time + 0.0).view(np.int64), column_partitions(whole.position), column_positions(whole.position)
-    word, left = np.zeros(len(whole.time), np.uint64), 64
+    parts = (
+        (whole.time + 0.0).view(np.int64),
+        column_partitions(whole.position),
+        column_positions(whole.position),
+    )
+    word = np.zeros(len(whole.time), np.uint64)
+    left = 64
+
     for part in parts:
         part -= part.min()  # noqa: PLW2901 - each is its own array
         left -= int(part.max()).bit_length()
         if left < 0:
             return None
+
         word |= part.astype(np.uint64) << np.uint64(min(left, 63))
+
     return word
 
 
@@ -172,28 +214,33 @@ def _order(whole: Piece) -> Ints:
     if same.any():  # only these need the other keys
         tied = np.r_[False, same] | np.r_[same, False]
         order[tied] = _ties_in_order(order[tied], whole)
+
     return order
 
 
 def _ties_in_order(some: Ints, whole: Piece) -> Ints:
     """Bring samples that stand in the order of time into that of time, key and position.
 
-    One sort, by the number of the time above the leading bits of what decides among its samples; where even these are
-    the same, as hardly ever, by all three.
+    One sort, by the number of the time above the leading bits of what decides among its samples;
+    where even these are the same, as hardly ever, by all three.
     """
-    time, key = whole.time[some], whole.key[some]
+    time = whole.time[some]
+    key = whole.key[some]
     number = np.cumsum(np.concatenate([[False], time[1:] != time[:-1]])).astype(np.uint64)
     bits = np.uint64(int(number[-1]).bit_length())
+
     if key.any():
         among = key >> bits
     else:
         among = np.empty(len(some), np.uint64)
         among[np.argsort(whole.position[some])] = np.arange(len(some), dtype=np.uint64)
+
     if not bits or len(some) >> (64 - int(bits)):
         return some[np.lexsort((whole.position[some], key, time))]
     word = (number << (np.uint64(64) - bits)) | among
     order = np.argsort(word)
     word = word[order]
+
     if (word[1:] == word[:-1]).any():
         return some[np.lexsort((whole.position[some], key, time))]
     return np.asarray(some[order])
@@ -206,12 +253,14 @@ def _follow_one_another(parts: list[Piece]) -> bool:
         step = now.time[0] - before.time[-1]
         if step < 0 or (step == 0 and (keyed or now.position[0] < before.position[-1])):
             return False
+
     for part in parts:
         falling = part.position[1:] < part.position[:-1]
         if keyed or falling.any():
             tie = part.time[1:] == part.time[:-1]
             if np.any(tie & falling) or (keyed and tie.any()):
                 return False
+
     return True
 
 
@@ -224,8 +273,11 @@ def _joined(columns: list[np.ndarray]) -> np.ndarray:
 def _join(parts: list[Piece]) -> Piece:
     if len(parts) == 1:
         return parts[0]
+
     if not parts:
-        none, nothing = np.zeros(0, np.int64), np.zeros(0)
+        none = np.zeros(0, np.int64)
+        nothing = np.zeros(0)
         return Piece(none, nothing, nothing, np.zeros(0, np.uint64), none)
+
     columns = [part.columns(0) for part in parts]
     return Piece.of({name: np.concatenate([c[name] for c in columns]) for name in columns[0]})

@@ -16,14 +16,18 @@ class _Run:
     """Ids in the order of their hashes, with their event times."""
 
     def __init__(self, key: Words, time: Floats) -> None:
-        self.key, self.time, self.latest = key, time, float(time.max())
+        self.key = key
+        self.time = time
+        self.latest = float(time.max())
 
 
 class SeenIds:
-    """Hashes of the ids of accepted samples, until event time has passed them by the retention; bounded in number.
+    """Hashes of the ids of accepted samples, until event time has passed them by the retention.
 
-    They lie in sorted runs, each less than half as long as the one before it, so that a batch costs the same however
-    many ids there are, up to a logarithm.
+    Bounded in number.
+
+    They lie in sorted runs, each less than half as long as the one before it, so that a batch costs
+    the same however many ids there are, up to a logarithm.
 
     Examples
     --------
@@ -42,7 +46,9 @@ class SeenIds:
     def __init__(self, *, max_ids: int = MAX_IDS) -> None:
         self._max_ids = max_ids
         self._runs: list[_Run] = []
-        self._fresh: list[tuple[Words, Floats]] = []  # of no run yet: most of them are forgotten in the same turn
+        self._fresh: list[
+            tuple[Words, Floats]
+        ] = []  # of no run yet: most of them are forgotten in the same turn
         self._before = -np.inf
         self._saved: dict[int, float] = {}  # piece in the store: latest event time in it
         self._next = 0
@@ -60,6 +66,7 @@ class SeenIds:
         same = ordered[1:] == ordered[:-1]
         if same.any():
             order = np.argsort(key, kind="stable")
+
         again = np.zeros(len(key), np.bool_)
         again[order[1:]] = same
         again[order] |= self._lookup(ordered)
@@ -73,15 +80,18 @@ class SeenIds:
         order = np.argsort(key)
         found = np.zeros(len(key), np.bool_)
         found[order] = self._lookup(key[order])
+
         return found
 
     def _lookup(self, ordered: Words) -> Bools:
         """Look sorted ids up."""
         self._settle()
         found = np.zeros(len(ordered), np.bool_)
+
         for run in self._runs:
             at = np.minimum(np.searchsorted(run.key, ordered), len(run.key) - 1)
             found |= (run.key[at] == ordered) & (run.time[at] >= self._before)
+
         return found
 
     def add(self, key: Words, time: Floats) -> None:
@@ -103,16 +113,19 @@ class SeenIds:
     def _insert(self, key: Words, time: Floats) -> None:
         order = np.argsort(key)
         self._runs.append(_Run(key[order], time[order]))
+
         while len(self._runs) > 1 and 2 * len(self._runs[-1].key) > len(self._runs[-2].key):
             self._merge(2)
 
     def _merge(self, runs: int) -> None:
         """Make one run of the last ones, without what was forgotten."""
         last, self._runs = self._runs[-runs:], self._runs[:-runs]
-        key, time = np.concatenate([run.key for run in last]), np.concatenate([run.time for run in last])
+        key = np.concatenate([run.key for run in last])
+        time = np.concatenate([run.time for run in last])
         keep = time >= self._before
         order = np.argsort(key, kind="stable")  # finds the runs, and merges them
         order = order[keep[order]]
+
         if len(order):
             self._runs.append(_Run(key[order], time[order]))
 
@@ -123,9 +136,15 @@ class SeenIds:
         self._runs = [run for run in self._runs if run.latest >= self._before]
         if sum(len(run.key) for run in self._runs) > 1.25 * self._max_ids:
             self._cut()
-        self._new = {n: fresh for n, piece in self._new.items() if len((fresh := _since(piece, before))["time"])}
+
+        self._new = {
+            n: fresh
+            for n, piece in self._new.items()
+            if len((fresh := _since(piece, before))["time"])
+        }
         gone = [number for number, latest in self._saved.items() if latest < before]
         self._dropped += gone
+
         for number in gone:
             del self._saved[number]
 
@@ -134,6 +153,7 @@ class SeenIds:
         self._merge(len(self._runs))
         if len(self) <= self._max_ids:
             return
+
         for run in self._runs:
             keep = run.time >= np.partition(run.time, -self._max_ids)[-self._max_ids]
             self._runs = [_Run(run.key[keep], run.time[keep])]
@@ -152,7 +172,9 @@ class SeenIds:
 
 
 class AgentIds:
-    """The ids of recent samples, each agent's own: who sends another's id first takes nothing from it.
+    """The ids of recent samples, each agent's own.
+
+    Who sends another's id first takes nothing from it.
 
     Examples
     --------
@@ -186,6 +208,7 @@ class AgentIds:
         new, dropped = self._seen.changes()
         for number, columns in new.items():
             store.put_chunk(_KIND, number, columns)
+
         store.drop_chunks(_KIND, dropped)
 
     def restore(self, store: Store) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 STEP_SECONDS = 1.0
-"""Between two looks no more than this counts. A process that stood still has not looked, and records may have come."""
+"""Between two looks no more than this counts. A process that stood still has not looked, and
+records may have come."""
 
 
 class Silence:
@@ -33,4 +34,8 @@ class Silence:
         step = 0.0 if self._looked is None else min(max(now - self._looked, 0.0), STEP_SECONDS)
         self._looked = now
         self._seconds = self._seconds + step if quiet else 0.0
-        return float(int(self._seconds)) if self._after is not None and self._seconds >= self._after else 0.0
+        return (
+            float(int(self._seconds))
+            if self._after is not None and self._seconds >= self._after
+            else 0.0
+        )

@@ -1,4 +1,7 @@
-"""The records of a source that were read and not used: the store remembers them, so that a replay counts each once."""
+"""The records of a source that were read and not used.
+
+The store remembers them, so that a replay counts each once.
+"""
 
 from __future__ import annotations
 
@@ -14,23 +17,27 @@ from meanstream.streaming.store.state_store import Store
 _log = logging.getLogger("meanstream.engine")
 
 MAX_NOTED = 1 << 20
-"""So many records of a source at most are noted, 8 MiB; a replay does not find what is rejected after them."""
+"""So many records of a source at most are noted, 8 MiB; a replay does not find what is rejected
+after them."""
 
 PIECE = 1024
 """Positions in a row of the store; the newest row is written again until it is full."""
 
 COUNTED = "duplicate"
-"""A record that was rejected for this reason repeats one that was counted: nothing is left to be used."""
+"""A record that was rejected for this reason repeats one that was counted: nothing is left to be
+used."""
 
 FINAL = frozenset({COUNTED, "forgotten", "other_store", *UNCOUNTED.values()})
-"""Reasons for which a record is never used here; those of a person's limit are found when its turn comes, for good."""
+"""Reasons for which a record is never used here; those of a person's limit are found when its turn
+comes, for good."""
 
 
 class UnusedRecords:
     """Notes in each commit of an engine which records of its source were not used, and may be used one day.
 
-    A place of dead letters may be another store's, and anyone may have written to it. This store's own note decides:
-    what it did not note as unused it has counted, or has yet to read, and a replay must not count it.
+    A place of dead letters may be another store's, and anyone may have written to it. This store's
+    own note decides: what it did not note as unused it has counted, or has yet to read, and a
+    replay must not count it.
 
     **Privacy.** Positions of records that were not used are public facts. That a replay counts nothing twice is part
     of the guarantee: a sample that counts twice moves a sum by twice the sensitivity.
@@ -63,16 +70,26 @@ class UnusedRecords:
 
     def _add(self, positions: list[int]) -> None:
         if self._piece is None:
-            self._piece = self._store.state(self._kind) or 0  # rows of an earlier run are full enough
+            self._piece = (
+                self._store.state(self._kind) or 0
+            )  # rows of an earlier run are full enough
+
         if len(self._newest) + len(positions) > PIECE:
             self._piece, self._newest = self._piece + 1, []
+
         if self._piece >= MAX_NOTED // PIECE:
             if not self._told:
-                _log.warning("rejected records are no longer noted for a replay", extra={"noted": MAX_NOTED})
+                _log.warning(
+                    "rejected records are no longer noted for a replay", extra={"noted": MAX_NOTED}
+                )
+
             self._told = True
             return
+
         self._newest = self._newest + positions
-        self._store.put_chunk(self._kind, self._piece, {"position": np.array(self._newest, np.int64)})
+        self._store.put_chunk(
+            self._kind, self._piece, {"position": np.array(self._newest, np.int64)}
+        )
         self._store.put_state(self._kind, self._piece + 1)
 
 
@@ -103,4 +120,6 @@ class ReplayedRecords(UnusedRecords):
 
 def _unused(rejects: Rejects) -> list[int]:
     """List the positions of records that are still to be used."""
-    return [at for at, why in zip(rejects.position, rejects.reason, strict=True) if why not in FINAL]
+    return [
+        at for at, why in zip(rejects.position, rejects.reason, strict=True) if why not in FINAL
+    ]

@@ -1,7 +1,9 @@
-"""What all events on the wire share: the types of their fields, and the privacy boundary made visible.
+"""What all events on the wire share.
 
-Every event is frozen, strict and closed (an unknown field is an error) and carries its `schema_version`. A public sink
-accepts `PublicEvent` only (`meanstream.streaming.sinks`).
+The types of their fields, and the privacy boundary made visible.
+
+Every event is frozen, strict and closed (an unknown field is an error) and carries its
+`schema_version`. A public sink accepts `PublicEvent` only (`meanstream.streaming.sinks`).
 """
 
 from __future__ import annotations
@@ -38,8 +40,14 @@ class Event(BaseModel):
 
 
 class PublicEvent(Event):
-    """May leave the trust domain: it is a release, or computed from releases and public facts only."""
+    """May leave the trust domain.
+
+    It is a release, or computed from releases and public facts only.
+    """
 
 
 class PrivateEvent(Event):
-    """Never leaves the trust domain: it holds raw data, or is addressed to its owner and to no one else."""
+    """Never leaves the trust domain.
+
+    It holds raw data, or is addressed to its owner and to no one else.
+    """

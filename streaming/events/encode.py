@@ -16,7 +16,8 @@ import numpy as np
 from meanstream.streaming.events.base import Event
 
 BLOCK = 1 << 10
-"""Events are encoded that many at a time: what is made on the way stays in the cache of the processor."""
+"""Events are encoded that many at a time: what is made on the way stays in the cache of the
+processor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class EventLines:
         if isinstance(self.lines, EncodedLines):
             yield from self.lines.blocks()
             return
+
         for begin in range(0, len(self.lines), BLOCK):
             yield b"\n".join([*self.lines[begin : begin + BLOCK], b""])
 
@@ -56,8 +58,12 @@ class EncodedLines(Sequence[bytes]):
     """
 
     def __init__(self, count: int, block: Callable[[int], bytes]) -> None:
-        self._count, self._block = count, block
-        self._apart: tuple[int, list[bytes]] = (-1, [])  # the piece that was taken apart last, for those next to it
+        self._count = count
+        self._block = block
+        self._apart: tuple[int, list[bytes]] = (
+            -1,
+            [],
+        )  # the piece that was taken apart last, for those next to it
 
     def __len__(self) -> int:
         return self._count
@@ -70,11 +76,13 @@ class EncodedLines(Sequence[bytes]):
         if not isinstance(index, slice):
             at = range(self._count)[index]
             return self._lines(at // BLOCK)[at % BLOCK]
+
         start, stop, step = index.indices(self._count)
         if step != 1:
             return list(self)[index]
         first = start // BLOCK
         lines = [line for number in range(first, -(-stop // BLOCK)) for line in self._lines(number)]
+
         return lines[start - first * BLOCK : max(start, stop) - first * BLOCK]
 
     def __iter__(self) -> Iterator[bytes]:
@@ -88,6 +96,7 @@ class EncodedLines(Sequence[bytes]):
     def _lines(self, number: int) -> list[bytes]:
         if self._apart[0] != number:
             self._apart = number, split_event_lines(self._block(number * BLOCK))
+
         return self._apart[1]
 
 
@@ -103,7 +112,10 @@ def encode_lines(kind: type[Event], events: Iterable[Event]) -> EventLines:
 
 @dataclass(frozen=True, slots=True)
 class ObjectColumn:
-    """A column of JSON objects, as columns of their fields: arrays of numbers, and what is the same in each."""
+    """A column of JSON objects, as columns of their fields.
+
+    Arrays of numbers, and what is the same in each.
+    """
 
     fields: Mapping[str, np.ndarray]
     constants: Mapping[str, float]
@@ -114,7 +126,11 @@ Column = Sequence[Any] | np.ndarray | ObjectColumn | Callable[[slice], Sequence[
 
 
 def encode_columns_as_lines(
-    kind: type[Event], columns: Mapping[str, Column], constants: dict[str, Any], *, kept: bool = True
+    kind: type[Event],
+    columns: Mapping[str, Column],
+    constants: dict[str, Any],
+    *,
+    kept: bool = True,
 ) -> EventLines:
     """Encode columns of plain values, all of one length.
 
@@ -136,9 +152,13 @@ def encode_columns_as_lines(
         elif name in constants or field.default is not None or field.exclude_if is None:
             value = json.dumps(constants.get(name, field.default), separators=(",", ":"))
             fixed.append(f'"{name}":{value}')
+
     fields |= _as_one(fixed)
-    count = next(len(column) for column in columns.values() if isinstance(column, (Sequence, np.ndarray)))
+    count = next(
+        len(column) for column in columns.values() if isinstance(column, (Sequence, np.ndarray))
+    )
     block = _Encoder(fields).block
+
     if not kept:
         return EventLines(kind, EncodedLines(count, block))
     made = {begin: block(begin) for begin in range(0, count, BLOCK)}
@@ -146,7 +166,10 @@ def encode_columns_as_lines(
 
 
 def _as_one(fixed: Sequence[str]) -> dict[str, msgspec.Raw]:
-    """Make one field of those that are the same in each line: it has the name of the first, and holds the rest."""
+    """Make one field of those that are the same in each line.
+
+    It has the name of the first, and holds the rest.
+    """
     name, _, rest = ",".join(fixed).partition(":")
     return {json.loads(name): msgspec.Raw(rest.encode())} if fixed else {}
 
@@ -162,29 +185,40 @@ class _Encoder:
     def block(self, begin: int) -> bytes:
         """Encode those that begin with this one."""
         part = slice(begin, begin + BLOCK)
-        return self._encoder.encode_lines(list(map(self._row, *(values(part) for values in self._parts))))
+        return self._encoder.encode_lines(
+            list(map(self._row, *(values(part) for values in self._parts)))
+        )
 
 
 def _parts_of(column: Column | msgspec.Raw) -> Callable[[slice], Iterable[Any]]:
-    """Give the values of some events at a time; a column of floats with one that JSON has not is refused."""
+    """Give the values of some events at a time.
+
+    A column of floats with one that JSON has not is refused.
+    """
     if isinstance(column, msgspec.Raw):
         return lambda _: repeat(column)
     if isinstance(column, ObjectColumn):
         return _objects(column)
+
     if isinstance(column, np.ndarray):
         _require_finite(column.ndim > 1 or bool(np.isfinite(column).all()))
         return lambda part: column[part].tolist()
+
     if callable(column):
         return column
+
     with suppress(TypeError):  # of what has no sum
         _require_finite(math.isfinite(sum(column)) or all(map(math.isfinite, column)))
+
     return lambda part: column[part]
 
 
 def _objects(column: ObjectColumn) -> Callable[[slice], Iterable[Any]]:
     row: Any = msgspec.defstruct("Object", [*column.fields, *column.constants], gc=False)
     same = [repeat(value) for value in column.constants.values()]
-    return lambda part: map(row, *(values[part].tolist() for values in column.fields.values()), *same)
+    return lambda part: map(
+        row, *(values[part].tolist() for values in column.fields.values()), *same
+    )
 
 
 def _require_finite(finite: bool) -> None:

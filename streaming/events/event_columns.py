@@ -14,7 +14,8 @@ Position = dict[str, Any]
 """Where to resume a source: plain JSON values, opaque to everyone but the source."""
 
 PARTITION_SHIFT = 44
-"""The position of a record holds the source's partition in the bits above these; a file is partition 0."""
+"""The position of a record holds the source's partition in the bits above these; a file is
+partition 0."""
 
 
 def column_partitions(position: Ints) -> Ints:
@@ -46,12 +47,13 @@ class SampleColumns:
     Attributes
     ----------
     names : list of str
-        The source's directory of agents so far. It only grows, and batches share it; a source that has given very many
-        names begins a new list, which its later batches share.
+        The source's directory of agents so far. It only grows, and batches share it; a source that
+        has given very many names begins a new list, which its later batches share.
     agent : int array
         Index into `names`.
     value : float array (n,) or (n, v)
-        Finite values, in the unit of the declared bounds; rows of coordinates, where a sample is a vector.
+        Finite values, in the unit of the declared bounds; rows of coordinates, where a sample is a
+        vector.
     time : float array
         Event time, seconds since the epoch.
     key : uint64 array or None
@@ -78,14 +80,23 @@ class SampleColumns:
         key = None if self.key is None else self.key[which]
         person = None if self.person is None else self.person[which]
         return SampleColumns(
-            self.names, self.agent[which], self.value[which], self.time[which], key, self.position[which], person
+            self.names,
+            self.agent[which],
+            self.value[which],
+            self.time[which],
+            key,
+            self.position[which],
+            person,
         )
 
 
 def no_sample_columns(*, keyed: bool = False) -> SampleColumns:
     """Columns without an entry."""
-    none, nothing = np.zeros(0, np.int64), np.zeros(0)
-    return SampleColumns([], none, nothing, nothing, np.zeros(0, np.uint64) if keyed else None, none)
+    none = np.zeros(0, np.int64)
+    nothing = np.zeros(0)
+    return SampleColumns(
+        [], none, nothing, nothing, np.zeros(0, np.uint64) if keyed else None, none
+    )
 
 
 def concatenate_columns(parts: Sequence[SampleColumns]) -> SampleColumns:
@@ -95,6 +106,7 @@ def concatenate_columns(parts: Sequence[SampleColumns]) -> SampleColumns:
         return no_sample_columns()
     if len(parts) == 1:
         return parts[0]
+
     keys = [part.key for part in parts if part.key is not None]
     persons = [part.person for part in parts if part.person is not None]
     return SampleColumns(
@@ -108,23 +120,36 @@ def concatenate_columns(parts: Sequence[SampleColumns]) -> SampleColumns:
 
 
 def numbered_columns_together(parts: Sequence[SampleColumns]) -> tuple[list[str], Ints]:
-    """Give the agents of batches, of one directory or of several, numbers: the same name has the same number."""
+    """Give the agents of batches, of one directory or of several, numbers.
+
+    The same name has the same number.
+    """
     if all(part.names is parts[0].names for part in parts):
         return parts[-1].names, np.concatenate([part.agent for part in parts])
     place: dict[str, int] = {}
     agents: list[Ints] = []
     seen: dict[int, tuple[int, Ints]] = {}
+
     for part in parts:
         if id(part.names) not in seen or seen[id(part.names)][0] < len(part.names):
-            table = np.fromiter((place.setdefault(name, len(place)) for name in part.names), np.int64, len(part.names))
+            table = np.fromiter(
+                (place.setdefault(name, len(place)) for name in part.names),
+                np.int64,
+                len(part.names),
+            )
             seen[id(part.names)] = len(part.names), table
+
         agents.append(seen[id(part.names)][1][part.agent])
+
     return list(place), np.concatenate(agents)
 
 
 @dataclass(slots=True)
 class Rejects:
-    """Records that were not used: reason, position and, for unreadable ones, a rounded size; never their content."""
+    """Records that were not used.
+
+    Reason, position and, for unreadable ones, a rounded size; never their content.
+    """
 
     reason: list[str] = field(default_factory=list)
     position: list[int] = field(default_factory=list)
@@ -160,10 +185,10 @@ class Rejects:
 class Batch:
     """What a source gave: samples, rejected records, and the position after them.
 
-    `exhausted` says that a bounded source has ended; an empty batch that is not exhausted means: nothing yet.
-    `active` names the partitions that more is expected of soon: event time waits for each of them, and for no other.
-    `lag` is the number of records that the source holds beyond this batch, where it can tell; `lags` the same by topic
-    and partition.
+    `exhausted` says that a bounded source has ended; an empty batch that is not exhausted means:
+    nothing yet. `active` names the partitions that more is expected of soon: event time waits for
+    each of them, and for no other. `lag` is the number of records that the source holds beyond this
+    batch, where it can tell; `lags` the same by topic and partition.
     """
 
     samples: SampleColumns

@@ -6,7 +6,8 @@ import re
 import sys
 
 NUMBER = re.compile(r"[+-]?(\d++\.?\d*+|\.\d++)([eE][+-]?\d++)?", re.ASCII)
-"""A decimal number. It gives nothing back: of megabytes of digits with a letter after them it fails at once."""
+"""A decimal number. It gives nothing back: of megabytes of digits with a letter after them it fails
+at once."""
 
 MOST_DIGITS = 320
 """A whole number of more digits is beyond all floats, and too long for a name or an id."""
@@ -17,7 +18,8 @@ LARGEST = sys.float_info.max
 def nearest_float_number(text: str) -> float:
     """Read a decimal number; of one beyond all floats, the largest one of its sign.
 
-    Whether a sample is one is public and its value is not: that must follow from its form, not from its size.
+    Whether a sample is one is public and its value is not: that must follow from its form, not from
+    its size.
 
     Examples
     --------

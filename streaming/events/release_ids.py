@@ -10,11 +10,18 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.~-]*")  # what percent-encoding leaves alone
 
 
 def release_ids(
-    names: Sequence[str], agent: Sequence[int], index: Sequence[int], *, deployment: str | None = None
+    names: Sequence[str],
+    agent: Sequence[int],
+    index: Sequence[int],
+    *,
+    deployment: str | None = None,
 ) -> list[str]:
-    """Give the ids of releases: deployment, slash, agent, colon, and which release of the agent it is, from 1.
+    """Give the ids of releases.
 
-    Deployment and agent are percent-encoded. Ids of a store that was begun before deployments had names have none.
+    Deployment, slash, agent, colon, and which release of the agent it is, from 1.
+
+    Deployment and agent are percent-encoded. Ids of a store that was begun before deployments had
+    names have none.
 
     Examples
     --------
@@ -26,6 +33,7 @@ def release_ids(
     if not _PLAIN.fullmatch("".join(owners)):
         encoded = {name: _encoded(name) for name in set(owners)}
         owners = [encoded[name] for name in owners]
+
     return [f"{prefix}{owner}:{i}" for owner, i in zip(owners, index, strict=True)]
 
 

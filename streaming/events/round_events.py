@@ -1,4 +1,7 @@
-"""The events of rounds: what users report and pay, what a stage found, and the estimate of a window."""
+"""The events of rounds.
+
+What users report and pay, what a stage found, and the estimate of a window.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,21 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AwareDatetime, Field, FiniteFloat
 
-from meanstream.streaming.events.base import Count, Epsilon, Interval, Name, NotNegative, PublicEvent, is_none_in_event
+from meanstream.streaming.events.base import (
+    Count,
+    Epsilon,
+    Interval,
+    Name,
+    NotNegative,
+    PublicEvent,
+    is_none_in_event,
+)
 
 
 class Report(PublicEvent):
-    """Public: what one user says in a round, randomized; all that a statistician ever learns from its samples.
+    """Public: what one user says in a round, randomized.
+
+    All that a statistician ever learns from its samples.
 
     **Privacy.** A user makes one report per round. It is epsilon-differentially private with respect to everything
     that the user sent within the window, the number of samples included; that the user took part is public.
@@ -19,8 +32,12 @@ class Report(PublicEvent):
     topic: ClassVar[str] = "report"
     round_id: str = Field(description="Stable identity of the round: deployment, window, protocol.")
     user: Name = Field(description="User of the report.")
-    stage: Annotated[int, Field(ge=0)] = Field(description="Stage of this user in the round, from 0.")
-    payload: list[int] = Field(description="The report: whole numbers, as the estimator's stage makes and reads them.")
+    stage: Annotated[int, Field(ge=0)] = Field(
+        description="Stage of this user in the round, from 0."
+    )
+    payload: list[int] = Field(
+        description="The report: whole numbers, as the estimator's stage makes and reads them."
+    )
     epsilon: Epsilon
     schema_version: Literal[1] = 1
 
@@ -42,38 +59,53 @@ class Charge(PublicEvent):
 
 
 class StageReports(PublicEvent):
-    """Public: all reports that a users' side makes in one stage of a round are out; the stage can be tallied."""
+    """Public: all reports that a users' side makes in one stage of a round are out.
+
+    The stage can be tallied.
+    """
 
     topic: ClassVar[str] = "stage_reports"
     round_id: str = Field(description="Stable identity of the round: deployment, window, protocol.")
     start: AwareDatetime = Field(description="Start of the window, included.")
     end: AwareDatetime = Field(description="End of the window, not included.")
     stage: Annotated[int, Field(ge=0)] = Field(description="Stage of the round, from 0.")
-    users: Count = Field(description="Number of users that the round is designed for; both sides need the same.")
-    reports: Annotated[int, Field(ge=0)] = Field(description="Number of reports in this stage from this side.")
+    users: Count = Field(
+        description="Number of users that the round is designed for; both sides need the same."
+    )
+    reports: Annotated[int, Field(ge=0)] = Field(
+        description="Number of reports in this stage from this side."
+    )
     schema_version: Literal[1] = 1
 
 
 class StageResult(PublicEvent):
-    """Public: what a stage of a round found; the users that are queried next make their reports from it."""
+    """Public: what a stage of a round found.
+
+    The users that are queried next make their reports from it.
+    """
 
     topic: ClassVar[str] = "stage_result"
     round_id: str = Field(description="Stable identity of the round: deployment, window, protocol.")
     start: AwareDatetime = Field(description="Start of the window, included.")
     end: AwareDatetime = Field(description="End of the window, not included.")
     stage: Annotated[int, Field(ge=0)] = Field(description="Stage of the round, from 0.")
-    users: Annotated[int, Field(ge=0)] = Field(description="Number of reports that were counted in this stage.")
-    public: dict[str, Any] = Field(description="Public results after this stage, in the estimator's terms.")
+    users: Annotated[int, Field(ge=0)] = Field(
+        description="Number of reports that were counted in this stage."
+    )
+    public: dict[str, Any] = Field(
+        description="Public results after this stage, in the estimator's terms."
+    )
     schema_version: Literal[1] = 1
 
 
 class WindowEstimate(PublicEvent):
     """Public: the population's private mean in one window, every user counted once, with its interval.
 
-    Of vectors, `value`, `interval`, `stderr` and `unclipped` are lists, one entry per coordinate; of a mixture, one per
-    component; of a density, one per coefficient; of categories or quantiles, one for each of them. Shares in `value`
-    add to 1; `unclipped` has unbiased ones. The fields `values`, `categories`, `quantiles`, `components` and `function`
-    are left out where they mean nothing.
+    Of vectors, `value`, `interval`, `stderr` and `unclipped` are lists, one entry per coordinate;
+    of a mixture, one per component; of a density, one per coefficient; of categories or quantiles,
+    one for each of them. Shares in `value` add to 1; `unclipped` has unbiased ones. The fields
+    `values`, `categories`, `quantiles`, `components` and `function` are left out where they mean
+    nothing.
 
     **Privacy.** Computed from reports alone; from a trusted curator's noised sums where `trust` is "central". `epsilon`
     and `delta` protect everything that a user sent within this window (its number of samples, too, unless the method
@@ -87,27 +119,42 @@ class WindowEstimate(PublicEvent):
     value: FiniteFloat | list[FiniteFloat] = Field(
         description="The mean over users of each user's mean, in the value's unit."
     )
-    interval: Interval | list[Interval] = Field(description="Confidence interval of that mean at `level`.")
+    interval: Interval | list[Interval] = Field(
+        description="Confidence interval of that mean at `level`."
+    )
     level: Annotated[FiniteFloat, Field(gt=0, lt=1)]
-    stderr: NotNegative | list[NotNegative] = Field(description="Standard error of `value`, in the value's unit.")
+    stderr: NotNegative | list[NotNegative] = Field(
+        description="Standard error of `value`, in the value's unit."
+    )
     unclipped: FiniteFloat | list[FiniteFloat] = Field(
         description="The same answer before it was cut to the declared bounds: for averaging over windows."
     )
-    users: Annotated[int, Field(ge=0)] = Field(description="Number of users whose reports, or samples, were counted.")
+    users: Annotated[int, Field(ge=0)] = Field(
+        description="Number of users whose reports, or samples, were counted."
+    )
     epsilon: Epsilon
     delta: Annotated[FiniteFloat, Field(ge=0, lt=1)]
-    trust: Literal["local", "central"] = Field(description="Source of the noise: each user, or a trusted curator.")
+    trust: Literal["local", "central"] = Field(
+        description="Source of the noise: each user, or a trusted curator."
+    )
     privacy_unit: Literal["user"] = Field(
-        default="user", description="Unit of privacy: everything that a user sent within the window."
+        default="user",
+        description="Unit of privacy: everything that a user sent within the window.",
     )
     method: str = Field(description="The estimator.")
     mode: Literal["tuned", "paper"]
-    stages: list[dict[str, Any]] = Field(description="Results of the stages, in the estimator's terms, on [-1, 1].")
+    stages: list[dict[str, Any]] = Field(
+        description="Results of the stages, in the estimator's terms, on [-1, 1]."
+    )
     values: list[str] | None = Field(
-        default=None, exclude_if=is_none_in_event, description="Names of the coordinates of a vector, in order."
+        default=None,
+        exclude_if=is_none_in_event,
+        description="Names of the coordinates of a vector, in order.",
     )
     categories: list[str] | None = Field(
-        default=None, exclude_if=is_none_in_event, description="Names of the categories, in the order of their shares."
+        default=None,
+        exclude_if=is_none_in_event,
+        description="Names of the categories, in the order of their shares.",
     )
     quantiles: list[FiniteFloat] | None = Field(
         default=None,
@@ -135,5 +182,7 @@ class RoundRefusal(PublicEvent):
     user: Name = Field(description="User whose data was left out.")
     spent: NotNegative = Field(description="Total epsilon of the user's reports so far.")
     asked: Epsilon = Field(description="Epsilon of the report that was refused.")
-    remaining: NotNegative = Field(description="Rest of the user's budget, which is less than `asked`.")
+    remaining: NotNegative = Field(
+        description="Rest of the user's budget, which is less than `asked`."
+    )
     schema_version: Literal[1] = 1

@@ -15,10 +15,12 @@ from meanstream.streaming.events.numbers import NUMBER
 
 TimeUnit = Literal["auto", "s", "ms", "us"]
 
-EARLIEST, LATEST = -2208988800.0, 4102444800.0
+EARLIEST = -2208988800.0
+LATEST = 4102444800.0
 """Plausible event times: the years 1900 to 2099."""
 
-FIRST_DAY, LAST_DAY = 19000101, 20991231
+FIRST_DAY = 19000101
+LAST_DAY = 20991231
 """Days of these years, written without marks between year, month and day."""
 
 _PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6}
@@ -31,10 +33,12 @@ class ColumnTypeError(ValueError):
 class TimeParser:
     """Reads a column of times; tries the notation that served last before the others.
 
-    Notations: ISO 8601 with a zone or without (taken as UTC), and epoch seconds, milliseconds or microseconds.
+    Notations: ISO 8601 with a zone or without (taken as UTC), and epoch seconds, milliseconds or
+    microseconds.
 
-    A whole number that may be meant as a day, such as 20240101, is no time unless the unit is given: as seconds it
-    would lie in August 1970. A year alone is seconds, as all small numbers are: 2013 is half past midnight in 1970.
+    A whole number that may be meant as a day, such as 20240101, is no time unless the unit is
+    given: as seconds it would lie in August 1970. A year alone is seconds, as all small numbers
+    are: 2013 is half past midnight in 1970.
     """
 
     def __init__(self, unit: TimeUnit = "auto") -> None:
@@ -44,10 +48,14 @@ class TimeParser:
     def parse(self, column: pa.Array) -> Floats:
         """Seconds since the epoch; NaN where the time is missing, unreadable or implausible."""
         seconds = self._parse(column)
-        if len(seconds) and seconds.min() >= EARLIEST and seconds.max() < LATEST:  # false if one is NaN
+        if (
+            len(seconds) and seconds.min() >= EARLIEST and seconds.max() < LATEST
+        ):  # false if one is NaN
             return seconds
+
         with np.errstate(invalid="ignore"):
             plausible = (seconds >= EARLIEST) & (seconds < LATEST)
+
         return np.asarray(np.where(plausible, seconds, np.nan), np.float64)
 
     def _parse(self, column: pa.Array) -> Floats:
@@ -56,19 +64,23 @@ class TimeParser:
             if kind.unit in ("s", "ms"):  # as microseconds an absurd one would be another time
                 return _floats(column.cast(pa.int64())) / (1 if kind.unit == "s" else 1e3)
             return _seconds(column.cast(pa.timestamp("us", kind.tz), safe=False))
+
         if pa.types.is_date(kind):
             return _dates(column)
         if pa.types.is_integer(kind) or pa.types.is_floating(kind):
             return self._scale(_floats(column))
         if kind not in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.null()):
             raise ColumnTypeError(f"time column must hold times, got {kind}")
+
         for notation in self._notations:
             try:
                 seconds = notation(column)
             except pa.ArrowInvalid:
                 continue
+
             self._notations.sort(key=lambda n, best=notation: n is not best)  # type: ignore[misc]
             return seconds
+
         return self._each(column)
 
     def _numbers(self, column: pa.Array) -> Floats:
@@ -78,16 +90,27 @@ class TimeParser:
         if self._unit != "auto":
             return number / _PER_SECOND[self._unit]
         size = np.abs(number)
-        with np.errstate(invalid="ignore"):  # NaN of any kind: damaged files have those that processors report
-            seconds = np.where(size < 1e11, number, np.where(size < 1e14, number / 1e3, number / 1e6))
+        with np.errstate(
+            invalid="ignore"
+        ):  # NaN of any kind: damaged files have those that processors report
+            seconds = np.where(
+                size < 1e11, number, np.where(size < 1e14, number / 1e3, number / 1e6)
+            )
             days = (number >= FIRST_DAY) & (number <= LAST_DAY)
+
         return np.where(days & _name_days(number), np.nan, seconds) if days.any() else seconds
 
     def _each(self, column: pa.Array) -> Floats:
-        """Read the distinct times one by one: some are in another notation than the rest, or in none."""
+        """Read the distinct times one by one.
+
+        Some are in another notation than the rest, or in none.
+        """
         encoded = column.dictionary_encode()
-        distinct = np.array([self._one(text) for text in encoded.dictionary.to_pylist()] + [math.nan])
+        distinct = np.array(
+            [self._one(text) for text in encoded.dictionary.to_pylist()] + [math.nan]
+        )
         at: Ints = encoded.indices.fill_null(len(distinct) - 1).to_numpy(zero_copy_only=False)
+
         return distinct[at]
 
     def _one(self, raw: bytes | str) -> float:
@@ -96,6 +119,7 @@ class TimeParser:
             if NUMBER.fullmatch(text):
                 return float(self._scale(np.array([float(text)]))[0])
             moment = datetime.fromisoformat(text)
+
             return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
         except (ValueError, OverflowError):
             return math.nan
@@ -103,8 +127,11 @@ class TimeParser:
 
 def _name_days(number: Floats) -> Bools:
     """Say which numbers are days when they are read as year, month and day."""
-    month, day = number // 100 % 100, number % 100
-    return np.asarray((number == np.floor(number)) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31))
+    month = number // 100 % 100
+    day = number % 100
+    return np.asarray(
+        (number == np.floor(number)) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)
+    )
 
 
 def _with_zone(column: pa.Array) -> Floats:
@@ -121,11 +148,15 @@ def _seconds(column: pa.Array) -> Floats:
     seconds: Floats = filled.to_numpy(zero_copy_only=False) / 1e6
     if column.null_count:
         seconds[column.is_null().to_numpy(zero_copy_only=False)] = np.nan
+
     return seconds
 
 
 def _dates(column: pa.Array) -> Floats:
-    """Read days, or milliseconds; by way of timestamps an absurd one would be an error of the whole column."""
+    """Read days, or milliseconds.
+
+    By way of timestamps an absurd one would be an error of the whole column.
+    """
     if pa.types.is_date32(column.type):
         return _floats(column.cast(pa.int32())) * 86_400.0
     return _floats(column.cast(pa.int64())) / 1e3
@@ -145,8 +176,11 @@ def iso_times(seconds: Floats) -> list[str]:
     ['2013-01-01T10:00:00Z', '1970-01-01T00:00:00.250000Z']
     """
     micros = np.rint(np.asarray(seconds) * 1e6).astype(np.int64)
-    begins = np.flatnonzero(np.append(np.ones(min(len(micros), 1), np.bool_), micros[1:] != micros[:-1]))
+    begins = np.flatnonzero(
+        np.append(np.ones(min(len(micros), 1), np.bool_), micros[1:] != micros[:-1])
+    )
     texts = _iso_texts(micros[begins])
+
     if len(begins) == len(micros):
         return texts
     runs = np.diff(begins, append=len(micros)).tolist()
@@ -155,7 +189,11 @@ def iso_times(seconds: Floats) -> list[str]:
 
 def _iso_texts(micros: Ints) -> list[str]:
     if not np.any(micros % 1_000_000):
-        return [text + "Z" for text in np.datetime_as_string(micros.astype("datetime64[us]"), unit="s").tolist()]
+        return [
+            text + "Z"
+            for text in np.datetime_as_string(micros.astype("datetime64[us]"), unit="s").tolist()
+        ]
+
     texts = np.datetime_as_string(micros.astype("datetime64[us]"), unit="us").tolist()
     return [text.removesuffix(".000000") + "Z" for text in texts]
 
@@ -173,7 +211,11 @@ def iso_time(seconds: float | None) -> str | None:
     >>> iso_time(1357034400.0), iso_time(None), iso_time(-math.inf)
     ('2013-01-01T10:00:00Z', None, None)
     """
-    return None if seconds is None or known_time(seconds) is None else iso_times(np.array([seconds]))[0]
+    return (
+        None
+        if seconds is None or known_time(seconds) is None
+        else iso_times(np.array([seconds]))[0]
+    )
 
 
 def time_as_datetime(seconds: float) -> datetime:

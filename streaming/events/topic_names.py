@@ -1,4 +1,7 @@
-"""Several topics as one source: its name is theirs, and the numbers of its partitions tell topic and partition."""
+"""Several topics as one source.
+
+Its name is theirs, and the numbers of its partitions tell topic and partition.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ from meanstream.streaming.events.event_columns import PARTITION_SHIFT
 SEPARATOR = ","
 """Between the names of topics; none can have it."""
 TOPIC_SHIFT = 13
-"""A number holds the topic, counted from 1, in the bits above these; of a source that is no topics they are 0."""
+"""A number holds the topic, counted from 1, in the bits above these; of a source that is no topics
+they are 0."""
 MOST_TOPICS = 32
 MOST_PARTITIONS = 1 << TOPIC_SHIFT
 """Of one topic among several."""
@@ -35,6 +39,7 @@ def topics_partition(topic: int, partition: int, name: str) -> int:
         f"have below {MOST_PARTITIONS} partitions in a source of several topics",
         name,
     )
+
     return (topic + 1) << TOPIC_SHIFT | partition
 
 
@@ -48,9 +53,11 @@ def topic_partition(source: str, partition: int) -> tuple[str, int]:
     >>> topic_partition("a,b.csv", 0)
     ('a,b.csv', 0)
     """
-    names, topic = topics_joined(source), partition >> TOPIC_SHIFT
+    names = topics_joined(source)
+    topic = partition >> TOPIC_SHIFT
     if len(names) == 1 or not topic:
         return source, partition
+
     return names[topic - 1], partition & (MOST_PARTITIONS - 1)
 
 
@@ -67,6 +74,9 @@ def topics_own_positions(topic: int, position: Ints) -> Ints:
 
 
 def topics_index(source: str, name: str) -> int | None:
-    """Say which of the topics of a source has a name; None if it is no source of several, or none has."""
+    """Say which of the topics of a source has a name.
+
+    None if it is no source of several, or none has.
+    """
     names: Sequence[str] = topics_joined(source)
     return names.index(name) if len(names) > 1 and name in names else None

@@ -26,42 +26,63 @@ from meanstream.streaming.events.round_events import (
     StageResult,
     WindowEstimate,
 )
-from meanstream.streaming.events.stream_parts import ExceedanceAnswer, QuantileAnswer, SampleCounts, SpreadVotes
+from meanstream.streaming.events.stream_parts import (
+    ExceedanceAnswer,
+    QuantileAnswer,
+    SampleCounts,
+    SpreadVotes,
+)
 
 
 class Sample(PrivateEvent):
     """Private: one measured value of one agent.
 
-    The value is what is protected. Public are: who produced it, when, its id, and whether it was valid (missing, not a
-    number); an id must therefore not depend on the value.
+    The value is what is protected. Public are: who produced it, when, its id, and whether it was
+    valid (missing, not a number); an id must therefore not depend on the value.
     """
 
     topic: ClassVar[str] = "sample"
     agent: Name = Field(description="Whose stream the value belongs to.")
-    value: FiniteFloat = Field(description="The measured value, in the unit of the declared bounds.")
+    value: FiniteFloat = Field(
+        description="The measured value, in the unit of the declared bounds."
+    )
     time: AwareDatetime = Field(description="Event time.")
-    id: Name | None = Field(default=None, description="Identifies the sample within its source, to drop duplicates.")
+    id: Name | None = Field(
+        default=None, description="Identifies the sample within its source, to drop duplicates."
+    )
     schema_version: Literal[1] = 1
 
 
 class Release(PublicEvent):
-    """Public: an agent's running sum with calibrated noise; the only thing that others learn from its samples.
+    """Public: an agent's running sum with calibrated noise.
+
+    The only thing that others learn from its samples.
 
     **Privacy.** All releases of an agent together are (epsilon, delta)-differentially private for the replacement of
     one sample's value.
     """
 
     topic: ClassVar[str] = "release"
-    release_id: str = Field(description="Stable identity: the same id always carries the same release.")
+    release_id: str = Field(
+        description="Stable identity: the same id always carries the same release."
+    )
     agent: Name
     index: Count = Field(description="Which release of this agent it is, from 1.")
     time: AwareDatetime = Field(description="Event time at which it became due.")
-    n: Count = Field(description="Number of samples in the sum; where older ones weigh less, the effective number.")
+    n: Count = Field(
+        description="Number of samples in the sum; where older ones weigh less, the effective number."
+    )
     total: int = Field(description="The noisy sum in grid units, as published.")
-    mean: FiniteFloat = Field(description="The noisy mean, in the unit of the value; may lie outside the bounds.")
-    noise_variance: NotNegative = Field(description="Variance of the privacy noise in `mean`, squared value units.")
+    mean: FiniteFloat = Field(
+        description="The noisy mean, in the unit of the value; may lie outside the bounds."
+    )
+    noise_variance: NotNegative = Field(
+        description="Variance of the privacy noise in `mean`, squared value units."
+    )
     votes: SpreadVotes | None = Field(
-        default=None, exclude_if=is_none_in_event, description="Votes on the spread, with --spread-share."
+        default=None,
+        exclude_if=is_none_in_event,
+        description="Votes on the spread, with --spread-share.",
     )
     histogram: SampleCounts | None = Field(
         default=None, exclude_if=is_none_in_event, description="Histogram, with --histogram-share."
@@ -73,22 +94,30 @@ class Release(PublicEvent):
 
 
 class PairRelease(PrivateEvent):
-    """Private, addressed to `reader`: the running sum with noise of an agent that it queried; kept in the ledger.
+    """Private, addressed to `reader`.
+
+    The running sum with noise of an agent that it queried; kept in the ledger.
 
     **Privacy.** All releases of one agent to one reader are (epsilon, delta)-differentially private for the replacement
     of one sample's value. Readers who pool theirs learn more.
     """
 
     topic: ClassVar[str] = "pair_release"
-    release_id: str = Field(description="Stable identity: the same id always carries the same release.")
+    release_id: str = Field(
+        description="Stable identity: the same id always carries the same release."
+    )
     agent: Name
     reader: Name = Field(description="The agent that queried, the only one that may see this.")
     index: Count = Field(description="Which release of this agent to this reader it is, from 1.")
     time: AwareDatetime = Field(description="Event time of the query.")
     n: Count = Field(description="Number of samples in the sum.")
     total: int = Field(description="The noisy sum in grid units.")
-    mean: FiniteFloat = Field(description="The noisy mean, in the unit of the value; may lie outside the bounds.")
-    noise_variance: NotNegative = Field(description="Variance of the privacy noise in `mean`, squared value units.")
+    mean: FiniteFloat = Field(
+        description="The noisy mean, in the unit of the value; may lie outside the bounds."
+    )
+    noise_variance: NotNegative = Field(
+        description="Variance of the privacy noise in `mean`, squared value units."
+    )
     variance: NotNegative | None = Field(
         default=None,
         exclude_if=is_none_in_event,
@@ -101,7 +130,10 @@ class PairRelease(PrivateEvent):
 
 
 class PersonalEstimate(PrivateEvent):
-    """Private, addressed to `agent`: its best estimate of its own mean, which mixes in its raw mean."""
+    """Private, addressed to `agent`.
+
+    Its best estimate of its own mean, which mixes in its raw mean.
+    """
 
     topic: ClassVar[str] = "estimate"
     agent: Name
@@ -142,11 +174,15 @@ class PersonalEstimate(PrivateEvent):
     effective_class_size: NotNegative = Field(
         description="Variance of learning alone divided by that of the estimate; 1 means no gain."
     )
-    class_size: NotNegative = Field(description="Number of agents in the agent's class, with itself.")
+    class_size: NotNegative = Field(
+        description="Number of agents in the agent's class, with itself."
+    )
     component: Annotated[int, Field(ge=-1)] = Field(
         description="Most likely component of the fitted population; -1 if there are none."
     )
-    membership: Annotated[FiniteFloat, Field(ge=0, le=1)] = Field(description="Probability of that component.")
+    membership: Annotated[FiniteFloat, Field(ge=0, le=1)] = Field(
+        description="Probability of that component."
+    )
     members: tuple[Name, ...] | None = Field(
         default=None,
         exclude_if=is_none_in_event,
@@ -165,13 +201,20 @@ class PersonalEstimate(PrivateEvent):
 
 
 class Population(PublicEvent):
-    """Public: the population as fitted to everyone's releases; post-processing, it spends nothing."""
+    """Public: the population as fitted to everyone's releases.
+
+    Post-processing, it spends nothing.
+    """
 
     topic: ClassVar[str] = "population"
     time: AwareDatetime
-    agents: Annotated[int, Field(ge=0)] = Field(description="Number of agents with at least one release.")
+    agents: Annotated[int, Field(ge=0)] = Field(
+        description="Number of agents with at least one release."
+    )
     method: str
-    fitted: dict[str, Any] = Field(description="Fitted parameters: components and density of the prior.")
+    fitted: dict[str, Any] = Field(
+        description="Fitted parameters: components and density of the prior."
+    )
     overtaken: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
         exclude_if=is_none_in_event,
@@ -218,14 +261,18 @@ Reason = Literal[
 class _Unused(Event):
     """Why and where a record was not used, never what it said.
 
-    The size is given only for records that could not be read at all, and rounded up to a power of two: digits of a
-    value must not show.
+    The size is given only for records that could not be read at all, and rounded up to a power of
+    two: digits of a value must not show.
     """
 
     reason: Reason
     source: str = Field(description="Name of the source.")
-    partition: Annotated[int, Field(ge=0)] = Field(default=0, description="Partition of the source; 0 for a file.")
-    position: Annotated[int, Field(ge=0)] = Field(description="Line or row in a file, from 1; offset in a partition.")
+    partition: Annotated[int, Field(ge=0)] = Field(
+        default=0, description="Partition of the source; 0 for a file."
+    )
+    position: Annotated[int, Field(ge=0)] = Field(
+        description="Line or row in a file, from 1; offset in a partition."
+    )
     size: Annotated[int, Field(ge=0)] | None = Field(
         default=None, description="Bytes of an unreadable record, rounded up to a power of two."
     )
@@ -272,12 +319,16 @@ class Refusal(PublicEvent):
     time: AwareDatetime
     spent: Annotated[int, Field(ge=0)]
     asked: Count
-    remaining: Annotated[int, Field(ge=0)] | None = Field(description="Releases left; none without a horizon.")
+    remaining: Annotated[int, Field(ge=0)] | None = Field(
+        description="Releases left; none without a horizon."
+    )
     schema_version: Literal[1] = 1
 
 
 class DriftEvent(PublicEvent):
-    """Public: the mean behind an agent's releases seems to have changed; only where releases forget (`--memory`).
+    """Public: the mean behind an agent's releases seems to have changed.
+
+    Only where releases forget (`--memory`).
 
     **Privacy.** It follows from what the agent has released, so it spends nothing.
     """

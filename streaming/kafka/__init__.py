@@ -1,1 +1,4 @@
-"""Apache Kafka: addresses, clients, topics, and the source that reads samples; needs the extra `kafka`."""
+"""Apache Kafka: addresses, clients, topics, and the source that reads samples.
+
+Needs the extra `kafka`.
+"""

@@ -50,14 +50,23 @@ class BackgroundServer(Generic[Listening]):
     """
 
     def __init__(
-        self, option: str, address: str, server: type[Listening], handler: type[BaseHTTPRequestHandler]
+        self,
+        option: str,
+        address: str,
+        server: type[Listening],
+        handler: type[BaseHTTPRequestHandler],
     ) -> None:
         host, port = parse_server_address(address, option)
         try:
             family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            self._server: Listening = type("Server", (server,), {"address_family": family})(place[:2], handler)
+            self._server: Listening = type("Server", (server,), {"address_family": family})(
+                place[:2], handler
+            )
         except OSError as error:
-            raise ValueError(f"{option} must be an address that is free, got {address!r} ({error.strerror})") from None
+            raise ValueError(
+                f"{option} must be an address that is free, got {address!r} ({error.strerror})"
+            ) from None
+
         self.host = host
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{self._server.server_port}"
         self._thread = threading.Thread(
@@ -76,4 +85,5 @@ class BackgroundServer(Generic[Listening]):
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()
+
         self._server.server_close()

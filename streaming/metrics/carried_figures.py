@@ -13,11 +13,12 @@ def carried_figures(answer: Mapping[str, Any], lower: float, upper: float) -> di
     Returns
     -------
     dict
-        `windows`: how many windows it was learned from, since it began or began again. `half_width`: of the narrow
-        window that the next round asks in, in the value's unit; None while reports on the bounds are all there is.
-        `gain`: how many times as large the standard error would be, had every user of this window reported on the
-        bounds and nothing been carried; None with fewer than two such reports. `contradicts`: why this window's reports
-        did not let anything be carried into it; empty if they did.
+        `windows`: how many windows it was learned from, since it began or began again.
+        `half_width`: of the narrow window that the next round asks in, in the value's unit; None
+        while reports on the bounds are all there is. `gain`: how many times as large the standard
+        error would be, had every user of this window reported on the bounds and nothing been
+        carried; None with fewer than two such reports. `contradicts`: why this window's reports did
+        not let anything be carried into it; empty if they did.
 
     Notes
     -----
@@ -41,8 +42,10 @@ def carried_figures(answer: Mapping[str, Any], lower: float, upper: float) -> di
     state = last.get("state")
     if last.get("stage") != "carried" or not isinstance(state, Mapping):
         return None
+
     windows = state.get("windows")
-    half, reach = (upper - lower) / 2.0, state.get("half_width")
+    half = (upper - lower) / 2.0
+    reach = state.get("half_width")
     return {
         "windows": windows if _positive(windows) else 0,
         "half_width": half * reach if _positive(reach) else None,
@@ -52,9 +55,17 @@ def carried_figures(answer: Mapping[str, Any], lower: float, upper: float) -> di
 
 
 def _gain(bounds: Mapping[str, Any], answer: Mapping[str, Any], half: float) -> float | None:
-    n, variance, users, stderr = bounds.get("n"), bounds.get("variance"), answer.get("users"), answer.get("stderr")
-    if not (_positive(n) and _positive(variance) and _positive(users) and _positive(stderr)) or n < 2:
+    n = bounds.get("n")
+    variance = bounds.get("variance")
+    users = answer.get("users")
+    stderr = answer.get("stderr")
+
+    if (
+        not (_positive(n) and _positive(variance) and _positive(users) and _positive(stderr))
+        or n < 2
+    ):
         return None
+
     return half * math.sqrt(variance * n / users) / stderr
 
 

@@ -14,7 +14,13 @@ from meanstream.streaming.sources.received_releases import NOT_RECEIVED
 
 _OF_RELEASES = (
     *("agents", "released_half_width_median", "released_class_size_median"),
-    *("prior_components", "prior_spread", "prior_count_ratio", "dependence_ratio", "covariates_explained_ratio"),
+    *(
+        "prior_components",
+        "prior_spread",
+        "prior_count_ratio",
+        "dependence_ratio",
+        "covariates_explained_ratio",
+    ),
     "answer_lag_seconds",
 )
 
@@ -22,8 +28,8 @@ _OF_RELEASES = (
 class CollaborationMetrics(Metrics):
     """Turns the figures of answering from everyone's releases into Prometheus metrics.
 
-    What an engine of agents has, too, keeps its name. Nothing is charged here, so nothing of budgets is shown: that is
-    for the engine of the store.
+    What an engine of agents has, too, keeps its name. Nothing is charged here, so nothing of
+    budgets is shown: that is for the engine of the store.
 
     Notes
     -----

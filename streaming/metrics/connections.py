@@ -1,6 +1,7 @@
 """A bound on the connections of a server, and on what is a request.
 
-Clients that say nothing cost no thread for long, and keep no one out; none can put words into another's mouth.
+Clients that say nothing cost no thread for long, and keep no one out; none can put words into
+another's mouth.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ MAX_CONNECTIONS = 64
 class BoundedThreads(ThreadingMixIn, HTTPServer):
     """One thread per connection, and that many at most: for one more the oldest of them is closed.
 
-    An answer takes milliseconds, so the oldest one is a client that has said nothing, or reads nothing.
+    An answer takes milliseconds, so the oldest one is a client that has said nothing, or reads
+    nothing.
     """
 
     daemon_threads = True
@@ -36,7 +38,8 @@ class BoundedThreads(ThreadingMixIn, HTTPServer):
     def server_bind(self) -> None:
         """Bind without asking a name server for our own name."""
         TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+        self.server_name = str(self.server_address[0])
+        self.server_port = self.server_address[1]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of a client that has gone before its answer was complete."""
@@ -53,10 +56,16 @@ class BoundedThreads(ThreadingMixIn, HTTPServer):
         """Begin with a connection, if need be in place of the oldest."""
         with self._guard:
             self._open[id(request)] = request
-            oldest = self._open.pop(next(iter(self._open))) if len(self._open) > MAX_CONNECTIONS else None
+            oldest = (
+                self._open.pop(next(iter(self._open)))
+                if len(self._open) > MAX_CONNECTIONS
+                else None
+            )
+
         if oldest is not None:
             with suppress(OSError):
                 oldest.shutdown(socket.SHUT_RDWR)  # its thread wakes up and ends
+
         super().process_request(request, client_address)
 
 
@@ -67,7 +76,9 @@ class RequestsWithoutBody(BaseHTTPRequestHandler):
     connection, a stranger's would be answered in place of another's, and that one's answer be the stranger's.
     """
 
-    error_message_format = "%(message)s\n"  # one line, as everything else that is refused, not a page of HTML
+    error_message_format = (
+        "%(message)s\n"  # one line, as everything else that is refused, not a page of HTML
+    )
     error_content_type = "text/plain; charset=utf-8"
 
     def parse_request(self) -> bool:
@@ -75,12 +86,21 @@ class RequestsWithoutBody(BaseHTTPRequestHandler):
         if not super().parse_request():
             return False
         lengths = self.headers.get_all("Content-Length", ["0"])
-        clear = not self.headers.defects and set(lengths) == {"0"} and "Transfer-Encoding" not in self.headers
-        clear = clear and len(self.headers.get_all("Host", [])) <= 1  # a proxy may have gone by another one than we do
+        clear = (
+            not self.headers.defects
+            and set(lengths) == {"0"}
+            and "Transfer-Encoding" not in self.headers
+        )
+        clear = (
+            clear and len(self.headers.get_all("Host", [])) <= 1
+        )  # a proxy may have gone by another one than we do
+
         try:
             urlsplit(self.path)
         except ValueError:
             clear = False
+
         if not clear:
             self.send_error(HTTPStatus.BAD_REQUEST)
+
         return clear

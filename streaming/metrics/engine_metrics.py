@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, get_args
 
 import numpy as np
-from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, generate_latest, make_wsgi_app
+from prometheus_client import (
+    CollectorRegistry,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+    make_wsgi_app,
+)
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeHistogramMetricFamily,
@@ -63,7 +69,9 @@ class Distribution:
     total: float
 
     @classmethod
-    def of(cls, values: Floats, bounds: Sequence[float], weight: Sequence[int] | None = None) -> Distribution:
+    def of(
+        cls, values: Floats, bounds: Sequence[float], weight: Sequence[int] | None = None
+    ) -> Distribution:
         """Count values, each as often as its weight says.
 
         Examples
@@ -74,7 +82,9 @@ class Distribution:
         number = np.ones(len(values), np.int64) if weight is None else np.asarray(weight, np.int64)
         bucket = np.searchsorted(np.asarray(bounds) * (1 + 1e-12), values, "left")
         counts = np.bincount(bucket, number, minlength=len(bounds) + 1).astype(np.int64)
-        return cls((*bounds, float("inf")), tuple(accumulate(counts.tolist())), float(values @ number))
+        return cls(
+            (*bounds, float("inf")), tuple(accumulate(counts.tolist())), float(values @ number)
+        )
 
 
 class HasBounds(Protocol):
@@ -100,8 +110,9 @@ class HasBounds(Protocol):
 class Metrics(Collector):
     """Turns the engine's figures into Prometheus metrics.
 
-    `observe` is called in the engine's thread, at the start and after each turn; it keeps a few numbers. A scrape, in
-    another thread, reads these numbers, the ledger's size by a connection of its own, and nothing of the engine.
+    `observe` is called in the engine's thread, at the start and after each turn; it keeps a few
+    numbers. A scrape, in another thread, reads these numbers, the ledger's size by a connection of
+    its own, and nothing of the engine.
 
     Parameters
     ----------
@@ -123,9 +134,9 @@ class Metrics(Collector):
     depend on values.
 
     Metrics of the population exist after the first refresh of estimates; `prior_spread` and
-    `prior_count_ratio` only where a prior was learned,
-    because a spread of 0 says that the agents of a component have the same mean. `dependence_ratio` is 1 until releases
-    show that an agent's samples depend on each other.
+    `prior_count_ratio` only where a prior was learned, because a spread of 0 says that the agents
+    of a component have the same mean. `dependence_ratio` is 1 until releases show that an agent's
+    samples depend on each other.
     """
 
     counters: ClassVar[dict[str, str]] = COUNTERS
@@ -140,24 +151,39 @@ class Metrics(Collector):
     reasons: ClassVar[tuple[str, ...]] = REASONS
 
     def __init__(
-        self, *, settings: HasBounds, health: EngineHealth, store: Path | None = None, clock: Clock | None = None
+        self,
+        *,
+        settings: HasBounds,
+        health: EngineHealth,
+        store: Path | None = None,
+        clock: Clock | None = None,
     ) -> None:
-        self._horizon, self._endless = counter_limit(settings.horizon), settings.horizon == ENDLESS
+        self._horizon = counter_limit(settings.horizon)
+        self._endless = settings.horizon == ENDLESS
         most = float(np.max(np.subtract(settings.upper, settings.lower))) / 2
         self._half_widths = tuple(most / 2**k for k in range(HALVINGS, -1, -1))
         self._health = health
         self._clock = clock or SystemClock()
+
         self._store = store
         self._outlook = budget_outlook(settings, store) if self.foretells else None
         self._began = self._clock.now()
         self._rate = RecentRate(self._began)
-        self._records, self._came = 0, self._began  # how many were read, and when the last ones were
+        self._records = 0
+        self._came = self._began  # how many were read, and when the last ones were
         self._process = ProcessCollector(registry=None) if self.process else None
-        self._shown: dict[str, Any] = {}  # replaced as a whole, so that a scrape never sees half of a turn
+
+        self._shown: dict[
+            str, Any
+        ] = {}  # replaced as a whole, so that a scrape never sees half of a turn
         self._of_population: dict[str, Any] = {}
         self._computed_from: PublicPopulation | None = None
         self._commits = self._deliveries = 0
-        self._lag_of_answers: tuple[float | None, float | None] = None, None  # event time of the last ones, and it
+
+        self._lag_of_answers: tuple[float | None, float | None] = (
+            None,
+            None,
+        )  # event time of the last ones, and it
         self._registry = CollectorRegistry()
         self._registry.register(self)
         self._durations = {
@@ -169,7 +195,9 @@ class Metrics(Collector):
         """Take the newest figures."""
         self._rate.note(self._clock.now(), stats.events)
         if stats.events > self._records:
-            self._records, self._came = stats.events, self._clock.now()
+            self._records = stats.events
+            self._came = self._clock.now()
+
         self._shown = {
             "rejects": {reason: stats.rejected[reason] for reason in self.reasons},
             "agents": stats.agents,
@@ -177,15 +205,27 @@ class Metrics(Collector):
             "partition_lag_events": stats.input_lags,
             "allowed_lateness_seconds": stats.lateness,
             "watermark": stats.watermark,
-            **(self._budgets(stats, self._horizon) if stats.spent and self._horizon is not None else {}),
-            **({"agents_exhausted": 0} if self._endless else {}),  # alerts compare it with the number of agents
+            **(
+                self._budgets(stats, self._horizon)
+                if stats.spent and self._horizon is not None
+                else {}
+            ),
+            **(
+                {"agents_exhausted": 0} if self._endless else {}
+            ),  # alerts compare it with the number of agents
             **self._own(stats),
         }
-        of = {"commit_seconds": stats.commits > self._commits, "delivery_seconds": stats.deliveries > self._deliveries}
+        of = {
+            "commit_seconds": stats.commits > self._commits,
+            "delivery_seconds": stats.deliveries > self._deliveries,
+        }
+
         for name, histogram in self._durations.items():
             if of.get(name, of["commit_seconds"]):
                 histogram.observe(getattr(stats, name))
-        self._commits, self._deliveries = stats.commits, stats.deliveries
+
+        self._commits = stats.commits
+        self._deliveries = stats.deliveries
 
     def application(self) -> Callable[..., Any]:
         """Return the WSGI application that answers a scrape, in the format that was requested."""
@@ -199,27 +239,41 @@ class Metrics(Collector):
         """Give every family; called by a scrape."""
         shown = self._shown
         yield InfoMetricFamily(f"{PREFIX}_build", "Versions.", value=_build())
+
         for name, text in self.counters.items():
             yield CounterMetricFamily(f"{PREFIX}_{name}", text, value=shown.get(name, 0))
+
         if self.reasons:
             yield _rejects(self.reasons, shown)
+
         for name, text in self.distributions.items():
             yield _histogram(name, text, shown.get(name))
+
         if self.foretells:
             ahead = None if self._outlook is None else self._outlook()
-            left = None if ahead is None else Distribution.of(86_400.0 * np.asarray(ahead.days), LEFT_SECONDS)
+            left = (
+                None
+                if ahead is None
+                else Distribution.of(86_400.0 * np.asarray(ahead.days), LEFT_SECONDS)
+            )
             yield from (_histogram(name, text, left) for name, text in FORECASTS.items())
+
         for name, text in self.gauges.items():
             yield _gauge(name, text, shown.get(name))
+
         for name, value in self._live(shown.get("watermark")).items():
             if name in self.live:
                 yield _gauge(name, self.live[name], value)
+
         if self.shows_partitions:
             yield _partitions(shown.get("partition_lag_events", {}))
+
         if self.shows_connections:
             yield _connections(self._health.connections())
+
         if self._process is not None:
             yield from self._process.collect()
+
         for histogram in self._durations.values():
             yield from histogram.collect()
 
@@ -228,12 +282,18 @@ class Metrics(Collector):
         if stats.population is not None and stats.population is not self._computed_from:
             self._computed_from = stats.population
             self._of_population = self._describe(stats.population)
+
         if stats.answers is not None and self._lag_of_answers[0] != stats.answers.time:
             self._lag_of_answers = stats.answers.time, self._clock.now() - stats.answers.time
+
         due = stats.first_release
-        waits = {"samples_pending": stats.pending, "first_release_timestamp_seconds": due and due.event_time}
+        waits = {
+            "samples_pending": stats.pending,
+            "first_release_timestamp_seconds": due and due.event_time,
+        }
         waits["refresh_seconds"] = stats.refresh
         shown = {**waits, "answer_lag_seconds": self._lag_of_answers[1], **self._of_population}
+
         return {**{name: getattr(stats, name) for name in COUNTERS}, **shown}
 
     def _budgets(self, stats: EngineStats, horizon: int) -> dict[str, Any]:
@@ -278,9 +338,12 @@ class Metrics(Collector):
 
 
 def _rejects(reasons: Sequence[str], shown: dict[str, Any]) -> Metric:
-    family = CounterMetricFamily(f"{PREFIX}_rejects", "Records that were not used, by reason.", labels=["reason"])
+    family = CounterMetricFamily(
+        f"{PREFIX}_rejects", "Records that were not used, by reason.", labels=["reason"]
+    )
     for reason in reasons:
         family.add_metric([reason], shown["rejects"][reason] if shown else 0)
+
     return family
 
 
@@ -288,13 +351,17 @@ def _connections(problems: Mapping[str, str | None]) -> Metric:
     family = GaugeMetricFamily(f"{PREFIX}_kafka_connected", CONNECTED, labels=["client"])
     for client, problem in problems.items():
         family.add_metric([client], float(problem is None))
+
     return family
 
 
 def _partitions(lags: Mapping[tuple[str, int], int]) -> Metric:
-    family = GaugeMetricFamily(f"{PREFIX}_partition_lag_events", PARTITION_LAG, labels=["topic", "partition"])
+    family = GaugeMetricFamily(
+        f"{PREFIX}_partition_lag_events", PARTITION_LAG, labels=["topic", "partition"]
+    )
     for (topic, partition), lag in sorted(lags.items()):
         family.add_metric([topic, str(partition)], lag)
+
     return family
 
 
@@ -302,6 +369,7 @@ def _gauge(name: str, text: str, value: float | None) -> Metric:
     family = GaugeMetricFamily(f"{PREFIX}_{name}", text)
     if value is not None:
         family.add_metric([], value)
+
     return family
 
 
@@ -309,7 +377,10 @@ def _histogram(name: str, text: str, distribution: Distribution | None) -> Metri
     family = GaugeHistogramMetricFamily(f"{PREFIX}_{name}", text)
     if distribution is not None:
         bounds = map(floatToGoString, distribution.bounds)
-        family.add_metric([], list(zip(bounds, distribution.at_most, strict=True)), distribution.total)
+        family.add_metric(
+            [], list(zip(bounds, distribution.at_most, strict=True)), distribution.total
+        )
+
     return family
 
 

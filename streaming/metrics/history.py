@@ -36,24 +36,33 @@ def flow_points(turns: Sequence[TurnRecord]) -> list[FlowPoint]:
     [60, 40, 60]
     """
     span = max(SMOOTH_SECONDS, (turns[-1].seconds - turns[0].seconds) / 60) if turns else 0.0
-    found, begin = [], 0
+    found = []
+    begin = 0
     for before, turn in pairwise(turns):
         while turns[begin + 1].seconds <= turn.seconds - span:
             begin += 1
+
         first = turns[begin]
         if turn.seconds > before.seconds and turn.seconds - first.seconds >= LEAST_SPAN:
             rate = (turn.events - first.events) / (turn.seconds - first.seconds)
-            found.append(FlowPoint(clock=turn.clock, rate=rate, lag=turn.input_lag, behind=_behind(turn)))
+            found.append(
+                FlowPoint(clock=turn.clock, rate=rate, lag=turn.input_lag, behind=_behind(turn))
+            )
+
     return found
 
 
 def kept_history(
-    points: Sequence[Precision], flow: Sequence[FlowPoint], answered_until: float | None, newest: Floats
+    points: Sequence[Precision],
+    flow: Sequence[FlowPoint],
+    answered_until: float | None,
+    newest: Floats,
 ) -> dict[str, Any]:
     """Write the courses as plain values; of a long flow every second point, or fewer.
 
-    The newest half-widths of each agent, on which the next point is built, are kept of that many agents as take little
-    room; with more of them the course after a restart begins with those who are answered then.
+    The newest half-widths of each agent, on which the next point is built, are kept of that many
+    agents as take little room; with more of them the course after a restart begins with those who
+    are answered then.
     """
     step = -(-len(flow) // MOST_FLOW) or 1
     return {
@@ -64,17 +73,28 @@ def kept_history(
     }
 
 
-def restored_history(kept: dict[str, Any]) -> tuple[list[Precision], tuple[FlowPoint, ...], float | None, Floats]:
+def restored_history(
+    kept: dict[str, Any],
+) -> tuple[list[Precision], tuple[FlowPoint, ...], float | None, Floats]:
     """Read what `kept_history` wrote; fields of another version are left out."""
     points = [Precision(**_known(Precision, one)) for one in kept.get("precision", ())]
     flow = tuple(FlowPoint(**_known(FlowPoint, one)) for one in kept.get("flow", ()))
-    newest = np.frombuffer(bytes.fromhex(kept.get("newest", "")), "<f4").astype(np.float64).reshape(-1, NEWEST_COLUMNS)
+    newest = (
+        np.frombuffer(bytes.fromhex(kept.get("newest", "")), "<f4")
+        .astype(np.float64)
+        .reshape(-1, NEWEST_COLUMNS)
+    )
+
     return points, flow, kept.get("answered_until"), newest
 
 
 def _known(kind: Any, plain: dict[str, Any]) -> dict[str, Any]:
     names = {field.name for field in fields(kind)}
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in plain.items() if name in names}
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in plain.items()
+        if name in names
+    }
 
 
 def _behind(turn: TurnRecord) -> float | None:

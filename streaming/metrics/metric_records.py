@@ -1,4 +1,7 @@
-"""What a page is shown: immutable records, and a course that is kept in a bounded number of points."""
+"""What a page is shown.
+
+Immutable records, and a course that is kept in a bounded number of points.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,9 @@ Quantiles = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRecord:
-    """The engine's counts after a turn, that many seconds after the begin; as in `EngineStats`, nothing private.
+    """The engine's counts after a turn, that many seconds after the begin.
+
+    As in `EngineStats`, nothing private.
 
     `clock` is the time of day, in seconds.
     """
@@ -46,11 +51,14 @@ class TurnRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:
-    """How precise the agents' estimates were at one refresh. **Privacy.** Of private estimates: inside only.
+    """How precise the agents' estimates were at one refresh. **Privacy.** Of private estimates.
 
-    Half-widths are the quantiles `QUANTILES` of the newest intervals of all `answered` agents; errors are root mean
-    squares over the agents whose true mean is known, None outside of a demo. `classes` is the number of classes, and
-    `class_agents` the quantiles over agents of how many are in one's class.
+    Inside only.
+
+    Half-widths are the quantiles `QUANTILES` of the newest intervals of all `answered` agents;
+    errors are root mean squares over the agents whose true mean is known, None outside of a demo.
+    `classes` is the number of classes, and `class_agents` the quantiles over agents of how many are
+    in one's class.
     """
 
     events: int
@@ -106,19 +114,24 @@ class PageView:
 
 
 class Thinned(Generic[T]):
-    """Keeps the whole course of something in a bounded number of points: when full, every second one is dropped."""
+    """Keeps the whole course of something in a bounded number of points.
+
+    When full, every second one is dropped.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._kept: list[T] = []
         self._newest: T | None = None
-        self._every, self._seen = 1, 0
+        self._every = 1
+        self._seen = 0
 
     def add(self, point: T) -> None:
         """Take a point; the newest is always among those that are shown."""
         self._newest = point
         if self._seen % self._every == 0:
             self._kept.append(point)
+
         self._seen += 1
         if len(self._kept) >= self._most:
             self.halve()
@@ -139,7 +152,12 @@ class Thinned(Generic[T]):
         >>> course.points()
         (0, 4, 8, 9)
         """
-        last = () if self._newest is None or (self._kept and self._kept[-1] is self._newest) else (self._newest,)
+        last = (
+            ()
+            if self._newest is None or (self._kept and self._kept[-1] is self._newest)
+            else (self._newest,)
+        )
+
         return (*self._kept, *last)
 
 
@@ -149,6 +167,7 @@ def first_release_record(stats: EngineStats) -> str | None:
     if due is None:
         return None
     at = "" if due.event_time is None else f"at event time {iso_time(due.event_time)}, "
+
     return f"first release {at}with {due.why}"
 
 
@@ -177,7 +196,9 @@ def turn_record(stats: EngineStats, seconds: float, clock: float = 0.0) -> TurnR
     )
 
 
-def budget_histogram_record(agents: int, spent: Sequence[int], horizon: int | None) -> dict[str, Any]:
+def budget_histogram_record(
+    agents: int, spent: Sequence[int], horizon: int | None
+) -> dict[str, Any]:
     """Public: a histogram of what the agents have spent, and what the one that spent most has.
 
     Examples
@@ -190,7 +211,13 @@ def budget_histogram_record(agents: int, spent: Sequence[int], horizon: int | No
     most = int(np.flatnonzero(counts).max(initial=0))
     if horizon is None:
         labels = [str(k) for k in range(most + 1)]
-        return {"horizon": None, "most": most, "labels": labels, "agents": counts[: most + 1].tolist()}
+        return {
+            "horizon": None,
+            "most": most,
+            "labels": labels,
+            "agents": counts[: most + 1].tolist(),
+        }
+
     tenth = np.ceil(np.arange(len(counts)) * 10 / horizon - 1e-9).astype(np.int64).clip(0, 10)
     shares = np.bincount(tenth, counts, minlength=11).astype(np.int64)
     labels = ["0", *(f"{10 * k - 9}-{10 * k} %" for k in range(1, 11))]

@@ -27,7 +27,8 @@ class MetricsServer(BackgroundServer["_Server"]):
     metrics : Metrics
         What /metrics shows.
     health : EngineHealth
-        What /healthz (is the process alive) and /readyz (can it do its work) say: 200, or 503 with the reason.
+        What /healthz (is the process alive) and /readyz (can it do its work) say: 200, or 503 with
+        the reason.
 
     Notes
     -----
@@ -67,12 +68,16 @@ def _application(metrics: Metrics, health: EngineHealth) -> Application:
         if page is None:
             return _text(start_response, "404 Not Found", f"there are {', '.join(pages)}")
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
-            return _text(start_response, "405 Method Not Allowed", "use GET or HEAD", ("Allow", "GET, HEAD"))
+            return _text(
+                start_response, "405 Method Not Allowed", "use GET or HEAD", ("Allow", "GET, HEAD")
+            )
+
         try:
             answer = page({**environ, "REQUEST_METHOD": "GET"}, start_response)
         except Exception as error:
             _log.error("metrics cannot be shown", extra={"error": type(error).__name__})
             return _text(start_response, "500 Internal Server Error", type(error).__name__)
+
         return [b""] if environ["REQUEST_METHOD"] == "HEAD" else answer
 
     return application
@@ -81,11 +86,19 @@ def _application(metrics: Metrics, health: EngineHealth) -> Application:
 def _probe(problem: Callable[[], str | None]) -> Application:
     def probe(_: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         found = problem()
-        return _text(start_response, "200 OK" if found is None else "503 Service Unavailable", found or "ok")
+        return _text(
+            start_response, "200 OK" if found is None else "503 Service Unavailable", found or "ok"
+        )
 
     return probe
 
 
-def _text(start_response: Callable[..., Any], status: str, line: str, *headers: tuple[str, str]) -> Iterable[bytes]:
-    start_response(status, [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store"), *headers])
+def _text(
+    start_response: Callable[..., Any], status: str, line: str, *headers: tuple[str, str]
+) -> Iterable[bytes]:
+    start_response(
+        status,
+        [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store"), *headers],
+    )
+
     return [f"{line}\n".encode()]

@@ -1,4 +1,7 @@
-"""How precise the newest estimates of all agents are: the one place that page and private metrics have it from."""
+"""How precise the newest estimates of all agents are.
+
+The one place that page and private metrics have it from.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +25,22 @@ class NewestAnswers:
             return
         most = int(answered.agent.max()) + 1
         if most > len(self.rows):
-            fresh = np.full((max(most, 2 * len(self.rows)) - len(self.rows), NEWEST_COLUMNS), np.nan)
+            fresh = np.full(
+                (max(most, 2 * len(self.rows)) - len(self.rows), NEWEST_COLUMNS), np.nan
+            )
             self.rows = np.concatenate([self.rows, fresh])
+
         for column, interval in enumerate((answered.interval, answered.local_interval)):
             self.rows[answered.agent, column] = (interval[:, 1] - interval[:, 0]) / 2
+
         self.rows[answered.agent, 2] = answered.effective_class_size
         self.rows[answered.agent, 3] = answered.class_size
 
     def half_widths(self) -> tuple[Floats, Floats]:
-        """Half-widths of the intervals of all who were answered: of their estimates, and of what they have alone."""
+        """Half-widths of the intervals of all who were answered.
+
+        Of their estimates, and of what they have alone.
+        """
         known = self._known()
         return known[:, 0], known[:, 1]
 

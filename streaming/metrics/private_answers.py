@@ -22,7 +22,8 @@ CLIPPED = "Samples outside the bounds, which counted as the nearest one."
 class PrivateMetrics(Metrics):
     """Private: turns what only the operator of an engine of agents may know into Prometheus metrics.
 
-    Every series has the label `trust="private"`, also those of the process, whose names are everyone's.
+    Every series has the label `trust="private"`, also those of the process, whose names are
+    everyone's.
 
     Notes
     -----
@@ -61,7 +62,9 @@ class PrivateMetrics(Metrics):
     def collect(self) -> Iterator[Any]:
         """Give every family, each series labelled as private."""
         for family in super().collect():
-            family.samples = [s._replace(labels={**s.labels, "trust": "private"}) for s in family.samples]
+            family.samples = [
+                s._replace(labels={**s.labels, "trust": "private"}) for s in family.samples
+            ]
             yield family
 
     def _own(self, stats: EngineStats) -> dict[str, Any]:
@@ -78,10 +81,14 @@ class PrivateMetrics(Metrics):
                     "class_agents_median": float(np.median(self._newest.class_members())),
                     "class_agents_largest": float(self._newest.class_members().max()),
                 }
+
         return {name: getattr(stats, name) for name in self.counters} | self._medians
 
     def _live(self, watermark: float | None) -> dict[str, float | None]:
-        return {**super()._live(watermark), **({} if self._store is None else disk_of_store(self._store))}
+        return {
+            **super()._live(watermark),
+            **({} if self._store is None else disk_of_store(self._store)),
+        }
 
 
 class PrivateRoundsMetrics(PrivateMetrics):
@@ -104,10 +111,16 @@ class PrivateRoundsMetrics(PrivateMetrics):
         "rounds_open_windows": "Windows that still take samples.",
     }
     durations: ClassVar[dict[str, str]] = DURATIONS
-    live: ClassVar[dict[str, str]] = {n: text for n, text in LIVE.items() if n not in RoundsMetrics.live} | DISK
+    live: ClassVar[dict[str, str]] = {
+        n: text for n, text in LIVE.items() if n not in RoundsMetrics.live
+    } | DISK
     shows_partitions: ClassVar[bool] = True
     reasons: ClassVar[tuple[str, ...]] = Metrics.reasons
 
     def _own(self, stats: EngineStats) -> dict[str, Any]:
         stats = rounds_stats(stats)
-        return {**super()._own(stats), "users_seen": stats.agents, "rounds_open_windows": stats.open_windows}
+        return {
+            **super()._own(stats),
+            "users_seen": stats.agents,
+            "rounds_open_windows": stats.open_windows,
+        }

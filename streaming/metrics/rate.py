@@ -36,10 +36,13 @@ class RecentRate:
         """Take the newest count."""
         points = self._points
         self._count = count
+
         if now < points[-1][0]:  # the clock was set back: what was counted before has no time in it
             points.clear()
+
         if len(points) > 1 and now - points[-2][0] < LEAST_SECONDS:
             points.pop()
+
         points.append((now, count))
         while len(points) > 1 and points[1][0] <= now - WINDOW_SECONDS:
             points.popleft()
@@ -50,4 +53,5 @@ class RecentRate:
         since = now - WINDOW_SECONDS
         before = [point for point in points if point[0] <= since]
         begin, count = (since, before[-1][1]) if before else points[0]
+
         return max(self._count - count, 0) / max(now - begin, LEAST_SECONDS)

@@ -32,10 +32,12 @@ class HasWindows(HasBounds, Protocol):
 
 
 class RoundsMetrics(Metrics):
-    """Turns the public figures of an engine of rounds into Prometheus metrics; an agent is a user here.
+    """Turns the public figures of an engine of rounds into Prometheus metrics.
 
-    What both engines have keeps its name. Of the answers only the newest is shown: the windows of a replay come faster
-    than anyone scrapes, and all of them are in the sink of the means.
+    An agent is a user here.
+
+    What both engines have keeps its name. Of the answers only the newest is shown: the windows of a
+    replay come faster than anyone scrapes, and all of them are in the sink of the means.
 
     Notes
     -----
@@ -70,11 +72,15 @@ class RoundsMetrics(Metrics):
         "allowed_lateness_seconds": "How long a window stays open behind its end, where the source has no end.",
     }
     foretells: ClassVar[bool] = False
-    distributions: ClassVar[dict[str, str]] = {"budget_spent_ratio": DISTRIBUTIONS["budget_spent_ratio"]}
+    distributions: ClassVar[dict[str, str]] = {
+        "budget_spent_ratio": DISTRIBUTIONS["budget_spent_ratio"]
+    }
     durations: ClassVar[dict[str, str]] = {}
     live: ClassVar[dict[str, str]] = {
         name: LIVE[name] for name in ("ready", "ledger_rows", "start_timestamp_seconds")
-    } | {"rounds_answer_age_seconds": "Seconds since the last round came to its end, or since the start."}
+    } | {
+        "rounds_answer_age_seconds": "Seconds since the last round came to its end, or since the start."
+    }
     shows_partitions: ClassVar[bool] = False
     reasons: ClassVar[tuple[str, ...]] = ()
 
@@ -83,7 +89,8 @@ class RoundsMetrics(Metrics):
         windows = Windows.parse(settings.window)
         self.period = None if windows.kind == "session" else windows.period / MICROS
         self._bounds = settings.lower, settings.upper
-        self._answered_at, self._rounds = self._began, 0
+        self._answered_at = self._began
+        self._rounds = 0
 
     def observe(self, stats: EngineStats) -> None:
         """Take the newest public figures."""
@@ -94,7 +101,8 @@ class RoundsMetrics(Metrics):
     def note_answers(self, rounds: int) -> None:
         """Note how many rounds have come to their end, and when it was that there was one more."""
         if rounds > self._rounds:
-            self._rounds, self._answered_at = rounds, self._clock.now()
+            self._rounds = rounds
+            self._answered_at = self._clock.now()
 
     def _own(self, stats: EngineStats) -> dict[str, Any]:
         stats = rounds_stats(stats)
@@ -103,7 +111,9 @@ class RoundsMetrics(Metrics):
             "rounds_waiting": stats.waiting,
             "rounds_period_seconds": self.period,
             **({} if stats.answer is None else window_answer_figures(stats.answer)),
-            **({} if stats.answer is None else _carried_window_figures(stats.answer, *self._bounds)),
+            **(
+                {} if stats.answer is None else _carried_window_figures(stats.answer, *self._bounds)
+            ),
         }
 
     def _live(self, watermark: float | None) -> dict[str, float | None]:
@@ -130,6 +140,7 @@ def window_answer_figures(line: bytes) -> dict[str, float]:
         "rounds_window_users": found.users,
         "rounds_stages": len(found.stages),
     }
+
     if isinstance(found.value, list):  # a vector has no one number to show
         return shown
     lower, upper = found.interval
@@ -149,4 +160,5 @@ def _carried_window_figures(
         return {}
     found = carried_figures(msgspec.json.decode(line), lower, upper)
     names = ("windows", "half_width", "gain")
+
     return {} if found is None else {f"rounds_carried_{name}": found[name] for name in names}

@@ -67,7 +67,11 @@ class RoundsTelemetry(Telemetry):
         lines = stats.answers_of_turn if stats.estimates > self._estimates else ()
         self._estimates = stats.estimates
         found = [msgspec.json.decode(line) for line in lines[-MOST_WINDOWS:]]
-        return [event | {"true": self._truth.get(datetime.fromisoformat(event["start"]))} for event in found]
+
+        return [
+            event | {"true": self._truth.get(datetime.fromisoformat(event["start"]))}
+            for event in found
+        ]
 
     def _keep(self, own: list[dict[str, Any]]) -> None:
         known = {(event["start"], event["end"]) for event in self._windows}

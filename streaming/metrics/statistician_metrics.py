@@ -11,13 +11,26 @@ from meanstream.streaming.metrics.rounds_metrics import RoundsMetrics, window_an
 from meanstream.streaming.rounds.statistician_stats import REFUSED_REPORTS, statistician_stats
 
 _OF_WINDOWS = (
-    *("rounds_waiting", "rounds_window_end_timestamp_seconds", "rounds_window_users", "rounds_value"),
-    *("rounds_lower", "rounds_upper", "rounds_half_width", "rounds_stages", "rounds_period_seconds"),
+    *(
+        "rounds_waiting",
+        "rounds_window_end_timestamp_seconds",
+        "rounds_window_users",
+        "rounds_value",
+    ),
+    *(
+        "rounds_lower",
+        "rounds_upper",
+        "rounds_half_width",
+        "rounds_stages",
+        "rounds_period_seconds",
+    ),
 )
 
 
 class StatisticianMetrics(RoundsMetrics):
-    """Turns the figures of a statistician's side into Prometheus metrics; what the engine has, too, keeps its name.
+    """Turns the figures of a statistician's side into Prometheus metrics.
+
+    What the engine has, too, keeps its name.
 
     Notes
     -----
@@ -29,14 +42,16 @@ class StatisticianMetrics(RoundsMetrics):
         "statistician_reports": "Reports of users' sides that were read.",
         "statistician_stages": "Results of stages that were found.",
     }
-    gauges: ClassVar[dict[str, str]] = {name: RoundsMetrics.gauges[name] for name in _OF_WINDOWS} | {
+    gauges: ClassVar[dict[str, str]] = {
+        name: RoundsMetrics.gauges[name] for name in _OF_WINDOWS
+    } | {
         "rounds_waiting": "Rounds of which the reports of a stage are not complete.",
         "allowed_lateness_seconds": "How long users' sides leave a window open behind its end, by the clock.",
     }
     distributions: ClassVar[dict[str, str]] = {}
-    live: ClassVar[dict[str, str]] = {name: LIVE[name] for name in ("ready", "start_timestamp_seconds")} | {
-        "rounds_answer_age_seconds": RoundsMetrics.live["rounds_answer_age_seconds"]
-    }
+    live: ClassVar[dict[str, str]] = {
+        name: LIVE[name] for name in ("ready", "start_timestamp_seconds")
+    } | {"rounds_answer_age_seconds": RoundsMetrics.live["rounds_answer_age_seconds"]}
     reasons: ClassVar[tuple[str, ...]] = REFUSED_REPORTS
 
     def observe(self, stats: EngineStats) -> None:

@@ -53,11 +53,16 @@ class KnownMeans(Protocol):
     """What a demo knows besides: the true means."""
 
     def errors(self, answered: AnsweredAgents) -> tuple[float, float] | None:
-        """Root mean squared error of what the agents know so far, together and alone; None if too few are known."""
+        """Root mean squared error of what the agents know so far, together and alone.
+
+        None if too few are known.
+        """
 
 
 class Telemetry:
-    """Keeps snapshots for a page; `observe` is called in the engine's thread, everything else from others.
+    """Keeps snapshots for a page.
+
+    `observe` is called in the engine's thread, everything else from others.
 
     Parameters
     ----------
@@ -82,9 +87,11 @@ class Telemetry:
         clock: Callable[[], float] = time.monotonic,
         time_of_day: Callable[[], float] = time.time,
     ) -> None:
-        self.horizon, self.protected = counter_limit(settings.horizon), settings.protected
+        self.horizon = counter_limit(settings.horizon)
+        self.protected = settings.protected
         self.about: dict[str, Any] = {}  # which run it is, once that is known
-        self._clock, self._time_of_day = clock, time_of_day
+        self._clock = clock
+        self._time_of_day = time_of_day
         self._began = clock()
         self._lock = threading.Lock()
         self._turns: deque[TurnRecord] = deque(maxlen=MOST_TURNS)
@@ -100,6 +107,7 @@ class Telemetry:
             turns = self._turns
             if len(turns) > 1 and turns[-1].seconds - turns[-2].seconds < LEAST_SECONDS:
                 turns.pop()  # it came too soon after the one before, and is not the newest any more
+
             turns.append(turn)
             self._keep(own)
             self._version = self._next_version(stats)
@@ -181,19 +189,30 @@ class AgentsTelemetry(Telemetry):
         self._seen: tuple[AnsweredAgents | None, PublicPopulation | None] = (None, None)
 
     def history(self, agent: str) -> list[dict[str, Any]]:
-        """Private, of one agent: its estimates as the refreshes made them; empty if there are none."""
+        """Private, of one agent.
+
+        Its estimates as the refreshes made them; empty if there are none.
+        """
         with self._lock:
             records = self._answers.points()
-        number = next((n for record in reversed(records) if (n := record.number(agent)) is not None), None)
+
+        number = next(
+            (n for record in reversed(records) if (n := record.number(agent)) is not None), None
+        )
         rows = () if number is None else (record.row(number) for record in records)
+
         return [row for row in rows if row is not None]
 
     def names_like(self, text: str, most: int = 8) -> list[str]:
         """Private: some agents whose names have this in them, of those that were answered last."""
         with self._lock:
             records = self._answers.points()[-2:]
+
         wanted = text.casefold()
-        found = dict.fromkeys(name for r in reversed(records) for name in r.names if wanted in name.casefold())
+        found = dict.fromkeys(
+            name for r in reversed(records) for name in r.names if wanted in name.casefold()
+        )
+
         return list(found)[:most]
 
     def history_since(self, *, ending: bool = False) -> dict[str, Any] | None:
@@ -202,9 +221,14 @@ class AgentsTelemetry(Telemetry):
         if now < self._save_due and not ending:
             return None
         self._save_due = now + SAVE_SECONDS
+
         with self._lock:
-            points, turns = self._precision.points(), tuple(self._turns)
-        return kept_history(points, (*self._before, *flow_points(turns)), self._answered_until, self._newest.rows)
+            points = self._precision.points()
+            turns = tuple(self._turns)
+
+        return kept_history(
+            points, (*self._before, *flow_points(turns)), self._answered_until, self._newest.rows
+        )
 
     def restore_history(self, kept: dict[str, Any]) -> None:
         """Go on from the course that a run before has shown; agents' own histories begin again."""
@@ -213,25 +237,40 @@ class AgentsTelemetry(Telemetry):
             for point in points:
                 self._precision.add(point)
 
-    def _look(self, stats: EngineStats) -> tuple[AnsweredAgents | None, Precision | None, FittedPicture | None]:
+    def _look(
+        self, stats: EngineStats
+    ) -> tuple[AnsweredAgents | None, Precision | None, FittedPicture | None]:
         answers, population = self._seen
         answered = stats.answers if stats.answers is not answers else None
         fresh = stats.population if stats.population is not population else None
         self._seen = (stats.answers, stats.population)
-        precise = self._precise(answered, stats) if answered is not None and len(answered.names) else None
+        precise = (
+            self._precise(answered, stats) if answered is not None and len(answered.names) else None
+        )
+
         if answered is not None:
             self._answered_until = stats.event_time
+
         if stats.look_ahead is not None and self._clock() >= self._ahead_due:
-            self._next, self._ahead_due = stats.look_ahead(), self._clock() + AHEAD_SECONDS
+            self._next = stats.look_ahead()
+            self._ahead_due = self._clock() + AHEAD_SECONDS
+
         return answered, precise, None if fresh is None else telemetry_of_population(fresh)
 
-    def _keep(self, own: tuple[AnsweredAgents | None, Precision | None, FittedPicture | None]) -> None:
+    def _keep(
+        self, own: tuple[AnsweredAgents | None, Precision | None, FittedPicture | None]
+    ) -> None:
         answered, precise, population = own
         if precise is not None and answered is not None:
             self._precision.add(precise)
             self._answers.add(answered)
-            while sum(len(r.names) for r in self._answers.points()) > MOST_ROWS and len(self._answers.points()) > 2:
+
+            while (
+                sum(len(r.names) for r in self._answers.points()) > MOST_ROWS
+                and len(self._answers.points()) > 2
+            ):
                 self._answers.halve()
+
         if population is not None:
             self._population = population
 
@@ -248,6 +287,7 @@ class AgentsTelemetry(Telemetry):
         self._newest.take(answered)
         together, alone = self._newest.half_widths()
         errors = None if self._truth is None else self._truth.errors(answered)
+
         return Precision(
             events=stats.events,
             event_time=stats.event_time,
@@ -268,8 +308,11 @@ def telemetry_of_population(population: PublicPopulation) -> FittedPicture:
     known = component[component >= 0]
     share = np.bincount(known, minlength=population.n_components) / max(len(known), 1)
     n = len(population.releases)
+
     return FittedPicture(
-        description=population.description, agents=n, at=tuple(np.rint(share * n).astype(np.int64).tolist())
+        description=population.description,
+        agents=n,
+        at=tuple(np.rint(share * n).astype(np.int64).tolist()),
     )
 
 

@@ -18,8 +18,17 @@ from pydantic import ValidationError
 from meanstream.operators.records import Bools, Ints
 from meanstream.operators.validation import require
 from meanstream.streaming.engine.unused_records import UnusedRecords
-from meanstream.streaming.events.event_columns import PARTITION_SHIFT, column_partitions, column_positions
-from meanstream.streaming.events.topic_names import topics_index, topics_joined, topics_own_positions, topics_position
+from meanstream.streaming.events.event_columns import (
+    PARTITION_SHIFT,
+    column_partitions,
+    column_positions,
+)
+from meanstream.streaming.events.topic_names import (
+    topics_index,
+    topics_joined,
+    topics_own_positions,
+    topics_position,
+)
 from meanstream.streaming.events.wire import DeadLetter, Reason
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
 from meanstream.streaming.sources.lines import LineReader
@@ -34,7 +43,9 @@ PLACES = "be a .jsonl file (also .gz), a .parquet folder or kafka://HOST:PORT/TO
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """Public: records that were not used, one entry each, by source and position; never what they said.
+    """Public: records that were not used, one entry each, by source and position.
+
+    Never what they said.
 
     Attributes
     ----------
@@ -43,9 +54,11 @@ class DeadLetters:
     source : int array
         Index into `sources`.
     position : int array
-        Partition and place of the record, see `meanstream.streaming.events.event_columns.column_position`.
+        Partition and place of the record, see
+        `meanstream.streaming.events.event_columns.column_position`.
     reason : int array
-        Index into `REASONS`: why it was not used. The last letter says it, if there are several of one record.
+        Index into `REASONS`: why it was not used. The last letter says it, if there are several of
+        one record.
     size : int array
         Bytes of an unreadable record, rounded up to a power of two; -1 where it is not given.
     unreadable : int
@@ -79,16 +92,26 @@ class DeadLetters:
         )
 
     def of(
-        self, *, source: str | None = None, reasons: Collection[str] = (), partition: int | None = None
+        self,
+        *,
+        source: str | None = None,
+        reasons: Collection[str] = (),
+        partition: int | None = None,
     ) -> DeadLetters:
-        """Select the letters of a source, of some reasons and of a partition; without these, all."""
+        """Select the letters of a source, of some reasons and of a partition.
+
+        Without these, all.
+        """
         chosen = np.ones(len(self), np.bool_)
         if source is not None:
             chosen &= self._named(source)
+
         if reasons:
             chosen &= np.isin(self.reason, [REASONS.index(reason) for reason in reasons])
+
         if partition is not None:
             chosen &= self.partition == partition
+
         return self.take(chosen)
 
     def positions_in(self, source: str) -> Ints:
@@ -99,6 +122,7 @@ class DeadLetters:
             for number, name in enumerate(topics_joined(source))
             if name != source
         ]
+
         return np.concatenate([own, *topics])
 
     def _named(self, source: str) -> Bools:
@@ -107,8 +131,17 @@ class DeadLetters:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Give one plain record per letter."""
-        columns = (self.reason, self.source, self.partition, column_positions(self.position), self.size)
-        for reason, source, partition, place, size in zip(*(column.tolist() for column in columns), strict=True):
+        columns = (
+            self.reason,
+            self.source,
+            self.partition,
+            column_positions(self.position),
+            self.size,
+        )
+
+        for reason, source, partition, place, size in zip(
+            *(column.tolist() for column in columns), strict=True
+        ):
             yield {
                 "reason": REASONS[reason],
                 "source": self.sources[source],
@@ -126,9 +159,12 @@ class DeadLetters:
         new[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
         starts = np.flatnonzero(new)
         groups = []
+
         for at in np.split(order, starts[1:]) if len(self) else []:
             group = self.take(at)
-            place, size = column_positions(group.position), group.size[group.size >= 0]
+            place = column_positions(group.position)
+            size = group.size[group.size >= 0]
+
             groups.append(
                 {
                     "reason": REASONS[group.reason[0]],
@@ -141,6 +177,7 @@ class DeadLetters:
                     "largest": int(size.max()) if len(size) else None,
                 }
             )
+
         return groups
 
 
@@ -156,6 +193,7 @@ def dead_letters_still_unused(letters: DeadLetters, store: Store) -> DeadLetters
         ]
         unused = [UnusedRecords(store, name).positions(), *beside]
         left |= (letters.source == number) & np.isin(letters.position, np.concatenate(unused))
+
     return letters.take(left)
 
 
@@ -164,13 +202,18 @@ def read_dead_letters(location: str) -> DeadLetters:
     if is_kafka_location(location):
         from meanstream.streaming.kafka.reading.scan import scan_values
 
-        return _collect(map(_letter, scan_values(KafkaLocation.parse(location, role="dead_letters"))))
+        return _collect(
+            map(_letter, scan_values(KafkaLocation.parse(location, role="dead_letters")))
+        )
+
     path = Path(location)
     kinds = [suffix for suffix in path.suffixes if suffix not in (".gz", ".zip")]
     require(bool(kinds) and kinds[-1] in (".jsonl", ".parquet"), "dead_letters", PLACES, location)
+
     if kinds[-1] == ".jsonl":
         require(path.is_file(), "dead_letters", "be a readable file", location)
         return _collect(_from_lines(path))
+
     require(path.is_dir(), "dead_letters", "be a folder of parts", location)
     return _collect(_from_parts(path))
 
@@ -184,7 +227,9 @@ def _from_lines(path: Path) -> Iterator[DeadLetter | None]:
                 yield from [None] * len(oversized)
                 yield from map(_letter, block.lines())
     except (OSError, ValueError, BadZipFile):
-        raise ValueError(f"dead_letters must be a readable, undamaged file, got {str(path)!r}") from None
+        raise ValueError(
+            f"dead_letters must be a readable, undamaged file, got {str(path)!r}"
+        ) from None
 
 
 def _letter(line: bytes | None) -> DeadLetter | None:
@@ -206,27 +251,51 @@ def _from_parts(folder: Path) -> Iterator[DeadLetter | None]:
                         except ValidationError:
                             yield None
         except (pa.ArrowException, OSError):
-            raise ValueError(f"dead_letters must be undamaged Parquet, got another in {str(part)!r}") from None
+            raise ValueError(
+                f"dead_letters must be undamaged Parquet, got another in {str(part)!r}"
+            ) from None
 
 
 def _collect(letters: Iterator[DeadLetter | None]) -> DeadLetters:
-    """Make columns, in the order of source and position; the last letter of a record stands for all of them."""
+    """Make columns, in the order of source and position.
+
+    The last letter of a record stands for all of them.
+    """
     numbers: dict[str, int] = {}
-    source, position, reason, size = array("q"), array("q"), array("q"), array("q")
+    source = array("q")
+    position = array("q")
+    reason = array("q")
+    size = array("q")
     unreadable = 0
+
     for letter in letters:
-        if letter is None or letter.position >> PARTITION_SHIFT or letter.partition >> (63 - PARTITION_SHIFT):
+        if (
+            letter is None
+            or letter.position >> PARTITION_SHIFT
+            or letter.partition >> (63 - PARTITION_SHIFT)
+        ):
             unreadable += 1
             continue
+
         source.append(numbers.setdefault(letter.source, len(numbers)))
         position.append(letter.partition << PARTITION_SHIFT | letter.position)
         reason.append(_CODES[letter.reason])
         size.append(-1 if letter.size is None else letter.size)
+
     found = DeadLetters(
-        list(numbers), np.array(source), np.array(position), np.array(reason), np.array(size), unreadable
+        list(numbers),
+        np.array(source),
+        np.array(position),
+        np.array(reason),
+        np.array(size),
+        unreadable,
     )
+
     order = np.lexsort((found.position, found.source))  # stable: the last of equals came last
     ordered = found.take(order)
     last = np.ones(len(ordered), np.bool_)
-    last[:-1] = (ordered.source[1:] != ordered.source[:-1]) | (ordered.position[1:] != ordered.position[:-1])
+    last[:-1] = (ordered.source[1:] != ordered.source[:-1]) | (
+        ordered.position[1:] != ordered.position[:-1]
+    )
+
     return ordered.take(last)

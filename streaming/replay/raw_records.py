@@ -1,4 +1,7 @@
-"""Raw records of a source at given places: for the operator's eyes, inside the trust domain only."""
+"""Raw records of a source at given places.
+
+For the operator's eyes, inside the trust domain only.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +35,9 @@ def read_raw_records(
 ) -> Iterator[tuple[int, bytes]]:
     """Read the records at some positions of a source, each with its position, in the order of positions.
 
-    A line of text comes as it stands, without its end; a row of Parquet as a JSON object; of a topic the value of a
-    message, if it is one line, and otherwise an object `{"base64": ...}` that holds it. Memory is bounded by a block of
-    the source and its longest record.
+    A line of text comes as it stands, without its end; a row of Parquet as a JSON object; of a
+    topic the value of a message, if it is one line, and otherwise an object `{"base64": ...}` that
+    holds it. Memory is bounded by a block of the source and its longest record.
 
     **Privacy.** Private: this is the raw data that dead letters leave out.
     """
@@ -43,10 +46,12 @@ def read_raw_records(
 
         records = scan_records(KafkaLocation.parse(location), positions)
         return ((at, value if _is_line(value) else _in_base_64(value)) for at, value in records)
+
     path, kind = _file(location)
     wanted = np.unique(positions)
     if not len(wanted):
         return iter(())
+
     return _rows(path, wanted) if kind == ".parquet" else _lines(path, wanted, max_record_bytes)
 
 
@@ -57,43 +62,64 @@ def raw_records_heading(location: str) -> bytes | None:
     path, kind = _file(location)
     if source_class(kind) is not CsvSource:
         return None
+
     with closing(LineReader(path)) as reader:
         taken = reader.next_block(1)
+
     lines = [] if taken is None else taken[0].lines()
     return lines[0] if lines else None
 
 
-def write_raw_records(path: Path, location: str, positions: Ints, *, max_record_bytes: int = 0) -> int:
+def write_raw_records(
+    path: Path, location: str, positions: Ints, *, max_record_bytes: int = 0
+) -> int:
     """Copy records into a new file of the operator, one per line; return how many there were.
 
-    The file is of the source's kind (of Parquet and topics: JSONL), so that its records can be mended and fed in again.
+    The file is of the source's kind (of Parquet and topics: JSONL), so that its records can be
+    mended and fed in again.
 
     **Privacy.** Private: raw data. The file can be read by its owner only.
     """
     head = raw_records_heading(location)
-    records = read_raw_records(location, positions, max_record_bytes=max(max_record_bytes, MAX_LINE_BYTES))
+    records = read_raw_records(
+        location, positions, max_record_bytes=max(max_record_bytes, MAX_LINE_BYTES)
+    )
     written = 0
+
     with _new_private_file("raw_to", path) as file:
         if head is not None:
             file.write(head + b"\n")
+
         for _, record in records:
             file.write(record + b"\n")
             written += 1
+
     return written
 
 
 @contextmanager
 def _new_private_file(name: str, path: Path) -> Iterator[BinaryIO]:
-    """Create a file that its owner only can read, and that did not exist; it is removed again if writing fails."""
+    """Create a file that its owner only can read, and that did not exist.
+
+    It is removed again if writing fails.
+    """
     require(str(path) != "-", name, "be a new file", "-")
     require_no_store_file(name, path)
-    require(path.parent.suffix != ".parquet", name, "be a file outside of a folder of events", str(path))
+    require(
+        path.parent.suffix != ".parquet", name, "be a file outside of a folder of events", str(path)
+    )
+
     try:
-        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        number = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+        )
     except FileExistsError:
         raise ValueError(f"{name} must be a new file, got {str(path)!r}, which is there") from None
     except OSError as error:
-        raise ValueError(f"{name} must be a file that can be made, got {str(path)!r} ({error.strerror})") from None
+        raise ValueError(
+            f"{name} must be a file that can be made, got {str(path)!r} ({error.strerror})"
+        ) from None
+
     try:
         with os.fdopen(number, "wb") as file:
             os.fchmod(number, 0o600)
@@ -105,9 +131,11 @@ def _new_private_file(name: str, path: Path) -> Iterator[BinaryIO]:
 
 def _file(location: str) -> tuple[Path, str]:
     """Find the file and the kind that its name says."""
-    kind, path = source_kind(location), Path(location)
+    kind = source_kind(location)
+    path = Path(location)
     require(kind.startswith("."), "source", "be a file or a topic to read records from", location)
     require(path.is_file(), "source", "be a readable file", location)
+
     return path, kind
 
 
@@ -116,7 +144,9 @@ def _is_line(value: bytes | None) -> TypeGuard[bytes]:
 
 
 def _in_base_64(value: bytes | None) -> bytes:
-    return json.dumps({"base64": None if value is None else base64.b64encode(value).decode()}).encode()
+    return json.dumps(
+        {"base64": None if value is None else base64.b64encode(value).decode()}
+    ).encode()
 
 
 def _lines(path: Path, wanted: Ints, max_record_bytes: int) -> Iterator[tuple[int, bytes]]:
@@ -126,6 +156,7 @@ def _lines(path: Path, wanted: Ints, max_record_bytes: int) -> Iterator[tuple[in
             for i in np.flatnonzero(np.isin(block.number, wanted)).tolist():
                 line = block.part(i, i + 1)
                 yield int(line.number[0]), bytes(line.data).removesuffix(b"\n")
+
             if reader.line >= wanted[-1]:
                 return
 
@@ -139,37 +170,52 @@ def _rows(path: Path, wanted: Ints) -> Iterator[tuple[int, bytes]]:
                 rows = wanted[(wanted >= first) & (wanted < after)]
                 if len(rows):
                     yield from _rows_of(file, group, first, rows)
+
                 first = after
     except (pa.ArrowException, OSError):
         raise ValueError(f"source must be an undamaged Parquet file, got {path.name!r}") from None
 
 
-def _rows_of(file: parquet.ParquetFile, group: int, first: int, wanted: Ints) -> Iterator[tuple[int, bytes]]:
+def _rows_of(
+    file: parquet.ParquetFile, group: int, first: int, wanted: Ints
+) -> Iterator[tuple[int, bytes]]:
     """Read rows of one group, whose first row has the number `first`."""
     for batch in file.iter_batches(READ_ROWS, row_groups=[group]):
         here = wanted[(wanted >= first) & (wanted < first + len(batch))]
         if len(here):
             chosen = pa.Table.from_batches([batch]).take(pa.array(here - first))
-            columns = {name: _plain(column) for name, column in zip(chosen.column_names, chosen.columns, strict=True)}
+            columns = {
+                name: _plain(column)
+                for name, column in zip(chosen.column_names, chosen.columns, strict=True)
+            }
+
             for i, number in enumerate(here.tolist()):
                 row = {name: column[i] for name, column in columns.items()}
                 yield number, json.dumps(row, ensure_ascii=False, default=_text).encode()
+
         first += len(batch)
 
 
 def _plain(column: pa.ChunkedArray) -> list[Any]:
     """Give the values of a column as JSON has them, or close to it; times as text."""
-    values: list[Any] = (column.cast(pa.string()) if pa.types.is_temporal(column.type) else column).to_pylist()
+    values: list[Any] = (
+        column.cast(pa.string()) if pa.types.is_temporal(column.type) else column
+    ).to_pylist()
     return values
 
 
 def _text(value: Any) -> Any:
-    """Write what JSON does not have: decimals as numbers, bytes as text, or in base 64 if they are none."""
+    """Write what JSON does not have.
+
+    Decimals as numbers, bytes as text, or in base 64 if they are none.
+    """
     if isinstance(value, Decimal):
         return float(value)
+
     if isinstance(value, bytes):
         try:
             return value.decode()
         except UnicodeDecodeError:
             return base64.b64encode(value).decode()
+
     return str(value)

@@ -34,7 +34,8 @@ class Opened:
 
 
 Reopen = Callable[[Position, Ints | None], Opened]
-"""Opens a source, given its position in the store: so that it has the records at some positions, or from its beginning.
+"""Opens a source, given its position in the store: so that it has the records at some positions, or
+from its beginning.
 
 `ValueError` if it is not the source that the store was filled from.
 """
@@ -53,7 +54,9 @@ def reopening(location: str, mapping: ColumnMapping, *, id_key: bytes = b"") -> 
             except ValueError:
                 source.close()
                 raise
+
             recognized[:] = [(position, _stamp(path))]
+
         return Opened(source)
 
     def topic_again(position: Position, at: Ints | None) -> Opened:
@@ -61,6 +64,7 @@ def reopening(location: str, mapping: ColumnMapping, *, id_key: bytes = b"") -> 
         if "topics" in position:
             return topics_again(parsed, position, at)
         topic = one_topic(parsed, position, at)
+
         return Opened(topic, complete=topic.complete)
 
     def one_topic(one: KafkaLocation, position: Position, at: Ints | None) -> ScannedTopic:
@@ -79,6 +83,7 @@ def reopening(location: str, mapping: ColumnMapping, *, id_key: bytes = b"") -> 
             own = None if at is None else topics_own_positions(number, at)
             if own is None or len(own):
                 topics.append((number, one_topic(one, position["topics"][one.topic], own)))
+
         whole = ScannedTopics(parsed.topic, topics)
         return Opened(whole, complete=whole.complete)
 
@@ -97,16 +102,23 @@ def reopened_source_name(location: str) -> str:
         return KafkaLocation.parse(location, several=True).topic
     if location.partition(":")[0] == KIND:
         return SyntheticSource(SyntheticPopulation.parse(location)).name
+
     return Path(location).name
 
 
 def _first_of_each(positions: Ints) -> dict[int, int]:
     """Give the first place of each partition."""
-    partition, place = column_partitions(positions), column_positions(positions)
-    return {number: int(place[partition == number].min()) for number in np.unique(partition).tolist()}
+    partition = column_partitions(positions)
+    place = column_positions(positions)
+    return {
+        number: int(place[partition == number].min()) for number in np.unique(partition).tolist()
+    }
 
 
 def _stamp(path: str) -> tuple[int, ...]:
-    """Give what changes when anyone writes to a file: it is read once, however often it is opened."""
+    """Give what changes when anyone writes to a file.
+
+    It is read once, however often it is opened.
+    """
     found = os.stat(path)
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

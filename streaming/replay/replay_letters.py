@@ -48,14 +48,17 @@ class Replay:
         return self.source.done and not self.ends
 
 
-def prepare_replay(store: Store, name: str, reopen: Reopen, letters: DeadLetters, *, sort: bool = True) -> Replay:
+def prepare_replay(
+    store: Store, name: str, reopen: Reopen, letters: DeadLetters, *, sort: bool = True
+) -> Replay:
     """Choose the records of a source that dead letters name and that this store has not used.
 
-    A record that was used by an earlier replay, also by one that was killed, is not chosen again: each commit takes the
-    records that it counts off the store's note of unused ones.
+    A record that was used by an earlier replay, also by one that was killed, is not chosen again:
+    each commit takes the records that it counts off the store's note of unused ones.
 
-    If the stream had ended (a file was read to its end), the replay ends it again, with estimates and final releases;
-    also if an earlier replay was killed before it did. Otherwise what is replayed waits for event time like any sample.
+    If the stream had ended (a file was read to its end), the replay ends it again, with estimates
+    and final releases; also if an earlier replay was killed before it did. Otherwise what is
+    replayed waits for event time like any sample.
 
     **Privacy.** A replay adds samples to the sums, each once. Noise, ledger and horizon are those of the store: no
     release is made again, and no index has a second noise.
@@ -65,17 +68,21 @@ def prepare_replay(store: Store, name: str, reopen: Reopen, letters: DeadLetters
     if name not in positions:
         hint = closest_valid(name, sorted(positions), listed="the store has read")
         raise ValueError(f"source must be one that the store has read, got {name!r}{hint}")
+
     mark = store.state(_STATE)
     ends = state["ended"] or (mark is not None and mark["ended_at"] == positions)
     with store.transaction():
         store.put_state(_STATE, {"ended_at": positions if ends else None})
+
     records = ReplayedRecords(store, name)
     unused = records.positions()
     asked = letters.positions_in(name)
     chosen: Ints = np.intersect1d(asked, unused)
     opened_again = partial(reopen, positions[name])
+
     if len(chosen):
         opened_again(chosen).source.close()  # another source of the same name is refused here
+
     selected = SelectedSource(
         name,
         opened_again,
@@ -87,6 +94,7 @@ def prepare_replay(store: Store, name: str, reopen: Reopen, letters: DeadLetters
         give=records.give,
         ends=ends,
     )
+
     return Replay(selected, records, len(asked), len(chosen), ends)
 
 
@@ -96,4 +104,8 @@ def _number(watermark: float | None) -> float:
 
 def _partitions(newest: object) -> tuple[int, ...]:
     """List the partitions that have samples: a replay must not move event time past any of them."""
-    return tuple(sorted(int(number) for number in newest)) if isinstance(newest, dict) and newest else (0,)
+    return (
+        tuple(sorted(int(number) for number in newest))
+        if isinstance(newest, dict) and newest
+        else (0,)
+    )

@@ -12,7 +12,13 @@ from meanstream.operators.records import Bools, Ints, Words
 from meanstream.operators.validation import require
 from meanstream.streaming.engine.name_tables import name_table_owner_hashes
 from meanstream.streaming.engine.unused_records import COUNTED
-from meanstream.streaming.events.event_columns import Batch, Position, Rejects, SampleColumns, concatenate_columns
+from meanstream.streaming.events.event_columns import (
+    Batch,
+    Position,
+    Rejects,
+    SampleColumns,
+    concatenate_columns,
+)
 from meanstream.streaming.replay.reopen import Opened
 
 READ_ROWS = 1 << 18
@@ -23,24 +29,25 @@ MAX_RECORDS = 20_000_000
 class SelectedSource:
     """Reads a bounded source whole and gives the chosen records, in the order of event time unless told not to.
 
-    Its batches carry the position that the store has for the source, unchanged: what was read of the source stays
-    where it was. It cannot be resumed; what is left is chosen again.
+    Its batches carry the position that the store has for the source, unchanged: what was read of
+    the source stays where it was. It cannot be resumed; what is left is chosen again.
 
     Parameters
     ----------
     name : str
         Name of the source, for ids, dead letters and position.
     reopen : callable
-        Opens the source so that it has the records at some positions, or from its beginning (None); in the order in
-        which it stands. It is read whole only if its samples have ids.
+        Opens the source so that it has the records at some positions, or from its beginning (None);
+        in the order in which it stands. It is read whole only if its samples have ids.
     chosen : int array
         Positions of the records to give.
     unused : int array
-        Positions of all records that were not used so far. A chosen sample with the id of another one of its agent
-        that is *not* among them repeats a sample that was counted, however long ago, and is rejected as a duplicate.
+        Positions of all records that were not used so far. A chosen sample with the id of another
+        one of its agent that is *not* among them repeats a sample that was counted, however long
+        ago, and is rejected as a duplicate.
     late_before : float
-        Event time before which the engine may have forgotten ids. If the source is not complete any more, samples
-        before it are set aside: they could repeat one that is gone.
+        Event time before which the engine may have forgotten ids. If the source is not complete any
+        more, samples before it are set aside: they could repeat one that is gone.
     sort : bool
         Give samples in the order of event time; otherwise as they stand in the source.
     active : tuple of int
@@ -70,14 +77,24 @@ class SelectedSource:
         self.done = not len(chosen)
         self.missing = 0  # chosen records that the source has not
         self.repeated = 0  # with the id of another one: one of them is given, the rest stay unused
-        self.uncertain = 0  # that could repeat a sample which is not in the source any more; they stay unused
-        require(len(chosen) <= MAX_RECORDS, "records", f"be at most {MAX_RECORDS} in one replay", len(chosen))
+        self.uncertain = (
+            0  # that could repeat a sample which is not in the source any more; they stay unused
+        )
+
+        require(
+            len(chosen) <= MAX_RECORDS,
+            "records",
+            f"be at most {MAX_RECORDS} in one replay",
+            len(chosen),
+        )
+
         self._reopen = reopen
         self._chosen = np.unique(chosen)
         self._unused = unused
         self._late_before = late_before
         self._sort = sort
         self._active = active
+
         self._give = give
         self._ends = ends
         self._position: Position = {}
@@ -89,12 +106,20 @@ class SelectedSource:
         """Give the next records; the first batch brings all that are rejected again."""
         if self._samples is None:
             self._samples = self._load()
+
         samples = self._samples.take(slice(self._row, self._row + max_samples))
         rejects, self._rejects = self._rejects, Rejects()
         self._row += len(samples)
         self.done = not len(samples) and not len(rejects)
         self._give(np.concatenate([samples.position, np.array(rejects.position, np.int64)]))
-        return Batch(samples, rejects, self._position, exhausted=self.done and self._ends, active=self._active)
+
+        return Batch(
+            samples,
+            rejects,
+            self._position,
+            exhausted=self.done and self._ends,
+            active=self._active,
+        )
 
     def restore(self, position: Position) -> None:
         """Keep the position of the source."""
@@ -113,11 +138,17 @@ class SelectedSource:
                 rejects = _rejects_among(batch.rejects, self._chosen)
                 self._rejects.extend(rejects)
                 left -= len(parts[-1]) + len(rejects)
+
         self.missing = left
         samples = concatenate_columns(parts)
         if self._sort:
             samples = samples.take(np.argsort(samples.time, kind="stable"))
-        return samples if samples.key is None or not len(samples) else self._once(samples, _own_ids(samples))
+
+        return (
+            samples
+            if samples.key is None or not len(samples)
+            else self._once(samples, _own_ids(samples))
+        )
 
     def _once(self, samples: SampleColumns, key: Words) -> SampleColumns:
         """Reject samples whose id was counted, and set aside those of which that is not known."""
@@ -129,10 +160,14 @@ class SelectedSource:
         rest = np.flatnonzero(~counted & ~unknown)
         _, first = np.unique(key[rest], return_index=True)
         self.repeated = len(rest) - len(first)
+
         return samples.take(rest[np.sort(first)])
 
     def _counted(self, keys: Words) -> tuple[Words, bool]:
-        """Find the ids, among some, of samples of the source that were used; say whether it still has all of them."""
+        """Find the ids, among some, of samples of the source that were used.
+
+        Say whether it still has all of them.
+        """
         found: list[Words] = [np.zeros(0, np.uint64)]
         opened = self._reopen(None)
         with closing(opened.source) as source:
@@ -141,6 +176,7 @@ class SelectedSource:
                 if samples.key is not None and len(samples):
                     ids = _own_ids(samples)
                     found.append(ids[_among(ids, keys)])
+
         return np.unique(np.concatenate(found)), opened.complete
 
 
@@ -149,7 +185,10 @@ def _own_ids(samples: SampleColumns) -> Words:
     if samples.key is None:
         raise TypeError("samples must have ids, got none")
     used, place = np.unique(samples.agent, return_inverse=True)
-    return samples.key ^ name_table_owner_hashes([samples.names[code] for code in used.tolist()])[place]
+    return (
+        samples.key
+        ^ name_table_owner_hashes([samples.names[code] for code in used.tolist()])[place]
+    )
 
 
 def _among(items: Ints | Words, these: Ints | Words) -> Bools:
@@ -163,5 +202,7 @@ def _among(items: Ints | Words, these: Ints | Words) -> Bools:
 def _rejects_among(rejects: Rejects, chosen: Ints) -> Rejects:
     which = np.flatnonzero(_among(np.array(rejects.position, np.int64), chosen)).tolist()
     return Rejects(
-        [rejects.reason[i] for i in which], [rejects.position[i] for i in which], [rejects.size[i] for i in which]
+        [rejects.reason[i] for i in which],
+        [rejects.position[i] for i in which],
+        [rejects.size[i] for i in which],
     )

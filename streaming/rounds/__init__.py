@@ -1,1 +1,4 @@
-"""Rounds on a stream: windows, users' sums, reports and estimates; the same pieces for the engine and for Beam."""
+"""Rounds on a stream.
+
+Windows, users' sums, reports and estimates; the same pieces for the engine and for Beam.
+"""

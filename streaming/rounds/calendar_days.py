@@ -55,19 +55,27 @@ class CalendarDays:
 
     @classmethod
     def parse(cls, text: str) -> CalendarDays | None:
-        """Read `month`, `week:sunday` or `day@Europe/Berlin`; None if it is no unit of the calendar."""
+        """Read `month`, `week:sunday` or `day@Europe/Berlin`.
+
+        None if it is no unit of the calendar.
+        """
         named, at, zone = text.partition("@")
         unit, colon, weekday = named.partition(":")
         if unit not in LONGEST:
             return None
+
         known = not colon or (unit == "week" and weekday in WEEKDAYS)
         require(known, "window", f"be week:WEEKDAY with one of {', '.join(WEEKDAYS)}", text)
+
         if at:
             try:
                 ZoneInfo(zone)
             except (ZoneInfoNotFoundError, ValueError, OSError):
                 hint = closest_valid(zone, sorted(available_timezones()), listed="such as")
-                raise ValueError(f"window must be in a known time zone, got {zone!r}{hint}") from None
+                raise ValueError(
+                    f"window must be in a known time zone, got {zone!r}{hint}"
+                ) from None
+
         return cls(unit, zone if at else "UTC", WEEKDAYS.index(weekday) if colon else 0)
 
     def __str__(self) -> str:
@@ -76,7 +84,10 @@ class CalendarDays:
 
     @property
     def longest(self) -> int:
-        """Microseconds that a window lasts at most, and a day more: zones have moved over the date line."""
+        """Microseconds that a window lasts at most, and a day more.
+
+        Zones have moved over the date line.
+        """
         return (LONGEST[self.unit] + 1) * 24 * HOUR
 
     def around(self, micros: Ints) -> tuple[Ints, Ints]:
@@ -85,19 +96,25 @@ class CalendarDays:
             return micros.astype(np.int64), micros.astype(np.int64)
         bounds = self._boundaries(int(micros.min()), int(micros.max()))
         place = np.searchsorted(bounds, micros, side="right")
+
         return bounds[place - 1], bounds[place]
 
     def _boundaries(self, first: int, last: int) -> Ints:
         """List the midnights at which units begin, from one at or before a time to one after another."""
         zone = ZoneInfo(self.zone)
         day = self._begin(
-            (datetime.fromtimestamp(first // MICROS_PER_SECOND, UTC).astimezone(zone) - timedelta(days=1)).date()
+            (
+                datetime.fromtimestamp(first // MICROS_PER_SECOND, UTC).astimezone(zone)
+                - timedelta(days=1)
+            ).date()
         )
         found: list[int] = []
+
         while not found or found[-1] <= last:
             midnight = datetime(day.year, day.month, day.day, tzinfo=zone)
             found.append((midnight - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1))
             day = self._next(day)
+
         return np.unique(np.array(found, np.int64))
 
     def _begin(self, day: date) -> date:
@@ -106,6 +123,7 @@ class CalendarDays:
             return day
         if self.unit == "week":
             return day - timedelta(days=(day.weekday() - self.weekday) % 7)
+
         months = _MONTHS[self.unit]
         return day.replace(month=(day.month - 1) // months * months + 1, day=1)
 

@@ -1,27 +1,32 @@
-"""When windows of rounds close: at public moments only, because who takes part in a window is public.
+"""When windows of rounds close.
 
-A sample that comes after its window has closed does not count. Whether others count must therefore never depend on
-what one user sends within a window: neither on its values, nor on how many samples it sends, nor on their times. A
-watermark cannot be used here. It is made of event times, so one user's sample at 00:10 or at 02:00 would decide whether
-another user's sample is late. One vote for each user and window does not help either. The vote takes effect where the
-user's first record of the window stands among the records of others, and in a log that place is its time.
+At public moments only, because who takes part in a window is public.
 
-So windows close in one of three ways, and each is a function of the operator's clock and of who takes part in what:
+A sample that comes after its window has closed does not count. Whether others count must therefore
+never depend on what one user sends within a window: neither on its values, nor on how many samples
+it sends, nor on their times. A watermark cannot be used here. It is made of event times, so one
+user's sample at 00:10 or at 02:00 would decide whether another user's sample is late. One vote for
+each user and window does not help either. The vote takes effect where the user's first record of
+the window stands among the records of others, and in a log that place is its time.
+
+So windows close in one of three ways, and each is a function of the operator's clock and of who
+takes part in what:
 
 - A source in the order of event time (a sorted file): a window closes when a later window has begun. Nothing can come
   late, so the moment decides nothing.
 - Another source that ends (`--no-sort`, `--until-end`, a pipe): all windows close at its end. Every sample counts.
 - A source without end (a topic, a file that grows): a window closes by the operator's clock, when its end is the
-  allowed lateness ago. The source is then read to where it ended at that moment, and no further, before the windows
-  close. So how much others have sent, the size of batches and the speed of reading decide nothing, and a backlog
-  counts as a whole. Sessions close at the next multiple of their gap.
+  allowed lateness ago. The source is then read to where it ended at that moment, and no further,
+  before the windows close. So how much others have sent, the size of batches and the speed of
+  reading decide nothing, and a backlog counts as a whole. Sessions close at the next multiple of
+  their gap.
 
-What has closed is committed together with the reports, so a restart repeats it. A record behind the moment is late.
-That tells of its own user only, who took part by writing in time or did not.
+What has closed is committed together with the reports, so a restart repeats it. A record behind the
+moment is late. That tells of its own user only, who took part by writing in time or did not.
 
-What remains: the moment is the first one between two batches at which the clock has passed. A batch and its delivery
-take time, which is longer if someone sends more. That is time that computing takes, not data, and moves the moment by
-no more than one batch.
+What remains: the moment is the first one between two batches at which the clock has passed. A batch
+and its delivery take time, which is longer if someone sends more. That is time that computing
+takes, not data, and moves the moment by no more than one batch.
 """
 
 from __future__ import annotations
@@ -59,19 +64,26 @@ class WindowClosing:
         self._windows = windows
         self._lateness = lateness
         self._source: Source = source
-        self._moment: int | None = None  # what closes once the source has been read to where it is held
+        self._moment: int | None = (
+            None  # what closes once the source has been read to where it is held
+        )
         self.reached = _NEVER
 
     def moment_has_come(self, now: float) -> bool:
-        """Go on towards the next closing by the clock; say whether all that the source held then has been read."""
+        """Go on towards the next closing by the clock.
+
+        Say whether all that the source held then has been read.
+        """
         source = self._source
         if not isinstance(source, Holds) or source.bounded:
             return False
+
         if self._moment is None:
             moment = self._whole(round((now - self._lateness) * MICROS))
             if moment <= self.reached or not source.hold():
                 return False
             self._moment = moment
+
         return source.reached_hold()
 
     @property
@@ -85,10 +97,17 @@ class WindowClosing:
             self.reached = max(self.reached, self.reached if last_end is None else last_end)
         elif isinstance(self._source, InOrder) and self._source.in_order:
             if math.isfinite(newest):
-                self.reached = max(self.reached, self._whole(int(windows_in_micros(np.array([newest]))[0])))
-        elif self.moment_has_come(now) and self._moment is not None and isinstance(self._source, Holds):
+                self.reached = max(
+                    self.reached, self._whole(int(windows_in_micros(np.array([newest]))[0]))
+                )
+        elif (
+            self.moment_has_come(now)
+            and self._moment is not None
+            and isinstance(self._source, Holds)
+        ):
             self.reached, self._moment = max(self.reached, self._moment), None
             self._source.go_on()
+
         return self.reached
 
     def snapshot(self) -> dict[str, Any]:
@@ -96,11 +115,15 @@ class WindowClosing:
         return {"closed": None if self.reached == _NEVER else self.reached}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from plain values; `ValueError` if an earlier version wrote them, which closed windows otherwise."""
+        """Continue from plain values.
+
+        `ValueError` if an earlier version wrote them, which closed windows otherwise.
+        """
         if "closed" not in state:
             raise ValueError(
                 "store must be of this version, got rounds of an earlier one: begin a new store with --name"
             )
+
         self.reached = _NEVER if state["closed"] is None else int(state["closed"])
 
     def _whole(self, micros: int) -> int:

@@ -1,4 +1,7 @@
-"""Forgets a user of rounds: sums of windows that are open or wait for a stage leave the store; spent budget stays."""
+"""Forgets a user of rounds.
+
+Sums of windows that are open or wait for a stage leave the store; spent budget stays.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ def forget_user(store: Store, name: str) -> ForgottenAgent:
     Raises
     ------
     StoreError
-        If the store is of another kind or does not have the user, or someone reads the store meanwhile.
+        If the store is of another kind or does not have the user, or someone reads the store
+        meanwhile.
 
     Notes
     -----
@@ -32,17 +36,23 @@ def forget_user(store: Store, name: str) -> ForgottenAgent:
         raise StoreError(f"store must have been begun by an engine, got {str(store.path)!r}")
     require_store_kind(store.path, saved, OF_USERS)
     names = store.agents()
+
     if name not in names:
         raise StoreError(f"user must be one that the store has samples of, got {name!r}")
     number = names.index(name)
     spent = store.ledger.spent()
     rounds = int(spent[number]) if number < len(spent) else 0
+
     with store.transaction():
         dropped = sum(_drop_sums(store, kind, number) for kind in (OPEN_WINDOWS, WAITING_ROUNDS))
         if (history := store.state(HISTORY)) is not None:
-            store.put_state(HISTORY, {what: one for what, one in history.items() if what != "newest"})
+            store.put_state(
+                HISTORY, {what: one for what, one in history.items() if what != "newest"}
+            )
+
         if not rounds:
             store.rename_agent(number, f"forgotten-{secrets.token_hex(8)}")
+
     store.erase_deleted()
     return ForgottenAgent(name, rounds, dropped, name_kept=rounds > 0)
 
@@ -55,9 +65,14 @@ def _drop_sums(store: Store, kind: str, number: int) -> int:
         if kept.all():
             continue
         samples += int(columns["count"][~kept].sum())
+
         if kind == OPEN_WINDOWS and not kept.any():  # a window of this user alone is none
             store.drop_chunks(kind, [chunk])
             continue
-        rows = {name: column if name == "window" else column[kept] for name, column in columns.items()}
+
+        rows = {
+            name: column if name == "window" else column[kept] for name, column in columns.items()
+        }
         store.put_chunk(kind, chunk, rows)
+
     return samples

@@ -9,7 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from meanstream.operators.records import Ints
-from meanstream.streaming.rounds.summarize_users import UserSums, join_summaries, summarize_numbered_windows
+from meanstream.streaming.rounds.summarize_users import (
+    UserSums,
+    join_summaries,
+    summarize_numbered_windows,
+)
 from meanstream.streaming.rounds.user_places import UserSlots
 from meanstream.streaming.rounds.window_widths import Window, Windows
 from meanstream.streaming.store.state_snapshot import Columns
@@ -21,7 +25,10 @@ ALIKE = 8
 
 @dataclass(frozen=True, slots=True)
 class _WindowPiece:
-    """Private: what a batch brought to a window; of a session, to the part of it that is in the batch."""
+    """Private: what a batch brought to a window.
+
+    Of a session, to the part of it that is in the batch.
+    """
 
     window: Window
     sums: UserSums
@@ -34,9 +41,9 @@ class _WindowPiece:
 class OpenWindows:
     """Collects users' sums per window; gives a window out once, when it has ended, one at a time.
 
-    The state is small: one entry per user and window, not per sample; raw samples are not kept. It is saved in pieces
-    that are written once, and a piece leaves with its window. Where users have places, a window drops those who can
-    get none before they are more than it may hold.
+    The state is small: one entry per user and window, not per sample; raw samples are not kept. It
+    is saved in pieces that are written once, and a piece leaves with its window. Where users have
+    places, a window drops those who can get none before they are more than it may hold.
     """
 
     def __init__(self, windows: Windows, places: UserSlots | None = None) -> None:
@@ -46,7 +53,9 @@ class OpenWindows:
         self._next = 0
         self._new: set[int] = set()
         self._dropped: list[int] = []
-        self._groups: list[tuple[Window, list[int]]] | None = []  # None where pieces have changed since
+        self._groups: (
+            list[tuple[Window, list[int]]] | None
+        ) = []  # None where pieces have changed since
 
     def __len__(self) -> int:
         return len(self._grouped())
@@ -55,22 +64,31 @@ class OpenWindows:
         """Take what a batch brought, from `sum_entries`."""
         for window, sums in parts.items():
             self._put(_WindowPiece(window, sums))
+
         self._compact()
 
     def first_ended(self, reached: int) -> tuple[Window, UserSums] | None:
-        """Take out the first window, in the order of time, that ends at a time or before it; None if there is none."""
+        """Take out the first window, in the order of time, that ends at a time or before it.
+
+        None if there is none.
+        """
         found = self._first_ended(reached)
         if found is None:
             return None
         window, numbers = found
         sums = join_summaries([self._pieces[n].sums for n in numbers])
         self._drop(numbers)
+
         return window, sums
 
     def first_users(self, reached: int) -> Ints:
         """List who has sent something in the window that `first_ended` would give."""
         found = self._first_ended(reached)
-        return np.unique(np.concatenate([self._pieces[n].sums.user for n in found[1]])) if found else _NOBODY
+        return (
+            np.unique(np.concatenate([self._pieces[n].sums.user for n in found[1]]))
+            if found
+            else _NOBODY
+        )
 
     def has_ended(self, reached: int) -> bool:
         """Tell whether a window ends at a time or before it."""
@@ -116,6 +134,7 @@ class OpenWindows:
         """List windows with the numbers of their pieces; sessions that overlap are one."""
         if self._groups is None:
             self._groups = self._group() if self._pieces else []
+
         return self._groups
 
     def _group(self) -> list[tuple[Window, list[int]]]:
@@ -124,6 +143,7 @@ class OpenWindows:
         group, found = summarize_numbered_windows(self._windows, ends[:, 0], ends[:, 1])
         order = np.argsort(group, kind="stable")
         parts = np.split(keys[order], np.flatnonzero(np.diff(group[order])) + 1)
+
         return [(window, part.tolist()) for window, part in zip(found, parts, strict=True)]
 
     def _compact(self) -> None:
@@ -131,7 +151,9 @@ class OpenWindows:
         for window, numbers in self._grouped():
             entries = sum(len(self._pieces[number].sums) for number in numbers)
             if self._places is not None and entries >= self._places.hold:
-                whole = self._places.considered(window, join_summaries([self._pieces[n].sums for n in numbers]))
+                whole = self._places.considered(
+                    window, join_summaries([self._pieces[n].sums for n in numbers])
+                )
                 self._drop(numbers)
                 self._put(_WindowPiece(window, whole))
             elif len(numbers) >= ALIKE:
@@ -141,7 +163,10 @@ class OpenWindows:
         while True:
             levels: dict[int, list[int]] = {}
             for number in numbers:
-                levels.setdefault(int(math.log(len(self._pieces[number].sums), ALIKE)), []).append(number)
+                levels.setdefault(int(math.log(len(self._pieces[number].sums), ALIKE)), []).append(
+                    number
+                )
+
             alike = next((some for some in levels.values() if len(some) >= ALIKE), None)
             if alike is None:
                 return

@@ -1,4 +1,7 @@
-"""Reports as a statistician receives them: where they are read, and those of one stage of one round."""
+"""Reports as a statistician receives them.
+
+Where they are read, and those of one stage of one round.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,10 @@ class ReportsLocation(Protocol):
     follows: bool
 
     def lines(self) -> Iterator[bytes | None]:
-        """Give what has come since the last reading, without line ends; None for what is too long."""
+        """Give what has come since the last reading, without line ends.
+
+        None for what is too long.
+        """
 
     def grew(self) -> bool:
         """Tell whether there is more than at the last reading."""
@@ -72,7 +78,9 @@ class ReceivedReports:
     def forget(self) -> None:
         """Let go of reports that no one asks for any more, but for their number."""
         self.forgotten += len(self.users)
-        self.users, self.payload, self.epsilon = [], [], []
+        self.users = []
+        self.payload = []
+        self.epsilon = []
 
 
 class _Report(msgspec.Struct, forbid_unknown_fields=True):
@@ -86,7 +94,11 @@ class _Report(msgspec.Struct, forbid_unknown_fields=True):
     schema_version: int
 
     def __post_init__(self) -> None:
-        if self.schema_version != 1 or self.stage < 0 or any(not -(2**63) <= x < 2**63 for x in self.payload):
+        if (
+            self.schema_version != 1
+            or self.stage < 0
+            or any(not -(2**63) <= x < 2**63 for x in self.payload)
+        ):
             raise ValueError("report must be of schema version 1, with numbers of 64 bits")
 
 

@@ -1,4 +1,7 @@
-"""Running the round of a window that has ended: who takes part, reports as ledger rows, results as events."""
+"""Running the round of a window that has ended.
+
+Who takes part, reports as ledger rows, results as events.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,11 @@ from meanstream.streaming.rounds.event_lines import (
     report_event_lines,
     stage_event_line,
 )
-from meanstream.streaming.rounds.rounds_curator import curator_charge_lines, curator_noise_once, curator_sum
+from meanstream.streaming.rounds.rounds_curator import (
+    curator_charge_lines,
+    curator_noise_once,
+    curator_sum,
+)
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.summarize_users import UserSums
 from meanstream.streaming.rounds.window_round import WindowRound
@@ -47,7 +54,9 @@ class Outcome:
     """
 
     rows: LedgerRows = field(
-        default_factory=lambda: LedgerRows(agent=[], release_index=[], input_version=[], time=[], output=[])
+        default_factory=lambda: LedgerRows(
+            agent=[], release_index=[], input_version=[], time=[], output=[]
+        )
     )
     events: list[EventLines] = field(default_factory=list)
     refused: int = 0
@@ -64,7 +73,10 @@ class Directory:
     def words(self, user: Ints) -> Words:
         """Give the hashes of some users."""
         if len(self._words) < len(self.names):
-            self._words = np.concatenate([self._words, keyed_owner_words(self.names[len(self._words) :])])
+            self._words = np.concatenate(
+                [self._words, keyed_owner_words(self.names[len(self._words) :])]
+            )
+
         return self._words[user]
 
     def of(self, user: Ints) -> list[str]:
@@ -73,7 +85,9 @@ class Directory:
 
 
 def rounds_run_order(words: Words) -> Ints:
-    """Give the order of users by the hash of their names: public, whenever and however often someone was seen.
+    """Give the order of users by the hash of their names.
+
+    Public, whenever and however often someone was seen.
 
     **Privacy.** In the order of arrival, reports would tell whose sample came before whose.
     """
@@ -105,9 +119,13 @@ class RoundRunner:
         self._settings = settings
         self._secret = secret
         self.directory = directory
-        self._reserved: Ints = np.zeros(0, np.int64)  # rounds that each user has paid for or entered
+        self._reserved: Ints = np.zeros(
+            0, np.int64
+        )  # rounds that each user has paid for or entered
         self._index: Ints = np.zeros(0, np.int64)  # rounds that each user has paid for
-        self.carried: Public | None = None  # what the last window's public results show the next one
+        self.carried: Public | None = (
+            None  # what the last window's public results show the next one
+        )
 
     def begin(self, charged: Ints) -> None:
         """Start a turn: that many rounds are charged to each user, by number."""
@@ -119,23 +137,33 @@ class RoundRunner:
         """Count a round that these users have entered and not reported in."""
         self._reserved[user] += 1
 
-    def enter(self, window: Window, sums: UserSums, outcome: Outcome) -> tuple[WindowRound, UserSums]:
+    def enter(
+        self, window: Window, sums: UserSums, outcome: Outcome
+    ) -> tuple[WindowRound, UserSums]:
         """Decide who takes part in the round of a window, and reserve it for them."""
-        horizon, spent = self._settings.horizon, self._reserved[sums.user]
+        horizon = self._settings.horizon
+        spent = self._reserved[sums.user]
         pays = np.ones(len(sums), np.bool_) if horizon is None else spent < horizon
         taking = sums if pays.all() else sums.take(pays)
         this = WindowRound(self._settings, window, users=len(taking), carried=self.carried)
+
         if len(taking) < len(sums):
             out = np.flatnonzero(~pays)
             out = out[rounds_run_order(self.directory.words(sums.user[out]))]
             refused = sums.user[out]
             outcome.events.append(refusal_event_lines(this, self.directory.of(refused), spent[out]))
             outcome.refused += len(refused)
+
         self.reserve(taking.user)
         return this, taking
 
-    def report(self, this: WindowRound, stage: int, public: Public, sums: UserSums, outcome: Outcome) -> Tally:
-        """Make the reports of one stage, from those of its users who are given; return their tally."""
+    def report(
+        self, this: WindowRound, stage: int, public: Public, sums: UserSums, outcome: Outcome
+    ) -> Tally:
+        """Make the reports of one stage, from those of its users who are given.
+
+        Return their tally.
+        """
         words = self.directory.words(sums.user)
         mine = np.flatnonzero(this.stage_of(words) == stage)
         mine = mine[rounds_run_order(words[mine])]
@@ -145,6 +173,7 @@ class RoundRunner:
         lines = report_event_lines(this, stage, self.directory.of(asked.user), reports)
         self._charge(outcome.rows, asked.user, version, this.window, lines.lines)
         outcome.events.append(complete_event_line(this, stage, len(asked)))
+
         return this.tally(stage, public, reports)[0]
 
     def run(self, this: WindowRound, sums: UserSums, outcome: Outcome) -> None:
@@ -158,13 +187,18 @@ class RoundRunner:
                 found = this.decode(stage, public, tally)
                 if isinstance(found, Estimate):
                     self.carried = this.carried_after(found)
+
                 return tally, found
 
             _run_stages(this, ask, len(sums), outcome)
+
         outcome.finished += 1
 
     def _curate(self, this: WindowRound, sums: UserSums, outcome: Outcome) -> None:
-        """Run all releases of a trusted curator; everyone who takes part is charged for the answer."""
+        """Run all releases of a trusted curator.
+
+        Everyone who takes part is charged for the answer.
+        """
         sums = sums.take(rounds_run_order(self.directory.words(sums.user)))
         summaries = sums.summaries(self.directory.words(sums.user), self._settings.grid)
 
@@ -174,11 +208,20 @@ class RoundRunner:
 
         _run_stages(this, ask, len(sums), outcome)
         lines = curator_charge_lines(this, self.directory.of(sums.user), outcome.events[-1])
-        self._charge(outcome.rows, sums.user, this.versions(self._secret, 0, {}, summaries), this.window, lines.lines)
+        self._charge(
+            outcome.rows,
+            sums.user,
+            this.versions(self._secret, 0, {}, summaries),
+            this.window,
+            lines.lines,
+        )
 
-    def _charge(self, rows: LedgerRows, user: Ints, version: Ints, window: Window, lines: Sequence[bytes]) -> None:
+    def _charge(
+        self, rows: LedgerRows, user: Ints, version: Ints, window: Window, lines: Sequence[bytes]
+    ) -> None:
         self._index[user] += 1
-        index, number = self._index[user].tolist(), user.tolist()
+        index = self._index[user].tolist()
+        number = user.tolist()
         rows.agent.extend(number)
         rows.release_index.extend(index)
         rows.input_version.extend(version.tolist())
@@ -187,7 +230,10 @@ class RoundRunner:
 
 
 def _run_stages(this: WindowRound, ask: Ask, users: int, outcome: Outcome) -> None:
-    """Ask one stage after the other, each with what those before it found; the last event is the answer."""
+    """Ask one stage after the other, each with what those before it found.
+
+    The last event is the answer.
+    """
     public: Public = {}
     for stage in this.stages:
         tally, found = ask(stage, public)

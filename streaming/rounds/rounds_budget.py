@@ -10,16 +10,24 @@ import numpy as np
 
 from meanstream.streaming.agents.agents_budget import budget_charged_until
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
-from meanstream.streaming.store.kind import OF_AGENTS, OF_USERS, SIDE, require_store_kind, store_kind
+from meanstream.streaming.store.kind import (
+    OF_AGENTS,
+    OF_USERS,
+    SIDE,
+    require_store_kind,
+    store_kind,
+)
 from meanstream.streaming.store.state_store import Store
 
 
 @dataclass(frozen=True, slots=True)
 class UserBudget:
-    """Public: the rounds that a user has paid for, and their total epsilon; `remaining` is None without a budget.
+    """Public: the rounds that a user has paid for, and their total epsilon.
 
-    `reports` counts the user's reports, or the answers of a trusted curator that it was charged for; only these can
-    have a `delta`, in total.
+    `remaining` is None without a budget.
+
+    `reports` counts the user's reports, or the answers of a trusted curator that it was charged
+    for; only these can have a `delta`, in total.
     """
 
     user: str
@@ -78,6 +86,7 @@ def has_rounds_budget(store: Path) -> bool:
         identity = opened.state("identity")
     finally:
         opened.close()
+
     if identity is None:
         return False
     require_store_kind(store, identity["settings"], OF_AGENTS, OF_USERS)
@@ -85,18 +94,27 @@ def has_rounds_budget(store: Path) -> bool:
 
 
 def rounds_budgets(store: Path, *, as_of: float | None = None) -> RoundsBudgets:
-    """Count what every user has spent; an engine may be running on the store. Every row of the ledger is checked."""
+    """Count what every user has spent; an engine may be running on the store.
+
+    Every row of the ledger is checked.
+    """
     opened = Store.read(store)
     try:
-        names, settings = opened.agents(), opened.state("identity")["settings"]
+        names = opened.agents()
+        settings = opened.state("identity")["settings"]
         reports = budget_charged_until(opened, len(names), math.inf if as_of is None else as_of)
     finally:
         opened.close()
-    agreed = RoundsSettings.of_plain({name: value for name, value in settings.items() if name != SIDE})
+
+    agreed = RoundsSettings.of_plain(
+        {name: value for name, value in settings.items() if name != SIDE}
+    )
     order = sorted(np.flatnonzero(reports).tolist(), key=names.__getitem__)
     names, reports = [names[number] for number in order], reports[order]
     delta = agreed.delta
-    epsilon, budget = float(settings["epsilon"]), settings["user_budget"]
+
+    epsilon = float(settings["epsilon"])
+    budget = settings["user_budget"]
     spent = reports * epsilon
     left = None if budget is None else np.maximum(budget - spent, 0.0)
     rows = [
@@ -104,6 +122,7 @@ def rounds_budgets(store: Path, *, as_of: float | None = None) -> RoundsBudgets:
         for i, (name, n, s) in enumerate(zip(names, reports.tolist(), spent.tolist(), strict=True))
     ]
     spent_out = 0 if left is None else int(np.count_nonzero(left < epsilon * (1 - 1e-9)))
+
     return RoundsBudgets(
         rows,
         RoundsBudgetSummary(

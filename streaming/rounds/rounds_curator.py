@@ -1,7 +1,10 @@
-"""Central trust: a curator who sees the samples runs the round of one window; noise is drawn once, after adding up.
+"""Central trust: a curator who sees the samples runs the round of one window.
 
-Both hosts call these functions with the same arguments and therefore write the same bytes. The names differ from those
-of local rounds on purpose: what is added up here is private until `release` has noised it.
+Noise is drawn once, after adding up.
+
+Both hosts call these functions with the same arguments and therefore write the same bytes. The
+names differ from those of local rounds on purpose: what is added up here is private until `release`
+has noised it.
 """
 
 from __future__ import annotations
@@ -24,7 +27,10 @@ NO_SIDES = "a trusted curator sees every sample, so there is no users' side that
 def _curator_of(this: WindowRound) -> CentralEstimator:
     """Give the estimator of a round with a trusted curator."""
     estimator = this.estimator
-    require(estimator.trust == "central", "estimator", "be one of central trust here", estimator.name)
+    require(
+        estimator.trust == "central", "estimator", "be one of central trust here", estimator.name
+    )
+
     return cast(CentralEstimator, estimator)
 
 
@@ -38,7 +44,9 @@ def curator_sum(this: WindowRound, release: int, public: Public, summaries: Summ
 def curator_noise_once(
     this: WindowRound, secret: bytes, release: int, public: Public, tally: Tally
 ) -> Public | Estimate:
-    """Private to public: noise what everyone's samples add up to; the estimate on [-1, 1], after the last release.
+    """Private to public: noise what everyone's samples add up to.
+
+    The estimate on [-1, 1], after the last release.
 
     Notes
     -----
@@ -59,4 +67,5 @@ def curator_charge_lines(this: WindowRound, users: Sequence[str], answer: EventL
         "delta": float(estimator.delta),
         "released": hashlib.sha256(answer.lines[0]).hexdigest(),
     }
+
     return encode_columns_as_lines(Charge, {"user": list(users)}, constants)

@@ -30,11 +30,21 @@ class RoundsDeployment:
     id_key: bytes
 
 
-def open_rounds_deployment(path: Path, settings: RoundsSettings, *, environment: Mapping[str, str]) -> RoundsDeployment:
-    """Open or create a store of rounds, and find or make its secret; see `open_deployment_store`."""
-    store, secret = open_deployment_store(path, rounds_deployment_identity(settings), environment=environment)
+def open_rounds_deployment(
+    path: Path, settings: RoundsSettings, *, environment: Mapping[str, str]
+) -> RoundsDeployment:
+    """Open or create a store of rounds, and find or make its secret.
+
+    See `open_deployment_store`.
+    """
+    store, secret = open_deployment_store(
+        path, rounds_deployment_identity(settings), environment=environment
+    )
     return RoundsDeployment(
-        store, named_rounds_deployment(store, settings), secret, key_derived_from_secret(secret, "sample ids")
+        store,
+        named_rounds_deployment(store, settings),
+        secret,
+        key_derived_from_secret(secret, "sample ids"),
     )
 
 
@@ -43,37 +53,56 @@ def named_rounds_deployment(store: Store, settings: RoundsSettings) -> RoundsSet
     return replace(settings, name=kept_deployment_settings(store)["name"])
 
 
-def rounds_default_estimator(path: Path | None, window: str, *, alone: bool, side: str = "users") -> str:
-    """Name the estimator of a deployment that names none: that of the store that it continues, or today's default.
+def rounds_default_estimator(
+    path: Path | None, window: str, *, alone: bool, side: str = "users"
+) -> str:
+    """Name the estimator of a deployment that names none.
+
+    That of the store that it continues, or today's default.
 
     Returns
     -------
     str
-        The one that learns from the windows before, where there are such; else the one for a window by itself.
+        The one that learns from the windows before, where there are such; else the one for a window
+        by itself.
     """
     saved = None if path is None else _kept_settings(path)
     if saved is not None and saved.get(SIDE) == side and "estimator" in saved:
         return str(saved["estimator"])
-    return LEARNING_ESTIMATOR if alone and Windows.parse(window).kind == "fixed" else DEFAULT_ESTIMATOR
+    return (
+        LEARNING_ESTIMATOR if alone and Windows.parse(window).kind == "fixed" else DEFAULT_ESTIMATOR
+    )
 
 
 def _kept_settings(path: Path) -> dict[str, Any] | None:
-    """Give the settings that a store was made with; None where there is none, or what opening it says."""
+    """Give the settings that a store was made with.
+
+    None where there is none, or what opening it says.
+    """
     if not path.is_file():
         return None
+
     try:
         store = Store.read(path)
     except StoreError:
         return None
+
     try:
         return store.settings()
     finally:
         store.close()
 
 
-def check_rounds_deployment(path: Path, settings: RoundsSettings, *, environment: Mapping[str, str]) -> bool:
-    """Refuse what `open_rounds_deployment` would refuse, without making anything; say whether there is a store."""
-    return check_deployment_store(path, rounds_deployment_identity(settings), environment=environment)
+def check_rounds_deployment(
+    path: Path, settings: RoundsSettings, *, environment: Mapping[str, str]
+) -> bool:
+    """Refuse what `open_rounds_deployment` would refuse, without making anything.
+
+    Say whether there is a store.
+    """
+    return check_deployment_store(
+        path, rounds_deployment_identity(settings), environment=environment
+    )
 
 
 def own_rounds_settings(path: Path) -> RoundsSettings:
@@ -83,6 +112,7 @@ def own_rounds_settings(path: Path) -> RoundsSettings:
         saved = store.settings()
     finally:
         store.close()
+
     if saved is None:
         raise StoreError(f"store must have been begun by an engine, got {str(path)!r}")
     require_store_kind(path, saved, OF_USERS, OF_STATISTICIAN)

@@ -17,12 +17,16 @@ UNKNOWN_SIZES = "unknown"
 
 
 MOST_LEAST = 2**20
-"""An estimator that cannot be designed for that many users cannot be designed: one of its options is wrong."""
+"""An estimator that cannot be designed for that many users cannot be designed: one of its options
+is wrong."""
 
 
 @lru_cache(maxsize=64)
 def design_least_users(protocol: bytes) -> int:
-    """Find a number of users, a power of two, that the estimator can be designed for: most need one, vectors more."""
+    """Find a number of users, a power of two, that the estimator can be designed for.
+
+    Most need one, vectors more.
+    """
     users = 1
     while True:
         try:
@@ -42,12 +46,16 @@ def designed_estimator(protocol: bytes, users: int) -> Estimator:
     options: dict[str, Any] = {"mode": s["mode"], "level": s["level"], **s["options"]}
     if s.get("tails") is not None:
         options["tails"] = s["tails"]
+
     if s.get("values") is not None:
         options["dimension"] = len(s["values"])
+
     if s.get("categories") is not None:
         options["categories"] = len(s["categories"])
+
     if s.get("quantiles") is not None:
         options["quantiles"] = s["quantiles"]
+
     if s["sizes"] is not None:
         from meanstream.streaming.rounds.sizes_file import read_sizes
 
@@ -56,10 +64,13 @@ def designed_estimator(protocol: bytes, users: int) -> Estimator:
         rule = f"be known unless the estimator is {' or '.join(map(repr, asks))}"
         require(not unknown or s["estimator"] in asks, "sizes", rule, s["sizes"])
         options["sizes"] = UNKNOWN_SIZES if unknown else read_sizes(s["sizes"])
+
     if s["between_users"] is not None:
         # Coordinates of different widths: the bound holds for all on the scale of the narrowest.
         width = np.min(np.asarray(s["upper"], np.float64) - np.asarray(s["lower"], np.float64))
-        half, between = float(width) / 2, s["between_users"]
+        half = float(width) / 2
+        between = s["between_users"]
         require(between <= half, "between_users", f"lie in [0, {half:g}], half the range", between)
         options["between_users"] = between / half
+
     return build_estimator(s["estimator"], epsilon=s["epsilon"], users=users, **options)

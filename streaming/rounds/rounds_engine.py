@@ -1,4 +1,7 @@
-"""The engine of rounds: samples to windows, each window once to reports and an estimate, exactly once."""
+"""The engine of rounds.
+
+Samples to windows, each window once to reports and an estimate, exactly once.
+"""
 
 from __future__ import annotations
 
@@ -49,11 +52,11 @@ OPEN_WINDOWS = "rounds_open"
 class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
     """Reads samples, keeps each window's sums per user, and runs a round when a window has ended.
 
-    One turn: read a batch, admit it, run the rounds of the windows that have closed, commit everything in one
-    transaction, deliver what was committed. Every report is a row of the ledger, charged to its user by that
-    transaction before it is written anywhere; with a trusted curator, who takes part is charged before the answer is.
-    After a crash the engine continues from the last commit; what was written since is cut back and written again, byte
-    for byte.
+    One turn: read a batch, admit it, run the rounds of the windows that have closed, commit
+    everything in one transaction, deliver what was committed. Every report is a row of the ledger,
+    charged to its user by that transaction before it is written anywhere; with a trusted curator,
+    who takes part is charged before the answer is. After a crash the engine continues from the last
+    commit; what was written since is cut back and written again, byte for byte.
 
     Parameters
     ----------
@@ -66,8 +69,8 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
     store : Store
         Opened for writing. The engine does not close it.
     sinks : Sinks
-        Where events go: `reports` (with a trusted curator, charges), `stages`, `means`, `notices`, all public;
-        `dead_letters`, which is private here.
+        Where events go: `reports` (with a trusted curator, charges), `stages`, `means`, `notices`,
+        all public; `dead_letters`, which is private here.
     options : EngineOptions
         Batches, plausible times, how long to wait; those of agents do nothing here.
     results : StageResultsLocation, optional
@@ -104,9 +107,17 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         settings.require_user_privacy()
         if sinks.dead_letters is not None:
             check_sink_trust(sinks.dead_letters.trust, PrivateDeadLetter)  # before anything is read
-        require(results is None or not settings.central, "estimator", f"be local here: {NO_SIDES}", settings.estimator)
+
+        require(
+            results is None or not settings.central,
+            "estimator",
+            f"be local here: {NO_SIDES}",
+            settings.estimator,
+        )
+
         if results is not None:
             settings.require_nothing_carried("on two sides", NO_ORDER)
+
         super().__init__(
             source=source,
             store=store,
@@ -117,13 +128,16 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
             on_turn=on_turn,
             health=health,
         )
+
         self._settings = settings
         self._results = results
-        most, asked = options.max_dead_letters, sinks.dead_letters is not None
+        most = options.max_dead_letters
+        asked = sinks.dead_letters is not None
         self._letters = LetterRoom(store, most, self.stats, asked=asked, warns=False)
         self._intake = RoundsIntake(settings, options, source, self.stats, slot_key(secret))
         self._windows = OpenWindows(settings.windows, self._intake.places)
         self._directory = Directory(self._intake.names)
+
         self._runner = RoundRunner(settings, secret, self._directory)
         self._waiting = WaitingRounds(settings, self._runner, self._directory)
         self.delivery = CommittedDelivery(
@@ -139,15 +153,21 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
             outbox=ROUNDS_OUTBOX,
             answers=OWN_ANSWERS,
         )
+
         self._saved_users = 0
         self._again = False  # a window or a stage was taken: there may be another one
-        self._own_users, self._homes_unknown = OwnUsers(source), False  # whether a window waits to know who lives here
+        self._own_users = OwnUsers(source)
+        self._homes_unknown = False  # whether a window waits to know who lives here
 
     def _restore(self, state: dict[str, Any]) -> None:
         self._intake.restore(self._store, state["intake"])
-        self._directory = self._runner.directory = self._waiting.directory = Directory(self._intake.names)
+        self._directory = self._runner.directory = self._waiting.directory = Directory(
+            self._intake.names
+        )
+
         for number, columns in self._store.chunks(OPEN_WINDOWS):
             self._windows.restore(number, columns)
+
         self._waiting.restore(self._store, state["waiting"])
         self._runner.carried = state.get("carried")
         self._again = True  # the last commit may have left windows that have ended
@@ -169,13 +189,16 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
             or (self._results is not None and len(self._waiting) and self._results.grew())
         ):
             return False
+
         return super()._nothing_new(batch)
 
     def _take_in(self, batch: Batch, *, ended: bool) -> Outcome:
         now = self._clock.now()
         entries = self._intake.admit_to_windows(batch.samples, batch.rejects, now)
         self._windows.add(summarize_entries(self._settings.windows, entries, self._settings.grid))
-        return self._rounds(self._intake.closed(self._windows, now, ended=ended), now, patient=ended)
+        return self._rounds(
+            self._intake.closed(self._windows, now, ended=ended), now, patient=ended
+        )
 
     def _deliver(self, stop: Callable[[], bool], *, ended: bool) -> None:  # noqa: ARG002 - nothing more is due then
         self.delivery.deliver_committed(stop)
@@ -192,46 +215,65 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         while self._again:
             super()._turn(nothing, stop, ended=ended)
             answers += self.stats.answers_of_turn
+
         self.stats.answers_of_turn = answers
         return True
 
     def _rounds(self, reached: int, now: float, *, patient: bool) -> Outcome:
-        """Run the round of the first window that has ended; or begin it; or go on with one that can."""
+        """Run the round of the first window that has ended.
+
+        Or begin it; or go on with one that can.
+        """
         outcome = Outcome()
         self._again = False
         ended = self._first_ended(reached, patient=patient)
         if ended is None and not len(self._waiting):
             return outcome
+
         self._runner.begin(self._store.ledger.spent())
         self._waiting.reserve()
+
         if ended is not None:
             self._again = self._results is not None or self._windows.has_ended(reached)
             window, sums = ended
-            this, taking = self._runner.enter(window, self._intake.places.enter(window, sums, now), outcome)
+            this, taking = self._runner.enter(
+                window, self._intake.places.enter(window, sums, now), outcome
+            )
+
             if self._results is None:
                 self._runner.run(this, taking, outcome)
             else:
                 self._waiting.enter(this, taking, outcome)
         elif self._results is not None:
             self._again = self._waiting.go_on(self._results, outcome)
+
         return outcome
 
     def _first_ended(self, reached: int, *, patient: bool) -> tuple[Window, UserSums] | None:
-        """Take out the first window that has ended, with the users who live here; none where no one can say who."""
+        """Take out the first window that has ended, with the users who live here.
+
+        None where no one can say who.
+        """
         if not self._own_users.asks:
             return self._windows.first_ended(reached)
+
         while len(user := self._windows.first_users(reached)):
             user = user[self._intake.places.order(user)]
             own = self._own_users.own(user, self._directory.names, patient=patient)
             self._homes_unknown = own is None
             first = None if own is None else self._windows.first_ended(reached)
+
             if first is None or own is None or own.all():
                 return first
             window, sums = first
             here = np.isin(sums.user, user[own])
             self.stats.rejected["other_store"] += int(sums.count[~here].sum())
-            if here.any():  # a window of others alone is none: that there was one would tell of them
+
+            if (
+                here.any()
+            ):  # a window of others alone is none: that there was one would tell of them
                 return window, sums.take(here)
+
         return None
 
     def _commit(self, position: Position, taken: Outcome, rejects: Rejects, *, ended: bool) -> None:
@@ -240,17 +282,24 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         with store.transaction():
             with crash_step(CrashPoint.SAVE_POSITION, self._crash):
                 self._save_state(position, ended=ended)
+
             with crash_step(CrashPoint.SAVE_SNAPSHOT, self._crash):
                 new, dropped = self._windows.changes()
                 for number, columns in new.items():
                     store.put_chunk(OPEN_WINDOWS, number, columns)
+
                 store.drop_chunks(OPEN_WINDOWS, dropped)
+
             with crash_step(CrashPoint.CHARGE_LEDGER, self._crash):
                 refused = store.ledger.charge(taken.rows)
+
             with crash_step(CrashPoint.FILL_OUTBOX, self._crash):
-                letters = release_dead_letter_lines(self._letters.admit(rejects), self._source.name, PrivateDeadLetter)
+                letters = release_dead_letter_lines(
+                    self._letters.admit(rejects), self._source.name, PrivateDeadLetter
+                )
                 for events in (*taken.events, letters):
                     store.post(events.kind.topic, events.lines)
+
         self._saved_users = len(self._intake.names)
         self._count(taken, len(refused), rejects)
         self.stats.commit_seconds = time.perf_counter() - began
@@ -277,23 +326,31 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         stats.estimates += len(answers)
         stats.answer = answers[-1] if answers else stats.answer
         stats.answers_of_turn = tuple(answers)
+
         if len(outcome.rows):
             stats.spent = self._spent()
+
         stats.rejected.update(rejects.reason)
         if refused_samples := self._intake.places.take_refused():
             stats.rejected["too_many_agents"] += refused_samples
+
         stats.full = self._intake.places.full
         stats.commits += 1
         self._see()
 
     def _spent(self) -> tuple[int, ...]:
-        """Count users by the rounds they have paid for; the ledger keeps places for more users than there are."""
+        """Count users by the rounds they have paid for.
+
+        The ledger keeps places for more users than there are.
+        """
         known = len(self._intake.names)
         spent = self._store.ledger.spent()[:known]
         return tuple(np.bincount(np.pad(spent, (0, known - len(spent))), minlength=1).tolist())
 
     def _see(self) -> None:
-        stats, reached = self.stats, self._intake.watermark
-        stats.open_windows, stats.waiting = len(self._windows), len(self._waiting)
+        stats = self.stats
+        reached = self._intake.watermark
+        stats.open_windows = len(self._windows)
+        stats.waiting = len(self._waiting)
         stats.results_refused = self._waiting.refused
         stats.event_time = stats.watermark = known_time(reached)

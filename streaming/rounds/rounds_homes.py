@@ -1,4 +1,7 @@
-"""Which users of rounds live in a store, where several stores read parts of a topic: no one is charged by two."""
+"""Which users of rounds live in a store, where several stores read parts of a topic.
+
+No one is charged by two.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,8 @@ def users_of_store(store: Store, most: int) -> AgentsOfStore:
 
     **Privacy.** Of others no one may know yet that they have sent something.
     """
-    names, spent = store.agents(), store.ledger.spent()
+    names = store.agents()
+    spent = store.ledger.spent()
     charged = np.flatnonzero(spent[: len(names)] > 0).tolist()
     return AgentsOfStore(names=tuple(names[number] for number in charged), most=most, at_once=False)
 
@@ -52,9 +56,13 @@ class OwnUsers:
             return np.ones(len(user), np.bool_)
         self._fate = np.pad(self._fate, (0, len(names) - len(self._fate)))
         unknown = user[self._fate[user] == _UNKNOWN].tolist()
+
         if unknown:
             elsewhere = self._source.claim([names[number] for number in unknown], patient=patient)
             if elsewhere is None:
                 return None
-            self._fate[unknown] = [_ELSEWHERE if names[number] in elsewhere else _OWN for number in unknown]
+            self._fate[unknown] = [
+                _ELSEWHERE if names[number] in elsewhere else _OWN for number in unknown
+            ]
+
         return np.asarray(self._fate[user] == _OWN)

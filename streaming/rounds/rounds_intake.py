@@ -1,4 +1,7 @@
-"""Samples into the windows that are still open: lateness by window, duplicates, plausibility, users numbered."""
+"""Samples into the windows that are still open.
+
+Lateness by window, duplicates, plausibility, users numbered.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +29,9 @@ from meanstream.streaming.store.state_store import Store
 class RoundsIntake(Intake):
     """Admits samples of one source into windows.
 
-    A sample is late for a window that has closed; one that is late for all its windows is rejected. A session has no
-    end beforehand, so a sample of sessions is late if it lies behind by itself. `WindowClosing` says when windows
-    close, and `UserSlots` who takes part in them.
+    A sample is late for a window that has closed; one that is late for all its windows is rejected.
+    A session has no end beforehand, so a sample of sessions is late if it lies behind by itself.
+    `WindowClosing` says when windows close, and `UserSlots` who takes part in them.
 
     **Privacy.** Which of a user's samples count depends on their own times and ids, on the clock, and on nothing that
     others send.
@@ -48,23 +51,35 @@ class RoundsIntake(Intake):
     """
 
     def __init__(
-        self, settings: RoundsSettings, options: EngineOptions, source: Source, stats: EngineStats, key: bytes
+        self,
+        settings: RoundsSettings,
+        options: EngineOptions,
+        source: Source,
+        stats: EngineStats,
+        key: bytes,
     ) -> None:
         super().__init__(settings.grid, options, source.name, stats)
         self._windows = settings.windows
         self.closing = WindowClosing(settings.windows, options.allowed_lateness, source)
-        self.places = UserSlots(options.max_agents, key, self.names, settings.windows, options.max_future)
+        self.places = UserSlots(
+            options.max_agents, key, self.names, settings.windows, options.max_future
+        )
         self._newest = -math.inf  # of the last batch
 
     def admit_to_windows(self, samples: SampleColumns, rejects: Rejects, now: float) -> Entries:
         """Take the good samples of a batch; note why others are not used."""
         self._stats.events += len(samples) + len(rejects)
-        samples = self._reject(samples, samples.time > now + self._options.max_future, "in_future", rejects)
+        samples = self._reject(
+            samples, samples.time > now + self._options.max_future, "in_future", rejects
+        )
         self._count_clipped(samples)
         self._newest = float(samples.time.max(initial=-math.inf))
+
         if not len(samples):
-            none, nothing = np.zeros(0, np.int64), np.zeros(0)
+            none = np.zeros(0, np.int64)
+            nothing = np.zeros(0)
             return Entries(none, nothing, nothing, none, none)
+
         at = self._windows.assign(samples.time)
         last = at.start if self._windows.kind == "session" else at.end - 1
         still_open = last >= self.closing.reached
@@ -72,16 +87,25 @@ class RoundsIntake(Intake):
         again = self._duplicates(samples, late)
         rejects.add_many("duplicate", samples.position[again])
         rejects.add_many("late", samples.position[late & ~again])
+
         good = ~(late | again)
         beyond = self._hopeless(samples, good, at, still_open)
         rejects.add_many("too_many_agents", samples.position[beyond])
         good &= ~beyond
         user = np.full(len(samples), -1, np.int64)
+
         if good.any():
             user[good] = self._enter_users(samples.take(good))
+
         entries = still_open & good[at.sample]
         which = at.sample[entries]
-        return Entries(user[which], samples.value[which], samples.time[which], at.start[entries], at.end[entries])
+        return Entries(
+            user[which],
+            samples.value[which],
+            samples.time[which],
+            at.start[entries],
+            at.end[entries],
+        )
 
     def closed(self, waiting: OpenWindows, now: float, *, ended: bool) -> int:
         """Tell the time, in microseconds, up to which windows have closed, after a batch."""
@@ -115,13 +139,22 @@ class RoundsIntake(Intake):
         """Say nothing: when the last of the users that are taken sent something is protected (the private figures)."""
         self._stats.full = self.places.full
 
-    def _hopeless(self, samples: SampleColumns, good: Bools, at: Assigned, still_open: Bools) -> Bools:
+    def _hopeless(
+        self, samples: SampleColumns, good: Bools, at: Assigned, still_open: Bools
+    ) -> Bools:
         """Say which good samples are of new users who can get no place, and need not be remembered."""
         hopeless = np.zeros(len(samples), np.bool_)
         if not self.places.refuses:
             return hopeless
-        new = good & (self._number_of.of(samples.names)[samples.agent] < 0)  # maybe under another code
-        codes = [code for code in np.unique(samples.agent[new]).tolist() if samples.names[code] not in self._numbers]
+        new = good & (
+            self._number_of.of(samples.names)[samples.agent] < 0
+        )  # maybe under another code
+        codes = [
+            code
+            for code in np.unique(samples.agent[new]).tolist()
+            if samples.names[code] not in self._numbers
+        ]
+
         if not codes:
             return hopeless
         new &= np.isin(samples.agent, codes)
@@ -129,6 +162,7 @@ class RoundsIntake(Intake):
         ends = np.unique(np.stack([at.start[entries], at.end[entries]], axis=1), axis=0)
         windows = [Window(start, end) for start, end in ends.tolist()]
         out = self.places.hopeless([samples.names[code] for code in codes], windows)
+
         return new & np.isin(samples.agent, np.array(codes)[out])
 
     def _enter_users(self, samples: SampleColumns) -> Ints:
@@ -136,4 +170,5 @@ class RoundsIntake(Intake):
         user = self._number(samples)
         self._stats.accepted += len(samples)
         self._stats.agents = len(self.names)
+
         return user

@@ -1,4 +1,7 @@
-"""Which estimates and stage results a store of rounds has written: those of rounds that it has charged."""
+"""Which estimates and stage results a store of rounds has written.
+
+Those of rounds that it has charged.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, estimator_class, estimator_name
+from meanstream.operators.estimators.registry import (
+    DEFAULT_ESTIMATOR,
+    estimator_class,
+    estimator_name,
+)
 from meanstream.operators.noise.canonical import canonical
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import KeyedNoise
@@ -31,7 +35,11 @@ from meanstream.operators.validation import (
     valid_float,
     valid_int,
 )
-from meanstream.streaming.rounds.rounds_design import UNKNOWN_SIZES, design_least_users, designed_estimator
+from meanstream.streaming.rounds.rounds_design import (
+    UNKNOWN_SIZES,
+    design_least_users,
+    designed_estimator,
+)
 from meanstream.streaming.rounds.window_widths import Window, Windows
 from meanstream.streaming.sources.categories import require_categories
 
@@ -39,7 +47,18 @@ HOST_ONLY = ("user_budget", "allowed_lateness")
 """Settings that concern the host of the users' side alone; both sides must agree on the others."""
 
 FIRST_FIELDS = frozenset(
-    {"lower", "upper", "epsilon", "window", "estimator", "options", "sizes", "users", "between_users", "user_budget"}
+    {
+        "lower",
+        "upper",
+        "epsilon",
+        "window",
+        "estimator",
+        "options",
+        "sizes",
+        "users",
+        "between_users",
+        "user_budget",
+    }
     | {"allowed_lateness", "name", "level", "mode"}
 )
 """Settings that are part of every protocol; what came later is part of those that use it."""
@@ -59,8 +78,8 @@ class RoundsSettings:
     Parameters
     ----------
     lower, upper : float or tuple of float
-        Declared bounds of a value, in its own unit; they must not be read off the data. Of vectors, one for all
-        coordinates or one for each.
+        Declared bounds of a value, in its own unit; they must not be read off the data. Of vectors,
+        one for all coordinates or one for each.
     epsilon : float
         Of one user's whole window of samples, their number included.
     window : str
@@ -74,19 +93,22 @@ class RoundsSettings:
         The public law of the number of samples of a user, as `read_sizes` reads it;
         or "unknown": the plan then asks a tenth of the users for it first.
     users : int, optional
-        How many users take part in a window. Not given: they are counted in each window, and the estimator is
-        designed for that number rounded down to two digits; for the least that it can be designed for, if fewer come.
+        How many users take part in a window. Not given: they are counted in each window, and the
+        estimator is designed for that number rounded down to two digits; for the least that it can
+        be designed for, if fewer come.
     between_users : float, optional
-        Declared bound on the standard deviation of users' own means, in the value's unit. 0: all users draw from one
-        law, as the papers assume. Not given: nothing is assumed.
+        Declared bound on the standard deviation of users' own means, in the value's unit. 0: all
+        users draw from one law, as the papers assume. Not given: nothing is assumed.
     user_budget : float, optional
-        Greatest total epsilon of a user over all windows; beyond it, the user's data does not enter.
+        Greatest total epsilon of a user over all windows; beyond it, the user's data does not
+        enter.
     allowed_lateness : float
-        Seconds that a window stays open behind its end, where the source has no end: by the clock in the engine and
-        with `ReadKafka`; see `meanstream.streaming.rounds.closing`.
+        Seconds that a window stays open behind its end, where the source has no end: by the clock
+        in the engine and with `ReadKafka`; see `meanstream.streaming.rounds.closing`.
     name : str, optional
-        Name of the deployment, part of each round's id and of the key of every report. Where reports are made or
-        tallied, it is needed: a store makes one, a pipeline is given one, two sides agree on one.
+        Name of the deployment, part of each round's id and of the key of every report. Where
+        reports are made or tallied, it is needed: a store makes one, a pipeline is given one, two
+        sides agree on one.
     level : float
         Nominal coverage of the intervals.
     mode : {"tuned", "paper"}
@@ -94,19 +116,19 @@ class RoundsSettings:
     values : tuple of str, optional
         Names of the coordinates, for estimators of vectors.
     categories : tuple of str, optional
-        Declared categories, for estimators of shares, whose `lower` and `upper` are 0 and 1. One of them may be
-        `NAME=*`, which takes every text that is no other category.
+        Declared categories, for estimators of shares, whose `lower` and `upper` are 0 and 1. One of
+        them may be `NAME=*`, which takes every text that is no other category.
     quantiles : tuple of float, optional
         Probabilities, ascending, for estimators of quantiles over users of each user's own mean.
     tails : {"exponential"}, optional
-        Declares that the tails of users' means fall off at least exponentially, for estimators that clip then. Not
-        given: nothing is assumed of them.
+        Declares that the tails of users' means fall off at least exponentially, for estimators that
+        clip then. Not given: nothing is assumed of them.
 
     Raises
     ------
     ValueError
-        Naming the parameter, the rule and the value. Sliding windows are refused unless the budget of a user covers
-        the windows that overlap.
+        Naming the parameter, the rule and the value. Sliding windows are refused unless the budget
+        of a user covers the windows that overlap.
 
     Examples
     --------
@@ -140,33 +162,58 @@ epsilon 1), got None
         for name in ("lower", "upper", "values", "categories", "quantiles"):
             if isinstance(getattr(self, name), list):  # as a store keeps them
                 object.__setattr__(self, name, tuple(getattr(self, name)))
+
         for name, value in _respelled(self).items():
             object.__setattr__(self, name, value)
+
         require_epsilon(self.epsilon, least=LEAST_EPSILON)
         require_between(0, 1, level=self.level)
         require(self.mode in ("tuned", "paper"), "mode", "be 'tuned' or 'paper'", self.mode)
         estimator_class(self.estimator)  # it refuses a name that no one has
         require(self.users is None or self.users >= 1, "users", "be at least 1", self.users)
+
         if self.sizes == UNKNOWN_SIZES:
             for name in ("users", "between_users"):
-                require(getattr(self, name) is not None, name, "be declared with unknown sizes", None)
+                require(
+                    getattr(self, name) is not None, name, "be declared with unknown sizes", None
+                )
+
         _require_questions(self)
         _require_coordinates(self)
         _require_tails(self)
-        lateness, between, budget = self.allowed_lateness, self.between_users, self.user_budget
+        lateness = self.allowed_lateness
+        between = self.between_users
+        budget = self.user_budget
+
         rule = "be at least 0 and finite"
         require(math.isfinite(lateness) and lateness >= 0, "allowed_lateness", rule, lateness)
-        require(between is None or (math.isfinite(between) and between >= 0), "between_users", rule, between)
+        require(
+            between is None or (math.isfinite(between) and between >= 0),
+            "between_users",
+            rule,
+            between,
+        )
+
         if self.name is not None:
             require_name(self.name)
+
         require(
-            budget is None or budget >= self.epsilon, "user_budget", f"be at least epsilon {self.epsilon:g}", budget
+            budget is None or budget >= self.epsilon,
+            "user_budget",
+            f"be at least epsilon {self.epsilon:g}",
+            budget,
         )
         fits = budget is None or math.isfinite(budget / self.epsilon)
-        require(fits, "user_budget", f"be a finite number of times epsilon ({self.epsilon!r})", budget)
+        require(
+            fits, "user_budget", f"be a finite number of times epsilon ({self.epsilon!r})", budget
+        )
         windows = self.windows
+
         if windows.kind != "fixed":
-            self.require_nothing_carried(f"with {windows.kind} windows", "they do not follow one another")
+            self.require_nothing_carried(
+                f"with {windows.kind} windows", "they do not follow one another"
+            )
+
         object.__setattr__(self, "window", str(windows))
         overlap = windows.overlap
         if overlap > 1:
@@ -174,7 +221,9 @@ epsilon 1), got None
                 f"be at least {overlap * self.epsilon:g} for sliding windows {self.window!r} (a sample is in {overlap} "
                 f"windows, each costs epsilon {self.epsilon:g})"
             )
-            require(self.horizon is not None and self.horizon >= overlap, "user_budget", need, budget)
+            require(
+                self.horizon is not None and self.horizon >= overlap, "user_budget", need, budget
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         """Give the fields alone to another process, which derives the rest again."""
@@ -190,7 +239,12 @@ epsilon 1), got None
         """The grid on which values, or the features of values that the estimator sums up, are held."""
         if self.categories is not None:
             return CategoryGrid(len(self.categories))
-        features = getattr(self.estimator_for(1), "features", None) if hasattr(self._class, "features") else None
+        features = (
+            getattr(self.estimator_for(1), "features", None)
+            if hasattr(self._class, "features")
+            else None
+        )
+
         if features is None and self.values is None:
             return FixedPoint(float(self.ends[0]), float(self.ends[1]))
         lower, upper = map(np.atleast_1d, self.ends)
@@ -200,7 +254,10 @@ epsilon 1), got None
     def ends(self) -> tuple[Floats, Floats]:
         """Lower and upper bound: of a value, or of each coordinate."""
         shape = () if self.values is None else (len(self.values),)
-        lower, upper = (np.broadcast_to(np.asarray(x, np.float64), shape) for x in (self.lower, self.upper))
+        lower, upper = (
+            np.broadcast_to(np.asarray(x, np.float64), shape) for x in (self.lower, self.upper)
+        )
+
         return lower, upper
 
     @property
@@ -219,7 +276,9 @@ epsilon 1), got None
 
     def require_nothing_carried(self, where: str, why: str = "") -> None:
         """Refuse an estimator that carries from window to window where windows are not answered one after the other."""
-        rule = f"be one that carries nothing from window to window {where}" + (f" ({why})" if why else "")
+        rule = f"be one that carries nothing from window to window {where}" + (
+            f" ({why})" if why else ""
+        )
         require(not self.carries, "estimator", rule, self.estimator)
 
     @property
@@ -247,27 +306,39 @@ epsilon 1), got None
         if getattr(self._class, "privacy_unit", "user") == "sample":
             return "Each single sample is protected; a user with many samples is protected less."
         what = "All that one user sends within a window is protected together"
+
         if self.central and not getattr(self._class, "protects_sizes", True):
             what = "The values that one user sends within a window are protected together, their number is not"
+
         return f"{what}; a user in several windows is protected less."
 
     @property
     def delta(self) -> float:
-        """Of all that one user gives within a window; 0 but for some estimators of a trusted curator."""
+        """Of all that one user gives within a window.
+
+        0 but for some estimators of a trusted curator.
+        """
         # It does not hang on sizes, whose file may be gone when a budget is looked at.
         plain = replace(self, sizes=None)
-        return float(getattr(plain.estimator_for(self.users or 1), "delta", 0.0)) if self.central else 0.0
+        return (
+            float(getattr(plain.estimator_for(self.users or 1), "delta", 0.0))
+            if self.central
+            else 0.0
+        )
 
     def plain(self) -> dict[str, Any]:
         """Give all settings as plain data, from which `of_plain` makes the same again.
 
-        Most fields are left out at their defaults. The edition of the estimator's design is among the data: rounds of
-        two designs have different ids and keys.
+        Most fields are left out at their defaults. The edition of the estimator's design is among
+        the data: rounds of two designs have different ids and keys.
         """
-        default = {one.name: one.default for one in fields(self) if one.name not in FIRST_FIELDS} | {"edition": 1}
+        default = {
+            one.name: one.default for one in fields(self) if one.name not in FIRST_FIELDS
+        } | {"edition": 1}
         found = {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(self).items()}
         found["estimator"] = str(self.estimator)  # the name alone of a class that was passed
         found["edition"] = self._class.edition
+
         return {name: x for name, x in found.items() if name not in default or x != default[name]}
 
     @classmethod
@@ -278,7 +349,12 @@ epsilon 1), got None
     def require_user_privacy(self) -> None:
         """Refuse an estimator that protects single samples only, which exists for comparison, before anything runs."""
         unit = getattr(estimator_class(self.estimator), "privacy_unit", "user")
-        require(unit == "user", "estimator", "protect users, not single samples (it can be simulated)", self.estimator)
+        require(
+            unit == "user",
+            "estimator",
+            "protect users, not single samples (it can be simulated)",
+            self.estimator,
+        )
 
     def protocol(self) -> dict[str, Any]:
         """Give what the users' and the statistician's side must agree on, as plain data."""
@@ -306,44 +382,71 @@ epsilon 1), got None
         return max(int(counted // unit * unit), design_least_users(self.protocol_bytes))
 
     def estimator_for(self, counted: int) -> Estimator:
-        """Design the estimator for a window in which that many users take part; remembered by the designed number.
+        """Design the estimator for a window in which that many users take part.
+
+        Remembered by the designed number.
 
         Raises
         ------
         ValueError
-            If an option is out of range, or not one of the estimator's; of a curator's, if epsilon is so small that
-            float64 would add more than a hundredth of it.
+            If an option is out of range, or not one of the estimator's; of a curator's, if epsilon
+            is so small that float64 would add more than a hundredth of it.
         """
         estimator = designed_estimator(self.protocol_bytes, self.design_users(counted))
         if is_central(estimator):
             central_numeric_cost(estimator)
+
         return estimator
 
 
 def _require_tails(settings: RoundsSettings) -> None:
     """Refuse a declaration that nothing follows from."""
-    own, tails = "be given as --tails, and not as the estimator's own", settings.tails
+    own = "be given as --tails, and not as the estimator's own"
+    tails = settings.tails
     require("tails" not in settings.options, "tails", own, settings.options.get("tails"))
+
     if tails is not None:
         require(tails in TAILS, "tails", f"be {' or '.join(TAILS)}, or be left out", tails)
         can = "tails" in estimator_class(settings.estimator).options
-        require(can, "tails", f"be left out for {settings.estimator}, which does not ask for them", tails)
+        require(
+            can,
+            "tails",
+            f"be left out for {settings.estimator}, which does not ask for them",
+            tails,
+        )
 
 
 def _respelled(settings: RoundsSettings) -> dict[str, Any]:
-    """Bring numbers to their types: one value has one spelling, because all of them are part of keys and ids."""
-    found: dict[str, Any] = {"options": {name: _number(value) for name, value in settings.options.items()}}
+    """Bring numbers to their types.
+
+    One value has one spelling, because all of them are part of keys and ids.
+    """
+    found: dict[str, Any] = {
+        "options": {name: _number(value) for name, value in settings.options.items()}
+    }
     for name in ("lower", "upper"):
         bound = getattr(settings, name)
-        ends = tuple(valid_float(name, one) for one in (bound if isinstance(bound, tuple) else (bound,)))
-        one_for_all = isinstance(bound, tuple) and len(ends) == len(settings.values or ()) and len(set(ends)) == 1
+        ends = tuple(
+            valid_float(name, one) for one in (bound if isinstance(bound, tuple) else (bound,))
+        )
+        one_for_all = (
+            isinstance(bound, tuple)
+            and len(ends) == len(settings.values or ())
+            and len(set(ends)) == 1
+        )
         found[name] = ends if isinstance(bound, tuple) and not one_for_all else ends[0]
-    found["sizes"] = None if settings.sizes is None else SizeDistribution.respelled(str(settings.sizes))
+
+    found["sizes"] = (
+        None if settings.sizes is None else SizeDistribution.respelled(str(settings.sizes))
+    )
+
     for name in ("epsilon", "level", "allowed_lateness", "between_users", "user_budget"):
         value = getattr(settings, name)
         found[name] = value if value is None else valid_float(name, value)
+
     if settings.quantiles is not None:
         found["quantiles"] = tuple(valid_float("quantiles", one) for one in settings.quantiles)
+
     found["users"] = None if settings.users is None else valid_int("users", settings.users)
     return found
 
@@ -356,45 +459,91 @@ def _number(value: Any) -> Any:
 
 def _require_questions(settings: RoundsSettings) -> None:
     """Refuse categories and quantiles without an estimator of them, and the other way round."""
-    known, named = estimator_class(settings.estimator), settings.categories
+    known = estimator_class(settings.estimator)
+    named = settings.categories
     shares = known.answers == "shares"
     require(shares or named is None, "categories", f"be left out for {settings.estimator}", named)
-    require(not shares or named is not None, "categories", f"be given for {settings.estimator}, such as a,b,c", named)
+    require(
+        not shares or named is not None,
+        "categories",
+        f"be given for {settings.estimator}, such as a,b,c",
+        named,
+    )
+
     asks = known.answers == "quantiles"
     require(
-        asks or settings.quantiles is None, "quantiles", f"be left out for {settings.estimator}", settings.quantiles
+        asks or settings.quantiles is None,
+        "quantiles",
+        f"be left out for {settings.estimator}",
+        settings.quantiles,
     )
     rule = f"be given for {settings.estimator}, such as 0.5,0.9"
     require(not asks or settings.quantiles is not None, "quantiles", rule, settings.quantiles)
-    require("quantiles" not in settings.options, "quantiles", "be given as --quantiles", settings.options)
+
+    require(
+        "quantiles" not in settings.options,
+        "quantiles",
+        "be given as --quantiles",
+        settings.options,
+    )
+
     if named is None:
         return
     require_categories(named)
-    require("categories" not in settings.options, "categories", "be given as --categories", settings.options)
+    require(
+        "categories" not in settings.options,
+        "categories",
+        "be given as --categories",
+        settings.options,
+    )
+
     for name, end in (("lower", 0.0), ("upper", 1.0)):
         given = getattr(settings, name)
-        require(given == end, name, f"be {end:g} with categories, whose shares lie between 0 and 1", given)
+        require(
+            given == end,
+            name,
+            f"be {end:g} with categories, whose shares lie between 0 and 1",
+            given,
+        )
 
 
 def _require_coordinates(settings: RoundsSettings) -> None:
     """Refuse bounds and coordinates that do not fit one another, or not the estimator."""
     known_class = estimator_class(settings.estimator)
-    names, known = settings.values, known_class.options
+    names = settings.values
+    known = known_class.options
     vector = "dimension" in known
-    require(vector or names is None, "values", f"be left out for {settings.estimator}, which takes one --value", names)
+
+    require(
+        vector or names is None,
+        "values",
+        f"be left out for {settings.estimator}, which takes one --value",
+        names,
+    )
     rule = f"be given for {settings.estimator}: the columns of a vector, one for each coordinate"
     require(not vector or bool(names), "values", rule, names)
+
     if names is not None:
         require(len(set(names)) == len(names), "values", "be different columns", ",".join(names))
-        require("dimension" not in settings.options, "dimension", "be left out: values say it", len(names))
+        require(
+            "dimension" not in settings.options,
+            "dimension",
+            "be left out: values say it",
+            len(names),
+        )
+
     for name in ("lower", "upper"):
-        bound, n = getattr(settings, name), 1 if names is None else len(names)
+        bound = getattr(settings, name)
+        n = 1 if names is None else len(names)
         fits = not isinstance(bound, tuple) or (names is not None and len(bound) == n)
         require(fits, name, f"be one number, or one for each of {n} values", bound)
+
     for lower, upper in zip(*map(np.atleast_1d, settings.ends), strict=True):
         require_bounds(float(lower), float(upper))
+
     if known_class.answers == "density":
-        name, between = settings.estimator, settings.between_users
+        name = settings.estimator
+        between = settings.between_users
         fixed = settings.users is not None or "terms" in settings.options
         # Its functions of a sample are summed up before anyone knows how many users take part.
         require(fixed, "users", f"be given for {name}, or its option terms", None)
@@ -411,7 +560,9 @@ def settings_round_id(settings: RoundsSettings, window: Window) -> str:
     >>> settings_round_id(settings, Window(0, 86_400_000_000)).rpartition("/")[0]
     'delays/1970-01-01T00:00:00Z/1970-01-02T00:00:00Z'
     """
-    require(settings.name is not None, "name", "be given: it is part of each round's id", settings.name)
+    require(
+        settings.name is not None, "name", "be given: it is part of each round's id", settings.name
+    )
     return "/".join((str(settings.name), *window.iso(), settings.digest()))
 
 
@@ -427,4 +578,6 @@ def settings_round_noise(
     the user's mean.
     """
     shaped = hashlib.sha256(canonical(design or {})).hexdigest()
-    return KeyedNoise.of_judged_key(secret, deployment=settings.protocol_hash, purpose=f"round {name} {shaped}")
+    return KeyedNoise.of_judged_key(
+        secret, deployment=settings.protocol_hash, purpose=f"round {name} {shaped}"
+    )

@@ -1,4 +1,7 @@
-"""The statistician's side alone: reports in, what each stage found and the estimates out. No raw type is known here."""
+"""The statistician's side alone: reports in, what each stage found and the estimates out.
+
+No raw type is known here.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,11 @@ from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.round_events import Report, StageReports
 from meanstream.streaming.rounds.event_lines import estimate_event_line, stage_event_line
-from meanstream.streaming.rounds.received_reports import ReceivedReports, ReportsLocation, read_report
+from meanstream.streaming.rounds.received_reports import (
+    ReceivedReports,
+    ReportsLocation,
+    read_report,
+)
 from meanstream.streaming.rounds.rounds_curator import NO_SIDES
 from meanstream.streaming.rounds.rounds_settings import NO_ORDER, RoundsSettings
 from meanstream.streaming.rounds.statistician_stats import StatisticianStats
@@ -40,23 +47,31 @@ _log = logging.getLogger("meanstream.statistician")
 
 @dataclass(slots=True)
 class _Progress:
-    """How far a round has come: the next stage, what is public, how many reports each stage counted."""
+    """How far a round has come.
+
+    The next stage, what is public, how many reports each stage counted.
+    """
 
     window: tuple[int, int]
     users: int
     stage: int = 0
     public: Public = field(default_factory=dict)
     counted: list[int] = field(default_factory=list)
-    found: list[int] = field(default_factory=list)  # reports that had come when the stage was tallied
+    found: list[int] = field(
+        default_factory=list
+    )  # reports that had come when the stage was tallied
     done: bool = False
 
 
 class Statistician:
-    """Tallies reports and takes each round as far as its reports go; every run reads all of them again.
+    """Tallies reports and takes each round as far as its reports go.
 
-    A stage is tallied once, when its users' side has said that its reports are complete; what comes later is counted
-    as late. Where there are several users' sides, let all of them write before it runs, and tell all of them `users`.
-    Results are committed before they are written, so that a crash changes none.
+    Every run reads all of them again.
+
+    A stage is tallied once, when its users' side has said that its reports are complete; what comes
+    later is counted as late. Where there are several users' sides, let all of them write before it
+    runs, and tell all of them `users`. Results are committed before they are written, so that a
+    crash changes none.
 
     Parameters
     ----------
@@ -93,14 +108,18 @@ class Statistician:
         self.stats = StatisticianStats(lateness=settings.allowed_lateness)
         self._reports = reports
         self._on_pass = on_pass
-        self._received: dict[str, dict[int, ReceivedReports]] = defaultdict(lambda: defaultdict(ReceivedReports))
+        self._received: dict[str, dict[int, ReceivedReports]] = defaultdict(
+            lambda: defaultdict(ReceivedReports)
+        )
         self._settings = settings
         self._store = store
         self._crash = crash
         self._rounds: dict[str, _Progress] = {}
         self._health = health or EngineHealth()
+
         if isinstance(reports, Connected) and reports.watched:
             self._health.watch(reports)
+
         self._delivery = CommittedDelivery(
             store=store,
             sinks=sinks,
@@ -125,12 +144,15 @@ class Statistician:
         self._notify()
         self._pass(stop)
         self._health.started()
+
         while self._reports.follows and not stop():
             if self._reports.grew():
                 self._pass(stop)
             else:
                 time.sleep(_POLL_SECONDS)
+
             self._health.turned()
+
         self._health.stopping()
         self._delivery.mark()
         return self.stats
@@ -143,12 +165,18 @@ class Statistician:
         for name in sorted(known, key=lambda name: self._rounds[name].window):
             if not stop():
                 self._advance(name, self._received[name], events)
+
         self._count()
         with crash_step(CrashPoint.COMMIT, self._crash), self._store.transaction():
-            self._store.put_state("statistician", {name: asdict(one) for name, one in self._rounds.items()})
+            self._store.put_state(
+                "statistician", {name: asdict(one) for name, one in self._rounds.items()}
+            )
+
             for lines in events:
                 self._store.post(lines.kind.topic, lines.lines)
+
             self._delivery.save()
+
         self._delivery.deliver_committed(stop)
         self._notify()
 
@@ -169,6 +197,7 @@ class Statistician:
         if report is None:
             self._take_complete(line)
             return
+
         stage = self._received[report.round_id][report.stage]
         stage.users.append(report.user)
         stage.payload.append(report.payload)
@@ -181,28 +210,40 @@ class Statistician:
         except ValidationError:
             self.stats.rejected["malformed"] += 1
             return
+
         stage = self._received[event.round_id][event.stage]
         stage.complete = event
         stage.expected += event.reports
 
     def _known(self, name: str, stages: dict[int, ReceivedReports]) -> bool:
-        """Say whether a round is one of these settings; remember it from its first completed stage on."""
+        """Say whether a round is one of these settings.
+
+        Remember it from its first completed stage on.
+        """
         if name in self._rounds:
             return True
-        complete = next((s.complete for _, s in sorted(stages.items()) if s.complete is not None), None)
+        complete = next(
+            (s.complete for _, s in sorted(stages.items()) if s.complete is not None), None
+        )
+
         if complete is None:
             return False
         window = Window.between(complete.start, complete.end)
         this = WindowRound(self._settings, window, complete.users)
+
         if this.id != name or self._settings.design_users(complete.users) != complete.users:
             self.stats.rejected["other_round"] += sum(len(s.users) for s in stages.values())
             for one in stages.values():
                 one.forget()
+
             return False
+
         self._rounds[name] = _Progress(window=(window.start, window.end), users=complete.users)
         return True
 
-    def _advance(self, name: str, stages: dict[int, ReceivedReports], events: list[EventLines]) -> None:
+    def _advance(
+        self, name: str, stages: dict[int, ReceivedReports], events: list[EventLines]
+    ) -> None:
         """Tally the stages of a round that are complete, one after the other."""
         progress = self._rounds[name]
         this = WindowRound(self._settings, Window(*progress.window), progress.users)
@@ -211,36 +252,47 @@ class Statistician:
             came = stages.get(stage)
             if came is None or came.complete is None or len(came.users) < came.expected:
                 return
+
             reports = self._accepted(this, stage, came)
             tally, invalid = this.tally(stage, progress.public, reports)
             self.stats.rejected["invalid"] += invalid
             found = this.decode(stage, progress.public, tally)
             progress.counted.append(tally.n)
             progress.found.append(len(came.users))
+
             if isinstance(found, Estimate):
                 events.append(estimate_event_line(this, found, sum(progress.counted)))
                 self.stats.answer = events[-1].lines[-1]
                 progress.done = True
                 self.stats.estimates += 1
             else:
-                progress.public, progress.stage = found, stage + 1
+                progress.public = found
+                progress.stage = stage + 1
                 events.append(stage_event_line(this, stage, tally, found))
                 self.stats.stages += 1
 
     def _accepted(self, this: WindowRound, stage: int, came: ReceivedReports) -> Reports:
-        """Give the reports that count: one per user, of its own stage, made at the epsilon that was agreed on."""
+        """Give the reports that count.
+
+        One per user, of its own stage, made at the epsilon that was agreed on.
+        """
         good = np.zeros(len(came.users), np.bool_)
         good[sorted({user: i for i, user in reversed(list(enumerate(came.users)))}.values())] = True
         self._refuse("duplicate", ~good)
         epsilon = this.estimator.rounds[stage].epsilon
         width = Counter(map(len, came.payload)).most_common(1)[0][0] if came.payload else 0
+
         for reason, wrong in (
-            ("wrong_stage", this.stage_of(keyed_owner_words(came.users)) != stage if came.users else good[:0]),
+            (
+                "wrong_stage",
+                this.stage_of(keyed_owner_words(came.users)) != stage if came.users else good[:0],
+            ),
             ("other_epsilon", np.array(came.epsilon) != epsilon),
             ("malformed", np.array([len(row) != width for row in came.payload], np.bool_)),
         ):
             self._refuse(reason, wrong & good)
             good &= ~wrong
+
         rows: Sequence[tuple[int, ...]] = [came.payload[i] for i in np.flatnonzero(good).tolist()]
         return np.array(rows, np.int64).reshape(len(rows), width)
 
@@ -255,8 +307,10 @@ class Statistician:
             for stage, found in enumerate(progress.found):
                 came = stages.get(stage)
                 late += max((came.forgotten + len(came.users) if came else 0) - found, 0)
+
             for one in stages.values() if progress.done else ():
                 one.forget()
+
         self.stats.rejected["late"] = late
         self.stats.rounds = len(self._rounds)
         self.stats.waiting = sum(not progress.done for progress in self._rounds.values())
@@ -271,5 +325,11 @@ def statistician_identity(settings: RoundsSettings) -> dict[str, Any]:
     """Give the settings of a statistician's store."""
     require(not settings.central, "estimator", f"be local here: {NO_SIDES}", settings.estimator)
     settings.require_nothing_carried("on two sides", NO_ORDER)
-    require(settings.user_budget is None, "user_budget", "be given on the users' side only", settings.user_budget)
+    require(
+        settings.user_budget is None,
+        "user_budget",
+        "be given on the users' side only",
+        settings.user_budget,
+    )
+
     return {SIDE: "statistician", **settings.protocol()}

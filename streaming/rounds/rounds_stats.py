@@ -20,7 +20,8 @@ class RoundsStats(EngineStats):
     over_budget : int
         How often a user's data did not enter a round, because the budget does not pay for it.
     results_refused : int
-        Different results of stages that were not accepted, because the stage cannot have found them.
+        Different results of stages that were not accepted, because the stage cannot have found
+        them.
     answer : bytes or None
         The newest window estimate, as its line: public.
     answers_of_turn : tuple of bytes
@@ -33,11 +34,16 @@ class RoundsStats(EngineStats):
     over_budget: int = 0
     results_refused: int = 0
     answer: bytes | None = None
-    answers_of_turn: tuple[bytes, ...] = field(default=(), compare=False)  # a turn without answers shows nothing new
+    answers_of_turn: tuple[bytes, ...] = field(
+        default=(), compare=False
+    )  # a turn without answers shows nothing new
 
 
 def rounds_stats(stats: EngineStats) -> RoundsStats:
-    """Take figures that an engine of rounds has given; those of another engine are public where these are not."""
+    """Take figures that an engine of rounds has given.
+
+    Those of another engine are public where these are not.
+    """
     if not isinstance(stats, RoundsStats):
         raise TypeError(f"figures must be of an engine of rounds, got {type(stats).__name__}")
     return stats

@@ -1,4 +1,7 @@
-"""The two sides on topics: each reads what the other one has published, to its end now, and again when it grew."""
+"""The two sides on topics.
+
+Each reads what the other one has published, to its end now, and again when it grew.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +23,36 @@ from meanstream.streaming.kafka.connection.kafka_client import (
 )
 from meanstream.streaming.kafka.connection.kafka_client import TopicPartition as Place
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
-from meanstream.streaming.kafka.connection.kafka_topics import ensure_topic, find_topic, require_topic
+from meanstream.streaming.kafka.connection.kafka_topics import (
+    ensure_topic,
+    find_topic,
+    require_topic,
+)
 from meanstream.streaming.kafka.reading.scan import READ_RECORDS, TopicScan
 from meanstream.streaming.rounds.stage_results import MOST_TRIED, StageResults
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES
 
 POLICIES = {"stages": "compact", "from_reports": "delete"}
-"""Clean-up policy of a topic made by its first reader; of each stage the newest result is enough."""
+"""Clean-up policy of a topic made by its first reader; of each stage the newest result is
+enough."""
 
 _SECONDS = 5.0
 _log = logging.getLogger("meanstream.rounds")
 
 
 def open_side_topic(text: str, role: str) -> KafkaLocation:
-    """Find the topic that the other side writes to; make it, if the address says so and that side was not there yet."""
+    """Find the topic that the other side writes to.
+
+    Make it, if the address says so and that side was not there yet.
+    """
     location = check_side_topic(text, role)
-    ensure_topic(make_client_admin(location), location, operation="READ", config={"cleanup.policy": POLICIES[role]})
+    ensure_topic(
+        make_client_admin(location),
+        location,
+        operation="READ",
+        config={"cleanup.policy": POLICIES[role]},
+    )
+
     return location
 
 
@@ -49,15 +66,21 @@ def look_for_side_topic(text: str, role: str) -> None:
 def check_side_topic(text: str, role: str) -> KafkaLocation:
     """Read the address of a topic that the other side writes to, without asking anyone."""
     location = KafkaLocation.parse(text, role=role)
-    require(location.registry is None, "registry", f"be left out of {role}, which holds JSON", location.registry)
+    require(
+        location.registry is None,
+        "registry",
+        f"be left out of {role}, which holds JSON",
+        location.registry,
+    )
+
     return location
 
 
 class _GrowingTopic:
     """Committed records of a topic, each read once, as far as it goes at each reading.
 
-    It is no member of a group and commits nothing: anyone who is begun again reads from the beginning. Where no broker
-    answers, the topic has not grown; reading goes on when one does.
+    It is no member of a group and commits nothing: anyone who is begun again reads from the
+    beginning. Where no broker answers, the topic has not grown; reading goes on when one does.
     """
 
     def __init__(self, location: KafkaLocation) -> None:
@@ -75,17 +98,27 @@ class _GrowingTopic:
         return ends is not None and ends != self._ends
 
     def values(self) -> Iterator[bytes | None]:
-        """Give the values of what has come since the last reading; stop early where brokers are lost."""
+        """Give the values of what has come since the last reading.
+
+        Stop early where brokers are lost.
+        """
         ends = self._marks()
         try:
             with closing(TopicScan(self._location, start=self._next)) as scan:
                 while (records := scan.read(READ_RECORDS)) is not None:
                     yield from records.values
-                    for partition, offset in zip(records.partition.tolist(), records.offset.tolist(), strict=True):
+                    for partition, offset in zip(
+                        records.partition.tolist(), records.offset.tolist(), strict=True
+                    ):
                         self._next[partition] = max(self._next[partition], offset + 1)
         except (KafkaLostError, KafkaException, ValueError) as error:
-            _log.warning("a topic cannot be read now", extra={"topic": self._location.topic, "why": str(error)})
+            _log.warning(
+                "a topic cannot be read now",
+                extra={"topic": self._location.topic, "why": str(error)},
+            )
+
             return
+
         self._ends = ends
 
     def begin_again(self) -> None:
@@ -101,13 +134,18 @@ class _GrowingTopic:
         """Ask where partitions end; None if no one answers."""
         try:
             ends = {
-                partition: int(self._consumer.get_watermark_offsets(self._place(partition), timeout=_SECONDS)[1])
+                partition: int(
+                    self._consumer.get_watermark_offsets(self._place(partition), timeout=_SECONDS)[
+                        1
+                    ]
+                )
                 for partition in self._next
             }
         except KafkaException as error:
             self.problem = describe_client_error(error)
             _log.debug("ends of topic %r: %s", self._location.topic, self.problem)
             return None
+
         self.problem = None
         return ends
 
@@ -116,7 +154,9 @@ class _GrowingTopic:
 
 
 class StageResultsTopic:
-    """What a statistician has published in a topic: for the users' side alone, as `StageResultsFile` is of a file.
+    """What a statistician has published in a topic.
+
+    For the users' side alone, as `StageResultsFile` is of a file.
 
     **Privacy.** Whatever is there is checked before any user is queried upon it, and the first result that is accepted
     is kept in the store: what the topic says later, or what compaction leaves of it, changes nothing.
@@ -132,7 +172,10 @@ class StageResultsTopic:
         return self._topic.grew()
 
     def read(self, rounds: Collection[str]) -> StageResults:
-        """Read the different results of these rounds that are there; records that are none are skipped."""
+        """Read the different results of these rounds that are there.
+
+        Records that are none are skipped.
+        """
         wanted = frozenset(rounds)
         if not wanted <= self._rounds:  # what was read may have held theirs
             self._rounds = wanted
@@ -140,8 +183,10 @@ class StageResultsTopic:
             self._topic.begin_again()
         elif not self._topic.grew():
             return self._found
+
         for value in self._topic.values():
             self._take(value)
+
         return self._found
 
     def close(self) -> None:
@@ -151,10 +196,12 @@ class StageResultsTopic:
     def _take(self, value: bytes | None) -> None:
         if value is None or len(value) > MAX_LINE_BYTES:
             return
+
         try:
             event = StageResult.model_validate_json(value)
         except ValidationError:
             return
+
         if event.round_id in self._rounds:
             known = self._found[event.round_id, event.stage]
             if len(known) < MOST_TRIED and event not in known:

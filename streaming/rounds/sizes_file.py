@@ -10,7 +10,9 @@ from meanstream.streaming.sources.formats.csv_file import NULLS, csv_separator_h
 
 
 def read_sizes(text: str) -> SizeDistribution:
-    """Read `point:k`, `poisson:l`, ... (`SizeDistribution.parse`) or `FILE.csv:COLUMN`: how often each value occurs.
+    """Read `point:k`, `poisson:l`, ...
+
+    (`SizeDistribution.parse`) or `FILE.csv:COLUMN`: how often each value occurs.
 
     Notes
     -----
@@ -26,7 +28,9 @@ def read_sizes(text: str) -> SizeDistribution:
 
 
 def read_sizes_of(text: str, number: int | None, *, who: str) -> tuple[SizeDistribution, int]:
-    """Read the same, and how many users or agents there are: as many as the column has names, unless a number is given.
+    """Read the same, and how many users or agents there are.
+
+    As many as the column has names, unless a number is given.
 
     Notes
     -----
@@ -41,6 +45,7 @@ def read_sizes_of(text: str, number: int | None, *, who: str) -> tuple[SizeDistr
     found = counted if number is None else number
     if found is None:
         raise ValueError(f"{who} must be given unless sizes are counted in FILE.csv:COLUMN")
+
     return sizes, found
 
 
@@ -50,6 +55,7 @@ def _read(text: str) -> tuple[SizeDistribution, int | None]:
     if separator and file.endswith((".csv", ".csv.gz")):
         counts = _counts(file, column)
         return SizeDistribution.from_counts(counts), len(counts)
+
     try:
         return SizeDistribution.parse(text), None
     except ValueError as error:
@@ -62,19 +68,27 @@ def _counts(file: str, column: str) -> list[int]:
     from pyarrow import csv
 
     convert = csv.ConvertOptions(
-        include_columns=[column], column_types={column: pa.string()}, null_values=NULLS, strings_can_be_null=True
+        include_columns=[column],
+        column_types={column: pa.string()},
+        null_values=NULLS,
+        strings_can_be_null=True,
     )
+
     try:
         Path(file).open("rb").close()  # its errors are shorter than Arrow's
         with csv.open_csv(file) as reader:
             known = reader.schema.names
+
         hint = f"{closest_valid(column, known)}{csv_separator_hint(known)}"
         require(column in known, "sizes", f"name a column of {file}{hint}", column)
         cells = csv.read_csv(file, convert_options=convert)[column].drop_null()
     except OSError as error:
-        raise ValueError(f"sizes must name a readable file, got {file!r} ({error.strerror})") from None
+        raise ValueError(
+            f"sizes must name a readable file, got {file!r} ({error.strerror})"
+        ) from None
     except pa.ArrowInvalid:
         raise ValueError(f"sizes must name a CSV file with a header, got {file!r}") from None
+
     require(len(cells) > 0, "sizes", f"name a column of {file} with values", column)
     counts: list[int] = pc.value_counts(cells).field("counts").to_pylist()
     return counts

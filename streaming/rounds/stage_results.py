@@ -14,7 +14,11 @@ from pydantic import ValidationError
 from meanstream.operators.noise.public_hash import mix_hash
 from meanstream.operators.records import Words
 from meanstream.operators.rounds.round_records import Public
-from meanstream.operators.rounds.round_results import extreme_users, refuse_result, result_as_plain_data
+from meanstream.operators.rounds.round_results import (
+    extreme_users,
+    refuse_result,
+    result_as_plain_data,
+)
 from meanstream.streaming.events.round_events import StageResult
 from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.window_widths import Window
@@ -50,18 +54,23 @@ class StageResultsFile:
         return self._path.is_file() and self._path.stat().st_size > self._size
 
     def read(self, rounds: Collection[str]) -> StageResults:
-        """Read the different results of these rounds that are there; lines that are none are skipped."""
+        """Read the different results of these rounds that are there.
+
+        Lines that are none are skipped.
+        """
         found: dict[tuple[str, int], list[StageResult]] = defaultdict(list)
         for event in self._events():
             known = found[event.round_id, event.stage] if event.round_id in rounds else ()
             if isinstance(known, list) and len(known) < MOST_TRIED and event not in known:
                 known.append(event)
+
         return found
 
     def _events(self) -> Iterator[StageResult]:
         if not self._path.is_file():
             return
         self._size = self._path.stat().st_size
+
         with closing(LineReader(self._path, option="stages")) as reader:
             while (taken := reader.next_block(_READ_LINES)) is not None:
                 for line in taken[0].lines():
@@ -72,7 +81,11 @@ class StageResultsFile:
 
 
 def first_accepted_result(
-    this: WindowRound, public: Public, results: Sequence[StageResult], *, shape: tuple[int, ...] = ()
+    this: WindowRound,
+    public: Public,
+    results: Sequence[StageResult],
+    *,
+    shape: tuple[int, ...] = (),
 ) -> tuple[Public | None, list[str]]:
     """Public: the first result of a stage that users can be asked upon; None if there is none.
 
@@ -87,29 +100,44 @@ def first_accepted_result(
             return _check_result(this, result, public, shape=shape), refused
         except ValueError as error:
             refused.append(str(error))
+
     return None, refused
 
 
-def _check_result(this: WindowRound, result: StageResult, public: Public, *, shape: tuple[int, ...] = ()) -> Public:
-    """Public: give what is known after a stage, if its result can be one; parameters as for `first_accepted_result`.
+def _check_result(
+    this: WindowRound, result: StageResult, public: Public, *, shape: tuple[int, ...] = ()
+) -> Public:
+    """Public: give what is known after a stage, if its result can be one.
+
+    Parameters as for `first_accepted_result`.
 
     Notes
     -----
     **Privacy.** No user's data is looked at. The next stage is tried on made-up users at the ends of what users can
     hold, so that a result which would stop it is refused here.
     """
-    steps, found = this.estimator.rounds, result.public
+    steps = this.estimator.rounds
+    found = result.public
+
     if not 0 <= result.stage < len(steps) - 1:
         refuse_result("stage", f"lie between 0 and {len(steps) - 2}", result.stage)
+
     if Window.between(result.start, result.end) != this.window:
         refuse_result("start and end", "be those of the round's window", "others")
+
     result_as_plain_data(found)
     steps[result.stage].check(found, public)
+
     try:
         with np.errstate(divide="raise", over="raise", invalid="raise"):
-            steps[result.stage + 1].encode(extreme_users(this.settings.grid.span, shape), found, _fixed_words)
+            steps[result.stage + 1].encode(
+                extreme_users(this.settings.grid.span, shape), found, _fixed_words
+            )
     except Exception as error:
-        raise ValueError(f"stage result: it must be of use to the next stage, got {type(error).__name__}") from None
+        raise ValueError(
+            f"stage result: it must be of use to the next stage, got {type(error).__name__}"
+        ) from None
+
     return dict(found)
 
 
@@ -124,6 +152,7 @@ def results_by_stage(round_id: str, results: Iterable[StageResult]) -> dict[int,
     for result in results:
         if result.round_id == round_id and len(found[result.stage]) < MOST_TRIED:
             found[result.stage].append(result)
+
     return found
 
 

@@ -18,8 +18,8 @@ REFUSED_REPORTS = (
 class StatisticianStats(EngineStats):
     """Public: counts since the process started, all of them of reports, which everyone may read.
 
-    `rejected` counts reports and lines that were not used, by reason (`REFUSED_REPORTS`), `estimates` the windows that
-    were answered.
+    `rejected` counts reports and lines that were not used, by reason (`REFUSED_REPORTS`),
+    `estimates` the windows that were answered.
 
     Attributes
     ----------

@@ -1,4 +1,7 @@
-"""Users' samples of a window summed up, a batch at a time; batches may come in any order and be joined in any order."""
+"""Users' samples of a window summed up, a batch at a time.
+
+Batches may come in any order and be joined in any order.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,12 @@ import numpy as np
 from meanstream.operators.records import Bools, Floats, Ints, Words
 from meanstream.operators.rounds.round_grids import CategoryGrid, Grid
 from meanstream.operators.rounds.round_records import Summaries
-from meanstream.streaming.rounds.window_widths import Window, Windows, merge_session_windows, windows_in_micros
+from meanstream.streaming.rounds.window_widths import (
+    Window,
+    Windows,
+    merge_session_windows,
+    windows_in_micros,
+)
 
 _LATEST = np.iinfo(np.int64).max
 _EXACT = 2**53
@@ -42,7 +50,9 @@ class Entries(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserSums:
-    """Private: what the users of a window have sent so far; one entry per user, in the order of their numbers.
+    """Private: what the users of a window have sent so far.
+
+    One entry per user, in the order of their numbers.
 
     Attributes
     ----------
@@ -51,13 +61,14 @@ class UserSums:
     count : int64 array (n,)
         Number of samples.
     total : int64 array (n,) or (n, d), or unsigned array (n, categories)
-        Their exact sum on the grid; of vectors, or of features, a row. Of categories, how many samples are of each,
-        in as few bytes as the largest count of these users needs.
+        Their exact sum on the grid; of vectors, or of features, a row. Of categories, how many
+        samples are of each, in as few bytes as the largest count of these users needs.
     first_time : int64 array (n,)
         Time of the earliest sample, microseconds.
     first : int64 array (n,) or (n, d)
-        The earliest sample on the grid; of several at the same microsecond, the smallest, coordinate after coordinate.
-        Of categories, how many come after the sample's: the smallest is then the smallest row.
+        The earliest sample on the grid; of several at the same microsecond, the smallest,
+        coordinate after coordinate. Of categories, how many come after the sample's: the smallest
+        is then the smallest row.
     """
 
     user: Ints
@@ -75,14 +86,19 @@ class UserSums:
 
     def columns(self) -> dict[str, Ints]:
         """Give plain columns, from which `UserSums(**columns)` makes the same again."""
-        return {name: getattr(self, name) for name in ("user", "count", "total", "first_time", "first")}
+        return {
+            name: getattr(self, name) for name in ("user", "count", "total", "first_time", "first")
+        }
 
     def summaries(self, words: Words, grid: Grid) -> Summaries:
         """Make the input of a round."""
         first = self.first
         if isinstance(grid, CategoryGrid):
             first = grid.rows(grid.categories - 1 - first).view(np.uint8)
-        return Summaries(user=words, count=self.count, total=self.total, first=first, span=grid.span)
+
+        return Summaries(
+            user=words, count=self.count, total=self.total, first=first, span=grid.span
+        )
 
 
 def summarize(user: Ints, value: Floats, time: Floats, grid: Grid) -> UserSums:
@@ -95,18 +111,32 @@ def summarize(user: Ints, value: Floats, time: Floats, grid: Grid) -> UserSums:
     >>> sums.user, sums.count, sums.total / 2**20, sums.first / 2**20
     (array([2, 7]), array([1, 2]), array([0.  , 1.25]), array([0.  , 0.25]))
     """
-    micros, count = windows_in_micros(time), np.ones_like(user)
+    micros = windows_in_micros(time)
+    count = np.ones_like(user)
     if isinstance(grid, CategoryGrid):
         number = grid.numbers(value)
         after = grid.categories - 1 - number
-        sums = join_summaries([UserSums(user=user, count=count, total=after, first_time=micros, first=after)])
-        return replace(sums, total=_category_counts(np.searchsorted(sums.user, user), number, sums.count, grid))
+        sums = join_summaries(
+            [UserSums(user=user, count=count, total=after, first_time=micros, first=after)]
+        )
+
+        return replace(
+            sums, total=_category_counts(np.searchsorted(sums.user, user), number, sums.count, grid)
+        )
+
     points = grid.encode(value)
-    return join_summaries([UserSums(user=user, count=count, total=points, first_time=micros, first=points)])
+    return join_summaries(
+        [UserSums(user=user, count=count, total=points, first_time=micros, first=points)]
+    )
 
 
-def summarize_windows(windows: Windows, user: Ints, value: Floats, time: Floats, grid: Grid) -> dict[Window, UserSums]:
-    """Sum up samples per window, all windows in one pass; sessions are those within these samples."""
+def summarize_windows(
+    windows: Windows, user: Ints, value: Floats, time: Floats, grid: Grid
+) -> dict[Window, UserSums]:
+    """Sum up samples per window, all windows in one pass.
+
+    Sessions are those within these samples.
+    """
     at = windows.assign(time)
     return summarize_entries(
         windows, Entries(user[at.sample], value[at.sample], time[at.sample], at.start, at.end), grid
@@ -123,18 +153,27 @@ def summarize_entries(windows: Windows, entries: Entries, grid: Grid) -> dict[Wi
     sums = summarize(key, entries.value, entries.time, grid)
     edges = np.searchsorted(sums.user, n_users * np.arange(len(found) + 1)).tolist()
     parts = {}
+
     for place, window in enumerate(found):
         part = sums.take(slice(edges[place], edges[place + 1]))
         parts[window] = UserSums(**{**part.columns(), "user": part.user - place * n_users})
+
     return parts
 
 
-def summarize_numbered_windows(windows: Windows, start: Ints, end: Ints) -> tuple[Ints, list[Window]]:
-    """Give each window the number of the distinct one it is, in the order of time; sessions that overlap are one."""
+def summarize_numbered_windows(
+    windows: Windows, start: Ints, end: Ints
+) -> tuple[Ints, list[Window]]:
+    """Give each window the number of the distinct one it is, in the order of time.
+
+    Sessions that overlap are one.
+    """
     if windows.kind == "session":
         return merge_session_windows(start, end)
     starts, first, number = np.unique(start, return_index=True, return_inverse=True)
-    return number.astype(np.int64), [Window(*ends) for ends in zip(starts.tolist(), end[first].tolist(), strict=True)]
+    return number.astype(np.int64), [
+        Window(*ends) for ends in zip(starts.tolist(), end[first].tolist(), strict=True)
+    ]
 
 
 def join_summaries(parts: Sequence[UserSums]) -> UserSums:
@@ -144,30 +183,41 @@ def join_summaries(parts: Sequence[UserSums]) -> UserSums:
     """
     columns = [part.columns() for part in parts] or [_nothing()]
 
-    def whole(name: str) -> Ints:  # one column at a time: all of them together would be all sums once more
+    def whole(
+        name: str,
+    ) -> Ints:  # one column at a time: all of them together would be all sums once more
         return np.concatenate([c[name] for c in columns]) if len(columns) > 1 else columns[0][name]
 
     known, code = _coded(whole("user"))
-    first_time, earliest = whole("first_time"), np.full(len(known), _LATEST, np.int64)
+    first_time = whole("first_time")
+    earliest = np.full(len(known), _LATEST, np.int64)
     np.minimum.at(earliest, code, first_time)
     at = np.flatnonzero(first_time == earliest[code])
     del first_time
-    count, total = _added(code, whole("count"), len(known)), whole("total")
+    count = _added(code, whole("count"), len(known))
+    total = whole("total")
+
     return UserSums(
         user=known,
         count=count,
-        total=_added_narrow(code, total, count) if total.dtype.kind == "u" else _added(code, total, len(known)),
+        total=_added_narrow(code, total, count)
+        if total.dtype.kind == "u"
+        else _added(code, total, len(known)),
         first_time=earliest,
         first=_least(code[at], whole("first")[at], len(known)),
     )
 
 
 def _least(code: Ints, rows: Ints, n: int) -> Ints:
-    """Give the smallest entry of each code; of vectors, the one that comes first coordinate after coordinate."""
+    """Give the smallest entry of each code.
+
+    Of vectors, the one that comes first coordinate after coordinate.
+    """
     if rows.ndim == 1:
         least = np.full(n, _LATEST, np.int64)
         np.minimum.at(least, code, rows)
         return least
+
     order = np.lexsort((*rows.T[::-1], code))
     begins = np.ones(len(order), np.bool_)
     begins[1:] = np.diff(code[order]) > 0
@@ -182,10 +232,12 @@ def _coded(user: Ints) -> tuple[Ints, Ints]:
     if size > 4 * len(user) + 1024:  # a table would be mostly empty
         known, code = np.unique(user, return_inverse=True)
         return known, code.astype(np.int64)
+
     there = np.zeros(size, np.bool_)
     there[user] = True
     known = np.flatnonzero(there)
     place = np.cumsum(there) - 1
+
     return known, place[user]
 
 
@@ -194,15 +246,20 @@ def _added(code: Ints, numbers: Ints, n: int) -> Ints:
     if numbers.ndim == 2:
         columns = [_added(code, column, n) for column in numbers.T]
         return np.stack(columns, axis=1) if columns else np.zeros((n, 0), np.int64)
+
     if not len(numbers) or len(numbers) * int(numbers.max()) < _EXACT:
         return np.bincount(code, weights=numbers, minlength=n).astype(np.int64)
     sums = np.zeros(n, np.int64)
     np.add.at(sums, code, numbers)
+
     return sums
 
 
 def _category_counts(code: Ints, number: Ints, count: Ints, grid: CategoryGrid) -> Ints:
-    """Count how many samples of each user are of each category; `count` says how many each user has."""
+    """Count how many samples of each user are of each category.
+
+    `count` says how many each user has.
+    """
     total = np.zeros((len(count), grid.categories), _narrow(count))
     place, times = np.unique(code * grid.categories + number, return_counts=True)
     total.reshape(-1)[place] = times
@@ -218,11 +275,15 @@ def _added_narrow(code: Ints, rows: Ints, count: Ints) -> Ints:
         order = np.argsort(code, kind="stable")
         begins = np.r_[0, np.flatnonzero(np.diff(code[order])) + 1]
         np.add.reduceat(rows[order], begins, axis=0, dtype=total.dtype, out=total)
+
     return total
 
 
 def _narrow(count: Ints) -> np.dtype[Any]:
-    """Give the smallest unsigned type that holds each user's number of samples: no category has more of them."""
+    """Give the smallest unsigned type that holds each user's number of samples.
+
+    No category has more of them.
+    """
     return np.min_scalar_type(int(count.max(initial=0)))
 
 

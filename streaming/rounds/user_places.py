@@ -1,4 +1,7 @@
-"""Who has one of the `max_users` places of a store: decided when a window closes, by keyed hashes of names."""
+"""Who has one of the `max_users` places of a store.
+
+Decided when a window closes, by keyed hashes of names.
+"""
 
 from __future__ import annotations
 
@@ -23,24 +26,32 @@ def slot_key(secret: bytes) -> bytes:
 
 
 def slot_name_hashes(names: Sequence[str], key: bytes) -> Words:
-    """Hash names with a secret key, as a uint64 array (n,): an order that is fixed and that no one can aim at."""
-    begun, digests = hashlib.blake2b(key=key, digest_size=8), []
+    """Hash names with a secret key, as a uint64 array (n,).
+
+    An order that is fixed and that no one can aim at.
+    """
+    begun = hashlib.blake2b(key=key, digest_size=8)
+    digests = []
     for name in names:
         hashed = begun.copy()
         hashed.update(name.encode("utf-8", "surrogatepass"))
         digests.append(hashed.digest())
+
     return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
 
 
 class UserSlots:
-    """The places of a store's users: given when a window closes, in the order of the keyed hash, and never taken back.
+    """The places of a store's users.
 
-    A window that is open keeps its known users, and of the others the `most` with the least hashes: no more of them
-    could ever get a place. Known in a window is anyone who had a place before its first sample could be accepted. So
-    what a window keeps is a function of who has sent something in it.
+    Given when a window closes, in the order of the keyed hash, and never taken back.
 
-    Memory is bounded by `max_users`: a window that is open holds at most four times as many users, and names are
-    remembered of users who were held.
+    A window that is open keeps its known users, and of the others the `most` with the least hashes:
+    no more of them could ever get a place. Known in a window is anyone who had a place before its
+    first sample could be accepted. So what a window keeps is a function of who has sent something
+    in it.
+
+    Memory is bounded by `max_users`: a window that is open holds at most four times as many users,
+    and names are remembered of users who were held.
 
     Parameters
     ----------
@@ -61,13 +72,16 @@ class UserSlots:
     first served would tell whose sample came before whose.
     """
 
-    def __init__(self, most: int, key: bytes, names: list[str], windows: Windows, early: float) -> None:
+    def __init__(
+        self, most: int, key: bytes, names: list[str], windows: Windows, early: float
+    ) -> None:
         self.names = names
         self._most = most
         self._key = key
         self._windows = windows
         self._early = early
         self._since: Floats = np.zeros(0)  # by number: the clock when the place was given
+
         self._hashes: Words = np.zeros(0, np.uint64)
         self._taken = 0
         self._full_since = math.inf
@@ -95,7 +109,10 @@ class UserSlots:
         """Give the order of users, by number, in which they get places."""
         missing = len(self.names) - len(self._hashes)
         if missing:
-            self._hashes = np.concatenate([self._hashes, slot_name_hashes(self.names[-missing:], self._key)])
+            self._hashes = np.concatenate(
+                [self._hashes, slot_name_hashes(self.names[-missing:], self._key)]
+            )
+
         return np.argsort(self._hashes[user], kind="stable")
 
     def considered(self, window: Window, sums: UserSums) -> UserSums:
@@ -105,15 +122,19 @@ class UserSlots:
             return sums
         new = new[self.order(sums.user[new])]
         self._limits[window] = self._hashes[sums.user[new[self._most - 1]]]
+
         return self._without(sums, new[self._most :])
 
     def enter(self, window: Window, sums: UserSums, now: float) -> UserSums:
         """Give places in a window that closes, while there are some; return who takes part."""
         sums = self.considered(window, sums)
         self._limits = {one: limit for one, limit in self._limits.items() if one.end > window.end}
-        new, room = np.flatnonzero(~np.isfinite(self._slot_since(sums.user))), max(self._most - self._taken, 0)
+        new = np.flatnonzero(~np.isfinite(self._slot_since(sums.user)))
+        room = max(self._most - self._taken, 0)
+
         if len(new) > room:
             new = new[self.order(sums.user[new])]
+
         self._give(np.sort(sums.user[new[:room]]), now)
         return self._without(sums, new[room:])
 
@@ -124,7 +145,10 @@ class UserSlots:
         limits = [self._limit(window) for window in windows] if self._limits else [None]
         if any(limit is None for limit in limits):
             return np.zeros(len(names), np.bool_)
-        return np.asarray(slot_name_hashes(names, self._key) > max(limit for limit in limits if limit is not None))
+
+        return np.asarray(
+            slot_name_hashes(names, self._key) > max(limit for limit in limits if limit is not None)
+        )
 
     def take_refused(self) -> int:
         """Private: give how many samples of users without a place were dropped since the last call."""
@@ -136,6 +160,7 @@ class UserSlots:
         for user, now in self._new:
             store.put_chunk(_KIND, self._saved, {"user": user, "since": np.array([now])})
             self._saved += 1
+
         self._new = []
 
     def restore(self, store: Store) -> None:
@@ -143,6 +168,7 @@ class UserSlots:
         for number, columns in store.chunks(_KIND):
             self._give(columns["user"], float(columns["since"][0]))
             self._saved = number + 1
+
         self._new = []
 
     def _give(self, user: Ints, now: float) -> None:
@@ -152,13 +178,17 @@ class UserSlots:
         self._since[user] = now
         self._taken += len(user)
         self._new.append((user, now))
+
         if self.full:
             self._full_since = min(self._full_since, now)
 
     def _slot_since(self, user: Ints) -> Floats:
         """Say since when users have places."""
         missing = len(self.names) - len(self._since)
-        self._since = np.concatenate([self._since, np.full(missing, math.inf)]) if missing else self._since
+        self._since = (
+            np.concatenate([self._since, np.full(missing, math.inf)]) if missing else self._since
+        )
+
         return self._since[user]
 
     def _without(self, sums: UserSums, out: Ints) -> UserSums:
@@ -167,6 +197,7 @@ class UserSlots:
         self._refused += int(sums.count[out].sum())
         part = np.ones(len(sums), np.bool_)
         part[out] = False
+
         return sums.take(part)
 
     def _opens(self, window: Window) -> float:
@@ -174,8 +205,16 @@ class UserSlots:
         return window.start / MICROS - self._early
 
     def _limit(self, window: Window) -> np.uint64 | None:
-        """Give the hash beyond which no one new is kept in a window; sessions that overlap will be one."""
+        """Give the hash beyond which no one new is kept in a window.
+
+        Sessions that overlap will be one.
+        """
         if self._windows.kind != "session":
             return self._limits.get(window)
-        there = [h for one, h in self._limits.items() if one.start < window.end and window.start < one.end]
+        there = [
+            h
+            for one, h in self._limits.items()
+            if one.start < window.end and window.start < one.end
+        ]
+
         return min(there, default=None)

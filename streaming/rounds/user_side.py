@@ -1,4 +1,7 @@
-"""The users' side alone: rounds that wait for what the statistician finds, and go on when it is published."""
+"""The users' side alone.
+
+Rounds that wait for what the statistician finds, and go on when it is published.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,8 @@ from meanstream.streaming.store.state_store import Store
 
 WAITING_ROUNDS = "rounds_waiting"
 MOST_LOGGED = 1000
-"""So many refused results of stages are a line of the log each; those after them are counted only."""
+"""So many refused results of stages are a line of the log each; those after them are counted
+only."""
 _MOST_NOTED = 10_000  # before those of rounds that have ended are forgotten
 
 _log = logging.getLogger("meanstream.rounds")
@@ -34,7 +38,8 @@ _log = logging.getLogger("meanstream.rounds")
 class _Waiting:
     """Private: a round, the users that no stage has asked yet, and the stage whose result is waited for.
 
-    `pinned` is what was accepted of the stages before it, in order; None in states that did not keep it.
+    `pinned` is what was accepted of the stages before it, in order; None in states that did not
+    keep it.
     """
 
     this: WindowRound
@@ -82,7 +87,10 @@ class WaitingRounds:
         self._next += 1
 
     def go_on(self, file: StageResultsLocation, outcome: Outcome) -> bool:
-        """Let the users of one round report whose stage comes after a result that is there; say whether any did."""
+        """Let the users of one round report whose stage comes after a result that is there.
+
+        Say whether any did.
+        """
         results = file.read({waiting.this.id for waiting in self._rounds.values()})
         for number, waiting in sorted(self._rounds.items()):
             current = self._with_pins(waiting, results)
@@ -90,38 +98,57 @@ class WaitingRounds:
             if found is not None:
                 self._ask(number, current, found, outcome)
                 return True
+
         return False
 
     def _accepted(self, waiting: _Waiting, results: StageResults) -> Public | None:
         """Give the first result of the stage that is accepted, if what was accepted before is known."""
-        this, stage, pinned = waiting.this, waiting.stage, waiting.pinned
+        this = waiting.this
+        stage = waiting.stage
+        pinned = waiting.pinned
         if pinned is None:
             return None
+
         for before, public in enumerate(pinned):
             others = (r for r in results.get((this.id, before), ()) if r.public != public)
             for _ in others:
-                self._note(this.id, before, "stage result: it must be the one that users have reported upon")
+                self._note(
+                    this.id,
+                    before,
+                    "stage result: it must be the one that users have reported upon",
+                )
+
         came = results.get((this.id, stage), ())
         public = pinned[-1] if pinned else {}
-        found, refused = first_accepted_result(this, public, came, shape=shape_of_result(waiting.sums.total))
+        found, refused = first_accepted_result(
+            this, public, came, shape=shape_of_result(waiting.sums.total)
+        )
+
         for why in refused:
             self._note(this.id, stage, why)
+
         return found
 
     def _with_pins(self, waiting: _Waiting, results: StageResults) -> _Waiting:
-        """Find what users have reported upon in a round whose state did not keep it: the first result of each stage."""
+        """Find what users have reported upon in a round whose state did not keep it.
+
+        The first result of each stage.
+        """
         if waiting.pinned is not None:
             return waiting
         this = waiting.this
         pinned: list[Public] = []
+
         for stage in range(waiting.stage):
             came = results.get((this.id, stage), ())
             found, _ = first_accepted_result(
                 this, pinned[-1] if pinned else {}, came, shape=shape_of_result(waiting.sums.total)
             )
+
             if found is None:
                 return waiting
             pinned.append(found)
+
         return _Waiting(this, waiting.sums, waiting.stage, tuple(pinned))
 
     def _note(self, round_id: str, stage: int, why: str) -> None:
@@ -129,23 +156,38 @@ class WaitingRounds:
         noted = (round_id, stage, why)
         if noted in self._noted:
             return
-        if len(self._noted) >= _MOST_NOTED:  # of a round that waits at most some are looked at (`MOST_TRIED`)
+
+        if (
+            len(self._noted) >= _MOST_NOTED
+        ):  # of a round that waits at most some are looked at (`MOST_TRIED`)
             waiting = {one.this.id for one in self._rounds.values()}
             self._noted = {one for one in self._noted if one[0] in waiting}
+
         self._noted.add(noted)
         self._refused += 1
+
         if self._refused <= MOST_LOGGED:
-            _log.warning("a stage result was refused", extra={"round_id": round_id, "stage": stage, "rule": why})
+            _log.warning(
+                "a stage result was refused",
+                extra={"round_id": round_id, "stage": stage, "rule": why},
+            )
         elif self._refused == MOST_LOGGED + 1:
-            _log.warning("further refused stage results are only counted", extra={"told": MOST_LOGGED})
+            _log.warning(
+                "further refused stage results are only counted", extra={"told": MOST_LOGGED}
+            )
 
     def save(self, store: Store) -> list[Any]:
         """Write what changed within a transaction; return the rest as plain values."""
         for number in sorted(self._changed):
             store.put_chunk(WAITING_ROUNDS, number, dict(self._rounds[number].sums.columns()))
+
         store.drop_chunks(WAITING_ROUNDS, self._dropped)
-        self._changed, self._dropped = set(), []
-        return [[n, *w.this.window, w.this.users, w.stage, w.pinned] for n, w in sorted(self._rounds.items())]
+        self._changed = set()
+        self._dropped = []
+        return [
+            [n, *w.this.window, w.this.users, w.stage, w.pinned]
+            for n, w in sorted(self._rounds.items())
+        ]
 
     def restore(self, store: Store, state: list[Any]) -> None:
         """Continue from what was saved."""
@@ -156,26 +198,36 @@ class WaitingRounds:
             self._rounds[number] = _Waiting(this, UserSums(**sums[number]), stage, pinned)
             self._next = number + 1
 
-    def _ask(self, number: int, waiting: _Waiting, public: Public, outcome: Outcome) -> _Waiting | None:
+    def _ask(
+        self, number: int, waiting: _Waiting, public: Public, outcome: Outcome
+    ) -> _Waiting | None:
         """Make the reports of the next stage; give what still waits."""
-        this, stage = waiting.this, waiting.stage + 1
+        this = waiting.this
+        stage = waiting.stage + 1
         self._runner.report(this, stage, public, waiting.sums, outcome)
+
         if stage == this.stages[-1]:
             if self._rounds.pop(number, None) is not None:
                 self._changed.discard(number)
                 self._dropped.append(number)
+
             outcome.finished += 1
             return None
+
         asked = this.stage_of(self.directory.words(waiting.sums.user)) <= stage
         pinned = (*(waiting.pinned or ()), public) if stage else ()
         rest = _Waiting(this, waiting.sums.take(np.flatnonzero(~asked)), stage, pinned)
         self._rounds[number] = rest
         self._changed.add(number)
+
         return rest
 
 
 def _pinned(stage: int, kept: list[Any]) -> tuple[Public, ...] | None:
-    """Read what was accepted before; a state that does not say it knows only that nothing was, for the first stage."""
+    """Read what was accepted before.
+
+    A state that does not say it knows only that nothing was, for the first stage.
+    """
     if kept and kept[0] is not None:
         return tuple(kept[0])
     return None if stage else ()

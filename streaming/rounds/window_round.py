@@ -1,7 +1,7 @@
 """One round of one window, step by step: users' reports, their tally, what each stage finds.
 
-Both hosts, the users' side alone and the statistician's side alone call these functions with the same arguments and
-therefore write the same bytes; `event_lines` writes them.
+Both hosts, the users' side alone and the statistician's side alone call these functions with the
+same arguments and therefore write the same bytes; `event_lines` writes them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ from meanstream.operators.rounds.round_protocol import (
 )
 from meanstream.operators.rounds.round_records import Estimate, Public, Reports, Summaries, Tally
 from meanstream.operators.validation import require
-from meanstream.streaming.rounds.rounds_settings import RoundsSettings, settings_round_id, settings_round_noise
+from meanstream.streaming.rounds.rounds_settings import (
+    RoundsSettings,
+    settings_round_id,
+    settings_round_noise,
+)
 from meanstream.streaming.rounds.window_widths import Window
 
 MAX_DESCRIBED = 64
@@ -44,7 +48,8 @@ class WindowRound:
     users : int
         How many users take part; the estimator is designed for `settings.design_users(users)`.
     carried : dict, optional
-        What the last window's public results showed, for an estimator that carries it; see `carried_after`.
+        What the last window's public results showed, for an estimator that carries it; see
+        `carried_after`.
 
     Examples
     --------
@@ -72,23 +77,44 @@ class WindowRound:
 
     def carried_after(self, estimate: Estimate) -> Public | None:
         """Public: what the next window is given; None for an estimator that carries nothing."""
-        return canonical_plain(cast(Any, self.estimator).carried_after(estimate)) if self.settings.carries else None
+        return (
+            canonical_plain(cast(Any, self.estimator).carried_after(estimate))
+            if self.settings.carries
+            else None
+        )
 
     @cached_property
     def _local(self) -> Estimator:
-        """The same, where users protect themselves; `curator` has the steps of a trusted curator."""
-        require(self.estimator.trust == "local", "estimator", "be one of local privacy here", self.estimator.name)
+        """The same, where users protect themselves.
+
+        `curator` has the steps of a trusted curator.
+        """
+        require(
+            self.estimator.trust == "local",
+            "estimator",
+            "be one of local privacy here",
+            self.estimator.name,
+        )
+
         return self.estimator
 
     @cached_property
     def _design(self) -> dict[str, Any]:
         users = self.settings.design_users(self.users)
         key = (self.settings.protocol_bytes, canonical(self.carried), users)
-        if key not in _described:  # a description can take as long as a round, and a host asks for many
+        if (
+            key not in _described
+        ):  # a description can take as long as a round, and a host asks for many
             if len(_described) >= MAX_DESCRIBED:
                 _described.clear()
-            # Rounded, so that hosts whose libraries differ in the last digit of a design still repeat the same noise.
-            _described[key] = {"estimator": _rounded(canonical_plain(self.estimator.describe())), "users": users}
+
+            # Rounded, so that hosts whose libraries differ in the last digit of a design still
+            # repeat the same noise.
+            _described[key] = {
+                "estimator": _rounded(canonical_plain(self.estimator.describe())),
+                "users": users,
+            }
+
         return _described[key]
 
     @property
@@ -97,7 +123,10 @@ class WindowRound:
         return range(len(self.estimator.rounds))
 
     def stage_of(self, users: Words) -> Ints:
-        """Tell which stage asks each user, given by hash (`keyed_owner_words`): public, a function of ids."""
+        """Tell which stage asks each user, given by hash (`keyed_owner_words`).
+
+        Public, a function of ids.
+        """
         return assign_protocol_stages(self.estimator.shares, users, self.id.encode())
 
     def stage_noise(self, secret: bytes, stage: int, public: Public) -> KeyedNoise:
@@ -110,29 +139,44 @@ class WindowRound:
         return settings_round_noise(secret, self.settings, self.id, design=design)
 
     def reports(self, secret: bytes, stage: int, public: Public, summaries: Summaries) -> Reports:
-        """Private to public: the reports of users that this stage asks, one row per user; the same on every call."""
+        """Private to public: the reports of users that this stage asks, one row per user.
+
+        The same on every call.
+        """
         return self.charged_reports(secret, stage, public, summaries)[0]
 
-    def charged_reports(self, secret: bytes, stage: int, public: Public, summaries: Summaries) -> tuple[Reports, Ints]:
-        """Give `reports` and `versions` of the same users at once: keys and digests are made once for both."""
+    def charged_reports(
+        self, secret: bytes, stage: int, public: Public, summaries: Summaries
+    ) -> tuple[Reports, Ints]:
+        """Give `reports` and `versions` of the same users at once.
+
+        Keys and digests are made once for both.
+        """
         step = self._local.rounds[stage]
         words = ReportWords(self.stage_noise(secret, stage, public), summaries, stage)
         version = words.version.view(np.int64)
         if not len(summaries):
             return np.zeros((0, 0), np.int64), version
+
         with np.errstate(all="ignore"):  # a warning would tell of someone's value
             return np.asarray(step.encode(summaries, public, words), np.int64), version
 
     def versions(self, secret: bytes, stage: int, public: Public, summaries: Summaries) -> Ints:
         """Keyed digest of the exact input of each report, for the ledger, as signed integers."""
-        return protocol_input_version(self.stage_noise(secret, stage, public), summaries).view(np.int64)
+        return protocol_input_version(self.stage_noise(secret, stage, public), summaries).view(
+            np.int64
+        )
 
     def tally(self, stage: int, public: Public, reports: Reports) -> tuple[Tally, int]:
-        """Public: add up reports; return with it how many were refused, because no user can have made them."""
+        """Public: add up reports.
+
+        Return with it how many were refused, because no user can have made them.
+        """
         if not len(reports):
             return Tally(), 0
         step = self._local.rounds[stage]
         good = step.valid(reports, public)
+
         return step.tally(reports[good], public), int(np.count_nonzero(~good))
 
     def decode(self, stage: int, public: Public, tally: Tally) -> Public | Estimate:
@@ -143,7 +187,10 @@ class WindowRound:
     def checked(self, stage: int, found: Public | Estimate) -> Public | Estimate:
         """Give what a stage found, as plain data; the last one finds the estimate, and no other."""
         if isinstance(found, Estimate) != (stage == self.stages[-1]):
-            raise TypeError(f"{self.estimator.name}: the last stage must give the estimate, and no other")
+            raise TypeError(
+                f"{self.estimator.name}: the last stage must give the estimate, and no other"
+            )
+
         return found if isinstance(found, Estimate) else canonical_plain(found)
 
 
@@ -159,4 +206,5 @@ def _rounded(value: Any) -> Any:
         return {name: _rounded(part) for name, part in value.items()}
     if isinstance(value, list):
         return [_rounded(part) for part in value]
+
     return float(f"{value:.9g}") if isinstance(value, float) else value

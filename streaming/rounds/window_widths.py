@@ -1,6 +1,9 @@
-"""Windows of event time: fixed, sliding, session and calendar windows, with Beam's arithmetic, for arrays of times.
+"""Windows of event time.
 
-Beam holds times as whole microseconds, and so does this file: a window is the same pair of integers on both hosts.
+Fixed, sliding, session and calendar windows, with Beam's arithmetic, for arrays of times.
+
+Beam holds times as whole microseconds, and so does this file: a window is the same pair of integers
+on both hosts.
 """
 
 from __future__ import annotations
@@ -43,7 +46,9 @@ class Window(NamedTuple):
 
 
 class Assigned(NamedTuple):
-    """Samples to their windows, one entry per pair of both; a sample of sliding windows has several.
+    """Samples to their windows, one entry per pair of both.
+
+    A sample of sliding windows has several.
 
     Attributes
     ----------
@@ -52,7 +57,8 @@ class Assigned(NamedTuple):
     start : int64 array (n,)
         Start of the window, microseconds.
     end : int64 array (n,)
-        End of the window, microseconds. Of a session: as if the sample were alone in it (`merge_session_windows`).
+        End of the window, microseconds. Of a session: as if the sample were alone in it
+        (`merge_session_windows`).
     """
 
     sample: Ints
@@ -67,15 +73,17 @@ class Windows:
     Attributes
     ----------
     kind : {"fixed", "sliding", "session"}
-        Fixed windows follow one another from the epoch on. Sliding windows of one size begin every period, so that a
-        sample is in several. A session goes on as long as no gap between two samples, of whichever users, is longer:
-        the key of a session is the population, not the user, because the answer is about the population.
+        Fixed windows follow one another from the epoch on. Sliding windows of one size begin every
+        period, so that a sample is in several. A session goes on as long as no gap between two
+        samples, of whichever users, is longer: the key of a session is the population, not the
+        user, because the answer is about the population.
     size : int
         Microseconds; of a session, its gap; of a calendar, more than its longest window.
     period : int
         Microseconds between two starts; the size, except for sliding windows.
     calendar : CalendarDays, optional
-        Of fixed windows that follow the calendar of a time zone: days, weeks, months, quarters or years.
+        Of fixed windows that follow the calendar of a time zone: days, weeks, months, quarters or
+        years.
 
     Notes
     -----
@@ -107,16 +115,25 @@ class Windows:
         if calendar is not None:
             return cls("fixed", calendar.longest, calendar.longest, calendar)
         first, *rest = text.removeprefix("session:").split(",")
+
         if text.startswith("session:"):
             require(not rest, "window", FORMS, text)
             gap = _micros(first, text)
             return cls("session", gap, gap)
+
         require(len(rest) <= 1, "window", FORMS, text)
         size = _micros(first, text)
         if not rest:
             return cls("fixed", size, size)
+
         period = _micros(rest[0], text)
-        require(period <= size and size % period == 0, "window", "have a SIZE that is a multiple of its PERIOD", text)
+        require(
+            period <= size and size % period == 0,
+            "window",
+            "have a SIZE that is a multiple of its PERIOD",
+            text,
+        )
+
         return cls("sliding" if period < size else "fixed", size, period)
 
     def __str__(self) -> str:
@@ -124,7 +141,9 @@ class Windows:
         if self.calendar is not None:
             return str(self.calendar)
         size, period = (duration_text(micros / MICROS) for micros in (self.size, self.period))
-        return {"session": f"session:{size}", "fixed": size, "sliding": f"{size},{period}"}[self.kind]
+        return {"session": f"session:{size}", "fixed": size, "sliding": f"{size},{period}"}[
+            self.kind
+        ]
 
     @property
     def overlap(self) -> int:
@@ -155,10 +174,12 @@ class Windows:
             return Assigned(np.arange(len(micros)), micros, micros + self.size)
         if self.calendar is not None:
             return Assigned(np.arange(len(micros)), *self.calendar.around(micros))
+
         newest = micros - micros % self.period
         if self.overlap == 1:
             return Assigned(np.arange(len(micros)), newest, newest + self.size)
         start = (newest[:, None] - self.period * np.arange(self.overlap)).reshape(-1)
+
         return Assigned(np.repeat(np.arange(len(micros)), self.overlap), start, start + self.size)
 
 
@@ -186,8 +207,15 @@ def merge_session_windows(start: Ints, end: Ints) -> tuple[Ints, list[Window]]:
     begins[1:] = start[order][1:] >= reach[:-1]
     number = np.empty(len(order), np.int64)
     number[order] = np.cumsum(begins) - 1
-    last = np.r_[np.flatnonzero(begins)[1:] - 1, len(order) - 1] if len(order) else np.zeros(0, np.int64)
-    starts, ends = start[order][begins].tolist(), reach[last].tolist()
+
+    last = (
+        np.r_[np.flatnonzero(begins)[1:] - 1, len(order) - 1]
+        if len(order)
+        else np.zeros(0, np.int64)
+    )
+    starts = start[order][begins].tolist()
+    ends = reach[last].tolist()
+
     return number, [Window(a, b) for a, b in zip(starts, ends, strict=True)]
 
 
@@ -196,5 +224,6 @@ def _micros(duration: str, text: str) -> int:
         seconds = parse_duration("window", duration)
     except ValueError:
         seconds = 0.0
+
     require(seconds >= 1 and seconds == int(seconds), "window", FORMS, text)
     return int(seconds) * MICROS

@@ -11,7 +11,13 @@ from typing import BinaryIO
 from meanstream.operators.validation import require
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.sinks.on_disk import SinkOnDisk, checking_disk
-from meanstream.streaming.sinks.sink_protocol import SinkOpening, SinkPosition, Trust, check_sink_trust, sink_faults
+from meanstream.streaming.sinks.sink_protocol import (
+    SinkOpening,
+    SinkPosition,
+    Trust,
+    check_sink_trust,
+    sink_faults,
+)
 
 
 class JsonlSink(SinkOnDisk):
@@ -24,20 +30,29 @@ class JsonlSink(SinkOnDisk):
 
     @classmethod
     def check(cls, location: str, option: str) -> None:
-        """Refuse also a file of something else than events: a key, a store or a table under another name."""
+        """Refuse also a file of something else than events.
+
+        A key, a store or a table under another name.
+        """
         super().check(location, option)
         with checking_disk(option, location):
             begins = _first_byte(Path(location))
+
         require(begins in (b"", b"{"), option, "be a new file or one of events", location)
 
     def __init__(self, path: Path, *, trust: Trust, option: str = "sink") -> None:
         self.trust = trust
-        self._path, self._option = path, option
+        self._path = path
+        self._option = option
         mode = 0o600 if trust is Trust.PRIVATE else 0o644
+
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, mode)
         except OSError as error:
-            raise ValueError(f"{option} must be a writable file, got {str(path)!r} ({error.strerror})") from None
+            raise ValueError(
+                f"{option} must be a writable file, got {str(path)!r} ({error.strerror})"
+            ) from None
+
         if trust is Trust.PRIVATE:
             with sink_faults(option, str(path)):
                 os.fchmod(self._file, mode)  # a file that was there before keeps its mode otherwise
@@ -68,7 +83,10 @@ class JsonlSink(SinkOnDisk):
     def later(self, position: SinkPosition | None) -> Iterator[bytes]:
         """Give the whole lines after a position."""
         here = position is not None and position["path"] == str(self._path.resolve())
-        with sink_faults(self._option, str(self._path), "be readable"), self._path.open("rb") as file:
+        with (
+            sink_faults(self._option, str(self._path), "be readable"),
+            self._path.open("rb") as file,
+        ):
             file.seek(position["bytes"] if here and position is not None else 0)
             yield from (line[:-1] for line in file if line.endswith(b"\n"))
 
@@ -82,6 +100,7 @@ class JsonlSink(SinkOnDisk):
                 f"{self._option} must be the file that this store wrote to ({position['bytes']} bytes), "
                 f"got {size} bytes in {str(self._path)!r}"
             )
+
         with sink_faults(self._option, str(self._path)):
             os.ftruncate(self._file, position["bytes"])
 
@@ -91,7 +110,10 @@ class JsonlSink(SinkOnDisk):
 
 
 class StreamSink:
-    """Lines to standard output; after a crash the events of the last commit may come again, with the same ids."""
+    """Lines to standard output.
+
+    After a crash the events of the last commit may come again, with the same ids.
+    """
 
     @classmethod
     def check(cls, location: str, option: str) -> None:
@@ -107,7 +129,9 @@ class StreamSink:
         """Take standard output."""
         return cls(trust=opening.trust, option=opening.option)
 
-    def __init__(self, *, trust: Trust, stream: BinaryIO | None = None, option: str = "sink") -> None:
+    def __init__(
+        self, *, trust: Trust, stream: BinaryIO | None = None, option: str = "sink"
+    ) -> None:
         self.trust = trust
         self._option = option
         self._stream = sys.stdout.buffer if stream is None else stream
@@ -138,5 +162,6 @@ class StreamSink:
 def _first_byte(path: Path) -> bytes:
     if not path.exists():
         return b""
+
     with path.open("rb") as file:
         return file.read(1)

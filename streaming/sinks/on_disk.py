@@ -24,7 +24,9 @@ def checking_disk(option: str, location: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ValueError(f"{option} must be readable, got {location!r} ({error.strerror})") from None
+        raise ValueError(
+            f"{option} must be readable, got {location!r} ({error.strerror})"
+        ) from None
 
 
 class SinkOnDisk(ABC):
@@ -49,9 +51,18 @@ class SinkOnDisk(ABC):
         """Refuse a place that could not be opened, without making it."""
         path = Path(location)
         require(path.parent.is_dir(), option, "be in an existing folder", location)
+
         if path.exists():
-            require(path.is_dir() if cls.folder else path.is_file(), option, f"be {cls.kind}", location)
-        require(os.access(path if path.exists() else path.parent, os.W_OK), option, "be where you may write", location)
+            require(
+                path.is_dir() if cls.folder else path.is_file(), option, f"be {cls.kind}", location
+            )
+
+        require(
+            os.access(path if path.exists() else path.parent, os.W_OK),
+            option,
+            "be where you may write",
+            location,
+        )
 
     @classmethod
     def canonical_location(cls, location: str) -> str:

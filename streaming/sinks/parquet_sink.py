@@ -33,8 +33,8 @@ _PART = re.compile(r"part-(\d{6,})\.parquet", re.ASCII)
 class ParquetSink(SinkOnDisk):
     """One part file per flush in a folder, for one type of event; position: number of parts.
 
-    A part appears whole or not at all. Read the table with `pyarrow.parquet.read_table(folder)`. Other files in the
-    folder stay as they are; one where a part goes is refused.
+    A part appears whole or not at all. Read the table with `pyarrow.parquet.read_table(folder)`.
+    Other files in the folder stay as they are; one where a part goes is refused.
     """
 
     kind = "a .parquet folder"
@@ -46,29 +46,39 @@ class ParquetSink(SinkOnDisk):
         super().check(location, option)
         with checking_disk(option, location):
             numbers = _numbers(Path(location))
+
         rule = "be a folder without other files where parts go"
         odd = next((number for at, number in enumerate(numbers) if at != number), None)
         require(odd is None, option, rule, None if odd is None else str(_part(Path(location), odd)))
 
     def __init__(self, path: Path, *, trust: Trust, option: str = "sink") -> None:
         self.trust = trust
-        self._folder, self._option = path, option
+        self._folder = path
+        self._option = option
         self._kind: type[Event] | None = None
         self._lines: list[bytes] = []
+
         try:
             path.mkdir(mode=0o700 if trust is Trust.PRIVATE else 0o755, exist_ok=True)
         except OSError as error:
-            raise ValueError(f"{option} must be a folder, got {str(path)!r} ({error.strerror})") from None
+            raise ValueError(
+                f"{option} must be a folder, got {str(path)!r} ({error.strerror})"
+            ) from None
+
         with sink_faults(option, str(path)):
             if trust is Trust.PRIVATE:
                 path.chmod(0o700)  # a folder that was there before keeps its mode otherwise
+
             self._parts = len(_numbers(path))
 
     def write(self, events: EventLines) -> None:
         """Collect events until the next flush."""
         check_sink_trust(self.trust, events.kind)
         if self._kind not in (None, events.kind):
-            raise TypeError(f"Parquet sink must be given one type of event, got {events.kind.__name__} after another")
+            raise TypeError(
+                f"Parquet sink must be given one type of event, got {events.kind.__name__} after another"
+            )
+
         self._kind = events.kind
         self._lines += events.lines
 
@@ -78,19 +88,24 @@ class ParquetSink(SinkOnDisk):
             return
         data = b"\n".join(self._lines)
         table = arrow_json.read_json(
-            pa.BufferReader(data), read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1)
+            pa.BufferReader(data),
+            read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1),
         )
         part = _part(self._folder, self._parts)
         unfinished = part.with_suffix(".unfinished")
+
         with sink_faults(self._option, str(self._folder)):
             if os.path.lexists(part):
                 raise SinkLostError(self._in_the_way(part))
             unfinished.unlink(missing_ok=True)  # of a run that was killed
+
             with unfinished.open("xb") as file:
                 parquet.write_table(table, file)
                 file.flush()
                 os.fsync(file.fileno())
+
             unfinished.rename(part)
+
         self._parts += 1
         self._lines = []
 
@@ -114,18 +129,22 @@ class ParquetSink(SinkOnDisk):
         """Remove later parts."""
         if position["path"] != str(self._folder.resolve()):
             return  # another folder from now on
+
         if self._parts < position["parts"]:
             raise ValueError(
                 f"{self._option} must be the folder that this store wrote to ({position['parts']} parts), "
                 f"got {self._parts} parts in {str(self._folder)!r}"
             )
+
         later = [_part(self._folder, number) for number in range(position["parts"], self._parts)]
         with sink_faults(self._option, str(self._folder)):
             for part in later:
                 if not _is_ours(part):
                     raise ValueError(self._in_the_way(part))
+
             for part in later:
                 part.unlink()
+
         self._parts = int(position["parts"])
         self._lines = []
 
@@ -139,11 +158,16 @@ class ParquetSink(SinkOnDisk):
             try:
                 rows: list[dict[str, object]] = parquet.read_table(part).to_pylist()
             except pa.ArrowException:  # its text could hold a value
-                raise SinkLostError(f"{self._option} must be undamaged, got {str(part)!r}") from None
+                raise SinkLostError(
+                    f"{self._option} must be undamaged, got {str(part)!r}"
+                ) from None
+
         return rows
 
     def _in_the_way(self, part: Path) -> str:
-        return f"{self._option} must be a folder without other files where parts go, got {str(part)!r}"
+        return (
+            f"{self._option} must be a folder without other files where parts go, got {str(part)!r}"
+        )
 
 
 def _part(folder: Path, number: int) -> Path:
@@ -156,13 +180,17 @@ def _numbers(folder: Path) -> list[int]:
         return []
     found = [_PART.fullmatch(path.name) for path in folder.iterdir()]
     numbers = sorted({int(one[1]) for one in found if one is not None})
-    return [number for number in numbers if os.path.lexists(_part(folder, number))]  # others have more zeros
+
+    return [
+        number for number in numbers if os.path.lexists(_part(folder, number))
+    ]  # others have more zeros
 
 
 def _is_ours(part: Path) -> bool:
     """Say whether a file is a part that a sink wrote."""
     if not stat.S_ISREG(part.lstat().st_mode):
         return False
+
     try:
         return _COLUMN in parquet.read_schema(part).names
     except pa.ArrowException:

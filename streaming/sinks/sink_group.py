@@ -7,12 +7,20 @@ from dataclasses import dataclass, fields
 
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.wire import PersonalEstimate
-from meanstream.streaming.sinks.sink_protocol import Hears, Sink, SinkPosition, Waits, check_sink_trust
+from meanstream.streaming.sinks.sink_protocol import (
+    Hears,
+    Sink,
+    SinkPosition,
+    Waits,
+    check_sink_trust,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sinks:
-    """Where the events of each role go; a role without a sink is not written (its events are counted all the same).
+    """Where the events of each role go.
+
+    A role without a sink is not written (its events are counted all the same).
 
     Attributes
     ----------
@@ -25,7 +33,8 @@ class Sinks:
     dead_letters : Sink, optional
         Records that were not used: public for agents, private for rounds.
     notices : Sink, optional
-        Public: agents at their horizon, refused releases; users whose budget does not pay for a round.
+        Public: agents at their horizon, refused releases; users whose budget does not pay for a
+        round.
     reports : Sink, optional
         Public: users' reports in rounds; or whom a trusted curator charged.
     stages : Sink, optional

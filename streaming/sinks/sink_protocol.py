@@ -23,7 +23,10 @@ class Trust(StrEnum):
 
 
 class DeliveryFailedError(Exception):
-    """What was written since the last flush was not delivered, and can be: restore the sinks and write it again."""
+    """What was written since the last flush was not delivered, and can be.
+
+    Restore the sinks and write it again.
+    """
 
 
 class SinkLostError(RuntimeError):
@@ -40,7 +43,10 @@ class Sink(Protocol):
     trust: Trust
 
     def write(self, events: EventLines) -> None:
-        """Take events; they are durable after `flush`. `TypeError` if a public sink is given a private type."""
+        """Take events; they are durable after `flush`.
+
+        `TypeError` if a public sink is given a private type.
+        """
 
     def flush(self) -> None:
         """Make everything durable."""
@@ -108,7 +114,9 @@ class Remembers(Sink, Protocol):
     """A sink that can be asked what it holds."""
 
     def later(self, position: SinkPosition | None) -> Iterator[bytes]:
-        """Give the whole events after a position, as lines; all of them without one, or with one of another place.
+        """Give the whole events after a position, as lines.
+
+        All of them without one, or with one of another place.
 
         Of a place that others write to, those of the deployment.
         """
@@ -130,7 +138,9 @@ def sink_faults(option: str, place: str, rule: str = "be writable") -> Iterator[
     try:
         yield
     except OSError as error:
-        reason = type(error).__name__ if error.errno is None else os.strerror(error.errno)  # its text may show a value
+        reason = (
+            type(error).__name__ if error.errno is None else os.strerror(error.errno)
+        )  # its text may show a value
         raise SinkLostError(
             f"{option} must {rule}, got {place!r} ({reason}); the next run continues from the last commit"
         ) from None

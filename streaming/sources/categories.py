@@ -33,14 +33,19 @@ def read_categories(text: str) -> tuple[str, ...]:
     if text.endswith(FILES):
         path = Path(text)
         readable = path.is_file() and path.stat().st_size <= _MOST_BYTES
-        require(readable, "categories", f"be a,b,c or a file of at most {_MOST_BYTES:,} bytes", text)
+        require(
+            readable, "categories", f"be a,b,c or a file of at most {_MOST_BYTES:,} bytes", text
+        )
+
         try:
             lines = path.read_text("utf-8-sig").splitlines()
         except UnicodeDecodeError:
             raise ValueError(f"categories must be a file of UTF-8, got {text!r}") from None
+
         found = [line.strip() for line in lines if line.strip()]
     else:
         found = [name.strip() for name in text.strip("[]()").split(",")]
+
     return require_categories(found)
 
 
@@ -54,15 +59,25 @@ def require_categories(entries: Sequence[str]) -> tuple[str, ...]:
     ValueError: categories must be different, got 'a' twice
     """
     texts = not isinstance(entries, str) and all(isinstance(entry, str) for entry in entries)
-    require(texts, "categories", "be a sequence of texts", entries if isinstance(entries, str) else "others")
-    require(2 <= len(entries) <= MAX_CATEGORIES, "categories", f"be 2 to {MAX_CATEGORIES}", len(entries))
+    require(
+        texts,
+        "categories",
+        "be a sequence of texts",
+        entries if isinstance(entries, str) else "others",
+    )
+    require(
+        2 <= len(entries) <= MAX_CATEGORIES, "categories", f"be 2 to {MAX_CATEGORIES}", len(entries)
+    )
     names = category_names(entries)
+
     for name in names:
         shaped = 0 < len(name) <= MAX_NAME and name.isprintable() and name == name.strip()
         rule = f"be of 1 to {MAX_NAME} printable characters, without spaces around them"
         require(shaped, "categories", rule, name[:60])
+
         if names.count(name) > 1:
             raise ValueError(f"categories must be different, got {name!r} twice")
+
     others = [entry for entry in entries if entry.endswith(OTHER)]
     require(len(others) <= 1, "categories", f"have at most one NAME{OTHER}", ", ".join(others))
     return tuple(entries)
@@ -95,7 +110,9 @@ class CategoryNumbers:
     """
 
     def __init__(self, entries: Sequence[str]) -> None:
-        self._number = {name.encode(): float(number) for number, name in enumerate(category_names(entries))}
+        self._number = {
+            name.encode(): float(number) for number, name in enumerate(category_names(entries))
+        }
         other = [number for number, entry in enumerate(entries) if entry.endswith(OTHER)]
         self._other = float(other[0]) if other else math.nan
 

@@ -1,4 +1,7 @@
-"""From a source's raw columns to samples: types, names, times and values checked a column at a time."""
+"""From a source's raw columns to samples.
+
+Types, names, times and values checked a column at a time.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +23,38 @@ from meanstream.streaming.events.numbers import NUMBER, nearest_float_number
 from meanstream.streaming.events.times import ColumnTypeError, TimeParser
 from meanstream.streaming.sources.categories import CategoryNumbers
 from meanstream.streaming.sources.mapping import CATEGORY, ColumnMapping
-from meanstream.streaming.sources.source_directory import FEW_NAMES, NO_NAME, NOT_A_NAME, NameDirectory
+from meanstream.streaming.sources.source_directory import (
+    FEW_NAMES,
+    NO_NAME,
+    NOT_A_NAME,
+    NameDirectory,
+)
 from meanstream.streaming.sources.source_protocol import UnreadableSourceError
 
 RawColumns = dict[str, pa.Array]
-"""Part of a sample (agent, value, time, id, schema_version) to its column, of any type the format has."""
+"""Part of a sample (agent, value, time, id, schema_version) to its column, of any type the format
+has."""
 CODE = "code"
 """What stands in the place of `agent` where names were looked up already."""
 
 Codes = npt.NDArray[np.int8]
 
-GOOD, SCHEMA, NO_AGENT, BAD_AGENT, NO_TIME, BAD_TIME, NO_VALUE, BAD_VALUE, NOT_FINITE, BAD_ID, NO_PERSON, BAD_PERSON = (
-    range(12)
-)
-NO_CATEGORY, UNKNOWN_CATEGORY = 12, 13
+(
+    GOOD,
+    SCHEMA,
+    NO_AGENT,
+    BAD_AGENT,
+    NO_TIME,
+    BAD_TIME,
+    NO_VALUE,
+    BAD_VALUE,
+    NOT_FINITE,
+    BAD_ID,
+    NO_PERSON,
+    BAD_PERSON,
+) = range(12)
+NO_CATEGORY = 12
+UNKNOWN_CATEGORY = 13
 REASONS = (
     "",
     "unknown_schema_version",
@@ -55,7 +76,9 @@ _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
 
 class Decoder:
-    """Turns raw columns of one source into samples; keeps the source's directory of agents, of bounded length.
+    """Turns raw columns of one source into samples.
+
+    Keeps the source's directory of agents, of bounded length.
 
     Parameters
     ----------
@@ -69,11 +92,18 @@ class Decoder:
         self._directory = NameDirectory()
         self._time = TimeParser(mapping.time_unit)
         self._id_key = id_key
-        self._categories = None if mapping.categories is None else CategoryNumbers(mapping.categories)
-        self._coordinates = None if mapping.values is None else [f"value.{i}" for i in range(len(mapping.values))]
+        self._categories = (
+            None if mapping.categories is None else CategoryNumbers(mapping.categories)
+        )
+        self._coordinates = (
+            None if mapping.values is None else [f"value.{i}" for i in range(len(mapping.values))]
+        )
 
     def make_room(self) -> None:
-        """Forget all names if there are as many as there may be; codes that were given stand for none any more."""
+        """Forget all names if there are as many as there may be.
+
+        Codes that were given stand for none any more.
+        """
         self._directory.make_room()
 
     @property
@@ -92,42 +122,57 @@ class Decoder:
         else:
             self.make_room()
             agent, agent_fault = _each_once(raw["agent"], self._agents)
+
         time, time_fault = _each_once(raw["time"], self._times)
         value, value_fault = self._values(raw)
         key, id_fault = _hashes(raw, "id", self._id_key, (BAD_ID, BAD_ID))
         person, person_fault = _hashes(raw, "person", PERSONS, (NO_PERSON, BAD_PERSON))
         schema_fault = None
+
         if "schema_version" in raw:
             _, schema_fault = _each_once(raw["schema_version"], _versions)
+
         samples = SampleColumns(self._directory.names, agent, value, time, key, position, person)
         rejects = Rejects()
         faults = [
-            f for f in (schema_fault, agent_fault, time_fault, value_fault, id_fault, person_fault) if f is not None
+            f
+            for f in (schema_fault, agent_fault, time_fault, value_fault, id_fault, person_fault)
+            if f is not None
         ]
+
         if not any(f.any() for f in faults):
             return samples, rejects
         fault = faults[0]
         for column in faults[1:]:
             fault = np.where(fault == GOOD, column, fault)
+
         for code in np.unique(fault[fault != GOOD]).tolist():
             rejects.add_many(REASONS[code], position[fault == code])
+
         return samples.take(fault == GOOD), rejects
 
     def require_types(self, types: Mapping[str, pa.DataType]) -> None:
         """Refuse types of columns that mean nothing, before any row is read."""
-        self.decode({part: pa.array([], kind) for part, kind in types.items()}, np.zeros(0, np.int64))
+        self.decode(
+            {part: pa.array([], kind) for part, kind in types.items()}, np.zeros(0, np.int64)
+        )
 
     def _values(self, raw: RawColumns) -> tuple[Floats, Codes | None]:
-        """Values (n,), or (n, v) of vectors; a vector is bad for the first of its coordinates that is."""
+        """Values (n,), or (n, v) of vectors.
+
+        A vector is bad for the first of its coordinates that is.
+        """
         if self._categories is not None:
             return _each_once(raw[CATEGORY], self._numbers_of_categories)
         if self._coordinates is None:
             return _each_once(raw["value"], _values)
+
         columns = [_each_once(raw[part], _values) for part in self._coordinates]
         fault: Codes | None = None
         for _, bad in columns:
             if bad is not None:
                 fault = bad if fault is None else np.where(fault == GOOD, bad, fault)
+
         return np.stack([value for value, _ in columns], axis=1), fault
 
     def _numbers_of_categories(self, column: pa.Array) -> tuple[Floats, Codes | None]:
@@ -137,20 +182,25 @@ class Decoder:
         number = np.array([*map(self._categories.of, encoded.dictionary.to_pylist()), math.nan])
         at: Ints = encoded.indices.fill_null(len(number) - 1).to_numpy(zero_copy_only=False)
         value = number[at]
+
         if not np.isnan(value).any():
             return value, None
         missing = column.is_null().to_numpy(zero_copy_only=False)
-        return value, np.where(missing, NO_CATEGORY, np.where(np.isnan(value), UNKNOWN_CATEGORY, GOOD)).astype(np.int8)
+        return value, np.where(
+            missing, NO_CATEGORY, np.where(np.isnan(value), UNKNOWN_CATEGORY, GOOD)
+        ).astype(np.int8)
 
     def _times(self, column: pa.Array) -> tuple[Floats, Codes | None]:
         try:
             time = self._time.parse(column)
         except ColumnTypeError as error:
             raise UnreadableSourceError(str(error)) from None
+
         unknown = np.isnan(time)
         if not unknown.any():
             return time, None
         missing = column.is_null().to_numpy(zero_copy_only=False)
+
         return time, np.where(missing, NO_TIME, np.where(unknown, BAD_TIME, GOOD)).astype(np.int8)
 
     def _agents(self, column: pa.Array) -> tuple[Ints, Codes | None]:
@@ -163,31 +213,45 @@ def _named(agent: Ints) -> tuple[Ints, Codes | None]:
     if not bad.any():
         return agent, None
     fault = np.where(agent == NO_NAME, NO_AGENT, np.where(agent == NOT_A_NAME, BAD_AGENT, GOOD))
+
     return agent, fault.astype(np.int8)
 
 
-def _hashes(raw: RawColumns, part: str, key: bytes, faults: tuple[int, int]) -> tuple[Words | None, Codes | None]:
-    """Hashes of a column of ids or persons, if there is one; where one is missing or bad, the reason."""
+def _hashes(
+    raw: RawColumns, part: str, key: bytes, faults: tuple[int, int]
+) -> tuple[Words | None, Codes | None]:
+    """Hashes of a column of ids or persons, if there is one.
+
+    Where one is missing or bad, the reason.
+    """
     if part not in raw:
         return None, None
-    return _each_once(raw[part], lambda column: _hashes_of(_binary(column, part).fill_null(b""), key, faults))
+    return _each_once(
+        raw[part], lambda column: _hashes_of(_binary(column, part).fill_null(b""), key, faults)
+    )
 
 
 def _hashes_of(ids: pa.Array, key: bytes, faults: tuple[int, int]) -> tuple[Words, Codes]:
     if pa.types.is_large_binary(ids.type):
         ids = ids.cast(pa.binary())
+
     good = _valid_ids(ids)
     hashes = np.zeros(len(ids), np.uint64)
     data, offsets = _bytes_of(ids if good.all() else ids.filter(pa.array(good)))
     hashes[good] = hash_ids(data, offsets, key)
-    empty, (missing, bad) = np.diff(_bytes_of(ids)[1]) == 0, faults
+    empty = np.diff(_bytes_of(ids)[1]) == 0
+    (missing, bad) = faults
+
     return hashes, np.where(good, GOOD, np.where(empty, missing, bad)).astype(np.int8)
 
 
 def _bytes_of(column: pa.Array) -> tuple[npt.NDArray[np.uint8], Ints]:
     """Bytes and offsets of a binary column, without copying."""
     _, offsets, data = column.buffers()
-    spots = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    spots = np.frombuffer(offsets, np.int32)[
+        column.offset : column.offset + len(column) + 1
+    ].astype(np.int64)
+
     return np.frombuffer(data if data is not None else b"", np.uint8), spots
 
 
@@ -198,14 +262,17 @@ def _valid_ids(ids: pa.Array) -> Bools:
     length = np.diff(offsets)
     good: Bools = np.asarray((length > 0) & (length <= MAX_ID_BYTES))
     control = (data < 0x20) | (data == 0x7F)
+
     if control.any():
         so_far = np.r_[0, np.cumsum(control)]
         good &= so_far[offsets[1:]] == so_far[offsets[:-1]]
+
     if len(data) and data.max() >= 0x80:
         try:
             ids.cast(pa.string())
         except pa.ArrowInvalid:
             good &= np.array([_is_utf8(raw) for raw in ids.to_pylist()])
+
     return good
 
 
@@ -214,6 +281,7 @@ def _is_utf8(raw: bytes) -> bool:
         raw.decode()
     except UnicodeDecodeError:
         return False
+
     return True
 
 
@@ -224,20 +292,26 @@ def _binary(column: pa.Array, part: str) -> pa.Array:
         return column.cast(pa.string()).cast(pa.binary())
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_null(kind):
         return column.cast(pa.binary())
+
     raise UnreadableSourceError(f"{part} column must hold text or integers, got {kind}")
 
 
-def _each_once(column: pa.Array, look: Callable[[pa.Array], tuple[Any, Codes | None]]) -> tuple[Any, Codes | None]:
+def _each_once(
+    column: pa.Array, look: Callable[[pa.Array], tuple[Any, Codes | None]]
+) -> tuple[Any, Codes | None]:
     """Look at a column; of one that is a dictionary at its entries, and not once more for each row that has one.
 
     An entry may be a megabyte, and stand for any number of rows: they are never written out.
     """
     if not pa.types.is_dictionary(column.type):
         return look(column)
-    entries, indices = column.dictionary, column.indices
+    entries = column.dictionary
+    indices = column.indices
+
     if indices.null_count:
         indices = indices.fill_null(len(entries))
         entries = pa.concat_arrays([entries, pa.nulls(1, entries.type)])
+
     at: Ints = indices.to_numpy(zero_copy_only=False)
     found, fault = look(entries)
     return found[at], None if fault is None else fault[at]
@@ -246,18 +320,26 @@ def _each_once(column: pa.Array, look: Callable[[pa.Array], tuple[Any, Codes | N
 def _values(column: pa.Array) -> tuple[Floats, Codes | None]:
     kind = column.type
     fault: Codes | None = None
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind):
+
+    if (
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_null(kind)
+    ):
         value = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     elif pa.types.is_boolean(kind) or pa.types.is_nested(kind) or pa.types.is_temporal(kind):
         raise UnreadableSourceError(f"value column must hold numbers, got {kind}")
     else:
         value, fault = _parse_values(column)
+
     finite = np.isfinite(value)
     if finite.all() and fault is None:
         return value, None
     fault = np.zeros(len(column), np.int8) if fault is None else fault
     fault[(fault == GOOD) & ~finite] = NOT_FINITE
     fault[column.is_null().to_numpy(zero_copy_only=False)] = NO_VALUE
+
     return value, fault
 
 
@@ -267,9 +349,13 @@ def _parse_values(column: pa.Array) -> tuple[Floats, Codes | None]:
         parsed = column.cast(pa.string()).cast(pa.float64())
         value = parsed.to_numpy(zero_copy_only=False)
         if np.isfinite(value).all():
-            return value, None  # what is not finite may be nan(...), which is no number, or 1e999, which is one
+            return (
+                value,
+                None,
+            )  # what is not finite may be nan(...), which is no number, or 1e999, which is one
     except pa.ArrowInvalid:
         pass
+
     encoded = column.dictionary_encode()
     pairs = [_parse_value(raw) for raw in encoded.dictionary.to_pylist()] + [(math.nan, NO_VALUE)]
     at = encoded.indices.fill_null(len(pairs) - 1).to_numpy(zero_copy_only=False)
@@ -282,6 +368,7 @@ def _parse_value(raw: bytes | str) -> tuple[float, int]:
         return nearest_float_number(text), GOOD
     if _NOT_FINITE.fullmatch(text):
         return math.nan, NOT_FINITE
+
     return math.nan, BAD_VALUE if text else NO_VALUE
 
 
@@ -294,14 +381,20 @@ def _known_version(column: pa.Array) -> Bools:
     """Say which rows are of a known schema version, or do not state one."""
     if pa.types.is_binary(column.type):
         encoded = column.dictionary_encode()
-        distinct = [raw == str(SCHEMA_VERSION).encode() for raw in encoded.dictionary.to_pylist()] + [True]
+        distinct = [
+            raw == str(SCHEMA_VERSION).encode() for raw in encoded.dictionary.to_pylist()
+        ] + [True]
         at: Ints = encoded.indices.fill_null(len(distinct) - 1).to_numpy(zero_copy_only=False)
+
         return np.array(distinct, np.bool_)[at]
+
     if pa.types.is_string(column.type):
         return _known_version(column.cast(pa.binary()))
     if pa.types.is_null(column.type):
         return np.ones(len(column), np.bool_)
+
     if pa.types.is_integer(column.type):  # as it is: what is beyond int64 is no known version
         known = pc.equal(column, pa.scalar(SCHEMA_VERSION, column.type)).fill_null(True)
         return np.asarray(known.to_numpy(zero_copy_only=False), np.bool_)
+
     return np.zeros(len(column), np.bool_)

@@ -1,4 +1,7 @@
-"""What identifies a source to a store: its name, its cluster, what its columns mean, how late samples may be."""
+"""What identifies a source to a store.
+
+Its name, its cluster, what its columns mean, how late samples may be.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ def source_identity(
 ) -> dict[str, Any]:
     """Give option and value of everything that identifies a source.
 
-    A file is known by its name: it may move together with its store. A topic is known by its name and the id of its
-    cluster, whatever the addresses of its brokers.
+    A file is known by its name: it may move together with its store. A topic is known by its name
+    and the id of its cluster, whatever the addresses of its brokers.
 
     Examples
     --------
@@ -27,13 +30,18 @@ def source_identity(
     """
     columns = {name: getattr(mapping, name) for name in COLUMNS}
     if mapping.values is not None:
-        columns["value"], columns["values"] = None, list(mapping.values)
+        columns["value"] = None
+        columns["values"] = list(mapping.values)
+
     named = {agent if name == "agent" else name: column for name, column in columns.items()}
     cluster = getattr(source, "cluster", None)
     read = {
         "layout": mapping.layout,
         "numbers_in_text": mapping.numbers_in_text,
-        "beside": [] if cluster is None else sorted(mapping.extra_parts()),  # a field of a file has any name
+        "beside": []
+        if cluster is None
+        else sorted(mapping.extra_parts()),  # a field of a file has any name
         "registry": getattr(source, "by_registry", False),
     }
+
     return {"source": source.name, "cluster": cluster, **named, **read, lateness: float(seconds)}

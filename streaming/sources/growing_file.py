@@ -15,7 +15,11 @@ from meanstream.streaming.events.event_columns import Batch, Position, Rejects, 
 from meanstream.streaming.sources.formats.json_records import JsonFormat
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES, LineReader
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.sources.source_protocol import Opening, SourceLostError, require_source_position
+from meanstream.streaming.sources.source_protocol import (
+    Opening,
+    SourceLostError,
+    require_source_position,
+)
 from meanstream.streaming.sources.source_records import RecordParser
 
 FOLLOW = "follow:"
@@ -30,10 +34,13 @@ _log = logging.getLogger("meanstream.run")
 
 
 class GrowingFile:
-    """A JSONL file to which others append: what is there is read, then waited for; a line counts once it is ended.
+    """A JSONL file to which others append.
 
-    Position as of a file: after a crash reading goes on at the byte where it stood, if all that stands before is as it
-    was. A file that was cut short, changed, or replaced by another of its name ends the run.
+    What is there is read, then waited for; a line counts once it is ended.
+
+    Position as of a file: after a crash reading goes on at the byte where it stood, if all that
+    stands before is as it was. A file that was cut short, changed, or replaced by another of its
+    name ends the run.
     """
 
     waits = True
@@ -48,7 +55,12 @@ class GrowingFile:
         return cls(path, mapping, id_key=opening.id_key, max_line_bytes=opening.max_line_bytes)
 
     def __init__(
-        self, path: Path, mapping: ColumnMapping, *, id_key: bytes = b"", max_line_bytes: int = MAX_LINE_BYTES
+        self,
+        path: Path,
+        mapping: ColumnMapping,
+        *,
+        id_key: bytes = b"",
+        max_line_bytes: int = MAX_LINE_BYTES,
     ) -> None:
         self.name = path.name
         self._path = path
@@ -61,10 +73,13 @@ class GrowingFile:
         end = self._reader.end()
         taken = self._reader.next_block(max_samples)
         self._check(end)  # after reading, so that nothing of a file that was written again gets in
+
         if taken is None:
             if self._reader.ended:
                 time.sleep(WAIT_SECONDS)
+
             return Batch(no_sample_columns(), Rejects(), self._reader.position())
+
         block, rejects = taken
         return Batch(self._parser.parse(block, rejects), rejects, self._reader.position())
 
@@ -94,17 +109,27 @@ class GrowingFile:
         try:
             now = os.stat(self._path)
         except OSError:
-            raise SourceLostError(f"source must stay while it is followed, got {self.name!r} away") from None
-        if now.st_ino != self._file or now.st_size < self._reader.offset or not self._reader.still_has(end):
-            raise SourceLostError(f"source must only grow while it is followed, got {self.name!r} cut or replaced")
+            raise SourceLostError(
+                f"source must stay while it is followed, got {self.name!r} away"
+            ) from None
+
+        if (
+            now.st_ino != self._file
+            or now.st_size < self._reader.offset
+            or not self._reader.still_has(end)
+        ):
+            raise SourceLostError(
+                f"source must only grow while it is followed, got {self.name!r} cut or replaced"
+            )
 
 
 class StandardInput:
     """Lines of JSON that are piped in, to the end of the pipe.
 
-    A pipe cannot be read again: after a crash whatever comes then counts on top of what was committed; lines that were
-    read and not committed are gone, and a sample that is piped in twice counts twice unless it has an id. A file
-    (`< samples.jsonl`) is recognized by a digest of what was read, and goes on behind that.
+    A pipe cannot be read again: after a crash whatever comes then counts on top of what was
+    committed; lines that were read and not committed are gone, and a sample that is piped in twice
+    counts twice unless it has an id. A file (`< samples.jsonl`) is recognized by a digest of what
+    was read, and goes on behind that.
     """
 
     waits = True
@@ -125,9 +150,15 @@ class StandardInput:
         number: int | None = None,
     ) -> None:
         number = DESCRIPTOR if number is None else number
-        self._reader = LineReader(Path(f"/dev/fd/{number}"), max_line_bytes=max_line_bytes, grows=True)
-        with suppress(OSError):  # a pipe; a file that is given to a shell may have been read in part
+        self._reader = LineReader(
+            Path(f"/dev/fd/{number}"), max_line_bytes=max_line_bytes, grows=True
+        )
+
+        with suppress(
+            OSError
+        ):  # a pipe; a file that is given to a shell may have been read in part
             self._reader.begin_at(os.lseek(number, 0, os.SEEK_CUR))
+
         self._parser = RecordParser(JsonFormat(mapping), mapping, id_key=id_key)
 
     def next_batch(self, max_samples: int) -> Batch:
@@ -137,18 +168,26 @@ class StandardInput:
             taken = self._reader.last_line()
             if taken is None:
                 return Batch(no_sample_columns(), Rejects(), self._position(), exhausted=True)
+
         if taken is None:
             select.select([self._reader.fileno()], [], [], WAIT_SECONDS)
             return Batch(no_sample_columns(), Rejects(), self._position())
+
         block, rejects = taken
         return Batch(self._parser.parse(block, rejects), rejects, self._position())
 
     def restore(self, position: Position) -> None:
-        """Count on: lines keep having numbers of their own. What was read of the same file is not read again."""
+        """Count on: lines keep having numbers of their own.
+
+        What was read of the same file is not read again.
+        """
         require_source_position(position, "piped", self.name)
         self._reader.line = int(position["piped"])
+
         if not self._reader.goes_on(position):
-            _log.warning("standard input continues with new lines: lines that were read and not committed are lost")
+            _log.warning(
+                "standard input continues with new lines: lines that were read and not committed are lost"
+            )
 
     def close(self) -> None:
         """Close the pipe."""

@@ -30,7 +30,9 @@ PIECE_BYTES = 1 << 18  # read at once
 
 @dataclass(frozen=True, slots=True)
 class LineBlock:
-    """Complete lines that are neither blank nor oversized: their bytes, where each ends, which line each is.
+    """Complete lines that are neither blank nor oversized.
+
+    Their bytes, where each ends, which line each is.
 
     The bytes are the reader's own, and good until it is requested the next block.
     """
@@ -48,14 +50,17 @@ class LineBlock:
         for first in range(0, len(self.data), SCAN_BYTES):
             text = bytes(self.data[first : first + SCAN_BYTES])
             found = [before or byte in text for before, byte in zip(found, wanted, strict=True)]
+
         return found
 
     def begin_with(self, mark: bytes) -> Bools:
         """Say which lines begin with some bytes."""
-        data, start = np.frombuffer(self.data, np.uint8), np.concatenate([[0], self.end[:-1]])
+        data = np.frombuffer(self.data, np.uint8)
+        start = np.concatenate([[0], self.end[:-1]])
         found: Bools = data[start] == mark[0]
         for i in np.flatnonzero(found).tolist():
             found[i] = bytes(self.data[start[i] : start[i] + len(mark)]) == mark
+
         return found
 
     def line_of(self, place: Ints) -> Ints:
@@ -67,17 +72,24 @@ class LineBlock:
         starts = np.concatenate([[0], self.end[:-1]])
         size = (self.end - starts)[chosen]
         kept = zip(starts[chosen].tolist(), self.end[chosen].tolist(), strict=True)
-        return LineBlock(memoryview(b"".join([self.data[a:b] for a, b in kept])), np.cumsum(size), self.number[chosen])
+        return LineBlock(
+            memoryview(b"".join([self.data[a:b] for a, b in kept])),
+            np.cumsum(size),
+            self.number[chosen],
+        )
 
     def part(self, start: int, stop: int) -> LineBlock:
         """Select lines `start` up to `stop`."""
         first = int(self.end[start - 1]) if start else 0
         last = int(self.end[stop - 1]) if stop > start else first
-        return LineBlock(self.data[first:last], self.end[start:stop] - first, self.number[start:stop])
+        return LineBlock(
+            self.data[first:last], self.end[start:stop] - first, self.number[start:stop]
+        )
 
     def lines(self) -> list[bytes]:
         """Give the lines one by one, without their ends."""
-        data, end = bytes(self.data), self.end.tolist()
+        data = bytes(self.data)
+        end = self.end.tolist()
         return [data[a : b - 1].rstrip(b"\r") for a, b in zip([0, *end], end, strict=False)]
 
 
@@ -89,6 +101,7 @@ def _open_bytes(path: Path, option: str) -> BufferedIOBase:
             return cast(BufferedIOBase, gzip.open(path, "rb")) if kind == ".gz" else path.open("rb")
         except OSError as error:
             raise _unreadable(option, "a readable file", path, error) from None
+
     try:
         return _only_member(path, option)
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError, EOFError) as error:
@@ -99,46 +112,70 @@ def _open_bytes(path: Path, option: str) -> BufferedIOBase:
 def _open_growing(path: Path, option: str) -> Any:
     """Open what is read without ever waiting for it."""
     try:
-        return os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0)
+        return os.fdopen(
+            os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0
+        )
     except OSError as error:
         raise _unreadable(option, "a readable file or pipe", path, error) from None
 
 
 def _only_member(path: Path, option: str) -> BufferedIOBase:
-    with zipfile.ZipFile(path) as archive:  # the file itself stays open for as long as the member is
-        members = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX")]
+    with zipfile.ZipFile(
+        path
+    ) as archive:  # the file itself stays open for as long as the member is
+        members = [
+            name
+            for name in archive.namelist()
+            if not name.endswith("/") and not name.startswith("__MACOSX")
+        ]
+
         if len(members) != 1:
-            raise ValueError(f"{option} must be a zip file with one member, got {len(members)} in {str(path)!r}")
+            raise ValueError(
+                f"{option} must be a zip file with one member, got {len(members)} in {str(path)!r}"
+            )
+
         return cast(BufferedIOBase, archive.open(members[0]))
 
 
 def _unreadable(option: str, rule: str, path: Path, error: Exception) -> UnreadableSourceError:
     """Say why without the error's text, which may quote the file."""
-    why = getattr(error, "strerror", None) or ("zlib.error" if isinstance(error, zlib.error) else type(error).__name__)
+    why = getattr(error, "strerror", None) or (
+        "zlib.error" if isinstance(error, zlib.error) else type(error).__name__
+    )
     return UnreadableSourceError(f"{option} must be {rule}, got {str(path)!r} ({why})")
 
 
 class LineReader:
     """Reads blocks of lines; memory is bounded by the block, a longer line is skipped and reported.
 
-    A record is one line: a line break inside quotes is not supported, so that a stray quote spoils its line only.
+    A record is one line: a line break inside quotes is not supported, so that a stray quote spoils
+    its line only.
     """
 
     def __init__(
-        self, path: Path, *, max_line_bytes: int = MAX_LINE_BYTES, option: str = "source", grows: bool = False
+        self,
+        path: Path,
+        *,
+        max_line_bytes: int = MAX_LINE_BYTES,
+        option: str = "source",
+        grows: bool = False,
     ) -> None:
         self.path = path
         self.offset = 0  # bytes of decompressed text consumed
         self.line = 0  # lines consumed
         self._max = max_line_bytes
         self._option = option  # that named the file, for messages
-        self._grows = grows  # what has no end yet is no line yet, and reading never waits for more than is there
+        # What has no end yet is no line yet, and reading never waits for more than is there.
+        self._grows = grows
         self.ended = False  # whether the last look found nothing more
+
         self.limit: int | None = None  # nothing behind this byte of a file that grows is read
         self._stream: Any = _open_growing(path, option) if grows else _open_bytes(path, option)
         self._begin = 0  # where in the stream the text begins
         self._digest = ReadDigest()  # of all that was consumed: by it a file is recognized
-        self._buffer = memoryview(bytearray(READ_BYTES))  # used again and again: fresh memory costs as much as reading
+        self._buffer = memoryview(
+            bytearray(READ_BYTES)
+        )  # used again and again: fresh memory costs as much as reading
         self._start = self._stop = 0  # what was read and not yet taken
         self._ends: Ints = np.zeros(0, np.int64)  # of the complete lines in it
         self._skipped = 0  # bytes of the next line that were already thrown away
@@ -148,7 +185,9 @@ class LineReader:
         return {"offset": self.offset, "line": self.line, "digest": self._digest.text()}
 
     def seek(self, position: Position) -> None:
-        """Continue where a block ended; all that stands before is read again, and must be what was read.
+        """Continue where a block ended.
+
+        All that stands before is read again, and must be what was read.
 
         **Privacy.** A line that was inserted or taken out anywhere moves those behind it: read on at the same place,
         a sample would count twice, with twice the sensitivity.
@@ -156,6 +195,7 @@ class LineReader:
         self._start = self._stop = self._skipped = 0
         self._ends = np.zeros(0, np.int64)
         self._read_again(int(position["offset"]))
+
         if self._digest.text() != position.get("digest"):
             raise other_source_file(self.path.name, grown=True)
         self.line = int(position["line"])
@@ -165,13 +205,18 @@ class LineReader:
         self._begin = int(self._stream.seek(place))
 
     def goes_on(self, position: Position) -> bool:
-        """Continue where a block ended, if all that stands before is as it was; otherwise begin at the beginning."""
+        """Continue where a block ended, if all that stands before is as it was.
+
+        Otherwise begin at the beginning.
+        """
         if not self._stream.seekable():
             return False
         self._read_again(int(position.get("offset", 0)))
         same = bool(self._digest.text() == position.get("digest"))
+
         if not same:
             self._read_again(0)
+
         return same
 
     def _read_again(self, offset: int) -> None:
@@ -182,28 +227,37 @@ class LineReader:
             self._read_for_digest(offset)
         except _DAMAGE as error:
             raise _unreadable(self._option, "an undamaged file", self.path, error) from None
+
         self.offset = offset
 
     def _read_for_digest(self, left: int) -> None:
-        while left and (read := self._stream.readinto(self._buffer[: min(left, len(self._buffer))])):
+        while left and (
+            read := self._stream.readinto(self._buffer[: min(left, len(self._buffer))])
+        ):
             self._digest.take(self._buffer[:read])
             left -= read
+
         if left == 1:
             self._digest.take(b"\n")  # the last line lacked its end
 
     def next_block(self, max_lines: int) -> tuple[LineBlock, Rejects] | None:
-        """Take `max_lines` lines; fewer at the end of the file, or if memory does not hold them; None after it.
+        """Take `max_lines` lines.
+
+        Fewer at the end of the file, or if memory does not hold them; None after it.
 
         **Privacy.** How many lines a block has decides when the engine commits, and what its answers rest on: the
         length of a line, which is that of its value, must not.
         """
         average = self.offset / self.line if self.line else LINE_BYTES
         wanted = min(max(int(max_lines * average), READ_BYTES), BLOCK_BYTES)
-        while len(self._ends) < max_lines and not (len(self._ends) and self._stop - self._start > MOST_BYTES):
+        while len(self._ends) < max_lines and not (
+            len(self._ends) and self._stop - self._start > MOST_BYTES
+        ):
             if not self._fill(wanted):
                 break
             if self._grows and self._skipped and not len(self._ends):
                 break  # a line that never ends must not keep the reader's caller from ending
+
         if not len(self._ends):
             return None
         ends = self._ends[:max_lines] - self._start
@@ -217,6 +271,7 @@ class LineReader:
         self.line += len(ends)
         self.offset += cut + self._skipped
         self._skipped = 0
+
         return self._clean(data, ends, number, size)
 
     def end(self) -> tuple[int, bytes]:
@@ -224,7 +279,10 @@ class LineReader:
         return self.offset, self._digest.end
 
     def still_has(self, end: tuple[int, bytes]) -> bool:
-        """Say whether a plain file has an end where it was: whatever is inserted or taken out before moves it."""
+        """Say whether a plain file has an end where it was.
+
+        Whatever is inserted or taken out before moves it.
+        """
         offset, text = end
         return os.pread(self.fileno(), len(text), self._begin + offset - len(text)) == text
 
@@ -233,7 +291,10 @@ class LineReader:
         return self.limit is not None and self._stream.tell() >= self.limit and not len(self._ends)
 
     def look(self) -> None:
-        """Read its beginning, which is not taken yet; a file whose damage shows there is refused."""
+        """Read its beginning, which is not taken yet.
+
+        A file whose damage shows there is refused.
+        """
         self._fill(READ_BYTES)
 
     def last_line(self) -> tuple[LineBlock, Rejects] | None:
@@ -254,56 +315,77 @@ class LineReader:
         if not len(self._ends) and self._stop - self._start > self._max:
             self._digest.throw_away(self._buffer[self._start : self._stop])
             self._skipped, self._start = self._skipped + self._stop - self._start, self._stop
+
         waiting = self._make_room(max(wanted - (self._stop - self._start), READ_BYTES))
         self._read_lines()
+
         if self._stop > waiting:
             return True
         complete = int(self._ends[-1]) if len(self._ends) else 0
         if self._grows or (waiting == complete and (complete or not self._skipped)):
             return False
+
         self._buffer[waiting] = ord("\n")  # the last line may lack its end
         self._stop = waiting + 1
         self._ends = np.append(self._ends, self._stop)
         return True
 
     def _read_lines(self) -> None:
-        """Fill the buffer, and note where lines end: a piece at a time, while it is in the processor's cache."""
+        """Fill the buffer, and note where lines end.
+
+        A piece at a time, while it is in the processor's cache.
+        """
         found = [self._ends]
         try:
             while room := min(len(self._buffer) - 1 - self._stop, PIECE_BYTES):
                 if self.limit is not None:
                     room = min(room, max(self.limit - self._stream.tell(), 0))
+
                 read = self._stream.readinto(self._buffer[self._stop : self._stop + room])
                 self.ended = read == 0  # nothing yet is None
+
                 if not read:
                     break
                 piece = np.frombuffer(self._buffer[self._stop : self._stop + read], np.uint8)
                 found.append(np.flatnonzero(piece == ord("\n")) + (self._stop + 1))
                 self._stop += read
+
                 if self._grows:
                     break
         except _DAMAGE as error:
             raise _unreadable(self._option, "an undamaged file", self.path, error) from None
+
         self._ends = np.concatenate(found)
 
     def _make_room(self, size: int) -> int:
-        """Move what waits to the front, with room for that many bytes and a line end; return how much waits."""
+        """Move what waits to the front, with room for that many bytes and a line end.
+
+        Return how much waits.
+        """
         waiting = self._stop - self._start
         left = self._buffer[self._start : self._stop]
+
         if len(self._buffer) < waiting + size + 1:
             self._buffer = memoryview(bytearray(waiting + size + 1))
+
         self._buffer[:waiting] = left
         self._ends = self._ends - self._start
-        self._start, self._stop = 0, waiting
+        self._start = 0
+        self._stop = waiting
+
         return waiting
 
-    def _clean(self, data: memoryview, ends: Ints, number: Ints, size: Ints) -> tuple[LineBlock, Rejects]:
+    def _clean(
+        self, data: memoryview, ends: Ints, number: Ints, size: Ints
+    ) -> tuple[LineBlock, Rejects]:
         """Take blank and oversized lines out."""
         rejects = Rejects()
         if size.min() > 2 and size.max() <= self._max:
             return LineBlock(data, ends, number), rejects
         blank = (size == 1) | ((size == 2) & (np.frombuffer(data, np.uint8)[ends - 2] == ord("\r")))
         oversized = size > self._max
+
         for i in np.flatnonzero(oversized).tolist():
             rejects.add("oversized", number[i], int(size[i]))
+
         return LineBlock(data, ends, number).select(~(blank | oversized)), rejects

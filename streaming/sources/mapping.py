@@ -20,7 +20,9 @@ _HEADER = "@header."
 CATEGORY = "category"
 """The part of a sample that is its value, where categories are declared."""
 
-NO_HEADER = "; its first line holds numbers, as a record does: it must hold the names of the columns"
+NO_HEADER = (
+    "; its first line holds numbers, as a record does: it must hold the names of the columns"
+)
 
 
 class ColumnMapping(BaseModel):
@@ -33,8 +35,8 @@ class ColumnMapping(BaseModel):
     values : tuple of str, optional
         Columns of the coordinates of a vector, in order, instead of `value`.
     categories : tuple of str, optional
-        Declared categories: the column of the value then holds texts, and a sample's value is the number of its
-        category, from 0 (`meanstream.streaming.sources.categories`).
+        Declared categories: the column of the value then holds texts, and a sample's value is the
+        number of its category, from 0 (`meanstream.streaming.sources.categories`).
     id : str, optional
         Identifies a sample within the source; without it no duplicate can be recognized.
     person : str, optional
@@ -42,14 +44,16 @@ class ColumnMapping(BaseModel):
     schema_version : str
         Read if present; records of an unknown version are rejected.
     time_unit : str
-        Of numeric times: "s", "ms", "us", or "auto" by magnitude (below 1e11 seconds, below 1e14 milliseconds).
+        Of numeric times: "s", "ms", "us", or "auto" by magnitude (below 1e11 seconds, below 1e14
+        milliseconds).
     layout : str
-        Of JSON records: "plain"; "cloudevents", whose fields are attributes and `data.FIELD`, in either mode; or
-        "connect", whose fields are those of the payload next to its schema.
+        Of JSON records: "plain"; "cloudevents", whose fields are attributes and `data.FIELD`, in
+        either mode; or "connect", whose fields are those of the payload next to its schema.
     numbers_in_text : bool
         Take `"12.5"` for a value of JSON and Avro, as files of text always do.
     owner : str
-        What messages call whose a sample is, and the option that names its column: "agent", or "user" in rounds.
+        What messages call whose a sample is, and the option that names its column: "agent", or
+        "user" in rounds.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -68,22 +72,31 @@ class ColumnMapping(BaseModel):
 
     @property
     def required(self) -> dict[str, str]:
-        """Column of each part that a sample must have; coordinates of a vector are `value.0`, `value.1`, ...
+        """Column of each part that a sample must have.
+
+        Coordinates of a vector are `value.0`, `value.1`, ...
 
         A category is a part of its own: it is read as names are.
         """
         values = {"value" if self.categories is None else CATEGORY: self.value}
         if self.values is not None:
             values = {f"value.{number}": name for number, name in enumerate(self.values)}
+
         return {"agent": self.agent, **values, "time": self.time}
 
     @property
     def optional(self) -> dict[str, str]:
         """Column of each part that a sample has where it was requested."""
-        return {part: name for part, name in (("id", self.id), ("person", self.person)) if name is not None}
+        return {
+            part: name
+            for part, name in (("id", self.id), ("person", self.person))
+            if name is not None
+        }
 
     def extra_parts(self) -> dict[str, str]:
-        """Give what each part is read from that stands next to the value of a message: `@key`, `@header.ce_id`.
+        """Give what each part is read from that stands next to the value of a message.
+
+        `@key`, `@header.ce_id`.
 
         Raises
         ------
@@ -95,11 +108,17 @@ class ColumnMapping(BaseModel):
         >>> ColumnMapping(agent="@key", time="@timestamp").extra_parts()
         {'agent': '@key', 'time': '@timestamp'}
         """
-        found = {part: name for part, name in {**self.required, **self.optional}.items() if name.startswith("@")}
+        found = {
+            part: name
+            for part, name in {**self.required, **self.optional}.items()
+            if name.startswith("@")
+        }
+
         for part, name in found.items():
             known = name in OF_MESSAGE or (name.startswith(_HEADER) and len(name) > len(_HEADER))
             rule = f"be a field, {', '.join(OF_MESSAGE)} or {_HEADER}NAME (a field of that name: .{name})"
             require(known, self._option(part), rule, name)
+
         return found
 
     def require_table(self, source: str) -> None:
@@ -110,9 +129,16 @@ class ColumnMapping(BaseModel):
         ValueError
             If records were to be laid out in another way.
         """
-        require(self.layout == "plain", "layout", f"be 'plain' for the columns of {source!r}", self.layout)
+        require(
+            self.layout == "plain",
+            "layout",
+            f"be 'plain' for the columns of {source!r}",
+            self.layout,
+        )
 
-    def resolve(self, columns: Sequence[str], *, shown: bool = True, more: str = "") -> dict[str, str]:
+    def resolve(
+        self, columns: Sequence[str], *, shown: bool = True, more: str = ""
+    ) -> dict[str, str]:
         """Map each part of a sample to its column, given the columns that a source has.
 
         Parameters
@@ -127,7 +153,8 @@ class ColumnMapping(BaseModel):
         Raises
         ------
         ValueError
-            If a column is missing (naming the closest one), appears twice, or is used for two parts.
+            If a column is missing (naming the closest one), appears twice, or is used for two
+            parts.
 
         Examples
         --------
@@ -137,15 +164,23 @@ class ColumnMapping(BaseModel):
         """
         wanted = self.required
         wanted.update(self.optional)
+
         for part, name in wanted.items():
             if name not in columns:
                 hint = closest_valid(name, columns, listed="the source has") if shown else NO_HEADER
-                raise ValueError(f"{self._option(part)} column must be in the source, got {name!r}{hint}{more}")
+                raise ValueError(
+                    f"{self._option(part)} column must be in the source, got {name!r}{hint}{more}"
+                )
+
         if self.schema_version in columns:
             wanted["schema_version"] = self.schema_version
+
         for part, name in wanted.items():
             if list(columns).count(name) > 1:
-                raise ValueError(f"{self._option(part)} column must appear once in the header, got {name!r} twice")
+                raise ValueError(
+                    f"{self._option(part)} column must appear once in the header, got {name!r} twice"
+                )
+
         if len(set(wanted.values())) < len(wanted):
             raise ValueError(f"columns must be distinct, got {', '.join(wanted.values())}")
         return wanted

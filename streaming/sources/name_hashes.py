@@ -1,4 +1,7 @@
-"""Names found by hash, a batch at a time: the same work for a batch however many names there are."""
+"""Names found by hash, a batch at a time.
+
+The same work for a batch however many names there are.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ LONGEST = 64
 """Bytes of a name that is found by its hash; longer ones are not found here."""
 
 ROOM = 4
-"""Slots of the table for each name, at least: then some 3 % of the names have no slot, and are not found here."""
+"""Slots of the table for each name, at least: then some 3 % of the names have no slot, and are not
+found here."""
 
 _FIRST = 1 << 12
 _ODD = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
@@ -23,8 +27,8 @@ _KEPT = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
 class NameHashTable:
     """Codes of names, by their hash, in arrays.
 
-    A name that is found is compared with the whole name: hashes that agree, by accident or because someone has made
-    them agree, cost time and nothing else.
+    A name that is found is compared with the whole name: hashes that agree, by accident or because
+    someone has made them agree, cost time and nothing else.
 
     Examples
     --------
@@ -48,10 +52,12 @@ class NameHashTable:
         if not len(self):
             return codes
         hashes, short = _hashes(texts)
+
         for place in _slots_of(hashes, len(self._slots)):
             found = self._slots[place]
             good = short & (codes < 0) & (found >= 0) & (self._hashes[found] == hashes)
             codes[good] = found[good]
+
         there = np.flatnonzero(codes >= 0)
         same = pc.equal(self._whole().take(pa.array(codes[there])), texts.take(pa.array(there)))
         codes[there[~np.asarray(same.fill_null(False), np.bool_)]] = -1
@@ -63,9 +69,11 @@ class NameHashTable:
         self._names.append(fresh)
         before = len(self)
         self._hashes = np.concatenate([self._hashes, _hashes(fresh)[0]])
+
         if ROOM * len(self) > len(self._slots):
             self._slots = np.full(1 << (2 * ROOM * len(self) - 1).bit_length(), -1, np.int32)
             before = 0
+
         codes = np.arange(before, len(self), dtype=np.int32)
         for which in range(2):  # who finds its first slot taken may have a second
             place = _slots_of(self._hashes[codes], len(self._slots))[which]
@@ -76,6 +84,7 @@ class NameHashTable:
     def _whole(self) -> pa.Array:
         if len(self._names) > 1:
             self._names = [pa.concat_arrays(self._names)]
+
         return self._names[0]
 
 
@@ -89,13 +98,19 @@ def _hashes(texts: pa.Array) -> tuple[Words, Bools]:
     """Hash texts, eight bytes at a time; say which are short enough to be hashed whole."""
     texts = texts.cast(pa.binary())
     _, ends, data = texts.buffers()
-    offsets = np.frombuffer(ends, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
-    begin, length = offsets[:-1], np.diff(offsets)
+    offsets = np.frombuffer(ends, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(
+        np.int64
+    )
+    begin = offsets[:-1]
+    length = np.diff(offsets)
     short = length <= LONGEST
-    first, last = int(offsets[0]), int(offsets[-1])
+    first = int(offsets[0])
+    last = int(offsets[-1])
     padded = np.zeros(last - first + LONGEST + 8, np.uint8)
+
     if last > first:
         padded[: last - first] = np.frombuffer(data, np.uint8)[first:last]
+
     # A word of eight bytes begins at every byte.
     words = np.ndarray(len(padded) - 7, "<u8", padded, strides=(1,))
     hashed = length.astype(np.uint64) * np.uint64(_ODD[0])
@@ -103,5 +118,6 @@ def _hashes(texts: pa.Array) -> tuple[Words, Bools]:
         kept = _KEPT[np.clip(length - at, 0, 8)]
         hashed = (hashed ^ (words[begin - first + at * short] & kept)) * np.uint64(_ODD[1])
         hashed ^= hashed >> np.uint64(29)
+
     hashed *= np.uint64(_ODD[2])
     return hashed ^ hashed >> np.uint64(32), short

@@ -8,7 +8,13 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from meanstream.streaming.events.event_columns import Batch, Position, Rejects, SampleColumns, concatenate_columns
+from meanstream.streaming.events.event_columns import (
+    Batch,
+    Position,
+    Rejects,
+    SampleColumns,
+    concatenate_columns,
+)
 from meanstream.streaming.sources.read_digest import ReadDigest
 from meanstream.streaming.sources.source_protocol import (
     Source,
@@ -18,7 +24,8 @@ from meanstream.streaming.sources.source_protocol import (
 )
 
 MAX_ROWS = 50_000_000
-"""So many records are kept in memory: a sample takes 40 bytes, twice while sorting, 4 GB in all; a rejected one 11."""
+"""So many records are kept in memory: a sample takes 40 bytes, twice while sorting, 4 GB in all; a
+rejected one 11."""
 
 READ_ROWS = 1 << 18
 
@@ -26,9 +33,9 @@ READ_ROWS = 1 << 18
 class OrderedSource:
     """Reads a bounded source whole, then replays it sorted by event time (ties: as they stood in the source).
 
-    Files are seldom written in event-time order; read as they stand, most of a file would be late. Position: how
-    many samples were replayed, the source's own position at its end, and a digest of the order, so that another file is
-    refused.
+    Files are seldom written in event-time order; read as they stand, most of a file would be late.
+    Position: how many samples were replayed, the source's own position at its end, and a digest of
+    the order, so that another file is refused.
 
     Parameters
     ----------
@@ -37,14 +44,17 @@ class OrderedSource:
     max_rows : int
         Refuse more than that many samples.
     cut : float or None
-        Seconds: a batch ends where event time enters the next multiple, so that a commit falls there.
+        Seconds: a batch ends where event time enters the next multiple, so that a commit falls
+        there.
     """
 
     bounded = True
     in_order = True
     at_hand = True
 
-    def __init__(self, source: Source, *, max_rows: int = MAX_ROWS, cut: float | None = None) -> None:
+    def __init__(
+        self, source: Source, *, max_rows: int = MAX_ROWS, cut: float | None = None
+    ) -> None:
         self.name = source.name
         self._source = source
         self._max_rows = max_rows
@@ -58,16 +68,21 @@ class OrderedSource:
         self._row = 0
 
     def next_batch(self, max_samples: int) -> Batch:
-        """Replay the next samples; the first batches bring the rejected records, that many at a time, too."""
+        """Replay the next samples.
+
+        The first batches bring the rejected records, that many at a time, too.
+        """
         parts = self._load()
         rejects = self._rejects.part(self._reported, self._reported + max_samples)
         self._reported += len(rejects)
         at = bisect_right(self._starts, self._row) - 1
         first = self._row - self._starts[at]
         part = parts[at].take(slice(first, first + max_samples))
+
         if self._cut and len(part):
             period = part.time // self._cut
             part = part.take(slice(0, int(np.searchsorted(period, period[0], side="right"))))
+
         self._row += len(part)
         position = {
             "sorted_row": self._row,
@@ -75,12 +90,17 @@ class OrderedSource:
             "digest": self._digest,
             "source": self._end,
         }
+
         return Batch(part, rejects, position, exhausted=not len(part) and not len(rejects))
 
     def restore(self, position: Position) -> None:
-        """Continue after that many samples and rejected records; before these were counted, all came at first."""
+        """Continue after that many samples and rejected records.
+
+        Before these were counted, all came at first.
+        """
         require_source_position(position, "sorted_row", self.name)
         self._load()
+
         if (position.get("digest"), position.get("source")) != (self._digest, self._end):
             raise other_source_file(self.name)
         self._row = int(position["sorted_row"])
@@ -95,9 +115,11 @@ class OrderedSource:
             return self._parts
         parts: list[SampleColumns] = []
         rows = 0
+
         while not (batch := self._source.next_batch(READ_ROWS)).exhausted:
             if len(batch.samples):
                 parts.append(batch.samples)
+
             self._rejects.extend(batch.rejects)
             rows += len(batch.samples)
             if rows + len(self._rejects) > self._max_rows:
@@ -105,10 +127,16 @@ class OrderedSource:
                     f"source must have at most {self._max_rows} records to be sorted by event time; read {self.name!r} "
                     "as it stands (--no-sort) with an allowed lateness"
                 )
+
         self._end = batch.position
-        if not parts or not _in_order(parts) or any(part.names is not parts[0].names for part in parts):
+        if (
+            not parts
+            or not _in_order(parts)
+            or any(part.names is not parts[0].names for part in parts)
+        ):
             samples = concatenate_columns(parts)
             parts = [samples.take(np.argsort(samples.time, kind="stable"))]
+
         self._digest = _digest(parts)
         self._starts = list(accumulate(map(len, parts[:-1]), initial=0))
         self._parts = parts
@@ -126,6 +154,7 @@ def _digest(parts: list[SampleColumns]) -> str:
     for name in ("time", "position", "agent"):
         for part in parts:
             digest.take(np.ascontiguousarray(getattr(part, name)).data.cast("B"))
+
     return digest.text()
 
 
@@ -133,7 +162,9 @@ _NO_SIZE = 0xFF
 
 
 class KeptRejects:
-    """Rejected records in order, packed: a file of bad lines alone takes less memory than one of samples.
+    """Rejected records in order, packed.
+
+    A file of bad lines alone takes less memory than one of samples.
 
     Examples
     --------
@@ -145,7 +176,9 @@ class KeptRejects:
 
     def __init__(self) -> None:
         self._reasons: dict[str, int] = {}
-        self._reason, self._position, self._size = array("H"), array("q"), array("B")
+        self._reason = array("H")
+        self._position = array("q")
+        self._size = array("B")
 
     def __len__(self) -> int:
         return len(self._position)
@@ -155,11 +188,14 @@ class KeptRejects:
         codes = self._reasons
         self._reason.extend(codes.setdefault(reason, len(codes)) for reason in other.reason)
         self._position.extend(other.position)
-        self._size.extend(_NO_SIZE if size is None else size.bit_length() - 1 for size in other.size)
+        self._size.extend(
+            _NO_SIZE if size is None else size.bit_length() - 1 for size in other.size
+        )
 
     def part(self, start: int, stop: int) -> Rejects:
         """Give some as they were."""
-        names, which = list(self._reasons), slice(start, stop)
+        names = list(self._reasons)
+        which = slice(start, stop)
         return Rejects(
             [names[code] for code in self._reason[which]],
             self._position[which].tolist(),

@@ -10,10 +10,12 @@ from meanstream.streaming.sources.source_protocol import Source
 
 
 class ReadAhead:
-    """Reads a bounded source one batch ahead, in one thread; what it gives and where it resumes are the source's.
+    """Reads a bounded source one batch ahead, in one thread.
 
-    Memory is bounded by one batch more. A batch that was read and not asked for leaves no trace: its position goes
-    with it.
+    What it gives and where it resumes are the source's.
+
+    Memory is bounded by one batch more. A batch that was read and not asked for leaves no trace:
+    its position goes with it.
 
     Parameters
     ----------
@@ -36,6 +38,7 @@ class ReadAhead:
         require(asked == max_samples, "max_samples", f"stay {asked}", max_samples)
         batch = coming.result()
         self._next = None if batch.exhausted else self._begin(max_samples)
+
         return batch
 
     def restore(self, position: Position) -> None:
@@ -43,6 +46,7 @@ class ReadAhead:
         if self._next is not None:
             self._next[1].exception()  # it is thrown away
             self._next = None
+
         self._source.restore(position)
 
     def close(self) -> None:

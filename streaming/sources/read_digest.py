@@ -20,9 +20,10 @@ _NONCE = bytes(12)
 class ReadDigest:
     """Follows what is taken of a text, in pieces of any size.
 
-    A SHA-256 digest of the tags that AES-GCM has for parts of the text: ten times as fast as one of the text.
-    The key is in this file. So the digest shows a change, and does not protect from someone who looks for two files
-    with the same one. Who may write to a file can append lines that repeat others, which no digest shows either.
+    A SHA-256 digest of the tags that AES-GCM has for parts of the text: ten times as fast as one of
+    the text. The key is in this file. So the digest shows a change, and does not protect from
+    someone who looks for two files with the same one. Who may write to a file can append lines that
+    repeat others, which no digest shows either.
 
     Attributes
     ----------
@@ -39,18 +40,26 @@ class ReadDigest:
     def __init__(self) -> None:
         self.end = b""
         self._taken = _Tags()
-        self._ahead = self._taken  # the same, with what was thrown away of a line that has not ended
+        self._ahead = (
+            self._taken
+        )  # the same, with what was thrown away of a line that has not ended
 
     def throw_away(self, data: bytes | memoryview) -> None:
-        """Follow what is part of the next piece and is not kept; until that is taken it is not counted."""
+        """Follow what is part of the next piece and is not kept.
+
+        Until that is taken it is not counted.
+        """
         if self._ahead is self._taken:
             self._ahead = self._taken.copy()
+
         self._ahead.update(data)
 
     def take(self, data: bytes | memoryview) -> None:
         """Follow the next piece."""
         if self._ahead is not self._taken:
-            self._taken, self.end = self._ahead, b""
+            self._taken = self._ahead
+            self.end = b""
+
         self._taken.update(data)
         self.end = (self.end + bytes(data[-END_BYTES:]))[-END_BYTES:]
 
@@ -69,7 +78,8 @@ class _Tags:
     def copy(self) -> Self:
         """Give the same, to go on in another way."""
         other = type(self)()
-        other._digest, other._rest = self._digest.copy(), self._rest
+        other._digest = self._digest.copy()
+        other._rest = self._rest
         return other
 
     def update(self, data: bytes | memoryview) -> None:
@@ -78,12 +88,15 @@ class _Tags:
         if self._rest:
             first = LEAF_BYTES - len(self._rest)
             self._rest, view = self._rest + view[:first], view[first:]
+
             if len(self._rest) < LEAF_BYTES:
                 return
             self._digest.update(_tag(self._rest))
+
         whole = len(view) - len(view) % LEAF_BYTES
         for at in range(0, whole, LEAF_BYTES):
             self._digest.update(_tag(view[at : at + LEAF_BYTES]))
+
         self._rest = bytes(view[whole:])
 
     def text(self) -> str:

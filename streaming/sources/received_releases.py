@@ -1,4 +1,7 @@
-"""Releases as those receive them who did not make them: every line checked, each release once, everyone's latest."""
+"""Releases as those receive them who did not make them.
+
+Every line checked, each release once, everyone's latest.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,15 @@ MAX_COUNT = 2**40
 """Of pairs, or samples, in one bin: sums over all agents stay exact."""
 
 NOT_RECEIVED = (
-    *("malformed", "unknown_schema_version", "wrong_id", "wrong_key", "tombstone", "duplicate", "superseded"),
+    *(
+        "malformed",
+        "unknown_schema_version",
+        "wrong_id",
+        "wrong_key",
+        "tombstone",
+        "duplicate",
+        "superseded",
+    ),
     *("conflict", *IMPOSSIBLE),
 )
 """Why a line is left out; see `ReceivedReleases`."""
@@ -88,8 +99,8 @@ class ReceivedReleases:
     Parameters
     ----------
     possible : PossibleReleases, optional
-        What a federation has agreed on. Without it whatever has the form of a release is taken: for reading what one
-        has made oneself.
+        What a federation has agreed on. Without it whatever has the form of a release is taken: for
+        reading what one has made oneself.
 
     Attributes
     ----------
@@ -136,58 +147,86 @@ class ReceivedReleases:
             else:
                 agent.append(self._codes[event.agent])
                 events.append(event)
+
         columns = received_release_columns(events, self._bins)
         self._remember(agent, columns)
         return self._releases(agent, columns)
 
     def _checked(self, lines: Iterable[Line]) -> Iterable[tuple[Release | None, str]]:
-        """Read lines, each by itself; say why one is no release, or none that can have been made."""
+        """Read lines, each by itself.
+
+        Say why one is no release, or none that can have been made.
+        """
         read: list[tuple[Release | None, str]] = []
         for key, value in lines:
             event, reason = (None, "tombstone") if value is None else _parse(value)
             if event is not None and key != event.agent.encode():
                 reason = "wrong_key"
+
             read.append((event, reason))
+
         good = [event for event, reason in read if event is not None and not reason]
         if self._possible is None or not good:
             return read
         reasons = iter(self._possible.reasons(_release_columns_of(good)).tolist())
-        return [(event, reason or (next(reasons) if event is not None else "")) for event, reason in read]
+
+        return [
+            (event, reason or (next(reasons) if event is not None else ""))
+            for event, reason in read
+        ]
 
     def latest(self) -> Releases:
         """Give the newest release of each agent, in the order of `names`."""
         n = len(self.names)
-        return self._releases(range(n), {name: column[:n].copy() for name, column in self._latest.items()})
+        return self._releases(
+            range(n), {name: column[:n].copy() for name, column in self._latest.items()}
+        )
 
     def restore(self, latest: Releases) -> None:
         """Continue from everyone's latest release; call before the first line."""
         records = latest.columns
-        columns = {name: getattr(records if hasattr(records, name) else latest, name) for name in self._latest}
+        columns = {
+            name: getattr(records if hasattr(records, name) else latest, name)
+            for name in self._latest
+        }
         self.names[:] = latest.names
         self._codes = {name: code for code, name in enumerate(self.names)}
+
         self._ids = list(map(_id_of_agent, self.names))
-        self._newest = list(zip(latest.columns.index.tolist(), latest.columns.total.tolist(), strict=True))
+        self._newest = list(
+            zip(latest.columns.index.tolist(), latest.columns.total.tolist(), strict=True)
+        )
         self._remember(range(len(self.names)), columns)
 
     def _enter(self, event: Release) -> str:
         """Make a release its agent's newest; if it is not, say why."""
         code = self._codes.get(event.agent, len(self.names))
         new = code == len(self.names)
-        _, _, own = event.release_id.rpartition("/")  # what comes before is the name of its deployment
+        _, _, own = event.release_id.rpartition(
+            "/"
+        )  # what comes before is the name of its deployment
+
         if own != f"{_id_of_agent(event.agent) if new else self._ids[code]}{event.index}":
             return "wrong_id"
+
         if new:
             self._codes[event.agent] = code
             self.names.append(event.agent)
             self._ids.append(_id_of_agent(event.agent))
             self._newest.append((0, 0))
-        if self._all is not None and self._all.setdefault((code, event.index), event.total) != event.total:
+
+        if (
+            self._all is not None
+            and self._all.setdefault((code, event.index), event.total) != event.total
+        ):
             return "conflict"
+
         index, total = self._newest[code]
         if event.index < index:
             return "superseded"
         if event.index == index:
             return "duplicate" if event.total == total else "conflict"
+
         self._newest[code] = (event.index, event.total)
         return ""
 
@@ -197,12 +236,17 @@ class ReceivedReleases:
             if missing > 0:
                 room = np.zeros((missing + len(self.names), *column.shape[1:]), column.dtype)
                 self._latest[name] = np.concatenate([self._latest[name], room])
+
             self._latest[name][agent] = column  # of several releases of an agent the last one stays
 
     def _releases(self, agent: Sequence[int], columns: Columns) -> Releases:
         fields = dict(columns)
         own = {name: fields.pop(name) for name in _EXTRAS}
-        return Releases(names=self.names, columns=ReleaseColumns(agent=np.array(agent, np.int64), **fields), **own)
+        return Releases(
+            names=self.names,
+            columns=ReleaseColumns(agent=np.array(agent, np.int64), **fields),
+            **own,
+        )
 
 
 def _parse(value: bytes) -> tuple[Release | None, str]:
@@ -212,14 +256,17 @@ def _parse(value: bytes) -> tuple[Release | None, str]:
     except ValidationError as error:
         wrong = {fault["loc"][:1] for fault in error.errors(include_input=False, include_url=False)}
         return None, "unknown_schema_version" if ("schema_version",) in wrong else "malformed"
+
     return (event, "") if is_received_counted(event) else (None, "malformed")
 
 
 def is_received_counted(event: Release) -> bool:
     """Tell whether the whole numbers of a release are such that one can compute with them."""
-    votes, told = event.votes, event.histogram
+    votes = event.votes
+    told = event.histogram
     few = votes is None or max(votes.number, votes.pairs, *map(abs, votes.counts)) <= MAX_COUNT
     few &= told is None or max(told.number, told.samples, *map(abs, told.counts)) <= MAX_COUNT
+
     return few and max(event.index, event.n, abs(event.total)) <= MAX_INTEGER
 
 
@@ -237,7 +284,8 @@ def _release_columns_of(events: Sequence[Release]) -> ReleaseColumns:
 
 def received_release_columns(events: Sequence[Release], bins: int = 0) -> Columns:
     """Give everything but the agents, as arrays; of histograms those of that many bins."""
-    whole, real = np.int64, np.float64
+    whole = np.int64
+    real = np.float64
     return {
         "index": np.array([e.index for e in events], whole),
         "count": np.array([e.n for e in events], whole),
@@ -249,11 +297,15 @@ def received_release_columns(events: Sequence[Release], bins: int = 0) -> Column
         "delta": np.array([e.delta for e in events], real),
         "tuned": np.array([e.mode == "tuned" for e in events], np.bool_),
         "votes": np.array([_votes(e.votes) for e in events], whole).reshape(-1, 2 + VOTE_BINS),
-        "vote_variance": np.array([0.0 if e.votes is None else e.votes.noise_variance for e in events], real),
+        "vote_variance": np.array(
+            [0.0 if e.votes is None else e.votes.noise_variance for e in events], real
+        ),
         "histogram": np.array([_counts(e.histogram, bins) for e in events], whole).reshape(
             len(events), 2 + bins if bins else 0
         ),
-        "histogram_variance": np.array([0.0 if (h := e.histogram) is None else h.noise_variance for e in events], real),
+        "histogram_variance": np.array(
+            [0.0 if (h := e.histogram) is None else h.noise_variance for e in events], real
+        ),
     }
 
 
@@ -264,4 +316,8 @@ def _votes(votes: SpreadVotes | None) -> tuple[int, ...]:
 def _counts(told: SampleCounts | None, bins: int) -> tuple[int, ...]:
     if not bins:
         return ()
-    return (0,) * (2 + bins) if told is None or len(told.counts) != bins else (told.number, told.samples, *told.counts)
+    return (
+        (0,) * (2 + bins)
+        if told is None or len(told.counts) != bins
+        else (told.number, told.samples, *told.counts)
+    )

@@ -1,4 +1,7 @@
-"""Names of fields to places in nested records: `data.delay`, and where the rest of a sample lies."""
+"""Names of fields to places in nested records.
+
+`data.delay`, and where the rest of a sample lies.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,9 @@ def field_paths(name: str, within: Path = ()) -> Places:
     """
     if name.startswith("."):
         return ((*within, name[1:]),)
-    whole, path = (*within, name), (*within, *name.split("."))
+    whole = (*within, name)
+    path = (*within, *name.split("."))
+
     if len(path) == len(whole) or not all(path):
         return (whole,)
     require(len(path) <= MAX_PATH, "path", f"have at most {MAX_PATH} names", name)
@@ -70,6 +75,7 @@ def find_value(record: Mapping[str, Any], places: Iterable[Path]) -> Any:
         found = _follow(record, path)
         if found is not None:
             return found
+
     return None
 
 
@@ -82,5 +88,7 @@ def _follow(record: Any, path: Path) -> Any:
             raise TypeError(name)
         if isinstance(found, Ambiguous) and name in found.twice:
             raise LookupError(name)
+
         found = found.get(name)
+
     return found

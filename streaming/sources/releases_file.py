@@ -27,7 +27,8 @@ class ReleasesFile:
     Parameters
     ----------
     path : Path
-        The file. Several organizations' files can be appended to one another: order matters within an agent only.
+        The file. Several organizations' files can be appended to one another: order matters within
+        an agent only.
     possible : PossibleReleases, optional
         As for `ReceivedReleases`.
 
@@ -38,7 +39,10 @@ class ReleasesFile:
 
     def __init__(self, path: Path, possible: PossibleReleases | None = None) -> None:
         if path.suffix != ".jsonl" or not path.is_file():
-            raise ValueError(f"releases must be a readable .jsonl file or kafka://HOST:PORT/TOPIC, got {str(path)!r}")
+            raise ValueError(
+                f"releases must be a readable .jsonl file or kafka://HOST:PORT/TOPIC, got {str(path)!r}"
+            )
+
         self.received = ReceivedReleases(possible)
         self._path = path
         self._offset = 0
@@ -46,18 +50,26 @@ class ReleasesFile:
         self.caught_up = False
 
     def poll(self) -> Releases:
-        """Give the releases of the lines that come next; `SourceLostError` if the file cannot be read any more."""
+        """Give the releases of the lines that come next.
+
+        `SourceLostError` if the file cannot be read any more.
+        """
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
                 data = file.read(READ_BYTES)
         except OSError as error:
-            raise SourceLostError(f"releases must be readable, got {str(self._path)!r} ({error.strerror})") from None
+            raise SourceLostError(
+                f"releases must be readable, got {str(self._path)!r} ({error.strerror})"
+            ) from None
+
         self._offset += len(data)
         self.caught_up = len(data) < READ_BYTES
         *lines, self._rest = (self._rest + data).split(b"\n")
+
         if len(self._rest) > MAX_LINE_BYTES:  # no release is so long: its end is not waited for
             self._rest = _TOO_LONG
+
         return self.received.take([_line(line) for line in lines if line])
 
     @property

@@ -14,12 +14,14 @@ from meanstream.streaming.events.base import MAX_NAME, NAME_PATTERN
 from meanstream.streaming.sources.name_hashes import NameHashTable
 
 MAX_DIRECTORY = 2_000_000
-"""Names after which the directory of a source restarts: endless invented names take bounded memory."""
+"""Names after which the directory of a source restarts: endless invented names take bounded
+memory."""
 
 FEW_NAMES = 8192
 """A dictionary of so many texts stays in the processor's cache."""
 
-NO_NAME, NOT_A_NAME = -1, -2
+NO_NAME = -1
+NOT_A_NAME = -2
 """Stand for the code of a name that is missing, or is none."""
 
 _NAME = re.compile(NAME_PATTERN)
@@ -27,13 +29,20 @@ _PLAIN = r"^[ -~]*[!-~][ -~]*$"
 
 
 def _all_plain(raw: pa.Array) -> bool:
-    """Say whether all of these are printable ASCII, not blank and not too long: then each is a name."""
+    """Say whether all of these are printable ASCII, not blank and not too long.
+
+    Then each is a name.
+    """
     short = pc.max(pc.binary_length(raw)).as_py() or 0
-    return short <= MAX_NAME and bool(pc.all(pc.match_substring_regex(raw, _PLAIN), min_count=0).as_py())
+    return short <= MAX_NAME and bool(
+        pc.all(pc.match_substring_regex(raw, _PLAIN), min_count=0).as_py()
+    )
 
 
 def _valid_name(raw: bytes) -> str | None:
-    r"""Read the name of an agent; None if it is not UTF-8, blank, too long or holds control characters.
+    r"""Read the name of an agent.
+
+    None if it is not UTF-8, blank, too long or holds control characters.
 
     Examples
     --------
@@ -44,6 +53,7 @@ def _valid_name(raw: bytes) -> str | None:
         name = raw.decode()
     except UnicodeDecodeError:
         return None
+
     return name if len(name) <= MAX_NAME and _NAME.fullmatch(name) else None
 
 
@@ -77,24 +87,35 @@ class NameDirectory:
         self._texts: dict[str, int] = {}
 
     def lookup_texts(self, texts: list[str]) -> Ints:
-        """Codes of the agents of these names, as `lookup` gives them: faster where the texts are there already."""
+        """Codes of the agents of these names, as `lookup` gives them.
+
+        Faster where the texts are there already.
+        """
         first = len(self._texts)
         self._texts.update(zip(self.names[first:], range(first, len(self.names)), strict=True))
         codes = np.fromiter(map(self._texts.get, texts, itertools.repeat(-1)), np.int64, len(texts))
         unknown = np.flatnonzero(codes < 0)
+
         if len(unknown):
             named = pa.array([texts[i] for i in unknown.tolist()], pa.string())
-            codes[unknown] = self._enter_all(named.cast(pa.binary()))  # the table has them when it is asked next
+            codes[unknown] = self._enter_all(
+                named.cast(pa.binary())
+            )  # the table has them when it is asked next
+
         return codes
 
     def lookup(self, texts: pa.Array) -> Ints:
-        """Codes of the agents of these names, in order; where a name is bad, `NO_NAME` or `NOT_A_NAME`."""
+        """Codes of the agents of these names, in order.
+
+        Where a name is bad, `NO_NAME` or `NOT_A_NAME`.
+        """
         codes = self._table.find(texts)
         unknown = np.flatnonzero(codes < 0)
         if len(unknown):
             codes[unknown] = self._enter_all(texts.take(pa.array(unknown)))
             if len(self.names) > len(self._table):
                 self._table.add(list(itertools.islice(self._codes, len(self._table), None)))
+
         return codes
 
     def _enter_all(self, texts: pa.Array) -> Ints:
@@ -108,7 +129,11 @@ class NameDirectory:
             self.names.extend(encoded.dictionary.cast(pa.string()).to_pylist())
             lookup = list(codes)
         else:
-            lookup = [self._enter(raw) if code is None else code for raw, code in zip(distinct, lookup, strict=True)]
+            lookup = [
+                self._enter(raw) if code is None else code
+                for raw, code in zip(distinct, lookup, strict=True)
+            ]
+
         at: Ints = encoded.indices.fill_null(len(distinct)).to_numpy(zero_copy_only=False)
         return np.array([*lookup, NO_NAME], np.int64)[at]
 
@@ -118,4 +143,5 @@ class NameDirectory:
             return NOT_A_NAME if raw else NO_NAME  # not remembered: there is no end of bad names
         self._codes[raw] = len(self.names)
         self.names.append(name)
+
         return self._codes[raw]

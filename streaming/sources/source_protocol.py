@@ -29,8 +29,8 @@ class AgentsOfStore:
     most : int
         Agents that may ever be claimed.
     at_once : bool
-        An agent is claimed with its first sample. Of rounds, where who has sent something is protected until a window
-        has ended, the engine claims who takes part (`Claims`).
+        An agent is claimed with its first sample. Of rounds, where who has sent something is
+        protected until a window has ended, the engine claims who takes part (`Claims`).
     """
 
     names: tuple[str, ...] = ()
@@ -53,11 +53,13 @@ class Opening:
     max_line_bytes : int
         Longer lines or values are skipped and reported.
     owner : str or None
-        Topic: public id of the store that reads it; without it the topic is checked and cannot be read.
+        Topic: public id of the store that reads it; without it the topic is checked and cannot be
+        read.
     until_end : bool
         Topic: end where it ends when reading begins.
     name : str or None
-        Topic: name of the deployment; no other store of that name may own what is read, in whichever group.
+        Topic: name of the deployment; no other store of that name may own what is read, in
+        whichever group.
     agents : AgentsOfStore or None
         Topic: which agents or users live in the store.
     """
@@ -75,7 +77,10 @@ class SourceLostError(RuntimeError):
 
 
 class UnreadableSourceError(ValueError, SourceLostError):
-    """The source cannot be read, as a damaged file: refused where that shows at the start, else the end of the run."""
+    """The source cannot be read, as a damaged file.
+
+    Refused where that shows at the start, else the end of the run.
+    """
 
 
 class Source(Protocol):
@@ -99,7 +104,10 @@ class Source(Protocol):
 
 @runtime_checkable
 class KnowsOffsets(Protocol):
-    """A source that tells others, such as tools that watch its lag, how far it was read; the store decides."""
+    """A source that tells others, such as tools that watch its lag, how far it was read.
+
+    The store decides.
+    """
 
     def commit(self, position: Position) -> None:
         """Tell of a position that the store has committed; best effort, without waiting."""
@@ -126,7 +134,9 @@ class Claims(Protocol):
     """A source of which several stores read parts, and whose engine says when someone is to live in its store."""
 
     def claim(self, names: Sequence[str], *, patient: bool) -> set[str] | None:
-        """Let those live in the store who live in none yet; say who lives in another. None: no one can say just now.
+        """Let those live in the store who live in none yet; say who lives in another.
+
+        None: no one can say just now.
 
         Who is `patient` waits; `SourceLostError` if that is in vain.
         """
@@ -141,7 +151,10 @@ class InOrder(Protocol):
 
 @runtime_checkable
 class AtHand(Protocol):
-    """A source that lies there whole, as a file does: nobody has to wait for its next batch, or for its end."""
+    """A source that lies there whole, as a file does.
+
+    Nobody has to wait for its next batch, or for its end.
+    """
 
     at_hand: bool
 
@@ -153,7 +166,10 @@ class Holds(Protocol):
     bounded: bool
 
     def hold(self) -> bool:
-        """Give from now on only what is there now; False if no one can say just now where that ends."""
+        """Give from now on only what is there now.
+
+        False if no one can say just now where that ends.
+        """
 
     def reached_hold(self) -> bool:
         """Say whether all of it was given."""
@@ -167,7 +183,10 @@ class _Rests(Protocol):
     """A source that must do something while nothing is taken from it, such as to hear what its brokers say."""
 
     def rest(self) -> None:
-        """Do it; called about once a second while the sinks wait. What comes later must not change by it."""
+        """Do it; called about once a second while the sinks wait.
+
+        What comes later must not change by it.
+        """
 
 
 def let_source_rest(source: Source) -> None:
@@ -194,4 +213,6 @@ def other_source_file(name: str, *, grown: bool = False) -> ValueError:
 def require_source_position(position: Position, key: str, source: str) -> None:
     """Refuse a position that another way of reading the source has left."""
     if key not in position:
-        raise ValueError(f"sort must be as when the store was begun, got another way of reading {source!r}")
+        raise ValueError(
+            f"sort must be as when the store was begun, got another way of reading {source!r}"
+        )

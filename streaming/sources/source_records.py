@@ -1,4 +1,7 @@
-"""Records of a format to samples, wherever they come from: many at once, and where that fails bad ones by halving."""
+"""Records of a format to samples, wherever they come from.
+
+Many at once, and where that fails bad ones by halving.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,10 @@ class RecordFormat(Protocol):
     """How records are written."""
 
     def stands_out(self, block: LineBlock) -> Bools | None:
-        """Say which records could change how others next to them are read: they are parsed alone. None if none is."""
+        """Say which records could change how others next to them are read: they are parsed alone.
+
+        None if none is.
+        """
 
     def parse_block(self, block: LineBlock, rejects: Rejects) -> Parsed:
         """Parse many records at once, none of which stands out.
@@ -48,7 +54,9 @@ class _Loose:
     rows: list[Texts] = field(default_factory=list)
 
     def columns(self) -> Parsed:
-        raw = {part: pa.array([row[part] for row in self.rows], pa.binary()) for part in self.rows[0]}
+        raw = {
+            part: pa.array([row[part] for row in self.rows], pa.binary()) for part in self.rows[0]
+        }
         return raw, np.array(self.number, np.int64)
 
 
@@ -68,12 +76,19 @@ class RecordParser:
     """
 
     def __init__(
-        self, form: RecordFormat, mapping: ColumnMapping, *, id_key: bytes = b"", decoder: Decoder | None = None
+        self,
+        form: RecordFormat,
+        mapping: ColumnMapping,
+        *,
+        id_key: bytes = b"",
+        decoder: Decoder | None = None,
     ) -> None:
         self._form = form
         self._decoder = decoder or Decoder(mapping, id_key=id_key)
 
-    def parse(self, block: LineBlock, rejects: Rejects, beside: RawColumns | None = None) -> SampleColumns:
+    def parse(
+        self, block: LineBlock, rejects: Rejects, beside: RawColumns | None = None
+    ) -> SampleColumns:
         """Give the samples in the order of their records; note the bad records.
 
         `beside` has the columns of parts that are not in the records, in the order of the block.
@@ -82,14 +97,17 @@ class RecordParser:
         parsed = self._parse_apart(block, rejects, loose)
         if loose.number:
             parsed.append(loose.columns())
+
         parts: list[SampleColumns] = []
         for raw, number in parsed:
             if beside:
                 at = pa.array(_positions_of(block.number, number))
                 raw.update({part: column.take(at) for part, column in beside.items()})
+
             samples, bad = self._decoder.decode(raw, number)
             rejects.extend(bad)
             parts.append(samples)
+
         samples = concatenate_columns(parts)
         in_order = len(parts) == 1 and not loose.number  # what stands out was read first
         return samples if in_order else in_order_of(block.number, samples)
@@ -100,6 +118,7 @@ class RecordParser:
         if alone is None:
             return self._parse(block, rejects, loose)
         self._parse_each(block.select(alone), rejects, loose)
+
         return self._parse(block.select(~alone), rejects, loose)
 
     def _parse(self, block: LineBlock, rejects: Rejects, loose: _Loose) -> list[Parsed]:
@@ -108,8 +127,10 @@ class RecordParser:
                 return [self._form.parse_block(block, rejects)]
             except pa.ArrowInvalid:
                 half = len(block) // 2
-                left, right = block.part(0, half), block.part(half, len(block))
+                left = block.part(0, half)
+                right = block.part(half, len(block))
                 return self._parse(left, rejects, loose) + self._parse(right, rejects, loose)
+
         self._parse_each(block, rejects, loose)
         return []
 
@@ -128,10 +149,12 @@ def is_utf8_record(data: memoryview) -> bool:
     """Say whether bytes are UTF-8."""
     if np.frombuffer(data, np.int8).min(initial=0) >= 0:
         return True
+
     try:
         str(data, "utf-8")
     except UnicodeDecodeError:
         return False
+
     return True
 
 
@@ -146,4 +169,5 @@ def _positions_of(number: Ints, position: Ints) -> Ints:
         return np.arange(len(number))
     by_number = np.argsort(number)
     place: Ints = by_number[np.searchsorted(number, position, sorter=by_number)]
+
     return place

@@ -26,6 +26,7 @@ def _uniform(counter: Words) -> Floats:
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         z ^= z >> np.uint64(31)
+
     uniform: Floats = ((z >> np.uint64(11)).astype(np.float64) + 0.5) / 2**53
     return uniform
 
@@ -71,10 +72,15 @@ class SyntheticPopulation:
         5000
         """
         try:
-            agents, samples, *seed = [int(part) for part in text.removeprefix(f"{KIND}:").split(",")]
+            agents, samples, *seed = [
+                int(part) for part in text.removeprefix(f"{KIND}:").split(",")
+            ]
             (chosen,) = seed or [0]
         except ValueError:
-            raise ValueError(f"source must be a file or {KIND}:AGENTS,SAMPLES[,SEED], got {text!r}") from None
+            raise ValueError(
+                f"source must be a file or {KIND}:AGENTS,SAMPLES[,SEED], got {text!r}"
+            ) from None
+
         return cls(agents=agents, samples=samples, seed=chosen)
 
 
@@ -113,9 +119,12 @@ class SyntheticSource:
         self._row += len(row)
         counter = (row + (p.seed << 40)).astype(np.uint64) * np.uint64(2) + np.uint64(1)
         agent = np.minimum((_uniform(counter) * p.agents).astype(np.int64), p.agents - 1)
-        value: Floats = np.array(p.means)[agent % len(p.means)] + p.stddev * ndtri(_uniform(counter + np.uint64(1)))
+        value: Floats = np.array(p.means)[agent % len(p.means)] + p.stddev * ndtri(
+            _uniform(counter + np.uint64(1))
+        )
         time: Floats = p.start + row.astype(np.float64) * p.interval
         samples = SampleColumns(self._names, agent, value, time, None, row + 1)
+
         return Batch(samples, Rejects(), {"row": self._row}, exhausted=not len(row))
 
     def restore(self, position: Position) -> None:

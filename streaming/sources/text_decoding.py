@@ -1,4 +1,7 @@
-"""What files of one record per line share: lines are read in blocks, parsed, and their place is the position."""
+"""What files of one record per line share.
+
+Lines are read in blocks, parsed, and their place is the position.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ from meanstream.streaming.sources.source_records import RecordParser
 class TextSource:
     """A bounded file of one record per line.
 
-    Position: byte offset (of the decompressed text), line, and a digest of all up to there, which recognizes the file.
+    Position: byte offset (of the decompressed text), line, and a digest of all up to there, which
+    recognizes the file.
 
     Parameters
     ----------
@@ -35,6 +39,7 @@ class TextSource:
             return Batch(no_sample_columns(), Rejects(), self._reader.position(), exhausted=True)
         block, rejects = taken
         samples = self._parser.parse(block, rejects)
+
         return Batch(samples, rejects, self._reader.position())
 
     def restore(self, position: Position) -> None:

@@ -11,14 +11,18 @@ _MODULUS = 2**128
 
 def content_mark(key: str, content: bytes) -> int:
     """Reduce a row, by its key and its content, to a number of 128 bits."""
-    return int.from_bytes(hashlib.blake2b(key.encode() + b"\0" + content, digest_size=16).digest(), "big")
+    return int.from_bytes(
+        hashlib.blake2b(key.encode() + b"\0" + content, digest_size=16).digest(), "big"
+    )
 
 
 class Contents:
-    """Number of rows and sum of marks per group of rows; sealed in each commit, it finds changed, lost and added rows.
+    """Number of rows and sum of marks per group of rows.
 
-    A sum follows rows that come and go without a look at the others. It finds faults, not a forger: anyone who can
-    write the file can also compute the sum. For the ledger there is a chain.
+    Sealed in each commit, it finds changed, lost and added rows.
+
+    A sum follows rows that come and go without a look at the others. It finds faults, not a forger:
+    anyone who can write the file can also compute the sum. For the ledger there is a chain.
 
     Examples
     --------
@@ -33,7 +37,9 @@ class Contents:
     """
 
     def __init__(self, plain: dict[str, Any] | None = None) -> None:
-        self._groups = {name: (rows, int(total, 16)) for name, (rows, total) in (plain or {}).items()}
+        self._groups = {
+            name: (rows, int(total, 16)) for name, (rows, total) in (plain or {}).items()
+        }
 
     def add(self, group: str, marks: Iterable[int]) -> None:
         """Count new rows in."""

@@ -30,7 +30,10 @@ class StoreError(RuntimeError):
 
 
 class EmptyStoreError(StoreError):
-    """There is nothing in the file yet: the engine that made it has ended before its first commit."""
+    """There is nothing in the file yet.
+
+    The engine that made it has ended before its first commit.
+    """
 
 
 class DamagedStoreError(StoreError):
@@ -62,7 +65,10 @@ class Database:
         self.is_empty = False
         uri = f"{path.resolve().as_uri()}?mode={'ro' if read_only and _has_log(path) else 'rw'}"
         with self._readable_faults():
-            self._connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS)
+            self._connection = sqlite3.connect(
+                uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS
+            )
+
         try:
             self._begin(read_only=read_only)
         except BaseException:
@@ -93,13 +99,17 @@ class Database:
         rows = self.rows(sql, parameters)
         return rows[0][0] if rows else None
 
-    def blocks(self, sql: str, parameters: Sequence[Any] = (), *, size: int = 1) -> Iterator[list[Row]]:
+    def blocks(
+        self, sql: str, parameters: Sequence[Any] = (), *, size: int = 1
+    ) -> Iterator[list[Row]]:
         """Read rows, that many at a time."""
         with self._readable_faults():
             cursor = self._connection.execute(sql, parameters)
+
         while True:
             with self._readable_faults():
                 rows = cursor.fetchmany(size)
+
             if not rows:
                 return
             yield rows
@@ -114,10 +124,14 @@ class Database:
         except BaseException:
             with suppress(sqlite3.Error):  # SQLite has rolled back where it could not write
                 self._connection.execute("ROLLBACK")
+
             raise
 
     def fold(self) -> bool:
-        """Write what is in the write-ahead log into the file; say whether nothing is left of the log."""
+        """Write what is in the write-ahead log into the file.
+
+        Say whether nothing is left of the log.
+        """
         return bool(self.one("PRAGMA wal_checkpoint(TRUNCATE)") == 0)
 
     def copy_to(self, path: Path) -> None:
@@ -128,23 +142,32 @@ class Database:
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode not in _FAULTS_OF_WRITING:  # nothing else is written
                     raise
-                raise CopyFailedError(f"backup must be writable, got {str(path)!r} ({error})") from None
+                raise CopyFailedError(
+                    f"backup must be writable, got {str(path)!r} ({error})"
+                ) from None
 
     def damage(self, what: str) -> DamagedStoreError:
         """Say that something is not what was written."""
-        return DamagedStoreError(f"store must be undamaged, got a fault in {what} of {str(self.path)!r}")
+        return DamagedStoreError(
+            f"store must be undamaged, got a fault in {what} of {str(self.path)!r}"
+        )
 
     def _begin(self, *, read_only: bool) -> None:
         """Recognize the file and set the connection up."""
         application = self.one("PRAGMA application_id")
         untouched = self.path.stat().st_size in (0, PAGE) and application == 0
         self.is_empty = untouched and self.one("SELECT count(*) FROM sqlite_schema") == 0
+
         if self.is_empty and read_only:
-            raise EmptyStoreError(f"store must hold something, got nothing yet in {str(self.path)!r}")
+            raise EmptyStoreError(
+                f"store must hold something, got nothing yet in {str(self.path)!r}"
+            )
         if application != APPLICATION_ID and not self.is_empty:
             raise StoreError(f"store must be a Meanstream store, got {str(self.path)!r}")
+
         self.execute("PRAGMA cell_size_check = ON")
         self.execute("PRAGMA trusted_schema = OFF")
+
         if read_only:
             self.execute("PRAGMA query_only = ON")
             self.execute("BEGIN")
@@ -153,6 +176,7 @@ class Database:
             self.execute("PRAGMA secure_delete = ON")
             self.execute(f"PRAGMA cache_size = -{CACHE_KIBIBYTES}")
             self.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+
         if self.is_empty and not read_only:
             self.execute("PRAGMA journal_mode = WAL")
         elif {name: self.one(f"PRAGMA {name}") for name in _HEADER} != _HEADER:
@@ -165,7 +189,10 @@ class Database:
             yield
         except sqlite3.ProgrammingError:  # a defect of the caller
             raise
-        except (sqlite3.DatabaseError, UnicodeError) as error:  # the message itself may quote damaged text
+        except (
+            sqlite3.DatabaseError,
+            UnicodeError,
+        ) as error:  # the message itself may quote damaged text
             raise self._fault_line(error) from None
 
     def _fault_line(self, error: Exception) -> StoreError:
@@ -176,10 +203,22 @@ class Database:
                 f"store must have space on a working disk, got {str(error)!r} for {place}; committed work is safe: "
                 "make space and start again"
             )
+
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            return StoreError(f"store must be free within {BUSY_SECONDS} s, got {str(error)!r} for {place}")
-        if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
-            return StoreError(f"store must be a file that can be opened, got {str(error)!r} for {place}")
+            return StoreError(
+                f"store must be free within {BUSY_SECONDS} s, got {str(error)!r} for {place}"
+            )
+
+        if code in (
+            sqlite3.SQLITE_CANTOPEN,
+            sqlite3.SQLITE_READONLY,
+            sqlite3.SQLITE_PERM,
+            sqlite3.SQLITE_AUTH,
+        ):
+            return StoreError(
+                f"store must be a file that can be opened, got {str(error)!r} for {place}"
+            )
+
         if code == sqlite3.SQLITE_NOTADB:
             return StoreError(f"store must be a Meanstream store, got {place}")
         return self.damage(f"the file ({getattr(error, 'sqlite_errorname', 'unreadable text')})")
@@ -188,7 +227,8 @@ class Database:
 def _has_log(path: Path) -> bool:
     """Say whether a file has a log, which a writing connection would fold in or roll back.
 
-    Where there is none, only a writing connection takes away the empty ones that SQLite makes to read.
+    Where there is none, only a writing connection takes away the empty ones that SQLite makes to
+    read.
     """
     file = path.resolve()
     return any(file.with_name(file.name + suffix).exists() for suffix in _LOGS)
@@ -201,6 +241,7 @@ def keep_database_to_owner(paths: Iterable[Path]) -> None:
             mode = stat.S_IMODE(path.stat().st_mode)
             if not mode & 0o077:
                 continue
+
             try:
                 path.chmod(mode & 0o700)
             except PermissionError:
@@ -217,4 +258,6 @@ def create_database_file(path: Path) -> bool:
     except FileExistsError:
         return False
     except OSError as error:
-        raise StoreError(f"store must be in a writable folder, got {str(path)!r} ({error.strerror})") from None
+        raise StoreError(
+            f"store must be in a writable folder, got {str(path)!r} ({error.strerror})"
+        ) from None

@@ -31,23 +31,33 @@ def open_deployment_store(
     made = [] if own.exists() else [own]
     secret = load_secret(path, environment=environment)
     store = Store.open(path, settings=identity, secret=secret)
+
     if store.made:
         store.made = [*made, *store.made]
-    if not is_named_secret(environment) and not own.exists():  # a start that was refused just now has taken it away
+
+    if (
+        not is_named_secret(environment) and not own.exists()
+    ):  # a start that was refused just now has taken it away
         store.undo()
         raise ValueError(f"secret must be in a readable file, got no {str(own)!r}")
+
     warn_if_secret_shared(path, "store")
     return store, secret
 
 
-def check_deployment_store(path: Path, identity: dict[str, Any], *, environment: Mapping[str, str]) -> bool:
-    """Refuse what `open_deployment_store` would refuse, without making anything; say whether there is a store.
+def check_deployment_store(
+    path: Path, identity: dict[str, Any], *, environment: Mapping[str, str]
+) -> bool:
+    """Refuse what `open_deployment_store` would refuse, without making anything.
+
+    Say whether there is a store.
 
     A store that another process uses is not refused here.
     """
     exists = path.exists()
     if exists or is_named_secret(environment) or secret_path(path).exists():
         secret = load_secret(path, environment=environment, create=False)
+
     if not exists:
         return False
     store = Store.read(path)
@@ -55,4 +65,5 @@ def check_deployment_store(path: Path, identity: dict[str, Any], *, environment:
         store.require_same(identity, secret)
     finally:
         store.close()
+
     return True

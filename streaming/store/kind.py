@@ -1,4 +1,7 @@
-"""Whose a store is, by its settings: of agents, of pairs of them, of users in rounds, or of a statistician."""
+"""Whose a store is, by its settings.
+
+Of agents, of pairs of them, of users in rounds, or of a statistician.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from meanstream.streaming.store.database import StoreError
 
 SIDE = "side"
 """The setting that tells kinds of stores apart; a store of agents has none."""
-OF_AGENTS, OF_USERS, OF_STATISTICIAN = "agents", "users in rounds", "a statistician in rounds"
+OF_AGENTS = "agents"
+OF_USERS = "users in rounds"
+OF_STATISTICIAN = "a statistician in rounds"
 OF_PAIRS = "agents that query each other"
 
 _KINDS = {None: OF_AGENTS, "users": OF_USERS, "statistician": OF_STATISTICIAN, "pairs": OF_PAIRS}
@@ -32,4 +37,6 @@ def require_store_kind(path: Path, settings: Mapping[str, Any], *kinds: str) -> 
     """Refuse a store of another kind, before anything is made of its settings."""
     found = store_kind(settings)
     if found not in kinds:
-        raise StoreError(f"store must be one of {' or of '.join(kinds)}, got {str(path)!r}, one of {found}")
+        raise StoreError(
+            f"store must be one of {' or of '.join(kinds)}, got {str(path)!r}, one of {found}"
+        )

@@ -28,6 +28,7 @@ def create_layout(database: Database) -> None:
     """Make the tables of a new store, within a transaction."""
     for statement in TABLES.values():
         database.execute(statement)
+
     database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     database.execute(f"PRAGMA user_version = {VERSION}")
 
@@ -36,6 +37,8 @@ def check_layout(database: Database) -> None:
     """Refuse a file of another version, or whose tables are not exactly those of this one."""
     version = database.one("PRAGMA user_version")
     if version != VERSION:
-        raise StoreError(f"store must have schema version {VERSION}, got {version} in {str(database.path)!r}")
+        raise StoreError(
+            f"store must have schema version {VERSION}, got {version} in {str(database.path)!r}"
+        )
     if dict(database.rows("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL")) != TABLES:
         raise database.damage("its tables")

@@ -15,7 +15,9 @@ START = bytes(32)
 SEGMENT = 4096
 """Rows after which the chain takes a step."""
 
-_NUMBERS = [(name, ">i8") for name in ("seq", "release_index", "input_version", "charge")] + [("time", ">f8")]
+_NUMBERS = [(name, ">i8") for name in ("seq", "release_index", "input_version", "charge")] + [
+    ("time", ">f8")
+]
 _LENGTHS = [("name", ">i8"), ("output", ">i8")]
 _ROW = np.dtype(_NUMBERS + _LENGTHS)
 
@@ -63,11 +65,12 @@ class LedgerColumns:
 class LedgerChain:
     """The chain's value, as rows are added.
 
-    A segment is 4096 rows, counted from the first. A value is the SHA-256 of the value at the segment's begin and of
-    three SHA-256 digests of its rows so far: of their numbers, of their agents' names, and of their outputs. A row's
-    numbers are row number, release index, input version and charge as signed 64-bit integers, the time as a 64-bit
-    float, and the lengths of name and output in bytes as integers, all big-endian. So the last value stands for
-    everything that was ever charged, however many rows were added at a time.
+    A segment is 4096 rows, counted from the first. A value is the SHA-256 of the value at the
+    segment's begin and of three SHA-256 digests of its rows so far: of their numbers, of their
+    agents' names, and of their outputs. A row's numbers are row number, release index, input
+    version and charge as signed 64-bit integers, the time as a 64-bit float, and the lengths of
+    name and output in bytes as integers, all big-endian. So the last value stands for everything
+    that was ever charged, however many rows were added at a time.
 
     Parameters
     ----------
@@ -104,19 +107,31 @@ class LedgerChain:
         return SEGMENT - self.rows % SEGMENT
 
     def extend(self, rows: LedgerColumns, names: Sequence[bytes]) -> None:
-        """Add rows, at most those that there is room for; `names` are those of all agents, by number."""
+        """Add rows, at most those that there is room for.
+
+        `names` are those of all agents, by number.
+        """
         name = [names[a] for a in np.asarray(rows.agent).tolist()]
         numbers = np.empty(len(rows), _ROW)
         for field, _ in _NUMBERS:
             numbers[field] = getattr(rows, field)
+
         for field, texts in (("name", name), ("output", rows.output)):
             numbers[field] = np.fromiter(map(len, texts), np.int64, len(rows))
-        for digest, data in zip(self._digests, (numbers.tobytes(), *map(b"".join, (name, rows.output))), strict=True):
+
+        for digest, data in zip(
+            self._digests, (numbers.tobytes(), *map(b"".join, (name, rows.output))), strict=True
+        ):
             digest.update(data)
+
         self.rows += len(rows)
-        self.value = sha256(self._start + b"".join(digest.digest() for digest in self._digests)).digest()
+        self.value = sha256(
+            self._start + b"".join(digest.digest() for digest in self._digests)
+        ).digest()
+
         if self.room == SEGMENT:
             self._begin()
 
     def _begin(self) -> None:
-        self._start, self._digests = self.value, (sha256(), sha256(), sha256())
+        self._start = self.value
+        self._digests = (sha256(), sha256(), sha256())

@@ -41,7 +41,12 @@ class LedgerHead:
 
     def plain(self) -> dict[str, Any]:
         """Give it as plain values."""
-        return {"rows": self.rows, "chain": self.chain.hex(), "size": self.size, "refused": self.refused}
+        return {
+            "rows": self.rows,
+            "chain": self.chain.hex(),
+            "size": self.size,
+            "refused": self.refused,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +78,11 @@ class LedgerReader:
         if self._head is None:
             plain = self._tables.state(HEAD)
             self._head = (
-                LedgerHead() if plain is None else LedgerHead(**plain | {"chain": bytes.fromhex(plain["chain"])})
+                LedgerHead()
+                if plain is None
+                else LedgerHead(**plain | {"chain": bytes.fromhex(plain["chain"])})
             )
+
         return self._head
 
     def check_end(self) -> None:
@@ -86,6 +94,7 @@ class LedgerReader:
         """Give the rows with a sequence number greater than `seq`, in order and in blocks."""
         if seq > self.head().rows:
             self._compare_end(seq, None)
+
         yield from self._blocks_after(seq, self._chain_before(seq))
 
     def fault(self, row: int, what: str = "") -> LedgerFaultError:
@@ -98,25 +107,32 @@ class LedgerReader:
         if not begin:
             return LedgerChain()
         stored = self._database.one("SELECT chain FROM ledger WHERE last = ?", (begin,))
+
         if stored is None:
             raise self.fault(begin)
         return LedgerChain(begin, stored)
 
     def _blocks_after(self, seq: int, chain: LedgerChain) -> Iterator[LedgerBlock]:
         """Follow a chain to the end of the ledger, and give the rows after `seq`."""
-        parts, ends = list[LedgerColumns](), dict[int, bytes]()
+        parts = list[LedgerColumns]()
+        ends = dict[int, bytes]()
         query = "SELECT last, chain, data FROM ledger WHERE last > ? ORDER BY last"
         for ((last, stored, data),) in self._database.blocks(query, (chain.rows,)):
             rows = self._unpacked(chain.rows, last, data)
             self._follow(chain, rows, stored)
+
             if last > seq:
                 parts.append(rows.part(slice(max(0, seq + 1 - rows.seq[0]), None)))
                 ends[last] = stored
+
             if parts and chain.room == SEGMENT:
                 yield LedgerBlock(joined_ledger_rows(parts), ends)
-                parts, ends = [], {}
+                parts = []
+                ends = {}
+
         if parts:
             yield LedgerBlock(joined_ledger_rows(parts), ends)
+
         self._compare_end(chain.rows, chain.value)
 
     def _unpacked(self, end: int, last: int, data: bytes) -> LedgerColumns:
@@ -125,6 +141,7 @@ class LedgerReader:
             rows = unpack_ledger_rows(data, last=last)
         except ValueError:
             raise self._block_fault(end + 1, last) from None
+
         if not len(rows) or rows.seq[0] != end + 1:
             raise self._block_fault(end + 1, last)
         return rows
@@ -137,6 +154,7 @@ class LedgerReader:
                 chain.extend(rows, self._tables.encoded_names())
         except IndexError:  # a number of no agent
             fits = False
+
         if not fits or chain.value != stored:
             raise self._block_fault(rows.seq[0], rows.seq[-1])
 
@@ -144,7 +162,9 @@ class LedgerReader:
         """Say that a block is not what was written: which of its rows, nothing can say."""
         if last <= first:
             return self.fault(first)
-        return LedgerFaultError(str(self._database.damage(f"rows {first} to {last} of the ledger")), first)
+        return LedgerFaultError(
+            str(self._database.damage(f"rows {first} to {last} of the ledger")), first
+        )
 
     def _compare_end(self, seq: Any, link: object) -> None:
         head = self.head()
@@ -152,6 +172,7 @@ class LedgerReader:
             return
         if seq == head.rows:
             raise self.fault(seq)
+
         raise self.fault(min(seq, head.rows) + 1, " (missing)" if seq < head.rows else " (added)")
 
 
@@ -167,4 +188,5 @@ def next_ledger_indexes(agent: Ints, charged: Ints) -> Ints:
     who = agent[order]
     index = np.empty(len(agent), np.int64)
     index[order] = charged[who] + 1 + np.arange(len(who)) - np.searchsorted(who, who)
+
     return index

@@ -13,7 +13,10 @@ from meanstream.streaming.store.state_store import Store
 from meanstream.streaming.store.store_audit import LedgerReport, NotedLedger
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+        Ed25519PrivateKey,
+        Ed25519PublicKey,
+    )
 
 VERSION = 1
 """Of the file of a signed head."""
@@ -70,18 +73,24 @@ def make_signing_key(path: Path) -> Path:
 
     key = Ed25519PrivateKey.generate()
     private = key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption())
-    public = key.public_key().public_bytes(forms.Encoding.PEM, forms.PublicFormat.SubjectPublicKeyInfo)
+    public = key.public_key().public_bytes(
+        forms.Encoding.PEM, forms.PublicFormat.SubjectPublicKeyInfo
+    )
     beside = path.with_name(path.name + PUBLIC_SUFFIX)
     write_new_secret_file(beside, public, what="public key", mode=0o644)
+
     try:
         write_new_secret_file(path, private, what="signing key")
     except ValueError:
         beside.unlink()
         raise
+
     return beside
 
 
-def sign_head(key: Path, report: LedgerReport, *, deployment: str | None, signed_at: str) -> SignedHead:
+def sign_head(
+    key: Path, report: LedgerReport, *, deployment: str | None, signed_at: str
+) -> SignedHead:
     """Sign where a ledger ends.
 
     Examples
@@ -100,6 +109,7 @@ def sign_head(key: Path, report: LedgerReport, *, deployment: str | None, signed
         "head": report.head.hex(),
         "signed_at": signed_at,
     }
+
     return SignedHead(**values, signature=_private_key(key).sign(_signed_bytes(values)).hex())
 
 
@@ -113,7 +123,9 @@ def _check(signed: SignedHead, signer: Path) -> None:
     try:
         key.verify(bytes.fromhex(signature), _signed_bytes(values))
     except InvalidSignature:
-        raise BadSignatureError(f"signature must be of the key in {str(signer)!r}, got another one") from None
+        raise BadSignatureError(
+            f"signature must be of the key in {str(signer)!r}, got another one"
+        ) from None
 
 
 def noted_by_signer(signature: Path, signer: Path, store: Path) -> NotedLedger:
@@ -122,14 +134,21 @@ def noted_by_signer(signature: Path, signer: Path, store: Path) -> NotedLedger:
     _check(signed, signer)
     name = deployment_of_ledger(store)
     if name != signed.deployment:
-        raise BadSignatureError(f"signature must be about deployment {name!r}, got one about {signed.deployment!r}")
+        raise BadSignatureError(
+            f"signature must be about deployment {name!r}, got one about {signed.deployment!r}"
+        )
+
     return NotedLedger(rows=signed.rows, head=bytes.fromhex(signed.head))
 
 
 def deployment_of_ledger(store: Path) -> str | None:
-    """Tell the name of the deployment whose ledger a store holds; stores of before there were names have none."""
+    """Tell the name of the deployment whose ledger a store holds.
+
+    Stores of before there were names have none.
+    """
     with closing(Store.read(store)) as opened:
         name = (opened.settings() or {}).get("name")
+
     return None if name is None else str(name)
 
 
@@ -139,18 +158,27 @@ def _read(path: Path) -> SignedHead:
     try:
         with path.open("rb") as file:
             text = file.read(_MOST_BYTES + 1)
+
         plain = json.loads(text) if len(text) <= _MOST_BYTES else None
     except OSError as error:
-        raise ValueError(f"signature must be in a readable file, got {str(path)!r} ({error.strerror})") from None
+        raise ValueError(
+            f"signature must be in a readable file, got {str(path)!r} ({error.strerror})"
+        ) from None
     except (ValueError, RecursionError):
         plain = None
+
     if not isinstance(plain, dict) or plain.keys() != {field.name for field in fields(SignedHead)}:
         raise ValueError(f"{rule} something else in {str(path)!r}")
     kinds: dict[str, Any] = dict.fromkeys(("head", "signed_at", "signature"), str)
     kinds |= {"version": int, "rows": int, "deployment": str | None}
-    wrong = [name for name, kind in kinds.items() if not isinstance(plain[name], kind) or plain[name] is True]
+    wrong = [
+        name
+        for name, kind in kinds.items()
+        if not isinstance(plain[name], kind) or plain[name] is True
+    ]
     long = {"head": 64, "signature": 128}
     wrong += [name for name, n in long.items() if name not in wrong and not _is_hex(plain[name], n)]
+
     if wrong or plain["version"] != VERSION or plain["rows"] < 0:
         raise ValueError(f"{rule} another {(wrong or ['version or rows'])[0]} in {str(path)!r}")
     return SignedHead(**plain)
@@ -170,7 +198,10 @@ def _private_key(path: Path) -> Ed25519PrivateKey:
 
     key = _pem(path, "signing_key", lambda data: load_pem_private_key(data, password=None))
     if not isinstance(key, Ed25519PrivateKey):
-        raise ValueError(f"signing_key must be an Ed25519 key (PEM, without a password), got another in {str(path)!r}")
+        raise ValueError(
+            f"signing_key must be an Ed25519 key (PEM, without a password), got another in {str(path)!r}"
+        )
+
     warn_if_secret_shared(path, "signing key")
     return key
 
@@ -193,8 +224,13 @@ def _pem(path: Path, option: str, load: Any) -> Any:
         with path.open("rb") as file:
             data = file.read(_MOST_BYTES)
     except OSError as error:
-        raise ValueError(f"{option} must be a readable file, got {str(path)!r} ({error.strerror})") from None
+        raise ValueError(
+            f"{option} must be a readable file, got {str(path)!r} ({error.strerror})"
+        ) from None
+
     try:
         return load(data)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise ValueError(f"{option} must be an Ed25519 key (PEM), got something else in {str(path)!r}") from None
+        raise ValueError(
+            f"{option} must be an Ed25519 key (PEM), got something else in {str(path)!r}"
+        ) from None

@@ -35,18 +35,21 @@ def is_named_secret(environment: Mapping[str, str]) -> bool:
 def load_secret(store: Path, *, environment: Mapping[str, str], create: bool = True) -> bytes:
     """Find the secret: `MEANSTREAM_SECRET`, else the file `MEANSTREAM_SECRET_FILE`, else a file next to the store.
 
-    The last is made of 32 random bytes, readable by its owner only, when there is no store yet. Keep it as long as
-    the store: without it a stream cannot be continued, because repeated noise could not be recognized. Anyone who has
-    the secret and the releases knows the noise, hence the sums.
+    The last is made of 32 random bytes, readable by its owner only, when there is no store yet.
+    Keep it as long as the store: without it a stream cannot be continued, because repeated noise
+    could not be recognized. Anyone who has the secret and the releases knows the noise, hence the
+    sums.
     """
     if (text := environment.get(SECRET_VARIABLE)) is not None:
         return require_secret_key(os.fsencode(text), SECRET_VARIABLE)
     named = environment.get(SECRET_FILE_VARIABLE)
     if named == "":
         raise ValueError(f"secret must be in a readable file, got an empty {SECRET_FILE_VARIABLE}")
+
     path = Path(named) if named else secret_path(store)
     if not named and create and not os.path.exists(path) and not os.path.exists(store):
         make_secret(path)
+
     return read_secret(path)
 
 
@@ -58,11 +61,15 @@ def read_secret(path: Path) -> bytes:
     except FileNotFoundError:
         raise ValueError(f"secret must be in a readable file, got no {str(path)!r}") from None
     except OSError as error:
-        raise ValueError(f"secret must be in a readable file, got {str(path)!r} ({error.strerror})") from None
+        raise ValueError(
+            f"secret must be in a readable file, got {str(path)!r} ({error.strerror})"
+        ) from None
+
     if len(key) > _MOST_BYTES:
         raise ValueError(f"secret must be at most {_MOST_BYTES} bytes, got more in {str(path)!r}")
     key = require_secret_key(key, str(path))
     warn_if_secret_shared(path, "secret")
+
     return key
 
 
@@ -90,7 +97,9 @@ def key_derived_from_secret(secret: bytes, purpose: str) -> bytes:
 
 
 def noise_from_secret(secret: bytes, name: str | None) -> KeyedNoise:
-    """Keyed noise of a deployment of agents, on whichever host; the secret is one that `load_secret` has judged.
+    """Keyed noise of a deployment of agents, on whichever host.
+
+    The secret is one that `load_secret` has judged.
 
     `Agents` and `PairwiseStream` take a key of their own from it, of all their settings.
 
@@ -98,7 +107,10 @@ def noise_from_secret(secret: bytes, name: str | None) -> KeyedNoise:
     draws, and equal releases would tell that their sums are equal.
     """
     if name is None:
-        raise ValueError("name must be given, since it separates deployments with one secret, got None")
+        raise ValueError(
+            "name must be given, since it separates deployments with one secret, got None"
+        )
+
     return KeyedNoise.of_judged_key(secret, deployment=name, purpose="deployment")
 
 
@@ -108,9 +120,14 @@ def make_secret(path: Path) -> None:
 
 
 def write_new_secret_file(path: Path, content: bytes, *, what: str, mode: int = 0o600) -> None:
-    """Write a file that is not there yet, whole or not at all; by default only its owner can read it."""
+    """Write a file that is not there yet, whole or not at all.
+
+    By default only its owner can read it.
+    """
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+        descriptor = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode
+        )
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
@@ -122,4 +139,6 @@ def write_new_secret_file(path: Path, content: bytes, *, what: str, mode: int = 
     except FileExistsError:
         raise ValueError(f"{what} must be a new file, got {str(path)!r}, which is there") from None
     except OSError as error:
-        raise ValueError(f"{what} must be in a writable folder, got {str(path)!r} ({error.strerror})") from None
+        raise ValueError(
+            f"{what} must be in a writable folder, got {str(path)!r} ({error.strerror})"
+        ) from None

@@ -1,4 +1,6 @@
-"""What a store is filled from: topic and cluster or file, columns, lateness; another one is refused, or adopted.
+"""What a store is filled from.
+
+Topic and cluster or file, columns, lateness; another one is refused, or adopted.
 
 **Privacy.** A position in one source means nothing in another, and samples of another column are other data: both would
 be released under the ids, and on top of the sums, of the first.
@@ -17,12 +19,16 @@ from meanstream.operators.durations import duration_text
 from meanstream.streaming.events.topic_names import topics_joined
 from meanstream.streaming.store.state_store import Store, StoreError
 
-_STATE, _ADOPTIONS, _ADOPTED = "source", "adoptions", "adopted"
+_STATE = "source"
+_ADOPTIONS = "adoptions"
+_ADOPTED = "adopted"
 OLDER_COPY = "older_copy"
-"""State that lets the next run, and no other, go on next to releases that the store does not know."""
+"""State that lets the next run, and no other, go on next to releases that the store does not
+know."""
 
 SourceIdentity = dict[str, Any]
-"""Option and value of what a store is filled from: `source`, `cluster`, columns, lateness; None is not known yet."""
+"""Option and value of what a store is filled from: `source`, `cluster`, columns, lateness; None is
+not known yet."""
 
 LATENESS = ("lateness", "allowed_lateness")
 ADOPTABLE = ("source", "agent", "user", "value", "time", "id", "person", *LATENESS)
@@ -39,23 +45,34 @@ def source_identity_of(store: Store) -> SourceIdentity | None:
 
 
 def saved_lateness(path: Path, option: str) -> float | None:
-    """Give the lateness that a store was begun with, in seconds; None if no engine has begun one there."""
+    """Give the lateness that a store was begun with, in seconds.
+
+    None if no engine has begun one there.
+    """
     if not path.is_file() or not path.stat().st_size:
         return None
+
     try:
         with closing(Store.read(path)) as store:
             noted = (source_identity_of(store) or {}).get(option)
     except StoreError:  # anyone who opens it for writing says what is wrong
         return None
+
     return None if noted is None else float(noted)
 
 
-def require_source_identity(store: Store, found: Mapping[str, Any], *, address: str | None = None) -> None:
-    """Refuse another source than the store is filled from, before anything is read; nothing is written."""
+def require_source_identity(
+    store: Store, found: Mapping[str, Any], *, address: str | None = None
+) -> None:
+    """Refuse another source than the store is filled from, before anything is read.
+
+    Nothing is written.
+    """
     saved = source_identity_of(store) or {}
     adopted = saved.pop(_ADOPTED, {})
     if found["source"] in adopted:
         saved |= {"source": found["source"], "cluster": adopted[found["source"]]}
+
     for option, value in found.items():
         known = saved.get(option, value)
         if known != value and not (option == "cluster" and known is None):
@@ -69,7 +86,11 @@ def require_source_identity(store: Store, found: Mapping[str, Any], *, address: 
 
 def _typed(option: str, value: Any) -> Any:
     """Give a value as it is typed."""
-    return (duration_text(value) if value else "0s") if option in LATENESS and value is not None else value
+    return (
+        (duration_text(value) if value else "0s")
+        if option in LATENESS and value is not None
+        else value
+    )
 
 
 def _quoted(option: str, value: Any) -> str:
@@ -81,8 +102,17 @@ def _way_out(store: Store, option: str, value: Any) -> str:
     another = "other data need another --store, which has a budget of its own"
     if option not in ADOPTABLE or value is None:
         return another
-    words = ["meanstream", "store", "adopt", "--store", str(store.path), f"--{option.replace('_', '-')}", str(value)]
+    words = [
+        "meanstream",
+        "store",
+        "adopt",
+        "--store",
+        str(store.path),
+        f"--{option.replace('_', '-')}",
+        str(value),
+    ]
     why = "to change it" if option in LATENESS else f"{another}; if it is the same data"
+
     return f"{why}: {shlex.join(words)}"
 
 
@@ -95,8 +125,10 @@ def keep_source_identity(store: Store, found: Mapping[str, Any]) -> None:
         new = saved
     else:
         new = {**saved, **found}
+
     if adopted:
         new = {**new, _ADOPTED: adopted}
+
     if source_identity_of(store) != new:
         with store.transaction():
             store.put_state(_STATE, new)
@@ -114,17 +146,23 @@ def adopt_source_identity(store: Store, changes: Mapping[str, Any]) -> dict[str,
     if saved is None:
         raise StoreError(f"store must have been filled by a run, got {str(store.path)!r}")
     unknown = sorted(set(changes) - set(saved))
+
     if unknown:
         rule = f"be left out for a store whose options are {', '.join(saved)}"
         raise StoreError(f"{unknown[0]} must {rule}, got {changes[unknown[0]]!r}")
+
     new = {option: value for option, value in changes.items() if saved[option] != value}
     if not new:
         raise StoreError(f"store must be given something else than it has, got {dict(changes)!r}")
-    before, adopted = {option: saved[option] for option in new}, dict(saved.get(_ADOPTED, {}))
+    before = {option: saved[option] for option in new}
+    adopted = dict(saved.get(_ADOPTED, {}))
+
     if "source" in new:
         if saved["cluster"] is not None:
             _require_new_topics(new["source"], [saved["source"], *adopted])
+
         adopted.setdefault(new["source"], None)
+
     columns = {option: value for option, value in new.items() if option != "source"}
     with store.transaction():
         store.put_state(_STATE, {**saved, **columns, **({_ADOPTED: adopted} if adopted else {})})
@@ -132,15 +170,22 @@ def adopt_source_identity(store: Store, changes: Mapping[str, Any]) -> dict[str,
 
 
 def _require_new_topics(source: str, known: Iterable[str]) -> None:
-    """Refuse a topic that the store has read among others, or alone: its samples would count twice."""
+    """Refuse a topic that the store has read among others, or alone.
+
+    Its samples would count twice.
+    """
     read = {topic for name in known if name != source for topic in topics_joined(name)}
     for topic in topics_joined(source):
         if topic in read:
-            raise StoreError(f"source must be topics that the store does not read already, got {topic!r} in {source!r}")
+            raise StoreError(
+                f"source must be topics that the store does not read already, got {topic!r} in {source!r}"
+            )
 
 
 def adopt_source_identity_of_copy(store: Store) -> dict[str, Any]:
-    """Let the next run go on from an older copy next to newer releases, once, and record it; give the record.
+    """Let the next run go on from an older copy next to newer releases, once, and record it.
+
+    Give the record.
 
     **Privacy.** On the input that it had read from, the copy repeats what was released, to the byte. On another input
     it would release a second value under the same ids. A store that never released anything is no older copy but a new
@@ -151,6 +196,7 @@ def adopt_source_identity_of_copy(store: Store) -> dict[str, Any]:
             f"store must have released something to be an older copy, got a new one in {str(store.path)!r}: put the "
             "newest copy back, or begin where nothing was released"
         )
+
     with store.transaction():
         store.put_state(OLDER_COPY, True)
         return _record(store, {"older_copy": True, "commits": store.commits()})

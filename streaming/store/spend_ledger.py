@@ -51,13 +51,14 @@ class LedgerRows:
 class Ledger(LedgerReader):
     """Charges releases within the transaction of a store.
 
-    A charge is one release of an agent's horizon: the horizon is the budget, within which every sample is protected by
-    the (epsilon, delta) of the settings. An agent's releases are charged in their order, so that the number of its
-    charges is the index of its last one; these numbers are saved too, and say at once whether a release is new.
+    A charge is one release of an agent's horizon: the horizon is the budget, within which every
+    sample is protected by the (epsilon, delta) of the settings. An agent's releases are charged in
+    their order, so that the number of its charges is the index of its last one; these numbers are
+    saved too, and say at once whether a release is new.
 
-    Rows are only ever added, in blocks. Each block carries the value of a hash chain over its rows, which stands for
-    them and for all rows before them, and where the ledger ends is sealed in the same commit: a row that is changed,
-    lost or added later is found.
+    Rows are only ever added, in blocks. Each block carries the value of a hash chain over its rows,
+    which stands for them and for all rows before them, and where the ledger ends is sealed in the
+    same commit: a row that is changed, lost or added later is found.
 
     **Privacy.** The same release id with the same input version is the stored release again and costs nothing. With
     another version it would be a second look at the agent's data under the same noise index, and is refused.
@@ -66,7 +67,10 @@ class Ledger(LedgerReader):
     def __init__(self, database: Database, tables: StoreTables) -> None:
         super().__init__(database, tables)
         self._spent: Ints | None = None
-        self._recent: tuple[int, Sequence[bytes]] = (0, [])  # outputs of the last charge, and the row before them
+        self._recent: tuple[int, Sequence[bytes]] = (
+            0,
+            [],
+        )  # outputs of the last charge, and the row before them
         self._charged = _Charged()
         self._chain: LedgerChain | None = None
 
@@ -74,29 +78,37 @@ class Ledger(LedgerReader):
         """Write new rows; return which entries were refused."""
         if not len(rows):
             return []
-        agent, index = np.array(rows.agent, np.int64), np.array(rows.release_index, np.int64)
+        agent = np.array(rows.agent, np.int64)
+        index = np.array(rows.release_index, np.int64)
         new = self._new(agent, index)
+
         if new.any():
             self._append(rows, agent, index, np.flatnonzero(new))
             self._count(agent[new])
+
         again = np.flatnonzero(~new)
         refused = self._refused(rows, agent, index, again) if len(again) else []
         head = replace(self.head(), refused=self.head().refused + len(refused))
         if new.any() or refused:
             self._tables.put_state(HEAD, head.plain())
             self._head = head
+
         return refused
 
     def after(self, seq: int) -> Sequence[bytes]:
-        """Give the outputs with a sequence number greater than `seq`, in order; the last one's is `last()`.
+        """Give the outputs with a sequence number greater than `seq`, in order.
 
-        Those of the last charge are still at hand the first time that they are requested; others are read.
+        The last one's is `last()`.
+
+        Those of the last charge are still at hand the first time that they are requested; others
+        are read.
         """
         if seq == self.rows():
             return []
         (first, recent), self._recent = self._recent, (0, [])
         if recent and seq >= first:
             return recent[seq - first :] if seq > first else recent
+
         return [output for block in self.verified(seq) for output in block.rows.output]
 
     def rows(self) -> int:
@@ -122,7 +134,10 @@ class Ledger(LedgerReader):
             raise self._database.damage("the numbers of charges")
 
     def forget(self) -> None:
-        """Read again what is remembered: a transaction was given up, or someone else has written."""
+        """Read again what is remembered.
+
+        A transaction was given up, or someone else has written.
+        """
         self._head = self._spent = None
         self._recent = (0, [])
         self._charged = _Charged()
@@ -135,26 +150,36 @@ class Ledger(LedgerReader):
         if self._spent is None:
             saved = dict(self._tables.chunks(_SPENT))
             self._spent = np.zeros(CHUNK * (max(saved, default=0) + 1), np.int64)
+
             for number, columns in saved.items():
                 self._spent[number * CHUNK : (number + 1) * CHUNK] = columns["count"]
+
         if n_agents > len(self._spent):
             grown = np.zeros(CHUNK * -(-2 * n_agents // CHUNK), np.int64)
             grown[: len(self._spent)] = self._spent
             self._spent = grown
+
         return self._spent
 
     def _new(self, agent: Ints, index: Ints) -> Bools:
         """Tell which releases were never charged; of several of one id, the first."""
         known = len(self._tables.encoded_names())
-        require(int(agent.min()) >= 0 and int(agent.max()) < known, "agent", f"be one of {known}", int(agent.max()))
+        require(
+            int(agent.min()) >= 0 and int(agent.max()) < known,
+            "agent",
+            f"be one of {known}",
+            int(agent.max()),
+        )
         require(int(index.min()) >= 1, "release_index", "be at least 1", int(index.min()))
         spent = self._counts(known)
         new = index > spent[agent]
         once = int(np.bincount(agent).max()) == 1
+
         if not once:
             first = np.zeros(len(agent), np.bool_)
             first[np.unique(_keys(agent, index), return_index=True)[1]] = True
             new &= first
+
         following = spent[agent[new]] + 1 if once else next_ledger_indexes(agent[new], spent)
         wrong = np.flatnonzero(new)[index[new] != following]
         if len(wrong):
@@ -162,16 +187,33 @@ class Ledger(LedgerReader):
                 f"release_index must be the next one of agent {agent[wrong[0]]}, got {index[wrong[0]]} after "
                 f"{spent[agent[wrong[0]]]} that are charged"
             )
+
         return new
 
     def _append(self, rows: LedgerRows, agent: Ints, index: Ints, which: Ints) -> None:
-        head, n = self.head(), len(which)
-        version, time = np.array(rows.input_version, np.int64), np.array(rows.time, np.float64)
-        seq, charge = np.arange(head.rows + 1, head.rows + 1 + n), np.ones(n, np.int64)
+        head = self.head()
+        n = len(which)
+        version = np.array(rows.input_version, np.int64)
+        time = np.array(rows.time, np.float64)
+        seq = np.arange(head.rows + 1, head.rows + 1 + n)
+
+        charge = np.ones(n, np.int64)
         output = rows.output if n == len(rows) else [rows.output[i] for i in which.tolist()]
-        columns: Any = (seq, agent[which], index[which], version[which], charge, time[which], output)
+        columns: Any = (
+            seq,
+            agent[which],
+            index[which],
+            version[which],
+            charge,
+            time[which],
+            output,
+        )
         new = LedgerColumns(*columns)
-        chain, names, size = self._at_end(), self._tables.encoded_names(), head.size
+
+        chain = self._at_end()
+        names = self._tables.encoded_names()
+        size = head.size
+
         while chain.rows < head.rows + n:  # a block holds no rows of two segments
             first = chain.rows - head.rows
             block = new.part(slice(first, first + chain.room))
@@ -179,7 +221,9 @@ class Ledger(LedgerReader):
             values = (chain.rows, chain.value, pack_ledger_rows(block))
             self._database.execute("INSERT INTO ledger VALUES (?, ?, ?)", values)
             size += sum(map(len, block.output))
-        self._head, self._recent = replace(head, rows=chain.rows, chain=chain.value, size=size), (head.rows, output)
+
+        self._head = replace(head, rows=chain.rows, chain=chain.value, size=size)
+        self._recent = (head.rows, output)
 
     def _at_end(self) -> LedgerChain:
         """Give the chain as it is at the end of the ledger."""
@@ -187,6 +231,7 @@ class Ledger(LedgerReader):
             self._chain = chain = self._chain_before(self.head().rows)
             for _ in self._blocks_after(chain.rows, chain):
                 pass
+
         return self._chain
 
     def _count(self, agent: Ints) -> None:
@@ -201,10 +246,12 @@ class Ledger(LedgerReader):
         """Compare releases that were charged before with what was charged."""
         for block in self.verified(self._charged.rows) if self._charged.rows < self.rows() else ():
             self._charged.add(block.rows)
+
         versions = self._charged.versions(_keys(agent[again], index[again]))
         if versions is None:
             raise self._database.damage("the ledger")
         other = versions != np.array(rows.input_version, np.int64)[again]
+
         return [int(i) for i in again[other]]
 
 
@@ -219,16 +266,20 @@ class _Charged:
     def add(self, block: LedgerColumns) -> None:
         """Take in rows."""
         self.rows += len(block)
-        agent, index = np.array(block.agent, np.int64), np.array(block.release_index, np.int64)
+        agent = np.array(block.agent, np.int64)
+        index = np.array(block.release_index, np.int64)
         self._keys.append(_keys(agent, index))
         self._versions.append(np.array(block.input_version, np.int64))
 
     def versions(self, keys: Ints) -> Ints | None:
         """Give the input versions of releases; None if one of them was not charged."""
-        known, versions = np.concatenate(self._keys), np.concatenate(self._versions)
+        known = np.concatenate(self._keys)
+        versions = np.concatenate(self._versions)
         order = np.argsort(known)
-        self._keys, self._versions = [known[order]], [versions[order]]
+        self._keys = [known[order]]
+        self._versions = [versions[order]]
         at = np.minimum(np.searchsorted(self._keys[0], keys), len(known) - 1)
+
         return self._versions[0][at] if np.array_equal(self._keys[0][at], keys) else None
 
 

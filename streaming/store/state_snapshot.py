@@ -1,4 +1,7 @@
-"""Columns as bytes: a version, the arrays' raw bytes, a checksum; nothing that can run when it is read."""
+"""Columns as bytes: a version, the arrays' raw bytes, a checksum.
+
+Nothing that can run when it is read.
+"""
 
 from __future__ import annotations
 
@@ -56,16 +59,21 @@ def encode_snapshot_columns(columns: Columns) -> bytes:
 
 def write_snapshot_columns(columns: Columns) -> bytes:
     """Write arrays without a checksum: for what is carried, not kept."""
-    header, parts = [], []
+    header = []
+    parts = []
     for name, column in columns.items():
         array = np.asarray(column)
         kind = array.dtype.newbyteorder("<").str
         if kind not in DTYPES:
             raise TypeError(f"snapshot column must be of type {', '.join(DTYPES)}, got {kind}")
+
         header.append((name, kind, array.shape))
         parts.append(np.ascontiguousarray(array, dtype=kind).reshape(-1).view(np.uint8).data)
+
     head = msgspec.json.encode(header)
-    return b"".join([MAGIC, VERSION.to_bytes(2, "little"), len(head).to_bytes(4, "little"), head, *parts])
+    return b"".join(
+        [MAGIC, VERSION.to_bytes(2, "little"), len(head).to_bytes(4, "little"), head, *parts]
+    )
 
 
 def decode_snapshot_columns(data: bytes) -> Columns:
@@ -84,15 +92,20 @@ def view_snapshot_columns(body: bytes) -> Columns:
     if body[:start] != MAGIC:
         raise CorruptedSnapshotError("snapshot must start with its mark, got other bytes")
     version = int.from_bytes(body[start : start + 2], "little")
+
     if version != VERSION:
         raise CorruptedSnapshotError(f"snapshot must have version {VERSION}, got {version}")
     length = int.from_bytes(body[start + 2 : start + 6], "little")
     start += 6
-    header = msgspec.json.decode(body[start : start + length], type=list[tuple[str, str, tuple[int, ...]]])
+    header = msgspec.json.decode(
+        body[start : start + length], type=list[tuple[str, str, tuple[int, ...]]]
+    )
     start += length
     columns: Columns = {}
+
     for name, kind, shape in header:
         count = math.prod(shape)
         columns[name] = np.frombuffer(body, np.dtype(kind), count, start).reshape(shape)
         start += count * np.dtype(kind).itemsize
+
     return columns

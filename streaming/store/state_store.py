@@ -37,8 +37,8 @@ NO_CHANGE = ": a store keeps its settings; another value needs a new --store, wh
 class Store(StoreTables):
     """One file, one writer. Use `Store.open` to run on it, `Store.read` to look into it.
 
-    Whatever is read is compared with what the last commit said is there: a changed byte is a `DamagedStoreError`, never
-    another value.
+    Whatever is read is compared with what the last commit said is there: a changed byte is a
+    `DamagedStoreError`, never another value.
 
     **Privacy.** The file is on the private side: it holds raw sums and, until their event time has passed, raw
     samples. It can be read by its owner only; deleted content is overwritten when the write-ahead log is folded in, at
@@ -75,7 +75,8 @@ a store keeps its settings; another value needs a new --store, whose budget adds
 
         A new store that is not given the `name` of its deployment makes one; it is kept for good.
         """
-        made, witness = [file for file in _files_of(path) if not file.exists()], Witness.of(path)
+        made = [file for file in _files_of(path) if not file.exists()]
+        witness = Witness.of(path)
         lock = StoreLock.take(path)
         try:
             begun = not create_database_file(path)
@@ -83,23 +84,31 @@ a store keeps its settings; another value needs a new --store, whose budget adds
         except BaseException:
             lock.close()
             raise
+
         store.made, store._witness = ([], None) if begun else (made, witness)
         try:
             if begun and store._database.is_empty:
                 Witness.of(path).check(None, 0)
+
             store._prepare()
             store.require_same(settings, secret)
+
             if store.state("identity") is None:
                 store._identify(settings, secret)
+
             keep_database_to_owner(_files_of(path))
         except BaseException:
             store.undo()
             raise
+
         return store
 
     @classmethod
     def amend(cls, path: Path) -> Self:
-        """Open a store that has begun to change its notes: nothing is released, so no secret is needed."""
+        """Open a store that has begun to change its notes.
+
+        Nothing is released, so no secret is needed.
+        """
         cls.read(path).close()
         lock = StoreLock.take(path)
         try:
@@ -107,12 +116,14 @@ a store keeps its settings; another value needs a new --store, whose budget adds
         except BaseException:
             lock.close()
             raise
+
         try:
             store._prepare()
             keep_database_to_owner(_files_of(path))
         except BaseException:
             store.close()
             raise
+
         return store
 
     @classmethod
@@ -126,6 +137,7 @@ a store keeps its settings; another value needs a new --store, whose budget adds
         except EmptyStoreError:
             witness.check(None, 0)  # one that someone has emptied is not new
             raise
+
         try:
             check_layout(store._database)
             store._check_version()
@@ -133,6 +145,7 @@ a store keeps its settings; another value needs a new --store, whose budget adds
         except BaseException:
             store.close()
             raise
+
         return store
 
     def close(self) -> None:
@@ -142,17 +155,26 @@ a store keeps its settings; another value needs a new --store, whose budget adds
             self._lock.close()
 
     def keep(self) -> None:
-        """Say that the run begins: from now on others may know the store, and it is not taken away any more."""
-        self.made, self._witness = [], None
+        """Say that the run begins.
+
+        From now on others may know the store, and it is not taken away any more.
+        """
+        self.made = []
+        self._witness = None
 
     def undo(self) -> None:
-        """Close a store of which the run was refused; what opening it has made is taken away, as if it had not been."""
+        """Close a store of which the run was refused.
+
+        What opening it has made is taken away, as if it had not been.
+        """
         self._database.close()
         for file in self.made:
             file.unlink(missing_ok=True)  # the lock is held: no one else can have begun here
+
         if self._lock is not None:
             if self._witness is not None and self._witness.store is not None:
                 self._lock.note(self._witness.store, self._witness.commits)
+
             self._lock.close()
 
     @contextmanager
@@ -160,6 +182,7 @@ a store keeps its settings; another value needs a new --store, whose budget adds
         """Commit all or nothing, durably, with the contents."""
         with super().transaction():
             yield
+
         if self._lock is not None:
             self._lock.note(self.public_id(), self.commits())
 
@@ -172,9 +195,13 @@ a store keeps its settings; another value needs a new --store, whose budget adds
             )
 
     def public_id(self) -> str:
-        """Give the store's name for the outside: random, made with it, and independent of secret and content."""
+        """Give the store's name for the outside.
+
+        Random, made with it, and independent of secret and content.
+        """
         if self._id is None:
             self._id = str(self.state("public")["id"])
+
         return self._id
 
     def file_bytes(self) -> int:
@@ -187,7 +214,10 @@ a store keeps its settings; another value needs a new --store, whose budget adds
         self._database.copy_to(path)
 
     def settings(self) -> dict[str, Any] | None:
-        """Give the settings that the store began with, as it keeps them; None if it has not begun."""
+        """Give the settings that the store began with, as it keeps them.
+
+        None if it has not begun.
+        """
         identity = self.state("identity")
         return None if identity is None else dict(identity["settings"])
 
@@ -197,14 +227,24 @@ a store keeps its settings; another value needs a new --store, whose budget adds
         if identity is None:
             return
         require_store_kind(self.path, identity["settings"], store_kind(settings))
-        given = {**settings, "name": identity["settings"]["name"]} if settings.get("name") is None else settings
+        given = (
+            {**settings, "name": identity["settings"]["name"]}
+            if settings.get("name") is None
+            else settings
+        )
+
         try:
             require_same_identity(identity, given, secret, what="store")
         except OtherIdentityError as error:
-            raise StoreError(f"{error}{NO_CHANGE if ' as in the store ' in str(error) else ''}") from None
+            raise StoreError(
+                f"{error}{NO_CHANGE if ' as in the store ' in str(error) else ''}"
+            ) from None
 
     def forget(self) -> None:
-        """Read again what is remembered: a transaction was given up, or someone else has written."""
+        """Read again what is remembered.
+
+        A transaction was given up, or someone else has written.
+        """
         super().forget()
         self.ledger.forget()
 
@@ -217,7 +257,9 @@ a store keeps its settings; another value needs a new --store, whose budget adds
                 create_layout(self._database)
                 self.adopt()
                 self._put_public()
+
             self._database.fold()  # from now on the file itself says which store it is
+
         check_layout(self._database)
         self.check()
         self._check_version()
@@ -240,6 +282,13 @@ a store keeps its settings; another value needs a new --store, whose budget adds
 
 
 def _files_of(path: Path) -> list[Path]:
-    """Name the files of a store that is open: its own, SQLite's next to it, and at the end its lock."""
+    """Name the files of a store that is open.
+
+    Its own, SQLite's next to it, and at the end its lock.
+    """
     place = path.resolve()
-    return [place, *(place.with_name(place.name + suffix) for suffix in ("-wal", "-shm")), lock_path(path)]
+    return [
+        place,
+        *(place.with_name(place.name + suffix) for suffix in ("-wal", "-shm")),
+        lock_path(path),
+    ]

@@ -11,7 +11,9 @@ from meanstream.streaming.store.store_audit import LedgerReport, audit_ledger
 
 
 def back_up_store(store: Path, place: Path) -> LedgerReport:
-    """Copy a store and verify the copy's ledger; copying the file by hand misses what is still in the write-ahead log.
+    """Copy a store and verify the copy's ledger.
+
+    Copying the file by hand misses what is still in the write-ahead log.
 
     **Privacy.** The copy is on the private side as the store is: it holds raw sums, and raw samples that wait for
     their event time. Only its owner can read it. It does not hold the secret, without which it cannot be continued.
@@ -34,13 +36,17 @@ def back_up_store(store: Path, place: Path) -> LedgerReport:
         except BaseException as error:
             place.unlink()
             if isinstance(error, OSError):
-                raise CopyFailedError(f"backup must be writable, got {str(place)!r} ({error.strerror})") from None
+                raise CopyFailedError(
+                    f"backup must be writable, got {str(place)!r} ({error.strerror})"
+                ) from None
+
             raise
         finally:  # anyone who reads a copy leaves these next to it; there is nothing in them
             for suffix in ("-wal", "-shm"):
                 place.with_name(place.name + suffix).unlink(missing_ok=True)
     finally:
         opened.close()
+
     return report
 
 

@@ -31,11 +31,19 @@ class Deployment:
     id_key: bytes
 
 
-def open_deployment(path: Path, settings: AgentsSettings, *, environment: Mapping[str, str]) -> Deployment:
-    """Open or create a store of agents, and find or make its secret; see `open_deployment_store`."""
-    store, secret = open_deployment_store(path, settings_identity(settings), environment=environment)
+def open_deployment(
+    path: Path, settings: AgentsSettings, *, environment: Mapping[str, str]
+) -> Deployment:
+    """Open or create a store of agents, and find or make its secret.
+
+    See `open_deployment_store`.
+    """
+    store, secret = open_deployment_store(
+        path, settings_identity(settings), environment=environment
+    )
     named = replace(settings, name=kept_deployment_settings(store)["name"])
     noise = noise_from_secret(secret, named.name)
+
     return Deployment(store, named, noise, key_derived_from_secret(secret, "sample ids"))
 
 
@@ -44,6 +52,11 @@ def saved_deployment_settings(saved: Mapping[str, Any]) -> AgentsSettings:
     return AgentsSettings(**saved)
 
 
-def check_deployment(path: Path, settings: AgentsSettings, *, environment: Mapping[str, str]) -> bool:
-    """Refuse what `open_deployment` would refuse, without making anything; say whether there is a store."""
+def check_deployment(
+    path: Path, settings: AgentsSettings, *, environment: Mapping[str, str]
+) -> bool:
+    """Refuse what `open_deployment` would refuse, without making anything.
+
+    Say whether there is a store.
+    """
     return check_deployment_store(path, settings_identity(settings), environment=environment)

@@ -1,6 +1,7 @@
 """What made a durable state: settings and secret, recognized again without telling the secret.
 
-A store, a shard of a pipeline and whatever else is kept begin with this; opened under others they are refused.
+A store, a shard of a pipeline and whatever else is kept begin with this; opened under others they
+are refused.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ _SALT_BYTES = 16
 
 
 class OtherIdentityError(ValueError):
-    """A state was made with other settings or another secret; the message is one line that names what differs."""
+    """A state was made with other settings or another secret.
+
+    The message is one line that names what differs.
+    """
 
 
 def new_identity_name() -> str:
@@ -30,7 +34,9 @@ def identity_fingerprint(secret: bytes, salt: bytes) -> bytes:
     return hmac.new(secret, b"meanstream store" + salt, hashlib.sha256).digest()[:16]
 
 
-def make_identity(settings: Mapping[str, Any], secret: bytes, *, salt: bytes | None = None) -> dict[str, Any]:
+def make_identity(
+    settings: Mapping[str, Any], secret: bytes, *, salt: bytes | None = None
+) -> dict[str, Any]:
     """Give what a state begins with, as plain data.
 
     Examples
@@ -41,26 +47,37 @@ def make_identity(settings: Mapping[str, Any], secret: bytes, *, salt: bytes | N
     meanstream.streaming.store.store_identity.OtherIdentityError: shards must be 4 as in the state that...
     """
     salt = secrets.token_bytes(_SALT_BYTES) if salt is None else salt
-    return {"settings": dict(settings), "salt": salt.hex(), "secret": identity_fingerprint(secret, salt).hex()}
+    return {
+        "settings": dict(settings),
+        "salt": salt.hex(),
+        "secret": identity_fingerprint(secret, salt).hex(),
+    }
 
 
 def identity_made_with(identity: Mapping[str, Any], secret: bytes) -> bool:
     """Say whether a state was made with a secret."""
-    return hmac.compare_digest(identity_fingerprint(secret, bytes.fromhex(identity["salt"])).hex(), identity["secret"])
+    return hmac.compare_digest(
+        identity_fingerprint(secret, bytes.fromhex(identity["salt"])).hex(), identity["secret"]
+    )
 
 
 def identity_repeated_salt(settings: Mapping[str, Any], secret: bytes) -> bytes:
     """Give the same salt on every retry; who lacks the secret cannot tell it from a random one."""
-    return hmac.new(secret, b"meanstream salt" + canonical(dict(settings)), hashlib.sha256).digest()[:_SALT_BYTES]
+    return hmac.new(
+        secret, b"meanstream salt" + canonical(dict(settings)), hashlib.sha256
+    ).digest()[:_SALT_BYTES]
 
 
-def _require_same_histogram(saved: Mapping[str, Any], settings: Mapping[str, Any], what: str) -> None:
+def _require_same_histogram(
+    saved: Mapping[str, Any], settings: Mapping[str, Any], what: str
+) -> None:
     """Name what was requested, and not the part of the budget that follows from it."""
     had, has = (bool(one.get("histogram_share")) for one in (saved, settings))
     if had and not has:
         raise OtherIdentityError(
             f"quantiles or exceeds must be given, since the {what} began with one of them, got none"
         )
+
     if has and not had:
         asked = "exceeds" if settings.get("exceeds") else "quantiles"
         raise OtherIdentityError(
@@ -71,7 +88,9 @@ def _require_same_histogram(saved: Mapping[str, Any], settings: Mapping[str, Any
 
 def _as_json(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Give settings as a store reads them back: thresholds are a list there."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()}
+    return {
+        name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()
+    }
 
 
 def require_same_identity(
@@ -80,13 +99,17 @@ def require_same_identity(
     """Compare with what a state began with, before anything of it is read."""
     saved, settings = _as_json(identity["settings"]), _as_json(settings)
     _require_same_histogram(saved, settings, what)
-    # What one side lacks may follow from another setting that differs: an edition from the estimator.
+
+    # What one side lacks may follow from another setting that differs: an edition from the
+    # estimator.
     for name in sorted(
-        saved.keys() | settings.keys(), key=lambda name: (name not in saved or name not in settings, name)
+        saved.keys() | settings.keys(),
+        key=lambda name: (name not in saved or name not in settings, name),
     ):
         if saved.get(name) != settings.get(name):
             raise OtherIdentityError(
                 f"{name} must be {saved.get(name)!r} as in the {what} that is continued, got {settings.get(name)!r}"
             )
+
     if not identity_made_with(identity, secret):
         raise OtherIdentityError(f"secret must be the one that the {what} began with, got another")

@@ -12,7 +12,11 @@ import msgspec
 from meanstream.streaming.store.contents import Contents, content_mark
 from meanstream.streaming.store.database import Database
 from meanstream.streaming.store.packed_columns import pack_columns, unpack_columns
-from meanstream.streaming.store.state_snapshot import CHECKSUM_BYTES, Columns, CorruptedSnapshotError
+from meanstream.streaming.store.state_snapshot import (
+    CHECKSUM_BYTES,
+    Columns,
+    CorruptedSnapshotError,
+)
 from meanstream.streaming.store.state_snapshot import seal_snapshot as sealed
 from meanstream.streaming.store.state_snapshot import unseal_snapshot as unsealed
 
@@ -29,13 +33,18 @@ T = TypeVar("T")
 
 
 class StoreTables:
-    """State, agents, columns and outgoing events; changed, lost and added rows are found when they are read."""
+    """State, agents, columns and outgoing events.
+
+    Changed, lost and added rows are found when they are read.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._contents: Contents | None = None
         self._encoded_names: list[bytes] | None = None
-        self._marks: dict[tuple[str, int], int] = {}  # of chunks that were written here: none is read back for its mark
+        self._marks: dict[
+            tuple[str, int], int
+        ] = {}  # of chunks that were written here: none is read back for its mark
         self._posted = self._commits = 0
         self._seal = b""  # the contents as they were read or written last
 
@@ -47,7 +56,10 @@ class StoreTables:
         return self._unsealed(rows[name], name) if name in rows else None
 
     def sealed_state(self, name: str) -> Any:
-        """Read a value by its own seal alone, which stores of every version have; None if there is none."""
+        """Read a value by its own seal alone, which stores of every version have.
+
+        None if there is none.
+        """
         data = self._database.one("SELECT value FROM state WHERE name = ?", (name,))
         return None if data is None else self._unsealed(data, name)
 
@@ -56,10 +68,12 @@ class StoreTables:
         names: list[str] = []
         rows = self._database.rows("SELECT number, names FROM agents ORDER BY number")
         self._check("agents", lambda: [_name_mark(*row) for row in rows], "agents")
+
         for number, data in rows:
             if number != len(names):
                 raise self._database.damage("agents")
             names += self._read(_NAMES.decode, data, "agents")
+
         if len(set(names)) != len(names):
             raise self._database.damage("agents")
         return names
@@ -68,6 +82,7 @@ class StoreTables:
         """List the names of all agents in UTF-8, by number; quick after the first time."""
         if self._encoded_names is None:
             self._encoded_names = [name.encode() for name in self.agents()]
+
         return self._encoded_names
 
     def chunks(self, kind: str) -> Iterator[tuple[int, Columns]]:
@@ -78,7 +93,9 @@ class StoreTables:
             yield number, self._read(_unpacked, data, f"{kind} {number}")
 
     def outbox(self) -> list[tuple[int, str, bytes]]:
-        """List events that were committed and not yet marked as delivered: sequence number, topic, line.
+        """List events that were committed and not yet marked as delivered.
+
+        Sequence number, topic, line.
 
         Events that were put in together have one sequence number.
         """
@@ -102,7 +119,12 @@ class StoreTables:
         self.agents()
         self.outbox()
         kinds = {kind for (kind,) in self._database.rows("SELECT DISTINCT kind FROM chunks")}
-        kinds |= {name.removeprefix(_CHUNKS) for name in self._known().groups() if name.startswith(_CHUNKS)}
+        kinds |= {
+            name.removeprefix(_CHUNKS)
+            for name in self._known().groups()
+            if name.startswith(_CHUNKS)
+        }
+
         for kind in kinds:
             self._check_chunks(kind)
 
@@ -122,13 +144,18 @@ class StoreTables:
         rows = [(first + i, msgspec.json.encode(names[i : i + NAMES])) for i in starts]
         self._database.insert("INSERT INTO agents VALUES (?, ?)", rows)
         self._add("agents", _name_mark, rows)
+
         if not first:
             self._encoded_names = []  # there were none: what was just written is not read back
+
         if self._encoded_names is not None:
             self._encoded_names += [name.encode() for name in names]
 
     def rename_agent(self, number: int, name: str) -> None:
-        """Give an agent another name; none that has a row in the ledger, whose chain holds the name."""
+        """Give an agent another name.
+
+        None that has a row in the ledger, whose chain holds the name.
+        """
         query = "SELECT number, names FROM agents WHERE number <= ? ORDER BY number DESC LIMIT 1"
         rows = self._database.rows(query, (number,))
         self._remove("agents", _name_mark, rows)
@@ -144,7 +171,9 @@ class StoreTables:
         """Save columns."""
         self._forget_chunk(kind, number)
         data = sealed(pack_columns(columns))
-        self._database.execute("INSERT OR REPLACE INTO chunks VALUES (?, ?, ?)", (kind, number, data))
+        self._database.execute(
+            "INSERT OR REPLACE INTO chunks VALUES (?, ?, ?)", (kind, number, data)
+        )
         mark = self._marks[kind, number] = _chunk_mark(kind, number, data[-CHECKSUM_BYTES:])
         self._known().add(_group(kind), [mark])
 
@@ -152,6 +181,7 @@ class StoreTables:
         """Remove columns."""
         for number in numbers:
             self._forget_chunk(kind, number)
+
         query = "DELETE FROM chunks WHERE kind = ? AND number = ?"
         self._database.insert(query, [(kind, number) for number in numbers])
 
@@ -161,7 +191,10 @@ class StoreTables:
             return
         together = b"\n".join(lines)
         if together.count(b"\n") != len(lines) - 1:
-            raise ValueError(f"lines must hold no line end, got {len(lines)} of topic {topic!r} with more")
+            raise ValueError(
+                f"lines must hold no line end, got {len(lines)} of topic {topic!r} with more"
+            )
+
         row = (self.posted() + 1, topic, together)
         self._database.execute("INSERT INTO outbox VALUES (?, ?, ?)", row)
         self._add("outbox", _event_mark, [row])
@@ -183,6 +216,7 @@ class StoreTables:
             with self._database.transaction():
                 if self._contents is not None and self._stored_contents() != self._seal:
                     self.forget()  # someone else has written since
+
                 yield
                 self._save_contents()
         except BaseException:
@@ -191,19 +225,29 @@ class StoreTables:
 
     def adopt(self, posted: int = 0) -> None:
         """Take what the tables hold as it is: those of a new store."""
-        self._contents, self._posted = Contents(), posted
+        self._contents = Contents()
+        self._posted = posted
         self._add(
-            "state", _state_mark, self._database.rows("SELECT name, value FROM state WHERE name <> ?", (CONTENTS,))
+            "state",
+            _state_mark,
+            self._database.rows("SELECT name, value FROM state WHERE name <> ?", (CONTENTS,)),
         )
+
         self._add("agents", _name_mark, self._database.rows("SELECT number, names FROM agents"))
         self._encoded_names = None
-        self._add("outbox", _event_mark, self._database.rows("SELECT seq, topic, lines FROM outbox"))
+        self._add(
+            "outbox", _event_mark, self._database.rows("SELECT seq, topic, lines FROM outbox")
+        )
         query = "SELECT kind, number, substr(data, ?) FROM chunks"
+
         for row in self._database.rows(query, (-CHECKSUM_BYTES,)):
             self._add(_group(row[0]), _chunk_mark, [row])
 
     def forget(self) -> None:
-        """Read again what is remembered: a transaction was given up, or someone else has written."""
+        """Read again what is remembered.
+
+        A transaction was given up, or someone else has written.
+        """
         self._contents = self._encoded_names = None
         self._marks.clear()
 
@@ -213,7 +257,9 @@ class StoreTables:
             self._seal = self._stored_contents()
             plain = self._unsealed(self._seal, CONTENTS)
             self._contents = Contents(plain["groups"])
-            self._posted, self._commits = plain["posted"], plain["commits"]
+            self._posted = plain["posted"]
+            self._commits = plain["commits"]
+
         return self._contents
 
     def _stored_contents(self) -> bytes:
@@ -226,22 +272,35 @@ class StoreTables:
         if self._contents is not None:
             self._commits += 1
             groups = self._contents.plain()
-            self._seal = _encoded({"groups": groups, "posted": self._posted, "commits": self._commits})
-            self._database.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (CONTENTS, self._seal))
+            self._seal = _encoded(
+                {"groups": groups, "posted": self._posted, "commits": self._commits}
+            )
+            self._database.execute(
+                "INSERT OR REPLACE INTO state VALUES (?, ?)", (CONTENTS, self._seal)
+            )
 
     def _add(self, group: str, marking: Callable[..., int], rows: Iterable[Sequence[Any]]) -> None:
-        self._known().add(group, self._read(lambda found: [marking(*row) for row in found], rows, group))
+        self._known().add(
+            group, self._read(lambda found: [marking(*row) for row in found], rows, group)
+        )
 
-    def _remove(self, group: str, marking: Callable[..., int], rows: Iterable[Sequence[Any]]) -> None:
-        self._known().remove(group, self._read(lambda found: [marking(*row) for row in found], rows, group))
+    def _remove(
+        self, group: str, marking: Callable[..., int], rows: Iterable[Sequence[Any]]
+    ) -> None:
+        self._known().remove(
+            group, self._read(lambda found: [marking(*row) for row in found], rows, group)
+        )
 
     def _forget_chunk(self, kind: str, number: int) -> None:
         mark = self._marks.pop((kind, number), None)
         if mark is not None:
             self._known().remove(_group(kind), [mark])
             return
+
         query = "SELECT kind, number, substr(data, ?) FROM chunks WHERE kind = ? AND number = ?"
-        self._remove(_group(kind), _chunk_mark, self._database.rows(query, (-CHECKSUM_BYTES, kind, number)))
+        self._remove(
+            _group(kind), _chunk_mark, self._database.rows(query, (-CHECKSUM_BYTES, kind, number))
+        )
 
     def _states(self) -> dict[str, bytes]:
         rows: dict[str, bytes] = dict(self._database.rows("SELECT name, value FROM state"))
@@ -263,10 +322,19 @@ class StoreTables:
         return json.loads(self._read(unsealed, data, what))
 
     def _read(self, read: Callable[[Any], T], data: Any, what: str) -> T:
-        """Read what may be damaged; a fault, also a value of another type, is one line without the value."""
+        """Read what may be damaged.
+
+        A fault, also a value of another type, is one line without the value.
+        """
         try:
             return read(data)
-        except (CorruptedSnapshotError, TypeError, AttributeError, UnicodeError, msgspec.MsgspecError):
+        except (
+            CorruptedSnapshotError,
+            TypeError,
+            AttributeError,
+            UnicodeError,
+            msgspec.MsgspecError,
+        ):
             raise self._database.damage(what) from None
 
 

@@ -1,4 +1,5 @@
-"""Every code block of the README and the site runs, or says why not; pages that need a broker: tests/servers."""
+"""Every code block of the README and the site runs, or says why not; pages that need a broker:
+tests/servers."""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ def test_every_block_runs_or_says_why_not() -> None:
 
 
 def test_every_command_of_a_block_that_is_not_run_is_taken() -> None:
-    left = [(block.name, words) for block in EVERY if not block.runs for words in commands_in(block)]
+    left = [
+        (block.name, words) for block in EVERY if not block.runs for words in commands_in(block)
+    ]
     assert len(left) > 10
     assert {f"{name} {words}": why for name, words in left if (why := refused(words))} == {}
 
@@ -51,11 +54,15 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("page", RUN)
-def test_a_page_runs(page: Path, warm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_runs(
+    page: Path, warm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("os.environ", dict(os.environ))  # examples set a secret
     (tmp_path / "page").mkdir()
     # The README's commands are run as a reader runs them, each in an interpreter of its own.
-    runner = PageRun(tmp_path / "page") if page == README else PageRun(tmp_path / "page", commands=warm)
+    runner = (
+        PageRun(tmp_path / "page") if page == README else PageRun(tmp_path / "page", commands=warm)
+    )
     for block in blocks_of(page):
         if block.what != "not run":
             runner.run(block)
@@ -64,7 +71,14 @@ def test_a_page_runs(page: Path, warm: Path, tmp_path: Path, monkeypatch: pytest
 def test_a_forked_command_has_its_own_end_folder_and_words(warm: Path, tmp_path: Path) -> None:
     page, runner = ROOT / "docs" / "page.md", PageRun(tmp_path, commands=warm)
     with pytest.raises(AssertionError, match=r"ended with 2[\s\S]*epsilon"):
-        runner.run(Block(page, 1, "", "meanstream explain agents --lower 0 --upper 1 --epsilon -1 --delta 1e-6\n"))
+        runner.run(
+            Block(
+                page,
+                1,
+                "",
+                "meanstream explain agents --lower 0 --upper 1 --epsilon -1 --delta 1e-6\n",
+            )
+        )
     runner.run(Block(page, 1, "", "meanstream secret new key && test -s key && which meanstream\n"))
     assert runner.printed.splitlines()[-1] == str(warm / "meanstream")
 
@@ -83,16 +97,26 @@ def test_what_is_wrong_would_be_found(tmp_path: Path) -> None:
         runner.run(Block(page, 1, "console", "$ echo a\nb\n"))
     runner.run(Block(page, 1, "", "export A=b\n"))
     runner.run(Block(page, 1, "console", "$ echo $A\nb\n$ echo c \\\n  d\nc d\n"))
-    (vary,) = blocks_of(page, "<!-- numbers vary -->\n```console\n$ echo 'a -1.5e-3 [2, 3,000]'\na 7 [-4.2, 1]\n```\n")
+    (vary,) = blocks_of(
+        page,
+        "<!-- numbers vary -->\n```console\n$ echo 'a -1.5e-3 [2, 3,000]'\na 7 [-4.2, 1]\n```\n",
+    )
     runner.run(vary)
     with pytest.raises(AssertionError, match="it printed"):
         runner.run(replace(vary, text=vary.text.replace("a 7 [", "a 7 (")))
     with pytest.raises(AssertionError, match="it printed"):
         runner.run(replace(vary, vary=False))
-    assert [b.what for b in blocks_of(page, "<!-- output, numbers vary -->\n```text\n1\n```\n") if b.vary] == ["output"]
+    assert [
+        b.what
+        for b in blocks_of(page, "<!-- output, numbers vary -->\n```text\n1\n```\n")
+        if b.vary
+    ] == ["output"]
     assert blocks_of(page, "<!-- not run: why -->\n```\nx\n```\n")[0].problem
     assert blocks_of(page, "```yaml\nx\n```\n")[0].problem
-    assert blocks_of(page, "<!-- file: a.yaml -->\n\n   ```yaml\n   x: 1\n   ```\n")[0].text == "x: 1\n"
+    assert (
+        blocks_of(page, "<!-- file: a.yaml -->\n\n   ```yaml\n   x: 1\n   ```\n")[0].text
+        == "x: 1\n"
+    )
     assert blocks_of(page, "<!-- file: a.yaml -->\nwords\n```yaml\nx\n```\n")[0].problem
 
 

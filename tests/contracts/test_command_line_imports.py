@@ -23,9 +23,15 @@ HEAVY = {
     "sqlite3",
     "yaml",
 }
-LISTS = {"meanstream.operators", *(f"meanstream.operators.{name}" for name in ("estimators", "estimators.registry"))}
-LISTS |= {f"meanstream.operators.{name}" for name in ("entry_points", "limits", "rings", "validation")}
-"""Names that may be chosen from and limits are strings and numbers; every other module of the mathematics is heavy."""
+LISTS = {
+    "meanstream.operators",
+    *(f"meanstream.operators.{name}" for name in ("estimators", "estimators.registry")),
+}
+LISTS |= {
+    f"meanstream.operators.{name}" for name in ("entry_points", "limits", "rings", "validation")
+}
+"""Names that may be chosen from and limits are strings and numbers; every other module of the
+mathematics is heavy."""
 TYPER_ITSELF = {"pydantic"}
 """What typer imports to convert option values, once a command is named."""
 
@@ -71,7 +77,9 @@ def test_help_of_every_command_imports_nothing_heavy() -> None:
 
 
 def test_the_check_sees_a_heavy_import() -> None:
-    program = PROGRAM.replace("loaded = {", "import numpy, meanstream.operators.noise; loaded = {", 1)
+    program = PROGRAM.replace(
+        "loaded = {", "import numpy, meanstream.operators.noise; loaded = {", 1
+    )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert heavy(json.loads(ran.stdout)[""]) == {"numpy", "meanstream.operators.noise"}
 

@@ -22,7 +22,10 @@ def told() -> Iterator[tuple[str, str, str, str]]:
         if ROW.search(source.text):
             for owner, document in documents(source.tree):
                 for row in ROW.finditer(document):
-                    yield from ((source.module, owner, name, row["value"]) for name in row["names"].split(", "))
+                    yield from (
+                        (source.module, owner, name, row["value"])
+                        for name in row["names"].split(", ")
+                    )
 
 
 def documents(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -52,7 +55,9 @@ def test_docstrings_tell_many_defaults() -> None:
 
 
 @pytest.mark.parametrize(("module", "owner", "name", "value"), TOLD)
-def test_the_default_is_the_one_that_is_told(module: str, owner: str, name: str, value: str) -> None:
+def test_the_default_is_the_one_that_is_told(
+    module: str, owner: str, name: str, value: str
+) -> None:
     found = default(module, owner, name)
     try:
         expected = eval(value, {"__builtins__": {}})  # noqa: S307 - our own docstrings

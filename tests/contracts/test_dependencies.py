@@ -1,4 +1,5 @@
-"""What pyproject.toml asks users to install is imported by what is shipped, and nothing else is imported."""
+"""What pyproject.toml asks users to install is imported by what is shipped, and nothing else is
+imported."""
 
 from __future__ import annotations
 
@@ -15,7 +16,11 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 SHIPPED = {
     "core": PROJECT["dependencies"],
-    **{extra: needed for extra, needed in PROJECT["optional-dependencies"].items() if extra != "dev"},
+    **{
+        extra: needed
+        for extra, needed in PROJECT["optional-dependencies"].items()
+        if extra != "dev"
+    },
 }
 """Requirements by the extra that a user installs; the extra `dev` is for contributors alone."""
 OTHER_NAMES = {
@@ -54,7 +59,10 @@ def module_of(requirement: str) -> str:
 
 def unused(shipped: dict[str, list[str]]) -> list[str]:
     return [
-        f"{extra}: {one}" for extra, needed in shipped.items() for one in needed if module_of(one) not in imported()
+        f"{extra}: {one}"
+        for extra, needed in shipped.items()
+        for one in needed
+        if module_of(one) not in imported()
     ]
 
 
@@ -65,7 +73,9 @@ def undeclared(modules: Iterable[str]) -> set[str]:
 
 def test_what_is_shipped_imports_every_requirement() -> None:
     assert unused(SHIPPED) == [], "contributors' tools belong to the extra dev"
-    assert set(OTHER_NAMES) <= {re.split("[>=]", one)[0] for needed in SHIPPED.values() for one in needed}
+    assert set(OTHER_NAMES) <= {
+        re.split("[>=]", one)[0] for needed in SHIPPED.values() for one in needed
+    }
 
 
 def test_every_import_is_a_requirement() -> None:
@@ -77,4 +87,6 @@ def test_the_checks_see_a_requirement_too_many_and_one_too_few() -> None:
     assert unused({"page": ["plotly>=6.0", "dp-accounting>=0.6"]}) == ["page: dp-accounting>=0.6"]
     text = '"""Of:\n\n    import pandas\n"""\nimport numpy as np\n\ndef f():\n    from river.stats import Mean\n'
     assert modules_of(text + 'find_spec("dotenv")') == {"numpy", "river", "dotenv"}
-    assert undeclared(modules_of("from attrs import define\nimport numpy\nimport json")) == {"attrs"}
+    assert undeclared(modules_of("from attrs import define\nimport numpy\nimport json")) == {
+        "attrs"
+    }

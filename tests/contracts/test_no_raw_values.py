@@ -1,7 +1,8 @@
-"""No raw value leaves: every byte of every public output and of both standard streams is searched for the values.
+"""No raw value leaves: every byte of every public output and of both standard streams is searched
+for the values.
 
-Each value of the file is a digit string that occurs nowhere else. The private outputs do hold values, which shows that
-the search would find them; they can be read by their owner only.
+Each value of the file is a digit string that occurs nowhere else. The private outputs do hold
+values, which shows that the search would find them; they can be read by their owner only.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from tests.pipelines.command_line import SECRET, Ran, arguments, meanstream
 PUBLIC = ("releases", "population", "dead_letters", "notices")
 STEP = 2**20
 LOWER, UPPER = 0, 2**40
-"""The grid of sums has steps of 2**20: values that are multiples of it would be published to the digit."""
+"""The grid of sums has steps of 2**20: values that are multiples of it would be published to the
+digit."""
 
 
 def sentinel(i: int) -> int:
@@ -52,11 +54,17 @@ BAD = {
 
 
 def write_stream(path: Path) -> list[str]:
-    """Write good and bad records; return the digits of every value, and of every value in steps of the grid."""
+    """Write good and bad records; return the digits of every value, and of every value in steps of
+    the grid."""
     values = [sentinel(i) for i in range(200 + len(BAD))]
     lines = ["tailnum,dep_delay,time_hour,flight"]
-    lines += [f"N{i % 4},{v},2013-01-01T{i // 12:02}:{5 * (i % 12):02}:00Z,id{i}" for i, v in enumerate(values[:200])]
-    lines += [text.format(agent="N1", value=v) for text, v in zip(BAD.values(), values[200:], strict=True)]
+    lines += [
+        f"N{i % 4},{v},2013-01-01T{i // 12:02}:{5 * (i % 12):02}:00Z,id{i}"
+        for i, v in enumerate(values[:200])
+    ]
+    lines += [
+        text.format(agent="N1", value=v) for text, v in zip(BAD.values(), values[200:], strict=True)
+    ]
     lines.append("N2,nan,2013-01-02T03:00:00Z,n1")
     lines.append("N2,-inf,2013-01-02T03:00:00Z,n2")
     data = ("\n".join(lines) + "\n").encode("latin-1")
@@ -66,7 +74,8 @@ def write_stream(path: Path) -> list[str]:
 
 
 def found(data: bytes, digits: list[str]) -> list[str]:
-    """Values anywhere in the bytes; in grid steps, with their six or seven digits, only as whole numbers."""
+    """Values anywhere in the bytes; in grid steps, with their six or seven digits, only as whole
+    numbers."""
     text = data.decode("latin-1")
     numbers = set(re.findall(r"\d+", text))
     return [value for value in digits if value in numbers or (len(value) > 7 and value in text)]
@@ -101,7 +110,9 @@ def public_bytes(folder: Path, *runs: Ran) -> Iterator[tuple[str, bytes]]:
 
 
 @pytest.mark.parametrize("more", [["--json"], ["--no-sort", "--json"], ["--mode", "paper"]])
-def test_no_public_byte_holds_a_value(more: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_public_byte_holds_a_value(
+    more: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(progress, "PLAIN_SECONDS", 0.0)
     digits = write_stream(tmp_path / "flights.csv")
     command = typed(tmp_path, tmp_path / "flights.csv", *more)
@@ -112,24 +123,39 @@ def test_no_public_byte_holds_a_value(more: list[str], tmp_path: Path, monkeypat
     for name, data in public_bytes(tmp_path, ran):
         assert found(data, digits) == [], name
     assert all((tmp_path / f"{role}.jsonl").stat().st_size for role in PUBLIC)
-    reasons = {json.loads(line)["reason"] for line in (tmp_path / "dead_letters.jsonl").read_bytes().splitlines()}
-    assert reasons >= {"malformed", "bad_value", "bad_time", "missing_agent", "bad_agent", "not_finite", "oversized"}
+    reasons = {
+        json.loads(line)["reason"]
+        for line in (tmp_path / "dead_letters.jsonl").read_bytes().splitlines()
+    }
+    assert reasons >= {
+        "malformed",
+        "bad_value",
+        "bad_time",
+        "missing_agent",
+        "bad_agent",
+        "not_finite",
+        "oversized",
+    }
     assert reasons >= {"duplicate", "in_future"}
     assert ("late" in reasons) == ("--no-sort" in more)
     assert "out_of_bounds" not in reasons
 
 
 def test_no_refusal_holds_a_value(tmp_path: Path) -> None:
-    """Errors that are provoked after data could be read: the store of other settings, a torn or another file."""
+    """Errors that are provoked after data could be read: the store of other settings, a torn or
+    another file."""
     digits = write_stream(tmp_path / "flights.csv")
     write_stream(tmp_path / "torn.csv.gz")
     torn = (tmp_path / "torn.csv.gz").read_bytes()
     (tmp_path / "torn.csv.gz").write_bytes(torn[: len(torn) // 2])
     good = (tmp_path / "flights.csv").read_text("latin-1").splitlines()
-    # A file whose first line is data and not a header, and one with other rows than the store was filled from.
+    # A file whose first line is data and not a header, and one with other rows than the store was
+    # filled from.
     (tmp_path / "headless.csv").write_text("\n".join(good[1:]), "latin-1")
     environment = {"MEANSTREAM_SECRET": SECRET}
-    runs = [meanstream(*typed(tmp_path, tmp_path / "flights.csv", "--quiet"), environment=environment)]
+    runs = [
+        meanstream(*typed(tmp_path, tmp_path / "flights.csv", "--quiet"), environment=environment)
+    ]
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "flights.csv").write_text("\n".join([good[0], *good[5:]]), "latin-1")
     runs += [
@@ -161,7 +187,8 @@ def test_a_damaged_store_is_refused_without_telling_what_it_holds(tmp_path: Path
 
 
 def test_a_defect_shows_no_value_in_its_traceback(tmp_path: Path) -> None:
-    """In a process of its own: a fault in the middle of a batch ends with a traceback of code, not of data."""
+    """In a process of its own: a fault in the middle of a batch ends with a traceback of code, not
+    of data."""
     digits = write_stream(tmp_path / "flights.csv")
     program = (
         "from meanstream.operators.agents.agents import Agents\n"
@@ -177,13 +204,16 @@ def test_a_defect_shows_no_value_in_its_traceback(tmp_path: Path) -> None:
         check=False,
     )
     assert ran.returncode == 1
-    assert ran.stderr.splitlines()[-1] == b"RuntimeError (its text is not shown: it may hold a value)"
+    assert (
+        ran.stderr.splitlines()[-1] == b"RuntimeError (its text is not shown: it may hold a value)"
+    )
     assert b"in broken" in ran.stderr
     assert found(ran.stdout + ran.stderr, digits) == []
 
 
 def test_private_files_hold_values_and_belong_to_their_owner(tmp_path: Path) -> None:
-    """The other side: an estimate of an agent with one sample is that sample, so the search would find a leak."""
+    """The other side: an estimate of an agent with one sample is that sample, so the search would
+    find a leak."""
     digits = write_stream(tmp_path / "flights.csv")
     with (tmp_path / "flights.csv").open("a") as file:
         file.write(f"LONER,{digits[0]},2013-01-01T12:00:00Z,l1\n")

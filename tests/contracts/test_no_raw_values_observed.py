@@ -1,4 +1,5 @@
-"""No raw value leaves by what watches a run: its logs as JSON and its metrics, on a file of good and bad values."""
+"""No raw value leaves by what watches a run: its logs as JSON and its metrics, on a file of good
+and bad values."""
 
 from __future__ import annotations
 
@@ -23,18 +24,23 @@ JSON = ("--log-format", "json")
 
 
 def found_numbers(page: bytes, digits: list[str]) -> list[str]:
-    """Values among the numbers of a page, in whatever notation; those in grid steps are small and occur by chance."""
+    """Values among the numbers of a page, in whatever notation; those in grid steps are small and
+    occur by chance."""
     numbers = {float(number) for number in re.findall(rb" ([0-9.e+]+)\n", page)}
     return [value for value in digits if len(value) > 7 and float(value) in numbers]
 
 
 def run(folder: Path, *more: str) -> tuple[Ran, list[str]]:
     digits = write_stream(folder / "flights.csv")
-    return meanstream(*typed(folder, folder / "flights.csv", *more), environment=ENVIRONMENT), digits
+    return meanstream(
+        *typed(folder, folder / "flights.csv", *more), environment=ENVIRONMENT
+    ), digits
 
 
 @pytest.mark.parametrize("more", [(), ("--no-sort",), ("--refresh", "1h")])
-def test_no_log_record_holds_a_value(more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_log_record_holds_a_value(
+    more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(progress, "PLAIN_SECONDS", 0.0)
     ran, digits = run(tmp_path, *JSON, *METRICS, *more)
     assert ran.code == 0
@@ -50,7 +56,9 @@ def broken(self: Agents, agent: Any, value: Any, *others: Any, **named: Any) -> 
     raise ValueError(f"could not use {value[0]:.0f}")
 
 
-def test_a_defect_that_names_a_value_shows_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_that_names_a_value_shows_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Agents, "update", broken)
     ran, digits = run(tmp_path, *JSON)
     assert ran.code == 1
@@ -58,7 +66,9 @@ def test_a_defect_that_names_a_value_shows_none(tmp_path: Path, monkeypatch: pyt
     assert (last["event"], last["error"]) == ("crashed", "ValueError")
     assert "broken" in last["at"]
     assert found(ran.err, digits) == []
-    monkeypatch.setattr(logs, "is_own_error", lambda _: True)  # a twin that trusts everybody: it was there to be found
+    monkeypatch.setattr(
+        logs, "is_own_error", lambda _: True
+    )  # a twin that trusts everybody: it was there to be found
     ran, digits = run(tmp_path)
     assert found(ran.err, digits) != []
 
@@ -72,7 +82,9 @@ class ShowsMeans(Metrics):
         return super().exposition() + f"meanstream_mean {self.leaked:.1f}\n".encode()
 
 
-def pages_of_a_run(folder: Path, metrics_type: type[Metrics], monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+def pages_of_a_run(
+    folder: Path, metrics_type: type[Metrics], monkeypatch: pytest.MonkeyPatch
+) -> list[bytes]:
     pages: list[bytes] = []
     observe = metrics_type.observe
 
@@ -97,7 +109,9 @@ def test_no_metric_holds_a_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert found_numbers(page, digits) == []
 
 
-def test_a_metric_that_holds_a_value_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_metric_that_holds_a_value_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     digits = write_stream(tmp_path / "flights.csv")
     monkeypatch.setattr(ShowsMeans, "leaked", float(digits[3]))
     (*_, page) = pages_of_a_run(tmp_path, ShowsMeans, monkeypatch)

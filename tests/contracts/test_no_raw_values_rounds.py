@@ -1,7 +1,8 @@
-"""No raw value of a round leaves: every byte of every output and of both standard streams is searched for the values.
+"""No raw value of a round leaves: every byte of every output and of both standard streams is
+searched for the values.
 
-Everything that rounds write is public, so the store, which is private and holds sums until a window ends, shows that
-the search would find what leaks.
+Everything that rounds write is public, so the store, which is private and holds sums until a window
+ends, shows that the search would find what leaks.
 """
 
 from __future__ import annotations
@@ -38,12 +39,22 @@ def typed(folder: Path, **changes: Any) -> list[str]:
         **{role: folder / f"{role}.jsonl" for role in ROLES},
         **changes,
     }
-    return ["run", "rounds", *arguments({name: value for name, value in named.items() if value is not None})]
+    return [
+        "run",
+        "rounds",
+        *arguments({name: value for name, value in named.items() if value is not None}),
+    ]
 
 
 def searched(folder: Path, ran: Ran, digits: list[str]) -> dict[str, list[str]]:
-    data = {role: (folder / f"{role}.jsonl").read_bytes() for role in ROLES if (folder / f"{role}.jsonl").exists()}
-    return {name: found(text, digits) for name, text in {**data, "out": ran.out, "err": ran.err}.items()}
+    data = {
+        role: (folder / f"{role}.jsonl").read_bytes()
+        for role in ROLES
+        if (folder / f"{role}.jsonl").exists()
+    }
+    return {
+        name: found(text, digits) for name, text in {**data, "out": ran.out, "err": ran.err}.items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -58,7 +69,9 @@ def searched(folder: Path, ran: Ran, digits: list[str]) -> dict[str, list[str]]:
         {"estimator": "kent.density", "option": "terms=4", "sizes": "point:9"},
     ],
 )
-def test_no_byte_holds_a_value(changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_byte_holds_a_value(
+    changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(progress, "PLAIN_SECONDS", 0.0)
     digits = write_stream(tmp_path / "flights.csv")
     ran = meanstream(*typed(tmp_path, **changes), environment={"MEANSTREAM_SECRET": SECRET})
@@ -70,7 +83,12 @@ def test_no_byte_holds_a_value(changes: dict[str, Any], tmp_path: Path, monkeypa
 
 def test_the_users_side_alone_holds_no_value_either(tmp_path: Path) -> None:
     digits = write_stream(tmp_path / "flights.csv")
-    alone = {"sink": None, "reports": None, "reports_only": tmp_path / "reports.jsonl", "name": "flights"}
+    alone = {
+        "sink": None,
+        "reports": None,
+        "reports_only": tmp_path / "reports.jsonl",
+        "name": "flights",
+    }
     ran = meanstream(*typed(tmp_path, **alone), environment={"MEANSTREAM_SECRET": SECRET})
     assert ran.code == 0
     assert not any(searched(tmp_path, ran, digits).values())
@@ -80,7 +98,10 @@ def test_refusals_and_a_damaged_store_tell_nothing(tmp_path: Path) -> None:
     digits = write_stream(tmp_path / "flights.csv")
     environment = {"MEANSTREAM_SECRET": SECRET}
     assert meanstream(*typed(tmp_path, quiet=True), environment=environment).code == 0
-    runs = [meanstream(*typed(tmp_path, **c), environment=environment) for c in ({"epsilon": 2}, {"value": "delay"})]
+    runs = [
+        meanstream(*typed(tmp_path, **c), environment=environment)
+        for c in ({"epsilon": 2}, {"value": "delay"})
+    ]
     with sqlite3.connect(tmp_path / "state.db") as connection:
         connection.execute("UPDATE state SET value = zeroblob(length(value)) WHERE name = 'rounds'")
     connection.close()
@@ -90,8 +111,11 @@ def test_refusals_and_a_damaged_store_tell_nothing(tmp_path: Path) -> None:
         assert not any(searched(tmp_path, ran, digits).values())
 
 
-def test_the_store_holds_sums_until_their_window_ends_and_belongs_to_its_owner(tmp_path: Path) -> None:
-    """The other side: the sum of a user with one sample is that sample, so the search would find a leak."""
+def test_the_store_holds_sums_until_their_window_ends_and_belongs_to_its_owner(
+    tmp_path: Path,
+) -> None:
+    """The other side: the sum of a user with one sample is that sample, so the search would find a
+    leak."""
     value = 123_456 * 2**20
     lines = ["tailnum,dep_delay,time_hour,flight", f"N1,{value},2013-01-01T00:00:00Z,a"]
     (tmp_path / "flights.csv").write_text("\n".join(lines) + "\n")

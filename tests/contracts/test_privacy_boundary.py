@@ -41,7 +41,9 @@ def test_every_pair_of_event_and_sink(
     sink = make(tmp_path, trust)
     events = EventLines(kind, [b'{"x":1}'])
     if trust is Trust.PUBLIC and not issubclass(kind, PublicEvent):
-        with pytest.raises(TypeError, match=f"public sink must be given public events, got {kind.__name__}"):
+        with pytest.raises(
+            TypeError, match=f"public sink must be given public events, got {kind.__name__}"
+        ):
             sink.write(events)
         sink.flush()
         assert not any(path.is_file() and path.stat().st_size for path in tmp_path.rglob("*"))
@@ -58,9 +60,13 @@ def test_the_private_types_are_these() -> None:
         "pair_release",
         "private_dead_letter",
     }
-    assert all(issubclass(kind, PublicEvent) != issubclass(kind, PrivateEvent) for kind in EVENTS.values())
+    assert all(
+        issubclass(kind, PublicEvent) != issubclass(kind, PrivateEvent) for kind in EVENTS.values()
+    )
 
 
 def test_a_public_sink_for_estimates_is_refused_before_the_run() -> None:
-    with pytest.raises(TypeError, match="public sink must be given public events, got PersonalEstimate"):
+    with pytest.raises(
+        TypeError, match="public sink must be given public events, got PersonalEstimate"
+    ):
         Sinks(estimates=MemorySink(trust=Trust.PUBLIC))

@@ -1,7 +1,9 @@
-"""Every mechanism has a proof sketch in docs/privacy.md, and each was read against the code as it is now.
+"""Every mechanism has a proof sketch in docs/privacy.md, and each was read against the code as it
+is now.
 
-A sketch carries a digest of its file's code. When the code has changed the sketch is read again, and mended where it no
-longer holds; then `make proofs` (this program) notes the new digest. Comments, docstrings and white space play no part.
+A sketch carries a digest of its file's code. When the code has changed the sketch is read again,
+and mended where it no longer holds; then `make proofs` (this program) notes the new digest.
+Comments, docstrings and white space play no part.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ def sketches(text: str) -> list[Sketch]:
 
 
 def digest_of(source: str) -> str:
-    """Reduce code to twelve digits, the same on every Python: its text without comments, docstrings and white space."""
+    """Reduce code to twelve digits, the same on every Python: its text without comments, docstrings
+    and white space."""
     text = source.splitlines(keepends=True)
     lines = [line.encode() for line in text]  # ast counts bytes
     left_out = []
@@ -65,7 +68,12 @@ def digest_of(source: str) -> str:
                 and isinstance(first.value, ast.Constant)
                 and isinstance(first.value.value, str)
             ):
-                left_out.append(((first.lineno, first.col_offset), (first.end_lineno or 0, first.end_col_offset or 0)))
+                left_out.append(
+                    (
+                        (first.lineno, first.col_offset),
+                        (first.end_lineno or 0, first.end_col_offset or 0),
+                    )
+                )
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             row, column = token.start
@@ -83,8 +91,13 @@ def digest_of_file(file: str) -> str:
 
 
 def changed(text: str) -> dict[str, str]:
-    """Give the files whose code is not what their sketch was read against, with the digest of today."""
-    return {one.file: digest_of_file(one.file) for one in sketches(text) if digest_of_file(one.file) != one.digest}
+    """Give the files whose code is not what their sketch was read against, with the digest of
+    today."""
+    return {
+        one.file: digest_of_file(one.file)
+        for one in sketches(text)
+        if digest_of_file(one.file) != one.digest
+    }
 
 
 def test_every_sketch_was_read_against_the_code_as_it_is() -> None:
@@ -99,17 +112,27 @@ def test_every_mechanism_has_one_sketch() -> None:
     """The names are the registries': a new mechanism needs a sketch."""
     about = [name for one in sketches(PAGE.read_text(encoding="utf-8")) for name in one.about]
     for mechanism in mechanism_audits(epsilon=1.0, delta=1e-6):
-        told = [name for name in about if name != "counter" and f"{mechanism}.".startswith(f"{name}.")]
-        assert len(told) == 1, f"{mechanism} must have one proof sketch in docs/privacy.md, got {told}"
+        told = [
+            name for name in about if name != "counter" and f"{mechanism}.".startswith(f"{name}.")
+        ]
+        assert len(told) == 1, (
+            f"{mechanism} must have one proof sketch in docs/privacy.md, got {told}"
+        )
 
 
 def test_a_sketch_names_code_that_is_there_and_says_why() -> None:
     found = sketches(PAGE.read_text(encoding="utf-8"))
     assert len(found) > 20
-    assert len(re.findall(r"`[0-9a-f]{12}` \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)) == len(found)
+    assert len(
+        re.findall(r"`[0-9a-f]{12}` \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    ) == len(found)
     for one in found:
         source = (ROOT / one.file).read_text(encoding="utf-8")
-        defined = {node.name for node in ast.parse(source).body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+        defined = {
+            node.name
+            for node in ast.parse(source).body
+            if isinstance(node, ast.ClassDef | ast.FunctionDef)
+        }
         assert set(one.names) <= defined, one.file
         assert len(one.why) > 30, one.file
 
@@ -139,6 +162,8 @@ def test_a_changed_file_is_named() -> None:
 if __name__ == "__main__":
     page = PAGE.read_text(encoding="utf-8")
     for file, digest in changed(page).items():
-        page = re.sub(rf"(\({re.escape(f'../{file}')}\).*)`[0-9a-f]{{12}}` \|", rf"\1`{digest}` |", page)
+        page = re.sub(
+            rf"(\({re.escape(f'../{file}')}\).*)`[0-9a-f]{{12}}` \|", rf"\1`{digest}` |", page
+        )
         print(f"{file}: as of {digest}")  # noqa: T201 - what it is for
     PAGE.write_text(page, encoding="utf-8")

@@ -22,7 +22,9 @@ for name in ("operators.counters.pm2", "streaming.clock", "pipelines.own_errors"
 
 
 def test_an_import_by_a_bare_folder_says_what_to_import() -> None:
-    ran = subprocess.run([sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert ran.stdout.splitlines() == [
         f"{name} is imported by its full name: import meanstream.{name} instead" for name in CORE
     ]
@@ -35,7 +37,9 @@ def test_the_package_shows_its_public_names_alone() -> None:
 
 def test_the_public_names_of_beam_are_few_and_each_is_explained() -> None:
     program = "import meanstream.beam as b; print(*dir(b)); print(b.__doc__)"
-    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     names, _, docstring = ran.stdout.partition("\n")
     assert len(names.split()) <= 13
     assert {*names.split()} == set(re.findall(r"`([A-Z]\w+)`", docstring))

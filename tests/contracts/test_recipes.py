@@ -1,4 +1,5 @@
-"""Each recipe of CONTRIBUTING.md is done in a copy of the tree, by its own steps; then the command line takes it."""
+"""Each recipe of CONTRIBUTING.md is done in a copy of the tree, by its own steps; then the command
+line takes it."""
 
 from __future__ import annotations
 
@@ -31,9 +32,9 @@ ROUNDS = ("run", "rounds", *BOUNDS, "--window", "1d")
 class Tried:
     """What somebody adds who follows a recipe.
 
-    `lines` are put after a line of a file; `program` is what is written into a new file; `generates` are programs of
-    the tree that write what follows from it. Then `command` must run, and `tests`, chosen by the word, must pass, as
-    many as `least` or more.
+    `lines` are put after a line of a file; `program` is what is written into a new file;
+    `generates` are programs of the tree that write what follows from it. Then `command` must run,
+    and `tests`, chosen by the word, must pass, as many as `least` or more.
     """
 
     lines: tuple[tuple[str, str, str], ...]
@@ -75,7 +76,11 @@ TRIED = {
                 "from meanstream.operators.counters.pm2 import Pm2",
                 "from meanstream.operators.counters.added import Added",
             ),
-            ("operators/counters/registry.py", "    Toeplitz.name: Toeplitz,", "    Added.name: Added,"),
+            (
+                "operators/counters/registry.py",
+                "    Toeplitz.name: Toeplitz,",
+                "    Added.name: Added,",
+            ),
             (
                 "docs/privacy.md",
                 "| counter.pm1 |",
@@ -143,11 +148,18 @@ TRIED = {
                 "SINKS: dict[str, tuple[str, str]] = {",
                 '    ".added": ("an .added file", "meanstream.streaming.sinks.added:AddedSink"),',
             ),
-            ("tests/pipelines/commands/test_outputs.py", "BREAKS = {", '    ".added": Failing.jsonl,'),
+            (
+                "tests/pipelines/commands/test_outputs.py",
+                "BREAKS = {",
+                '    ".added": Failing.jsonl,',
+            ),
             ("tests/noninterference/surfaces.py", "SINK_KINDS = {", '    ".added": "agents",'),
         ),
         command=(*AGENTS, "--sink", "estimates.added"),
-        tests=("tests/pipelines/commands/test_outputs.py", "tests/noninterference/test_surfaces.py"),
+        tests=(
+            "tests/pipelines/commands/test_outputs.py",
+            "tests/noninterference/test_surfaces.py",
+        ),
         word=".added or every_kind or (there_is_is_listed and kinds)",
         least=4,
     ),
@@ -188,19 +200,29 @@ def test_what_is_added_is_where_the_recipe_says(title: str) -> None:
     assert all(place in body or f"`{Path(place).name}`" in body for place in files)
     if tried.place is not None:
         assert f"`{Path(tried.place).parent.as_posix()}/`" in body
-    for place in re.findall(r"`((?:meanstream|operators|streaming|pipelines|tests|docs)/[\w/.]*)`", body):
+    for place in re.findall(
+        r"`((?:meanstream|operators|streaming|pipelines|tests|docs)/[\w/.]*)`", body
+    ):
         assert (ROOT / place).exists(), place
 
 
 REFUSED = {
-    ("--added", "5", "--runner", "FnApiRunner", "--name", "x"): "added must be left out with --runner, got '5'",
+    (
+        "--added",
+        "5",
+        "--runner",
+        "FnApiRunner",
+        "--name",
+        "x",
+    ): "added must be left out with --runner, got '5'",
     ("--added", "-1"): "added must be at least 0, got -1",
 }
 """What the option that is added is refused with, and how."""
 
 
 def test_the_recipes_do_what_they_say(tmp_path: Path) -> None:
-    """One copy of the tree for all of them: no recipe needs another, and starting interpreters is most of the cost."""
+    """One copy of the tree for all of them: no recipe needs another, and starting interpreters is
+    most of the cost."""
     tree = tmp_path / "tree"
     for name in ("meanstream", *CORE, "tests", "docker"):
         shutil.copytree(ROOT / name, tree / name, symlinks=True)  # with what is compiled
@@ -219,13 +241,18 @@ def test_the_recipes_do_what_they_say(tmp_path: Path) -> None:
     assert '"added"' in (tree / "docker" / "dataflow" / "rounds.json").read_text()
     passed = passed_in(tree, *(test for tried in TRIED.values() for test in tried.tests))
     for tried in TRIED.values():
-        assert sum(passed.get(test, 0) for test in tried.tests) >= tried.least, (tried.tests, passed)
+        assert sum(passed.get(test, 0) for test in tried.tests) >= tried.least, (
+            tried.tests,
+            passed,
+        )
 
 
 def follow(tree: Path, tried: Tried) -> None:
     """Do in the copy what a recipe says."""
     if tried.place is not None:
-        (tree / tried.place).write_text(f'"""Added."""\n\nfrom __future__ import annotations\n\n{tried.program}')
+        (tree / tried.place).write_text(
+            f'"""Added."""\n\nfrom __future__ import annotations\n\n{tried.program}'
+        )
     for place, after, line in tried.lines:
         text = (tree / place).read_text()
         start = re.search(rf"^{re.escape(after)}.*$", text, re.MULTILINE)
@@ -254,11 +281,15 @@ for number, words in enumerate(json.load(sys.stdin)):
 
 
 def ended(tree: Path, commands: Sequence[Sequence[str]]) -> list[tuple[int, str]]:
-    """Run commands in the copy, each in a fork of one interpreter; give their codes and what they say on errors."""
+    """Run commands in the copy, each in a fork of one interpreter; give their codes and what they
+    say on errors."""
     found = python(tree, "-c", FORKS, said=json.dumps(commands)).stdout.split()
     assert len(found) == len(commands)
     places = [tree / f"ran{number}" for number in range(len(found))]
-    ran = [(int(code), (place / "errors").read_text()) for code, place in zip(found, places, strict=True)]
+    ran = [
+        (int(code), (place / "errors").read_text())
+        for code, place in zip(found, places, strict=True)
+    ]
     for place in places:
         shutil.rmtree(place)
     (tree / "estimates.added").unlink(missing_ok=True)
@@ -268,8 +299,20 @@ def ended(tree: Path, commands: Sequence[Sequence[str]]) -> list[tuple[int, str]
 def passed_in(tree: Path, *files: str) -> Counter[str]:
     """Run what is about additions in the copy's tests; count what passes, by file."""
     words = " or ".join(f"({tried.word})" for tried in TRIED.values() if tried.word)
-    words = f"({words}) and not any_horizon"  # hypothesis' examples of a counter, for which its own tests have time
-    ran = python(tree, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", *dict.fromkeys(files), "-k", words)
+    # Hypothesis' examples of a counter, for which its own tests have time.
+    words = f"({words}) and not any_horizon"
+    ran = python(
+        tree,
+        "-m",
+        "pytest",
+        "-q",
+        "-rA",
+        "-p",
+        "no:cacheprovider",
+        *dict.fromkeys(files),
+        "-k",
+        words,
+    )
     assert ran.returncode == 0, ran.stdout[-3000:]
     return Counter(re.findall(r"^PASSED ([\w/.]+)::", ran.stdout, re.MULTILINE))
 
@@ -277,4 +320,6 @@ def passed_in(tree: Path, *files: str) -> Counter[str]:
 def python(tree: Path, *arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
     environment = {"PYTHONPATH": str(tree), "PATH": "/usr/bin:/bin", "OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, *arguments]
-    return subprocess.run(command, cwd=tree, env=environment, input=said, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=tree, env=environment, input=said, capture_output=True, text=True, check=False
+    )

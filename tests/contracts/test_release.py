@@ -1,4 +1,5 @@
-"""What `make release` checks is refused when it is wrong; the README leads somewhere; the notes are the changelog's."""
+"""What `make release` checks is refused when it is wrong; the README leads somewhere; the notes are
+the changelog's."""
 
 from __future__ import annotations
 
@@ -25,11 +26,18 @@ Description-Content-Type: text/markdown
 [elsewhere](https://example.org)
 """
 INFO = "meanstream-1.0.dist-info"
-GOOD = {f"{INFO}/METADATA": METADATA, f"{INFO}/licenses/LICENSE": "", "meanstream/a.py": "", "meanstream/py.typed": ""}
+GOOD = {
+    f"{INFO}/METADATA": METADATA,
+    f"{INFO}/licenses/LICENSE": "",
+    "meanstream/a.py": "",
+    "meanstream/py.typed": "",
+}
 
 
 def release() -> Any:
-    spec = importlib.util.spec_from_file_location("check_release", ROOT / "requirements" / "check_release.py")
+    spec = importlib.util.spec_from_file_location(
+        "check_release", ROOT / "requirements" / "check_release.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -43,10 +51,14 @@ def tree(tmp_path: Path) -> Path:
     tree = tmp_path / "tree"
     (tree / "meanstream").mkdir(parents=True)
     (tree / "requirements").mkdir()
-    (tree / "pyproject.toml").write_text('[project]\nname = "meanstream"\nversion = "1.0"\nlicense = "Apache-2.0"\n')
+    (tree / "pyproject.toml").write_text(
+        '[project]\nname = "meanstream"\nversion = "1.0"\nlicense = "Apache-2.0"\n'
+    )
     for name in ("a.py", "py.typed"):
         (tree / "meanstream" / name).touch()
-    (tree / "requirements" / "engine.lock").write_text("numpy==2.0 ; python_version > '3'\n    --hash=sha256:aa\n")
+    (tree / "requirements" / "engine.lock").write_text(
+        "numpy==2.0 ; python_version > '3'\n    --hash=sha256:aa\n"
+    )
     return tree
 
 
@@ -110,7 +122,9 @@ def test_the_readme_leads_somewhere_where_the_repository_is_not() -> None:
         ({f"{INFO}/METADATA": METADATA + "[which](docs/b.md)"}, "not to .'docs/b.md'"),
     ],
 )
-def test_a_wheel_is_the_commits(change: dict[str, str | None], rule: str | None, tree: Path, tmp_path: Path) -> None:
+def test_a_wheel_is_the_commits(
+    change: dict[str, str | None], rule: str | None, tree: Path, tmp_path: Path
+) -> None:
     files = {name: text for name, text in (GOOD | change).items() if text is not None}
     if rule is None:
         release().check_wheel(wheel_of(tmp_path, files), tree)
@@ -121,7 +135,10 @@ def test_a_wheel_is_the_commits(change: dict[str, str | None], rule: str | None,
 
 def test_a_source_with_more_or_less_or_state_is_refused(tree: Path, tmp_path: Path) -> None:
     found = release()
-    good = [f"meanstream-1.0/{name}" for name in (*found.HOUSE, "meanstream/a.py", "meanstream/py.typed")]
+    good = [
+        f"meanstream-1.0/{name}"
+        for name in (*found.HOUSE, "meanstream/a.py", "meanstream/py.typed")
+    ]
     found.check_source(source_of(tmp_path, good), tree)
     for names, rule in (
         (good[1:], "lack"),
@@ -137,7 +154,11 @@ def test_a_source_with_more_or_less_or_state_is_refused(tree: Path, tmp_path: Pa
 
 def test_a_bill_of_materials_is_what_is_locked(tree: Path, tmp_path: Path) -> None:
     bill = tmp_path / "sbom.json"
-    part = {"name": "numpy", "version": "2.0", "externalReferences": [{"hashes": [{"content": "aa"}]}]}
+    part = {
+        "name": "numpy",
+        "version": "2.0",
+        "externalReferences": [{"hashes": [{"content": "aa"}]}],
+    }
 
     def check(version: str, *parts: dict[str, Any]) -> None:
         about = {"name": "meanstream", "version": version}
@@ -156,7 +177,9 @@ def test_a_bill_of_materials_is_what_is_locked(tree: Path, tmp_path: Path) -> No
 
 @pytest.mark.skipif(not UV.exists(), reason="uv is of the Makefile's environment")
 def test_what_is_built_of_these_files_passes(tmp_path: Path) -> None:
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True
+    ).stdout
     tree = tmp_path / "tree"
     for name in filter(None, listed.decode().split("\0")):
         place = tree / name
@@ -168,6 +191,13 @@ def test_what_is_built_of_these_files_passes(tmp_path: Path) -> None:
     subprocess.run([UV, "build", "-q", "-o", tmp_path / "dist", tree], check=True)
     found.check_wheel(next((tmp_path / "dist").glob("*.whl")), tree)
     found.check_source(next((tmp_path / "dist").glob("*.tar.gz")), tree)
-    command = [sys.executable, "-m", "twine", "check", "--strict", *(tmp_path / "dist").glob("meanstream*")]
+    command = [
+        sys.executable,
+        "-m",
+        "twine",
+        "check",
+        "--strict",
+        *(tmp_path / "dist").glob("meanstream*"),
+    ]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout

@@ -8,9 +8,19 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = {"apache_beam", "matplotlib", "river", "scipy.interpolate", "scipy.optimize", "scipy.signal"}
+HEAVY = {
+    "apache_beam",
+    "matplotlib",
+    "river",
+    "scipy.interpolate",
+    "scipy.optimize",
+    "scipy.signal",
+}
 HEAVY |= {"scipy.stats", "scipy.linalg", "confluent_kafka", "yaml"}
-HEAVY |= {"meanstream.pipelines.page.page_answers", "meanstream.pipelines.commands.run.run_pairwise"}
+HEAVY |= {
+    "meanstream.pipelines.page.page_answers",
+    "meanstream.pipelines.commands.run.run_pairwise",
+}
 
 PROGRAM = """
 import sys
@@ -25,7 +35,10 @@ finally:
 def imported(*arguments: str, beforehand: str = "") -> set[str]:
     """Run the command in a process of its own; give the modules that it ends with."""
     ran = subprocess.run(
-        [sys.executable, "-c", beforehand + PROGRAM, *arguments], capture_output=True, check=True, text=True
+        [sys.executable, "-c", beforehand + PROGRAM, *arguments],
+        capture_output=True,
+        check=True,
+        text=True,
     )
     return set(ran.stderr.splitlines()[-1].split())
 
@@ -33,14 +46,21 @@ def imported(*arguments: str, beforehand: str = "") -> set[str]:
 @pytest.fixture
 def samples(tmp_path: Path) -> Path:
     place = tmp_path / "samples.jsonl"
-    lines = [f'{{"agent":"a{i % 7}","time":{1.7e9 + i},"value":{i % 10 / 10}}}\n' for i in range(400)]
+    lines = [
+        f'{{"agent":"a{i % 7}","time":{1.7e9 + i},"value":{i % 10 / 10}}}\n' for i in range(400)
+    ]
     place.write_text("".join(lines))
     return place
 
 
 def arguments_of(samples: Path) -> list[str]:
     shared = ["--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6", "--quiet"]
-    places = ["--store", str(samples.with_name("s.db")), "--sink", str(samples.with_name("e.jsonl"))]
+    places = [
+        "--store",
+        str(samples.with_name("s.db")),
+        "--sink",
+        str(samples.with_name("e.jsonl")),
+    ]
     return ["run", "agents", "--source", str(samples), *shared, *places]
 
 
@@ -54,7 +74,13 @@ def test_a_run_of_agents_imports_nothing_heavy_that_it_does_not_use(samples: Pat
 @pytest.mark.parametrize("asked", ["--help", "--version"])
 def test_the_list_of_commands_imports_none_of_them(asked: str) -> None:
     modules = imported(asked)
-    assert {"numpy", "pydantic", "yaml", "rich", "meanstream.pipelines.commands.run.command"} & modules == set()
+    assert {
+        "numpy",
+        "pydantic",
+        "yaml",
+        "rich",
+        "meanstream.pipelines.commands.run.command",
+    } & modules == set()
 
 
 def test_what_rounds_protect_is_explained_without_the_statistics_of_scipy() -> None:
@@ -79,10 +105,15 @@ def test_small_matrices_get_one_thread_unless_somebody_says_another_number(
         monkeypatch.setenv("OPENBLAS_NUM_THREADS", said)
     program = PROGRAM.replace("import sys\n", f"import sys\n{THREADS}", 1)
     ran = subprocess.run(
-        [sys.executable, "-c", program, *arguments_of(samples)], capture_output=True, check=True, text=True
+        [sys.executable, "-c", program, *arguments_of(samples)],
+        capture_output=True,
+        check=True,
+        text=True,
     )
     assert ran.stderr.splitlines()[-1].split()[0] == threads
 
 
 def test_the_check_sees_a_heavy_import() -> None:
-    assert {"scipy.signal", "scipy.stats"} <= HEAVY & imported("--version", beforehand="import scipy.signal\n")
+    assert {"scipy.signal", "scipy.stats"} <= HEAVY & imported(
+        "--version", beforehand="import scipy.signal\n"
+    )

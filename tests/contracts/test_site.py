@@ -19,10 +19,26 @@ GROUPS, ENTRIES = 4, 25
 
 
 def test_the_site_builds_and_its_reference_is_the_codes(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "sphinx", "-b", "html", "-W", "--keep-going", "-n", "-q", "-d", tmp_path / "trees"]
-    ran = subprocess.run([*command, DOCS, tmp_path / "site"], capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-b",
+        "html",
+        "-W",
+        "--keep-going",
+        "-n",
+        "-q",
+        "-d",
+        tmp_path / "trees",
+    ]
+    ran = subprocess.run(
+        [*command, DOCS, tmp_path / "site"], capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 0, ran.stderr[-4000:]
-    pages = {page.name: page.read_text() for page in (tmp_path / "site" / "reference").glob("*.html")}
+    pages = {
+        page.name: page.read_text() for page in (tmp_path / "site" / "reference").glob("*.html")
+    }
     assert "run agents" in pages["commands.html"]
     assert "Engine and Beam: run rounds" in pages["configuration.html"]
     assert all(name in pages["registries.html"] for name in distinct_estimators())
@@ -31,7 +47,9 @@ def test_the_site_builds_and_its_reference_is_the_codes(tmp_path: Path) -> None:
     assert "private_means" in pages["python.html"]
     assert "<math" in (tmp_path / "site" / "theory" / "colme.html").read_text()
     asked = re.compile(r"""<(?:script|link|img)[^>]+(?:src|href)=["'](https?:)?//""")
-    assert [p.name for p in (tmp_path / "site").rglob("*.html") if asked.search(p.read_text())] == []  # all is here
+    assert [
+        p.name for p in (tmp_path / "site").rglob("*.html") if asked.search(p.read_text())
+    ] == []  # all is here
 
 
 def entries_of(page: Path) -> list[tuple[str, list[str]]]:
@@ -40,14 +58,18 @@ def entries_of(page: Path) -> list[tuple[str, list[str]]]:
     for block in re.findall(r"(?ms)^```\{toctree\}\n(.*?)^```", page.read_text()):
         caption = re.search(r"(?m)^:caption: (.*)$", block)
         names = [line for line in block.splitlines() if line and not line.startswith(":")]
-        pages = [(page.parent / f"{name}.md").resolve().relative_to(DOCS).as_posix() for name in names]
+        pages = [
+            (page.parent / f"{name}.md").resolve().relative_to(DOCS).as_posix() for name in names
+        ]
         found.append((caption[1] if caption else "", pages))
     return found
 
 
 def test_every_page_is_in_the_tree_once() -> None:
     pages = sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
-    listed = [name for page in DOCS.rglob("*.md") for _, names in entries_of(page) for name in names]
+    listed = [
+        name for page in DOCS.rglob("*.md") for _, names in entries_of(page) for name in names
+    ]
     assert sorted([*listed, "index.md"]) == pages
 
 
@@ -58,7 +80,9 @@ def test_the_left_column_is_short() -> None:
     assert sum(len(names) for _, names in groups) <= ENTRIES
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))], ids=lambda p: p.name
+)
 def test_links_to_files_lead_somewhere(page: Path) -> None:
     text = re.sub(r"(?ms)^ *```.*?^ *```$", "", page.read_text())
     for place, part in re.findall(r"\]\((?!https?:|mailto:)([^)\s#]*)(#[^)\s]*)?\)", text):

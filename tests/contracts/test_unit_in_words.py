@@ -1,4 +1,5 @@
-"""Wherever people read epsilon they read what many samples of one person cost, and the figures are the mechanism's."""
+"""Wherever people read epsilon they read what many samples of one person cost, and the figures are
+the mechanism's."""
 
 from __future__ import annotations
 
@@ -28,22 +29,33 @@ def text_of(name: str) -> str:
 
 def test_the_promise_has_the_figures_of_the_mechanism() -> None:
     settings = AgentsSettings(lower=-30, upper=120, epsilon=1, delta=1e-6)
-    assert f"ten samples of one person together have epsilon {settings.epsilon_for(10):.1f}." in text_of("README.md")
+    assert (
+        f"ten samples of one person together have epsilon {settings.epsilon_for(10):.1f}."
+        in text_of("README.md")
+    )
     said = text_of("docs/privacy.md")
-    found = re.search(r"at \(1, 1e-6\), 2 samples of one person together have epsilon ([^(]*)", said)
+    found = re.search(
+        r"at \(1, 1e-6\), 2 samples of one person together have epsilon ([^(]*)", said
+    )
     assert found is not None
-    figures = [float(number) for number in re.findall(r"\d+(?:\.\d+)?", "2 samples have " + found[1])[1:]]
+    figures = [
+        float(number) for number in re.findall(r"\d+(?:\.\d+)?", "2 samples have " + found[1])[1:]
+    ]
     shown = [float(f"{settings.epsilon_for(k):.3g}") for k in GROUPS]
     pairs = dict(zip(figures[1::2], figures[2::2], strict=False))
     assert figures[0] == round(shown[0], 1)
     assert pairs == {float(k): round(e, 1) for k, e in zip(GROUPS[1:], shown[1:], strict=True)}
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/operations/*.md", "docs/deployment.md", "docs/beam*.md"])
+@pytest.mark.parametrize(
+    "name", ["README.md", "docs/operations/*.md", "docs/deployment.md", "docs/beam*.md"]
+)
 def test_what_was_not_so_is_not_said_again(name: str) -> None:
     pages = [path.relative_to(ROOT).as_posix() for path in ROOT.glob(name)]
     assert pages
-    assert [(page, sentence) for page in pages for sentence in NOT_SO if sentence in text_of(page)] == []
+    assert [
+        (page, sentence) for page in pages for sentence in NOT_SO if sentence in text_of(page)
+    ] == []
 
 
 def test_a_person_takes_the_bytes_that_are_said() -> None:
@@ -62,4 +74,6 @@ def test_many_samples_windows_and_jobs_are_spoken_of_where_epsilon_is() -> None:
         "several agents, stores or jobs adds up",
     ):
         assert part in said
-    assert "Nothing is claimed of amplification by sampling or shuffling" in text_of("docs/privacy.md")
+    assert "Nothing is claimed of amplification by sampling or shuffling" in text_of(
+        "docs/privacy.md"
+    )

@@ -1,4 +1,5 @@
-"""The wheel in an environment of its own: one import name, whoever else is called `streaming` or `pipelines`."""
+"""The wheel in an environment of its own: one import name, whoever else is called `streaming` or
+`pipelines`."""
 
 from __future__ import annotations
 
@@ -36,8 +37,14 @@ pytestmark = pytest.mark.skipif(not UV.exists(), reason="uv is of the Makefile's
 
 
 def run(*command: object, folder: Path) -> str:
-    clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    ran = subprocess.run([str(word) for word in command], cwd=folder, env=clean, capture_output=True, check=False)
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYTHONPATH", "VIRTUAL_ENV")
+    }
+    ran = subprocess.run(
+        [str(word) for word in command], cwd=folder, env=clean, capture_output=True, check=False
+    )
     assert ran.returncode == 0, ran.stderr.decode()[-4000:]
     return ran.stdout.decode()
 
@@ -74,10 +81,16 @@ def test_the_wheel_owns_one_name(wheel: Path) -> None:
 
 def test_neither_hides_the_other(python: Path, tmp_path: Path) -> None:
     (tmp_path / "pipelines").mkdir()
-    (tmp_path / "pipelines" / "__init__.py").write_text("raise RuntimeError('the user has a folder of this name')\n")
-    program = "import streaming, meanstream.beam, meanstream.streaming.clock; print(streaming.WHOSE)"
+    (tmp_path / "pipelines" / "__init__.py").write_text(
+        "raise RuntimeError('the user has a folder of this name')\n"
+    )
+    program = (
+        "import streaming, meanstream.beam, meanstream.streaming.clock; print(streaming.WHOSE)"
+    )
     assert run(python, "-c", program, folder=tmp_path) == "somebody else\n"
-    assert run(python.with_name("meanstream"), "--version", folder=tmp_path).startswith("meanstream ")
+    assert run(python.with_name("meanstream"), "--version", folder=tmp_path).startswith(
+        "meanstream "
+    )
 
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)

@@ -49,7 +49,9 @@ def strict(part: Any) -> Any:
     if not isinstance(part, dict):
         return part
     found = {key: strict(value) for key, value in part.items()}
-    open_ended = found.get("x-kubernetes-preserve-unknown-fields") or "additionalProperties" in found
+    open_ended = (
+        found.get("x-kubernetes-preserve-unknown-fields") or "additionalProperties" in found
+    )
     if found.get("type") == "object" and "properties" in found and not open_ended:
         found["additionalProperties"] = False
     return found

@@ -1,4 +1,5 @@
-"""The chart: helm lints it, kubeconform judges what it makes, and each pod's configuration is one that a run takes."""
+"""The chart: helm lints it, kubeconform judges what it makes, and each pod's configuration is one
+that a run takes."""
 
 from __future__ import annotations
 
@@ -31,7 +32,14 @@ VALUES: dict[str, Any] = {
     "sink": "kafka://broker:9092/estimates",
     "releases": "kafka://broker:9092/releases",
     "deadLetters": "kafka://broker:9092/dead-letters",
-    "options": {"lower": -30, "upper": 120, "epsilon": 1, "delta": 1e-6, "id": "id", "refresh": "30s"},
+    "options": {
+        "lower": -30,
+        "upper": 120,
+        "epsilon": 1,
+        "delta": 1e-6,
+        "id": "id",
+        "refresh": "30s",
+    },
     "secret": {"key": KEY},
     "kafka": {"configSecret": "broker-login"},
     "networkPolicy": {"brokers": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]},
@@ -56,8 +64,18 @@ def render(folder: Path, values: dict[str, Any]) -> str:
 def judge(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     (folder / "made.yaml").write_text(text)
     schemas = TOOLS / "schemas" / "{{.ResourceKind}}{{.KindSuffix}}.json"
-    typed = [TOOLS / "kubeconform", "-strict", "-output", "json", "-summary", "-schema-location", schemas]
-    return subprocess.run([*typed, folder / "made.yaml"], capture_output=True, text=True, check=False)
+    typed = [
+        TOOLS / "kubeconform",
+        "-strict",
+        "-output",
+        "json",
+        "-summary",
+        "-schema-location",
+        schemas,
+    ]
+    return subprocess.run(
+        [*typed, folder / "made.yaml"], capture_output=True, text=True, check=False
+    )
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +98,10 @@ def test_kubernetes_takes_what_it_makes_and_would_not_take_less(tmp_path: Path, 
     for found in (text, render(tmp_path, least)):
         ran = judge(tmp_path, found)
         summary = json.loads(ran.stdout)["summary"]
-        assert (ran.returncode, summary) == (0, {"valid": 9, "invalid": 0, "errors": 0, "skipped": 0}), ran.stdout
+        assert (ran.returncode, summary) == (
+            0,
+            {"valid": 9, "invalid": 0, "errors": 0, "skipped": 0},
+        ), ran.stdout
     for good, bad in (
         ("podManagementPolicy:", "podManagement:"),
         ("maxUnavailable: 1", "maxUnavailable: [1]"),
@@ -127,13 +148,18 @@ def test_limits_rights_and_tags(made: dict[str, Any]) -> None:
     [engine] = pod["containers"]
     for part in ("requests", "limits"):
         assert set(engine["resources"][part]) == {"cpu", "memory", "ephemeral-storage"}
-    assert all("sizeLimit" in volume["emptyDir"] for volume in pod["volumes"] if "emptyDir" in volume)
+    assert all(
+        "sizeLimit" in volume["emptyDir"] for volume in pod["volumes"] if "emptyDir" in volume
+    )
     assert engine["image"] == "meanstream-engine:0.2.0"
     assert engine["securityContext"]["readOnlyRootFilesystem"]
     assert engine["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert pod["securityContext"]["runAsUser"] == 10001
     assert not pod["automountServiceAccountToken"]
-    assert spec["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Retain", "whenScaled": "Retain"}
+    assert spec["persistentVolumeClaimRetentionPolicy"] == {
+        "whenDeleted": "Retain",
+        "whenScaled": "Retain",
+    }
     assert made["Secret"]["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
     written = [mount["mountPath"] for mount in engine["volumeMounts"] if not mount.get("readOnly")]
     assert written == ["/var/lib/meanstream", "/tmp"]  # noqa: S108
@@ -147,12 +173,16 @@ def test_alerts_are_those_of_the_rules_files(made: dict[str, Any]) -> None:
     ]
     assert made["PrometheusRule"]["spec"]["groups"] == groups
     assert made["ServiceMonitor"]["spec"]["jobLabel"] == "app.kubernetes.io/name"
-    assert made["Service"]["metadata"]["labels"]["app.kubernetes.io/name"] == "meanstream"  # the rules' job
+    assert (
+        made["Service"]["metadata"]["labels"]["app.kubernetes.io/name"] == "meanstream"
+    )  # the rules' job
 
 
 def test_a_digest_takes_the_place_of_a_tag(tmp_path: Path) -> None:
     digest = f"sha256:{64 * 'a'}"
-    made = render(tmp_path, {**VALUES, "image": {"repository": "registry.example/engine", "digest": digest}})
+    made = render(
+        tmp_path, {**VALUES, "image": {"repository": "registry.example/engine", "digest": digest}}
+    )
     assert f"image: registry.example/engine@{digest}\n" in made
 
 

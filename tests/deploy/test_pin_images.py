@@ -58,7 +58,10 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 
 
 def test_what_a_registry_gives_is_written_and_nothing_else(
-    tmp_path: Path, registry: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    registry: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     compose = tmp_path / "compose.yaml"
     old = f"{registry}/team/engine:1.0@sha256:{64 * 'f'}"
@@ -92,5 +95,9 @@ def test_no_file_of_ours_has_a_digest_or_a_tag_that_moves() -> None:
     for path in (ROOT / "docker" / "compose.yaml", *sorted((ROOT / "docker").glob("*.Dockerfile"))):
         text = path.read_text()
         assert module.images_in(text), path
-        assert "@sha256:" not in text  # none was read: no registry can be reached where this is built
-        assert all(module.image_parts(image)[2] not in ("", "latest") for image in module.images_in(text))
+        assert (
+            "@sha256:" not in text
+        )  # none was read: no registry can be reached where this is built
+        assert all(
+            module.image_parts(image)[2] not in ("", "latest") for image in module.images_in(text)
+        )

@@ -1,4 +1,5 @@
-"""The bill of materials names what is locked for the engine's image: every package, its version and its hashes."""
+"""The bill of materials names what is locked for the engine's image: every package, its version and
+its hashes."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ def test_it_names_every_locked_package(tmp_path: Path) -> None:
     recipe = re.search(r"(?m)^\t\$\(CYCLONEDX\)/bin/cyclonedx-py (.*?)-o ", TEXT, re.DOTALL)
     assert recipe is not None
     out, words = tmp_path / "sbom.json", recipe[1].replace("\\\n", " ").split()
-    ran = subprocess.run([tool, *words, "-o", out, LOCK], capture_output=True, text=True, check=False, cwd=ROOT)
+    ran = subprocess.run(
+        [tool, *words, "-o", out, LOCK], capture_output=True, text=True, check=False, cwd=ROOT
+    )
     assert ran.returncode == 0, ran.stderr
     bill = json.loads(out.read_text())
     assert (bill["bomFormat"], bill["metadata"]["component"]["name"]) == ("CycloneDX", "meanstream")

@@ -1,4 +1,5 @@
-"""The dashboards: made by the generator, as Grafana's own types want them, and complete for whoever looks at them."""
+"""The dashboards: made by the generator, as Grafana's own types want them, and complete for whoever
+looks at them."""
 
 from __future__ import annotations
 
@@ -20,7 +21,10 @@ from tests.servers.support.broker import SERVERS
 ROOT = Path(__file__).parents[2]
 GRAFANA = ROOT / "docker" / "grafana"
 TYPES = Path(__file__).parent / "grafana"
-BOARDS = {path.stem: json.loads(path.read_text()) for path in sorted((GRAFANA / "dashboards").glob("*.json"))}
+BOARDS = {
+    path.stem: json.loads(path.read_text())
+    for path in sorted((GRAFANA / "dashboards").glob("*.json"))
+}
 PACKAGES = json.loads((TYPES / "package.json").read_text())["dependencies"]
 INSTALLED = SERVERS / f"grafana-{PACKAGES['@grafana/schema']}"
 COMPILER = ["--noEmit", "--skipLibCheck", "--strict", "--module", "esnext", "--target", "es2022"]
@@ -30,7 +34,11 @@ def panels(board: dict[str, Any]) -> list[dict[str, Any]]:
     return [panel for panel in board["panels"] if panel["type"] != "row"]
 
 
-PANELS = [pytest.param(panel, id=f"{name}-{panel['id']}") for name, board in BOARDS.items() for panel in panels(board)]
+PANELS = [
+    pytest.param(panel, id=f"{name}-{panel['id']}")
+    for name, board in BOARDS.items()
+    for panel in panels(board)
+]
 
 
 def test_the_boards_are_those_that_an_operator_needs() -> None:
@@ -40,7 +48,9 @@ def test_the_boards_are_those_that_an_operator_needs() -> None:
 
 def generate(folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(folder / "generate_dashboards.py"), "--check"]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": ""})
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": ""}
+    )
 
 
 def test_committed_dashboards_are_what_the_generator_makes(tmp_path: Path) -> None:
@@ -57,14 +67,18 @@ def test_committed_dashboards_are_what_the_generator_makes(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("panel", PANELS)
-def test_a_panel_says_what_it_shows_in_which_unit_and_why_it_may_be_empty(panel: dict[str, Any]) -> None:
+def test_a_panel_says_what_it_shows_in_which_unit_and_why_it_may_be_empty(
+    panel: dict[str, Any],
+) -> None:
     defaults = panel["fieldConfig"]["defaults"]
     assert defaults["unit"]
     assert 3 <= len(defaults["noValue"]) <= 30
     assert panel["description"].endswith(".")
     assert panel["title"]
     assert not panel["title"].endswith(".")
-    assert [target["refId"] for target in panel["targets"]] == list("ABCDEF"[: len(panel["targets"])])
+    assert [target["refId"] for target in panel["targets"]] == list(
+        "ABCDEF"[: len(panel["targets"])]
+    )
     legends = [target["legendFormat"] for target in panel["targets"]]
     assert len(set(legends)) == len(legends), "two lines of one name"
     for target in panel["targets"]:
@@ -95,14 +109,22 @@ def test_alerts_are_annotations(board: dict[str, Any]) -> None:
 
 
 def test_what_is_provisioned_is_there() -> None:
-    """The folders that Grafana is told are those that compose.yaml mounts; the source is the one that boards want."""
+    """The folders that Grafana is told are those that compose.yaml mounts; the source is the one
+    that boards want."""
     compose = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text())["services"]
     mounts = dict(volume.split(":")[:2][::-1] for volume in compose["grafana"]["volumes"])
-    provider = yaml.safe_load((GRAFANA / "provisioning" / "dashboards" / "meanstream.yml").read_text())
-    (source,) = yaml.safe_load((GRAFANA / "provisioning" / "datasources" / "prometheus.yml").read_text())["datasources"]
+    provider = yaml.safe_load(
+        (GRAFANA / "provisioning" / "dashboards" / "meanstream.yml").read_text()
+    )
+    (source,) = yaml.safe_load(
+        (GRAFANA / "provisioning" / "datasources" / "prometheus.yml").read_text()
+    )["datasources"]
     assert mounts[provider["providers"][0]["options"]["path"]] == "./grafana/dashboards"
     for folder in (GRAFANA / "provisioning").iterdir():
-        assert mounts[f"/etc/grafana/provisioning/{folder.name}"] == f"./grafana/provisioning/{folder.name}"
+        assert (
+            mounts[f"/etc/grafana/provisioning/{folder.name}"]
+            == f"./grafana/provisioning/{folder.name}"
+        )
     home = Path(compose["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
     assert mounts[str(home.parent)] == "./grafana/dashboards"
     assert home.stem in BOARDS
@@ -145,7 +167,9 @@ SPOILED = [
 
 def test_dashboards_are_what_grafanas_types_allow_and_typing_errors_are_not(tmp_path: Path) -> None:
     need(missing_types())
-    boards = "\n".join(f"export const {name}: Board = {json.dumps(board)};" for name, board in BOARDS.items())
+    boards = "\n".join(
+        f"export const {name}: Board = {json.dumps(board)};" for name, board in BOARDS.items()
+    )
     ran = compiled(tmp_path / "good", boards)
     assert ran.returncode == 0, ran.stdout[:2000]
     wrong = []

@@ -1,4 +1,5 @@
-"""Flex templates: metadata of the code's table, patterns that are the validation, and the launcher's entry run."""
+"""Flex templates: metadata of the code's table, patterns that are the validation, and the
+launcher's entry run."""
 
 from __future__ import annotations
 
@@ -19,11 +20,21 @@ from hypothesis import strategies as st
 from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.pipelines.beam.template import template_forms as forms
 from meanstream.pipelines.beam.template.launch_template import launch_template
-from meanstream.pipelines.beam.template.template_parameters import AGENTS, ROUNDS, TEMPLATES, Template
+from meanstream.pipelines.beam.template.template_parameters import (
+    AGENTS,
+    ROUNDS,
+    TEMPLATES,
+    Template,
+)
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation, _from_secret_manager
 from meanstream.pipelines.options.option_errors import BadOption
 from tests.docker.test_images import BIN, instructions
-from tests.pipelines.beam.support.agents_world import ROUNDS_GIVEN, SETTINGS, assert_same_estimates, flawed_file
+from tests.pipelines.beam.support.agents_world import (
+    ROUNDS_GIVEN,
+    SETTINGS,
+    assert_same_estimates,
+    flawed_file,
+)
 from tests.pipelines.beam.support.secret_manager import secret_manager
 from tests.pipelines.command_line import arguments, meanstream
 from tests.streaming.support.rounds_world import SECRET
@@ -63,7 +74,9 @@ BAD = {
 
 
 def generator() -> Any:
-    found = importlib.util.spec_from_file_location("generate_metadata", FOLDER / "generate_templates.py")
+    found = importlib.util.spec_from_file_location(
+        "generate_metadata", FOLDER / "generate_templates.py"
+    )
     assert found is not None
     assert found.loader is not None
     module = importlib.util.module_from_spec(found)
@@ -78,7 +91,9 @@ def metadata(template: Template) -> dict[str, Any]:
 @pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES.keys())
 def test_metadata_are_what_the_code_says_and_what_dataflow_reads(template: Template) -> None:
     text = (FOLDER / f"{template.key}.json").read_text()
-    assert text == generator().metadata_text(template), "run python docker/dataflow/generate_templates.py"
+    assert text == generator().metadata_text(template), (
+        "run python docker/dataflow/generate_templates.py"
+    )
     read = TemplateMetadata.from_json(text)  # refuses names that it does not know
     assert read.supports_exactly_once
     assert not read.supports_at_least_once
@@ -88,14 +103,17 @@ def test_metadata_are_what_the_code_says_and_what_dataflow_reads(template: Templ
         assert re.fullmatch("[a-z_]+", described.name)
         assert bool(described.enum_options) == (described.param_type == ParameterType.ENUM)
         pattern = re.compile(described.regexes[0])
-        assert not described.default_value or pattern.search(described.default_value), described.name
+        assert not described.default_value or pattern.search(described.default_value), (
+            described.name
+        )
         assert all(pattern.search(option.value) for option in described.enum_options)
     with pytest.raises(Exception, match="has no field named"):
         TemplateMetadata.from_json(text.replace("helpText", "help"))
 
 
 def pattern_of(name: str) -> tuple[Template, re.Pattern[str]]:
-    """Give the committed pattern: the template that has the parameter, rounds only if agents has not."""
+    """Give the committed pattern: the template that has the parameter, rounds only if agents has
+    not."""
     for template in (AGENTS, ROUNDS):
         for described in metadata(template)["parameters"]:
             if described["name"] == name:
@@ -118,7 +136,8 @@ def test_a_pattern_takes_what_the_launcher_takes_and_refuses_what_it_refuses(nam
     for text in BAD[name]:
         with pytest.raises(ValueError, match=name):
             template.read({**required(template), name: text}).options.settings()
-        # Infinity is seen by the settings; a line end is one that only Python's $ lets stand behind it.
+        # Infinity is seen by the settings; a line end is one that only Python's $ lets stand behind
+        # it.
         assert text in ("1e9999", "1\n") or not pattern.search(text), text
 
 
@@ -136,7 +155,11 @@ def test_numbers_as_python_writes_them(value: float) -> None:
 
 
 def test_all_estimators_that_protect_users_can_be_chosen() -> None:
-    [estimator] = [described for described in metadata(ROUNDS)["parameters"] if described["name"] == "estimator"]
+    [estimator] = [
+        described
+        for described in metadata(ROUNDS)["parameters"]
+        if described["name"] == "estimator"
+    ]
     assert {option["value"] for option in estimator["enumOptions"]} == set(ESTIMATORS) - {"item"}
 
 
@@ -176,7 +199,9 @@ AGENTS_GIVEN = (
         ("rounds", ["--option=degree"], "option must be NAME=VALUE, several separated by ';', got 'degree'"),
     ],
 )  # fmt: skip
-def test_a_bad_parameter_is_one_line_before_anything_is_built(key: str, changes: list[str], message: str) -> None:
+def test_a_bad_parameter_is_one_line_before_anything_is_built(
+    key: str, changes: list[str], message: str
+) -> None:
     base = {
         "agents": ["--source=/none.csv", "--sink=/tmp/e.jsonl", *AGENTS_GIVEN],
         "rounds": [
@@ -189,7 +214,10 @@ def test_a_bad_parameter_is_one_line_before_anything_is_built(key: str, changes:
             "--name=test",
         ],
     }[key]
-    given_here = {one.partition("=")[0]: one for one in [*base, f"--secret={PLACE}", "--runner=FnApiRunner", *changes]}
+    given_here = {
+        one.partition("=")[0]: one
+        for one in [*base, f"--secret={PLACE}", "--runner=FnApiRunner", *changes]
+    }
     with pytest.raises(BadOption) as refused:
         launch_template(key, list(given_here.values()))
     assert str(refused.value).startswith(message)
@@ -218,7 +246,10 @@ def test_agents_of_a_file_are_the_engines(tmp_path: Path) -> None:
     _from_secret_manager.cache_clear()
     with secret_manager({PLACE: SECRET.encode()}) as asked:
         places = [f"--{name}={tmp_path / f'beam.{name}.jsonl'}" for name in names]
-        launch_template("agents", [*given, f"--source={source}", *places, f"--secret={PLACE}", "--runner=FnApiRunner"])
+        launch_template(
+            "agents",
+            [*given, f"--source={source}", *places, f"--secret={PLACE}", "--runner=FnApiRunner"],
+        )
     assert asked, "the secret was read on the workers"
     for name in names:
         here = sorted((tmp_path / f"beam.{name}.jsonl").read_bytes().splitlines())
@@ -230,8 +261,11 @@ def test_agents_of_a_file_are_the_engines(tmp_path: Path) -> None:
             assert here == there != []
 
 
-def test_rounds_of_a_bucket_are_the_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bucket is a folder: Beam's file systems are asked for gs://, and answer with local files."""
+def test_rounds_of_a_bucket_are_the_engines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bucket is a folder: Beam's file systems are asked for gs://, and answer with local
+    files."""
     from apache_beam.io.filesystems import FileSystems
     from apache_beam.io.localfilesystem import LocalFileSystem
 
@@ -254,19 +288,34 @@ def test_rounds_of_a_bucket_are_the_engines(tmp_path: Path, monkeypatch: pytest.
         *(f"--{name}={value}" for name, value in ROUNDS_GIVEN.items()), "--source=gs://some-bucket/samples.csv",
         "--sink=gs://some-bucket/means.jsonl", f"--secret={tmp_path / 'secret'}", "--runner=FnApiRunner",
     ])  # fmt: skip
-    assert (tmp_path / "means.jsonl").read_bytes() == (tmp_path / "engine.jsonl").read_bytes() != b""
+    assert (
+        (tmp_path / "means.jsonl").read_bytes() == (tmp_path / "engine.jsonl").read_bytes() != b""
+    )
 
 
 def test_the_launchers_image_has_the_workers_packages_and_no_others() -> None:
     path = FOLDER / "Dockerfile"
-    assert subprocess.run([BIN / "hadolint", path], capture_output=True, check=False).returncode == 0
+    assert (
+        subprocess.run([BIN / "hadolint", path], capture_output=True, check=False).returncode == 0
+    )
     assert instructions(path, "FROM") == ["${LAUNCHER} AS launcher", "${WORKERS}"]
     assert not any("install" in run for run in instructions(path, "RUN"))
     assert instructions(path, "USER") == ["10001:10001"]
-    copied = [word for line in instructions(path, "COPY") if "--from" not in line for word in line.split()[:-1]]
+    copied = [
+        word
+        for line in instructions(path, "COPY")
+        if "--from" not in line
+        for word in line.split()[:-1]
+    ]
     assert sorted(copied) == sorted(f"launch_{key}.py" for key in TEMPLATES)
-    assert "FLEX_TEMPLATE_PYTHON_PY_FILE=/template/launch_${TEMPLATE}.py" in instructions(path, "ENV")
-    assert [word.partition("=")[0] for word in instructions(path, "ARG")] == ["WORKERS", "LAUNCHER", "TEMPLATE"]
+    assert "FLEX_TEMPLATE_PYTHON_PY_FILE=/template/launch_${TEMPLATE}.py" in instructions(
+        path, "ENV"
+    )
+    assert [word.partition("=")[0] for word in instructions(path, "ARG")] == [
+        "WORKERS",
+        "LAUNCHER",
+        "TEMPLATE",
+    ]
     assert not any(word.endswith(("latest", ":")) for word in instructions(path, "ARG"))
 
 

@@ -1,4 +1,5 @@
-"""Images and compose file as far as they can be checked without a registry and a daemon: see docker/README.md."""
+"""Images and compose file as far as they can be checked without a registry and a daemon: see
+docker/README.md."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ BIN = Path(sys.executable).parent
 
 
 def lint(tool: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([BIN / tool, *map(str, arguments)], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [BIN / tool, *map(str, arguments)], capture_output=True, text=True, check=False
+    )
 
 
 def locked(name: str) -> dict[str, str]:
@@ -36,7 +39,9 @@ def locked(name: str) -> dict[str, str]:
     return dict(re.findall(r"(?m)^([a-z0-9][a-z0-9._-]*)==([^ ;\\]+)", text))
 
 
-def test_hadolint_finds_nothing_in_the_dockerfiles_and_something_in_spoiled_ones(tmp_path: Path) -> None:
+def test_hadolint_finds_nothing_in_the_dockerfiles_and_something_in_spoiled_ones(
+    tmp_path: Path,
+) -> None:
     assert len(DOCKERFILES) == 2
     ran = lint("hadolint", *DOCKERFILES)
     assert ran.returncode == 0, ran.stdout
@@ -70,7 +75,9 @@ def test_the_compose_file_is_as_its_specification_says(tmp_path: Path) -> None:
 
 def instructions(path: Path, name: str) -> list[str]:
     text = re.sub(r"(?m)^\s*#.*\n", "", path.read_text()).replace("\\\n", " ")
-    return [line.removeprefix(f"{name} ") for line in text.splitlines() if line.startswith(f"{name} ")]
+    return [
+        line.removeprefix(f"{name} ") for line in text.splitlines() if line.startswith(f"{name} ")
+    ]
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.stem)
@@ -78,12 +85,22 @@ def test_what_a_dockerfile_copies_is_there_and_not_ignored(path: Path) -> None:
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
     assert "*" in ignored
     taken = {line[1:] for line in ignored if line.startswith("!")}
-    copied = [word for line in instructions(path, "COPY") if "--from" not in line for word in line.split()[:-1]]
+    copied = [
+        word
+        for line in instructions(path, "COPY")
+        if "--from" not in line
+        for word in line.split()[:-1]
+    ]
     assert {"meanstream", "pyproject.toml", "README.md", "LICENSE"} < set(copied)
     for name in copied:
         assert (ROOT / name).exists()
         assert name in taken, f"{name} is not sent to the builder"
-    used = {name for file in DOCKERFILES for line in instructions(file, "COPY") for name in line.split()[:-1]}
+    used = {
+        name
+        for file in DOCKERFILES
+        for line in instructions(file, "COPY")
+        for name in line.split()[:-1]
+    }
     assert taken <= used, "more than the images need is sent to the builder"
     assert not any("secret" in name or name.endswith(".db") for name in taken)
 
@@ -112,7 +129,11 @@ def test_the_engines_image_is_asked_whether_it_is_well_as_compose_says() -> None
 @pytest.mark.parametrize("name", ["engine", "beam", "build"])
 def test_a_lock_has_a_hash_for_every_package_and_the_versions_that_are_tested(name: str) -> None:
     text = (ROOT / "requirements" / f"{name}.lock").read_text()
-    entries = [entry for entry in re.split(r"(?m)^(?=[a-z0-9])", text) if entry.strip() and not entry.startswith("#")]
+    entries = [
+        entry
+        for entry in re.split(r"(?m)^(?=[a-z0-9])", text)
+        if entry.strip() and not entry.startswith("#")
+    ]
     assert entries
     assert [entry.split("==")[0] for entry in entries if "--hash=sha256:" not in entry] == []
     tested = locked("dev")
@@ -137,10 +158,16 @@ def test_images_have_versions_and_they_are_those_that_the_tests_run() -> None:
     for image in images.values():
         assert re.fullmatch(r"[a-z/-]+:v?\d+\.\d+\.\d+[a-z0-9._-]*", image), image
     version = PROJECT["version"]
-    assert {images[name] for name in OURS} == {f"meanstream-engine:{version}", f"meanstream-beam:{version}"}
+    assert {images[name] for name in OURS} == {
+        f"meanstream-engine:{version}",
+        f"meanstream-beam:{version}",
+    }
     assert images["kafka"] == f"apache/kafka:{KAFKA_VERSION}"
     for path in DOCKERFILES:
-        assert f"-t {images['engine' if 'engine' in path.name else 'beam-worker']} " in path.read_text()
+        assert (
+            f"-t {images['engine' if 'engine' in path.name else 'beam-worker']} "
+            in path.read_text()
+        )
         assert all(not line.endswith(("latest", ":")) for line in instructions(path, "ARG"))
     beam = (DOCKER / "beam.Dockerfile").read_text()
     assert f"beam_python3.11_sdk:{locked('beam')['apache-beam']}\n" in beam
@@ -188,16 +215,26 @@ def test_a_key_from_a_file_is_for_the_engines_and_where_they_look_for_it() -> No
     overlay = yaml.safe_load((DOCKER / "compose.secret.yaml").read_text())
     assert set(overlay["services"]) == {"engine", "rounds"}
     for name, service in overlay["services"].items():
-        assert service["environment"] == {SECRET_FILE_VARIABLE: f"/run/secrets/{service['secrets'][0]}"}
+        assert service["environment"] == {
+            SECRET_FILE_VARIABLE: f"/run/secrets/{service['secrets'][0]}"
+        }
         assert service["secrets"] == list(overlay["secrets"])
-        assert not any(word.startswith("--secret-file") for word in SERVICES[name]["command"]), "which would win"
+        assert not any(word.startswith("--secret-file") for word in SERVICES[name]["command"]), (
+            "which would win"
+        )
 
 
 def test_every_volume_is_used() -> None:
-    used = {volume.split(":")[0] for service in SERVICES.values() for volume in service.get("volumes", [])}
+    used = {
+        volume.split(":")[0]
+        for service in SERVICES.values()
+        for volume in service.get("volumes", [])
+    }
     assert set(COMPOSE["volumes"]) <= used
 
 
 def test_no_two_engines_share_a_store() -> None:
-    stores = [service["volumes"][0] for name, service in SERVICES.items() if name in ("engine", "rounds")]
+    stores = [
+        service["volumes"][0] for name, service in SERVICES.items() if name in ("engine", "rounds")
+    ]
     assert len(set(stores)) == 2

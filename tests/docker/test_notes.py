@@ -24,7 +24,11 @@ def commands(text: str) -> list[list[str]]:
     """Calls of meanstream in blocks of code, line ends joined and comments cut."""
     blocks = "\n".join(re.findall(r"(?ms)^```\n(.*?)^```", text)).replace("\\\n", " ")
     lines = [line.split(" #")[0] for line in blocks.splitlines()]
-    return [line.split("meanstream ", 1)[1].split() for line in lines if re.search(r"(^|\s)meanstream ", line)]
+    return [
+        line.split("meanstream ", 1)[1].split()
+        for line in lines
+        if re.search(r"(^|\s)meanstream ", line)
+    ]
 
 
 def options_of(words: list[str]) -> set[str]:
@@ -34,7 +38,11 @@ def options_of(words: list[str]) -> set[str]:
         if not isinstance(command, typer.core.TyperGroup):
             break
         command = command.commands[word]
-    return {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    return {
+        option
+        for parameter in command.params
+        for option in (*parameter.opts, *parameter.secondary_opts)
+    }
 
 
 @pytest.mark.parametrize("path", NOTES, ids=lambda path: path.name)
@@ -66,6 +74,10 @@ def test_files_that_are_named_exist(path: Path) -> None:
 def test_the_table_of_files_is_complete() -> None:
     docker = ROOT / "docker"
     told = set(re.findall(r"(?m)^\| `([^`]+)` \|", (docker / "README.md").read_text()))
-    there = {path.name + ("/" if path.is_dir() else "") for path in docker.iterdir() if path.name != "__pycache__"}
+    there = {
+        path.name + ("/" if path.is_dir() else "")
+        for path in docker.iterdir()
+        if path.name != "__pycache__"
+    }
     folders = {name.split("/")[0] + "/" for name in told if "/" in name}
     assert there - {"README.md"} == {name for name in told if "/" not in name} | folders

@@ -1,4 +1,5 @@
-"""Which endpoint answers each query: public boards ask for public metrics only, the operator's for private ones."""
+"""Which endpoint answers each query: public boards ask for public metrics only, the operator's for
+private ones."""
 
 from __future__ import annotations
 
@@ -18,8 +19,15 @@ from meanstream.streaming.metrics.rounds_metrics import RoundsMetrics
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 
 ROOT = Path(__file__).parents[2] / "docker"
-BOARDS = {path.stem: json.loads(path.read_text()) for path in sorted((ROOT / "grafana" / "dashboards").glob("*.json"))}
-SUFFIXES = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"], "gaugehistogram": ["_bucket", "_gsum"]}
+BOARDS = {
+    path.stem: json.loads(path.read_text())
+    for path in sorted((ROOT / "grafana" / "dashboards").glob("*.json"))
+}
+SUFFIXES = {
+    "counter": ["_total"],
+    "histogram": ["_bucket", "_sum", "_count"],
+    "gaugehistogram": ["_bucket", "_gsum"],
+}
 NAME = re.compile(r"(?<![a-z_:])((?:[a-z_]+:)?meanstream_[a-z0-9_]+(?::[a-z0-9_]+)?)(\{[^}]*\})?")
 
 
@@ -94,8 +102,13 @@ def test_alerts_ask_for_what_some_endpoint_shows() -> None:
 
 
 def test_the_reader_of_queries_finds_names_and_selectors() -> None:
-    """Known-bad twins: a private figure in a public board, and a public one without its selector."""
-    assert asked('rate(meanstream_clipped_total{a="b"}[5m])') == [("meanstream_clipped_total", '{a="b"}')]
+    """Known-bad twins: a private figure in a public board, and a public one without its
+    selector."""
+    assert asked('rate(meanstream_clipped_total{a="b"}[5m])') == [
+        ("meanstream_clipped_total", '{a="b"}')
+    ]
     assert "meanstream_clipped_total" not in AGENTS | ROUNDS
     assert "meanstream_events_total" in PRIVATE & AGENTS
-    assert asked('instance:meanstream_events:rate5m{x="y"}') == [("meanstream_events_total", '{x="y"}')]
+    assert asked('instance:meanstream_events:rate5m{x="y"}') == [
+        ("meanstream_events_total", '{x="y"}')
+    ]

@@ -1,4 +1,5 @@
-"""What the images leave out is nothing that the package imports, in this environment, which has the same packages."""
+"""What the images leave out is nothing that the package imports, in this environment, which has the
+same packages."""
 
 from __future__ import annotations
 
@@ -24,13 +25,24 @@ print(json.dumps({"gone": len(gone), "loaded": len(loaded), "read": read, "modul
 
 def test_nothing_is_imported_that_images_leave_out() -> None:
     ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True, check=True, timeout=300
+        [sys.executable, "-c", PROGRAM],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
     )
     told = json.loads(ran.stdout.splitlines()[-1])
     assert told["read"] == []
     assert told["gone"] > 100
     assert told["loaded"] > 1500
-    assert {"pyarrow.parquet", "scipy.stats", "confluent_kafka", "river.stats", "cryptography"} <= set(told["modules"])
+    assert {
+        "pyarrow.parquet",
+        "scipy.stats",
+        "confluent_kafka",
+        "river.stats",
+        "cryptography",
+    } <= set(told["modules"])
 
 
 def test_trimming_removes_its_patterns_and_nothing_else(tmp_path: Path) -> None:
@@ -45,7 +57,12 @@ def test_trimming_removes_its_patterns_and_nothing_else(tmp_path: Path) -> None:
         "pyarrow/libarrow_flight.so.2500",
         "pyarrow/include/a.h",
     )
-    stays = ("numpy/core.py", "pyarrow/libarrow.so.2500", "river/stats/mean.py", "meanstream/testing.py")
+    stays = (
+        "numpy/core.py",
+        "pyarrow/libarrow.so.2500",
+        "river/stats/mean.py",
+        "meanstream/testing.py",
+    )
     for name in (*goes, *stays):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")

@@ -25,7 +25,9 @@ PRINTS = {
 @pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in EXAMPLES])
 def test_an_example_runs_and_is_short(path: Path, tmp_path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) < 60
-    ran = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False, cwd=tmp_path)
+    ran = subprocess.run(
+        [sys.executable, path], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
     assert (ran.returncode, BEAMS_OWN.sub("", ran.stderr)) == (0, "")
     for text in PRINTS[path.stem]:
         assert text in ran.stdout

@@ -1,4 +1,5 @@
-"""Options as nobody should write them, of every command: refused in one line before anything is begun, or taken."""
+"""Options as nobody should write them, of every command: refused in one line before anything is
+begun, or taken."""
 
 from __future__ import annotations
 
@@ -148,7 +149,8 @@ BASES: dict[str, str] = {
     "demo rounds": "--out {folder}/flights.csv",
     "demo flights": "{folder}/absent/flights.csv",
 }
-"""What every command is called with otherwise; those that would work for long are stopped by their --out."""
+"""What every command is called with otherwise; those that would work for long are stopped by their
+--out."""
 
 ALIASES = {
     "secret_file": "secret",
@@ -174,7 +176,8 @@ COMBINED = (
 )
 """A rule on several options together has no value to show."""
 FOUND_FALSE = {("ledger verify", "rows"), ("ledger verify", "head")}
-"""What is compared with a ledger that is read: a ledger that has lost rows is exit code 1, no bad option."""
+"""What is compared with a ledger that is read: a ledger that has lost rows is exit code 1, no bad
+option."""
 RUNNING = {"dry_run", "quiet", "help", "help_all", "config"}
 BESIDE = {"flights.csv", "absent"}
 """What the line may name instead, where the command is stopped by its --out."""
@@ -182,7 +185,8 @@ BESIDE = {"flights.csv", "absent"}
 
 @dataclass(slots=True)
 class Found:
-    """What became of the options: by how the command ended, and the faults by kind with some examples."""
+    """What became of the options: by how the command ended, and the faults by kind with some
+    examples."""
 
     ended: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
@@ -229,26 +233,49 @@ def all_options() -> list[Option]:
             ):
                 continue
             descriptor = getattr(parameter, "type_descriptor", None)
-            kind = str(descriptor.annotation) if descriptor is not None else type(parameter.type).__name__.lower()
-            is_flag, is_number = bool(getattr(parameter, "is_flag", False)), re.search(r"(^|\W)(int|float)", kind)
+            kind = (
+                str(descriptor.annotation)
+                if descriptor is not None
+                else type(parameter.type).__name__.lower()
+            )
+            is_flag, is_number = (
+                bool(getattr(parameter, "is_flag", False)),
+                re.search(r"(^|\W)(int|float)", kind),
+            )
             typed = parameter.opts[0] if parameter.opts[0].startswith("-") else ""
-            found.append(Option(" ".join(path), str(parameter.name), typed, is_flag, is_number is not None, in_file))
+            found.append(
+                Option(
+                    " ".join(path),
+                    str(parameter.name),
+                    typed,
+                    is_flag,
+                    is_number is not None,
+                    in_file,
+                )
+            )
 
     walk(typer.main.get_command(app), ())
     return found
 
 
 def fuzz_options(seed: int, count: int, *, only: str = "") -> Found:
-    """Give one bad value to one option of one command (or of those whose names begin so), so many times."""
+    """Give one bad value to one option of one command (or of those whose names begin so), so many
+    times."""
     rng, found, options = random.Random(seed), Found(), all_options()  # noqa: S311 - test data
     assert {option.command for option in options} == set(BASES)
-    options = [one for one in options if one.command.startswith(only) and (one.in_file or not one.is_flag)]
+    options = [
+        one for one in options if one.command.startswith(only) and (one.in_file or not one.is_flag)
+    ]
     commands = sorted({option.command for option in options})
-    by_command = {name: [option for option in options if option.command == name] for name in commands}
+    by_command = {
+        name: [option for option in options if option.command == name] for name in commands
+    }
     with TemporaryDirectory() as scratch:
         place = World(Path(scratch))
         for number in range(count):
-            one = rng.choice(by_command[commands[number % len(commands)]] if number % 2 else options)
+            one = rng.choice(
+                by_command[commands[number % len(commands)]] if number % 2 else options
+            )
             place.try_one(one, *_value(rng, one, place.folder), found)
     return found
 
@@ -259,7 +286,10 @@ def _value(rng: random.Random, option: Option, folder: Path) -> tuple[Any, bool]
         return rng.choice(ENTRIES), True
     pool = NUMBERS if option.is_number and rng.random() < 0.9 else TEXTS
     value = rng.choice(pool).replace("{folder}", str(folder))
-    return "-" if value == "--" and not option.typed else value, False  # after which there are arguments only
+    return (
+        "-" if value == "--" and not option.typed else value,
+        False,
+    )  # after which there are arguments only
 
 
 class World:
@@ -299,7 +329,10 @@ class World:
             words[len(option.command.split(" "))] = value
         what = {"command": option.command, "option": option.name, "value": value}
         try:
-            with taking_at_most(SECONDS), chdir(self.folder):  # a name without a folder is made there
+            with (
+                taking_at_most(SECONDS),
+                chdir(self.folder),
+            ):  # a name without a folder is made there
                 ran = meanstream(*words, environment=KEY)
         except Slow:
             found.ended["taken, and begun to work"] += 1
@@ -323,7 +356,9 @@ class World:
             found.fault("traceback", **what, said=said[-400:])
         elif "memory must suffice" in said:
             found.ended["taken, and too large"] += 1
-        elif ran.code == 1 and ((what["command"], what["option"]) in FOUND_FALSE or "must be as claimed" in said):
+        elif ran.code == 1 and (
+            (what["command"], what["option"]) in FOUND_FALSE or "must be as claimed" in said
+        ):
             found.ended["taken, and found false"] += 1
         elif ran.code != 2:
             found.fault("not refused", **what, said=said[:300])
@@ -333,11 +368,20 @@ class World:
             found.fault("output before it", **what, said=said[:300])
         elif self._seen() != self._before:
             found.fault("something was begun", **what, said=said[:300])
-        elif not any(f"/{name}'" in said for name in BESIDE if what["command"].startswith(("demo", "reproduce"))):
-            in_address = "://" in str(what["value"])  # the part of it that breaks a rule has a name of its own
-            whole = "must be a store that reads one topic" in said  # the world has none for `store move`
+        elif not any(
+            f"/{name}'" in said
+            for name in BESIDE
+            if what["command"].startswith(("demo", "reproduce"))
+        ):
+            in_address = "://" in str(
+                what["value"]
+            )  # the part of it that breaks a rule has a name of its own
+            whole = (
+                "must be a store that reads one topic" in said
+            )  # the world has none for `store move`
             if not (in_address or whole) and not any(
-                _names(said, name) for name in (str(what["option"]), *ALIASES.get(str(what["option"]), "").split())
+                _names(said, name)
+                for name in (str(what["option"]), *ALIASES.get(str(what["option"]), "").split())
             ):
                 found.fault("option not named", **what, said=said[:300])
             if not _shows(said, what["value"]) and not re.search(COMBINED, said):
@@ -350,13 +394,18 @@ def _names(said: str, option: str) -> bool:
 
 
 def _shows(said: str, value: Any) -> bool:
-    """Say whether a line shows a value: as it was typed, as Python writes it, or as the number that it is."""
-    if any(text in said for text in (str(value), repr(value), ascii(value), repr(str(value)))) or value in ("", [], {}):
+    """Say whether a line shows a value: as it was typed, as Python writes it, or as the number that
+    it is."""
+    if any(
+        text in said for text in (str(value), repr(value), ascii(value), repr(str(value)))
+    ) or value in ("", [], {}):
         return True
     numbers = [_number(text) for text in re.findall(r"[-+]?(?:nan|inf|[\d.]+(?:e[-+]?\d+)?)", said)]
     meant = [_number(text) for text in str(value).split(",")]
     if None not in meant:
-        return {str(number) for number in meant} <= {str(number) for number in numbers}  # texts, for nan is not nan
+        return {str(number) for number in meant} <= {
+            str(number) for number in numbers
+        }  # texts, for nan is not nan
     if "://" in str(value):  # the part of the address that breaks the rule
         return "got '" in said or "got no '" in said
     short = str(value).strip().split("/")[-1][:40]
@@ -372,7 +421,8 @@ def _number(text: str) -> float | None:
 
 
 def _must_go_on(frame: FrameType | None) -> bool:
-    """Say whether a module is imported, which is broken if it is left in the middle, or something is cleaned up.
+    """Say whether a module is imported, which is broken if it is left in the middle, or something
+    is cleaned up.
 
     What a callback of a weak reference raises goes nowhere but into a warning, which fails a test.
     """

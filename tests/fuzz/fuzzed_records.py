@@ -1,6 +1,6 @@
 """Records as nobody should write them: what becomes of each alone, and among others."""
 
-# ruff: noqa: E501, RUF005 - pools of texts
+# ruff: noqa: E501, RUF005 - pools of texts  # noqa: RUF100
 from __future__ import annotations
 
 import json
@@ -39,11 +39,32 @@ Fate = tuple[Any, ...]
 AGENTS = (
     b"a1 N14228 1 1.0 -0 007 \xc3\xa9 \xff \xe2\x80\xa8 a\x00b a\x7fb a\x1bb NA null None nan true \xef\xbb\xbfa \xed\xa0\x80"
     b' a"b "a "a" "a""b" a" "" """" "a"b "a,b" "a\rb" a\rb "a\tb" \r "'
-).split(b" ") + [b"", b" ", b"  a  ", b" a", b"x" * 256, b"x" * 257, b"a\rx,1,50,k,\ry", b'"a b"', b'q"', b"\xc2\x85"]
+).split(b" ") + [
+    b"",
+    b" ",
+    b"  a  ",
+    b" a",
+    b"x" * 256,
+    b"x" * 257,
+    b"a\rx,1,50,k,\ry",
+    b'"a b"',
+    b'q"',
+    b"\xc2\x85",
+]
 VALUES = (
     b"1 -3 1.5 .5 5. +1 -0 1e5 1E+5 1e999 -1e999 1e-999 4.9e-324 1e nan NaN -nan nan(abc) inf -Infinity INF infinit 0x10"
     b' 1_000 1,5 "1,5" "1" "1"" true False NA N/A null None - . 1\x00 \xff 1\r \xd9\xa1 "\r1" 1d5 1f 0b1 9007199254740993'
-).split(b" ") + [b"", b" ", b" 1", b"1 ", b"\t1", b"7" * 400, b"0." + b"3" * 400, b"\xc2\xa01", b"1\x0b"]
+).split(b" ") + [
+    b"",
+    b" ",
+    b" 1",
+    b"1 ",
+    b"\t1",
+    b"7" * 400,
+    b"0." + b"3" * 400,
+    b"\xc2\xa01",
+    b"1\x0b",
+]
 TIMES = [
     *(
         b"2013-01-01T00:00:00Z 2013-01-01T00:00:00+01:00 2013-01-01T00:00:00-0130 2013-01-01T00:00:00+01"
@@ -55,7 +76,15 @@ TIMES = [
         b" 2013-01-01T00:00:00z 2013-01-01t00:00:00Z 2013-01-01T00:00:00+25:00 2013-01-01T00:00:00+00:60 \xff \x00 12:00"
         b' "2013-01-01" "2013-01-01 50\r +50 0x32 1_0 2013-01-01T00:00:00+00:00:30 +2013-01-01 12013-01-01'
     ).split(b" "),
-    *(b"2013-01-01 00:00:00", b" 2013-01-01", b"2013-01-01 ", b"2013-01-01 00:00:00 Z", b"", b" ", b"2013-01-01 00:00"),
+    *(
+        b"2013-01-01 00:00:00",
+        b" 2013-01-01",
+        b"2013-01-01 ",
+        b"2013-01-01 00:00:00 Z",
+        b"",
+        b" ",
+        b"2013-01-01 00:00",
+    ),
     *("\uff12\uff10\uff11\uff13-01-01".encode(), "2013-01-01T00:00:00\u221201:00".encode()),
 ]
 IDS = [
@@ -101,27 +130,46 @@ class Generator:
 
     def _fields(self, time: bytes, odd: float) -> list[bytes]:
         number = self._rng.randrange(60)
-        good = [b"agent %d" % (number % 7), b"%d.%d" % (number, number % 10), time % number, b"k%d" % number, b"1"]
-        return [self._one_of(pool) if self._rng.random() < odd else text for pool, text in zip(ODD, good, strict=True)]
+        good = [
+            b"agent %d" % (number % 7),
+            b"%d.%d" % (number, number % 10),
+            time % number,
+            b"k%d" % number,
+            b"1",
+        ]
+        return [
+            self._one_of(pool) if self._rng.random() < odd else text
+            for pool, text in zip(ODD, good, strict=True)
+        ]
 
     def _mutated(self, record: bytes, line: bool) -> bytes:
         """Change some bytes; a line keeps being one line."""
         changed = bytearray(record)
         for _ in range(self._rng.randrange(1, 4)):
             at = self._rng.randrange(len(changed) + 1)
-            fresh = bytes([self._rng.randrange(256)]) if self._rng.random() < 0.5 else self._one_of(BYTES)
+            fresh = (
+                bytes([self._rng.randrange(256)])
+                if self._rng.random() < 0.5
+                else self._one_of(BYTES)
+            )
             changed[at : at + self._rng.randrange(2)] = fresh
         return bytes(changed).replace(b"\n", b"" if line else b"\n")
 
     def csv(self, count: int) -> list[bytes]:
         """Lines of a CSV file without their ends; never blank."""
-        time, odd, quoted = self._one_of(GOOD_TIMES), self._one_of((0.0, 0.002, 0.03, 0.3)), self._rng.random() < 0.3
+        time, odd, quoted = (
+            self._one_of(GOOD_TIMES),
+            self._one_of((0.0, 0.002, 0.03, 0.3)),
+            self._rng.random() < 0.3,
+        )
         ends = b"\r" if self._rng.random() < 0.2 else b""
         lines = []
         for _ in range(count):
             fields = self._fields(time, odd)
             if quoted:
-                fields = [b'"' + text + b'"' if self._rng.random() < 0.7 else text for text in fields]
+                fields = [
+                    b'"' + text + b'"' if self._rng.random() < 0.7 else text for text in fields
+                ]
             line = b",".join(fields) + ends
             if self._rng.random() < odd / 2:
                 line = self._mutated(line, line=True)
@@ -129,7 +177,8 @@ class Generator:
         return lines
 
     def json(self, count: int, *, line: bool) -> list[bytes]:
-        """JSON records: lines of a file, or values of messages, which may have line ends in them."""
+        """JSON records: lines of a file, or values of messages, which may have line ends in
+        them."""
         time, odd = self._one_of(GOOD_TIMES), self._one_of((0.0, 0.002, 0.03, 0.3))
         as_number = time.startswith(b"1") and self._rng.random() < 0.5
         records = [self._json_record(time, odd, as_number, line) for _ in range(count)]
@@ -146,7 +195,9 @@ class Generator:
             del found[self._one_of(HEADER)]
         if self._rng.random() < odd:
             found["more"] = self._one_of(JSON_VALUES)
-        record = json.dumps(found, ensure_ascii=self._rng.random() < 0.5, indent=None if line or odd < 0.03 else 1)
+        record = json.dumps(
+            found, ensure_ascii=self._rng.random() < 0.5, indent=None if line or odd < 0.03 else 1
+        )
         written = record.encode("utf-8", "surrogatepass")
         if self._rng.random() < odd / 2:
             written = written.replace(b"}", b',"value":2}', 1)
@@ -156,11 +207,15 @@ class Generator:
         """Rows of a Parquet file, of column types that such files have."""
         time, odd = self._one_of(GOOD_TIMES), self._one_of((0.0, 0.002, 0.03, 0.3))
         rows = [self._fields(time, odd) for _ in range(count)]
-        columns = [pa.array([row[i] or None for row in rows], pa.binary()) for i in range(len(HEADER))]
+        columns = [
+            pa.array([row[i] or None for row in rows], pa.binary()) for i in range(len(HEADER))
+        ]
         if self._rng.random() < 0.5:
             columns[1] = pa.array([_float(row[1]) for row in rows], pa.float64())
         if self._rng.random() < 0.3:
-            unit, largest = self._one_of((("s", 2**52), ("ms", 2**52), ("us", 2**62), ("ns", 2**62)))
+            unit, largest = self._one_of(
+                (("s", 2**52), ("ms", 2**52), ("us", 2**62), ("ns", 2**62))
+            )
             columns[2] = pa.array(self._integers(-largest, largest, count), pa.timestamp(unit))
         if self._rng.random() < 0.5:
             columns[0] = columns[0].dictionary_encode()
@@ -211,7 +266,11 @@ JSON_VALUES: tuple[Any, ...] = (
 
 def _raw_number(text: str) -> Any:
     try:
-        return int(text) if text.isascii() and text.strip("-").isdigit() and len(text) < 400 else float(text)
+        return (
+            int(text)
+            if text.isascii() and text.strip("-").isdigit() and len(text) < 400
+            else float(text)
+        )
     except ValueError:
         return text
 
@@ -240,7 +299,9 @@ class Findings:
     faults: Counter[str] = field(default_factory=Counter)
     examples: list[str] = field(default_factory=list)
 
-    def compare(self, area: str, records: Sequence[Any], alone: list[Fate], among: list[Fate], size: int) -> None:
+    def compare(
+        self, area: str, records: Sequence[Any], alone: list[Fate], among: list[Fate], size: int
+    ) -> None:
         """Note every record whose fate the others have changed."""
         for record, expected, got in zip(records, alone, among, strict=True):
             if expected != got:
@@ -254,7 +315,13 @@ def fates(samples: SampleColumns, rejects: Rejects, number: dict[int, Fate]) -> 
     for reason, position, size in zip(rejects.reason, rejects.position, rejects.size, strict=True):
         number[position] = (reason, size) if position not in number else ("twice", number[position])
     keys = [None] * len(samples) if samples.key is None else samples.key.tolist()
-    columns = (samples.position.tolist(), samples.agent.tolist(), samples.value.tolist(), samples.time.tolist(), keys)
+    columns = (
+        samples.position.tolist(),
+        samples.agent.tolist(),
+        samples.value.tolist(),
+        samples.time.tolist(),
+        keys,
+    )
     for position, agent, *rest in zip(*columns, strict=True):
         fate = (samples.names[agent], *rest)
         number[position] = fate if position not in number else ("twice", fate)
@@ -295,12 +362,16 @@ def _messages(values: list[bytes]) -> PartitionRecords:
     return PartitionRecords(np.zeros(len(values), np.int64), np.arange(len(values)), list(values))
 
 
-def fuzz_text(*, generator: Generator, found: Findings, alone: Alone, folder: Path, area: str, count: int) -> None:
+def fuzz_text(
+    *, generator: Generator, found: Findings, alone: Alone, folder: Path, area: str, count: int
+) -> None:
     """Compare the lines of a file, each alone and among the others."""
     csv = area == "csv"
     lines = generator.csv(count) if csv else generator.json(count, line=True)
     path = folder / f"x.{area}"
-    path.write_bytes((",".join(HEADER).encode() + b"\n" if csv else b"") + b"\n".join(lines) + b"\n")
+    path.write_bytes(
+        (",".join(HEADER).encode() + b"\n" if csv else b"") + b"\n".join(lines) + b"\n"
+    )
     expected = [alone.fate(line) for line in lines]
     for size in SIZES:
         source = (CsvSource if csv else JsonlSource)(path, MAPPING, id_key=b"k")
@@ -319,9 +390,13 @@ def fuzz_messages(generator: Generator, found: Findings, alone: Alone, count: in
         for start in range(0, count, size):
             rejects = Rejects()
             part = _messages(values[start : start + size])
-            samples = parse_values(parser, part._replace(offset=part.offset + start), rejects, MAX_LINE_BYTES)
+            samples = parse_values(
+                parser, part._replace(offset=part.offset + start), rejects, MAX_LINE_BYTES
+            )
             fates(samples, rejects, among)
-        found.compare("kafka", values, expected, [among.pop(i, ("lost",)) for i in range(count)], size)
+        found.compare(
+            "kafka", values, expected, [among.pop(i, ("lost",)) for i in range(count)], size
+        )
     found.records["kafka"] += count
     found.used["kafka"] += sum(len(fate) > 2 for fate in expected)
 
@@ -361,14 +436,27 @@ def fuzz_table(generator: Generator, found: Findings, folder: Path, count: int) 
 
 
 def fuzz_records(seed: int, records: int, block: int = 1500) -> Iterator[Findings]:
-    """Generate so many records of all formats; give what was found so far after each round of seven blocks."""
+    """Generate so many records of all formats; give what was found so far after each round of seven
+    blocks."""
     generator, messages, found = Generator(seed), MessageGenerator(seed), Findings()
     with TemporaryDirectory() as name:
         folder = Path(name)
-        csv, lines = Alone(lambda: CsvFormat(HEADER, ",", MAPPING)), Alone(lambda: JsonFormat(MAPPING))
+        csv, lines = (
+            Alone(lambda: CsvFormat(HEADER, ",", MAPPING)),
+            Alone(lambda: JsonFormat(MAPPING)),
+        )
         while sum(found.records.values()) < records:
-            fuzz_text(generator=generator, found=found, alone=csv, folder=folder, area="csv", count=block)
-            fuzz_text(generator=generator, found=found, alone=lines, folder=folder, area="jsonl", count=block)
+            fuzz_text(
+                generator=generator, found=found, alone=csv, folder=folder, area="csv", count=block
+            )
+            fuzz_text(
+                generator=generator,
+                found=found,
+                alone=lines,
+                folder=folder,
+                area="jsonl",
+                count=block,
+            )
             fuzz_messages(generator, found, lines, block)
             fuzz_table(generator, found, folder, block)
             for area in ("nested", "cloudevents", "avro"):

@@ -28,8 +28,11 @@ def test_it_catches_a_command_that_checks_nothing(monkeypatch: pytest.MonkeyPatc
     assert fuzz_options(11, 10, only="run agents").faults["traceback"] > 0
 
 
-def test_what_takes_too_long_ends_after_its_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module that was left in the middle was broken for all later tests of the process: at load, that was SciPy."""
+def test_what_takes_too_long_ends_after_its_imports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module that was left in the middle was broken for all later tests of the process: at load,
+    that was SciPy."""
     (tmp_path / "imported_late.py").write_text("import time\ntime.sleep(0.3)\nwhole = True\n")
     monkeypatch.syspath_prepend(tmp_path)
 

@@ -1,4 +1,5 @@
-"""A site of a federation: one charge and one noise per round whatever is retried, and a better mean."""
+"""A site of a federation: one charge and one noise per round whatever is retried, and a better
+mean."""
 
 from __future__ import annotations
 
@@ -14,7 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.federated import FederatedSite, SiteRelease, SiteSettings, better_mean, read_site_releases
+from meanstream.federated import (
+    FederatedSite,
+    SiteRelease,
+    SiteSettings,
+    better_mean,
+    read_site_releases,
+)
 from meanstream.integrations.federated_site import release_noise_variance, rounding_of_sum
 from meanstream.operators.noise.calibration import calibration_delta
 from meanstream.operators.noise.fixed_point import FixedPoint
@@ -25,7 +32,9 @@ from tests.streaming.support.stored_rows import stored_rows
 ROOT = Path(__file__).parents[2]
 SETTINGS = SiteSettings(epsilon=1, delta=1e-6, releases=3, name="clinic")
 GIVEN: dict[str, Any] = {"total": 4000.0, "count": 500, "lower": 0, "upper": 30}
-FRAMEWORKS = Path(os.environ.get("MEANSTREAM_FEDERATED", ROOT / ".venv-federated")) / "bin" / "python"
+FRAMEWORKS = (
+    Path(os.environ.get("MEANSTREAM_FEDERATED", ROOT / ".venv-federated")) / "bin" / "python"
+)
 """An environment of its own: Flower needs older packages than ours."""
 
 
@@ -34,7 +43,9 @@ def _secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEANSTREAM_SECRET", SECRET)
 
 
-def released(store: Path, *rounds: str, settings: SiteSettings = SETTINGS, **changes: Any) -> list[SiteRelease]:
+def released(
+    store: Path, *rounds: str, settings: SiteSettings = SETTINGS, **changes: Any
+) -> list[SiteRelease]:
     with FederatedSite(store, settings) as site:
         return [site.release("stay", one, **GIVEN | changes) for one in rounds]
 
@@ -69,7 +80,9 @@ def test_the_budget_ends(tmp_path: Path) -> None:
     assert released(tmp_path / "site.db", "2")[0].round == "2"
 
 
-def test_a_charge_is_committed_before_the_release_is_returned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_charge_is_committed_before_the_release_is_returned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with FederatedSite(tmp_path / "site.db", SETTINGS) as site:
         monkeypatch.setattr(site, "_charge", lambda *_: (_ for _ in ()).throw(OSError("disk")))
         with pytest.raises(OSError, match="disk"):
@@ -81,12 +94,18 @@ def test_a_charge_is_committed_before_the_release_is_returned(tmp_path: Path, mo
     assert [json.loads(row[-2]) for row in stored_rows(tmp_path / "site.db")] == [made.plain()]
 
 
-def test_a_ledger_keeps_its_settings_its_secret_and_its_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_keeps_its_settings_its_secret_and_its_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = tmp_path / "site.db"
     released(store, "1")
     for other in ({"epsilon": 2}, {"releases": 4}, {"name": "other"}):
         with pytest.raises(StoreError):
-            released(store, "1", settings=SiteSettings(**{"epsilon": 1, "delta": 1e-6, "releases": 3} | other))
+            released(
+                store,
+                "1",
+                settings=SiteSettings(**{"epsilon": 1, "delta": 1e-6, "releases": 3} | other),
+            )
     assert "must be one of" in meanstream("budget", "--store", str(store)).message
     monkeypatch.setenv("MEANSTREAM_SECRET", SECRET[::-1])
     with pytest.raises(StoreError):
@@ -95,7 +114,9 @@ def test_a_ledger_keeps_its_settings_its_secret_and_its_owner(tmp_path: Path, mo
 
 def test_settings_sites_and_rounds_have_noise_of_their_own(tmp_path: Path) -> None:
     def mean(number: int, **changes: Any) -> float:
-        settings = SiteSettings(**{"epsilon": 1, "delta": 1e-6, "releases": 3, "name": "clinic"} | changes)
+        settings = SiteSettings(
+            **{"epsilon": 1, "delta": 1e-6, "releases": 3, "name": "clinic"} | changes
+        )
         return released(tmp_path / f"{number}.db", "1", settings=settings)[0].mean
 
     changes: list[dict[str, Any]] = [{}, {"epsilon": 2}, {"name": "b"}, {"releases": 4}]
@@ -107,13 +128,17 @@ def test_settings_sites_and_rounds_have_noise_of_their_own(tmp_path: Path) -> No
 @pytest.mark.parametrize("count", [1, 500, 100_000])
 @pytest.mark.parametrize("releases", [1, 12])
 def test_all_releases_together_keep_the_promise_exactly(releases: int, count: int) -> None:
-    """R Gaussian releases are one, of sensitivity times root R: its delta at epsilon is at most the promised one."""
+    """R Gaussian releases are one, of sensitivity times root R: its delta at epsilon is at most the
+    promised one."""
     settings, grid = SiteSettings(epsilon=1, delta=1e-6, releases=releases), FixedPoint(0, 30)
     sensitivity = grid.span + rounding_of_sum(grid, count)
     noise = math.sqrt(release_noise_variance(settings, count, 0, 30)) * count / grid.resolution
     spent = calibration_delta(noise / (sensitivity * math.sqrt(releases)), 1.0)
     assert 0.99e-6 < spent <= 1e-6
-    for twin in (noise / math.sqrt(2), noise * 0.99):  # half the sensitivity's square, one percent too little
+    for twin in (
+        noise / math.sqrt(2),
+        noise * 0.99,
+    ):  # half the sensitivity's square, one percent too little
         assert calibration_delta(twin / (sensitivity * math.sqrt(releases)), 1.0) > 1e-6
 
 
@@ -164,14 +189,23 @@ def test_the_sensitivity_covers_sums_of_floats_in_any_order() -> None:
         ({"lower": 30}, "lower"),
     ],
 )
-def test_a_sum_that_cannot_be_is_refused_without_its_value(changes: Any, rule: str, tmp_path: Path) -> None:
+def test_a_sum_that_cannot_be_is_refused_without_its_value(
+    changes: Any, rule: str, tmp_path: Path
+) -> None:
     with pytest.raises(ValueError, match=rule) as caught:
         released(tmp_path / "site.db", "1", **changes)
     assert "15001" not in str(caught.value)
 
 
 def plain(**changes: Any) -> dict[str, Any]:
-    one = {"site": "a", "statistic": "stay", "round": "1", "count": 50, "mean": 9.0, "noise_variance": 1.0}
+    one = {
+        "site": "a",
+        "statistic": "stay",
+        "round": "1",
+        "count": 50,
+        "mean": 9.0,
+        "noise_variance": 1.0,
+    }
     return one | {"lower": 0.0, "upper": 30.0} | changes
 
 
@@ -201,7 +235,9 @@ def test_a_forged_release_is_counted_and_stops_no_one(forged: Any, reason: str) 
     assert dict(rejected) == {reason: 1}
 
 
-def test_a_release_that_declares_too_little_noise_is_left_out_where_settings_are_agreed_on() -> None:
+def test_a_release_that_declares_too_little_noise_is_left_out_where_settings_are_agreed_on() -> (
+    None
+):
     honest = release_noise_variance(SETTINGS, 50, 0, 30)
     wire = [plain(site="b", noise_variance=honest), plain(noise_variance=honest / 2)]
     given: dict[str, Any] = {"statistic": "stay", "round_name": "1", "lower": 0, "upper": 30}
@@ -211,16 +247,25 @@ def test_a_release_that_declares_too_little_noise_is_left_out_where_settings_are
 
 
 def test_together_is_better_than_alone_and_intervals_hold() -> None:
-    """20 federations of 30 sites; coverage of 600 intervals: .95 less four standard errors (false alarm 3e-5)."""
+    """20 federations of 30 sites; coverage of 600 intervals: .95 less four standard errors (false
+    alarm 3e-5)."""
     draw, noise = np.random.default_rng(11), SiteSettings(epsilon=1, delta=1e-6, releases=1)
     together = alone = 0.0
     inside = []
     for _ in range(20):
         truth, count = 8 + draw.standard_normal(30), draw.integers(10, 150, 30)
-        own = [np.clip(mean + 5 * draw.standard_normal(n), 0, 30).mean() for mean, n in zip(truth, count, strict=True)]
+        own = [
+            np.clip(mean + 5 * draw.standard_normal(n), 0, 30).mean()
+            for mean, n in zip(truth, count, strict=True)
+        ]
         variance = [release_noise_variance(noise, int(n), 0, 30) for n in count]
         wire = [
-            plain(site=f"s{i}", count=int(count[i]), noise_variance=v, mean=own[i] + draw.standard_normal() * v**0.5)
+            plain(
+                site=f"s{i}",
+                count=int(count[i]),
+                noise_variance=v,
+                mean=own[i] + draw.standard_normal() * v**0.5,
+            )
             for i, v in enumerate(variance)
         ]
         releases, _ = read_site_releases(wire, statistic="stay", round_name="1", lower=0, upper=30)
@@ -240,7 +285,13 @@ def run_example(*words: str, folder: Path) -> str:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
     environment.pop("MEANSTREAM_SECRET")
     ran = subprocess.run(
-        [str(FRAMEWORKS), *words], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=600
+        [str(FRAMEWORKS), *words],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
     )
     assert ran.returncode == 0, ran.stdout[-2000:] + ran.stderr[-3000:]
     return ran.stdout
@@ -249,7 +300,9 @@ def run_example(*words: str, folder: Path) -> str:
 @pytest.mark.servers
 def test_the_example_under_flower(tmp_path: Path) -> None:
     runner = ROOT / "tests" / "integrations" / "support" / "flower_threads.py"
-    said = run_example(str(runner), str(ROOT / "docs" / "examples" / "federated_flower.py"), folder=tmp_path)
+    said = run_example(
+        str(runner), str(ROOT / "docs" / "examples" / "federated_flower.py"), folder=tmp_path
+    )
     first, second = [line for line in said.splitlines() if line][-2:]
     assert first == "40 releases, 0 rejected"
     assert float(second.split()[2]) < 0.9
@@ -258,16 +311,23 @@ def test_the_example_under_flower(tmp_path: Path) -> None:
 
 @pytest.mark.servers
 def test_the_example_under_nvflare(tmp_path: Path) -> None:
-    said = run_example(str(ROOT / "docs" / "examples" / "federated_nvflare.py"), str(tmp_path), folder=tmp_path)
+    said = run_example(
+        str(ROOT / "docs" / "examples" / "federated_nvflare.py"), str(tmp_path), folder=tmp_path
+    )
     lines = said.splitlines()
     assert "4 releases" in lines
     assert sum(line.startswith("site-") and "patients" in line for line in lines) == 4
     for number in range(1, 5):
-        checked = meanstream("ledger", "verify", "--store", str(tmp_path / f"site-{number}.db"), "--json").json
+        checked = meanstream(
+            "ledger", "verify", "--store", str(tmp_path / f"site-{number}.db"), "--json"
+        ).json
         assert checked["rows"] == 1
     code = tmp_path / "raw.py"
     code.write_text(RAW)
-    assert run_example(str(code), str(ROOT / "docs" / "examples"), str(tmp_path), folder=tmp_path) == "nothing raw\n"
+    assert (
+        run_example(str(code), str(ROOT / "docs" / "examples"), str(tmp_path), folder=tmp_path)
+        == "nothing raw\n"
+    )
 
 
 RAW = """

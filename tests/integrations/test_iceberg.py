@@ -29,7 +29,9 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "WAREHOUSE": f"file://{tmp_path}/warehouse",
     }.items():
         monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name}", value)
-    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", pytest.importorskip("pyiceberg.utils.config").Config())
+    monkeypatch.setattr(
+        "pyiceberg.catalog._ENV_CONFIG", pytest.importorskip("pyiceberg.utils.config").Config()
+    )
     return tmp_path
 
 
@@ -42,9 +44,19 @@ def rows() -> list[dict[str, Any]]:
 
 
 def lines(first: int, stop: int) -> EventLines:
-    said = {"agent": "a", "time": "2024-01-01T00:00:00Z", "n": 9, "total": 7, "mean": 0.5, "noise_variance": 0.1}
+    said = {
+        "agent": "a",
+        "time": "2024-01-01T00:00:00Z",
+        "n": 9,
+        "total": 7,
+        "mean": 0.5,
+        "noise_variance": 0.1,
+    }
     said |= {"epsilon": 1.0, "delta": 1e-6, "mode": "tuned", "schema_version": 1}
-    made = [json.dumps({"release_id": f"d/a:{i}", "index": i, **said}).encode() for i in range(first, stop)]
+    made = [
+        json.dumps({"release_id": f"d/a:{i}", "index": i, **said}).encode()
+        for i in range(first, stop)
+    ]
     return EventLines(Release, made)
 
 
@@ -58,20 +70,31 @@ def run(folder: Path, **changes: Any) -> Ran:
 def test_releases_are_rows_of_a_table_with_a_schema(tmp_path: Path) -> None:
     assert run(tmp_path / "a").code == 0
     assert run(tmp_path / "b", releases=tmp_path / "b" / "releases.jsonl").code == 0
-    told = [json.loads(line) for line in (tmp_path / "b" / "releases.jsonl").read_text().splitlines()]
+    told = [
+        json.loads(line) for line in (tmp_path / "b" / "releases.jsonl").read_text().splitlines()
+    ]
     found = rows()
     assert len(found) == len(told) > 10
     assert [row["sequence"] for row in found] == list(range(1, len(told) + 1))
     for row, line in zip(found, told, strict=True):
         same = {name: row[name] for name in line if name not in ("time", "votes")}
         assert same == {name: line[name] for name in same}
-        assert row["time"].isoformat().replace("+00:00", "Z").startswith(line["time"].rstrip("Z")[:19])
+        assert (
+            row["time"].isoformat().replace("+00:00", "Z").startswith(line["time"].rstrip("Z")[:19])
+        )
         assert (row["votes"] is None) == ("votes" not in line)
-    assert {str(field.field_type) for field in table().schema().fields} >= {"long", "string", "double", "timestamptz"}
+    assert {str(field.field_type) for field in table().schema().fields} >= {
+        "long",
+        "string",
+        "double",
+        "timestamptz",
+    }
     assert len(table().snapshots()) > 2
 
 
-@pytest.mark.parametrize("point", [CrashPoint.WRITE_RELEASES, CrashPoint.FLUSH_SINKS, CrashPoint.MARK_DELIVERY])
+@pytest.mark.parametrize(
+    "point", [CrashPoint.WRITE_RELEASES, CrashPoint.FLUSH_SINKS, CrashPoint.MARK_DELIVERY]
+)
 @pytest.mark.parametrize("after", [False, True])
 def test_a_run_that_dies_and_begins_again_delivers_each_release_once(
     point: CrashPoint, after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -79,7 +102,10 @@ def test_a_run_that_dies_and_begins_again_delivers_each_release_once(
     from meanstream.streaming.engine import engine_delivery
 
     assert run(tmp_path / "whole", releases=tmp_path / "whole.jsonl").code == 0
-    expected = [json.loads(line)["release_id"] for line in (tmp_path / "whole.jsonl").read_text().splitlines()]
+    expected = [
+        json.loads(line)["release_id"]
+        for line in (tmp_path / "whole.jsonl").read_text().splitlines()
+    ]
     real, visits, deaths = engine_delivery.crash_step, 0, 0
 
     class Dies:
@@ -138,7 +164,9 @@ def test_a_commit_that_was_not_noted_is_swallowed_and_one_that_failed_is_written
     assert [row["index"] for row in rows()] == list(range(1, 10))
 
 
-def test_a_sink_that_does_not_read_the_snapshots_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sink_that_does_not_read_the_snapshots_would_be_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from meanstream.integrations.iceberg_sink import IcebergSink
 
     sink: Any = open_sink(PLACE, trust=Trust.PUBLIC, role="releases")
@@ -162,7 +190,10 @@ def test_a_new_store_next_to_a_table_with_releases_is_refused(tmp_path: Path) ->
 def test_what_is_not_public_releases_is_refused(tmp_path: Path) -> None:
     refused = run(tmp_path / "a", sink=PLACE, releases=None).message
     assert refused.startswith("sink must be a file, a topic or '-': a table takes --releases alone")
-    assert not (tmp_path / "catalog.db").exists() or not catalogs.load_catalog("lake").list_namespaces()
+    assert (
+        not (tmp_path / "catalog.db").exists()
+        or not catalogs.load_catalog("lake").list_namespaces()
+    )
     sink = open_sink(PLACE, trust=Trust.PUBLIC, role="releases")
     with pytest.raises(TypeError, match="must be given releases, got Population"):
         sink.write(EventLines(Population, [b"{}"]))
@@ -172,8 +203,14 @@ def test_what_is_not_public_releases_is_refused(tmp_path: Path) -> None:
     ("place", "rule"),
     [
         ("iceberg://lake/releases", "releases must be iceberg://CATALOG/NAMESPACE.TABLE, got"),
-        ("iceberg://lake/a.b;DROP TABLE x", "releases must be iceberg://CATALOG/NAMESPACE.TABLE, got"),
-        ("iceberg://other/a.b", "releases must name a catalog of .pyiceberg.yaml or PYICEBERG_CATALOG__OTHER__URI"),
+        (
+            "iceberg://lake/a.b;DROP TABLE x",
+            "releases must be iceberg://CATALOG/NAMESPACE.TABLE, got",
+        ),
+        (
+            "iceberg://other/a.b",
+            "releases must name a catalog of .pyiceberg.yaml or PYICEBERG_CATALOG__OTHER__URI",
+        ),
     ],
 )
 def test_a_place_that_is_none_is_one_line(place: str, rule: str) -> None:
@@ -187,6 +224,8 @@ def test_a_table_of_other_columns_is_refused() -> None:
     catalog = catalogs.load_catalog("lake")
     catalog.create_namespace("public")
     catalog.create_table("public.releases", schema=pa.schema([("x", pa.int64())]))
-    with pytest.raises(ValueError, match="releases must be a table of the columns sequence, release_id"):
+    with pytest.raises(
+        ValueError, match="releases must be a table of the columns sequence, release_id"
+    ):
         check_sink_location("releases", PLACE)
     assert canonical_sink_location("ICEBERG://lake/public.releases") == PLACE

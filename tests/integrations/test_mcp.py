@@ -1,4 +1,5 @@
-"""`meanstream mcp` with a real client over standard input and output: public answers, whatever is tried."""
+"""`meanstream mcp` with a real client over standard input and output: public answers, whatever is
+tried."""
 
 from __future__ import annotations
 
@@ -118,10 +119,22 @@ def ask(folder: Path, store: Path, calls: Sequence[Call]) -> Asked:
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Asked:
     folder = tmp_path_factory.mktemp("mcp")
-    rows = [f"a{i % 5},{HIDDEN + (i % 40) / 100:.10f},2024-01-{1 + i // 24:02}T{i % 24:02}:00:00Z" for i in range(300)]
+    rows = [
+        f"a{i % 5},{HIDDEN + (i % 40) / 100:.10f},2024-01-{1 + i // 24:02}T{i % 24:02}:00:00Z"
+        for i in range(300)
+    ]
     (folder / "samples.csv").write_text("agent,value,time\n" + "\n".join(rows) + "\n")
-    places = {name: folder / f"{name}.jsonl" for name in ("releases",)} | {"sink": folder / "estimates.jsonl"}
-    typed = {"source": folder / "samples.csv", "lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6, "quiet": True}
+    places = {name: folder / f"{name}.jsonl" for name in ("releases",)} | {
+        "sink": folder / "estimates.jsonl"
+    }
+    typed = {
+        "source": folder / "samples.csv",
+        "lower": 0,
+        "upper": 1,
+        "epsilon": 1,
+        "delta": 1e-6,
+        "quiet": True,
+    }
     ran = meanstream(
         *("run", "agents", *arguments(typed | places | {"store": folder / "state.db"})),
         environment={"MEANSTREAM_SECRET": SECRET},
@@ -142,11 +155,18 @@ def test_answers_are_those_of_the_public_commands(asked: Asked) -> None:
     for row in budget["agents"]:
         row.pop("ends")
     assert asked.of(("budget", {})) == {"agents": budget["agents"], "summary": budget["summary"]}
-    assert asked.of(("audit", {})) == meanstream("ledger", "verify", "--store", store, "--json").json
-    lines = [json.loads(line) for line in (asked.folder / "releases.jsonl").read_text().splitlines()]
+    assert (
+        asked.of(("audit", {})) == meanstream("ledger", "verify", "--store", store, "--json").json
+    )
+    lines = [
+        json.loads(line) for line in (asked.folder / "releases.jsonl").read_text().splitlines()
+    ]
     assert asked.of(("releases", {"limit": 3}))["releases"] == lines[:3]
     of_one = asked.of(("releases", {"name": "a1", "limit": 1000}))
-    assert of_one == {"releases": [line for line in lines if line["agent"] == "a1"], "next": len(lines)}
+    assert of_one == {
+        "releases": [line for line in lines if line["agent"] == "a1"],
+        "next": len(lines),
+    }
     explained = meanstream("explain", "agents", "--store", store, "--json").json
     explained.pop("collaboration")
     assert asked.of(("explain", {})) == explained
@@ -157,7 +177,9 @@ def test_answers_are_those_of_the_public_commands(asked: Asked) -> None:
     assert asked.of(("population", {}))["agents"] == 5
 
 
-@pytest.mark.parametrize("attempt", ATTEMPTS, ids=[f"{n}-{tool}" for n, (tool, _) in enumerate(ATTEMPTS)])
+@pytest.mark.parametrize(
+    "attempt", ATTEMPTS, ids=[f"{n}-{tool}" for n, (tool, _) in enumerate(ATTEMPTS)]
+)
 def test_an_attempt_is_refused_or_answered_with_nothing(attempt: Call, asked: Asked) -> None:
     ((failed, text),) = [(failed, text) for call, failed, text in asked.answers if call == attempt]
     if not failed:
@@ -167,9 +189,13 @@ def test_an_attempt_is_refused_or_answered_with_nothing(attempt: Call, asked: As
     assert "Traceback" not in text
 
 
-def test_no_raw_value_and_no_private_number_is_in_any_answer_and_nothing_is_spent(asked: Asked) -> None:
+def test_no_raw_value_and_no_private_number_is_in_any_answer_and_nothing_is_spent(
+    asked: Asked,
+) -> None:
     said = json.dumps([text for _, _, text in asked.answers]) + str(asked.others)
-    estimates = [json.loads(line) for line in (asked.folder / "estimates.jsonl").read_text().splitlines()]
+    estimates = [
+        json.loads(line) for line in (asked.folder / "estimates.jsonl").read_text().splitlines()
+    ]
     private = {repr(one[name]) for one in estimates for name in ("value", "local")}
     assert len(private) > 5
     assert [number for number in private if number in said] == []
@@ -182,21 +208,44 @@ def test_no_raw_value_and_no_private_number_is_in_any_answer_and_nothing_is_spen
 
 def test_the_check_for_private_numbers_can_fail(asked: Asked) -> None:
     """The same search finds the numbers where they are."""
-    said = (asked.folder / "estimates.jsonl").read_text() + (asked.folder / "samples.csv").read_text()
+    said = (asked.folder / "estimates.jsonl").read_text() + (
+        asked.folder / "samples.csv"
+    ).read_text()
     first = json.loads(said.splitlines()[0])
     assert repr(first["value"]) in said
     assert "424242" in said
 
 
 def test_a_store_of_rounds_has_no_population(tmp_path: Path) -> None:
-    rows = [f"u{i % 40},0.{i % 97:02},2024-01-0{1 + i // 100}T00:00:{i % 60:02}Z" for i in range(400)]
+    rows = [
+        f"u{i % 40},0.{i % 97:02},2024-01-0{1 + i // 100}T00:00:{i % 60:02}Z" for i in range(400)
+    ]
     (tmp_path / "samples.csv").write_text("user,value,time\n" + "\n".join(rows) + "\n")
-    typed = {"source": tmp_path / "samples.csv", "lower": 0, "upper": 1, "epsilon": 1, "window": "1d", "quiet": True}
-    places = {"store": tmp_path / "state.db", "sink": tmp_path / "means.jsonl", "reports": tmp_path / "reports.jsonl"}
-    ran = meanstream("run", "rounds", *arguments(typed | places), environment={"MEANSTREAM_SECRET": SECRET})
+    typed = {
+        "source": tmp_path / "samples.csv",
+        "lower": 0,
+        "upper": 1,
+        "epsilon": 1,
+        "window": "1d",
+        "quiet": True,
+    }
+    places = {
+        "store": tmp_path / "state.db",
+        "sink": tmp_path / "means.jsonl",
+        "reports": tmp_path / "reports.jsonl",
+    }
+    ran = meanstream(
+        "run", "rounds", *arguments(typed | places), environment={"MEANSTREAM_SECRET": SECRET}
+    )
     assert ran.code == 0, ran.err
     plan = ("plan", {"users": 1000, "sizes": "point:10"})
-    calls: list[Call] = [("explain", {}), ("budget", {"limit": 1}), ("releases", {"limit": 1000}), ("audit", {}), plan]
+    calls: list[Call] = [
+        ("explain", {}),
+        ("budget", {"limit": 1}),
+        ("releases", {"limit": 1000}),
+        ("audit", {}),
+        plan,
+    ]
     found = ask(tmp_path, tmp_path / "state.db", [*calls, ("population", {})])
     assert "population" not in found.tools
     assert [failed for _, failed, _ in found.answers] == [False] * 5 + [True]
@@ -208,4 +257,7 @@ def test_a_store_of_rounds_has_no_population(tmp_path: Path) -> None:
 
 
 def test_what_is_no_store_is_one_line(tmp_path: Path) -> None:
-    assert "store must be an existing file" in meanstream("mcp", "--store", str(tmp_path / "none.db")).message
+    assert (
+        "store must be an existing file"
+        in meanstream("mcp", "--store", str(tmp_path / "none.db")).message
+    )

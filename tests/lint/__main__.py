@@ -1,4 +1,5 @@
-"""Check the structure of the tree: `python -m tests.lint`, the last step of `make lint`. Every file is parsed once."""
+"""Check the structure of the tree: `python -m tests.lint`, the last step of `make lint`. Every file
+is parsed once."""
 
 from __future__ import annotations
 
@@ -12,6 +13,13 @@ from tests.lint.prose import check_prose
 from tests.lint.public_names import check_names
 
 if __name__ == "__main__":
-    found = [*check_imports(), *check_names(), *check_prose(), *check_draws(), *check_words(), *check_addresses()]
+    found = [
+        *check_imports(),
+        *check_names(),
+        *check_prose(),
+        *check_draws(),
+        *check_words(),
+        *check_addresses(),
+    ]
     print(*found, f"{len(found)} findings" if found else "Structure: all checks passed", sep="\n")  # noqa: T201
     sys.exit(bool(found))

@@ -1,4 +1,5 @@
-"""A file's name is its address: no two Python files share one, and a folder has no more than a reader can look over."""
+"""A file's name is its address: no two Python files share one, and a folder has no more than a
+reader can look over."""
 
 from __future__ import annotations
 
@@ -8,7 +9,15 @@ from pathlib import PurePath
 
 from tests.lint.prose import files
 
-SHARED = {"__init__.py", "__main__.py", "base.py", "command.py", "conftest.py", "registry.py", "testing.py"}
+SHARED = {
+    "__init__.py",
+    "__main__.py",
+    "base.py",
+    "command.py",
+    "conftest.py",
+    "registry.py",
+    "testing.py",
+}
 """Names that say what a file is to its folder."""
 MOST_FILES = 28
 

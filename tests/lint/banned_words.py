@@ -1,4 +1,5 @@
-"""What a user reads is plain: no banned word, short sentences; on the site, in help, messages, logs and metrics."""
+"""What a user reads is plain: no banned word, short sentences; on the site, in help, messages, logs
+and metrics."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ LEFT_OUT = re.compile(r"(?m)^ *\|.*$|^#.*$|^ *\[\^\w+\]:")
 LINK, CODE = re.compile(r"!?\[([^\]]*)\]\([^)]*\)"), re.compile(r"`[^`]*`|\"[^\"\n]*\"")
 ENDS = re.compile(r"(?<=[.!?])\s+|\n\s*\n|(?m:^\s*(?:[-*]|\d+\.)\s)")
 OWN = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "docker/README.md")
-"""Pages outside of the site; of CHANGELOG.md only the version to come: the past stays in its words."""
+"""Pages outside of the site; of CHANGELOG.md only the version to come: the past stays in its
+words."""
 PAST = re.compile(r"(?ms)^## \[\d.*")
 PUBLIC = (
     "meanstream/__init__.py",
@@ -44,11 +46,16 @@ def sentences_of(page: str) -> list[str]:
 
 
 def page_faults(name: str, page: str) -> Iterator[str]:
-    """Report what makes a page hard to read; its tables and headings may hold no banned word, either."""
+    """Report what makes a page hard to read; its tables and headings may hold no banned word,
+    either."""
     prose = CODE.sub("X", LINK.sub(r"\1", OUTPUT.sub("", page)))
-    yield from (f"{name} says {word!r}" for word in sorted({word.lower() for word in BANNED.findall(prose)}))
+    yield from (
+        f"{name} says {word!r}" for word in sorted({word.lower() for word in BANNED.findall(prose)})
+    )
     said = sentences_of(page)
-    yield from (f"{name} has a clause without its noun: {one!r}" for one in said if _is_headless(one))
+    yield from (
+        f"{name} has a clause without its noun: {one!r}" for one in said if _is_headless(one)
+    )
     if not said:
         return
     lengths = sorted(len(one.split()) for one in said)
@@ -64,23 +71,39 @@ def _is_headless(sentence: str) -> bool:
 
 
 def texts_of(source: Source) -> Iterator[tuple[int, str]]:
-    """Give the texts of a file that a user reads: help, docstrings of commands, errors and log lines."""
+    """Give the texts of a file that a user reads: help, docstrings of commands, errors and log
+    lines."""
     for node in source.nodes:
         if isinstance(node, ast.FunctionDef) and _is_command(node):
-            prose = (ast.get_docstring(node) or "").partition("\\b")[0].partition("\b")[0].partition("Example")[0]
+            prose = (
+                (ast.get_docstring(node) or "")
+                .partition("\\b")[0]
+                .partition("\b")[0]
+                .partition("Example")[0]
+            )
             yield node.lineno, prose
         elif isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             yield from ((node.lineno, _text(argument)) for argument in node.exc.args)
         elif isinstance(node, ast.Call):
-            yield from ((node.lineno, _text(one.value)) for one in node.keywords if one.arg in ("help", "description"))
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            yield from (
+                (node.lineno, _text(one.value))
+                for one in node.keywords
+                if one.arg in ("help", "description")
+            )
+            name = (
+                node.func.attr
+                if isinstance(node.func, ast.Attribute)
+                else getattr(node.func, "id", "")
+            )
             if name in LOGGED | {"cli_option", "_option"} and node.args:
                 yield node.lineno, _text(node.args[0])
 
 
 def _is_command(node: ast.FunctionDef) -> bool:
     calls = (one.func for one in node.decorator_list if isinstance(one, ast.Call))
-    return any(isinstance(one, ast.Attribute) and one.attr in ("command", "callback") for one in calls)
+    return any(
+        isinstance(one, ast.Attribute) and one.attr in ("command", "callback") for one in calls
+    )
 
 
 def _text(node: ast.AST) -> str:
@@ -88,17 +111,22 @@ def _text(node: ast.AST) -> str:
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else ""
     if isinstance(node, ast.JoinedStr):
-        return "".join(_text(part) if isinstance(part, ast.Constant) else "X" for part in node.values)
+        return "".join(
+            _text(part) if isinstance(part, ast.Constant) else "X" for part in node.values
+        )
     if isinstance(node, ast.BinOp):
         return _text(node.left) + _text(node.right)
     return ""
 
 
 def source_faults(source: Source) -> Iterator[str]:
-    """Report banned words in all strings of a file, and long sentences in those that a user surely reads."""
+    """Report banned words in all strings of a file, and long sentences in those that a user surely
+    reads."""
     for line, text in source.strings():
         if " " in text:
-            words = {word.lower() for word in BANNED.findall(text)} | ({"what is"} if _is_headless(text) else set())
+            words = {word.lower() for word in BANNED.findall(text)} | (
+                {"what is"} if _is_headless(text) else set()
+            )
             yield from (f"{source.path}:{line} says {word!r} to the user" for word in sorted(words))
     for line, text in texts_of(source):
         for one in re.split(r"(?<=[.!?;:])\s+", text):
@@ -119,14 +147,20 @@ def public_names() -> set[str]:
 
 
 def docstring_faults(source: Source, public: set[str]) -> Iterator[str]:
-    """Report banned words in the docstrings of public classes and functions, and of the methods of these classes."""
+    """Report banned words in the docstrings of public classes and functions, and of the methods of
+    these classes."""
     for node in source.tree.body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name in public:
-            methods = [one for one in node.body if isinstance(one, ast.FunctionDef) and not one.name.startswith("_")]
+            methods = [
+                one
+                for one in node.body
+                if isinstance(one, ast.FunctionDef) and not one.name.startswith("_")
+            ]
             for one in [node, *methods]:
                 words = {word.lower() for word in BANNED.findall(ast.get_docstring(one) or "")}
                 yield from (
-                    f"{source.path}:{one.lineno} {one.name} says {word!r} to the reader" for word in sorted(words)
+                    f"{source.path}:{one.lineno} {one.name} says {word!r} to the reader"
+                    for word in sorted(words)
                 )
 
 

@@ -1,4 +1,5 @@
-"""Imports that `lint-imports` cannot read: modules named by a string, and the one file for each client of a server."""
+"""Imports that `lint-imports` cannot read: modules named by a string, and the one file for each
+client of a server."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ RINGS = tuple(
 
 
 def clients_elsewhere(files: Iterable[Source]) -> Iterator[str]:
-    """Report a client that is imported in another file than its own, at the top or in a function."""
+    """Report a client that is imported in another file than its own, at the top or in a
+    function."""
     for source in files:
         modules: set[str] = set()
         for node in source.nodes:
@@ -41,23 +43,33 @@ def clients_elsewhere(files: Iterable[Source]) -> Iterator[str]:
             elif isinstance(node, ast.Import):
                 modules |= {one.name for one in node.names}
         for client, place in ONLY_IN.items():
-            if source.path != place and any(f"{module}.".startswith(f"{client}.") for module in modules):
+            if source.path != place and any(
+                f"{module}.".startswith(f"{client}.") for module in modules
+            ):
                 yield f"{source.path} must import {client} from {place}"
 
 
 def named_modules(source: Source) -> set[str]:
-    """Give the modules of the package that strings of a file name, to be imported when they are needed."""
+    """Give the modules of the package that strings of a file name, to be imported when they are
+    needed."""
     found = {match[1] for _, text in source.strings() if (match := NAMED.fullmatch(text))}
     return {name for name in found if (ROOT / f"{name.replace('.', '/')}.py").exists()}
 
 
 @cache
 def layers() -> tuple[tuple[str, dict[str, int]], ...]:
-    """Read each container of a contract of layers, and the layer of each of its children, the highest first."""
+    """Read each container of a contract of layers, and the layer of each of its children, the
+    highest first."""
     found = []
-    for contract in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]:
+    for contract in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
+        "contracts"
+    ]:
         if contract["type"] == "layers":
-            layer = {name.strip(): i for i, line in enumerate(contract["layers"]) for name in re.split("[|:]", line)}
+            layer = {
+                name.strip(): i
+                for i, line in enumerate(contract["layers"])
+                for name in re.split("[|:]", line)
+            }
             found += [(container, layer) for container in contract["containers"]]
     return tuple(found)
 
@@ -72,7 +84,11 @@ def points_up(user: str, named: str) -> bool:
 
 
 def _child(container: str, module: str) -> str:
-    return module.removeprefix(f"{container}.").split(".")[0] if module.startswith(f"{container}.") else ""
+    return (
+        module.removeprefix(f"{container}.").split(".")[0]
+        if module.startswith(f"{container}.")
+        else ""
+    )
 
 
 def strings_that_point_up(files: Iterable[Source]) -> Iterator[str]:

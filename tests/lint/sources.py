@@ -37,12 +37,17 @@ class Source:
         """Give the line and text of every string that is not a docstring."""
         prose = {id(node.value) for node in self.nodes if isinstance(node, ast.Expr)}
         for node in self.nodes:
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
+            if (
+                isinstance(node, ast.Constant)
+                and isinstance(node.value, str)
+                and id(node) not in prose
+            ):
                 yield node.lineno, node.value
 
 
 def sources(folder: str = "meanstream") -> tuple[Source, ...]:
-    """Give every Python file of a folder, in the order of their paths; the package is `meanstream` and the core."""
+    """Give every Python file of a folder, in the order of their paths; the package is `meanstream`
+    and the core."""
     return _read(folder)
 
 
@@ -50,4 +55,7 @@ def sources(folder: str = "meanstream") -> tuple[Source, ...]:
 def _read(folder: str) -> tuple[Source, ...]:
     folders = ("meanstream", *CORE) if folder == "meanstream" else (folder,)
     paths = sorted(path for name in folders for path in (ROOT / name).rglob("*.py"))
-    return tuple(Source(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")) for path in paths)
+    return tuple(
+        Source(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
+        for path in paths
+    )

@@ -1,4 +1,5 @@
-"""What the checks of `make lint` would find, in small sources that are wrong; the tree itself is checked there."""
+"""What the checks of `make lint` would find, in small sources that are wrong; the tree itself is
+checked there."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ from tests.lint.sources import Source
 
 
 def test_a_client_that_is_imported_elsewhere_is_found() -> None:
-    here = Source("meanstream/x.py", "def f():\n    from confluent_kafka.admin import AdminClient\n")
+    here = Source(
+        "meanstream/x.py", "def f():\n    from confluent_kafka.admin import AdminClient\n"
+    )
     there = Source("streaming/store/database.py", "import sqlite3\n")
     assert list(clients_elsewhere([here, there])) == [
         "meanstream/x.py must import confluent_kafka from streaming/kafka/connection/kafka_client.py"
@@ -23,9 +26,7 @@ def test_a_client_that_is_imported_elsewhere_is_found() -> None:
 
 
 def test_a_module_that_a_string_names_is_found() -> None:
-    text = (
-        'A = {"x": "meanstream.streaming.clock:Clock"}\ndef f():\n    """meanstream.beam"""\n    return "meanstream.no"'
-    )
+    text = 'A = {"x": "meanstream.streaming.clock:Clock"}\ndef f():\n    """meanstream.beam"""\n    return "meanstream.no"'  # noqa: E501
     assert named_modules(Source("operators/x.py", text)) == {"meanstream.streaming.clock"}
     assert len(list(strings_that_point_up([Source("operators/x.py", text)]))) == 1
 
@@ -44,19 +45,25 @@ def test_a_module_that_a_string_names_is_found() -> None:
 )
 def test_a_name_that_points_up_is_found(user: str, named: str) -> None:
     assert points_up(user, named)
-    assert not points_up("meanstream.operators.estimators.registry", "meanstream.operators.estimators.one_shot")
+    assert not points_up(
+        "meanstream.operators.estimators.registry", "meanstream.operators.estimators.one_shot"
+    )
     assert not points_up(user, user)
 
 
 def test_a_name_that_is_used_nowhere_is_found() -> None:
     defined = (
-        "class A: ...\nclass B: ...\ndef f() -> A: ...\ndef g(): ...\ndef _k(): ...\n@app.command()\ndef h(): ...\n"
+        "class A: ...\nclass B: ...\ndef f() -> A: ...\ndef g(): ...\ndef _k(): "
+        "...\n@app.command()\ndef h(): ...\n"
     )
     files = [
         Source("meanstream/a.py", defined),
         Source("tests/a.py", "from meanstream.a import f\ndef unused(): ...\n"),
     ]
-    assert list(unused(files)) == ["meanstream/a.py:2 B is used nowhere", "meanstream/a.py:4 g is used nowhere"]
+    assert list(unused(files)) == [
+        "meanstream/a.py:2 B is used nowhere",
+        "meanstream/a.py:4 g is used nowhere",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +78,11 @@ def test_a_name_that_is_used_nowhere_is_found() -> None:
 )
 def test_a_string_that_names_an_estimator_is_found(text: str) -> None:
     assert len(list(estimators_named([Source("meanstream/x.py", text)]))) == 1
-    assert not list(estimators_named([Source("meanstream/x.py", f"def f():\n    '''For example {text!r}.'''\n")]))
+    assert not list(
+        estimators_named(
+            [Source("meanstream/x.py", f"def f():\n    '''For example {text!r}.'''\n")]
+        )
+    )
 
 
 def test_a_stale_name_is_found() -> None:
@@ -94,7 +105,10 @@ def test_a_stale_name_is_found() -> None:
     ],
 )
 def test_a_draw_without_a_seed_is_found(text: str) -> None:
-    files = [Source("tests/x.py", text), Source("tests/y.py", "import random\nrng = random.Random(1)\nrng.gauss()\n")]
+    files = [
+        Source("tests/x.py", text),
+        Source("tests/y.py", "import random\nrng = random.Random(1)\nrng.gauss()\n"),
+    ]
     assert len(list(unseeded(files, {}))) == 1
     assert list(unseeded(files, {"tests/x.py": (1e-9, "")})) == []
     assert len(list(unseeded(files, {"tests/x.py": (1e-3, "")}))) == 1
@@ -105,11 +119,13 @@ def test_a_page_that_is_hard_to_read_is_found() -> None:
     plain = "# A page\n\nRead this first. It is short.\n\n```\nnobody\n```\n"
     assert list(page_faults("a.md", plain)) == []
     long = (
-        "This is a sentence that has more words than a reader can keep in mind at once, " * 2 + "and still it goes on."
+        "This is a sentence that has more words than a reader can keep in mind at once, " * 2
+        + "and still it goes on."
     )
-    assert [fault.partition(" has ")[2].partition(" of ")[0] for fault in page_faults("a.md", f"{long}\n")][:1] == [
-        "a median"
-    ]
+    assert [
+        fault.partition(" has ")[2].partition(" of ")[0]
+        for fault in page_faults("a.md", f"{long}\n")
+    ][:1] == ["a median"]
     assert len(list(page_faults("a.md", f"{long} {'It is short. ' * 4}"))) == 1
     assert list(page_faults("a.md", "It is told to nobody.\n\n| a | anew |\n")) == [
         "a.md says 'anew'",
@@ -133,7 +149,10 @@ def test_a_text_of_a_translation_is_found(text: str) -> None:
     assert len(list(source_faults(Source("meanstream/x.py", text)))) == 1
     kept = 'def f():\n    """Nobody else reads this."""\n    raise ValueError("x must be positive, got -1")\n'
     assert list(source_faults(Source("meanstream/x.py", kept))) == []
-    shown = Source("meanstream/x.py", 'class A:\n    """It is told."""\n    def b(self):\n        """Nobody."""\n')
+    shown = Source(
+        "meanstream/x.py",
+        'class A:\n    """It is told."""\n    def b(self):\n        """Nobody."""\n',
+    )
     assert [fault.partition(" says ")[2] for fault in docstring_faults(shown, {"A"})] == [
         "'told' to the reader",
         "'nobody' to the reader",

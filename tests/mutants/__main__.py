@@ -1,16 +1,17 @@
 """Do the tests notice? Makes small changes at random, and runs the tests that reach them.
 
-``make mutants`` is ``python -m tests.mutants --changes 120 --seed 1``; another seed draws other changes.
-Changes are drawn in strata: half of them in what privacy and exactness stand on (noise, calibration, counters, fixed
-point, ledger, chain, loop, intake), the others over all files. Each runs in a copy of the tree, against the everyday
-tests that reach its line, until one fails. What nobody notices is printed as a difference, to be read: some change
-nothing that anybody could see. Ends with 1 if the share noticed is below ``--least``.
+``make mutants`` is ``python -m tests.mutants --changes 120 --seed 1``; another seed draws other
+changes. Changes are drawn in strata: half of them in what privacy and exactness stand on (noise,
+calibration, counters, fixed point, ledger, chain, loop, intake), the others over all files. Each
+runs in a copy of the tree, against the everyday tests that reach its line, until one fails. What
+nobody notices is printed as a difference, to be read: some change nothing that anybody could see.
+Ends with 1 if the share noticed is below ``--least``.
 
-Which tests reach a line is measured first, at the cost of one run of them, and kept in ``out/mutants``; what was tried
-is kept there too, so that ``--minutes 15``, again and again, ends with the whole. ``--near`` measures nothing: it tries
-the tests that import what is changed, and a run without it goes on with what those do not notice. A part of the tree
-is quick with a part of the tests:
-``python -m tests.mutants --under operators/noise --tests tests/operators,operators/noise``.
+Which tests reach a line is measured first, at the cost of one run of them, and kept in
+``out/mutants``; what was tried is kept there too, so that ``--minutes 15``, again and again, ends
+with the whole. ``--near`` measures nothing: it tries the tests that import what is changed, and a
+run without it goes on with what those do not notice. A part of the tree is quick with a part of the
+tests: ``python -m tests.mutants --under operators/noise --tests tests/operators,operators/noise``.
 """
 
 from __future__ import annotations
@@ -54,11 +55,13 @@ FEW_SECONDS = 20.0
 MOST_SECONDS = 90.0
 """Of whole files, where those notice nothing."""
 NEAR_FILES, NEAR_SECONDS = 4, 25.0
-"""Files of tests that are chosen by what they import, the nearest first; seconds of these, and of the others."""
+"""Files of tests that are chosen by what they import, the nearest first; seconds of these, and of
+the others."""
 NOT_REACHED = "-"
 NEAREST, NEAR, SO_FAR = NOT_YET = ("? nearest", "? near", "? first")
 UNNOTICED = ("", NOT_REACHED, *NOT_YET)
-"""Verdicts beside the test that notices: none does; no everyday test runs the line; some do not, and others may."""
+"""Verdicts beside the test that notices: none does; no everyday test runs the line; some do not,
+and others may."""
 
 
 def drawn(changes: list[Change], number: int, seed: int) -> list[Change]:
@@ -66,10 +69,14 @@ def drawn(changes: list[Change], number: int, seed: int) -> list[Change]:
     rng = random.Random(seed)  # noqa: S311 - no noise
     strata: tuple[list[Change], list[Change]] = ([], [])
     for change in changes:
-        strata[not change.path.startswith(tuple(f"meanstream/{name}" for name in CORE))].append(change)
+        strata[not change.path.startswith(tuple(f"meanstream/{name}" for name in CORE))].append(
+            change
+        )
     halves = ((number + 1) // 2, number // 2) if all(strata) else (number, number)
     return [
-        change for stratum, wanted in zip(strata, halves, strict=True) for change in islice(alike(stratum, rng), wanted)
+        change
+        for stratum, wanted in zip(strata, halves, strict=True)
+        for change in islice(alike(stratum, rng), wanted)
     ]
 
 
@@ -88,7 +95,8 @@ def alike(changes: list[Change], rng: random.Random) -> Iterator[Change]:
 
 
 class Seed:
-    """The changes of a seed and what became of those that were tried, in a file; of another tree they are others."""
+    """The changes of a seed and what became of those that were tried, in a file; of another tree
+    they are others."""
 
     def __init__(self, changes: list[Change], number: int, seed: int) -> None:
         self.drawn = drawn(changes, number, seed)
@@ -105,7 +113,13 @@ class Seed:
         change = self.drawn[number]
         self._path.parent.mkdir(parents=True, exist_ok=True)  # nothing was measured in a fresh tree
         with self._path.open("a") as out:
-            row = {"change": number, "path": change.path, "line": change.line, "kind": change.kind, "by": by}
+            row = {
+                "change": number,
+                "path": change.path,
+                "line": change.line,
+                "kind": change.kind,
+                "by": by,
+            }
             out.write(json.dumps(row) + "\n")
 
 
@@ -132,8 +146,11 @@ def first(reach: Reach, change: Change) -> Chosen:
 
 
 def others(reach: Reach, change: Change) -> Chosen:
-    """Choose what else there is time for, as whole files: a file's other tests may share what one has made."""
-    files = list(dict.fromkeys(test.split("::")[0] for test in reach.tests_of(change.path, change.line)))
+    """Choose what else there is time for, as whole files: a file's other tests may share what one
+    has made."""
+    files = list(
+        dict.fromkeys(test.split("::")[0] for test in reach.tests_of(change.path, change.line))
+    )
     cost = dict.fromkeys(files, 0.0)
     for test, seconds in reach.seconds.items():
         if (file := test.split("::")[0]) in cost:
@@ -160,15 +177,24 @@ class Trying:
             folder.mkdir()
             self._trees.put(Tree(folder))
 
-    def turn(self, known: tuple[str | None, ...], choose: Callable[[Change], Chosen], none: str, left: str) -> None:
-        """Try all changes of which so much is known: `none` if there is no test, `left` if no test notices."""
+    def turn(
+        self,
+        known: tuple[str | None, ...],
+        choose: Callable[[Change], Chosen],
+        none: str,
+        left: str,
+    ) -> None:
+        """Try all changes of which so much is known: `none` if there is no test, `left` if no test
+        notices."""
 
         def one(number: int) -> tuple[int, str | None]:
             if time.monotonic() > self._until:
                 return number, None
             chosen, tree = choose(self._seed.drawn[number]), self._trees.get()
             try:
-                return number, (tree.verdict(self._seed.drawn[number], chosen) or left) if chosen.tests else none
+                return number, (
+                    tree.verdict(self._seed.drawn[number], chosen) or left
+                ) if chosen.tests else none
             finally:
                 self._trees.put(tree)
 
@@ -187,8 +213,13 @@ class Trying:
             self._trees.get().close()
 
     def confirm(self) -> None:
-        """Take back what a test noticed that fails without a change, too: a copy of the tree is no checkout."""
-        tests = {by.split(" ", 1)[1] for by in self._seed.verdicts.values() if by.startswith(("FAILED ", "ERROR "))}
+        """Take back what a test noticed that fails without a change, too: a copy of the tree is no
+        checkout."""
+        tests = {
+            by.split(" ", 1)[1]
+            for by in self._seed.verdicts.values()
+            if by.startswith(("FAILED ", "ERROR "))
+        }
         tree = self._trees.get()
         failing = set(tree.failing(Chosen(sorted(tests), 600.0))) if tests else set()
         self._trees.put(tree)
@@ -204,15 +235,32 @@ def main() -> int:
     parser.add_argument("--changes", type=int, default=120)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--minutes", type=float, default=math.inf, help="stop then; the same command goes on there")
-    parser.add_argument("--least", type=float, default=0.9, help="share of the changes that must be noticed")
-    parser.add_argument("--near", action="store_true", help="try tests that import what is changed; measure nothing")
-    parser.add_argument("--under", default="meanstream/", help="only files whose path begins with one of these (a,b)")
-    parser.add_argument("--tests", default="", help="only test files whose path begins with one of these (a,b)")
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="stop then; the same command goes on there"
+    )
+    parser.add_argument(
+        "--least", type=float, default=0.9, help="share of the changes that must be noticed"
+    )
+    parser.add_argument(
+        "--near", action="store_true", help="try tests that import what is changed; measure nothing"
+    )
+    parser.add_argument(
+        "--under",
+        default="meanstream/",
+        help="only files whose path begins with one of these (a,b)",
+    )
+    parser.add_argument(
+        "--tests", default="", help="only test files whose path begins with one of these (a,b)"
+    )
     asked = parser.parse_args()
     until = time.monotonic() + 60 * asked.minutes
     files = package_files(ROOT)
-    changes = [c for path in files for c in changes_of(ROOT, path) if c.path.startswith(tuple(asked.under.split(",")))]
+    changes = [
+        c
+        for path in files
+        for c in changes_of(ROOT, path)
+        if c.path.startswith(tuple(asked.under.split(",")))
+    ]
     seed = Seed(changes, asked.changes, asked.seed)
     try:
         with (
@@ -230,16 +278,22 @@ def main() -> int:
     except NotMeasuredError as error:
         print(error)
         return 1
-    return judged([(seed.drawn[number], by) for number, by in sorted(seed.verdicts.items())], asked.least)
+    return judged(
+        [(seed.drawn[number], by) for number, by in sorted(seed.verdicts.items())], asked.least
+    )
 
 
 def tell(change: Change, by: str) -> None:
     """One line for a change that was noticed, the difference for one that was not."""
-    verdict = {"": "NOT NOTICED", NOT_REACHED: "NOT REACHED"}.get(by, "NOT YET" if by in NOT_YET else "noticed")
+    verdict = {"": "NOT NOTICED", NOT_REACHED: "NOT REACHED"}.get(
+        by, "NOT YET" if by in NOT_YET else "noticed"
+    )
     print(f"{verdict}: {change.path}:{change.line} {change.kind} {by}", flush=True)
     if by in UNNOTICED:
         source = (ROOT / change.path).read_text(encoding="utf-8")
-        rows = difflib.unified_diff(source.splitlines(), change.apply(source).splitlines(), lineterm="", n=2)
+        rows = difflib.unified_diff(
+            source.splitlines(), change.apply(source).splitlines(), lineterm="", n=2
+        )
         print("\n".join(list(rows)[2:]), flush=True)
 
 
@@ -249,7 +303,15 @@ def judged(results: list[tuple[Change, str]], least: float) -> int:
     strata = {name: (f"meanstream/{name}",) for name in CORE} | {"core": core, "all": ("",)}
     for name, paths in strata.items():
         rows = [by for change, by in results if change.path.startswith(paths)]
-        print(json.dumps({"stratum": name, "changes": len(rows), "noticed": sum(by not in UNNOTICED for by in rows)}))
+        print(
+            json.dumps(
+                {
+                    "stratum": name,
+                    "changes": len(rows),
+                    "noticed": sum(by not in UNNOTICED for by in rows),
+                }
+            )
+        )
     share = sum(by not in UNNOTICED for _, by in results) / max(len(results), 1)
     error = math.sqrt(share * (1 - share) / max(len(results), 1))
     print(f"{share:.3f} of {len(results)} changes were noticed (standard error {error:.3f})")

@@ -1,7 +1,8 @@
-"""Runs tests in forks of a process that has imported what is not ours: more than half of what a small file costs.
+"""Runs tests in forks of a process that has imported what is not ours: more than half of what a
+small file costs.
 
-A program that reads requests from its standard input, a JSON line each, and answers each with one: the exit code, or
-the negative number of a signal, and what pytest printed.
+A program that reads requests from its standard input, a JSON line each, and answers each with one:
+the exit code, or the negative number of a signal, and what pytest printed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ IMPORTED = (
     "typer",
     "yaml",
 )
-"""Nothing that pytest takes as a plugin, or that starts threads: neither likes to be there before."""
+"""Nothing that pytest takes as a plugin, or that starts threads: neither likes to be there
+before."""
 
 
 def answer(asked: dict) -> dict:

@@ -1,8 +1,9 @@
-"""Marks every place of the code where a program may branch: a copy of the tree then notes by itself what runs.
+"""Marks every place of the code where a program may branch: a copy of the tree then notes by itself
+what runs.
 
-A tracer costs as much again as the tests; here each block begins with one store into a file that is mapped into memory,
-which child processes, and processes that are killed, share. A place is named by its function and its number there, so
-that what was measured stands while other functions change.
+A tracer costs as much again as the tests; here each block begins with one store into a file that is
+mapped into memory, which child processes, and processes that are killed, share. A place is named by
+its function and its number there, so that what was measured stands while other functions change.
 """
 
 from __future__ import annotations
@@ -43,9 +44,12 @@ def package_files(tree: Path) -> list[Path]:
 
 
 def copied(folder: Path) -> Path:
-    """A copy of the tree, of what belongs to it; links stay links, and files as old as they were."""
+    """A copy of the tree, of what belongs to it; links stay links, and files as old as they
+    were."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    for name in subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0"):
+    for name in subprocess.run(
+        listed, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split("\0"):
         if name and ((ROOT / name).is_symlink() or (ROOT / name).is_file()):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
@@ -84,7 +88,8 @@ class Places:
                     self._scope(block, name)
 
     def _block(self, body: list[ast.stmt], function: str) -> list[ast.stmt]:
-        """Give a block of a function with marks: at its beginning, and after what may have left it."""
+        """Give a block of a function with marks: at its beginning, and after what may have left
+        it."""
         marked: list[ast.stmt] = []
         place: str | None = None
         for i, node in enumerate(body):
@@ -152,6 +157,8 @@ def _is_docstring(node: ast.stmt) -> bool:
 
 def _blocks(node: ast.stmt) -> list[list[ast.stmt]]:
     """The blocks of a compound statement."""
-    found = [block for name in ("body", "orelse", "finalbody") if (block := getattr(node, name, None))]
+    found = [
+        block for name in ("body", "orelse", "finalbody") if (block := getattr(node, name, None))
+    ]
     found += [part.body for name in ("handlers", "cases") for part in getattr(node, name, ())]
     return found

@@ -15,12 +15,23 @@ from tests.mutants.reach import EVERYDAY, ONE_THREAD
 from tests.mutants.small_changes import Change
 
 ENDLESS = "(does not end)"
-QUIET = ("-q", "-p", "no:cacheprovider", "-rfE", "--tb=no", "-p", "tests.mutants.stopping", "-m", EVERYDAY)
+QUIET = (
+    "-q",
+    "-p",
+    "no:cacheprovider",
+    "-rfE",
+    "--tb=no",
+    "-p",
+    "tests.mutants.stopping",
+    "-m",
+    EVERYDAY,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Tests that try a change, what they cost, and after how many processor seconds no more are begun."""
+    """Tests that try a change, what they cost, and after how many processor seconds no more are
+    begun."""
 
     tests: list[str]
     seconds: float
@@ -56,7 +67,8 @@ class Tree:
             self._age(path)
 
     def _age(self, path: Path) -> None:
-        """Give a file a time that it never had, so that no bytecode of another content is taken for its own."""
+        """Give a file a time that it never had, so that no bytecode of another content is taken for
+        its own."""
         self._time += 1
         os.utime(path, (self._time, self._time))
 
@@ -64,7 +76,9 @@ class Tree:
         """Run tests in the copy as it is; those that fail."""
         names = self._folder / "tests.txt"
         names.write_text("\n".join(chosen.tests))
-        limit = 30 + 4 * math.ceil(chosen.seconds)  # of processor seconds: a busy machine is no endless loop
+        limit = 30 + 4 * math.ceil(
+            chosen.seconds
+        )  # of processor seconds: a busy machine is no endless loop
         code, text = self._ask(
             {
                 "arguments": [*QUIET, *asked, f"@{names}"],

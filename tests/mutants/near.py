@@ -1,6 +1,8 @@
-"""Which tests try a change where nothing was measured: those that name its file, then those beside it.
+"""Which tests try a change where nothing was measured: those that name its file, then those beside
+it.
 
-It costs nothing but to read the imports. What these tests do not notice another may: the map of `reach.py` says which.
+It costs nothing but to read the imports. What these tests do not notice another may: the map of
+`reach.py` says which.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ _MODULE = re.compile(r"\bmeanstream(?:\.\w+)+")
 def near_tests(path: str) -> list[str]:
     """Order files of tests for a file of the package, the nearest first.
 
-    Its own doctests, tests of its folder that name it, the others of its folder, others that name it, and those that
-    name a module that names it.
+    Its own doctests, tests of its folder that name it, the others of its folder, others that name
+    it, and those that name a module that names it.
     """
     module = ".".join(Path(path).with_suffix("").parts)
     folder = f"tests/{'/'.join(Path(path).parts[1:-1])}/"
@@ -37,7 +39,12 @@ def near_tests(path: str) -> list[str]:
         *own,
         *(
             test
-            for ring in (direct & of_folder, of_folder - direct, direct - of_folder, far - direct - of_folder)
+            for ring in (
+                direct & of_folder,
+                of_folder - direct,
+                direct - of_folder,
+                far - direct - of_folder,
+            )
             for test in sorted(ring)
         ),
     ]

@@ -1,7 +1,8 @@
-"""For pytest: notes which places each test reaches, what it costs, and whether it passes in a copy of the tree.
+"""For pytest: notes which places each test reaches, what it costs, and whether it passes in a copy
+of the tree.
 
-What a fixture of a whole file reaches is the first test's that asks for it; what a cache keeps is forgotten from file
-to file, so that each reaches what it needs.
+What a fixture of a whole file reaches is the first test's that asks for it; what a cache keeps is
+forgotten from file to file, so that each reaches what it needs.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import pytest
 
 
 class Noting:
-    """Rows of test files, as they end: tests, places reached, processor seconds with those of children."""
+    """Rows of test files, as they end: tests, places reached, processor seconds with those of
+    children."""
 
     def __init__(self, shared: str, rows: str) -> None:
         with open(shared, "r+b") as file:
@@ -27,7 +29,9 @@ class Noting:
         self._failed: set[str] = set()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, bool, bool]:
+    def pytest_runtest_protocol(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> Generator[None, bool, bool]:
         """Note one test; after the last of a file, write its row."""
         self._shared[:] = bytes(len(self._shared))
         begun = _processor_seconds()
@@ -45,7 +49,9 @@ class Noting:
                 out.write(json.dumps(row) + "\n")
             self._tests, self._failed = {}, set()
             for kept in gc.get_objects():
-                if type(kept).__name__ == "_lru_cache_wrapper" and kept.__module__.startswith(("meanstream", "tests")):
+                if type(kept).__name__ == "_lru_cache_wrapper" and kept.__module__.startswith(
+                    ("meanstream", "tests")
+                ):
                     kept.cache_clear()
         return done
 

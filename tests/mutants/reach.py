@@ -1,7 +1,8 @@
-"""Which tests reach which places, and what each costs: measured in a marked copy of the tree, and kept.
+"""Which tests reach which places, and what each costs: measured in a marked copy of the tree, and
+kept.
 
-The row of a test file is kept until that file changes; places are named by their function, so that a row outlives
-changes of other code. (`out/mutants` removed: all is measured again.)
+The row of a test file is kept until that file changes; places are named by their function, so that
+a row outlives changes of other code. (`out/mutants` removed: all is measured again.)
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ class NotMeasuredError(RuntimeError):
 class Reach:
     """Tests by the places that they run, and the processor seconds of each."""
 
-    def __init__(self, numbers: dict[str, int], rows: Iterable[dict[str, dict[str, tuple[float, list[int]]]]]) -> None:
+    def __init__(
+        self, numbers: dict[str, int], rows: Iterable[dict[str, dict[str, tuple[float, list[int]]]]]
+    ) -> None:
         names = {number: name for name, number in numbers.items()}
         self.seconds: dict[str, float] = {}
         self._tests: defaultdict[str, set[str]] = defaultdict(set)
@@ -53,9 +56,14 @@ class Reach:
         Of a line that runs at import, tests that run anything of its file.
         """
         place = Places(path, (ROOT / path).read_text(encoding="utf-8")).of_line.get(line, path)
-        found = next((tests for name in _and_wider(place) if (tests := self._tests.get(name))), set())
+        found = next(
+            (tests for name in _and_wider(place) if (tests := self._tests.get(name))), set()
+        )
         folder = "/".join(Path(path).parts[1:-1])
-        return sorted(found, key=lambda test: (not test.startswith((f"tests/{folder}/", path)), self.seconds[test]))
+        return sorted(
+            found,
+            key=lambda test: (not test.startswith((f"tests/{folder}/", path)), self.seconds[test]),
+        )
 
 
 def _and_wider(place: str) -> Iterator[str]:
@@ -75,11 +83,15 @@ def files_of_tests(under: tuple[str, ...] = ("",)) -> Iterator[str]:
 
 
 def measured(jobs: int, until: float, under: tuple[str, ...] = ("",)) -> Reach:
-    """Measure the test files whose path begins with one of these, but for those that were measured before."""
+    """Measure the test files whose path begins with one of these, but for those that were measured
+    before."""
     KEPT.mkdir(parents=True, exist_ok=True)
     kept, known = KEPT / "reach.jsonl", KEPT / "places.json"
     numbers: dict[str, int] = json.loads(known.read_text()) if known.exists() else {}
-    digests = {name: hashlib.sha256((ROOT / name).read_bytes()).hexdigest()[:16] for name in files_of_tests(under)}
+    digests = {
+        name: hashlib.sha256((ROOT / name).read_bytes()).hexdigest()[:16]
+        for name in files_of_tests(under)
+    }
     rows = {row["file"]: row for row in _rows(kept) if digests.get(row["file"]) == row["digest"]}
     todo = [name for name in digests if name not in rows]
     if todo:
@@ -90,7 +102,9 @@ def measured(jobs: int, until: float, under: tuple[str, ...] = ("",)) -> Reach:
             parts = [todo[i : i + AT_ONCE] for i in range(0, len(todo), AT_ONCE)]
             for part in pool.map(lambda files: _measure(copy, files, len(numbers), until), parts):
                 with kept.open("a") as out:
-                    out.writelines(json.dumps({**row, "digest": digests[row["file"]]}) + "\n" for row in part)
+                    out.writelines(
+                        json.dumps({**row, "digest": digests[row["file"]]}) + "\n" for row in part
+                    )
                 rows |= {row["file"]: row for row in part}
     if missing := len(digests.keys() - rows):
         raise NotMeasuredError(f"{missing} of {len(digests)} test files are still to be measured")
@@ -113,7 +127,16 @@ def _measure(copy: Path, files: list[str], places: int, until: float) -> list[di
         shared.write_bytes(bytes(places))
         environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": str(copy)}
         environment |= {"MUTANTS_SHARED": str(shared), "MUTANTS_ROWS": str(out)}
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.mutants.noting"]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "tests.mutants.noting",
+        ]
         try:
             ran = subprocess.run(
                 [*command, "-m", EVERYDAY, *files],
@@ -122,8 +145,17 @@ def _measure(copy: Path, files: list[str], places: int, until: float) -> list[di
         except subprocess.TimeoutExpired:
             ended = set()
         else:
-            ended = set(files) if ran.returncode in (0, 1, 5) else set()  # no test of every day: no row
+            ended = (
+                set(files) if ran.returncode in (0, 1, 5) else set()
+            )  # no test of every day: no row
         rows = {row["file"]: row for row in _rows(out)}
     for name, row in rows.items():
-        print(f"{sum(seconds for seconds, _ in row['tests'].values()):6.1f} s  {name}", file=sys.stderr, flush=True)
-    return [*rows.values(), *({"file": name, "tests": {}, "failed": []} for name in sorted(ended - rows.keys()))]
+        print(
+            f"{sum(seconds for seconds, _ in row['tests'].values()):6.1f} s  {name}",
+            file=sys.stderr,
+            flush=True,
+        )
+    return [
+        *rows.values(),
+        *({"file": name, "tests": {}, "failed": []} for name in sorted(ended - rows.keys())),
+    ]

@@ -1,4 +1,5 @@
-"""Small changes of a program, of the kinds that people make by mistake: a place, and what stands there then."""
+"""Small changes of a program, of the kinds that people make by mistake: a place, and what stands
+there then."""
 
 from __future__ import annotations
 
@@ -33,8 +34,26 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitOr: ast.BitAnd,
     ast.BitAnd: ast.BitOr,
 }
-NAMES = {"min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum", "any": "all", "all": "any"}
-SAYS = {"require", "getLogger", "warning", "info", "error", "debug", "BadOption", "ValueError", "Field", "Option"}
+NAMES = {
+    "min": "max",
+    "max": "min",
+    "minimum": "maximum",
+    "maximum": "minimum",
+    "any": "all",
+    "all": "any",
+}
+SAYS = {
+    "require",
+    "getLogger",
+    "warning",
+    "info",
+    "error",
+    "debug",
+    "BadOption",
+    "ValueError",
+    "Field",
+    "Option",
+}
 """Calls whose text arguments are for people."""
 
 
@@ -92,7 +111,8 @@ def changes_of(root: Path, path: Path) -> list[Change]:
 
 
 def _each(tree: ast.AST) -> Iterator[tuple[str, ast.AST, str]]:
-    """Walk what runs: no annotations, no docstrings, nothing that only a type checker reads, no text for people."""
+    """Walk what runs: no annotations, no docstrings, nothing that only a type checker reads, no
+    text for people."""
     for name, value in ast.iter_fields(tree):
         if name in ("annotation", "returns", "decorator_list", "type_params"):
             continue
@@ -165,7 +185,9 @@ def _least_most(node: ast.Attribute | ast.Name) -> Iterator[tuple[str, ast.AST, 
 
 
 def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+    return isinstance(node, ast.JoinedStr) or (
+        isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
 
 
 def _text(node: ast.expr) -> str:

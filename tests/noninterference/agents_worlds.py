@@ -1,4 +1,5 @@
-"""Worlds of agents: the same stream but for one agent's values that no charged release has shown."""
+"""Worlds of agents: the same stream but for one agent's values that no charged release has
+shown."""
 
 from __future__ import annotations
 
@@ -38,17 +39,21 @@ MEMORIES = {"half-life": FORGETTING, "window": FORGETTING | {"memory": "window:1
 ASKED = {"quantiles": ".5,.9", "exceeds": "1"}
 """Options under which agents are told quantiles, too, and release histograms."""
 MOVED = {"samples": 98, "released": 70}
-"""A stream in which an agent's last samples, which are not released, can show that its mean has moved."""
+"""A stream in which an agent's last samples, which are not released, can show that its mean has
+moved."""
 
 FEW = 30
-"""Agents of whom estimates are read from a table in these tests (`table_from`); the product's are 16,384 or more."""
+"""Agents of whom estimates are read from a table in these tests (`table_from`); the product's are
+16,384 or more."""
 
 UNRELEASED = {"least": -1.0, "most": 3.0, "far outside": 1e300, "tiny": 1e-300}
-"""What the changed agent's unreleased samples are in each world but the first, where they are like all others."""
+"""What the changed agent's unreleased samples are in each world but the first, where they are like
+all others."""
 
 
 def table_from(agents: int, patch: pytest.MonkeyPatch) -> None:
-    """Interpolate from so many agents on, in a table of the usual size, and however few components the prior has."""
+    """Interpolate from so many agents on, in a table of the usual size, and however few components
+    the prior has."""
     cells = round(posterior_table.FEWEST_AGENTS / posterior_table.AGENTS_PER_CELL)
     patch.setattr(posterior_table, "AGENTS_PER_CELL", agents / cells)
     patch.setattr(posterior_table, "FEWEST_AGENTS", agents)
@@ -66,7 +71,8 @@ def write_stream(
     samples: int = SAMPLES,
     released: int = 10,
 ) -> None:
-    """Write samples of three classes of agents, and records that are not used, in the order of time."""
+    """Write samples of three classes of agents, and records that are not used, in the order of
+    time."""
     rng = np.random.default_rng(3)
     who = np.tile(np.arange(agents), samples)
     value = np.array([0.2, 0.9, 1.6])[who % 3] + rng.normal(0, 0.3, len(who)).round(4)
@@ -100,18 +106,29 @@ def common(**more: Any) -> dict[str, Any]:
 def outputs(watched: Watched) -> dict[str, Any]:
     roles = ("releases", "population", "dead_letters", "notices")
     files = {role: f"{role}.jsonl" for role in roles}
-    addresses = {"metrics": f"127.0.0.1:{watched.ports[0]}", "page": f"127.0.0.1:{watched.ports[1]}"}
+    addresses = {
+        "metrics": f"127.0.0.1:{watched.ports[0]}",
+        "page": f"127.0.0.1:{watched.ports[1]}",
+    }
     return {"sink": "estimates.jsonl", **files, **addresses}
 
 
 def at_once(
-    folder: Path, agents: int, ports: tuple[int, ...], *, options: dict[str, Any] | None = None, **stream: Any
+    folder: Path,
+    agents: int,
+    ports: tuple[int, ...],
+    *,
+    options: dict[str, Any] | None = None,
+    **stream: Any,
 ) -> Seen:
-    """Run the engine with all outputs, once: what is left of `hosted` where worlds or agents are many."""
+    """Run the engine with all outputs, once: what is left of `hosted` where worlds or agents are
+    many."""
     with same_clock_and_coins() as clock:
         watched = Watched(folder, clock, ports, asked=("a0",))
         write_stream(folder / "private-stream.csv", agents, **stream)
-        watched.run("once", "run", "agents", json=True, **common(**outputs(watched), **(options or {})))
+        watched.run(
+            "once", "run", "agents", json=True, **common(**outputs(watched), **(options or {}))
+        )
         return of_others(watched.seen(), CHANGED)
 
 
@@ -127,17 +144,26 @@ def to_parquet(folder: Path, agents: int, **stream: Any) -> Seen:
         return of_others(watched.seen(), CHANGED)
 
 
-def hosted(folder: Path, agents: int, ports: tuple[int, ...], *, read: bool = True, **stream: Any) -> Seen:
-    """Run the engine with all outputs: killed, continued, started again; then all that reads its store or files."""
+def hosted(
+    folder: Path, agents: int, ports: tuple[int, ...], *, read: bool = True, **stream: Any
+) -> Seen:
+    """Run the engine with all outputs: killed, continued, started again; then all that reads its
+    store or files."""
     with same_clock_and_coins() as clock:
         watched = Watched(folder, clock, ports, asked=("a0", CHANGED, "nobody"))
         write_stream(folder / "private-stream.csv", agents, late=True, **stream)
         batch, refresh = max(6 * agents, 20), f"{max(agents, 4)}s"
-        options = common(**outputs(watched), refresh=refresh, lateness="0s", batch_size=batch, sort=False)
+        options = common(
+            **outputs(watched), refresh=refresh, lateness="0s", batch_size=batch, sort=False
+        )
         watched.run("killed", "run", "agents", die=killed_once(), log_format="json", **options)
-        watched.run("continued", "run", "agents", json=True, private_figures="continued.json", **options)
+        watched.run(
+            "continued", "run", "agents", json=True, private_figures="continued.json", **options
+        )
         watched.run("again", "run", "agents", quiet=True, **options)
-        watched.run("replay", "dlq", "replay", "--from", "dead_letters.jsonl", "--reason", "late", **options)
+        watched.run(
+            "replay", "dlq", "replay", "--from", "dead_letters.jsonl", "--reason", "late", **options
+        )
         watched.run("with another epsilon", "run", "agents", **{**options, "epsilon": 2})
         watched.run("dry", "run", "agents", dry_run=True, **{**options, "sort": True})
         if read:
@@ -169,7 +195,8 @@ def federated(
     told: dict[str, Any] | None = None,
     **stream: Any,
 ) -> Seen:
-    """Run two organizations: each its private side, and its answers from the releases of both, which are watched.
+    """Run two organizations: each its private side, and its answers from the releases of both,
+    which are watched.
 
     There may be more options for what is released, and for what is told.
     """
@@ -177,24 +204,48 @@ def federated(
         watched = Watched(folder, clock, ports, asked=("a0", CHANGED, "b0"))
         for side, more in (("a", stream), ("b", {})):
             write_stream(folder / f"private-{side}.csv", agents, prefix=side, **more)
-            roles = {role: f"{side}-{role}.jsonl" for role in ("releases", "dead_letters", "notices")}
-            own = common(**roles, **(released or {})) | {"source": f"private-{side}.csv", "store": f"{side}.db"}
+            roles = {
+                role: f"{side}-{role}.jsonl" for role in ("releases", "dead_letters", "notices")
+            }
+            own = common(**roles, **(released or {})) | {
+                "source": f"private-{side}.csv",
+                "store": f"{side}.db",
+            }
             watched.run(f"side of {side}", "run", "agent-side", json=True, **own)
         both = [(folder / f"{side}-releases.jsonl").read_bytes() for side in "ab"]
         (folder / "both.jsonl").write_bytes(b"".join(both))
-        shown = {name: f"127.0.0.1:{port}" for name, port in zip(("metrics", "page"), ports, strict=False)}
+        shown = {
+            name: f"127.0.0.1:{port}"
+            for name, port in zip(("metrics", "page"), ports, strict=False)
+        }
         for side, sink, more in (("a", "estimates.jsonl", {"log_format": "json"}), ("b", "-", {})):
-            asked = {"releases": "both.jsonl", "store": f"{side}.db", "sink": sink, "until_end": True, **more}
+            asked = {
+                "releases": "both.jsonl",
+                "store": f"{side}.db",
+                "sink": sink,
+                "until_end": True,
+                **more,
+            }
             asked |= told or {}
             asked["population"] = f"{side}-population.jsonl"
             watched.run(f"dry answers of {side}", "run", "collaborate", dry_run=True, **asked)
             watched.run(f"answers of {side}", "run", "collaborate", **asked, **shown)
-        watched.run("counted", "run", "collaborate", json=True, quiet=True, **asked | {"sink": "again.jsonl"})
+        watched.run(
+            "counted",
+            "run",
+            "collaborate",
+            json=True,
+            quiet=True,
+            **asked | {"sink": "again.jsonl"},
+        )
         return of_others(watched.seen(), CHANGED)
 
 
-def on_beam(folder: Path, agents: int, *, options: dict[str, Any] | None = None, **stream: Any) -> Seen:
-    """Run the same on Beam, twice: what is written, counted, displayed, and the graph of the job."""
+def on_beam(
+    folder: Path, agents: int, *, options: dict[str, Any] | None = None, **stream: Any
+) -> Seen:
+    """Run the same on Beam, twice: what is written, counted, displayed, and the graph of the
+    job."""
     watched = Watched(folder, Clock())
     write_stream(folder / "private-stream.csv", agents, **stream)
     roles = {"sink": "estimates", **{name: name for name in ("releases", "population", "notices")}}
@@ -219,21 +270,39 @@ def asking_each_other(agents: int, unreleased: float | None = None) -> Seen:
     values = np.random.default_rng(1).normal(1, 1, (steps, agents))
     if unreleased is not None:
         values[2 * agents :, 1] = unreleased
-    stream = [(n, float(values[s, i]), 2.0 * s + i / agents) for s in range(steps) for i, n in enumerate(names)]
+    stream = [
+        (n, float(values[s, i]), 2.0 * s + i / agents)
+        for s in range(steps)
+        for i, n in enumerate(names)
+    ]
     release = AgentsSettings(
-        name="world", lower=-2, upper=6, epsilon=1, delta=1e-6, horizon=1, counter="pm1", spread_share=0.0
+        name="world",
+        lower=-2,
+        upper=6,
+        epsilon=1,
+        delta=1e-6,
+        horizon=1,
+        counter="pm1",
+        spread_share=0.0,
     )
     settings = PairwiseStreamSettings(release=release)
     watched, (keep, told) = Watched(Path.cwd(), Clock()), collector()
 
     def build(pipeline: Any) -> Any:
-        answers = pipeline | beam.Create(stream, reshuffle=False) | CollaboratePairwise(settings, refresh=10.0)
+        answers = (
+            pipeline
+            | beam.Create(stream, reshuffle=False)
+            | CollaboratePairwise(settings, refresh=10.0)
+        )
         _ = answers.releases | "Told" >> keep
         return answers.estimates
 
     with watching_beam(watched), patch.dict("os.environ", ENVIRONMENT):
         estimates, counters = run_pipeline(build)
-    watched.keep("file estimates.asked", b"".join(line + b"\n" for batch in estimates for line in batch.lines))
+    watched.keep(
+        "file estimates.asked",
+        b"".join(line + b"\n" for batch in estimates for line in batch.lines),
+    )
     for batch in told:
         watched.keep("told", PairBatchCoder().encode(batch))
     watched.keep("counters", repr(sorted(counters.items())).encode())
@@ -250,14 +319,20 @@ def watching_beam(watched: Watched) -> Iterator[None]:
         for name, step in sorted(graph.components.transforms.items()):
             shown = [data.SerializeToString(deterministic=True) for data in step.display_data]
             watched.keep("display data", name.encode() + b" ".join(shown))
-            watched.keep("job graph", f"{name} {step.unique_name} {step.spec.urn} {sorted(step.inputs)}".encode())
+            watched.keep(
+                "job graph",
+                f"{name} {step.unique_name} {step.spec.urn} {sorted(step.inputs)}".encode(),
+            )
         result = run(self, pipeline, options)
         result.wait_until_finish()
         for kind, counted in sorted(result.metrics().query().items()):
             lines = sorted(
-                f"{kind} {c.key.step} {c.key.metric.namespace} {c.key.metric.name} {c.committed}" for c in counted
+                f"{kind} {c.key.step} {c.key.metric.namespace} {c.key.metric.name} {c.committed}"
+                for c in counted
             )
-            watched.keep("counters", "\n".join(line for line in lines if "seconds" not in line).encode())
+            watched.keep(
+                "counters", "\n".join(line for line in lines if "seconds" not in line).encode()
+            )
         return result
 
     with pytest.MonkeyPatch.context() as changes:
@@ -273,35 +348,56 @@ def read_all(watched: Watched) -> None:
         watched.run(f"budget of {store}", "budget", "--store", store, "--json")
         watched.run(f"ledger verify of {store}", "ledger", "verify", "--store", store)
     write_signing_key(watched.folder / "signing.key")
-    sign = ("ledger", "sign", "--store", "state.db", "--signing-key", "signing.key", "--to", "head.json")
+    sign = (
+        "ledger",
+        "sign",
+        "--store",
+        "state.db",
+        "--signing-key",
+        "signing.key",
+        "--to",
+        "head.json",
+    )
     watched.run("ledger sign", *sign, "--json")
     watched.run("get", "get", "a0", "--store", "state.db", "--json")
-    declared = {name: value for name, value in common().items() if name not in ("source", "id", "store")}
+    declared = {
+        name: value for name, value in common().items() if name not in ("source", "id", "store")
+    }
     watched.run("audit of the store", "audit", "store", "state.db", "--json")
     watched.run("audit of the releases", "audit", "topic", "releases.jsonl", json=True, **declared)
-    watched.run("dlq list", "dlq", "list", "--dead-letters", "dead_letters.jsonl", "--store", "state.db")
+    watched.run(
+        "dlq list", "dlq", "list", "--dead-letters", "dead_letters.jsonl", "--store", "state.db"
+    )
     watched.run("dlq show", "dlq", "show", "--dead-letters", "dead_letters.jsonl", "--json")
 
 
 def write_signing_key(path: Path) -> None:
     """One key for all worlds: which one it is depends on no sample."""
     key = Ed25519PrivateKey.from_private_bytes(bytes(31) + b"1")
-    path.write_bytes(key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption()))
+    path.write_bytes(
+        key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption())
+    )
     path.chmod(0o600)
 
 
 @contextmanager
-def releases_as(told: dict[tuple[str, int], tuple[int, int, list[int], list[int]]]) -> Iterator[None]:
-    """Force all that is noised to be that of the first world: the first fills `told`, the others repeat it.
+def releases_as(
+    told: dict[tuple[str, int], tuple[int, int, list[int], list[int]]],
+) -> Iterator[None]:
+    """Force all that is noised to be that of the first world: the first fills `told`, the others
+    repeat it.
 
-    The keyed digest of the input, which the ledger's chain holds, is a coin to whoever has no key: it falls alike.
+    The keyed digest of the input, which the ledger's chain holds, is a coin to whoever has no key:
+    it falls alike.
     """
     release = Agents._release
 
     def forced(self: Agents, agent: Any, *sums: Any) -> None:
         release(self, agent, *sums)
         pending = sums[-1]
-        for i, (a, index) in enumerate(zip(agent.tolist(), pending.index[-1].tolist(), strict=True)):
+        for i, (a, index) in enumerate(
+            zip(agent.tolist(), pending.index[-1].tolist(), strict=True)
+        ):
             counts = pending.votes[-1][i].tolist(), pending.histogram[-1][i].tolist()
             made = int(pending.total[-1][i]), int(pending.version[-1][i]), *counts
             noised, version, votes, histogram = told.setdefault((self.names[a], index), made)

@@ -27,7 +27,8 @@ TOTALS = Totals()
 
 
 def nothing_differs(first: Seen, *others: Seen) -> bool:
-    """Compare a world with others that differ from it in what nobody else may learn; say on which surface they differ.
+    """Compare a world with others that differ from it in what nobody else may learn; say on which
+    surface they differ.
 
     Raises
     ------
@@ -42,7 +43,9 @@ def nothing_differs(first: Seen, *others: Seen) -> bool:
         TOTALS.bytes += compared.bytes
         TOTALS.differing += sum(compared.values())
         if compared:
-            raise AssertionError("\n".join(f"{name}: {_where(first[name], other[name])}" for name in compared))
+            raise AssertionError(
+                "\n".join(f"{name}: {_where(first[name], other[name])}" for name in compared)
+            )
     return True
 
 
@@ -75,7 +78,9 @@ def _public_figures(data: bytes) -> bytes:
         if line.startswith(b"Content-Length"):
             continue
         figures = msgspec.json.decode(line) if line.startswith(b"{") else None
-        shown = figures and {name: value for name, value in figures.items() if name not in PRIVATE_FIGURES}
+        shown = figures and {
+            name: value for name, value in figures.items() if name not in PRIVATE_FIGURES
+        }
         kept.append(msgspec.json.encode(shown) if shown else line)
     return b"\n".join(kept)
 
@@ -91,7 +96,9 @@ class Compared(dict[str, int]):
         assert first.keys() == other.keys()
         for name, data in first.items():
             there = other[name]
-            differing = sum(a != b for a, b in zip(data, there, strict=False)) if data != there else 0
+            differing = (
+                sum(a != b for a, b in zip(data, there, strict=False)) if data != there else 0
+            )
             if data != there:
                 self[name] = differing + abs(len(data) - len(there))
         self.surfaces, self.bytes = len(first), sum(map(len, first.values()))

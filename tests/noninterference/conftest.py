@@ -1,4 +1,5 @@
-"""Ports of metrics, page and private metrics: the same in all worlds that are compared, because they are shown."""
+"""Ports of metrics, page and private metrics: the same in all worlds that are compared, because
+they are shown."""
 
 from __future__ import annotations
 

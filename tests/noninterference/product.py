@@ -1,4 +1,5 @@
-"""The product in a folder, watched on every surface, with a clock and coins that are the same in every world."""
+"""The product in a folder, watched on every surface, with a clock and coins that are the same in
+every world."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ _picture, _pictures = charts._picture, dict[str, str]()
 
 
 def _simulated_once(settings: Any, users: int) -> dict[str, Any]:
-    """Simulate a design, which settings alone decide, once for all worlds: it is most of the time of a report."""
+    """Simulate a design, which settings alone decide, once for all worlds: it is most of the time
+    of a report."""
     key = repr((settings, users))
     if key not in _simulations:
         _simulations[key] = _users_who_differ(settings, users)
@@ -56,13 +58,15 @@ def _simulated_once(settings: Any, users: int) -> dict[str, Any]:
 
 
 def _drawn_once(name: str, draw: Callable[[Any], None], **how: Any) -> str:
-    """Draw a picture once for all worlds that draw it of the same data: most of the time of a report is drawing.
+    """Draw a picture once for all worlds that draw it of the same data: most of the time of a
+    report is drawing.
 
     A picture is made of what its function closes over, and of nothing else.
     """
     data = [cell.cell_contents for cell in draw.__closure__ or ()]
     key = json.dumps(
-        [name, draw.__qualname__, data, how], default=lambda x: x.tolist() if hasattr(x, "tolist") else repr(x)
+        [name, draw.__qualname__, data, how],
+        default=lambda x: x.tolist() if hasattr(x, "tolist") else repr(x),
     )
     if key not in _pictures:
         _pictures[key] = _picture(name, draw, **how)
@@ -71,7 +75,8 @@ def _drawn_once(name: str, draw: Callable[[Any], None], **how: Any) -> str:
 
 @contextmanager
 def same_clock_and_coins() -> Iterator[Clock]:
-    """Give the clock, and coins that fall alike in every world; what is random and no noise is public."""
+    """Give the clock, and coins that fall alike in every world; what is random and no noise is
+    public."""
     clock, drawn = Clock(), iter(range(1 << 62))
 
     def coins(n: int = 32) -> bytes:
@@ -105,14 +110,17 @@ class Watched:
     clock : Clock
         It goes on by a second a turn.
     folder : Path
-        The current folder of the commands; paths are relative to it, so that they are the same in every world.
+        The current folder of the commands; paths are relative to it, so that they are the same in
+        every world.
     ports : tuple of int
         Of the metrics, of the page and, of rounds, of the private metrics.
     asked : list of str
         Agents whose histories are asked of the page.
     """
 
-    def __init__(self, folder: Path, clock: Clock, ports: tuple[int, ...] = (), asked: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, folder: Path, clock: Clock, ports: tuple[int, ...] = (), asked: tuple[str, ...] = ()
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.ports, self.asked, self._clock = folder, ports, asked, clock
         self._seen: dict[str, list[bytes]] = defaultdict(list)
@@ -122,8 +130,8 @@ class Watched:
     def run(self, name: str, /, *words: str, die: CrashHook | None = None, **options: Any) -> Ran:
         """Run a command, look at it after every turn, and keep how it ended and what it said.
 
-        A signal from outside, as of a time limit, ends the run as it should, and all tests: a world that was cut off
-        differs from others by that alone.
+        A signal from outside, as of a time limit, ends the run as it should, and all tests: a world
+        that was cut off differs from others by that alone.
         """
         stops: list[Callable[[], bool]] = []
 
@@ -142,7 +150,10 @@ class Watched:
                 patch.setattr(kind, "__call__", self._looking(kind.__call__, options))
             ran = asks(*words, *arguments(options), environment=ENVIRONMENT)
         if any(stop() for stop in stops):
-            pytest.exit(f"a signal from outside has stopped {name!r}: its world was not compared", returncode=1)
+            pytest.exit(
+                f"a signal from outside has stopped {name!r}: its world was not compared",
+                returncode=1,
+            )
         self._seen[f"{name}: exit code"].append(str(ran.code).encode())
         self._seen[f"{name}: standard output"].append(ran.out)
         self._seen[f"{name}: standard error"].append(ran.err)
@@ -166,8 +177,16 @@ class Watched:
                     self._seen[f"GET {path} of the metrics"].append(fetch(self.ports[0], path))
             if "page" in options:
                 once, self._fetched = () if self._fetched else PAGE_ROUTES, True
-                for path in (*once, "/", "/data", "/nothing", *(f"/agent?name={name}" for name in self.asked)):
-                    self._seen[f"GET {path} of the page"].append(fetch(self.ports[1], path, "token"))
+                for path in (
+                    *once,
+                    "/",
+                    "/data",
+                    "/nothing",
+                    *(f"/agent?name={name}" for name in self.asked),
+                ):
+                    self._seen[f"GET {path} of the page"].append(
+                        fetch(self.ports[1], path, "token")
+                    )
                 self._seen["GET / of the page without its token"].append(fetch(self.ports[1], "/"))
 
         return shown
@@ -175,7 +194,9 @@ class Watched:
     def _look_at_files(self) -> None:
         """Files, but for the store (private, and its locks and logs) and the source."""
         found = sorted(p for p in self.folder.rglob("*") if p.is_file())
-        self._seen["names of files"].append(" ".join(p.name for p in found if ".db" not in p.name).encode())
+        self._seen["names of files"].append(
+            " ".join(p.name for p in found if ".db" not in p.name).encode()
+        )
         for path in found:
             name = path.relative_to(self.folder).as_posix()
             if path.suffix not in (".jsonl", ".html", ".parquet") or name.startswith("private-"):
@@ -187,9 +208,15 @@ class Watched:
 
 
 def rows(path: Path) -> bytes:
-    """Give a Parquet file whose rows are addressed as lines, after its schema; what it notes of columns is of all."""
+    """Give a Parquet file whose rows are addressed as lines, after its schema; what it notes of
+    columns is of all."""
     table = parquet.read_table(path)
-    return "\n".join([str(table.schema), *(json.dumps(row, default=str) for row in table.to_pylist())]).encode() + b"\n"
+    return (
+        "\n".join(
+            [str(table.schema), *(json.dumps(row, default=str) for row in table.to_pylist())]
+        ).encode()
+        + b"\n"
+    )
 
 
 def fetch(port: int, path: str, token: str | None = None) -> bytes:
@@ -198,7 +225,9 @@ def fetch(port: int, path: str, token: str | None = None) -> bytes:
     cookie = {} if token is None else {"Cookie": f"meanstream_page_{port}={token}"}
     connection.request("GET", path, headers=cookie)
     answer = connection.getresponse()
-    said = "\n".join([str(answer.status), *(f"{name}: {value}" for name, value in answer.getheaders())])
+    said = "\n".join(
+        [str(answer.status), *(f"{name}: {value}" for name, value in answer.getheaders())]
+    )
     data = said.encode() + b"\n\n" + answer.read()
     connection.close()
     return data

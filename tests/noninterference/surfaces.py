@@ -1,8 +1,10 @@
-"""Every surface of the product, enumerated once. `test_surfaces.py` compares this list with the product itself.
+"""Every surface of the product, enumerated once. `test_surfaces.py` compares this list with the
+product itself.
 
-A surface is what somebody can see. Of everybody's, every byte must be equal in two worlds that differ in what is not
-theirs to know; of what is addressed, every byte that is addressed to another. What is the operator's is inside the
-trust domain and is named here, so that nothing becomes private by being forgotten.
+A surface is what somebody can see. Of everybody's, every byte must be equal in two worlds that
+differ in what is not theirs to know; of what is addressed, every byte that is addressed to another.
+What is the operator's is inside the trust domain and is named here, so that nothing becomes private
+by being forgotten.
 """
 
 from __future__ import annotations
@@ -57,11 +59,17 @@ SINK_KINDS = {
     "iceberg:": "elsewhere: tests/integrations/test_iceberg.py",
     "-": "federated",
 }
-"""Kinds of places, and the worlds that write to them; of releases alone, where their bytes are compared."""
+"""Kinds of places, and the worlds that write to them; of releases alone, where their bytes are
+compared."""
 
 OUTPUT_OPTIONS = {
-    **dict.fromkeys(("sink", "releases", "population", "dead_letters", "notices", "reports", "stages"), "worlds"),
-    **dict.fromkeys(("json", "as_json", "metrics", "page", "log_format", "quiet", "dry_run", "store", "to"), "worlds"),
+    **dict.fromkeys(
+        ("sink", "releases", "population", "dead_letters", "notices", "reports", "stages"), "worlds"
+    ),
+    **dict.fromkeys(
+        ("json", "as_json", "metrics", "page", "log_format", "quiet", "dry_run", "store", "to"),
+        "worlds",
+    ),
     **dict.fromkeys(("reports_only", "private_metrics", "private_figures"), "worlds"),
     "raw_to": "a file of the operator's",
     "answers": "an agent's own, by its token: tests/pipelines/commands/run/test_answers.py",
@@ -70,14 +78,16 @@ OUTPUT_OPTIONS = {
     "page_address": "of a demo, whose data are public",
     "out": "of reproductions and demos; `report`, whose file is an argument, is in the worlds",
 }
-"""Options that are declared to say where something is written or what is shown; `worlds` use them."""
+"""Options that are declared to say where something is written or what is shown; `worlds` use
+them."""
 
 ARGUMENTS = {
     "name": "an agent or an event", "kind": "of options", "names": "of mechanisms", "configs": "files that are read",
     "address": "releases that are read", "agent": "of a store", "path": "flights that are read",
     "file": "a new key, new options, or a store that is read", "out": "of a report, which the worlds compare",
 }  # fmt: skip
-"""Arguments of commands. All other options are declared not to show anything: they say what is read and how."""
+"""Arguments of commands. All other options are declared not to show anything: they say what is read
+and how."""
 
 COMMANDS = {
     "run agents": "agents, beam",
@@ -126,7 +136,8 @@ COMMANDS = {
     "demo rounds": "public data",
     "demo flights": "public data",
 }
-"""Commands, and the world that compares them; what reads no protected datum has nothing to compare."""
+"""Commands, and the world that compares them; what reads no protected datum has nothing to
+compare."""
 
 TRANSFORMS = {
     "CollaborateAgents": "beam", "ReleaseMeans": "beam", "SnapshotReleases": "beam", "EstimateAgents": "beam",
@@ -188,7 +199,8 @@ PUBLIC_METRICS = {
         "reading_turns",
     },
 }  # fmt: skip
-"""What Prometheus sees at the address for everybody, and what Beam counts: compared in the worlds with their page."""
+"""What Prometheus sees at the address for everybody, and what Beam counts: compared in the worlds
+with their page."""
 
 _OF_THE_MACHINE = {
     "process_virtual_memory_bytes", "process_resident_memory_bytes", "process_start_time_seconds",
@@ -216,4 +228,5 @@ PRIVATE_ROUNDS_METRICS = {
 METRICS_PATHS = ("/metrics", "/healthz", "/readyz")
 PAGE_ROUTES = ("/", "/page.css", "/page.js", "/charts.js", "/plotly.js", "/data", "/agent")
 PRIVATE_FIGURES = {"convergence"}
-"""Parts of the page's data that are of personal estimates: the page of agents is the operator's and says so."""
+"""Parts of the page's data that are of personal estimates: the page of agents is the operator's and
+says so."""

@@ -1,4 +1,5 @@
-"""Non-interference every day: small worlds of each kind of run, one command each; the other files run whole lives."""
+"""Non-interference every day: small worlds of each kind of run, one command each; the other files
+run whole lives."""
 
 from __future__ import annotations
 
@@ -9,7 +10,13 @@ from typing import Any
 import pytest
 
 from tests.noninterference import product, rounds_worlds
-from tests.noninterference.agents_worlds import ASKED, UNRELEASED, at_once, private_side, releases_as
+from tests.noninterference.agents_worlds import (
+    ASKED,
+    UNRELEASED,
+    at_once,
+    private_side,
+    releases_as,
+)
 from tests.noninterference.comparison import Compared, Seen, nothing_differs
 from tests.noninterference.rounds_worlds import CHANGES, charged_as
 
@@ -33,12 +40,16 @@ def assert_ended_well(seen: Seen, *surfaces: str) -> None:
 
 
 @pytest.fixture(scope="module", params=[{}, ASKED], ids=["means", "quantiles"])
-def of_agents(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, ports: Ports) -> First:
+def of_agents(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, ports: Ports
+) -> First:
     told: dict[Any, Any] = {}
     with releases_as(told):
         seen = at_once(tmp_path_factory.mktemp("agents"), AGENTS, ports, options=request.param)
     assert len(told) == AGENTS
-    files = [f"file {role}.jsonl" for role in ("releases", "estimates", "population", "dead_letters")]
+    files = [
+        f"file {role}.jsonl" for role in ("releases", "estimates", "population", "dead_letters")
+    ]
     assert_ended_well(seen, *files, "GET /metrics of the metrics", "GET /data of the page")
     return First(told, seen, request.param)
 
@@ -47,24 +58,35 @@ def of_agents(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 def test_unreleased_values_of_an_agent_reach_nobody_else(
     values: str, of_agents: First, tmp_path: Path, ports: Ports
 ) -> None:
-    other = at_once(tmp_path, AGENTS, ports, options=of_agents.options, unreleased=UNRELEASED[values])
+    other = at_once(
+        tmp_path, AGENTS, ports, options=of_agents.options, unreleased=UNRELEASED[values]
+    )
     assert nothing_differs(of_agents.seen, other)
 
 
-def test_nor_do_all_of_its_values_under_the_same_releases(of_agents: First, tmp_path: Path, ports: Ports) -> None:
+def test_nor_do_all_of_its_values_under_the_same_releases(
+    of_agents: First, tmp_path: Path, ports: Ports
+) -> None:
     with releases_as(of_agents.told):
-        other = at_once(tmp_path, AGENTS, ports, options=of_agents.options, unreleased=2.75, all_of_it=True)
+        other = at_once(
+            tmp_path, AGENTS, ports, options=of_agents.options, unreleased=2.75, all_of_it=True
+        )
     assert nothing_differs(of_agents.seen, other)
 
 
 def test_released_values_do_reach_others(of_agents: First, tmp_path: Path, ports: Ports) -> None:
     """The comparison can fail: with other releases it does."""
-    other = at_once(tmp_path, AGENTS, ports, options=of_agents.options, unreleased=2.75, all_of_it=True)
+    other = at_once(
+        tmp_path, AGENTS, ports, options=of_agents.options, unreleased=2.75, all_of_it=True
+    )
     assert Compared(of_agents.seen, other)["file releases.jsonl"] > 0
 
 
 def test_nothing_unreleased_leaves_a_private_side(tmp_path: Path) -> None:
-    first, other = (private_side(tmp_path / str(v), AGENTS, unreleased=v) for v in (None, UNRELEASED["far outside"]))
+    first, other = (
+        private_side(tmp_path / str(v), AGENTS, unreleased=v)
+        for v in (None, UNRELEASED["far outside"])
+    )
     assert_ended_well(first, "file releases.jsonl", "file dead_letters.jsonl")
     assert nothing_differs(first, other)
 
@@ -73,7 +95,9 @@ def test_nothing_unreleased_leaves_a_private_side(tmp_path: Path) -> None:
 def of_rounds(tmp_path_factory: pytest.TempPathFactory, ports: Ports) -> First:
     told: dict[Any, Any] = {}
     with charged_as(told):
-        seen = rounds_worlds.at_once(tmp_path_factory.mktemp("rounds"), USERS, ports, None, "one_shot")
+        seen = rounds_worlds.at_once(
+            tmp_path_factory.mktemp("rounds"), USERS, ports, None, "one_shot"
+        )
     files = [f"file {role}.jsonl" for role in ("reports", "means")]
     assert_ended_well(seen, *files, "GET /metrics of the metrics", "GET /data of the page")
     return First(told, seen, {})
@@ -88,7 +112,9 @@ def test_what_a_user_sends_reaches_nobody_but_by_its_report(
     assert nothing_differs(of_rounds.seen, other)
 
 
-def test_a_picture_is_drawn_once_of_the_same_data_and_again_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_picture_is_drawn_once_of_the_same_data_and_again_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Else a picture could hide what differs between two worlds."""
     drawn: list[str] = []
 

@@ -1,4 +1,5 @@
-"""The list of surfaces is complete: it is compared with the product; and what it lists as compared, worlds use."""
+"""The list of surfaces is complete: it is compared with the product; and what it lists as compared,
+worlds use."""
 
 from __future__ import annotations
 
@@ -28,7 +29,10 @@ from meanstream.streaming.events import wire
 from meanstream.streaming.events.base import PrivateEvent
 from meanstream.streaming.events.wire import EVENTS, Release
 from meanstream.streaming.metrics import metrics_server
-from meanstream.streaming.metrics.collaboration_metrics import CollaborationMetrics, PrivateCollaborationMetrics
+from meanstream.streaming.metrics.collaboration_metrics import (
+    CollaborationMetrics,
+    PrivateCollaborationMetrics,
+)
 from meanstream.streaming.metrics.engine_metrics import Metrics
 from meanstream.streaming.metrics.families import FORECASTS
 from meanstream.streaming.metrics.private_answers import PrivateMetrics, PrivateRoundsMetrics
@@ -82,7 +86,15 @@ def metrics_of(kind: type[Metrics]) -> set[str]:
     states = {"kafka_connected"} if kind.shows_connections else set()
     states |= FORECASTS.keys() if kind.foretells else set()
     states |= {"partition_lag_events"} if kind.shows_partitions else set()
-    return {*kind.counters, *kind.gauges, *kind.distributions, *kind.durations, *kind.live, *kind.process, *states}
+    return {
+        *kind.counters,
+        *kind.gauges,
+        *kind.distributions,
+        *kind.durations,
+        *kind.live,
+        *kind.process,
+        *states,
+    }
 
 
 def paths_of_the_metrics() -> set[str]:
@@ -99,7 +111,9 @@ def routes_of_the_page() -> set[str]:
     compared = {
         node.value
         for node in ast.walk(ast.parse(inspect.getsource(server)))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("/")
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and node.value.startswith("/")
     }
     return compared - {"//", "/?token="}
 
@@ -112,7 +126,9 @@ def transforms() -> set[str]:
         found |= {
             kind.__name__
             for kind in vars(there).values()
-            if inspect.isclass(kind) and issubclass(kind, beam.PTransform) and kind.__module__ == module.name
+            if inspect.isclass(kind)
+            and issubclass(kind, beam.PTransform)
+            and kind.__module__ == module.name
         }
     return found
 
@@ -127,7 +143,10 @@ LISTS: dict[str, tuple[Callable[[], set[Any]], set[Any]]] = {
         {(name, reader is not Reader.EVERYBODY) for name, reader in surfaces.EVENTS.items()},
     ),
     "metrics of agents": (lambda: metrics_of(Metrics), surfaces.PUBLIC_METRICS["Metrics"]),
-    "metrics of rounds": (lambda: metrics_of(RoundsMetrics), surfaces.PUBLIC_METRICS["RoundsMetrics"]),
+    "metrics of rounds": (
+        lambda: metrics_of(RoundsMetrics),
+        surfaces.PUBLIC_METRICS["RoundsMetrics"],
+    ),
     "metrics of a statistician": (
         lambda: metrics_of(StatisticianMetrics),
         surfaces.PUBLIC_METRICS["StatisticianMetrics"],
@@ -141,7 +160,10 @@ LISTS: dict[str, tuple[Callable[[], set[Any]], set[Any]]] = {
         surfaces.PRIVATE_COLLABORATION_METRICS,
     ),
     "private metrics of agents": (lambda: metrics_of(PrivateMetrics), surfaces.PRIVATE_METRICS),
-    "private metrics of rounds": (lambda: metrics_of(PrivateRoundsMetrics), surfaces.PRIVATE_ROUNDS_METRICS),
+    "private metrics of rounds": (
+        lambda: metrics_of(PrivateRoundsMetrics),
+        surfaces.PRIVATE_ROUNDS_METRICS,
+    ),
     "metrics of Beam": (
         lambda: {*beam_metrics.COUNTERS, *beam_metrics.DISTRIBUTIONS},
         surfaces.PUBLIC_METRICS["Beam"],
@@ -163,18 +185,31 @@ def test_the_page_answers_one_method() -> None:
 
 
 def test_worlds_use_what_is_listed_as_compared() -> None:
-    """Each option that shows something, each command that reads data and each kind of place stands in a world."""
-    typed = {name for name, where in surfaces.OUTPUT_OPTIONS.items() if where == "worlds"} - {"as_json"}
-    unused = {name for name in typed if not re.search(rf"\b{name}\b\W{{0,2}}[=:]|--{name}\b|\"{name}\"", WORLDS)}
+    """Each option that shows something, each command that reads data and each kind of place stands
+    in a world."""
+    typed = {name for name, where in surfaces.OUTPUT_OPTIONS.items() if where == "worlds"} - {
+        "as_json"
+    }
+    unused = {
+        name
+        for name in typed
+        if not re.search(rf"\b{name}\b\W{{0,2}}[=:]|--{name}\b|\"{name}\"", WORLDS)
+    }
     called = {name for name, where in surfaces.COMMANDS.items() if where not in COMPARED_ELSEWHERE}
-    others = [where for where in (*surfaces.COMMANDS.values(), *surfaces.SINK_KINDS.values()) if ELSEWHERE in where]
+    others = [
+        where
+        for where in (*surfaces.COMMANDS.values(), *surfaces.SINK_KINDS.values())
+        if ELSEWHERE in where
+    ]
     assert [where for where in others if not Path(where.removeprefix(ELSEWHERE)).is_file()] == []
     called = {name for name in called if ELSEWHERE not in surfaces.COMMANDS[name]}
     unused |= {name for name in called if '"' + name.replace(" ", '", "') + '"' not in WORLDS}
     unused |= {
         kind
         for kind, where in surfaces.SINK_KINDS.items()
-        if ELSEWHERE not in where and f'{kind.rstrip(":")}"' not in WORLDS and f"{kind}//" not in WORLDS
+        if ELSEWHERE not in where
+        and f'{kind.rstrip(":")}"' not in WORLDS
+        and f"{kind}//" not in WORLDS
     }
     assert not unused
 
@@ -187,7 +222,9 @@ def one_more_command(patch: pytest.MonkeyPatch) -> None:
         """Write down everything."""
 
     patch.setattr(
-        app, "registered_commands", [*app.registered_commands, typer.models.CommandInfo("leak", callback=leak)]
+        app,
+        "registered_commands",
+        [*app.registered_commands, typer.models.CommandInfo("leak", callback=leak)],
     )
 
 
@@ -195,7 +232,9 @@ def one_more_role(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         group,
         "Sinks",
-        make_dataclass("Sinks", [("raw", object, None)], bases=(group.Sinks,), kw_only=True, frozen=True),
+        make_dataclass(
+            "Sinks", [("raw", object, None)], bases=(group.Sinks,), kw_only=True, frozen=True
+        ),
     )
 
 
@@ -206,7 +245,9 @@ def one_more_route(patch: pytest.MonkeyPatch) -> None:
 
 def one_more_path(patch: pytest.MonkeyPatch) -> None:
     text = metrics_server._text
-    patch.setattr(metrics_server, "_text", lambda start, status, line: text(start, status, f"{line}, /leak"))
+    patch.setattr(
+        metrics_server, "_text", lambda start, status, line: text(start, status, f"{line}, /leak")
+    )
 
 
 def one_more_transform(patch: pytest.MonkeyPatch) -> None:
@@ -214,7 +255,9 @@ def one_more_transform(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(beam_agents, "Leak", leak, raising=False)
 
 
-def one_more_in(table: dict[str, Any], value: Any = "Leaks.") -> Callable[[pytest.MonkeyPatch], None]:
+def one_more_in(
+    table: dict[str, Any], value: Any = "Leaks."
+) -> Callable[[pytest.MonkeyPatch], None]:
     return lambda patch: patch.setitem(table, "leak", value)
 
 
@@ -239,7 +282,9 @@ TWINS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 
 
 @pytest.mark.parametrize("what", LISTS)
-def test_one_that_is_added_without_being_listed_is_found(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_is_added_without_being_listed_is_found(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     TWINS[what](monkeypatch)
     found, listed = LISTS[what]
     assert len(found() - listed) == 1

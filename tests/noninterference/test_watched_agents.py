@@ -1,7 +1,9 @@
-"""Non-interference of `run agents`: an agent's unreleased values change no byte on any surface of anybody else.
+"""Non-interference of `run agents`: an agent's unreleased values change no byte on any surface of
+anybody else.
 
-Two worlds differ in values that no release has shown, or in all of an agent's values under releases that are the same.
-The whole command runs with every output on, is killed, goes on, starts again; everything that reads its store follows.
+Two worlds differ in values that no release has shown, or in all of an agent's values under releases
+that are the same. The whole command runs with every output on, is killed, goes on, starts again;
+everything that reads its store follows.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ def _table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [("least", "far outside"), pytest.param(("most", "tiny"), marks=pytest.mark.full)], ids=" and ".join
+    "values",
+    [("least", "far outside"), pytest.param(("most", "tiny"), marks=pytest.mark.full)],
+    ids=" and ".join,
 )
 def test_unreleased_values_change_no_byte_of_anybody_else(
     values: tuple[str, ...], tmp_path: Path, ports: Ports
@@ -60,18 +64,27 @@ def test_unreleased_values_change_no_byte_of_anybody_else(
     assert_all_is_seen(first)
     assert len(first) > 40
     assert sum(map(len, first.values())) > 200_000
-    assert nothing_differs(first, *(hosted(tmp_path / n, 3, ports, unreleased=UNRELEASED[n]) for n in values))
+    assert nothing_differs(
+        first, *(hosted(tmp_path / n, 3, ports, unreleased=UNRELEASED[n]) for n in values)
+    )
 
 
 def test_no_file_of_columns_tells_of_them(tmp_path: Path) -> None:
-    first, other = to_parquet(tmp_path / "first", 3), to_parquet(tmp_path / "other", 3, unreleased=1e300)
+    first, other = (
+        to_parquet(tmp_path / "first", 3),
+        to_parquet(tmp_path / "other", 3, unreleased=1e300),
+    )
     files = {name.partition("/")[0] for name in first if name.endswith(".parquet")}
-    assert files == {f"file {role}.parquet" for role in ("releases", "population", "dead_letters", "estimates")}
+    assert files == {
+        f"file {role}.parquet" for role in ("releases", "population", "dead_letters", "estimates")
+    }
     assert nothing_differs(first, other)
 
 
 @pytest.mark.parametrize("agents", [FEW, pytest.param(300, marks=pytest.mark.full)])
-def test_neither_do_values_under_releases_that_are_the_same(agents: int, tmp_path: Path, ports: Ports) -> None:
+def test_neither_do_values_under_releases_that_are_the_same(
+    agents: int, tmp_path: Path, ports: Ports
+) -> None:
     told: Told = {}
     with releases_as(told):
         first = hosted(tmp_path / "first", agents, ports)
@@ -81,7 +94,8 @@ def test_neither_do_values_under_releases_that_are_the_same(agents: int, tmp_pat
 
 
 def told_quantiles(folder: Path, ports: Ports) -> tuple[Seen, Seen, Seen]:
-    """Run agents that are told quantiles; one differs in all values under the same releases, or in those unreleased."""
+    """Run agents that are told quantiles; one differs in all values under the same releases, or in
+    those unreleased."""
     told: Told = {}
     with releases_as(told):
         first = at_once(folder / "first", FEW, ports, options=ASKED)
@@ -90,10 +104,14 @@ def told_quantiles(folder: Path, ports: Ports) -> tuple[Seen, Seen, Seen]:
     return first, same, later
 
 
-def test_neither_does_anything_where_agents_are_told_quantiles(tmp_path: Path, ports: Ports) -> None:
+def test_neither_does_anything_where_agents_are_told_quantiles(
+    tmp_path: Path, ports: Ports
+) -> None:
     first, same, later = told_quantiles(tmp_path, ports)
     assert first["file releases.jsonl"].count(b'"histogram":') == FEW
-    assert first["file estimates.jsonl"].count(b'"quantiles":') == FEW - 1  # all but the changed agent's
+    assert (
+        first["file estimates.jsonl"].count(b'"quantiles":') == FEW - 1
+    )  # all but the changed agent's
     assert nothing_differs(first, same)
     assert nothing_differs(first, later)
 
@@ -116,9 +134,13 @@ def test_a_prior_of_what_agents_have_and_did_not_release_is_caught(
 
 
 def forgetting(
-    folder: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any] = FORGETTING
+    folder: Path,
+    ports: Ports,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, Any] = FORGETTING,
 ) -> tuple[Seen, Seen, int]:
-    """Run agents that forget; one's mean has moved in the other world, which it alone knows. Count changes there."""
+    """Run agents that forget; one's mean has moved in the other world, which it alone knows. Count
+    changes there."""
     how: dict[str, Any] = {"options": options, **MOVED}
     first = at_once(folder / "first", 3, ports, **how)
     found: list[int] = []
@@ -130,7 +152,11 @@ def forgetting(
         return tested
 
     monkeypatch.setattr(OwnChanges, "test", counting)
-    return first, at_once(folder / "other", 3, ports, unreleased=UNRELEASED["most"], **how), sum(found)
+    return (
+        first,
+        at_once(folder / "other", 3, ports, unreleased=UNRELEASED["most"], **how),
+        sum(found),
+    )
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
@@ -167,11 +193,14 @@ AGENTS = pytest.mark.parametrize("agents", [FEW, pytest.param(MANY, marks=pytest
 
 
 def read_from_a_table(agents: int, folder: Path, ports: Ports) -> tuple[Seen, Seen]:
-    """Compare worlds in which the changed agent's raw mean is the least of all, or one among others."""
+    """Compare worlds in which the changed agent's raw mean is the least of all, or one among
+    others."""
     told: Told = {}
     with releases_as(told):
         first = at_once(folder / "first", agents, ports, options=OLD)
-        other = at_once(folder / "other", agents, ports, options=OLD, unreleased=-1.0, all_of_it=True)
+        other = at_once(
+            folder / "other", agents, ports, options=OLD, unreleased=-1.0, all_of_it=True
+        )
     assert first["file estimates.jsonl"].count(b"\n") == agents - 1  # all but the changed agent's
     return first, other
 
@@ -190,12 +219,19 @@ def test_the_table_of_before_is_caught(
 ) -> None:
     table_from(agents, monkeypatch)
     monkeypatch.setattr(prior_fitted, "look_up_posterior", table_from_the_least_mean)
-    assert Compared(*read_from_a_table(agents, tmp_path, ports))["file estimates.jsonl"] >= agents // 20
+    assert (
+        Compared(*read_from_a_table(agents, tmp_path, ports))["file estimates.jsonl"]
+        >= agents // 20
+    )
 
 
 def assert_all_is_seen(seen: Seen) -> None:
     """Nothing is compared that is empty in all worlds, and what should fail has failed."""
-    codes = {name.removesuffix(": exit code"): data for name, data in seen.items() if name.endswith("exit code")}
+    codes = {
+        name.removesuffix(": exit code"): data
+        for name, data in seen.items()
+        if name.endswith("exit code")
+    }
     failed = {name for name, code in codes.items() if code != b"0"}
     assert failed == {"killed", "with another epsilon"}
     for role in ("releases", "population", "dead_letters", "estimates"):
@@ -223,7 +259,9 @@ def shows_clipped(patch: pytest.MonkeyPatch) -> None:
         from prometheus_client.core import GaugeMetricFamily
 
         yield from exposition(self)
-        yield GaugeMetricFamily("meanstream_clipped", "Clipped values.", value=getattr(self, "clipped", 0))
+        yield GaugeMetricFamily(
+            "meanstream_clipped", "Clipped values.", value=getattr(self, "clipped", 0)
+        )
 
     patch.setattr(Metrics, "observe", observed)
     patch.setattr(Metrics, "collect", collected)
@@ -244,7 +282,8 @@ def floors_by_all(patch: pytest.MonkeyPatch) -> None:
 
 
 def rejects_out_of_bounds(patch: pytest.MonkeyPatch) -> None:
-    """What `--out-of-bounds reject` did: a public dead letter says whose value was out of bounds."""
+    """What `--out-of-bounds reject` did: a public dead letter says whose value was out of
+    bounds."""
     admit = Intake.admit
 
     def rejecting(self: Intake, samples: Any, rejects: Any, now: float) -> None:
@@ -269,7 +308,9 @@ TWINS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
 
 
 @pytest.mark.parametrize("twin", TWINS)
-def test_twins_are_caught(twin: str, tmp_path: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twins_are_caught(
+    twin: str, tmp_path: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spoil, where = TWINS[twin]
     spoil(monkeypatch)
     first = at_once(tmp_path / "a", 3, ports, options=OLD)
@@ -281,7 +322,8 @@ def test_twins_are_caught(twin: str, tmp_path: Path, ports: Ports, monkeypatch: 
 def test_batches_that_end_after_so_many_bytes_are_caught(
     tmp_path: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Twin: as text files were read once; longer values move what is in a batch, and what is said after each."""
+    """Twin: as text files were read once; longer values move what is in a batch, and what is said
+    after each."""
     long = {"unreleased": -0.12345678901234567, "all_of_it": True}
     where = "continued: standard error"
 

@@ -1,4 +1,5 @@
-"""Non-interference of what is on topics: records with their places, keys and headers, and the markers of deliveries."""
+"""Non-interference of what is on topics: records with their places, keys and headers, and the
+markers of deliveries."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ def test_private_deliveries_among_the_public_ones_are_caught(
     monkeypatch.setattr(KafkaSinks, "_private_apart", together, raising=False)
     with charged_as({}):
         first, other = (
-            rounds_to_topics(tmp_path / str(how), 30, broker_address, new_topic, how) for how in (None, "rejected")
+            rounds_to_topics(tmp_path / str(how), 30, broker_address, new_topic, how)
+            for how in (None, "rejected")
         )
     assert "deliveries" in Compared(first, other)
 
@@ -53,17 +55,24 @@ _usual: list[tuple[Seen, dict[Any, Any]]] = []
 
 @pytest.fixture
 def usual(tmp_path: Path, broker_address: str, new_topic: NewTopic) -> tuple[Seen, dict[Any, Any]]:
-    """What is seen of the world that the others are compared with, once per worker; and what was charged in it."""
+    """What is seen of the world that the others are compared with, once per worker; and what was
+    charged in it."""
     if not _usual:
         charged: dict[Any, Any] = {}
         with charged_as(charged):
-            _usual.append((rounds_to_topics(tmp_path / "usual", 30, broker_address, new_topic, None), charged))
+            _usual.append(
+                (rounds_to_topics(tmp_path / "usual", 30, broker_address, new_topic, None), charged)
+            )
     return _usual[0]
 
 
 @pytest.mark.parametrize("how", CHANGES)
 def test_what_a_user_sends_changes_no_record(
-    how: str, usual: tuple[Seen, dict[Any, Any]], tmp_path: Path, broker_address: str, new_topic: NewTopic
+    how: str,
+    usual: tuple[Seen, dict[Any, Any]],
+    tmp_path: Path,
+    broker_address: str,
+    new_topic: NewTopic,
 ) -> None:
     first, charged = usual
     with charged_as(charged):
@@ -72,11 +81,14 @@ def test_what_a_user_sends_changes_no_record(
     assert nothing_differs(first, other)
 
 
-def test_neither_does_what_it_sends_to_a_topic(tmp_path: Path, broker_address: str, new_topic: NewTopic) -> None:
+def test_neither_does_what_it_sends_to_a_topic(
+    tmp_path: Path, broker_address: str, new_topic: NewTopic
+) -> None:
     told: dict[Any, Any] = {}
     with charged_as(told):
         first, *others = (
-            rounds_from_topic(tmp_path / str(how), 12, broker_address, new_topic, how) for how in (None, *CHANGES)
+            rounds_from_topic(tmp_path / str(how), 12, broker_address, new_topic, how)
+            for how in (None, *CHANGES)
         )
     assert (first["killed: exit code"], first["continued: exit code"]) == (b"1", b"0")
     assert first["file means.jsonl"].count(b"\n") >= 2

@@ -1,4 +1,5 @@
-"""Non-interference of `run rounds`: what one user sends, and when, changes no byte, under reports that are the same."""
+"""Non-interference of `run rounds`: what one user sends, and when, changes no byte, under reports
+that are the same."""
 
 from __future__ import annotations
 
@@ -12,14 +13,25 @@ from meanstream.streaming.metrics import rounds_metrics as metrics_of_rounds
 from meanstream.streaming.metrics.private_answers import PrivateRoundsMetrics
 from meanstream.streaming.store.ledger_chain import LedgerChain, LedgerColumns
 from tests.noninterference.comparison import Compared, Seen, nothing_differs
-from tests.noninterference.rounds_worlds import CHANGES, at_once, charged_as, on_beam, one_process, two_sides
+from tests.noninterference.rounds_worlds import (
+    CHANGES,
+    at_once,
+    charged_as,
+    on_beam,
+    one_process,
+    two_sides,
+)
 
 Ports = tuple[int, ...]
 
 
 def assert_all_is_seen(seen: Seen, users: int, failed: set[str]) -> None:
     """Nothing is compared that is empty in all worlds, and what should fail has failed."""
-    codes = {name.removesuffix(": exit code"): data for name, data in seen.items() if name.endswith("exit code")}
+    codes = {
+        name.removesuffix(": exit code"): data
+        for name, data in seen.items()
+        if name.endswith("exit code")
+    }
     assert {name for name, code in codes.items() if code != b"0"} == failed
     assert seen["file means.jsonl"]
     if "file reports.jsonl" in seen:
@@ -58,13 +70,20 @@ def test_neither_do_they_without_order(places: int, tmp_path: Path, ports: Ports
     how = {"sort": False, "max_users": places}
     with charged_as(told):
         first = one_process(tmp_path / "first", 12, ports, None, "one_shot", **how)
-        others = [one_process(tmp_path / changed, 12, ports, changed, "one_shot", **how) for changed in CHANGES]
+        others = [
+            one_process(tmp_path / changed, 12, ports, changed, "one_shot", **how)
+            for changed in CHANGES
+        ]
     assert_all_is_seen(first, min(places, 12), {"killed", "with another epsilon"})
     assert nothing_differs(first, *others)
 
 
-@pytest.mark.parametrize(("estimator", "users"), [("kent", 30), pytest.param("kent", 300, marks=pytest.mark.full)])
-def test_neither_do_they_between_the_two_sides(estimator: str, users: int, tmp_path: Path, ports: Ports) -> None:
+@pytest.mark.parametrize(
+    ("estimator", "users"), [("kent", 30), pytest.param("kent", 300, marks=pytest.mark.full)]
+)
+def test_neither_do_they_between_the_two_sides(
+    estimator: str, users: int, tmp_path: Path, ports: Ports
+) -> None:
     told: dict[Any, Any] = {}
     with charged_as(told):
         first = two_sides(tmp_path / "first", users, ports, None, estimator)
@@ -74,7 +93,9 @@ def test_neither_do_they_between_the_two_sides(estimator: str, users: int, tmp_p
     assert nothing_differs(first, *others)
 
 
-@pytest.mark.parametrize(("estimator", "users"), [("one_shot", 3), ("cummings.known_sizes", 30), ("plan", 300)])
+@pytest.mark.parametrize(
+    ("estimator", "users"), [("one_shot", 3), ("cummings.known_sizes", 30), ("plan", 300)]
+)
 def test_neither_do_they_on_beam(estimator: str, users: int, tmp_path: Path) -> None:
     told: dict[Any, Any] = {}
     with charged_as(told):
@@ -96,8 +117,11 @@ def in_worlds(folder: Path, ports: Ports, changed: str, world: Callable[..., See
     return Compared(first, other)
 
 
-def test_the_metrics_of_before_are_caught(tmp_path: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twin: the public address showed what is the operator's, events and rejected records among it."""
+def test_the_metrics_of_before_are_caught(
+    tmp_path: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twin: the public address showed what is the operator's, events and rejected records among
+    it."""
     monkeypatch.setattr(metrics_of_rounds, "RoundsMetrics", PrivateRoundsMetrics)
     assert in_worlds(tmp_path, ports, "number", at_once)["GET /metrics of the metrics"] > 0
 

@@ -1,4 +1,5 @@
-"""Non-interference between organizations, and on Beam: one's unreleased values reach nobody else, to the byte."""
+"""Non-interference between organizations, and on Beam: one's unreleased values reach nobody else,
+to the byte."""
 
 from __future__ import annotations
 
@@ -24,9 +25,15 @@ def assert_ended_well(seen: Seen) -> None:
     assert {data for name, data in seen.items() if name.endswith("exit code")} == {b"0"}
 
 
-def test_an_organization_learns_nothing_of_anothers_unreleased_values(tmp_path: Path, ports: tuple[int, ...]) -> None:
-    """Nor does anybody of its own: of what is served there the operator's figures alone may differ."""
-    first, other = federated(tmp_path / "first", 30, ports), federated(tmp_path / "other", 30, ports, unreleased=1e300)
+def test_an_organization_learns_nothing_of_anothers_unreleased_values(
+    tmp_path: Path, ports: tuple[int, ...]
+) -> None:
+    """Nor does anybody of its own: of what is served there the operator's figures alone may
+    differ."""
+    first, other = (
+        federated(tmp_path / "first", 30, ports),
+        federated(tmp_path / "other", 30, ports, unreleased=1e300),
+    )
     assert_ended_well(first)
     assert b"meanstream_releasing_agents 60.0" in first["GET /metrics of the metrics"]
     assert b"meanstream_released_half_width_median 0" in first["GET /metrics of the metrics"]
@@ -37,20 +44,27 @@ def test_an_organization_learns_nothing_of_anothers_unreleased_values(tmp_path: 
 
 def test_nor_where_agents_are_told_quantiles(tmp_path: Path, ports: tuple[int, ...]) -> None:
     how: dict[str, Any] = {"released": {"exceeds": "1"}, "told": {"quantiles": ".5"}}
-    first, other = (federated(tmp_path / str(v), 30, ports, unreleased=v, **how) for v in (None, 1e300))
+    first, other = (
+        federated(tmp_path / str(v), 30, ports, unreleased=v, **how) for v in (None, 1e300)
+    )
     assert_ended_well(first)
     assert first["answers of b: standard output"].count(b'"quantiles":') == 30
     assert first["file both.jsonl"].count(b'"histogram":') == 60
     assert nothing_differs(first, other)
 
 
-@pytest.mark.parametrize("agents", [3, FEW, *(pytest.param(n, marks=pytest.mark.full) for n in (300, 20_000))])
+@pytest.mark.parametrize(
+    "agents", [3, FEW, *(pytest.param(n, marks=pytest.mark.full) for n in (300, 20_000))]
+)
 def test_a_pipeline_shows_nothing_of_unreleased_values(
     agents: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Estimates of `FEW` agents, too, are read from a table, as those of 16,384 are."""
     table_from(max(agents, FEW), monkeypatch)
-    first, other = on_beam(tmp_path / "first", agents), on_beam(tmp_path / "other", agents, unreleased=1e300)
+    first, other = (
+        on_beam(tmp_path / "first", agents),
+        on_beam(tmp_path / "other", agents, unreleased=1e300),
+    )
     assert_ended_well(first)
     assert first["file estimates.first.jsonl"].count(b"\n") == agents - 1
     assert first["file releases.first.jsonl"] == first["file releases.again.jsonl"]
@@ -60,16 +74,24 @@ def test_a_pipeline_shows_nothing_of_unreleased_values(
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
-def test_neither_does_one_of_agents_who_forget_and_whose_mean_has_moved(memory: str, tmp_path: Path) -> None:
+def test_neither_does_one_of_agents_who_forget_and_whose_mean_has_moved(
+    memory: str, tmp_path: Path
+) -> None:
     how: dict[str, Any] = {"options": MEMORIES[memory], **MOVED}
-    first, other = (on_beam(tmp_path / str(most), 3, unreleased=most, **how) for most in (None, UNRELEASED["most"]))
+    first, other = (
+        on_beam(tmp_path / str(most), 3, unreleased=most, **how)
+        for most in (None, UNRELEASED["most"])
+    )
     assert first["file releases.first.jsonl"].count(b"\n") == 3 * 6
     assert nothing_differs(first, other)
 
 
 def test_neither_does_one_of_agents_who_are_told_quantiles(tmp_path: Path) -> None:
     how: dict[str, Any] = {"options": {"quantiles": ".5", "exceeds": "1"}}
-    first, other = (on_beam(tmp_path / str(most), 3, unreleased=most, **how) for most in (None, UNRELEASED["most"]))
+    first, other = (
+        on_beam(tmp_path / str(most), 3, unreleased=most, **how)
+        for most in (None, UNRELEASED["most"])
+    )
     assert_ended_well(first)
     assert first["file releases.first.jsonl"].count(b'"histogram":{"number":1,"samples":10,') == 3
     assert first["file estimates.first.jsonl"].count(b'"quantiles":[{"quantile":0.5,') == 2

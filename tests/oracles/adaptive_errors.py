@@ -1,4 +1,5 @@
-"""The cells in which the honest default is measured against one report of each user, and the measurement."""
+"""The cells in which the honest default is measured against one report of each user, and the
+measurement."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ BETWEEN_LAWS: dict[str, str | None] = {
     "skewed .05": "skewed:0.05",
     "skewed .2": "skewed:0.2",
 }
-"""Name of each law of users' means around the population's: all alike, normal, or one exponential tail."""
+"""Name of each law of users' means around the population's: all alike, normal, or one exponential
+tail."""
 
 POPULATIONS: dict[str, tuple[str, int, tuple[float, ...]]] = {
     "unif199": ("uniform:1,199", 20_000, (1.0,)),
@@ -40,7 +42,8 @@ _LAW_POINTS = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """Where something is measured: names of a population and of a law of users' means, and epsilon."""
+    """Where something is measured: names of a population and of a law of users' means, and
+    epsilon."""
 
     population: str
     between: str
@@ -135,6 +138,8 @@ def measure_adaptive_goal(
 @cache
 def _law_points(sizes: str, data: str, between: str | None) -> Floats:
     """Quantiles of users' means, from one large draw."""
-    config = RoundsConfig(users=_LAW_USERS, estimator="adaptive", sizes=sizes, data=data, between_users_law=between)
+    config = RoundsConfig(
+        users=_LAW_USERS, estimator="adaptive", sizes=sizes, data=data, between_users_law=between
+    )
     means = config.population.draw(np.random.default_rng(0)).mean
     return np.asarray(np.quantile(means, (np.arange(_LAW_POINTS) + 0.5) / _LAW_POINTS))

@@ -12,13 +12,17 @@ from meanstream.operators.records import Floats
 
 
 def hockey_stick(pmf_a: npt.ArrayLike, pmf_b: npt.ArrayLike, epsilon: float) -> float:
-    """Smallest delta with `P_A(S) <= e^epsilon P_B(S) + delta` for every set S: `sum max(0, p_A - e^epsilon p_B)`."""
-    excess = np.asarray(pmf_a, dtype=np.float64) - math.exp(epsilon) * np.asarray(pmf_b, dtype=np.float64)
+    """Smallest delta with `P_A(S) <= e^epsilon P_B(S) + delta` for every set S: `sum max(0, p_A -
+    e^epsilon p_B)`."""
+    excess = np.asarray(pmf_a, dtype=np.float64) - math.exp(epsilon) * np.asarray(
+        pmf_b, dtype=np.float64
+    )
     return float(np.maximum(excess, 0.0).sum())
 
 
 def worst_hockey_stick(pmf: Floats, shifts: Sequence[int], epsilon: float) -> float:
-    """Largest `hockey_stick` between additive noise with this pmf and the same noise shifted, over the shifts."""
+    """Largest `hockey_stick` between additive noise with this pmf and the same noise shifted, over
+    the shifts."""
     worst = 0.0
     for shift in shifts:
         padding = np.zeros(abs(shift))

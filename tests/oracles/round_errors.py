@@ -12,7 +12,11 @@ from meanstream.lab.random_words import SeededWords
 from meanstream.lab.simulation.round_population import draw_population_sizes
 from meanstream.operators.estimators.registry import build_estimator
 from meanstream.operators.records import Floats, Ints
-from meanstream.operators.rounds.round_protocol import Estimator, protocol_stages_of_positions, run_protocol
+from meanstream.operators.rounds.round_protocol import (
+    Estimator,
+    protocol_stages_of_positions,
+    run_protocol,
+)
 from meanstream.operators.rounds.round_records import Summaries
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 
@@ -36,7 +40,8 @@ LITERAL: dict[str, tuple[float, ...]] = {
     "unif199": (5.8, 1.0, 0.014, 0.0027, 0.00061),
     "lognorm20": (1.4, 0.083, 0.026, 0.0053, 0.0012),
 }
-"""Mean squared error of DAME as printed (literal noise, not cut to [-1, 1]) at mean 0, for each epsilon; simulated."""
+"""Mean squared error of DAME as printed (literal noise, not cut to [-1, 1]) at mean 0, for each
+epsilon; simulated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,25 +83,44 @@ def round_goal_literal_mse(name: str, epsilon: float) -> float:
 
 
 def measure_round_goal_cell(
-    name: str, epsilon: float, *, runs: int, seed: int = 1, theta: float = 0.0, between_users: float = 0.0
+    name: str,
+    epsilon: float,
+    *,
+    runs: int,
+    seed: int = 1,
+    theta: float = 0.0,
+    between_users: float = 0.0,
 ) -> MeasuredRounds:
     """Simulate rounds of the plan in one cell, with samples on {-1, 1}."""
     text, users = POPULATIONS[name]
     sizes = SizeDistribution.parse(text)
-    plan = build_estimator("plan", epsilon=epsilon, users=users, sizes=sizes, between_users=between_users)
+    plan = build_estimator(
+        "plan", epsilon=epsilon, users=users, sizes=sizes, between_users=between_users
+    )
     return measure_round_goal(plan, sizes, users, runs=runs, seed=seed, theta=theta)
 
 
 def measure_round_goal(
-    estimator: Estimator, sizes: SizeDistribution, users: int, *, runs: int, seed: int, theta: float = 0.0
+    estimator: Estimator,
+    sizes: SizeDistribution,
+    users: int,
+    *,
+    runs: int,
+    seed: int,
+    theta: float = 0.0,
 ) -> MeasuredRounds:
     """Simulate rounds of any estimator with samples on {-1, 1} of this mean."""
     rng = np.random.default_rng(seed)
     values, covered, restarts = np.empty(runs), 0, 0
     for run in range(runs):
         stage = protocol_stages_of_positions(estimator.shares, rng.random(users))
-        words = [SeededWords(rng, int(np.sum(stage == number))) for number in range(len(estimator.rounds))]
-        found = run_protocol(estimator, round_goal_two_point_users(sizes, users, theta, rng), stage, words)
+        words = [
+            SeededWords(rng, int(np.sum(stage == number)))
+            for number in range(len(estimator.rounds))
+        ]
+        found = run_protocol(
+            estimator, round_goal_two_point_users(sizes, users, theta, rng), stage, words
+        )
         values[run] = found.unclipped
         covered += bool(found.lower <= theta <= found.upper)
         restarts += any("restart" in step for step in found.stages)
@@ -121,7 +145,9 @@ def round_goal_two_point_users(
     count = draw_population_sizes(sizes, users, rng)
     ones: Ints = rng.binomial(count, 0.5 * (1 + theta)).astype(np.int64)
     first = (rng.random(users) < ones / count).astype(np.int64)
-    return Summaries(user=np.zeros((users, 2), np.uint64), count=count, total=ones, first=first, span=1)
+    return Summaries(
+        user=np.zeros((users, 2), np.uint64), count=count, total=ones, first=first, span=1
+    )
 
 
 def round_goal_geometric_mean(ratios: Sequence[float]) -> float:

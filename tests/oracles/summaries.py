@@ -1,4 +1,5 @@
-"""Populations in which collaborations are compared: as one Gaussian release per agent, and as streams of samples."""
+"""Populations in which collaborations are compared: as one Gaussian release per agent, and as
+streams of samples."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from meanstream.operators.records import Floats, Ints, OwnMeans, ReleaseColumns
 AGENTS, STDDEV, EPSILON, DELTA = 200, 0.5, 1.0, 1e-6
 HALF_WIDTH = STDDEV * 3**0.5
 LOWER, UPPER = -HALF_WIDTH, 1 + HALF_WIDTH
-"""Means lie in [0, 1] (the far tails of Student's t are clipped there) and samples within a half-width of them."""
+"""Means lie in [0, 1] (the far tails of Student's t are clipped there) and samples within a
+half-width of them."""
 
 Means = Callable[[np.random.Generator], tuple[Floats, Ints | None]]
 """Draws every agent's mean, and its class where there are exact ones."""
@@ -49,21 +51,25 @@ STREAMS: dict[str, dict[str, Any]] = {
     "uniform": {"means": "uniform:0,1"},
     "Student t3": {"means": "t:3,0.5,0.05"},
     "one class": {"means": "classes:0.4"},
-    "twenty classes": {"means": "classes:" + ",".join(f"{center:.6f}" for center in np.linspace(0, 1, 20))},
+    "twenty classes": {
+        "means": "classes:" + ",".join(f"{center:.6f}" for center in np.linspace(0, 1, 20))
+    },
     "bernoulli": {"means": "normal:0.3,0.15", "data": "bernoulli"},
     "bernoulli, three classes, one rare": {"means": "classes:0.05,0.2,0.5", "data": "bernoulli"},
     "beta": {"means": "uniform:0.02,0.6", "data": "beta:3"},
 }
-"""The scenarios as options of a simulation, and three in which every agent's samples have a variance of their own."""
+"""The scenarios as options of a simulation, and three in which every agent's samples have a
+variance of their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Mean squared errors and coverage in one scenario at one time, averaged over runs.
 
-    `local` is learning alone, `oracle` the same releases with the true classes (NaN without exact classes). Where runs
-    are compared one by one, `to_oracle_stderr` is the standard error of `to_oracle` over runs, and half of the runs are
-    above `to_oracle_median`: the mean is that of few runs in which releases show a spread that is not there.
+    `local` is learning alone, `oracle` the same releases with the true classes (NaN without exact
+    classes). Where runs are compared one by one, `to_oracle_stderr` is the standard error of
+    `to_oracle` over runs, and half of the runs are above `to_oracle_median`: the mean is that of
+    few runs in which releases show a spread that is not there.
     """
 
     mse: float
@@ -84,8 +90,11 @@ class Comparison:
         return self.mse / self.oracle
 
 
-def compare_summaries(collaboration: Collaboration, scenario: str, t: int, *, runs: int, seed: int = 0) -> Comparison:
-    """Measure a collaboration after `t` samples per agent, each released once with analytic Gaussian noise.
+def compare_summaries(
+    collaboration: Collaboration, scenario: str, t: int, *, runs: int, seed: int = 0
+) -> Comparison:
+    """Measure a collaboration after `t` samples per agent, each released once with analytic
+    Gaussian noise.
 
     Parameters
     ----------
@@ -107,15 +116,21 @@ def compare_summaries(collaboration: Collaboration, scenario: str, t: int, *, ru
     """
     place = list(SCENARIOS).index(scenario)
     rows = [
-        _once(collaboration, SCENARIOS[scenario], t, np.random.default_rng([seed, place, t, r])) for r in range(runs)
+        _once(collaboration, SCENARIOS[scenario], t, np.random.default_rng([seed, place, t, r]))
+        for r in range(runs)
     ]
     mse, _, oracle, _ = np.array(rows).T
     stderr = np.std(mse - mse.mean() / oracle.mean() * oracle) / np.sqrt(runs) / oracle.mean()
-    return Comparison(*np.mean(rows, axis=0).tolist(), *map(float, (stderr, np.median(mse / oracle))))
+    return Comparison(
+        *np.mean(rows, axis=0).tolist(), *map(float, (stderr, np.median(mse / oracle)))
+    )
 
 
-def follow_summaries(scenario: str, times: tuple[int, ...], *, runs: int, seed: int = 0) -> list[Comparison]:
-    """Measure the default as agents use it: releases at preferred numbers of samples, variances read off them.
+def follow_summaries(
+    scenario: str, times: tuple[int, ...], *, runs: int, seed: int = 0
+) -> list[Comparison]:
+    """Measure the default as agents use it: releases at preferred numbers of samples, variances
+    read off them.
 
     Of each agent the newest releases count together, as the engine combines them.
 
@@ -124,7 +139,8 @@ def follow_summaries(scenario: str, times: tuple[int, ...], *, runs: int, seed: 
     scenario : str
         A key of `STREAMS`.
     times : tuple of int
-        Samples per agent at which to measure, increasing. Between two releases the newest is out of date.
+        Samples per agent at which to measure, increasing. Between two releases the newest is out of
+        date.
     runs, seed : int
         Independent repetitions.
 
@@ -147,10 +163,15 @@ def follow_summaries(scenario: str, times: tuple[int, ...], *, runs: int, seed: 
     )
     found = simulate_broadcast(config)
     oracle = found.oracle or [np.nan] * len(times)
-    return [Comparison(*row) for row in zip(found.mse, found.local, oracle, found.coverage or [], strict=True)]
+    return [
+        Comparison(*row)
+        for row in zip(found.mse, found.local, oracle, found.coverage or [], strict=True)
+    ]
 
 
-def _once(collaboration: Collaboration, means: Means, t: int, rng: np.random.Generator) -> list[float]:
+def _once(
+    collaboration: Collaboration, means: Means, t: int, rng: np.random.Generator
+) -> list[float]:
     truth, label = means(rng)
     agent, count = np.arange(AGENTS), np.full(AGENTS, t)
     variance = np.full(AGENTS, STDDEV**2 / t)
@@ -167,7 +188,9 @@ def _once(collaboration: Collaboration, means: Means, t: int, rng: np.random.Gen
     )
     fitted = collaboration.fit(releases, variance + noise)
     answer = fitted.estimate(OwnMeans(agent=agent, count=count, mean=own, variance=variance))
-    oracle = np.nan if label is None else np.mean((_oracle(own, released, t, noise, label) - truth) ** 2)
+    oracle = (
+        np.nan if label is None else np.mean((_oracle(own, released, t, noise, label) - truth) ** 2)
+    )
     covered = np.mean((answer.lower <= truth) & (truth <= answer.upper))
     return [
         float(np.mean((answer.value - truth) ** 2)),
@@ -181,4 +204,6 @@ def _oracle(own: Floats, released: Floats, t: int, noise: float, label: Ints) ->
     """Eq. (4) with the true classes: all variances are equal."""
     total, size = np.bincount(label, released)[label] - released, np.bincount(label)[label] - 1
     precision, own_precision = 1 / (STDDEV**2 / t + noise), t / STDDEV**2
-    return np.asarray((total * precision + own * own_precision) / (size * precision + own_precision))
+    return np.asarray(
+        (total * precision + own * own_precision) / (size * precision + own_precision)
+    )

@@ -1,7 +1,9 @@
-"""Algorithm 1 of the paper, line by line: slow and obviously right, the oracle of the production simulator.
+"""Algorithm 1 of the paper, line by line: slow and obviously right, the oracle of the production
+simulator.
 
-Nothing here is shared with the production code but the dense matrix of the Toeplitz counter, which is its definition.
-Paper symbols are used throughout: kappa, tau, theta, T, V, Z (noise of a p-sum), W (noise of a released variance).
+Nothing here is shared with the production code but the dense matrix of the Toeplitz counter, which
+is its definition. Paper symbols are used throughout: kappa, tau, theta, T, V, Z (noise of a p-sum),
+W (noise of a released variance).
 """
 
 from __future__ import annotations
@@ -25,9 +27,11 @@ class Inputs:
     config : SimulationConfig
         Which counter, weights, schedule, test and variance scheme.
     data, noise, variance_noise : float arrays, shape (steps, agents)
-        `noise[t - 1, a]` is the fresh draw, of unit variance, of the p-sum that the query of agent a at t creates.
+        `noise[t - 1, a]` is the fresh draw, of unit variance, of the p-sum that the query of agent
+        a at t creates.
     noise_variance, variance_noise_variance : float
-        Variance of the noise of one p-sum, in squared units of its sum; the same for released sample variances.
+        Variance of the noise of one p-sum, in squared units of its sum; the same for released
+        sample variances.
     variance : float array, shape (agents,)
         True variance of one sample, used where it is known.
     design_variance : float
@@ -104,7 +108,8 @@ def transcribe(given: Inputs) -> tuple[Floats, list[list[int]]]:
 
 
 def _choose_agent(given: Inputs, pairs: dict[int, Pair], t: int, last_query: int) -> int | None:
-    """Line 8: round robin over the others, or over the others in the class, in the order of their indices."""
+    """Line 8: round robin over the others, or over the others in the class, in the order of their
+    indices."""
     others = sorted(pairs)
     if given.config.schedule == "round_robin":
         return others[(t - 1) % len(others)]
@@ -143,7 +148,8 @@ def _splits(given: Inputs, kappa: int) -> list[tuple[int, int]]:
 
 
 def _usage(given: Inputs, kappa: int) -> Floats:
-    """B[k, e] = 1 if release k uses the noise drawn at release e; for Toeplitz the given weights."""
+    """B[k, e] = 1 if release k uses the noise drawn at release e; for Toeplitz the given
+    weights."""
     if given.config.counter == "toeplitz":
         assert given.matrix is not None
         return given.matrix[:kappa, :kappa]
@@ -173,7 +179,9 @@ def _weights_of_paper(given: Inputs, times: list[int], B: Floats) -> Floats:
     return w
 
 
-def _variance_of_paper(times: list[int], w: Floats, V_b: float, B: Floats, noise_variance: float) -> float:
+def _variance_of_paper(
+    times: list[int], w: Floats, V_b: float, B: Floats, noise_variance: float
+) -> float:
     """Equation (2), its noise term as corrected: every fresh draw counted with its total weight."""
     if math.isinf(V_b):
         return math.inf
@@ -188,7 +196,11 @@ def _variance_estimate(given: Inputs, pair: Pair, b: int) -> float:
     """Line 11: V_b->a; infinite while there is none or if it is negative."""
     if given.config.variance == "known":
         return float(given.variance[b])
-    V = _released(given, pair, b) if given.config.variance == "released" else _from_releases(given, pair, b)
+    V = (
+        _released(given, pair, b)
+        if given.config.variance == "released"
+        else _from_releases(given, pair, b)
+    )
     return V if V >= 0 else math.inf
 
 
@@ -203,7 +215,8 @@ def _parts(given: Inputs, pair: Pair, b: int) -> list[tuple[Floats, float, float
 
 
 def _released(given: Inputs, pair: Pair, b: int) -> float:
-    """Equations (6) to (8); for Toeplitz, whose draws mix, the accumulated noise instead of one W per p-sum."""
+    """Equations (6) to (8); for Toeplitz, whose draws mix, the accumulated noise instead of one W
+    per p-sum."""
     t = pair.times[-1]
     if t < 2:
         return math.inf
@@ -232,7 +245,8 @@ def _released_mixed(given: Inputs, pair: Pair, b: int) -> float:
 
 
 def _increments(given: Inputs, pair: Pair) -> tuple[Floats, Floats, Floats]:
-    """Lengths of the intervals between releases, increments of the noisy sums, and the variances of their noise."""
+    """Lengths of the intervals between releases, increments of the noisy sums, and the variances of
+    their noise."""
     B = _usage(given, len(pair.times))
     d = np.diff(pair.times, prepend=0).astype(float)
     G = np.diff(np.array(pair.times) * np.array(pair.noisy_means), prepend=0.0)
@@ -241,7 +255,8 @@ def _increments(given: Inputs, pair: Pair) -> tuple[Floats, Floats, Floats]:
 
 
 def _from_releases(given: Inputs, pair: Pair, b: int) -> float:
-    """Equation (16), (19) or footnote 3; in mode tuned the unbiased form from the increments of the releases."""
+    """Equation (16), (19) or footnote 3; in mode tuned the unbiased form from the increments of the
+    releases."""
     if given.config.mode == "tuned" and given.config.variance == "from_releases":
         return _from_increments(given, pair)
     parts = _parts(given, pair, b)
@@ -277,10 +292,13 @@ def _from_increments(given: Inputs, pair: Pair) -> float:
 
 
 def _decide(given: Inputs, pairs: dict[int, Pair], t: int, a: int, asked: int | None) -> None:
-    """Line 13: test the agent just asked (lazy) or everyone (eager); the oracle's classes never change."""
+    """Line 13: test the agent just asked (lazy) or everyone (eager); the oracle's classes never
+    change."""
     if given.config.test == "oracle":
         return
-    tested = pairs.values() if given.config.test == "eager" else [] if asked is None else [pairs[asked]]
+    tested = (
+        pairs.values() if given.config.test == "eager" else [] if asked is None else [pairs[asked]]
+    )
     own = given.data[:t, a]
     V_a = _own_variance_of_paper(given, own, a)
     for pair in tested:
@@ -289,7 +307,8 @@ def _decide(given: Inputs, pairs: dict[int, Pair], t: int, a: int, asked: int | 
 
 
 def _accepts(given: Inputs, own: Floats, own_variance: float, pair: Pair) -> bool:
-    """Section III-C: the test with known variance, or Welch's with the printed degrees of freedom."""
+    """Section III-C: the test with known variance, or Welch's with the printed degrees of
+    freedom."""
     t = len(own)
     theta = given.config.significance / math.log(t + 1)
     x, y = own_variance / t, pair.var_t
@@ -303,7 +322,8 @@ def _accepts(given: Inputs, own: Floats, own_variance: float, pair: Pair) -> boo
 
 
 def _own_variance_of_paper(given: Inputs, own: Floats, a: int) -> float:
-    """V_a of section III-C2, or sigma_a^2; samples that are all equal count as if one more had been off by L."""
+    """V_a of section III-C2, or sigma_a^2; samples that are all equal count as if one more had been
+    off by L."""
     t = len(own)
     if given.config.variance == "known":
         return float(given.variance[a])
@@ -313,7 +333,8 @@ def _own_variance_of_paper(given: Inputs, own: Floats, a: int) -> float:
 
 
 def _estimate(given: Inputs, pairs: dict[int, Pair], a: int, t: int) -> float:
-    """Line 14, equations (3) and (5); with no variance of its own yet, an agent's estimate is its mean."""
+    """Line 14, equations (3) and (5); with no variance of its own yet, an agent's estimate is its
+    mean."""
     own = given.data[:t, a]
     V_a = _own_variance_of_paper(given, own, a)
     mean = float(np.mean(own))

@@ -68,7 +68,8 @@ def _bytes(stream: io.TextIOWrapper) -> bytes:
 def write_samples(path: Path, *, agents: int = 3, rows: int = 60) -> Path:
     """Write a CSV file: an agent, a delay in minutes and an hour per line, all different."""
     rest = [
-        f"N{i % agents},{(i * 37) % 150 - 40},2013-01-{1 + i // 24:02}T{i % 24:02}:00:00Z,F{i}" for i in range(rows)
+        f"N{i % agents},{(i * 37) % 150 - 40},2013-01-{1 + i // 24:02}T{i % 24:02}:00:00Z,F{i}"
+        for i in range(rows)
     ]
     lines = ["tailnum,dep_delay,time_hour,flight", *rest]
     path.write_text("\n".join(lines) + "\n")
@@ -113,7 +114,11 @@ def typed_options(group: str, name: str) -> frozenset[str] | None:
     found: Any = typer.main.get_command(command.app)
     below = getattr(found.commands[group], "commands", {})
     taken = getattr(getattr(below.get(name), "callback", None), "taken", None)
-    return None if taken is None or taken.typed is None else frozenset(one.strip("_") for one in taken.typed)
+    return (
+        None
+        if taken is None or taken.typed is None
+        else frozenset(one.strip("_") for one in taken.typed)
+    )
 
 
 def asks(*words: str, environment: Mapping[str, str] | None = None) -> Ran:
@@ -126,9 +131,15 @@ def asks(*words: str, environment: Mapping[str, str] | None = None) -> Ran:
     while rest:
         option = rest.pop(0)
         name = option.removeprefix("--no-").removeprefix("--").replace("-", "_")
-        value = [rest.pop(0)] if option.startswith("--") and rest and not rest[0].startswith("--") else []
+        value = (
+            [rest.pop(0)]
+            if option.startswith("--") and rest and not rest[0].startswith("--")
+            else []
+        )
         if option.startswith("--") and name not in known:
-            variables["MEANSTREAM_" + name.upper()] = value[0] if value else str(not option.startswith("--no-")).lower()
+            variables["MEANSTREAM_" + name.upper()] = (
+                value[0] if value else str(not option.startswith("--no-")).lower()
+            )
         else:
             typed += [option, *value]
     return meanstream(*typed, environment=variables)
@@ -146,28 +157,40 @@ def changed(*words: str) -> list[str]:
             groups.append([])
         groups[-1].append(word)
     last = {group[0]: at for at, group in enumerate(groups) if group}
-    return [word for at, group in enumerate(groups) if group and last[group[0]] == at for word in group]
+    return [
+        word for at, group in enumerate(groups) if group and last[group[0]] == at for word in group
+    ]
 
 
 def run_agents(folder: Path, **changes: Any) -> Ran:
     """Run `meanstream run agents --quiet` with `options`."""
     return meanstream(
-        "run", "agents", *arguments(options(folder, quiet=True, **changes)), environment={"MEANSTREAM_SECRET": SECRET}
+        "run",
+        "agents",
+        *arguments(options(folder, quiet=True, **changes)),
+        environment={"MEANSTREAM_SECRET": SECRET},
     )
 
 
 def files(folder: Path) -> dict[str, bytes]:
     """Every file in a folder with its content, but for the lock, which names a process."""
-    return {p.name: p.read_bytes() for p in folder.rglob("*") if p.is_file() and not p.name.endswith(".lock")}
+    return {
+        p.name: p.read_bytes()
+        for p in folder.rglob("*")
+        if p.is_file() and not p.name.endswith(".lock")
+    }
 
 
 def spoil_row(store: Path, row: int) -> None:
     """Change the block of a row of the ledger, as damage would."""
     connection = sqlite3.connect(store)
-    rule, sql = connection.execute("SELECT name, sql FROM sqlite_schema WHERE name = 'ledger_keeps'").fetchone()
+    rule, sql = connection.execute(
+        "SELECT name, sql FROM sqlite_schema WHERE name = 'ledger_keeps'"
+    ).fetchone()
     connection.execute(f"DROP TRIGGER {rule}")
     connection.execute(
-        "UPDATE ledger SET data = zeroblob(length(data)) WHERE last >= ? AND last - ? < 4096", (row, row)
+        "UPDATE ledger SET data = zeroblob(length(data)) WHERE last >= ? AND last - ? < 4096",
+        (row, row),
     )
     connection.execute(sql)
     connection.commit()

@@ -1,7 +1,9 @@
-"""Programs in processes of their own, forked from an interpreter that has imported what commands need.
+"""Programs in processes of their own, forked from an interpreter that has imported what commands
+need.
 
-An interpreter that starts and imports takes a second, a fork some hundredths of one. Exit codes, signals, streams,
-folder and environment are those of a process that was started. The server has one thread, so a fork inherits no lock.
+An interpreter that starts and imports takes a second, a fork some hundredths of one. Exit codes,
+signals, streams, folder and environment are those of a process that was started. The server has one
+thread, so a fork inherits no lock.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ _SERVER = "import sys\nfrom tests.pipelines.forked import serve\nexec(serve(int(
 def run_forked(
     program: str, *arguments: str, env: Mapping[str, str], cwd: Path = ROOT, stdout: Any = None
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a program as `python -c program *arguments` would; its standard output may go to a file or pipe of ours."""
+    """Run a program as `python -c program *arguments` would; its standard output may go to a file
+    or pipe of ours."""
     pipes = [os.pipe() for _ in range(1 if stdout is not None else 2)]
     writable = [end for _, end in pipes]
     out = stdout.fileno() if stdout is not None else writable[0]
@@ -46,13 +49,17 @@ def run_forked(
     finally:
         for end in writable:
             os.close(end)
-    with ThreadPoolExecutor(len(pipes)) as readers:  # both at once: a pipe that is full stops who writes
+    with ThreadPoolExecutor(
+        len(pipes)
+    ) as readers:  # both at once: a pipe that is full stops who writes
         said = list(readers.map(_read, [end for end, _ in pipes]))
     status = channel.recv(64)
     if not status:
         raise RuntimeError("the server of forks has ended")
     code = os.waitstatus_to_exitcode(int(status))
-    return subprocess.CompletedProcess(arguments, code, said[0] if stdout is None else None, said[-1])
+    return subprocess.CompletedProcess(
+        arguments, code, said[0] if stdout is None else None, said[-1]
+    )
 
 
 def _read(end: int) -> bytes:
@@ -84,7 +91,8 @@ def _server() -> socket.socket:
 
 
 def serve(channel: int) -> str:
-    """Fork for each request, and say how the fork ended; return, in a fork, the program that it is to run."""
+    """Fork for each request, and say how the fork ended; return, in a fork, the program that it is
+    to run."""
     for name in PRELOADED:
         __import__(name)
     with socket.socket(fileno=channel) as requests:

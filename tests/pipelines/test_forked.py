@@ -47,7 +47,10 @@ def test_it_is_as_if_it_had_been_started(program: str, tmp_path: Path) -> None:
 
 def test_one_fork_leaves_nothing_to_the_next() -> None:
     run_forked("import sys, meanstream; meanstream.left = 1", env={})
-    assert run_forked("import meanstream; print(hasattr(meanstream, 'left'))", env={}).stdout == b"False\n"
+    assert (
+        run_forked("import meanstream; print(hasattr(meanstream, 'left'))", env={}).stdout
+        == b"False\n"
+    )
 
 
 def test_a_file_takes_what_is_written(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
-"""`make audit`: every audit of the product, of products that are known to be wrong, and the tables of docs/privacy.md.
+"""`make audit`: every audit of the product, of products that are known to be wrong, and the tables
+of docs/privacy.md.
 
-`python -m tests.privacy.evidence --write docs/privacy.md` puts what it prints between the two marks of that page.
+`python -m tests.privacy.evidence --write docs/privacy.md` puts what it prints between the two marks
+of that page.
 """
 
 from __future__ import annotations
@@ -29,7 +31,18 @@ from meanstream.operators.noise.keyed import KeyedNoise
 from tests.privacy.test_twins import TWINS, audited, canaries_of
 
 BEGIN, END = "<!-- written by make audit -->", "<!-- end of what make audit wrote -->"
-PROMISED = ("--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6", "--schedule", "geometric:1,1.01")
+PROMISED = (
+    "--lower",
+    "0",
+    "--upper",
+    "1",
+    "--epsilon",
+    "1",
+    "--delta",
+    "1e-6",
+    "--schedule",
+    "geometric:1,1.01",
+)
 AGENTS, RELEASES = 2_500, 40
 AUDITS = {
     "meanstream audit mechanism": ("mechanism",),
@@ -58,10 +71,13 @@ class Found:
 
 
 def _timed(*words: str) -> tuple[subprocess.CompletedProcess[bytes], float]:
-    """Run the product in a process of its own; give its processor seconds, those of the imports included."""
+    """Run the product in a process of its own; give its processor seconds, those of the imports
+    included."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     ran = subprocess.run(
-        [sys.executable, "-m", "meanstream.pipelines.commands.main", *words], capture_output=True, check=False
+        [sys.executable, "-m", "meanstream.pipelines.commands.main", *words],
+        capture_output=True,
+        check=False,
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return ran, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -77,7 +93,9 @@ def _released(folder: Path, seed: int) -> dict[str, tuple[str, ...]]:
         for time in range(RELEASES):
             lines.writerows((f"a{i}", f"{x:.3f}", time) for i, x in enumerate(rng.random(AGENTS)))
     where = ("--source", str(source), "--store", str(store), "--releases", str(releases), "--quiet")
-    ran, _ = _timed("run", "agents", *PROMISED, "--name", "evidence", "--horizon", str(RELEASES), *where)
+    ran, _ = _timed(
+        "run", "agents", *PROMISED, "--name", "evidence", "--horizon", str(RELEASES), *where
+    )
     if ran.returncode:
         raise SystemExit(ran.stderr.decode())
     return {"store": (str(store),), "topic": (str(releases), "--store", str(store))}
@@ -113,7 +131,11 @@ def evidence_of_audits(seed: int, folder: Path) -> Iterator[str]:
     for found in audits(seed, folder):
         wrong = sum(row["violated"] for row in found.rows)
         yield f"\n`{found.command}`: {len(found.rows)} audited, {wrong} violated, {found.seconds:.1f} processor seconds"
-        yield from ("\n| audited | claimed | proved | ceiling |", "|---|---|---|---|", *audit_lines(found))
+        yield from (
+            "\n| audited | claimed | proved | ceiling |",
+            "|---|---|---|---|",
+            *audit_lines(found),
+        )
         if found.code:
             raise SystemExit(f"{found.command}: {wrong} violated")
 
@@ -137,12 +159,15 @@ def false_alarms(audits: int, seed: int) -> tuple[int, dict[str, tuple[int, int]
     Returns
     -------
     int, dict
-        How many audits blamed it, and for each row of an audit how many there were and how many of their bounds lay
-        above the claim.
+        How many audits blamed it, and for each row of an audit how many there were and how many of
+        their bounds lay above the claim.
     """
     settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, horizon=2, name="alarms")
     canaries = Canaries(compressed(settings), LEAST_CANARIES)
-    rng, noise = np.random.default_rng(seed), KeyedNoise(KEY, deployment="alarms", purpose="deployment")
+    rng, noise = (
+        np.random.default_rng(seed),
+        KeyedNoise(KEY, deployment="alarms", purpose="deployment"),
+    )
     blamed, above = 0, dict[str, tuple[int, int]]()
     for first in range(0, audits, TOGETHER):
         n = min(TOGETHER, audits - first)
@@ -196,7 +221,10 @@ def main() -> None:
     lines = []
     os.environ.pop("MEANSTREAM_SECRET", None)
     with tempfile.TemporaryDirectory() as folder:
-        parts: list[Iterator[str]] = [evidence_of_audits(options.seed, Path(folder)), evidence_of_twins()]
+        parts: list[Iterator[str]] = [
+            evidence_of_audits(options.seed, Path(folder)),
+            evidence_of_twins(),
+        ]
         parts.append(evidence_of_alarms(options.alarms or AUDITS_OF_WHAT_IS_RIGHT, options.seed))
         for part in parts[1:2] if options.twins else parts[2:] if options.alarms else parts:
             for line in part:

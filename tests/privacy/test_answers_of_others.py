@@ -1,6 +1,8 @@
-"""Non-interference of collaborations: one agent's raw samples change no byte of anybody else's answer.
+"""Non-interference of collaborations: one agent's raw samples change no byte of anybody else's
+answer.
 
-Every collaboration of the registry is under test by being in it. The twins are what the product did once.
+Every collaboration of the registry is under test by being in it. The twins are what the product did
+once.
 """
 
 from __future__ import annotations
@@ -14,9 +16,18 @@ import pytest
 from meanstream.operators.collaboration import posterior_table, prior_fitted
 from meanstream.operators.collaboration.posterior_table import Evaluate, Posterior
 from meanstream.operators.collaboration.registry import COLLABORATIONS, make_collaboration
-from meanstream.operators.collaboration.two_variances import FittedPopulation, estimate_with_two_variances
+from meanstream.operators.collaboration.two_variances import (
+    FittedPopulation,
+    estimate_with_two_variances,
+)
 from meanstream.operators.collaboration.variance.pooled_variance import pooled_own_means
-from meanstream.operators.records import AgentEstimates, Floats, OwnMeans, OwnSamples, ReleaseColumns
+from meanstream.operators.records import (
+    AgentEstimates,
+    Floats,
+    OwnMeans,
+    OwnSamples,
+    ReleaseColumns,
+)
 
 LOWER, UPPER = -1.0, 3.0
 POOL = 0.09
@@ -40,17 +51,26 @@ def samples_of(releases: ReleaseColumns) -> OwnSamples:
     rng, n = np.random.default_rng(7), len(releases)
     count = releases.count + rng.integers(0, 9, n)
     mean = np.clip(releases.mean + rng.normal(0, 0.02, n), 0.1, 1.9)
-    return OwnSamples(agent=releases.agent, count=count, mean=mean, squared_deviations=POOL * rng.chisquare(count - 1))
+    return OwnSamples(
+        agent=releases.agent,
+        count=count,
+        mean=mean,
+        squared_deviations=POOL * rng.chisquare(count - 1),
+    )
 
 
 def worlds(samples: OwnSamples) -> list[OwnMeans]:
-    """The same samples, but for the values of one agent: its mean and its variance are now the least, now the most."""
+    """The same samples, but for the values of one agent: its mean and its variance are now the
+    least, now the most."""
     made = [pooled_own_means(samples, POOL)]
     count = float(samples.count[CHANGED])
     for mean, deviations in (
         (LOWER, 0.0), (UPPER, 0.0), (0.7, 1e-9), (0.7, count * 4.0), (-0.98765, 0.3), (2.123, 50.0),
     ):  # fmt: skip
-        other = {"mean": samples.mean.copy(), "squared_deviations": samples.squared_deviations.copy()}
+        other = {
+            "mean": samples.mean.copy(),
+            "squared_deviations": samples.squared_deviations.copy(),
+        }
         other["mean"][CHANGED], other["squared_deviations"][CHANGED] = mean, deviations
         made.append(pooled_own_means(replace(samples, **other), POOL))
     return made
@@ -79,7 +99,9 @@ def interference(fitted: FittedPopulation, samples: OwnSamples) -> int:
 def fitted_and_samples(name: str, n: int) -> tuple[FittedPopulation, OwnSamples]:
     releases = releases_of(n)
     collaboration = make_collaboration(name, lower=LOWER, upper=UPPER)
-    return collaboration.fit(releases, POOL / releases.count + releases.noise_variance), samples_of(releases)
+    return collaboration.fit(releases, POOL / releases.count + releases.noise_variance), samples_of(
+        releases
+    )
 
 
 @pytest.mark.parametrize("n", SIZES)
@@ -115,10 +137,13 @@ def test_the_own_answer_does_change() -> None:
 def table_from_the_least_mean(
     evaluate: Evaluate, mean: Floats, variance: Floats, n_components: int, **bounds: Any
 ) -> Posterior:
-    """Twin: the table of before, whose nodes begin at the least raw mean and variance of all agents."""
+    """Twin: the table of before, whose nodes begin at the least raw mean and variance of all
+    agents."""
     if len(mean) < posterior_table.FEWEST_AGENTS:
         return look_up(evaluate, mean, variance, n_components, **bounds)
-    lattice = posterior_table._Lattice.build(**bounds, most_cells=len(mean) // posterior_table.AGENTS_PER_CELL)
+    lattice = posterior_table._Lattice.build(
+        **bounds, most_cells=len(mean) // posterior_table.AGENTS_PER_CELL
+    )
     lattice = replace(lattice, start=float(mean.min()))
     table = posterior_table._Table.build(evaluate, lattice, mean, variance)
     return posterior_table._gather(table.read, mean, variance, posterior_table.CHUNK)
@@ -135,8 +160,11 @@ def test_the_table_of_before_is_caught(n: int, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("n", [n for n in SIZES if n < posterior_table.FEWEST_AGENTS])
-def test_a_floor_of_the_variance_from_all_agents_is_caught(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twin: the posterior's floor was taken over the agents of a chunk once, not over the components alone."""
+def test_a_floor_of_the_variance_from_all_agents_is_caught(
+    n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twin: the posterior's floor was taken over the agents of a chunk once, not over the
+    components alone."""
     posterior = prior_fitted.FittedPrior.posterior
 
     def floored(self: prior_fitted.FittedPrior, mean: Floats, variance: Floats) -> Posterior:
@@ -148,7 +176,8 @@ def test_a_floor_of_the_variance_from_all_agents_is_caught(n: int, monkeypatch: 
 
 
 def test_an_evaluation_rounds_alike_wherever_it_stands() -> None:
-    """Which agents are beyond the table depends on all of them: their evaluations must not see each other."""
+    """Which agents are beyond the table depends on all of them: their evaluations must not see each
+    other."""
     fitted, samples = fitted_and_samples("pooled_prior", 300)
     assert isinstance(fitted, prior_fitted.FittedPrior)
     own, exact = worlds(samples)[0], posterior_table._padded(fitted.posterior)

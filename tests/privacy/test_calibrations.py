@@ -1,4 +1,5 @@
-"""Calibrations in use keep delta exactly: by the matrix of the step function, by dp-accounting, by all random inputs.
+"""Calibrations in use keep delta exactly: by the matrix of the step function, by dp-accounting, by
+all random inputs.
 
 The same settings with noise for half the sensitivity fail each check.
 """
@@ -27,7 +28,11 @@ class HalfSensitivity(AgentsSettings):
     @cached_property
     def fresh(self) -> GaussianNoise | LaplaceNoise:
         good = super().fresh
-        return GaussianNoise(good.stddev / 2) if isinstance(good, GaussianNoise) else LaplaceNoise(good.scale / 2)
+        return (
+            GaussianNoise(good.stddev / 2)
+            if isinstance(good, GaussianNoise)
+            else LaplaceNoise(good.scale / 2)
+        )
 
 
 def fields_of(settings: AgentsSettings) -> dict[str, Any]:
@@ -43,9 +48,27 @@ CALIBRATIONS = [
     without_votes(lower=-30, upper=120, epsilon=1, delta=1e-6, counter="toeplitz"),
     without_votes(lower=-30, upper=120, epsilon=4, delta=1e-9, counter="pm2", horizon=100),
     without_votes(lower=0, upper=0.3, epsilon=0.1, delta=1e-5, counter="pm1", horizon=7),
-    without_votes(lower=-1, upper=1, epsilon=1, delta=1e-6, counter="pm1", mode="paper", calibration="classical"),
-    without_votes(lower=-1, upper=1, epsilon=1, delta=1e-6, counter="pm2", mode="paper", calibration="classical"),
-    without_votes(lower=0, upper=10, epsilon=2, delta=1e-6, counter="pm2", noise="laplace", horizon=31),
+    without_votes(
+        lower=-1,
+        upper=1,
+        epsilon=1,
+        delta=1e-6,
+        counter="pm1",
+        mode="paper",
+        calibration="classical",
+    ),
+    without_votes(
+        lower=-1,
+        upper=1,
+        epsilon=1,
+        delta=1e-6,
+        counter="pm2",
+        mode="paper",
+        calibration="classical",
+    ),
+    without_votes(
+        lower=0, upper=10, epsilon=2, delta=1e-6, counter="pm2", noise="laplace", horizon=31
+    ),
     without_votes(lower=0, upper=10, epsilon=0.5, delta=1e-6, counter="pm1", noise="laplace"),
     without_votes(lower=0, upper=1, epsilon=3, delta=1e-6, counter="optimal", horizon=60),
     without_votes(lower=0, upper=1, epsilon=1, delta=0.05, schedule="geometric:2,1.5", horizon=4),
@@ -53,14 +76,18 @@ CALIBRATIONS = [
 
 
 def spent_delta(settings: AgentsSettings) -> float:
-    """Exact delta at epsilon of all releases together, tails included; from the step function, not from the formula."""
+    """Exact delta at epsilon of all releases together, tails included; from the step function, not
+    from the formula."""
     columns = strategy_columns(settings.mechanism, settings.horizon)
     fresh = settings.fresh
     if isinstance(fresh, LaplaceNoise):
         spent = np.abs(columns).sum(0).max() * settings.grid.span / fresh.scale
         return 0.0 if spent <= settings.epsilon * (1 + 1e-12) else math.inf
     moved = np.sqrt((columns**2).sum(0)).max() * settings.grid.span
-    return calibration_delta(fresh.stddev / moved, settings.epsilon) + settings.horizon * fresh.tail_delta
+    return (
+        calibration_delta(fresh.stddev / moved, settings.epsilon)
+        + settings.horizon * fresh.tail_delta
+    )
 
 
 @pytest.mark.parametrize("settings", CALIBRATIONS)
@@ -77,15 +104,23 @@ def test_dp_accounting_agrees_on_the_epsilon_of_a_run() -> None:
         if isinstance(settings.fresh, GaussianNoise):
             columns = strategy_columns(settings.mechanism, settings.horizon)
             moved = np.sqrt((columns**2).sum(0)).max() * settings.grid.span
-            spent = dp_accounting.get_epsilon_gaussian(settings.fresh.stddev / moved, settings.delta)
+            spent = dp_accounting.get_epsilon_gaussian(
+                settings.fresh.stddev / moved, settings.delta
+            )
             assert spent <= settings.epsilon * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("settings", [s for s in CALIBRATIONS if s.counter == "pm1" and s.noise == "gaussian"])
-def test_one_release_as_the_code_computes_it_keeps_delta_at_the_real_sensitivity(settings: AgentsSettings) -> None:
-    """Hockey-stick divergence of the published integer, by counting all 2**128 inputs of the sampler, at several sets.
+@pytest.mark.parametrize(
+    "settings", [s for s in CALIBRATIONS if s.counter == "pm1" and s.noise == "gaussian"]
+)
+def test_one_release_as_the_code_computes_it_keeps_delta_at_the_real_sensitivity(
+    settings: AgentsSettings,
+) -> None:
+    """Hockey-stick divergence of the published integer, by counting all 2**128 inputs of the
+    sampler, at several sets.
 
-    The worst set of a shift by s is {y >= t} with t = s/2 + epsilon stddev^2/s (monotone likelihood ratio).
+    The worst set of a shift by s is {y >= t} with t = s/2 + epsilon stddev^2/s (monotone likelihood
+    ratio).
     """
 
     def hockey_stick(chosen: AgentsSettings) -> float:

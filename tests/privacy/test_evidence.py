@@ -41,16 +41,21 @@ def test_the_page_has_every_audit_and_every_mechanism() -> None:
     assert commands == [*AUDITS, "python -m tests.privacy.evidence --twins", alarms]
     by_command = dict(zip(commands, found.values(), strict=True))
     assert f"of {AUDITS_OF_WHAT_IS_RIGHT:,} audits of 200 canaries each **0** blamed" in PAGE
-    assert by_command["meanstream audit mechanism"] == list(mechanism_audits(epsilon=1.0, delta=1e-6))
+    assert by_command["meanstream audit mechanism"] == list(
+        mechanism_audits(epsilon=1.0, delta=1e-6)
+    )
     rows, _ = audit_rounds_rows([], epsilon=1.0, users=2_000, seed=1)
     estimators = dict.fromkeys(row.name.split(".")[0] for row in rows)
-    assert list(dict.fromkeys(name.split(".")[0] for name in by_command["meanstream audit rounds"])) == list(estimators)
+    assert list(
+        dict.fromkeys(name.split(".")[0] for name in by_command["meanstream audit rounds"])
+    ) == list(estimators)
     assert by_command["python -m tests.privacy.evidence --twins"] == list(TWINS)
     assert "violated" not in PAGE.split(BEGIN)[1].split(END)[0].replace(", 0 violated", "")
 
 
 def test_a_hundred_audits_blame_nobody() -> None:
-    """The page has ten thousand. False alarms: 1e-6 for each row; a bound lies above the claim once in twenty."""
+    """The page has ten thousand. False alarms: 1e-6 for each row; a bound lies above the claim once
+    in twenty."""
     blamed, above = false_alarms(100, seed=8)
     assert blamed == 0
     assert {name: told for name, (told, _) in above.items()}["engine"] == 100
@@ -58,7 +63,15 @@ def test_a_hundred_audits_blame_nobody() -> None:
 
 
 def test_what_is_written_replaces_what_was() -> None:
-    row = {"name": "a", "claimed": 1.0, "delta": 1e-6, "proved": 1.2, "ceiling": 0.0, "violated": True, "fault": None}
+    row = {
+        "name": "a",
+        "claimed": 1.0,
+        "delta": 1e-6,
+        "proved": 1.2,
+        "ceiling": 0.0,
+        "violated": True,
+        "fault": None,
+    }
     lines = list(audit_lines(Found("x", [row], [], 1, 0.0)))
     assert lines == ["| `a` **violated**  | 1 at 1e-06 | 1.200 | 0 |"]
     page = written(f"head\n{BEGIN}\nold\n{END}\ntail\n", lines)

@@ -1,9 +1,11 @@
-"""Frames that grow: what calls say is a function of charged releases, and all calls together cost what one budget is.
+"""Frames that grow: what calls say is a function of charged releases, and all calls together cost
+what one budget is.
 
-The audit plants one row at a bound in each of `CANARIES` groups, by a coin, and adds up what all calls release of it
-with the best weights. Whoever does so tells the two bounds apart by at most `mu` standard deviations; the estimate of
-that distance has a standard error below `2 / sqrt(CANARIES) * sqrt(1 + mu**2 / 8)`. Five of them: an alarm by chance
-in fewer than 1 of a million runs. Three calls with a budget each are the known-bad twin.
+The audit plants one row at a bound in each of `CANARIES` groups, by a coin, and adds up what all
+calls release of it with the best weights. Whoever does so tells the two bounds apart by at most
+`mu` standard deviations; the estimate of that distance has a standard error below
+`2 / sqrt(CANARIES) * sqrt(1 + mu**2 / 8)`. Five of them: an alarm by chance in fewer than 1 of a
+million runs. Three calls with a budget each are the known-bad twin.
 """
 
 from __future__ import annotations
@@ -42,17 +44,23 @@ def everything(found: Any) -> list[Any]:
 
 @pytest.mark.parametrize("collaboration", ["none", "learned_prior"])
 def test_values_in_no_release_reach_nobody(collaboration: str, tmp_path: Path) -> None:
-    """The budget is spent; the rows of the next month are read, and no byte depends on their values."""
+    """The budget is spent; the rows of the next month are read, and no byte depends on their
+    values."""
     shown = []
     for raised in (0.0, 70.0):
         store = tmp_path / f"{raised}.db"
         monthly(months(1, 1), store, releases=1, collaboration=collaboration)
-        shown.append(everything(monthly(months(1, 2, raised=raised), store, releases=1, collaboration=collaboration)))
+        shown.append(
+            everything(
+                monthly(months(1, 2, raised=raised), store, releases=1, collaboration=collaboration)
+            )
+        )
     assert shown[0] == shown[1]
 
 
 def test_released_values_do_reach_the_result_of_their_own_group_alone(tmp_path: Path) -> None:
-    """The control: with a release left, the group of the changed row has another release, others the same bytes."""
+    """The control: with a release left, the group of the changed row has another release, others
+    the same bytes."""
     shown = []
     for raised in (0.0, 70.0):
         store = tmp_path / f"{raised}.db"
@@ -62,7 +70,9 @@ def test_released_values_do_reach_the_result_of_their_own_group_alone(tmp_path: 
     changed = [(a, b) for a, b in zip(*shown, strict=True) if a != b]
     assert [(a[1], a[2] == b[2]) for a, b in changed] == [(2, True)]
     grid = 70.0 / (150.0 / (1 << 16))
-    assert all(abs(abs(a[3] - b[3]) - grid) > 1 for a, b in changed)  # with other noise, not the same one
+    assert all(
+        abs(abs(a[3] - b[3]) - grid) > 1 for a, b in changed
+    )  # with other noise, not the same one
 
 
 @pytest.mark.parametrize("collaboration", ["none", "learned_prior", "pooled_prior", "james_stein"])
@@ -85,7 +95,8 @@ def test_answers_are_made_of_releases_alone(
 
 
 def calls(folder: Path, *, one_budget: bool = True) -> tuple[Any, Floats]:
-    """Call with a canary in each group, then with a neutral row more and another; give the sums that were released."""
+    """Call with a canary in each group, then with a neutral row more and another; give the sums
+    that were released."""
     every, found = [], None
     for call in range(1, CALLS + 1):
         value = np.full((call, CANARIES), 5.0)
@@ -112,7 +123,9 @@ def calls(folder: Path, *, one_budget: bool = True) -> tuple[Any, Floats]:
 
 def distance(sums: Floats) -> float:
     """Tell the two bounds apart as well as can be: by how many standard deviations."""
-    centered = np.where(COINS[:, None], sums - sums[COINS].mean(axis=0), sums - sums[~COINS].mean(axis=0))
+    centered = np.where(
+        COINS[:, None], sums - sums[COINS].mean(axis=0), sums - sums[~COINS].mean(axis=0)
+    )
     weights = np.linalg.solve(np.cov(centered.T), np.ones(sums.shape[1]))
     score = sums @ weights
     spread = (centered @ weights).std()
@@ -134,8 +147,11 @@ def test_a_budget_for_each_call_is_caught(tmp_path: Path) -> None:
     assert distance(sums) > settings.mu + TOLERANCE * math.sqrt(1 + settings.mu**2 / 8)
 
 
-def test_rows_that_are_read_twice_are_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Known bad: a call that takes all rows for new ones counts a row of the first month in each increment."""
+def test_rows_that_are_read_twice_are_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Known bad: a call that takes all rows for new ones counts a row of the first month in each
+    increment."""
     monkeypatch.setattr(frames_stored, "new_rows", lambda _, digests: np.arange(len(digests)))
     monkeypatch.setattr(frames_stored._FrameSource, "restore", lambda *_: None)
     settings, sums = calls(tmp_path)

@@ -1,7 +1,9 @@
-"""The histogram with means and votes: exact sensitivity over all neighboring streams of small cases, an audit, twins.
+"""The histogram with means and votes: exact sensitivity over all neighboring streams of small
+cases, an audit, twins.
 
-What moves is read off `Agents` itself, fed two streams. All that is released is one Gaussian mechanism: the squared
-ratios of what one sample moves to the noise add up, and must not exceed that of (epsilon, delta).
+What moves is read off `Agents` itself, fed two streams. All that is released is one Gaussian
+mechanism: the squared ratios of what one sample moves to the noise add up, and must not exceed that
+of (epsilon, delta).
 """
 
 from __future__ import annotations
@@ -27,8 +29,17 @@ SHARE = 0.3
 
 
 def settings(**changes: Any) -> AgentsSettings:
-    known: dict[str, Any] = {"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6, "horizon": 4, "spread_share": 0.1}
-    return AgentsSettings(**known | {"schedule": "geometric:2,3", "histogram_share": SHARE} | changes)
+    known: dict[str, Any] = {
+        "lower": 0,
+        "upper": 1,
+        "epsilon": 1,
+        "delta": 1e-6,
+        "horizon": 4,
+        "spread_share": 0.1,
+    }
+    return AgentsSettings(
+        **known | {"schedule": "geometric:2,3", "histogram_share": SHARE} | changes
+    )
 
 
 def released(found: AgentsSettings, values: Floats, noise: Any) -> tuple[Ints, Ints, Ints]:
@@ -45,14 +56,19 @@ def released(found: AgentsSettings, values: Floats, noise: Any) -> tuple[Ints, I
 
 
 def moved(found: AgentsSettings) -> tuple[float, float]:
-    """Greatest squared ratio of what a sample moves to the noise: in the histograms, and in all that is released."""
+    """Greatest squared ratio of what a sample moves to the noise: in the histograms, and in all
+    that is released."""
     one, other = neighbors()
-    differ = [a - b for a, b in zip(*(released(found, v, SameNoise()) for v in (one, other)), strict=True)]
+    differ = [
+        a - b for a, b in zip(*(released(found, v, SameNoise()) for v in (one, other)), strict=True)
+    ]
     total, votes, counts = differ
     assert found.vote is not None
     assert found.histogram is not None
 
-    def squared(sums: Ints, stddev: float) -> Floats:  # what is new with each release has noise of its own
+    def squared(
+        sums: Ints, stddev: float
+    ) -> Floats:  # what is new with each release has noise of its own
         return np.asarray((np.diff(sums, axis=1, prepend=0) ** 2).sum(axis=(1, 2)) / stddev**2)
 
     of_counts = squared(counts, found.histogram.noise.stddev)
@@ -69,11 +85,15 @@ def spent(found: AgentsSettings, squared: float) -> float:
 
 
 @pytest.mark.parametrize("counter", ["toeplitz", "pm1"])
-def test_one_sample_moves_all_that_is_released_within_the_budget_over_all_neighbors(counter: str) -> None:
+def test_one_sample_moves_all_that_is_released_within_the_budget_over_all_neighbors(
+    counter: str,
+) -> None:
     found = settings(counter=counter)
     counts, together = moved(found)
     assert found.histogram is not None
-    assert counts * found.histogram.noise.stddev**2 == pytest.approx(2)  # sqrt 2 is attained, and never exceeded
+    assert counts * found.histogram.noise.stddev**2 == pytest.approx(
+        2
+    )  # sqrt 2 is attained, and never exceeded
     assert spent(found, together) <= found.delta
     if counter == "pm1":  # a sample is in one increment: the bound is attained
         assert spent(found, together) > 0.99 * found.delta
@@ -92,7 +112,10 @@ def weaker(histogram: SampleHistogram, factor: float) -> SampleHistogram:
 def test_a_histogram_of_sensitivity_1_is_caught() -> None:
     found = settings(counter="pm1")
     assert found.histogram is not None
-    assert spent(found, moved(with_histogram(found, weaker(found.histogram, math.sqrt(2))))[1]) > 2 * found.delta
+    assert (
+        spent(found, moved(with_histogram(found, weaker(found.histogram, math.sqrt(2))))[1])
+        > 2 * found.delta
+    )
 
 
 def test_a_histogram_that_is_not_charged_is_caught() -> None:
@@ -106,7 +129,14 @@ def test_a_histogram_that_is_not_charged_is_caught() -> None:
 class ToldAgain(SampleHistogram):
     """Known bad: all samples are noised anew with each release of counts."""
 
-    def cast(self, rows: dict[str, np.ndarray], agent: Ints, count: Ints, ids: NoiseIds, noise: KeyedNoise) -> None:
+    def cast(
+        self,
+        rows: dict[str, np.ndarray],
+        agent: Ints,
+        count: Ints,
+        ids: NoiseIds,
+        noise: KeyedNoise,
+    ) -> None:
         before = rows["histogram_new"][agent]
         SampleHistogram.cast(self, rows, agent, count, ids, noise)
         rows["histogram_new"][agent] = before
@@ -115,7 +145,9 @@ class ToldAgain(SampleHistogram):
 class BothNeighbors(SampleHistogram):
     """Known bad: a sample is counted in the next bin, too."""
 
-    def samples(self, rows: dict[str, np.ndarray], who: Ints, point: Ints, starts: Ints) -> SpreadPairs:
+    def samples(
+        self, rows: dict[str, np.ndarray], who: Ints, point: Ints, starts: Ints
+    ) -> SpreadPairs:
         found = SampleHistogram.samples(self, rows, who, point, starts)
         agent = np.repeat(who, np.diff(starts, append=len(point)))
         np.add.at(rows["histogram_new"], (agent, np.maximum(found.bins - 1, 0)), 1)
@@ -130,13 +162,19 @@ def test_samples_that_are_counted_twice_are_caught(twin: type[SampleHistogram]) 
     assert spent(found, moved(bad)[1]) > 2 * found.delta
 
 
-def separation(found: AgentsSettings, claimed: AgentsSettings, n: int = 20_000) -> tuple[float, float]:
-    """Measured mu of canaries whose first sample is at either bound by their own coin, and its standard error.
+def separation(
+    found: AgentsSettings, claimed: AgentsSettings, n: int = 20_000
+) -> tuple[float, float]:
+    """Measured mu of canaries whose first sample is at either bound by their own coin, and its
+    standard error.
 
-    The score is the matched filter of the claimed mechanism on the first release: total, vote and histogram.
+    The score is the matched filter of the claimed mechanism on the first release: total, vote and
+    histogram.
     """
     coin = np.random.default_rng(7).random(n) < 0.5
-    values = np.stack([coin.astype(float), np.zeros(n)], axis=1)  # a pair of equal samples, or of opposite ones
+    values = np.stack(
+        [coin.astype(float), np.zeros(n)], axis=1
+    )  # a pair of equal samples, or of opposite ones
     noise = KeyedNoise(b"f25735d7f2b7edd3a59407cfb81435ed", deployment="audit", purpose="agents")
     total, votes, counts = released(found, values, noise)
     assert claimed.vote is not None
@@ -149,7 +187,8 @@ def separation(found: AgentsSettings, claimed: AgentsSettings, n: int = 20_000) 
 
 
 def test_an_audit_finds_the_claimed_strength_and_no_more() -> None:
-    """Of PM-I, one release: mu within 4 standard errors (false alarms 1 in 16,000); the weaker twin is beyond them."""
+    """Of PM-I, one release: mu within 4 standard errors (false alarms 1 in 16,000); the weaker twin
+    is beyond them."""
     found = settings(counter="pm1", horizon=1)
     assert found.mu is not None
     assert found.histogram is not None

@@ -1,6 +1,8 @@
-"""Five classic mistakes and the shared identity: the audit flags each, and passes the right way of doing the same.
+"""Five classic mistakes and the shared identity: the audit flags each, and passes the right way of
+doing the same.
 
-Each pair runs the same audit at epsilon 1 on two neighboring inputs; the good one's false-alarm rate is 1e-6.
+Each pair runs the same audit at epsilon 1 on two neighboring inputs; the good one's false-alarm
+rate is 1e-6.
 """
 
 from collections.abc import Callable
@@ -25,19 +27,23 @@ Mechanism = Callable[[float, int], Outputs]
 
 
 def keyed_laplace(totals: Ints, *, run: int, version: Ints | None = None, index: int = 1) -> Ints:
-    """Discrete Laplace for N owners; `run` keeps the two inputs of one audit independent of each other."""
+    """Discrete Laplace for N owners; `run` keeps the two inputs of one audit independent of each
+    other."""
     versions = SOURCE.version_of(np.full(N, run), totals if version is None else version)
     bits = SOURCE.bits(NoiseIds(OWNERS, np.full(N, index), versions), draw=run)
     return LaplaceNoise(SCALE).sample(bits).astype(np.int64)
 
 
-def audited_epsilon(mechanism: Mechanism, events: list[Event], values: tuple[float, float] = (0.0, 1.0)) -> float:
+def audited_epsilon(
+    mechanism: Mechanism, events: list[Event], values: tuple[float, float] = (0.0, 1.0)
+) -> float:
     a, b = (mechanism(value, run) for run, value in enumerate(values))
     return audit_epsilon_lower_bound(a, b, events, delta=1e-9)
 
 
 def release(value: float, run: int) -> Floats:
-    """The right way: clip, encode, add keyed noise on the grid, publish the integer (shown here in value units)."""
+    """The right way: clip, encode, add keyed noise on the grid, publish the integer (shown here in
+    value units)."""
     totals = np.full(N, GRID.encode_one(value))
     return GRID.mean(totals + keyed_laplace(totals, run=run), 1)
 
@@ -46,7 +52,8 @@ THRESHOLDS = above(np.linspace(-1.0, 2.0, 13))
 
 
 def low_bits(outputs: Outputs) -> Bools:
-    """Outputs near 0 that no float of the form `1.0 + noise` can be: those have no bits below 2**-53."""
+    """Outputs near 0 that no float of the form `1.0 + noise` can be: those have no bits below
+    2**-53."""
     y = np.asarray(outputs, dtype=np.float64)
     return np.asarray((np.abs(y) < 0.125) & (y * 2.0**53 != np.rint(y * 2.0**53)))
 
@@ -56,7 +63,9 @@ def test_float_noise_of_numpy() -> None:
         return value + np.random.default_rng(run).laplace(0.0, calibrated_laplace_scale(EPSILON), N)
 
     events = [*THRESHOLDS, low_bits]
-    assert audited_epsilon(bad, THRESHOLDS) <= EPSILON  # in distribution it is right: only the low bits tell
+    assert (
+        audited_epsilon(bad, THRESHOLDS) <= EPSILON
+    )  # in distribution it is right: only the low bits tell
     assert audited_epsilon(bad, events) > 3 * EPSILON
     assert 0.8 < audited_epsilon(release, events) <= EPSILON
 
@@ -66,7 +75,10 @@ def test_fresh_noise_on_retry() -> None:
 
     def bad(value: float, run: int) -> Floats:
         totals = np.full(N, GRID.encode_one(value))
-        retries = [GRID.mean(totals + keyed_laplace(totals, run=run, index=attempt), 1) for attempt in range(16)]
+        retries = [
+            GRID.mean(totals + keyed_laplace(totals, run=run, index=attempt), 1)
+            for attempt in range(16)
+        ]
         return np.asarray(np.mean(retries, axis=0))
 
     def good(value: float, run: int) -> Floats:
@@ -78,7 +90,8 @@ def test_fresh_noise_on_retry() -> None:
 
 
 def test_wrong_sensitivity() -> None:
-    """Noise for half of the width of the bounds, as if a sample could move the sum from its middle only."""
+    """Noise for half of the width of the bounds, as if a sample could move the sum from its middle
+    only."""
 
     def bad(value: float, run: int) -> Floats:
         totals = np.full(N, GRID.encode_one(value))
@@ -106,7 +119,8 @@ def difference_shows(outputs: Outputs) -> Bools:
 
 @pytest.mark.parametrize("reused", [True, False])
 def test_noise_reused_for_a_different_input(reused: bool) -> None:
-    """A release id is published for a total, then again after a sample of value 0 or 1 has been added to it."""
+    """A release id is published for a total, then again after a sample of value 0 or 1 has been
+    added to it."""
 
     def two_releases(value: float, run: int) -> Ints:
         before = np.full(N, 300)

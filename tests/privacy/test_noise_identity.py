@@ -1,8 +1,9 @@
-"""Whose draw it is: one spelling of settings, one name per deployment, one key per set of parameters.
+"""Whose draw it is: one spelling of settings, one name per deployment, one key per set of
+parameters.
 
-Each test has the known-bad twin that it catches: a key of settings as they were typed, a key without the name, one key
-under two epsilons. The attacks are exact: a twin gives the sums away to a few grid units, or
-shows that they are equal.
+Each test has the known-bad twin that it catches: a key of settings as they were typed, a key
+without the name, one key under two epsilons. The attacks are exact: a twin gives the sums away to a
+few grid units, or shows that they are equal.
 """
 
 from __future__ import annotations
@@ -30,7 +31,14 @@ from meanstream.streaming.store.secret_source import noise_from_secret
 
 SECRET = b"395a3bce14bdb4e289967f87cf699a41"
 SETTINGS = AgentsSettings(
-    lower=-30, upper=120, epsilon=1, delta=1e-6, counter="pm1", schedule="geometric:5,2", horizon=3, name="delays"
+    lower=-30,
+    upper=120,
+    epsilon=1,
+    delta=1e-6,
+    counter="pm1",
+    schedule="geometric:5,2",
+    horizon=3,
+    name="delays",
 )
 N_AGENTS, N_SAMPLES = 30, 5
 VALUES = np.random.default_rng(0).uniform(-30, 120, (N_SAMPLES, N_AGENTS))
@@ -64,7 +72,8 @@ SPELLINGS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("spelling", SPELLINGS, ids=str)
 def test_one_value_is_one_key_however_it_is_written(spelling: dict[str, Any]) -> None:
-    """Row 4: the README's own lines, typed with integers and with floats, released twice, uncharged."""
+    """Row 4: the README's own lines, typed with integers and with floats, released twice,
+    uncharged."""
     noise, again = noise_from_secret(SECRET, "delays"), replace(SETTINGS, **spelling)
     assert again == SETTINGS
     assert canonical(asdict(again)) == canonical(asdict(SETTINGS))
@@ -74,7 +83,9 @@ def test_one_value_is_one_key_however_it_is_written(spelling: dict[str, Any]) ->
 def test_known_bad_twin_settings_as_they_were_typed() -> None:
     def typed(lower: Any) -> KeyedNoise:
         plain = json.dumps({**asdict(SETTINGS), "lower": lower}, sort_keys=True)
-        return OneKeyNoise(SECRET, deployment=hashlib.sha256(plain.encode()).hexdigest(), purpose="agents")
+        return OneKeyNoise(
+            SECRET, deployment=hashlib.sha256(plain.encode()).hexdigest(), purpose="agents"
+        )
 
     assert totals(SETTINGS, typed(-30)).tolist() != totals(SETTINGS, typed(-30.0)).tolist()
 
@@ -94,13 +105,18 @@ def test_a_default_that_is_spelled_out_changes_nothing() -> None:
 
 
 def test_keys_of_before_there_were_votes_stay_what_they_were() -> None:
-    """Without votes nothing says so; with the share that is the default today the key names it, as it always did."""
+    """Without votes nothing says so; with the share that is the default today the key names it, as
+    it always did."""
     known = {"lower": -30.0, "upper": 120.0, "epsilon": 1.0, "delta": 1e-6}
     before = {**known, "counter": "toeplitz"}
     assert canonical_spelling(AgentsSettings(**before, spread_share=0)) == known
     assert canonical_spelling(AgentsSettings(**before)) == {**known, "spread_share": 0.1}
     # Another counter is the default by now: keys that are made today name it.
-    assert canonical_spelling(AgentsSettings(**known)) == {**known, "counter": "optimal", "spread_share": 0.1}
+    assert canonical_spelling(AgentsSettings(**known)) == {
+        **known,
+        "counter": "optimal",
+        "spread_share": 0.1,
+    }
     paper = {"counter": "pm1", "mode": "paper", "calibration": "classical"}
     assert canonical_spelling(AgentsSettings(**known, **paper)) == {**known, **paper}
 
@@ -117,7 +133,14 @@ def test_keys_of_before_there_were_votes_stay_what_they_were() -> None:
 )
 def test_rounds_have_one_spelling(changes: dict[str, Any]) -> None:
     plain = RoundsSettings(
-        lower=-30, upper=120, epsilon=1, window="1d", estimator="one_shot", users=50, options={"clip": 2}, name="delays"
+        lower=-30,
+        upper=120,
+        epsilon=1,
+        window="1d",
+        estimator="one_shot",
+        users=50,
+        options={"clip": 2},
+        name="delays",
     )
     same = replace(plain, **changes)
     assert canonical(same.plain()) == canonical(plain.plain())
@@ -126,11 +149,18 @@ def test_rounds_have_one_spelling(changes: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("point:4", "point:04.0"), ("two:100,1000,0.5", "two:1e2,1000.0,.50"), ("zipf:1.2,90", "zipf: 1.20,9e1")],
+    [
+        ("point:4", "point:04.0"),
+        ("two:100,1000,0.5", "two:1e2,1000.0,.50"),
+        ("zipf:1.2,90", "zipf: 1.20,9e1"),
+    ],
 )
 def test_one_law_of_sizes_has_one_spelling(one: str, other: str) -> None:
-    """On Beam, where no store tells two spellings apart, each user made a second report with other noise."""
-    plain = RoundsSettings(lower=-30, upper=120, epsilon=1, window="1d", estimator="kent", name="delays", sizes=one)
+    """On Beam, where no store tells two spellings apart, each user made a second report with other
+    noise."""
+    plain = RoundsSettings(
+        lower=-30, upper=120, epsilon=1, window="1d", estimator="kent", name="delays", sizes=one
+    )
     assert replace(plain, sizes=other).digest() == plain.digest()
     assert plain.sizes == one
     with pytest.raises(ValueError, match="sizes must be one of point:k"):
@@ -157,7 +187,9 @@ def test_bounds_that_are_one_for_all_coordinates_have_one_spelling() -> None:
 def test_pairwise_settings_have_one_spelling() -> None:
     common = {"delta": 1e-6, "name": "pair", "counter": "pm1", "spread_share": 0.0}
     one = PairwiseStreamSettings(release=AgentsSettings(lower=0, upper=1, epsilon=1, **common))
-    same = PairwiseStreamSettings(release=AgentsSettings(lower=0.0, upper="1", epsilon=np.int64(1), **common))
+    same = PairwiseStreamSettings(
+        release=AgentsSettings(lower=0.0, upper="1", epsilon=np.int64(1), **common)
+    )
     assert canonical(one.key()) == canonical(same.key())
     released = PairwiseStreamSettings(release=one.release, variance="released")
     halved = PairwiseStreamSettings(release=released.means)
@@ -172,8 +204,12 @@ def test_what_is_no_number_is_one_line(bad: Any) -> None:
 
 def test_two_deployments_under_one_secret_share_no_draw() -> None:
     """Row 5: with equal noise, equal releases say that the private sums are equal."""
-    one, other = (totals(replace(SETTINGS, name=name), noise_from_secret(SECRET, name)) for name in ("dep", "arr"))
-    # A draw has a standard deviation of some 1e6 grid units: two independent ones are equal with probability < 1e-6.
+    one, other = (
+        totals(replace(SETTINGS, name=name), noise_from_secret(SECRET, name))
+        for name in ("dep", "arr")
+    )
+    # A draw has a standard deviation of some 1e6 grid units: two independent ones are equal with
+    # probability < 1e-6.
     assert np.count_nonzero(one == other) == 0
 
 
@@ -185,7 +221,13 @@ def test_known_bad_twin_a_key_without_the_name() -> None:
 
 def test_reports_of_two_deployments_of_rounds_share_no_bits() -> None:
     settings = RoundsSettings(
-        lower=-30, upper=120, epsilon=1.0, window="1d", estimator="one_shot", users=50, name="departures"
+        lower=-30,
+        upper=120,
+        epsilon=1.0,
+        window="1d",
+        estimator="one_shot",
+        users=50,
+        name="departures",
     )
     begin = 15_706 * 86_400_000_000
     window = Window(begin, begin + 86_400_000_000)
@@ -194,20 +236,27 @@ def test_reports_of_two_deployments_of_rounds_share_no_bits() -> None:
         WindowRound(replace(settings, name=name), window, users=50).stage_noise(SECRET, 0, {})
         for name in ("departures", "arrivals")
     ]
-    bits = [noise.bits(NoiseIds(words, np.zeros(50, np.int64), np.zeros(50, np.uint64))) for noise in ids]
+    bits = [
+        noise.bits(NoiseIds(words, np.zeros(50, np.int64), np.zeros(50, np.uint64)))
+        for noise in ids
+    ]
     assert np.count_nonzero(bits[0] == bits[1]) == 0
 
 
 def solved(noise: KeyedNoise) -> tuple[Floats, Floats]:
-    """Read two noised sums of the same samples as sum + scale * draw; solve for the sums, and give the true ones."""
+    """Read two noised sums of the same samples as sum + scale * draw; solve for the sums, and give
+    the true ones."""
     strong, weak = replace(SETTINGS, epsilon=1.0), replace(SETTINGS, epsilon=2.0)
     first, second = (totals(settings, noise).astype(float) for settings in (strong, weak))
     ratio = weak.fresh.variance**0.5 / strong.fresh.variance**0.5
-    return (second - ratio * first) / (1 - ratio), SETTINGS.grid.encode(VALUES).sum(axis=0).astype(float)
+    return (second - ratio * first) / (1 - ratio), SETTINGS.grid.encode(VALUES).sum(axis=0).astype(
+        float
+    )
 
 
 def test_one_source_of_noise_serves_two_epsilons() -> None:
-    """Row 6: one `KeyedNoise`, as in the README's example, under two epsilons was solved for the sums."""
+    """Row 6: one `KeyedNoise`, as in the README's example, under two epsilons was solved for the
+    sums."""
     found, true = solved(KeyedNoise(SECRET, deployment="example", purpose="agents"))
     # Independent draws leave the noise of one release: of 30 errors none is near a millionth of it.
     assert np.abs(found - true).min() > 1e-6 * SETTINGS.fresh.variance**0.5
@@ -219,8 +268,12 @@ def test_known_bad_twin_one_key_under_two_epsilons() -> None:
 
 
 def test_a_running_mean_takes_a_key_of_its_own() -> None:
-    """Instances under two epsilons that share an identity, as restored ones do, still draw apart."""
+    """Instances under two epsilons that share an identity, as restored ones do, still draw
+    apart."""
     noise = KeyedNoise(SECRET, deployment="example", purpose="private mean")
-    means = [PrivateMean(0, 1, epsilon=epsilon, delta=1e-6, noise=noise, schedule=5) for epsilon in (1, 1.0, 2)]
+    means = [
+        PrivateMean(0, 1, epsilon=epsilon, delta=1e-6, noise=noise, schedule=5)
+        for epsilon in (1, 1.0, 2)
+    ]
     keys = [mean.snapshot()["key"] for mean in means]
     assert keys[0] == keys[1] != keys[2]

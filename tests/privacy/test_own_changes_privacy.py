@@ -1,4 +1,5 @@
-"""An agent's own change is private data: whether, when, and where it is found moves no release, no time, no charge."""
+"""An agent's own change is private data: whether, when, and where it is found moves no release, no
+time, no charge."""
 
 from __future__ import annotations
 
@@ -31,12 +32,15 @@ PRIVATE = (
     "pair_",
     "block_",
 )
-"""Columns that are an agent's own; `sums_noise` and `sums_buffers` are the noise, and the same in all worlds here."""
+"""Columns that are an agent's own; `sums_noise` and `sums_buffers` are the noise, and the same in
+all worlds here."""
 FOUND = OwnChanges.test
 
 
 def never(self: OwnChanges, rows: Any, agent: Ints, now: OwnMoment) -> Found:
-    before = {name: rows[name].copy() for name in rows if name.startswith(("own_start", "own_origin"))}
+    before = {
+        name: rows[name].copy() for name in rows if name.startswith(("own_start", "own_origin"))
+    }
     tested = FOUND(self, rows, agent, now)
     for name, column in before.items():
         rows[name][:] = column
@@ -57,9 +61,12 @@ def everywhere(rows: Any, agent: Ints, now: OwnMoment, middle: int) -> Bools:
 
 
 def stream(**how: Any) -> tuple[list[bytes], dict[str, np.ndarray], list[float]]:
-    """Everything that a stream of moving agents releases, call by call; what is left of it; own means at the end."""
+    """Everything that a stream of moving agents releases, call by call; what is left of it; own
+    means at the end."""
     given = {"lower": 0, "upper": 1, "epsilon": 3, "delta": 1e-6, "name": "moving", **how}
-    key = KeyedNoise(bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d"), deployment="moving", purpose="agents")
+    key = KeyedNoise(
+        bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d"), deployment="moving", purpose="agents"
+    )
     agents = Agents(AgentsSettings(**given), key)
     agents.add_agents([f"a{i}" for i in range(AGENTS)])
     rng, told = np.random.default_rng(4), []
@@ -69,7 +76,11 @@ def stream(**how: Any) -> tuple[list[bytes], dict[str, np.ndarray], list[float]]
         values = np.clip(rng.normal(mean[:, None], 0.05, (len(time), AGENTS)), 0, 1)
         who = np.tile(np.arange(AGENTS), len(time))
         batch = agents.update(who, values.ravel(), np.repeat(time.astype(float), AGENTS))
-        columns = [getattr(part, one.name) for part in (batch.releases, batch.before) for one in fields(part)]
+        columns = [
+            getattr(part, one.name)
+            for part in (batch.releases, batch.before)
+            for one in fields(part)
+        ]
         columns += [batch.version, batch.time, batch.drift, batch.exhausted]
         told.append(b"".join(np.ascontiguousarray(column).tobytes() for column in columns))
     rows = agents.rows(np.arange(AGENTS))

@@ -1,4 +1,5 @@
-"""What one agent receives of another: a sample is in one partial sum of each pair, under noise of that pair."""
+"""What one agent receives of another: a sample is in one partial sum of each pair, under noise of
+that pair."""
 
 from __future__ import annotations
 
@@ -11,7 +12,10 @@ import numpy as np
 import pytest
 
 from meanstream.lab.papers.colme.pairwise_stream import PairwiseReleases, PairwiseStream
-from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamSettings, WholeReleasedVariance
+from meanstream.lab.papers.colme.pairwise_stream_settings import (
+    PairwiseStreamSettings,
+    WholeReleasedVariance,
+)
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.counters.pm1 import Pm1
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds
@@ -19,7 +23,8 @@ from meanstream.operators.records import Floats, Ints, Words
 
 AGENTS, STEPS = 12, 330
 K = 5.5
-"""Standard errors: with the four statistics of each run below, one false alarm in 6 million runs."""
+"""Standard errors: with the four statistics of each run below, one false alarm in 6 million
+runs."""
 NAMES = [f"agent {number}" for number in range(AGENTS)]
 NOISE = KeyedNoise(b"0d409462e4304f9f66770dc046be10c9", deployment="privacy", purpose="agents")
 
@@ -39,19 +44,33 @@ class SameBits:
 
 def settings_of(schedule: str, *, variance: str = "known") -> PairwiseStreamSettings:
     release = AgentsSettings(
-        lower=0, upper=1, epsilon=1, delta=1e-6, counter="pm1", horizon=1000, spread_share=0.0, mode="paper"
+        lower=0,
+        upper=1,
+        epsilon=1,
+        delta=1e-6,
+        counter="pm1",
+        horizon=1000,
+        spread_share=0.0,
+        mode="paper",
     )
     stddev = 0.3 if variance == "known" else None
-    return PairwiseStreamSettings(release=release, schedule=schedule, stddev=stddev, variance=variance)
+    return PairwiseStreamSettings(
+        release=release, schedule=schedule, stddev=stddev, variance=variance
+    )
 
 
 def values_of() -> np.ndarray:
     return np.random.default_rng(8).uniform(0, 1, (STEPS, AGENTS))
 
 
-def released(kind: type[PairwiseStream], noise: Any, values: np.ndarray, schedule: str) -> PairwiseReleases:
+def released(
+    kind: type[PairwiseStream], noise: Any, values: np.ndarray, schedule: str
+) -> PairwiseReleases:
     stream = kind(settings_of(schedule), noise, capacity=AGENTS)
-    agent, time = np.tile(np.arange(AGENTS), STEPS), np.repeat(np.arange(STEPS, dtype=float), AGENTS)
+    agent, time = (
+        np.tile(np.arange(AGENTS), STEPS),
+        np.repeat(np.arange(STEPS, dtype=float), AGENTS),
+    )
     return stream.take(agent, values.ravel(), time, NAMES)
 
 
@@ -65,7 +84,8 @@ def partial_sums(made: PairwiseReleases, totals: Ints) -> tuple[Ints, Ints, Ints
 
 
 def check_noise(kind: type[PairwiseStream], schedule: str) -> None:
-    """Refuse draws that are not normal with the calibrated variance, or not independent from pair to pair."""
+    """Refuse draws that are not normal with the calibrated variance, or not independent from pair
+    to pair."""
     values = values_of()
     made, settings = released(kind, NOISE, values, schedule), settings_of(schedule)
     prefix = np.cumsum(settings.release.grid.encode(values), axis=0)
@@ -87,7 +107,8 @@ def check_noise(kind: type[PairwiseStream], schedule: str) -> None:
 
 
 def check_sensitivity(kind: type[PairwiseStream]) -> None:
-    """Refuse a sample that moves more than one partial sum of a pair, or moves one by more than its span."""
+    """Refuse a sample that moves more than one partial sum of a pair, or moves one by more than its
+    span."""
     one, other = values_of(), values_of()
     one[100, 4], other[100, 4] = 0.0, 1.0
     first, second = (released(kind, SameBits(), values, "round_robin") for values in (one, other))
@@ -110,14 +131,16 @@ def test_a_sample_is_in_one_partial_sum_of_each_pair() -> None:
 
 
 class SharedNoise(PairwiseStream):
-    """Known bad: all readers meet the noise of the agent that they query, so an agent that moves pays for one."""
+    """Known bad: all readers meet the noise of the agent that they query, so an agent that moves
+    pays for one."""
 
     def _words(self, target: Ints, reader: Ints) -> Words:
         return super()._words(target, np.zeros_like(reader))
 
 
 class FreshEachTime(Pm1):
-    """Known bad: each release has one draw, and none of those before it: a sample is in the noise of many sums."""
+    """Known bad: each release has one draw, and none of those before it: a sample is in the noise
+    of many sums."""
 
     def _step(self, state: Any, rows: Ints, release: Ints, fresh: Floats) -> Floats:
         return fresh
@@ -164,13 +187,16 @@ def caught() -> Iterator[None]:
         (check_sensitivity, TwiceCounted),
     ],
 )
-def test_known_bad_twins_are_caught(check: Callable[[type[PairwiseStream]], None], twin: type[PairwiseStream]) -> None:
+def test_known_bad_twins_are_caught(
+    check: Callable[[type[PairwiseStream]], None], twin: type[PairwiseStream]
+) -> None:
     with caught():
         check(twin)
 
 
 def test_readers_who_pool_what_they_received_learn_what_is_said() -> None:
-    """The mean of c readers' releases has 1/c of the noise: sqrt(c) times the Gaussian-DP parameter of one."""
+    """The mean of c readers' releases has 1/c of the noise: sqrt(c) times the Gaussian-DP parameter
+    of one."""
     settings = settings_of("round_robin")
     for readers, said in ((5, 2.4), (15, 4.43)):
         assert settings.coalition_epsilon(readers) == pytest.approx(said, abs=0.01)
@@ -178,7 +204,9 @@ def test_readers_who_pool_what_they_received_learn_what_is_said() -> None:
     made = released(PairwiseStream, NOISE, values, "round_robin")
     exact = np.cumsum(settings.release.grid.encode(values), axis=0)[made.count - 1, made.agent]
     _, index, draw = partial_sums(made, made.total - exact)
-    table = draw.reshape(AGENTS, AGENTS - 1, -1)  # agent, reader, index: everyone was queried equally often
+    table = draw.reshape(
+        AGENTS, AGENTS - 1, -1
+    )  # agent, reader, index: everyone was queried equally often
     assert index.max() == table.shape[2]
     pooled = table.mean(axis=1) / settings.release.fresh.stddev  # type: ignore[union-attr]
     assert abs(pooled.var() * (AGENTS - 1) - 1) < K * np.sqrt(2 / pooled.size)
@@ -197,12 +225,17 @@ def of_plain_squares(values: Floats) -> float:
 
 
 def check_squares_sensitivity(squares: Callable[[Floats], float]) -> None:
-    """Refuse a sum that a replaced sample moves by more than the noise is calibrated for, at the worst places."""
+    """Refuse a sum that a replaced sample moves by more than the noise is calibrated for, at the
+    worst places."""
     settings = settings_of("round_robin", variance="released")
     span = settings.release.grid.span / settings.shift
     rng = np.random.default_rng(3)
     for d in (2, 3, 10, 500):
-        for rest in (np.full(d - 1, 0.0), np.full(d - 1, span), rng.integers(0, span + 1, d - 1).astype(float)):
+        for rest in (
+            np.full(d - 1, 0.0),
+            np.full(d - 1, span),
+            rng.integers(0, span + 1, d - 1).astype(float),
+        ):
             one, other = (np.rint(squares(np.append(rest, end))) for end in (0.0, span))
             assert abs(one - other) <= (d - 1) / d * ((span + 1) ** 2 + 3)
 
@@ -213,7 +246,9 @@ def test_a_sample_moves_a_sum_of_squared_deviations_by_its_bound_at_most() -> No
         check_squares_sensitivity(of_plain_squares)
 
 
-def check_squares_noise(draw_of: Callable[[Floats, Floats], Floats], monkeypatch: pytest.MonkeyPatch) -> None:
+def check_squares_noise(
+    draw_of: Callable[[Floats, Floats], Floats], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Refuse noise of squares that is not calibrated, or not independent of the noise of means."""
     settings, seen = settings_of("round_robin", variance="released"), []
 
@@ -223,11 +258,15 @@ def check_squares_noise(draw_of: Callable[[Floats, Floats], Floats], monkeypatch
 
     monkeypatch.setattr(WholeReleasedVariance, "_noised", noised)
     stream, values = PairwiseStream(settings, NOISE, capacity=AGENTS), values_of()
-    agent, time = np.tile(np.arange(AGENTS), STEPS), np.repeat(np.arange(STEPS, dtype=float), AGENTS)
+    agent, time = (
+        np.tile(np.arange(AGENTS), STEPS),
+        np.repeat(np.arange(STEPS, dtype=float), AGENTS),
+    )
     made = stream.take(agent, values.ravel(), time, NAMES)
     exact = np.cumsum(settings.release.grid.encode(values), axis=0)[made.count - 1, made.agent]
     pair, index, means = partial_sums(made, made.total - exact)
-    # What the stream drew, in the order of its queries: all agents at each step, that is by position.
+    # What the stream drew, in the order of its queries: all agents at each step, that is by
+    # position.
     length = np.empty(len(made))
     order = np.lexsort((made.index, made.agent * AGENTS + made.reader))
     counts = made.count[order]
@@ -247,7 +286,9 @@ def check_squares_noise(draw_of: Callable[[Floats, Floats], Floats], monkeypatch
     assert abs((standard * of_means[several]).mean()) < K / np.sqrt(n)
 
 
-def test_released_squares_have_calibrated_noise_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_released_squares_have_calibrated_noise_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     check_squares_noise(lambda own, _: own, monkeypatch)
 
 

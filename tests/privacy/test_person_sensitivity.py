@@ -1,7 +1,9 @@
-"""All samples of one person replaced: the exact sensitivity of what is released, over all placements, and its delta.
+"""All samples of one person replaced: the exact sensitivity of what is released, over all
+placements, and its delta.
 
-Small cases are enumerated: where the person's samples stand in the stream, and the corner of the cube of changes that
-each takes (a norm is convex, so corners suffice). What moves is read off `Agents` itself, fed two streams.
+Small cases are enumerated: where the person's samples stand in the stream, and the corner of the
+cube of changes that each takes (a norm is convex, so corners suffice). What moves is read off
+`Agents` itself, fed two streams.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ RELEASES = 3
 
 
 class SameNoise:
-    """The same bits whatever is released: what differs between two worlds is then exactly what the samples move."""
+    """The same bits whatever is released: what differs between two worlds is then exactly what the
+    samples move."""
 
     def bits(self, ids: Any, draw: int = 0) -> Words:
         return np.full((len(ids), 2), 2**62, np.uint64)
@@ -46,14 +49,24 @@ class NoLimit(PersonCounts):
 
 
 def settings(per_person: int | None, **changes: Any) -> AgentsSettings:
-    named: dict[str, Any] = {"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6, "horizon": RELEASES + 3}
-    return AgentsSettings(**named | {"schedule": "every:1s", "per_person": per_person, "spread_share": 0} | changes)
+    named: dict[str, Any] = {
+        "lower": 0,
+        "upper": 1,
+        "epsilon": 1,
+        "delta": 1e-6,
+        "horizon": RELEASES + 3,
+    }
+    return AgentsSettings(
+        **named | {"schedule": "every:1s", "per_person": per_person, "spread_share": 0} | changes
+    )
 
 
 def cases(sent: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Every way to place a person's samples, to cut the stream into increments, and to choose corners: one agent each.
+    """Every way to place a person's samples, to cut the stream into increments, and to choose
+    corners: one agent each.
 
-    Whose samples they are, their times, and their values (those of the other world are one minus these, where mine).
+    Whose samples they are, their times, and their values (those of the other world are one minus
+    these, where mine).
     """
     n = OTHERS + sent
     rows = []
@@ -69,14 +82,22 @@ def cases(sent: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return mine, time.astype(float), value
 
 
-def released(how: AgentsSettings, mine: np.ndarray, time: np.ndarray, value: np.ndarray, limit: type) -> np.ndarray:
-    """Noised sums by agent and release, 0 where there is none; everybody else has one sample each."""
+def released(
+    how: AgentsSettings, mine: np.ndarray, time: np.ndarray, value: np.ndarray, limit: type
+) -> np.ndarray:
+    """Noised sums by agent and release, 0 where there is none; everybody else has one sample
+    each."""
     agents, (many, n) = Agents(how, SameNoise()), mine.shape  # type: ignore[arg-type]
     agents.persons = limit(how.per_person)
     agents.add_agents([str(number) for number in range(many)])
     order = np.argsort(time.ravel(), kind="stable")
-    agent, person = np.repeat(np.arange(many), n), np.where(mine, 1, 100 + np.arange(n)).astype(np.uint64)
-    batch = agents.update(agent[order], value.ravel()[order], time.ravel()[order], person.ravel()[order])
+    agent, person = (
+        np.repeat(np.arange(many), n),
+        np.where(mine, 1, 100 + np.arange(n)).astype(np.uint64),
+    )
+    batch = agents.update(
+        agent[order], value.ravel()[order], time.ravel()[order], person.ravel()[order]
+    )
     totals = np.zeros((many, RELEASES))
     for found in (batch.releases, agents.advance(1e9).releases):
         totals[found.agent, found.index - 1] = found.total
@@ -84,7 +105,8 @@ def released(how: AgentsSettings, mine: np.ndarray, time: np.ndarray, value: np.
 
 
 def largest_move(how: AgentsSettings, sent: int, limit: type = PersonCounts) -> float:
-    """Largest l2 norm of `C x` in grid units, where one person replaces all the samples that it sent."""
+    """Largest l2 norm of `C x` in grid units, where one person replaces all the samples that it
+    sent."""
     mine, time, value = cases(sent)
     first = released(how, mine, time, value, limit)
     second = released(how, mine, time, np.where(mine, 1 - value, value), limit)
@@ -95,11 +117,16 @@ def largest_move(how: AgentsSettings, sent: int, limit: type = PersonCounts) -> 
 
 @pytest.mark.parametrize("counter", ["pm1", "pm2", "toeplitz", "optimal"])
 @pytest.mark.parametrize(("per_person", "sent"), [(1, 1), (1, 2), (2, 2), (2, 3)])
-def test_what_a_person_moves_is_k_times_what_a_sample_moves(counter: str, per_person: int, sent: int) -> None:
-    """Over all placements, cuts into increments and corners; all that was sent is replaced, also what is over K."""
+def test_what_a_person_moves_is_k_times_what_a_sample_moves(
+    counter: str, per_person: int, sent: int
+) -> None:
+    """Over all placements, cuts into increments and corners; all that was sent is replaced, also
+    what is over K."""
     how = settings(per_person, counter=counter)
     norms = np.sqrt((counter_columns(how.mechanism, RELEASES) ** 2).sum(0))
-    assert largest_move(how, sent) == pytest.approx(per_person * how.grid.span * norms.max(), rel=1e-9)
+    assert largest_move(how, sent) == pytest.approx(
+        per_person * how.grid.span * norms.max(), rel=1e-9
+    )
 
 
 def test_known_bad_twins_are_caught() -> None:
@@ -107,17 +134,23 @@ def test_known_bad_twins_are_caught() -> None:
     how = settings(2, counter="pm1")
     assert isinstance(how.fresh, GaussianNoise)
     budget = how.delta - how.horizon * TAIL_DELTA
-    assert calibration_delta(how.fresh.stddev / largest_move(how, 3), how.epsilon) <= budget * (1 + 1e-9)
+    assert calibration_delta(how.fresh.stddev / largest_move(how, 3), how.epsilon) <= budget * (
+        1 + 1e-9
+    )
     for_one = settings(None, counter="pm1").fresh
     assert isinstance(for_one, GaussianNoise)
     assert calibration_delta(for_one.stddev / largest_move(how, 3), how.epsilon) > 100 * how.delta
-    assert calibration_delta(how.fresh.stddev / largest_move(how, 3, NoLimit), how.epsilon) > 10 * how.delta
+    assert (
+        calibration_delta(how.fresh.stddev / largest_move(how, 3, NoLimit), how.epsilon)
+        > 10 * how.delta
+    )
 
 
 @pytest.mark.parametrize("name", sorted(COUNTERS))
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
 def test_no_spread_over_the_increments_costs_more_than_all_in_one(name: str, k: int) -> None:
-    """All ways to place k changes of -1, 0 or 1 in up to five increments, for l2 and, where there is one, l1."""
+    """All ways to place k changes of -1, 0 or 1 in up to five increments, for l2 and, where there
+    is one, l1."""
     counter = make_counter(name, horizon=5)
     matrix = counter_columns(counter, 5)
     one = np.array(list(product((-1, 0, 1), repeat=5)))
@@ -147,7 +180,8 @@ def test_laplace_noise_is_calibrated_to_k_too() -> None:
 
 
 def test_which_samples_count_does_not_depend_on_values() -> None:
-    """Other values, the same fates; and other samples of one person leave the fates of all others as they are."""
+    """Other values, the same fates; and other samples of one person leave the fates of all others
+    as they are."""
     how, n = settings(2), 400
     rng = np.random.default_rng(3)
     agent, person = rng.integers(0, 3, n), rng.integers(0, 60, n).astype(np.uint64)
@@ -155,7 +189,9 @@ def test_which_samples_count_does_not_depend_on_values() -> None:
     def fates(keep: np.ndarray, value: np.ndarray) -> np.ndarray:
         agents = Agents(how, SameNoise())  # type: ignore[arg-type]
         agents.add_agents(["a", "b", "c"])
-        found = agents.update(agent[keep], value[keep], np.arange(n, dtype=float)[keep], person[keep]).fates
+        found = agents.update(
+            agent[keep], value[keep], np.arange(n, dtype=float)[keep], person[keep]
+        ).fates
         assert found is not None
         return found
 

@@ -1,6 +1,7 @@
 """All that an engine publishes is a function of its noised totals, however agents collaborate.
 
-Two streams differ in one sample of every agent, and the noise makes their totals equal: every public byte is equal.
+Two streams differ in one sample of every agent, and the noise makes their totals equal: every
+public byte is equal.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ VALUES = [0.5, 0.25, 0.75, 0.5, 0.0, 1.0, 0.5]
 
 
 class Rounds:
-    """A source in which every agent gives one sample per second; `values[k]` is everybody's k-th."""
+    """A source in which every agent gives one sample per second; `values[k]` is everybody's
+    k-th."""
 
     name = "rounds"
     bounded = True
@@ -56,7 +58,9 @@ class Rounds:
         n, names = N * len(took), [f"agent {i}" for i in range(N)]
         number = np.arange(n)
         value = np.full(n, took[0] if took else 0.0)
-        columns = SampleColumns(names, number, value, np.full(n, float(time)), None, number + time * N + 1)
+        columns = SampleColumns(
+            names, number, value, np.full(n, float(time)), None, number + time * N + 1
+        )
         self._at += len(took)
         return Batch(columns, Rejects(), {"at": self._at}, exhausted=not took)
 
@@ -85,7 +89,8 @@ class ShiftedNoise(GaussianNoise):
 
 
 class Shifted(AgentsSettings):
-    """The same releases from another stream: all that the totals of the two streams differ by is taken off."""
+    """The same releases from another stream: all that the totals of the two streams differ by is
+    taken off."""
 
     @cached_property
     def fresh(self) -> GaussianNoise:
@@ -101,12 +106,16 @@ def run(
     folder.mkdir()
     public = {name: Observer() for name in ("releases", "population", "dead_letters", "notices")}
     estimates = MemorySink(trust=Trust.PRIVATE)
-    store = open_deployment(folder / "s.db", SETTINGS, environment={"MEANSTREAM_SECRET": SECRET}).store
+    store = open_deployment(
+        folder / "s.db", SETTINGS, environment={"MEANSTREAM_SECRET": SECRET}
+    ).store
     try:
         Engine(
             source=Rounds([first, *VALUES[1:]]),
             settings=settings,
-            noise=VersionlessNoise.of_judged_key(SECRET.encode(), deployment="audit", purpose="agents"),
+            noise=VersionlessNoise.of_judged_key(
+                SECRET.encode(), deployment="audit", purpose="agents"
+            ),
             store=store,
             sinks=Sinks(estimates=estimates, **public),
             options=EngineOptions(refresh=1.0, collaboration=collaboration),
@@ -125,7 +134,9 @@ def test_all_that_is_public_is_a_function_of_the_totals(
     monkeypatch.setattr("os.fsync", lambda _: None)
     fields = {name: getattr(SETTINGS, name) for name in SETTINGS.__dataclass_fields__}
     low, own_low = run(tmp_path / "low", 0.0, replace(SETTINGS), collaboration)
-    high, own_high = run(tmp_path / "high", 1.0, Shifted(**fields) if hidden else replace(SETTINGS), collaboration)
+    high, own_high = run(
+        tmp_path / "high", 1.0, Shifted(**fields) if hidden else replace(SETTINGS), collaboration
+    )
     assert (low == high) == hidden  # where it is not hidden it shows
     assert len(low[0]) == N * RELEASES
     assert len(low[1]) >= RELEASES

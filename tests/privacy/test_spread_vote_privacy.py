@@ -1,7 +1,9 @@
-"""The spread vote with the means: exact sensitivity over all neighboring streams of small cases, an audit, and twins.
+"""The spread vote with the means: exact sensitivity over all neighboring streams of small cases, an
+audit, and twins.
 
-What moves is read off `Agents` itself, fed two streams. Means and votes together are one Gaussian mechanism: the
-squared ratios of what one sample moves to the noise add up, and must not exceed that of (epsilon, delta).
+What moves is read off `Agents` itself, fed two streams. Means and votes together are one Gaussian
+mechanism: the squared ratios of what one sample moves to the noise add up, and must not exceed that
+of (epsilon, delta).
 """
 
 from __future__ import annotations
@@ -29,18 +31,31 @@ SHARE = 0.2
 
 
 def settings(**changes: Any) -> AgentsSettings:
-    known: dict[str, Any] = {"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6, "horizon": 4, "spread_share": SHARE}
+    known: dict[str, Any] = {
+        "lower": 0,
+        "upper": 1,
+        "epsilon": 1,
+        "delta": 1e-6,
+        "horizon": 4,
+        "spread_share": SHARE,
+    }
     return AgentsSettings(**known | {"schedule": "geometric:2,3"} | changes)
 
 
 def released(found: AgentsSettings, values: Floats, noise: Any) -> tuple[Ints, Ints]:
-    """Totals and votes of each agent at each release, shape (agents, releases[, columns]); a row of values each."""
+    """Totals and votes of each agent at each release, shape (agents, releases[, columns]); a row of
+    values each."""
     agents = Agents(found, noise)
     n = len(values)
     agents.add_agents([str(i) for i in range(n)])
-    batches = [agents.update(np.arange(n), column, np.full(n, float(t))) for t, column in enumerate(values.T)]
+    batches = [
+        agents.update(np.arange(n), column, np.full(n, float(t)))
+        for t, column in enumerate(values.T)
+    ]
     batches = [b.releases for b in batches if len(b.releases)]
-    return np.stack([b.total for b in batches], axis=1), np.stack([b.votes for b in batches], axis=1)
+    return np.stack([b.total for b in batches], axis=1), np.stack(
+        [b.votes for b in batches], axis=1
+    )
 
 
 def neighbors() -> tuple[Floats, Floats]:
@@ -58,14 +73,20 @@ def neighbors() -> tuple[Floats, Floats]:
 
 
 def moved(found: AgentsSettings) -> tuple[float, float]:
-    """Greatest squared ratio of what a sample moves to the noise: in the votes, and in means and votes together."""
+    """Greatest squared ratio of what a sample moves to the noise: in the votes, and in means and
+    votes together."""
     one, other = neighbors()
-    (total, votes), (total_other, votes_other) = (released(found, v, SameNoise()) for v in (one, other))
+    (total, votes), (total_other, votes_other) = (
+        released(found, v, SameNoise()) for v in (one, other)
+    )
     assert found.vote is not None
-    increments = np.diff((votes - votes_other)[:, :, 2:], axis=1, prepend=0)  # each vote has noise of its own
+    increments = np.diff(
+        (votes - votes_other)[:, :, 2:], axis=1, prepend=0
+    )  # each vote has noise of its own
     of_votes = (increments**2).sum(axis=(1, 2)) / found.vote.noise.stddev**2
     k = total.shape[1]
-    # Noise of the totals is A z: the likelihood ratio sees A^-1 of what moved, here for the matrix of the counter.
+    # Noise of the totals is A z: the likelihood ratio sees A^-1 of what moved, here for the matrix
+    # of the counter.
     whitened = np.linalg.solve(found.mechanism.matrix(k), (total - total_other).T.astype(float))
     of_means = (whitened**2).sum(axis=0) / found.fresh.stddev**2  # type: ignore[union-attr]
     return float(of_votes.max()), float((of_votes + of_means).max())
@@ -78,11 +99,15 @@ def spent(found: AgentsSettings, squared: float) -> float:
 
 
 @pytest.mark.parametrize("counter", ["toeplitz", "pm1"])
-def test_one_sample_moves_means_and_votes_within_the_budget_over_all_neighbors(counter: str) -> None:
+def test_one_sample_moves_means_and_votes_within_the_budget_over_all_neighbors(
+    counter: str,
+) -> None:
     found = settings(counter=counter)
     votes, together = moved(found)
     assert found.vote is not None
-    assert votes * found.vote.noise.stddev**2 == pytest.approx(2)  # sqrt 2 is attained, and never exceeded
+    assert votes * found.vote.noise.stddev**2 == pytest.approx(
+        2
+    )  # sqrt 2 is attained, and never exceeded
     assert spent(found, together) <= found.delta
     if counter == "pm1":  # a sample is in one increment: the bound is attained
         assert spent(found, together) > 0.99 * found.delta
@@ -97,7 +122,9 @@ def with_vote(found: AgentsSettings, vote: SpreadVote) -> AgentsSettings:
 def test_a_vote_of_sensitivity_1_is_caught() -> None:
     found = settings(counter="pm1")
     assert found.vote is not None
-    twin = with_vote(found, replace(found.vote, noise=GaussianNoise(found.vote.noise.stddev / math.sqrt(2))))
+    twin = with_vote(
+        found, replace(found.vote, noise=GaussianNoise(found.vote.noise.stddev / math.sqrt(2)))
+    )
     assert spent(found, moved(twin)[1]) > 2 * found.delta
 
 
@@ -110,7 +137,8 @@ def test_a_vote_that_is_not_charged_is_caught() -> None:
 
 
 def overlapping_pairs(rows: Any, who: Ints, point: Ints, _starts: Ints, _added: Ints) -> OwnPairs:
-    """Known bad: a sample is compared with both of its neighbors in the stream; each agent has one in a batch."""
+    """Known bad: a sample is compared with both of its neighbors in the stream; each agent has one
+    in a batch."""
     last = rows.setdefault("vote_last", np.zeros_like(rows["pair_first"]))
     again = np.minimum(rows["count"][who], 1)
     difference = np.abs(point - last[who])[again == 1]
@@ -124,14 +152,20 @@ def test_overlapping_pairs_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     assert spent(found, moved(found)[1]) > 2 * found.delta
 
 
-def separation(found: AgentsSettings, claimed: AgentsSettings, n: int = 20_000) -> tuple[float, float]:
-    """Measured mu of canaries whose first sample is at either bound by their own coin, and its standard error.
+def separation(
+    found: AgentsSettings, claimed: AgentsSettings, n: int = 20_000
+) -> tuple[float, float]:
+    """Measured mu of canaries whose first sample is at either bound by their own coin, and its
+    standard error.
 
-    The score is the matched filter of the claimed mechanism on the first release: its total and its vote.
+    The score is the matched filter of the claimed mechanism on the first release: its total and its
+    vote.
     """
     rng = np.random.default_rng(7)
     coin = rng.random(n) < 0.5
-    values = np.stack([coin.astype(float), np.zeros(n)], axis=1)  # a pair of equal samples, or of opposite ones
+    values = np.stack(
+        [coin.astype(float), np.zeros(n)], axis=1
+    )  # a pair of equal samples, or of opposite ones
     noise = KeyedNoise(b"f25735d7f2b7edd3a59407cfb81435ed", deployment="audit", purpose="agents")
     total, votes = released(found, values, noise)
     assert claimed.vote is not None
@@ -143,7 +177,8 @@ def separation(found: AgentsSettings, claimed: AgentsSettings, n: int = 20_000) 
 
 
 def test_an_audit_finds_the_claimed_strength_and_no_more() -> None:
-    """Of PM-I, one release: mu within 4 standard errors (false alarms 1 in 16,000); the weaker twin is beyond them."""
+    """Of PM-I, one release: mu within 4 standard errors (false alarms 1 in 16,000); the weaker twin
+    is beyond them."""
     found = settings(counter="pm1", horizon=1)
     assert found.mu is not None
     measured, error = separation(found, found)

@@ -1,7 +1,8 @@
-"""Products that are known to be wrong, each caught by the audit that the right one passes: exit code 1, and its name.
+"""Products that are known to be wrong, each caught by the audit that the right one passes: exit
+code 1, and its name.
 
-A mechanism that keeps its claim is blamed once in a million audits; how many canaries it takes is printed by
-`python -m tests.privacy.evidence --twins`, and here none may need more than there are.
+A mechanism that keeps its claim is blamed once in a million audits; how many canaries it takes is
+printed by `python -m tests.privacy.evidence --twins`, and here none may need more than there are.
 """
 
 from __future__ import annotations
@@ -33,32 +34,70 @@ from tests.pipelines.command_line import SECRET, Ran, asks, meanstream
 
 @dataclass(frozen=True)
 class Released:
-    """A run that a public audit reads: so many agents, seconds with two samples of each, and options."""
+    """A run that a public audit reads: so many agents, seconds with two samples of each, and
+    options."""
 
     agents: int
     seconds: int
-    options: tuple[str, ...] = ("--schedule", "geometric:2,1.2", "--exceeds", "0.5", "--histogram-share", "0.1")
+    options: tuple[str, ...] = (
+        "--schedule",
+        "geometric:2,1.2",
+        "--exceeds",
+        "0.5",
+        "--histogram-share",
+        "0.1",
+    )
 
     def into(self, folder: Path) -> dict[str, str]:
         """Run it; give where its store and its releases are."""
-        source, found = folder / "samples.csv", {"store": str(folder / "s.db"), "topic": str(folder / "r.jsonl")}
+        source, found = (
+            folder / "samples.csv",
+            {"store": str(folder / "s.db"), "topic": str(folder / "r.jsonl")},
+        )
         rng, names = np.random.default_rng(5), [f"a{i}" for i in range(self.agents)]
         with source.open("w") as file:
             file.write("agent,value,time\n")
             for second in range(self.seconds):
                 values = rng.random((self.agents, 2)).round(3).tolist()
                 file.writelines(
-                    f"{a},{x},{second}\n{a},{y},{second}\n" for a, (x, y) in zip(names, values, strict=True)
+                    f"{a},{x},{second}\n{a},{y},{second}\n"
+                    for a, (x, y) in zip(names, values, strict=True)
                 )
-        where = ("--source", str(source), "--store", found["store"], "--releases", found["topic"], "--quiet")
-        ran = meanstream("run", "agents", *PROMISED, *self.options, *where, environment={"MEANSTREAM_SECRET": SECRET})
+        where = (
+            "--source",
+            str(source),
+            "--store",
+            found["store"],
+            "--releases",
+            found["topic"],
+            "--quiet",
+        )
+        ran = meanstream(
+            "run",
+            "agents",
+            *PROMISED,
+            *self.options,
+            *where,
+            environment={"MEANSTREAM_SECRET": SECRET},
+        )
         assert ran.code == 0, ran.err
         return found
 
 
 PROMISED = ("--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6", "--name", "twins")
 STORE, TOPIC = ("audit", "store"), ("audit", "topic")
-AGENTS = ("audit", "engine", "--through", "agents", "--canaries", "6000", "--horizon", "8", "--seed", "1")
+AGENTS = (
+    "audit",
+    "engine",
+    "--through",
+    "agents",
+    "--canaries",
+    "6000",
+    "--horizon",
+    "8",
+    "--seed",
+    "1",
+)
 ENGINE = (
     "audit",
     "engine",
@@ -112,17 +151,23 @@ def seeded_bits(self: KeyedNoise, ids: NoiseIds, draw: int = 0) -> Words:
 
 def sticky_bits(self: KeyedNoise, ids: NoiseIds, draw: int = 0) -> Words:
     """The same noise for everybody, at each release."""
-    return BITS(self, NoiseIds(np.zeros_like(ids.owner), ids.index, np.zeros_like(ids.version)), draw)
+    return BITS(
+        self, NoiseIds(np.zeros_like(ids.owner), ids.index, np.zeros_like(ids.version)), draw
+    )
 
 
 def unkeyed_index(self: KeyedNoise, ids: NoiseIds, draw: int = 0) -> Words:
-    return BITS(self, NoiseIds(ids.owner, np.ones_like(ids.index), np.zeros_like(ids.version)), draw)
+    return BITS(
+        self, NoiseIds(ids.owner, np.ones_like(ids.index), np.zeros_like(ids.version)), draw
+    )
 
 
 def longer(self: Agents, settings: AgentsSettings, noise: KeyedNoise) -> None:
     """Noise for one horizon, releases for a longer one."""
     more = replace(settings, horizon=settings.horizon + 5)
-    more.__dict__.update(mechanism=make_counter(settings.counter, horizon=more.horizon), fresh=settings.fresh)
+    more.__dict__.update(
+        mechanism=make_counter(settings.counter, horizon=more.horizon), fresh=settings.fresh
+    )
     INIT(self, more, noise)
 
 
@@ -173,7 +218,8 @@ def key_without_deployment(secret: bytes, label: str, deployment: str, purpose: 
 
 @dataclass
 class Twin:
-    """What is wrong, where, and what the audit says of it; `released` is what a public audit reads."""
+    """What is wrong, where, and what the audit says of it; `released` is what a public audit
+    reads."""
 
     patches: list[tuple[Any, str, Any]]
     command: tuple[str, ...] = AGENTS
@@ -181,8 +227,14 @@ class Twin:
     released: Released | None = None
 
 
-VOTES, HISTOGRAMS_SHARED = (SpreadVote, "cast", shared_votes), (SampleHistogram, "cast", shared_histogram)
-REPEATS, COUNTED = (agents_module, "NoiseIds", repeating_ids), ("audit", "mechanism", "agents.means_and_votes")
+VOTES, HISTOGRAMS_SHARED = (
+    (SpreadVote, "cast", shared_votes),
+    (SampleHistogram, "cast", shared_histogram),
+)
+REPEATS, COUNTED = (
+    (agents_module, "NoiseIds", repeating_ids),
+    ("audit", "mechanism", "agents.means_and_votes"),
+)
 TWINS = {
     "averaged retries": Twin([(engine_run, "open_deployment", noise_of_its_own)], ENGINE),
     "half sensitivity": Twin([(AgentsSettings, "fresh", property(half_noise))]),
@@ -191,24 +243,34 @@ TWINS = {
     ),
     "half column norm": Twin([(Toeplitz, "l2_sensitivity", property(lambda self: 0.7))], TOEPLITZ),
     "unclipped input": Twin([(FixedPoint, "encode", unclipped)]),
-    "seed reused for another input": Twin([(KeyedNoise, "bits", seeded_bits)], named="engine.another_input"),
+    "seed reused for another input": Twin(
+        [(KeyedNoise, "bits", seeded_bits)], named="engine.another_input"
+    ),
     "shared sticky noise": Twin([(KeyedNoise, "bits", sticky_bits)], named="engine.another_agent"),
     "horizon overrun": Twin([(Agents, "__init__", longer)]),
-    "version digest ignored": Twin([(KeyedNoise, "version_of", no_version)], named="engine.another_input"),
+    "version digest ignored": Twin(
+        [(KeyedNoise, "version_of", no_version)], named="engine.another_input"
+    ),
     "truncated Toeplitz": Twin([(Toeplitz, "_step", truncated)], TOEPLITZ),
     "truncated Toeplitz, counted": Twin(
-        [(Toeplitz, "_step", truncated)], ("audit", "mechanism", "counter.toeplitz"), "counter.toeplitz.gaussian"
+        [(Toeplitz, "_step", truncated)],
+        ("audit", "mechanism", "counter.toeplitz"),
+        "counter.toeplitz.gaussian",
     ),
     "unkeyed index": Twin([(KeyedNoise, "bits", unkeyed_index)], named="engine.another_release"),
     "budget forgotten after restore": Twin([(AgentRows, "restore", forgetful)], ENGINE),
     "shared bins of votes": Twin([VOTES], named="engine.another_bin_of_votes"),
     "shared bins of votes, counted": Twin([VOTES], COUNTED, "agents.means_and_votes"),
     "shared bins of votes, in a store": Twin([VOTES], STORE, "ledger.votes", MANY),
-    "shared bins of histograms": Twin([HISTOGRAMS_SHARED], DRAWN, "engine.another_bin_of_histograms"),
+    "shared bins of histograms": Twin(
+        [HISTOGRAMS_SHARED], DRAWN, "engine.another_bin_of_histograms"
+    ),
     "shared bins of histograms, counted": Twin(
         [HISTOGRAMS_SHARED], ("audit", "mechanism", "agents"), "agents.means_votes_and_histograms"
     ),
-    "shared bins of histograms, in a topic": Twin([HISTOGRAMS_SHARED], TOPIC, "releases.histograms", MANY),
+    "shared bins of histograms, in a topic": Twin(
+        [HISTOGRAMS_SHARED], TOPIC, "releases.histograms", MANY
+    ),
     "noise of a memory that repeats, counted": Twin(
         [REPEATS], ("audit", "mechanism", "agents.half_life"), "agents.half_life"
     ),
@@ -232,11 +294,16 @@ def audited(twin: Twin | None, command: tuple[str, ...], released: Released | No
 
 
 def canaries_of(caught: list[dict[str, Any]], twin: Twin) -> int:
-    """Count the canaries until it was clear: of a fault, or of a count of all random bits, one; at the latest all."""
+    """Count the canaries until it was clear: of a fault, or of a count of all random bits, one; at
+    the latest all."""
     if twin.released is not None:
         return twin.released.agents
     sure = [1 for row in caught if row["fault"] or row["method"].startswith("exact")]
-    every = int(twin.command[twin.command.index("--canaries") + 1]) if "--canaries" in twin.command else 1
+    every = (
+        int(twin.command[twin.command.index("--canaries") + 1])
+        if "--canaries" in twin.command
+        else 1
+    )
     return int(min(sure + [row["runs"] for row in caught if row["runs"]], default=every))
 
 
@@ -249,7 +316,8 @@ def test_every_twin_is_caught(name: str) -> None:
 
 
 MORE = tuple("4000" if word == "400" else word for word in ENGINE)
-"""Of so many canaries what is proved lies five standard deviations or more above what the test asks for."""
+"""Of so many canaries what is proved lies five standard deviations or more above what the test asks
+for."""
 OTHERS = [
     (*MORE, "--counter", "toeplitz"),
     (*MORE, "--counter", "pm2"),

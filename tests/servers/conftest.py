@@ -1,4 +1,5 @@
-"""Real servers for tests, one of a kind for all workers, a topic per test; skipped with a reason, but never in CI."""
+"""Real servers for tests, one of a kind for all workers, a topic per test; skipped with a reason,
+but never in CI."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ def broker_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 OF_ALL = {"broker.session.timeout.ms": "18000", "log.cleaner.backoff.ms": "500"}
-"""Of the shared broker: on a busy machine it is not given up by itself, and what shall be compacted soon is."""
+"""Of the shared broker: on a busy machine it is not given up by itself, and what shall be compacted
+soon is."""
 OF_ONE = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
 """Of a broker that tests kill and pause: it takes transactions back as soon as they time out."""
 
@@ -79,7 +81,8 @@ def shared_by_workers(
     name : str
         Of the server; its folder has it, too.
     start : callable
-        Starts it in a folder, and returns what JSON can hold, for all workers: among it `pid`, unless `stop` is given.
+        Starts it in a folder, and returns what JSON can hold, for all workers: among it `pid`,
+        unless `stop` is given.
     stop : callable, optional
         Stops it; by default its process is terminated.
     """
@@ -94,7 +97,9 @@ def shared_by_workers(
     finally:
         with _shared_state(folder, name) as state:
             state["users"].remove(os.getpid())  # once: a fixture that two modules import is two
-            state["users"] = [pid for pid in state["users"] if Path(f"/proc/{pid}").exists()]  # not of killed workers
+            state["users"] = [
+                pid for pid in state["users"] if Path(f"/proc/{pid}").exists()
+            ]  # not of killed workers
             if not state["users"]:
                 (stop or _terminate)(state.pop("server"))
 
@@ -128,7 +133,9 @@ _own: list[kafka.Broker] = []
 
 
 @pytest.fixture
-def own_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> kafka.Broker:
+def own_broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> kafka.Broker:
     """A broker of this test alone, which it may kill, pause and leave so; nothing is on it.
 
     The tests of a worker get the same one, one after the other.
@@ -156,7 +163,11 @@ def new_topic(broker_address: str) -> Callable[..., str]:
         name = f"topic-{os.getpid()}-{next(_numbers)}"
         admin.create_topics([NewTopic(name, partitions, 1, config=config or {})])[name].result(30)
         # A busy broker acknowledges a topic a moment before it lists it.
-        wait_until(lambda: name in admin.list_topics(timeout=10).topics, 30, why=lambda: f"{name} is not listed")
+        wait_until(
+            lambda: name in admin.list_topics(timeout=10).topics,
+            30,
+            why=lambda: f"{name} is not listed",
+        )
         return name
 
     return make

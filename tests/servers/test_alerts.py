@@ -1,6 +1,8 @@
-"""Every alert fires: shipped rules in a hurry, on what real engines serve when what it warns of happens to them.
+"""Every alert fires: shipped rules in a hurry, on what real engines serve when what it warns of
+happens to them.
 
-promtool holds the thresholds (test_prometheus.py), a running stack that none fires when all is well (test_compose.py).
+promtool holds the thresholds (test_prometheus.py), a running stack that none fires when all is well
+(test_compose.py).
 """
 
 from __future__ import annotations
@@ -62,16 +64,43 @@ FIRES = {
     "MeanstreamDescriptors": "private",
 }
 """Each alert, and whom it is about."""
-ELSEWHERE = {"MeanstreamReadingTurnsMany", "MeanstreamAgentsMoved", "MeanstreamInputSilent", "MeanstreamNoEstimates"}
-"""Of jobs on Flink, of agents with a memory whose means move, and of what is missing for half an hour: promtool's."""
+ELSEWHERE = {
+    "MeanstreamReadingTurnsMany",
+    "MeanstreamAgentsMoved",
+    "MeanstreamInputSilent",
+    "MeanstreamNoEstimates",
+}
+"""Of jobs on Flink, of agents with a memory whose means move, and of what is missing for half an
+hour: promtool's."""
 
 BOUNDS = ("--lower", "0", "--upper", "1", "--epsilon", "1")
-SPENDING = ("--delta", "1e-6", "--schedule", "geometric:2,2", "--horizon", "2", "--lateness", "0s", "--refresh", "1s")
+SPENDING = (
+    "--delta",
+    "1e-6",
+    "--schedule",
+    "geometric:2,2",
+    "--horizon",
+    "2",
+    "--lateness",
+    "0s",
+    "--refresh",
+    "1s",
+)
 OPTIONS = {
     "stuck": ("agents", *SPENDING),
     "slow": ("agents", *SPENDING, "--batch-size", "1"),
     "blocked": ("agents", *SPENDING),
-    "rounds": ("rounds", "--user", "agent", "--window", "2s", "--allowed-lateness", "0s", "--user-budget", "1"),
+    "rounds": (
+        "rounds",
+        "--user",
+        "agent",
+        "--window",
+        "2s",
+        "--allowed-lateness",
+        "0s",
+        "--user-budget",
+        "1",
+    ),
 }
 
 
@@ -108,7 +137,9 @@ class Feed:
         self._thread = threading.Thread(target=self._run)
 
     def __enter__(self) -> Feed:
-        self._send("stuck", "c", self._begin - 86400)  # one that has hardly begun, and two that spend all they have
+        self._send(
+            "stuck", "c", self._begin - 86400
+        )  # one that has hardly begun, and two that spend all they have
         for i in range(40):
             self._send("stuck", f"a{i % 2}", self._begin - 86400 + i)
         self._thread.start()
@@ -148,7 +179,9 @@ def start(folder: Path, name: str, source: str, sink: str, served: tuple[str, st
     kind, *options = OPTIONS[name]
     places = ("--source", source, "--store", str(folder / f"{name}.db"), "--sink", sink)
     shown = ("--metrics", served[0], "--private-metrics", served[1], "--quiet")
-    return Command(folder, name, ["run", kind, *options, *BOUNDS, *places, *shown], MEANSTREAM_SECRET=SECRET)
+    return Command(
+        folder, name, ["run", kind, *options, *BOUNDS, *places, *shown], MEANSTREAM_SECRET=SECRET
+    )
 
 
 @pytest.fixture
@@ -159,14 +192,23 @@ def refusing(tmp_path: Path) -> Iterator[str]:
 
 
 def test_every_alert_fires_on_what_it_warns_of(
-    broker_address: str, own_broker: kafka.Broker, new_topic: Callable[..., str], refusing: str, tmp_path: Path
+    broker_address: str,
+    own_broker: kafka.Broker,
+    new_topic: Callable[..., str],
+    refusing: str,
+    tmp_path: Path,
 ) -> None:
     need(missing())
     topics = {name: new_topic() for name in OPTIONS}
     ports = free_ports(2 * len(OPTIONS))
     public = {name: f"127.0.0.1:{port}" for name, port in zip(OPTIONS, ports, strict=False)}
-    private = {name: f"127.0.0.1:{port}" for name, port in zip(OPTIONS, ports[len(OPTIONS) :], strict=True)}
-    whose: dict[str, set[str]] = {**{name: {place} for name, place in public.items()}, "repaired": {refusing}}
+    private = {
+        name: f"127.0.0.1:{port}" for name, port in zip(OPTIONS, ports[len(OPTIONS) :], strict=True)
+    }
+    whose: dict[str, set[str]] = {
+        **{name: {place} for name, place in public.items()},
+        "repaired": {refusing},
+    }
     whose["private"] = set(private.values())
     seen: dict[str, set[str]] = defaultdict(set)
     with ExitStack() as things:
@@ -176,7 +218,9 @@ def test_every_alert_fires_on_what_it_warns_of(
             if name == "blocked":
                 sink = f"kafka://{own_broker.address}/answers?create=1"
             source = f"kafka://{broker_address}/{topic}?group={topic}"
-            engines[name] = things.enter_context(start(tmp_path, name, source, sink, (public[name], private[name])))
+            engines[name] = things.enter_context(
+                start(tmp_path, name, source, sink, (public[name], private[name]))
+            )
         targets = [*public.values(), *private.values(), refusing]
         prometheus = things.enter_context(Hurried(tmp_path / "prometheus", *targets))
         feed = things.enter_context(Feed(broker_address, topics))
@@ -187,9 +231,14 @@ def test_every_alert_fires_on_what_it_warns_of(
             return all(seen[name] & whose[FIRES[name]] for name in names)
 
         def wait_for(*names: str) -> None:
-            wait_until(lambda: fires(*names), SECONDS, every=0.5, why=lambda: _why(seen, whose, engines))
+            wait_until(
+                lambda: fires(*names), SECONDS, every=0.5, why=lambda: _why(seen, whose, engines)
+            )
 
-        wait_until(lambda: prometheus.query(f'meanstream_ready{{instance="{public["blocked"]}"}} == 1'), SECONDS)
+        wait_until(
+            lambda: prometheus.query(f'meanstream_ready{{instance="{public["blocked"]}"}} == 1'),
+            SECONDS,
+        )
         wait_for("MeanstreamUsersOverBudget")
         feed.of_rounds = False
         own_broker.kill()
@@ -200,9 +249,13 @@ def test_every_alert_fires_on_what_it_warns_of(
         assert seen["MeanstreamUsersOverBudget"] | seen["MeanstreamNoWindow"] == {public["rounds"]}
         assert public["slow"] not in seen["MeanstreamDeadLetters"]
         rules = yaml.safe_load((SHIPPED / "rules" / "alerts.yml").read_text())["groups"]
-        assert FIRES.keys() | ELSEWHERE == {rule["alert"] for group in rules for rule in group["rules"]}
+        assert FIRES.keys() | ELSEWHERE == {
+            rule["alert"] for group in rules for rule in group["rules"]
+        }
 
 
 def _why(seen: dict[str, set[str]], whose: dict[str, set[str]], engines: dict[str, Command]) -> str:
-    left = {name: sorted(seen[name]) for name, engine in FIRES.items() if not seen[name] & whose[engine]}
+    left = {
+        name: sorted(seen[name]) for name, engine in FIRES.items() if not seen[name] & whose[engine]
+    }
     return f"not yet: {left} of {whose}; {[program.log[-300:] for program in engines.values()]}"

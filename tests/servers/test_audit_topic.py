@@ -1,4 +1,5 @@
-"""`audit topic` of a real topic: what the engine put there is as promised; a forged release on it is named."""
+"""`audit topic` of a real topic: what the engine put there is as promised; a forged release on it
+is named."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ AGENTS, SAMPLES = 400, 22
 def test_a_topic_is_audited_by_anybody_who_can_read_it(
     broker_address: str, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """The mean of the forged one has noise of its own, in floats: the oldest of the known-bad twins."""
+    """The mean of the forged one has noise of its own, in floats: the oldest of the known-bad
+    twins."""
     rng = np.random.default_rng(3)
     means = rng.uniform(2, 6, AGENTS)
     rows = [
@@ -33,7 +35,14 @@ def test_a_topic_is_audited_by_anybody_who_can_read_it(
     (tmp_path / "samples.csv").write_text("\n".join(["agent,value,time", *rows]) + "\n")
     topic = new_topic(partitions=3)
     address = f"kafka://{broker_address}/{topic}"
-    places = ("--source", f"{tmp_path}/samples.csv", "--store", f"{tmp_path}/s.db", "--releases", address)
+    places = (
+        "--source",
+        f"{tmp_path}/samples.csv",
+        "--store",
+        f"{tmp_path}/s.db",
+        "--releases",
+        address,
+    )
     ran = meanstream(
         "run", "agents", *places, *PROMISED, "--sink", f"{tmp_path}/e.jsonl", "--quiet",
         environment={"MEANSTREAM_SECRET": SECRET},
@@ -45,7 +54,9 @@ def test_a_topic_is_audited_by_anybody_who_can_read_it(
     assert 0.8 < audited.json["rows"][0]["proved"] < 1.1
     assert "400 agents, 1,600 releases, at most 4 of one agent" in " ".join(audited.json["notes"])
     halved = [*PROMISED[:5], "0.4", *PROMISED[6:]]
-    assert asks("audit", "topic", address, *halved).code == 1  # noise for epsilon 1 was promised for 0.4
+    assert (
+        asks("audit", "topic", address, *halved).code == 1
+    )  # noise for epsilon 1 was promised for 0.4
 
     (line,) = releases_on(topic, broker_address)[:1]
     line["mean"] += 1e-3 * float(rng.laplace())
@@ -59,7 +70,9 @@ def test_a_topic_is_audited_by_anybody_who_can_read_it(
 
 def releases_on(topic: str, address: str) -> list[dict[str, Any]]:
     """Read the releases back from the topic, as any consumer does."""
-    consumer = Consumer({"bootstrap.servers": address, "group.id": "reader", "auto.offset.reset": "earliest"})
+    consumer = Consumer(
+        {"bootstrap.servers": address, "group.id": "reader", "auto.offset.reset": "earliest"}
+    )
     consumer.subscribe([topic])
     found: list[dict[str, Any]] = []
     while not found:

@@ -1,4 +1,5 @@
-"""The program of examples/java on Prism: rows of Java, our transform from the expansion service, then steps of Java."""
+"""The program of examples/java on Prism: rows of Java, our transform from the expansion service,
+then steps of Java."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ AGENTS = 9
 def classes(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Class path of the compiled program."""
     need(None if shutil.which("javac") else "no javac on the path")
-    need(None if (JARS / ".complete").exists() else f"no Beam for Java in {JARS}: run `make servers`")
+    need(
+        None if (JARS / ".complete").exists() else f"no Beam for Java in {JARS}: run `make servers`"
+    )
     folder = tmp_path_factory.mktemp("java")
     subprocess.run(["javac", "-cp", f"{JARS}/*", "-d", folder, PROGRAM], check=True, timeout=300)
     return f"{folder}:{JARS}/*"
@@ -42,7 +45,9 @@ def expansion(tmp_path: Path) -> Iterator[str]:
     command = [sys.executable, "-m", "meanstream.beam.expansion", "--port", "0"]
     environment = {**os.environ, "MEANSTREAM_SECRET": SECRET}
     with (tmp_path / "expansion.log").open("wb") as log:
-        service = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
+        service = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=log, text=True
+        )
     assert service.stdout is not None
     try:
         yield service.stdout.readline().split()[-1]
@@ -55,7 +60,10 @@ def expansion(tmp_path: Path) -> Iterator[str]:
 def samples_of(folder: Path) -> Path:
     """Write samples: a value of each agent in each minute."""
     path = folder / "samples.csv"
-    lines = [f"N{i % AGENTS},{i * i * 37 % 83 - 40 + i % AGENTS},{1357034400 + i * 60}" for i in range(900)]
+    lines = [
+        f"N{i % AGENTS},{i * i * 37 % 83 - 40 + i % AGENTS},{1357034400 + i * 60}"
+        for i in range(900)
+    ]
     path.write_text("\n".join(lines) + "\n")
     return path
 
@@ -67,7 +75,9 @@ def prism(tmp_path: Path) -> Iterator[str]:
     need(None if binary else "no Prism: run `make servers`")
     (port,) = free_ports(1)
     with (tmp_path / "prism.log").open("wb") as log:
-        runner = subprocess.Popen([str(binary), f"-job_port={port}", "-serve_http=false"], stdout=log, stderr=log)
+        runner = subprocess.Popen(
+            [str(binary), f"-job_port={port}", "-serve_http=false"], stdout=log, stderr=log
+        )
     try:
         yield f"127.0.0.1:{port}"
     finally:
@@ -75,7 +85,9 @@ def prism(tmp_path: Path) -> Iterator[str]:
         runner.wait(30)
 
 
-def test_a_program_of_java_runs_to_its_end(classes: str, expansion: str, prism: str, tmp_path: Path) -> None:
+def test_a_program_of_java_runs_to_its_end(
+    classes: str, expansion: str, prism: str, tmp_path: Path
+) -> None:
     samples, (port,) = samples_of(tmp_path), free_ports(1)
     command = [
         "java", QUICK, "-cp", classes, PROGRAM.stem, "--runner=PortableRunner",
@@ -87,9 +99,13 @@ def test_a_program_of_java_runs_to_its_end(classes: str, expansion: str, prism: 
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert re.search(r"estimates: \[agent, time, n, value, lower, upper, ", ran.stdout)
     # No event time decides what is asked here: see tests/pipelines/beam/support/prism.py.
-    estimates = [json.loads(line) for line in (tmp_path / "out" / "estimates").read_text().splitlines()]
+    estimates = [
+        json.loads(line) for line in (tmp_path / "out" / "estimates").read_text().splitlines()
+    ]
     assert sorted(row["agent"] for row in estimates) == [f"N{i}" for i in range(AGENTS)]
-    assert all(row["lower"] < row["value"] < row["upper"] and row["epsilon"] == 1 for row in estimates)
+    assert all(
+        row["lower"] < row["value"] < row["upper"] and row["epsilon"] == 1 for row in estimates
+    )
     indices = defaultdict(list)
     for line in (tmp_path / "out" / "releases").read_text().splitlines():
         row = json.loads(line)

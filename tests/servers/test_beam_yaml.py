@@ -1,4 +1,5 @@
-"""docs/beam-yaml.md in Beam YAML itself, on FnApiRunner as it stands and on Flink; its Java is in test_beam_java.py."""
+"""docs/beam-yaml.md in Beam YAML itself, on FnApiRunner as it stands and on Flink; its Java is in
+test_beam_java.py."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def python_path() -> str:
 
 @pytest.fixture
 def page(tmp_path: Path, python_path: str) -> PageRun:
-    """The page as far as its samples, its pipeline and the file of providers; only `pip` has run before."""
+    """The page as far as its samples, its pipeline and the file of providers; only `pip` has run
+    before."""
     (tmp_path / "page").mkdir()
     runner = PageRun(tmp_path / "page")
     runner.run(Block(PAGE, 0, "", f"export PYTHONPATH={python_path}\n"))
@@ -69,8 +71,13 @@ def check_results(folder: Path) -> None:
     assert len({release["release_id"] for release in releases}) == len(releases) > 200
     assert {release["agent"] for release in releases} == {f"N{i}" for i in range(200)}
     weeks = [json.loads(line) for line in found["weekly"]]
-    assert sorted(week["start"] for week in weeks) == ["2012-12-27T00:00:00Z", "2013-01-03T00:00:00Z"]
-    assert all(week["lower"] < week["value"] < week["upper"] and week["users"] == 200 for week in weeks)
+    assert sorted(week["start"] for week in weeks) == [
+        "2012-12-27T00:00:00Z",
+        "2013-01-03T00:00:00Z",
+    ]
+    assert all(
+        week["lower"] < week["value"] < week["upper"] and week["users"] == 200 for week in weeks
+    )
 
 
 def test_the_page_runs_as_it_stands(page: PageRun) -> None:
@@ -110,6 +117,8 @@ def _listens(port: int) -> bool:
 
 def test_the_page_runs_on_flink(page: PageRun, yaml_workers: str, flink: FlinkCluster) -> None:
     options = flink.arguments("--runner=FlinkRunner", f"--environment_config={yaml_workers}")
-    quoted = " ".join(f"'{option}'" for option in options if not option.startswith("--environment_config={"))
+    quoted = " ".join(
+        f"'{option}'" for option in options if not option.startswith("--environment_config={")
+    )
     page.run(replace(RUN, text=RUN.text.replace(RUNNER, quoted)))
     check_results(page.folder / "out")

@@ -11,7 +11,9 @@ from tests.servers.support.broker import Broker
 
 
 def read_all(address: str, topic: str, count: int) -> list[bytes]:
-    consumer = Consumer({"bootstrap.servers": address, "group.id": "reader", "auto.offset.reset": "earliest"})
+    consumer = Consumer(
+        {"bootstrap.servers": address, "group.id": "reader", "auto.offset.reset": "earliest"}
+    )
     consumer.subscribe([topic])
     values = [message.value() for message in consumer.consume(count, 20.0)]
     consumer.close()

@@ -1,4 +1,5 @@
-"""The images themselves: built from their Dockerfiles, run with a read-only root and no capabilities."""
+"""The images themselves: built from their Dockerfiles, run with a read-only root and no
+capabilities."""
 
 from __future__ import annotations
 
@@ -25,7 +26,18 @@ pytestmark = pytest.mark.full
 
 USER = 10001
 STATE = "/var/lib/meanstream"
-OPTIONS = ["--lower", "-30", "--upper", "120", "--epsilon", "1", "--delta", "1e-6", "--name", "delays"]
+OPTIONS = [
+    "--lower",
+    "-30",
+    "--upper",
+    "120",
+    "--epsilon",
+    "1",
+    "--delta",
+    "1e-6",
+    "--name",
+    "delays",
+]
 PLACES = ["--store", "state.db", "--releases", "releases.jsonl", "--sink", "own.jsonl"]
 
 
@@ -42,7 +54,10 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Images]:
 def sample_lines(first: int, stop: int) -> str:
     """Samples of 50 agents, one a minute."""
     numbers = range(first, stop)
-    lines = [{"agent": f"N{i % 50}", "value": i * i * 37 % 83 - 40, "time": 1357034400 + i * 60} for i in numbers]
+    lines = [
+        {"agent": f"N{i % 50}", "value": i * i * 37 % 83 - 40, "time": 1357034400 + i * 60}
+        for i in numbers
+    ]
     return "".join(f"{json.dumps(line)}\n" for line in lines)
 
 
@@ -66,7 +81,9 @@ def test_a_run_on_a_volume_has_the_bytes_of_a_run_outside(
     images: Images, volume: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = {"MEANSTREAM_SECRET": SECRET}
-    with Container(images, "engine", run_agents(), volumes={STATE: volume}, environment=secret) as engine:
+    with Container(
+        images, "engine", run_agents(), volumes={STATE: volume}, environment=secret
+    ) as engine:
         code, _, errors = engine.wait()
     assert code == 0, errors
     (tmp_path / "outside").mkdir()
@@ -81,7 +98,9 @@ def test_a_run_on_a_volume_has_the_bytes_of_a_run_outside(
 
 
 @pytest.mark.parametrize("name", ["engine", "beam"])
-def test_a_container_writes_its_volume_and_nothing_else(images: Images, volume: Path, name: str) -> None:
+def test_a_container_writes_its_volume_and_nothing_else(
+    images: Images, volume: Path, name: str
+) -> None:
     program = (
         "import os\n"
         "print(os.getuid(), open('/proc/self/status').read().split('CapEff:')[1].split()[0])\n"
@@ -90,7 +109,9 @@ def test_a_container_writes_its_volume_and_nothing_else(images: Images, volume: 
         "        open(os.path.join(folder, 'written'), 'w').close(); print(folder)\n"
         "    except OSError: pass\n"
     )
-    with Container(images, name, ["-c", program], entrypoint=["python"], volumes={STATE: volume}) as container:
+    with Container(
+        images, name, ["-c", program], entrypoint=["python"], volumes={STATE: volume}
+    ) as container:
         code, output, errors = container.wait()
     assert (code, errors) == (0, "")
     assert output.split() == [str(USER), "0000000000000000", "/tmp", STATE]  # noqa: S108
@@ -103,7 +124,10 @@ def test_the_health_check_sigterm_and_the_next_run(images: Images, volume: Path)
     for _ in range(2):
         with Container(images, "engine", following, volumes={STATE: volume}) as engine:
             wait_until(lambda: engine.healthy(port), 120)
-            assert engine.run("python", "/opt/meanstream/probe.py", f"http://127.0.0.1:{port}/nothing") == 1
+            assert (
+                engine.run("python", "/opt/meanstream/probe.py", f"http://127.0.0.1:{port}/nothing")
+                == 1
+            )
             size = len(before)
             wait_until(lambda size=size: releases.exists() and releases.stat().st_size > size, 120)
             engine.signal("TERM")
@@ -117,7 +141,9 @@ def test_the_health_check_sigterm_and_the_next_run(images: Images, volume: Path)
     assert len(set(ids)) == len(ids)
 
 
-def test_workers_in_the_image_serve_flink(images: Images, flink: FlinkCluster, tmp_path: Path) -> None:
+def test_workers_in_the_image_serve_flink(
+    images: Images, flink: FlinkCluster, tmp_path: Path
+) -> None:
     (port,) = free_ports(1)
     shared = tmp_path / "shared"
     shared.mkdir()
@@ -136,15 +162,25 @@ def test_workers_in_the_image_serve_flink(images: Images, flink: FlinkCluster, t
     service = SERVICES["beam-worker"]
     assert service["command"] == ["--service_port=50000"]
     pool = Container(
-        images, "beam", [f"--service_port={port}"], entrypoint=service["entrypoint"], volumes={str(shared): shared}
+        images,
+        "beam",
+        [f"--service_port={port}"],
+        entrypoint=service["entrypoint"],
+        volumes={str(shared): shared},
     )
     with pool:
         probe = [word.replace("50000", str(port)) for word in service["healthcheck"]["test"][1:]]
         wait_until(lambda: pool.run(*probe) == 0, 120)
         of_cluster = flink.arguments(f"--environment_config=127.0.0.1:{port}", own_job_server=True)
-        given = [f"--runner-arg={argument}" for argument in runner_arguments("FlinkRunner", of_cluster)]
+        given = [
+            f"--runner-arg={argument}" for argument in runner_arguments("FlinkRunner", of_cluster)
+        ]
         ran = meanstream(
-            "run", "rounds", *arguments({**options, "sink": beamed, "runner": "FlinkRunner"}), *given, "--json"
+            "run",
+            "rounds",
+            *arguments({**options, "sink": beamed, "runner": "FlinkRunner"}),
+            *given,
+            "--json",
         )
     assert ran.code == 0, ran.err.decode()
     assert beamed.read_bytes() == engine.read_bytes()

@@ -18,7 +18,9 @@ def test_there_are_such_pages() -> None:
 
 
 @pytest.mark.parametrize("page", ASKING, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_page_runs(page: Path, own_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_runs(
+    page: Path, own_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("os.environ", dict(os.environ))
     (tmp_path / "page").mkdir()
     runner = PageRun(tmp_path / "page", broker=own_broker.address)

@@ -1,6 +1,8 @@
-"""The containers of docker/compose.yaml as plain processes: same arguments and files, real servers, no image.
+"""The containers of docker/compose.yaml as plain processes: same arguments and files, real servers,
+no image.
 
-Durations are shortened, addresses and folders are this machine's; docker/README.md says what else is different.
+Durations are shortened, addresses and folders are this machine's; docker/README.md says what else
+is different.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ from tests.servers.support.prometheus import missing as missing_prometheus
 from tests.servers.support.wait_until import wait_until
 
 BOARDS = {
-    path.stem: json.loads(path.read_text()) for path in sorted((DOCKER / "grafana" / "dashboards").glob("*.json"))
+    path.stem: json.loads(path.read_text())
+    for path in sorted((DOCKER / "grafana" / "dashboards").glob("*.json"))
 }
 RECORDED = Path(__file__).parents[1] / "docker" / "data"
 QUERY_SECONDS = 90.0
@@ -49,8 +52,8 @@ CARRYING = {
     "--upper=1": "--upper=3",
     "--users=100": "--users=1000",
 }
-"""Of one more engine of rounds, which finds a narrow window: with compose's hundred users, whose means are spread over
-all of the bounds, none pays."""
+"""Of one more engine of rounds, which finds a narrow window: with compose's hundred users, whose
+means are spread over all of the bounds, none pays."""
 PRIVATE = ("engine", "rounds")
 """Whose operator's figures are at an address of their own."""
 IMAGE_ENTRYPOINT = ["meanstream"]  # of engine.Dockerfile; tests/docker sees to it
@@ -68,9 +71,12 @@ class Stack:
 
 
 class ComposedPrometheus(Prometheus):
-    """Runs with the arguments of its container on compose.yml, with other targets and in a hurry."""
+    """Runs with the arguments of its container on compose.yml, with other targets and in a
+    hurry."""
 
-    def __init__(self, folder: Path, targets: dict[str, str], alertmanager: str, more: list[str]) -> None:
+    def __init__(
+        self, folder: Path, targets: dict[str, str], alertmanager: str, more: list[str]
+    ) -> None:
         super().__init__(folder, "unused")
         config = yaml.safe_load((DOCKER / "prometheus" / "compose.yml").read_text())
         config["global"] = dict.fromkeys(config["global"], "1s")
@@ -101,7 +107,8 @@ class ComposedPrometheus(Prometheus):
 
 
 def start_kafka(folder: Path) -> tuple[list[str], str]:
-    """The broker's container: its own set-up program writes the configuration; then the broker starts on it."""
+    """The broker's container: its own set-up program writes the configuration; then the broker
+    starts on it."""
     port, host, controller = free_ports(3)
     changes = {
         "//:9092": f"//127.0.0.1:{port}",
@@ -125,13 +132,23 @@ def start_kafka(folder: Path) -> tuple[list[str], str]:
     setup = ["kafka.docker.KafkaDockerWrapper", "setup", "--default-configs-dir", str(default)]
     setup += ["--mounted-configs-dir", str(mounted), "--final-configs-dir", str(final)]
     environment = {name: str(value) for name, value in SERVICES["kafka"]["environment"].items()}
-    subprocess.run([*java, *setup], check=True, env={"PATH": "/usr/bin:/bin", **environment}, cwd=folder)
+    subprocess.run(
+        [*java, *setup], check=True, env={"PATH": "/usr/bin:/bin", **environment}, cwd=folder
+    )
     heap = environment["KAFKA_HEAP_OPTS"].split()
-    return ["java", *heap, *java[1:2], *java[3:], "kafka.Kafka", str(final / "server.properties")], f"127.0.0.1:{port}"
+    return [
+        "java",
+        *heap,
+        *java[1:2],
+        *java[3:],
+        "kafka.Kafka",
+        str(final / "server.properties"),
+    ], f"127.0.0.1:{port}"
 
 
 class _Recorded(http.server.SimpleHTTPRequestHandler):
-    """Answers /metrics as a process of Flink once did: recorded, because none is started here (docker/README.md)."""
+    """Answers /metrics as a process of Flink once did: recorded, because none is started here
+    (docker/README.md)."""
 
     extensions_map = {"": "text/plain; version=0.0.4"}  # noqa: RUF012 - as the base class has it
 
@@ -142,7 +159,9 @@ class _Recorded(http.server.SimpleHTTPRequestHandler):
 def serve_recorded(things: ExitStack, folder: Path, name: str) -> str:
     folder.mkdir()
     shutil.copy(RECORDED / f"{name}.prom", folder / "metrics")
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(_Recorded, directory=str(folder)))
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(_Recorded, directory=str(folder))
+    )
     things.callback(server.server_close)
     things.callback(server.shutdown)
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
@@ -150,17 +169,27 @@ def serve_recorded(things: ExitStack, folder: Path, name: str) -> str:
 
 
 def start_carrying(things: ExitStack, folder: Path, address: str) -> str:
-    """Start rounds that carry a narrow window on, with samples and topics of their own; give their metrics.
+    """Start rounds that carry a narrow window on, with samples and topics of their own; give their
+    metrics.
 
     Other than in compose.yaml are the estimator and what `CARRYING` has.
     """
     own = {"kafka:9092/": f"{address}/carried-"}
     subprocess.run(command_of("topics", [], own), check=True, capture_output=True, cwd=folder)
-    producer = command_of("producer", [], {**own, "--agents=100": "--agents=1000", "--rate=200": "--rate=1000"})
+    producer = command_of(
+        "producer", [], {**own, "--agents=100": "--agents=1000", "--rate=200": "--rate=1000"}
+    )
     things.enter_context(Program(folder, "carried-producer", producer))
     metrics, private = (f"127.0.0.1:{port}" for port in free_ports(2))
-    places = {"0.0.0.0:9464": metrics, "0.0.0.0:9465": private, "/var/lib/meanstream": str(folder / "carried")}
-    words = [*command_of("rounds", IMAGE_ENTRYPOINT, {**own, **places, **CARRYING}), "--estimator=repeating"]
+    places = {
+        "0.0.0.0:9464": metrics,
+        "0.0.0.0:9465": private,
+        "/var/lib/meanstream": str(folder / "carried"),
+    }
+    words = [
+        *command_of("rounds", IMAGE_ENTRYPOINT, {**own, **places, **CARRYING}),
+        "--estimator=repeating",
+    ]
     things.enter_context(Program(folder / "carried", "carried", words))
     return metrics
 
@@ -182,7 +211,11 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
         metrics, private = {}, {}
         for name, faster in ENGINES.items():
             metrics[name] = f"127.0.0.1:{free_ports(1)[0]}"
-            places = {"kafka:9092": address, "0.0.0.0:9464": metrics[name], "/var/lib/meanstream": str(folder / name)}
+            places = {
+                "kafka:9092": address,
+                "0.0.0.0:9464": metrics[name],
+                "/var/lib/meanstream": str(folder / name),
+            }
             if name in PRIVATE:
                 private[name] = f"127.0.0.1:{free_ports(1)[0]}"
                 places["0.0.0.0:9465"] = private[name]
@@ -194,11 +227,16 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
         for name in ("jobmanager", "taskmanager"):
             targets[f"flink-{name}:9249"] = serve_recorded(things, folder / name, f"flink_{name}")
         manager = f"127.0.0.1:{free_ports(1)[0]}"
-        places = {"/etc/alertmanager": str(DOCKER / "alertmanager"), "=/alertmanager": f"={folder / 'manager'}"}
+        places = {
+            "/etc/alertmanager": str(DOCKER / "alertmanager"),
+            "=/alertmanager": f"={folder / 'manager'}",
+        }
         words = command_of("alertmanager", [ALERTMANAGER], {**places, "=:9093": f"={manager}"})
         programs["alertmanager"] = things.enter_context(Program(folder, "alertmanager", words))
         programs["alertmanager"].until(lambda: healthy("alertmanager", {"127.0.0.1:9093": manager}))
-        prometheus = things.enter_context(ComposedPrometheus(folder / "prometheus", targets, manager, [carrying]))
+        prometheus = things.enter_context(
+            ComposedPrometheus(folder / "prometheus", targets, manager, [carrying])
+        )
         yield Stack(folder, address, programs, metrics, prometheus)
 
 
@@ -206,12 +244,16 @@ def health_checks_tell_a_program_that_serves_from_one_that_does_not(stack: Stack
     probe = [HERE["python"], HERE["/opt/meanstream/probe.py"]]
     for name, address in stack.metrics.items():
         stack.programs[name].until(
-            lambda a=address: subprocess.run([*probe, f"http://{a}/readyz"], check=False).returncode == 0
+            lambda a=address: (
+                subprocess.run([*probe, f"http://{a}/readyz"], check=False).returncode == 0
+            )
         )
         assert subprocess.run([*probe, f"http://{address}/healthz"], check=False).returncode == 0
         assert subprocess.run([*probe, f"http://{address}/nothing"], check=False).returncode == 1
     nobody = free_ports(1)[0]
-    assert subprocess.run([*probe, f"http://127.0.0.1:{nobody}/healthz"], check=False).returncode == 1
+    assert (
+        subprocess.run([*probe, f"http://127.0.0.1:{nobody}/healthz"], check=False).returncode == 1
+    )
     port = stack.prometheus.url.rpartition(":")[2]
     assert healthy("prometheus", {":9090": f":{port}"})
     assert not healthy("prometheus", {":9090": f":{nobody}"})
@@ -224,7 +266,8 @@ WITHOUT_COVARIATES = "meanstream_covariates_explained_ratio"
 
 
 def queries() -> dict[str, list[str]]:
-    """Every query of every panel, with the variables that Grafana would fill in; and the queries of the variables."""
+    """Every query of every panel, with the variables that Grafana would fill in; and the queries of
+    the variables."""
     found: dict[str, list[str]] = {}
     for board in BOARDS.values():
         for panel in board["panels"]:
@@ -259,7 +302,9 @@ def nothing_is_wrong(stack: Stack) -> None:
     """Of the shipped rules at most those about budgets fire; all of them can be evaluated."""
     firing = {series["metric"]["alertname"] for series in stack.prometheus.query(annotation(".*"))}
     assert firing <= {"MeanstreamBudgetNearlySpent", "MeanstreamAgentBudgetNearlySpent"}
-    assert [rule["name"] for rule in stack.prometheus.rules() if rule["health"] not in ("ok", "unknown")] == []
+    assert [
+        rule["name"] for rule in stack.prometheus.rules() if rule["health"] not in ("ok", "unknown")
+    ] == []
 
 
 def an_engine_that_ended_is_an_annotation(stack: Stack) -> None:
@@ -269,7 +314,9 @@ def an_engine_that_ended_is_an_annotation(stack: Stack) -> None:
         query = annotation(instance).replace('alertstate="firing"', 'alertstate="pending"')
         return {series["metric"]["alertname"] for series in stack.prometheus.query(query)}
 
-    stack.programs["kafka"].until(lambda: "MeanstreamDown" in shown(re.escape(stack.metrics["engine"])))
+    stack.programs["kafka"].until(
+        lambda: "MeanstreamDown" in shown(re.escape(stack.metrics["engine"]))
+    )
     assert "MeanstreamDown" in shown(".*")
     assert "MeanstreamDown" not in shown("another:9464")
 
@@ -279,20 +326,31 @@ def annotation(instance: str) -> str:
     return query.replace("$instance", instance.replace("\\", "\\\\"))
 
 
-def each_program_ends_on_sigterm_with_code_0_and_its_answers_are_on_the_topics(stack: Stack) -> None:
+def each_program_ends_on_sigterm_with_code_0_and_its_answers_are_on_the_topics(
+    stack: Stack,
+) -> None:
     for name in ("producer", "engine", "rounds"):
         assert stack.programs[name].stop() == 0, stack.programs[name].log[-2000:]
-    topics = {"samples": 1000, "releases": 100, "estimates": 100, "population": 1, "reports": 100, "means": 1}
-    assert {topic: count(stack.kafka, topic, least) >= least for topic, least in topics.items()} == dict.fromkeys(
-        topics, True
-    )
+    topics = {
+        "samples": 1000,
+        "releases": 100,
+        "estimates": 100,
+        "population": 1,
+        "reports": 100,
+        "means": 1,
+    }
+    assert {
+        topic: count(stack.kafka, topic, least) >= least for topic, least in topics.items()
+    } == dict.fromkeys(topics, True)
 
 
 def count(address: str, topic: str, enough: int) -> int:
     """Count committed records, at least so many."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-    consumer = Consumer({"bootstrap.servers": address, "group.id": "test", "enable.auto.commit": False})
+    consumer = Consumer(
+        {"bootstrap.servers": address, "group.id": "test", "enable.auto.commit": False}
+    )
     partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
     consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
     number, end = 0, time.monotonic() + 20

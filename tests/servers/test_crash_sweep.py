@@ -1,4 +1,5 @@
-"""Killed at every step and started again, an engine on Kafka lets out what it lets out when nobody kills it: once."""
+"""Killed at every step and started again, an engine on Kafka lets out what it lets out when nobody
+kills it: once."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ def worlds(broker_address: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
     worlds.close()
 
 
-def test_the_run_without_faults_visits_every_step_and_writes_to_every_topic(worlds: EngineWorlds) -> None:
+def test_the_run_without_faults_visits_every_step_and_writes_to_every_topic(
+    worlds: EngineWorlds,
+) -> None:
     found, trace = worlds.expected, worlds.reference.lives[0].trace
     assert worlds.faults(worlds.reference) == []
     assert len(found.topics["releases"]) == len(found.charged) > 30
@@ -39,12 +42,15 @@ def test_the_run_without_faults_visits_every_step_and_writes_to_every_topic(worl
 
 
 def test_killed_at_one_step_after_the_other(broker_address: str, tmp_path: Path) -> None:
-    """One deployment for each side of the steps: each life dies at the next step, early in its work."""
+    """One deployment for each side of the steps: each life dies at the next step, early in its
+    work."""
     worlds = EngineWorlds(broker_address, tmp_path / "worlds", EngineInput(samples=900))
     cases = worlds.new(len(Moment))
     for number, point in enumerate(CrashPoint):
         visit = min(1 + number % 2, FEWER_VISITS.get(point, VISITS) - 1)
-        for life in start_all(cases, [Fate(point=point, moment=moment, visit=visit) for moment in Moment]):
+        for life in start_all(
+            cases, [Fate(point=point, moment=moment, visit=visit) for moment in Moment]
+        ):
             assert life.wait() == KILLED, (point, life.log)
         assert [worlds.uncharged(world) for world in cases] == [[], []], point
     finish_all(cases)
@@ -57,10 +63,13 @@ def test_killed_at_one_step_after_the_other(broker_address: str, tmp_path: Path)
 def test_killed_at_every_step_nothing_is_lost_and_nothing_is_there_twice(
     point: CrashPoint, worlds: EngineWorlds
 ) -> None:
-    """One deployment for each side of the step: its first life dies at the first visit, the next one at the second."""
+    """One deployment for each side of the step: its first life dies at the first visit, the next
+    one at the second."""
     cases = worlds.new(len(Moment))
     for visit in range(1, 1 + FEWER_VISITS.get(point, VISITS)):
-        for life in start_all(cases, [Fate(point=point, moment=moment, visit=visit) for moment in Moment]):
+        for life in start_all(
+            cases, [Fate(point=point, moment=moment, visit=visit) for moment in Moment]
+        ):
             assert life.wait() == KILLED, life.log
         assert [worlds.uncharged(world) for world in cases] == [[], []]
     finish_all(cases)
@@ -106,7 +115,8 @@ def test_killed_again_while_it_recovers(worlds: EngineWorlds) -> None:
 
 
 SPOILED_LIVES = 4
-"""How the topic is cut into batches depends on the machine, and a batch may hold nothing that a defect can spoil."""
+"""How the topic is cut into batches depends on the machine, and a batch may hold nothing that a
+defect can spoil."""
 
 
 @pytest.mark.parametrize(

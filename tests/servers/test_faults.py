@@ -1,4 +1,5 @@
-"""Brokers that die or fall silent and come back, a disk that is full: nothing lost, nothing doubled, clear lines."""
+"""Brokers that die or fall silent and come back, a disk that is full: nothing lost, nothing
+doubled, clear lines."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ LOST = r"brokers cannot be reached: {address} \(.+\)"
 AGAIN = r"brokers can be reached again: {address}"
 WAITING = r"{address}: waiting for the brokers: [a-z ]+ \(.+\)"
 TOOK = r"{address}: [a-z ]+ took (\d+) s"
-STOPPED = r"delivery failed, the next run writes it again: stopped while {address} did not answer \(.+\)"
+STOPPED = (
+    r"delivery failed, the next run writes it again: stopped while {address} did not answer \(.+\)"
+)
 WRITTEN_AGAIN = r"delivery failed, it is written again in .+ s: .+"
 NO_SPACE = r"meanstream: store must have space on a working disk, got '.+' for '{store}'; committed work is safe: .+"
 
@@ -72,12 +75,15 @@ def test_a_broker_that_is_killed_and_comes_back(  # noqa: PLR0917 - fixtures are
         wait_for(lambda before=before: more(said(life, broker, up), before), life)
     life.succeed()
     assert worlds.faults(world) == []
-    # A broker that starts may be reached, refuse, and be reached: one outage may be told twice, none may be missing.
+    # A broker that starts may be reached, refuse, and be reached: one outage may be told twice,
+    # none may be missing.
     assert min(said(life, broker, down + up)) >= len(turns)
     worlds.close()
 
 
-@pytest.mark.parametrize(("samples", "seconds"), [(40_000, 1.0), pytest.param(200_000, 30.0, marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    ("samples", "seconds"), [(40_000, 1.0), pytest.param(200_000, 30.0, marks=pytest.mark.full)]
+)
 def test_sinks_that_are_silent_hold_the_source_back(
     samples: int, seconds: float, own_broker: Broker, broker_address: str, tmp_path: Path
 ) -> None:
@@ -85,7 +91,9 @@ def test_sinks_that_are_silent_hold_the_source_back(
     broker = own_broker
     much = EngineInput(samples=samples, life=samples, at_a_time=3000, consumer="")
     options = changed(batch_size="2000", refresh="1000d")
-    worlds = EngineWorlds(broker_address, tmp_path / "worlds", much, options, outputs=broker.address)
+    worlds = EngineWorlds(
+        broker_address, tmp_path / "worlds", much, options, outputs=broker.address
+    )
     assert worlds.expected.charged
     world = worlds.new()[0]
     life = world.start(Fate(holds=(8,)))
@@ -103,7 +111,10 @@ def test_sinks_that_are_silent_hold_the_source_back(
     assert grown < MOST_GROWTH
     assert worlds.faults(world) == []
     # On a slow machine the silence is long enough for records to be given up, and written again.
-    assert lines(life, [WAITING, TOOK, WRITTEN_AGAIN], address=broker.address)[:2] == [WAITING, TOOK]
+    assert lines(life, [WAITING, TOOK, WRITTEN_AGAIN], address=broker.address)[:2] == [
+        WAITING,
+        TOOK,
+    ]
     worlds.close()
 
 
@@ -114,7 +125,9 @@ def test_asked_to_stop_while_the_brokers_are_silent(
     """The batch is in the store; the next run delivers it."""
     broker = own_broker
     source = broker.address if side == "both" else broker_address
-    ahead = EngineInput(consumer="")  # it reads ahead, so that something is to be delivered when both are silent
+    ahead = EngineInput(
+        consumer=""
+    )  # it reads ahead, so that something is to be delivered when both are silent
     worlds = EngineWorlds(source, tmp_path / "worlds", ahead, outputs=broker.address)
     assert worlds.expected.charged
     world = worlds.new()[0]
@@ -135,7 +148,9 @@ def test_asked_to_stop_while_the_brokers_are_silent(
     worlds.close()
 
 
-def test_a_disk_that_is_full_ends_the_run_and_the_next_one_goes_on(broker_address: str, tmp_path: Path) -> None:
+def test_a_disk_that_is_full_ends_the_run_and_the_next_one_goes_on(
+    broker_address: str, tmp_path: Path
+) -> None:
     """The operating system lets no file of the process grow any more."""
     worlds = EngineWorlds(broker_address, tmp_path / "worlds")
     assert worlds.expected.charged
@@ -158,7 +173,9 @@ def test_a_disk_that_is_full_ends_the_run_and_the_next_one_goes_on(broker_addres
 
 def said(life: EngineProcess, broker: Broker, kinds: list[str]) -> list[int]:
     """Count the lines of each kind that an engine has written so far."""
-    return [len(re.findall(kind.format(address=re.escape(broker.address)), life.log)) for kind in kinds]
+    return [
+        len(re.findall(kind.format(address=re.escape(broker.address)), life.log)) for kind in kinds
+    ]
 
 
 def more(now: list[int], before: list[int]) -> bool:
@@ -176,7 +193,10 @@ def wait_for(condition: Callable[[], bool], life: EngineProcess, seconds: float 
 
 def lines(life: EngineProcess, kinds: list[str], **names: object) -> list[str]:
     """Say of which kind each line is that an engine wrote; there must not be others."""
-    known = {kind: kind.format(**{name: re.escape(str(value)) for name, value in names.items()}) for kind in kinds}
+    known = {
+        kind: kind.format(**{name: re.escape(str(value)) for name, value in names.items()})
+        for kind in kinds
+    }
     said = []
     for line in life.log.splitlines():
         text = re.sub(r"^\S+ warning meanstream\.\w+: ", "", line)

@@ -1,4 +1,5 @@
-"""Two organizations, each with its own private side and store, share one broker: only releases are on it."""
+"""Two organizations, each with its own private side and store, share one broker: only releases are
+on it."""
 
 from __future__ import annotations
 
@@ -25,16 +26,26 @@ SETTINGS = {"lower": 0, "upper": 10, "epsilon": 20, "delta": 1e-6, "lateness": "
 def write_samples(path: Path, organization: str) -> list[str]:
     """Write distinctive values, twelve digits each; return their texts."""
     n = AGENTS * SAMPLES
-    values = np.random.default_rng(len(organization)).normal(np.where(np.arange(n) % 2, 3, 7), 1).clip(0.1, 9.9)
+    values = (
+        np.random.default_rng(len(organization))
+        .normal(np.where(np.arange(n) % 2, 3, 7), 1)
+        .clip(0.1, 9.9)
+    )
     texts = [f"{value:.12f}" for value in values]
     with path.open("w") as file:
         for i, text in enumerate(texts):
-            file.write(f'{{"agent": "{organization}-{i % AGENTS}", "time": {1.7e9 + i}, "value": {text}}}\n')
+            file.write(
+                f'{{"agent": "{organization}-{i % AGENTS}", "time": {1.7e9 + i}, "value": {text}}}\n'
+            )
     return texts
 
 
 def typed(options: dict[str, Any]) -> list[str]:
-    return [text for name, value in options.items() for text in (f"--{name.replace('_', '-')}", str(value))]
+    return [
+        text
+        for name, value in options.items()
+        for text in (f"--{name.replace('_', '-')}", str(value))
+    ]
 
 
 def own_topics(address: str) -> list[str]:
@@ -73,13 +84,17 @@ def every_byte(address: str, topics: list[str]) -> Iterator[bytes]:
     consumer.close()
 
 
-def found_in(texts: list[str], records: list[bytes], kinds: Sequence[str] = DOUBLES + SINGLES) -> set[str]:
-    """Texts whose value is in a record, as decimals (without the last, rounded digit) or as a binary number."""
+def found_in(
+    texts: list[str], records: list[bytes], kinds: Sequence[str] = DOUBLES + SINGLES
+) -> set[str]:
+    """Texts whose value is in a record, as decimals (without the last, rounded digit) or as a
+    binary number."""
     whole = b"\0".join(records)
     return {
         text
         for text in texts
-        if text[:-1].encode() in whole or any(struct.pack(kind, float(text)) in whole for kind in kinds)
+        if text[:-1].encode() in whole
+        or any(struct.pack(kind, float(text)) in whole for kind in kinds)
     }
 
 
@@ -93,7 +108,12 @@ def test_two_organizations_share_nothing_but_releases(broker_address: str, tmp_p
         ran = meanstream(
             *("run", "agent-side", "--json", "--name", organization),
             *typed({"source": folder / "samples.jsonl", "store": folder / "state.db", **SETTINGS}),
-            *typed({"releases": f"{releases}?create=2", "notices": f"kafka://{broker_address}/notices?create=1"}),
+            *typed(
+                {
+                    "releases": f"{releases}?create=2",
+                    "notices": f"kafka://{broker_address}/notices?create=1",
+                }
+            ),
             *typed({"dead_letters": f"kafka://{broker_address}/dead-letters?create=1"}),
             environment={"MEANSTREAM_SECRET": SECRET + organization},
         )
@@ -110,19 +130,30 @@ def test_two_organizations_share_nothing_but_releases(broker_address: str, tmp_p
         assert ran.json["agents"] == 2 * AGENTS
         lines = (folder / "estimates.jsonl").read_bytes().splitlines()
         answers = [json.loads(line) for line in lines]
-        assert {answer["agent"] for answer in answers} == {f"{organization}-{i}" for i in range(AGENTS)}
-        assert sum(answer["effective_class_size"] for answer in answers) / AGENTS > 1.5  # the others were of use
+        assert {answer["agent"] for answer in answers} == {
+            f"{organization}-{i}" for i in range(AGENTS)
+        }
+        assert (
+            sum(answer["effective_class_size"] for answer in answers) / AGENTS > 1.5
+        )  # the others were of use
 
     records = list(every_byte(broker_address, ["shared-releases", "notices", "dead-letters"]))
     assert sum(b'"release_id"' in record for record in records) > 100
     assert found_in(raw, records) == set()
-    # The broker's own topics hold binary data of the whole session. In ten random megabytes some four bytes are those
-    # of one of these values nine times (3,840 * 1e7 / 2**32), some eight bytes never (2e-9).
-    assert found_in(raw, list(every_byte(broker_address, own_topics(broker_address))), DOUBLES) == set()
+    # The broker's own topics hold binary data of the whole session. In ten random megabytes some
+    # four bytes are those of one of these values nine times (3,840 * 1e7 / 2**32), some eight bytes
+    # never (2e-9).
+    assert (
+        found_in(raw, list(every_byte(broker_address, own_topics(broker_address))), DOUBLES)
+        == set()
+    )
 
 
-def test_a_raw_value_on_a_topic_would_be_found(broker_address: str, new_topic: Callable[..., str]) -> None:
-    """The twin: an event that holds a value, as text or as a binary number, does not escape the search."""
+def test_a_raw_value_on_a_topic_would_be_found(
+    broker_address: str, new_topic: Callable[..., str]
+) -> None:
+    """The twin: an event that holds a value, as text or as a binary number, does not escape the
+    search."""
     producer = Producer({"bootstrap.servers": broker_address})
     topic = new_topic()
     producer.produce(topic, b'{"value":3.141592653589}')

@@ -1,4 +1,5 @@
-"""TaskManager and workers of a real Flink cluster killed: no release has two noises, and no release is lost."""
+"""TaskManager and workers of a real Flink cluster killed: no release has two noises, and no release
+is lost."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ def assert_nothing_noised_twice_or_lost(killing: FlinkKills) -> None:
     assert max(killing.disk) - killing.disk[0] < 64 << 20, "what is killed leaves nothing behind"
 
 
-def test_a_killed_job_draws_no_noise_again(own_flink: FlinkCluster, broker_address: str, tmp_path: Path) -> None:
+def test_a_killed_job_draws_no_noise_again(
+    own_flink: FlinkCluster, broker_address: str, tmp_path: Path
+) -> None:
     """One kill of each kind, right after releases that no checkpoint holds."""
     world = FlinkWorld(own_flink, broker_address, tmp_path, f"kills-{own_flink.ports['rest']}")
     killing = FlinkKills(world, seed=1, count=2, aimed=True)

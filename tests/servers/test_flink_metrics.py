@@ -1,4 +1,5 @@
-"""A real Prometheus scrapes a real Flink that runs a pipeline: the engine's names have the numbers of its input."""
+"""A real Prometheus scrapes a real Flink that runs a pipeline: the engine's names have the numbers
+of its input."""
 
 from __future__ import annotations
 
@@ -55,7 +56,9 @@ class Watched:
         return {series["metric"]["reason"]: float(series["value"][1]) for series in found}
 
     def unhealthy(self) -> list[dict[str, Any]]:
-        return [rule for rule in self._prometheus.rules() if rule["health"] not in {"ok", "unknown"}]
+        return [
+            rule for rule in self._prometheus.rules() if rule["health"] not in {"ok", "unknown"}
+        ]
 
     def raw(self) -> str:
         """What the TaskManager exposes of this pipeline."""
@@ -74,7 +77,9 @@ def of_engine(name: str) -> str:
 def watched(flink: FlinkCluster, tmp_path: Path) -> Iterator[Watched]:
     need(missing())
     (tmp_path / "secret").write_text(SECRET)
-    targets = (f"127.0.0.1:{port}" for port in (flink.jobmanager_metrics, flink.taskmanager_metrics))
+    targets = (
+        f"127.0.0.1:{port}" for port in (flink.jobmanager_metrics, flink.taskmanager_metrics)
+    )
     with Prometheus(tmp_path / "prometheus", *targets, shipped="flink.yml") as prometheus:
         options = flink.arguments(*STREAMING, f"--job_name={JOB}")
         stream.submit(options, SecretLocation(file=str(tmp_path / "secret")), tmp_path / "late")
@@ -88,15 +93,24 @@ def test_prometheus_knows_a_pipeline_by_the_names_of_the_engine(watched: Watched
     wait_until(lambda: watched.counts(stream.BEFORE) == stream.BEFORE, SECONDS)
     assert watched.rejects() == {"not_finite": stream.BAD, "duplicate": stream.REPEATED}
     watched.late.touch()
-    wait_until(lambda: watched.counts(stream.AFTER) == stream.AFTER and "late" in watched.rejects(), SECONDS)
-    assert watched.rejects() == {"not_finite": stream.BAD, "duplicate": stream.REPEATED, "late": stream.LATE}
+    wait_until(
+        lambda: watched.counts(stream.AFTER) == stream.AFTER and "late" in watched.rejects(),
+        SECONDS,
+    )
+    assert watched.rejects() == {
+        "not_finite": stream.BAD,
+        "duplicate": stream.REPEATED,
+        "late": stream.LATE,
+    }
     windows = stream.AFTER["estimates"] / stream.AGENTS
     turns = watched.value("meanstream_batch_seconds_count")
     assert turns == watched.value("meanstream_release_lag_seconds_count")
     assert turns is not None
     names = [f"agent {agent}" for agent in range(stream.AGENTS)]
     shards = len(set(AgentDirectory(AGENT_SHARDS).of(names, np.arange(stream.AGENTS))[1].tolist()))
-    assert shards <= turns <= shards * windows  # where there are agents; windows that wait together have one turn
+    assert (
+        shards <= turns <= shards * windows
+    )  # where there are agents; windows that wait together have one turn
     assert 0 < (watched.value("meanstream_batch_seconds_sum") or 0) < 60
     assert watched.value("meanstream_batch_samples_sum") == stream.AFTER["events"]
     wait_until(lambda: abs(watched.value("meanstream_watermark_lag_seconds") or 1e9) < 60, SECONDS)
@@ -109,7 +123,9 @@ def test_prometheus_knows_a_pipeline_by_the_names_of_the_engine(watched: Watched
 
 
 def rules() -> list[dict[str, str]]:
-    return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+    return [
+        rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]
+    ]
 
 
 def test_every_figure_of_a_pipeline_has_a_rule_and_no_rule_asks_for_another() -> None:
@@ -120,9 +136,18 @@ def test_every_figure_of_a_pipeline_has_a_rule_and_no_rule_asks_for_another() ->
     assert sorted(asked) == sorted(counted | labelled | parts)
     recorded = {rule["record"] for rule in rules()}
     families = {figure.family for figure in COUNTERS.values()}
-    expected = {f"meanstream_{family}" + ("" if family in GAUGES else "_total") for family in families}
-    expected |= {f"meanstream_{figure.family}_{p}" for figure in DISTRIBUTIONS.values() for p in ("sum", "count")}
-    assert recorded == expected | {"meanstream_watermark_lag_seconds", "meanstream_answer_lag_seconds"}
+    expected = {
+        f"meanstream_{family}" + ("" if family in GAUGES else "_total") for family in families
+    }
+    expected |= {
+        f"meanstream_{figure.family}_{p}"
+        for figure in DISTRIBUTIONS.values()
+        for p in ("sum", "count")
+    }
+    assert recorded == expected | {
+        "meanstream_watermark_lag_seconds",
+        "meanstream_answer_lag_seconds",
+    }
 
 
 @pytest.mark.parametrize("name", ["flink.yml", "compose.yml"])

@@ -1,4 +1,5 @@
-"""Parts of a pipeline that are applied alone, on streams without end on a real Flink cluster: as on FnApiRunner."""
+"""Parts of a pipeline that are applied alone, on streams without end on a real Flink cluster: as on
+FnApiRunner."""
 
 from __future__ import annotations
 
@@ -54,15 +55,26 @@ def ask_each_other(given: list[Any], secret: SecretLocation) -> dict[str, beam.P
     collaborate = CollaboratePairwise(test_agents_pairwise.SETTINGS, refresh=10.0, secret=secret)
     answers = given[0] | "Pairwise" >> collaborate
     told = answers.releases | "Told lines" >> beam.Map(_told_lines).with_output_types(EventLines)
-    estimates = answers.estimates | "Estimate lines" >> beam.Map(_estimate_lines).with_output_types(EventLines)
+    estimates = answers.estimates | "Estimate lines" >> beam.Map(_estimate_lines).with_output_types(
+        EventLines
+    )
     return {"estimates": estimates, "told": told}
 
 
-def read_each_other(given: list[Any], secret: SecretLocation, *, alone: bool = False) -> dict[str, beam.PCollection]:
-    """Two parties that release apart; each fits all releases, as single events, or, `alone`, its own, and answers."""
-    settings, options, windows = agents_world.SETTINGS, EngineOptions(), AgentWindows(refresh=WINDOW)
+def read_each_other(
+    given: list[Any], secret: SecretLocation, *, alone: bool = False
+) -> dict[str, beam.PCollection]:
+    """Two parties that release apart; each fits all releases, as single events, or, `alone`, its
+    own, and answers."""
+    settings, options, windows = (
+        agents_world.SETTINGS,
+        EngineOptions(),
+        AgentWindows(refresh=WINDOW),
+    )
     made = [
-        samples | f"Release {i}" >> ReleaseMeans(settings, refresh=windows.refresh, secret=secret, shards=SHARDS)
+        samples
+        | f"Release {i}"
+        >> ReleaseMeans(settings, refresh=windows.refresh, secret=secret, shards=SHARDS)
         for i, samples in enumerate(given)
     ]
     events = [one.releases | f"Single {i}" >> SingleEvents(settings) for i, one in enumerate(made)]
@@ -74,7 +86,10 @@ def read_each_other(given: list[Any], secret: SecretLocation, *, alone: bool = F
         estimate = EstimateAgents(settings, options, windows, population=population, shards=SHARDS)
         answers.append(one.own | f"Estimate {i}" >> estimate)
     batches = answers | "Answers" >> beam.Flatten()
-    return {"estimates": batches | "Estimate lines" >> beam.Map(_estimate_lines).with_output_types(EventLines)}
+    return {
+        "estimates": batches
+        | "Estimate lines" >> beam.Map(_estimate_lines).with_output_types(EventLines)
+    }
 
 
 def _estimate_lines(batch: EstimateBatch) -> EventLines:
@@ -90,7 +105,9 @@ def _told_lines(batch: PairBatch) -> EventLines:
         releases.index.tolist(),
         deployment=test_agents_pairwise.SETTINGS.name,
     )
-    rows = zip(ids, releases.total.tolist(), batch.reader.to_pylist(), iso_times(batch.time), strict=True)
+    rows = zip(
+        ids, releases.total.tolist(), batch.reader.to_pylist(), iso_times(batch.time), strict=True
+    )
     return EventLines(PersonalEstimate, [
         json.dumps({"agent": reader, "release_id": name, "total": total, "time": at}).encode()
         for name, total, reader, at in rows
@@ -103,7 +120,8 @@ def party(sample: tuple[str, float, float]) -> int:
 
 @dataclass(frozen=True)
 class Case:
-    """What runs, over which streams, with windows of which length; the last window of a stream does not end."""
+    """What runs, over which streams, with windows of which length; the last window of a stream does
+    not end."""
 
     parts: Parts
     streams: tuple[Stream, ...]
@@ -116,7 +134,8 @@ class Case:
         return newest // self.window * self.window
 
     def given_by(self, sample: tuple[str, float, float]) -> int:
-        """The turn in which a sample is sent: the first comprises half of the second window, which ends the first."""
+        """The turn in which a sample is sent: the first comprises half of the second window, which
+        ends the first."""
         return max(0, math.ceil(sample[2] / self.window - 1.5))
 
     @property
@@ -128,12 +147,15 @@ class Case:
 _AGENTS = agents_world.samples()
 CASES = {
     "pairwise": Case(ask_each_other, (test_agents_pairwise.samples(),), 10.0),
-    "federation": Case(read_each_other, tuple([s for s in _AGENTS if party(s) == i] for i in range(2)), WINDOW),
+    "federation": Case(
+        read_each_other, tuple([s for s in _AGENTS if party(s) == i] for i in range(2)), WINDOW
+    ),
 }
 
 
 class Applied(beam.PTransform):
-    """The parts of a case under a label of their own: a job takes long to start, and all cases share one."""
+    """The parts of a case under a label of their own: a job takes long to start, and all cases
+    share one."""
 
     def __init__(self, parts: Parts, secret: Path) -> None:
         super().__init__()
@@ -145,9 +167,15 @@ class Applied(beam.PTransform):
 
 
 def on_flink(
-    cluster: FlinkCluster, address: str, secret: Path, topics: dict[str, list[str]], *, new_topic: Callable[..., str]
+    cluster: FlinkCluster,
+    address: str,
+    secret: Path,
+    topics: dict[str, list[str]],
+    *,
+    new_topic: Callable[..., str],
 ) -> tuple[str, dict[str, dict[str, Attempts]]]:
-    """Start the job, whose outputs go to topics; give its id and who follows each output of each case."""
+    """Start the job, whose outputs go to topics; give its id and who follows each output of each
+    case."""
     name = f"parts-{cluster.ports['rest']}"
     options = PipelineOptions(cluster.arguments(*STREAMING, f"--job_name={name}"))
     pipeline, followed = beam.Pipeline(runner="FlinkRunner", options=options), {}
@@ -155,7 +183,9 @@ def on_flink(
         given = []
         for topic in topics[label]:
             source = f"kafka://{address}/{topic}"  # whose event time is that of agents' samples
-            read = ReadKafka(source, ColumnMapping(), until_end=False, turn=1, privacy_unit="sample")
+            read = ReadKafka(
+                source, ColumnMapping(), until_end=False, turn=1, privacy_unit="sample"
+            )
             given.append((pipeline | f"Read {topic}" >> read).samples)
         outputs = tuple(given) | label >> Applied(case.parts, secret)
         followed[label] = {role: new_topic() for role in outputs}
@@ -164,7 +194,8 @@ def on_flink(
             _ = outputs[role] | f"Write {label} {role}" >> write
     pipeline.run()
     return cluster.job_id(name), {
-        label: {role: Attempts(address, topic) for role, topic in roles.items()} for label, roles in followed.items()
+        label: {role: Attempts(address, topic) for role, topic in roles.items()}
+        for label, roles in followed.items()
     }
 
 
@@ -178,13 +209,19 @@ def give(address: str, topics: dict[str, list[str]], turn: int) -> None:
 def on_fn_api_runner(case: Case, secret: Path, parts: Parts | None = None) -> dict[str, set[bytes]]:
     """Lines of each output, of windows that have ended in time."""
     pipeline = beam.Pipeline(runner=FnApiRunner())
-    given = [pipeline | f"Samples {i}" >> beam.Create(stream, reshuffle=False) for i, stream in enumerate(case.streams)]
+    given = [
+        pipeline | f"Samples {i}" >> beam.Create(stream, reshuffle=False)
+        for i, stream in enumerate(case.streams)
+    ]
     found = {}
     for role, lines in (tuple(given) | Applied(parts or case.parts, secret)).items():
         keep, found[role] = collector()
         _ = lines | f"Keep {role}" >> keep
     pipeline.run().wait_until_finish()
-    return {role: in_time((line for one in lines for line in one.lines), case) for role, lines in found.items()}
+    return {
+        role: in_time((line for one in lines for line in one.lines), case)
+        for role, lines in found.items()
+    }
 
 
 def in_time(lines: Iterable[bytes], case: Case) -> set[bytes]:
@@ -195,7 +232,8 @@ def in_time(lines: Iterable[bytes], case: Case) -> set[bytes]:
 def test_parts_alone_make_checkpoints_and_give_what_they_give_elsewhere(
     flink: FlinkCluster, broker_address: str, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """Each window is answered before the next one ends, so that none is overtaken, wherever it runs."""
+    """Each window is answered before the next one ends, so that none is overtaken, wherever it
+    runs."""
     secret = tmp_path / "secret"
     secret.write_text(SECRET)
     wanted = {label: on_fn_api_runner(case, secret) for label, case in CASES.items()}
@@ -212,16 +250,27 @@ def test_parts_alone_make_checkpoints_and_give_what_they_give_elsewhere(
         }
 
     first = ended(0)
-    assert all(len(lines) > len(first[label][role]) > 0 for label in CASES for role, lines in wanted[label].items())
+    assert all(
+        len(lines) > len(first[label][role]) > 0
+        for label in CASES
+        for role, lines in wanted[label].items()
+    )
     give(broker_address, topics, 0)
     job, outputs = on_flink(flink, broker_address, secret, topics, new_topic=new_topic)
 
     def told() -> str:
-        there = {label: {role: len(one.lines) for role, one in roles.items()} for label, roles in outputs.items()}
+        there = {
+            label: {role: len(one.lines) for role, one in roles.items()}
+            for label, roles in outputs.items()
+        }
         return f"{there} lines; {flink.status(job)}: {flink.get(f'/jobs/{job}/exceptions')}"[:2000]
 
     def there(lines: dict[str, dict[str, set[bytes]]]) -> bool:
-        return all(lines[label][role] <= set(one.look()) for label in CASES for role, one in outputs[label].items())
+        return all(
+            lines[label][role] <= set(one.look())
+            for label in CASES
+            for role, one in outputs[label].items()
+        )
 
     try:
         wait(lambda: there(first), told)
@@ -250,7 +299,9 @@ def test_a_party_that_reads_only_its_own_releases_would_be_told_apart(tmp_path: 
     secret.write_text(SECRET)
     wanted = on_fn_api_runner(case, secret)
     assert on_fn_api_runner(case, secret) == wanted
-    alone = on_fn_api_runner(case, secret, lambda given, place: read_each_other(given, place, alone=True))
+    alone = on_fn_api_runner(
+        case, secret, lambda given, place: read_each_other(given, place, alone=True)
+    )
     assert alone != wanted
 
 

@@ -1,4 +1,5 @@
-"""Rounds on a stream without end, on a real Flink cluster: checkpoints are made, and the answers are the engine's."""
+"""Rounds on a stream without end, on a real Flink cluster: checkpoints are made, and the answers
+are the engine's."""
 
 from __future__ import annotations
 
@@ -16,7 +17,12 @@ from confluent_kafka import Producer
 from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.pipelines.beam.kafka.beam_kafka_source import ReadKafka
 from meanstream.pipelines.beam.kafka.write_kafka import WriteKafka
-from meanstream.pipelines.beam.rounds.round_transforms import ReportBatch, ReportLines, ReportRounds, RunRounds
+from meanstream.pipelines.beam.rounds.round_transforms import (
+    ReportBatch,
+    ReportLines,
+    ReportRounds,
+    RunRounds,
+)
 from meanstream.pipelines.beam.rounds.rounds_from_files import write_rounds_file
 from meanstream.pipelines.beam.rounds.stages_on_beam import FormatReports
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
@@ -50,7 +56,9 @@ def send(address: str, topic: str, stream: list[tuple[str, float, float]]) -> No
     """Write samples in the order of time."""
     producer = Producer({"bootstrap.servers": address, "enable.idempotence": True})
     for agent, value, at in stream:
-        producer.produce(topic, json.dumps({"agent": agent, "value": value, "time": at}), partition=0)
+        producer.produce(
+            topic, json.dumps({"agent": agent, "value": value, "time": at}), partition=0
+        )
     assert producer.flush(30) == 0
 
 
@@ -70,7 +78,13 @@ class Branch(beam.PTransform):  # type: ignore[misc]
         return samples
 
 
-def submit(cluster: FlinkCluster, address: str, topic: str, name: str, branches: dict[str, tuple[Then, str]]) -> str:
+def submit(
+    cluster: FlinkCluster,
+    address: str,
+    topic: str,
+    name: str,
+    branches: dict[str, tuple[Then, str]],
+) -> str:
     """Start a pipeline that reads a topic without end into all branches, and return the job's id.
 
     A job takes long to start, so one has many branches; each writes to its own topic.
@@ -78,7 +92,9 @@ def submit(cluster: FlinkCluster, address: str, topic: str, name: str, branches:
     options = PipelineOptions(cluster.arguments(*STREAMING, f"--job_name={name}"))
     pipeline = beam.Pipeline(runner="FlinkRunner", options=options)
     source = f"kafka://{address}/{topic}"
-    read = pipeline | ReadKafka(source, ColumnMapping(), until_end=False, turn=1, privacy_unit="user")
+    read = pipeline | ReadKafka(
+        source, ColumnMapping(), until_end=False, turn=1, privacy_unit="user"
+    )
     for label, (then, sink) in branches.items():
         _ = read.samples | label >> Branch(then, f"kafka://{address}/{sink}")
     pipeline.run()
@@ -102,20 +118,37 @@ def test_rounds_and_the_users_side_without_end_make_checkpoints_and_give_the_byt
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One job: rounds of every kind, and the users' side alone with the results of a statistician."""
+    """One job: rounds of every kind, and the users' side alone with the results of a
+    statistician."""
     monkeypatch.setenv("MEANSTREAM_SECRET", SECRET)
     place, stream = secret_in(tmp_path), samples(240, USERS, float(DAYS))
     branches = {case: rounds(settings, place) for case, settings in SETTINGS.items()}
-    wanted = {case: means_of_the_engine(tmp_path / case, settings, stream) for case, settings in SETTINGS.items()}
-    branches[USERS_SIDE], wanted[USERS_SIDE] = users_side_with_results(SETTINGS["two stages"], place, tmp_path)
+    wanted = {
+        case: means_of_the_engine(tmp_path / case, settings, stream)
+        for case, settings in SETTINGS.items()
+    }
+    branches[USERS_SIDE], wanted[USERS_SIDE] = users_side_with_results(
+        SETTINGS["two stages"], place, tmp_path
+    )
     source, sinks = new_topic(), {label: new_topic() for label in branches}
-    send(broker_address, source, stream)  # a backlog: by the clock all days have ended, and it counts as a whole
+    send(
+        broker_address, source, stream
+    )  # a backlog: by the clock all days have ended, and it counts as a whole
     name = f"rounds-{flink.ports['rest']}"
-    job = submit(flink, broker_address, source, name, {label: (branches[label], sinks[label]) for label in branches})
+    job = submit(
+        flink,
+        broker_address,
+        source,
+        name,
+        {label: (branches[label], sinks[label]) for label in branches},
+    )
     answers = {label: Attempts(broker_address, topic) for label, topic in sinks.items()}
 
     def seen() -> str:
-        counts = {label: f"{len(set(one.lines))} of {len(wanted[label])}" for label, one in answers.items()}
+        counts = {
+            label: f"{len(set(one.lines))} of {len(wanted[label])}"
+            for label, one in answers.items()
+        }
         return f"{counts}; {flink.status(job)}: {flink.exceptions(job)}"[:2000]
 
     try:
@@ -133,7 +166,9 @@ def test_rounds_and_the_users_side_without_end_make_checkpoints_and_give_the_byt
             one.close()
 
 
-def means_of_the_engine(folder: Path, settings: RoundsSettings, stream: list[tuple[str, float, float]]) -> set[bytes]:
+def means_of_the_engine(
+    folder: Path, settings: RoundsSettings, stream: list[tuple[str, float, float]]
+) -> set[bytes]:
     """What the engine answers."""
     world = RoundsWorld(folder, settings)
     world.run(ScriptedSource(stream))
@@ -146,14 +181,21 @@ def secret_in(folder: Path) -> SecretLocation:
     return SecretLocation(file=str(folder / "secret"))
 
 
-def users_side(settings: RoundsSettings, secret: SecretLocation, results: list[StageResult], pins: Path) -> Then:
-    """The users' side alone, which goes on from what the statistician has published, and its reports to a topic."""
+def users_side(
+    settings: RoundsSettings, secret: SecretLocation, results: list[StageResult], pins: Path
+) -> Then:
+    """The users' side alone, which goes on from what the statistician has published, and its
+    reports to a topic."""
 
     def then(samples: beam.PCollection, sink: str) -> None:
         told = samples.pipeline | "Results" >> beam.Create(results, reshuffle=False)
         report = ReportRounds(settings, secret=secret, results=told, pins=pins, shards=SHARDS)
         reports = (samples | report).reports
-        lines = reports | ReportLines(settings) | "Lines" >> beam.Map(_report_lines).with_output_types(EventLines)
+        lines = (
+            reports
+            | ReportLines(settings)
+            | "Lines" >> beam.Map(_report_lines).with_output_types(EventLines)
+        )
         _ = lines | "Reports" >> WriteKafka(sink, role="reports")
 
     return then
@@ -163,12 +205,17 @@ def _report_lines(line: bytes) -> EventLines:
     return EventLines(Report, [line])
 
 
-def users_side_with_results(settings: RoundsSettings, secret: SecretLocation, pins: Path) -> tuple[Then, set[bytes]]:
-    """The users' side with a result of every first stage, and the reports that it makes in time: of the second."""
+def users_side_with_results(
+    settings: RoundsSettings, secret: SecretLocation, pins: Path
+) -> tuple[Then, set[bytes]]:
+    """The users' side with a result of every first stage, and the reports that it makes in time: of
+    the second."""
     first = report(settings, [])
     results, _ = answer(settings, first)
     assert len(results) == DAYS
-    wanted, before = (report_lines_of(settings, batches) for batches in (report(settings, results), first))
+    wanted, before = (
+        report_lines_of(settings, batches) for batches in (report(settings, results), first)
+    )
     assert wanted
     assert not wanted & before  # without the results it would report in the first stage again
     return users_side(settings, secret, results, pins), wanted

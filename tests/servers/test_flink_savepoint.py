@@ -1,6 +1,8 @@
-"""A job on a real Flink cluster that is stopped and begun again from its state goes on as if nothing had happened.
+"""A job on a real Flink cluster that is stopped and begun again from its state goes on as if
+nothing had happened.
 
-From a savepoint it goes on with two workers where it had one; `test_flink_scaling.py` has the sweep.
+From a savepoint it goes on with two workers where it had one; `test_flink_scaling.py` has the
+sweep.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ def test_a_job_goes_on_from_a_savepoint_and_from_a_checkpoint_and_under_no_other
     flink: FlinkCluster, broker_address: str, tmp_path: Path
 ) -> None:
     """Jobs take long to start, so one state serves all cases."""
-    world = FlinkWorld(flink, broker_address, tmp_path, f"kept-{flink.ports['rest']}", partitions=PARTITIONS)
+    world = FlinkWorld(
+        flink, broker_address, tmp_path, f"kept-{flink.ports['rest']}", partitions=PARTITIONS
+    )
     producer = PacedProducer(broker_address, world.samples, pace=0, partitions=PARTITIONS)
     producer.write(WINDOWS)
     first = world.start("first", *RETAIN)
@@ -65,12 +69,18 @@ def test_a_job_goes_on_from_a_savepoint_and_from_a_checkpoint_and_under_no_other
     for job in again.values():
         assert_goes_on(first, job, world.expected(2 * WINDOWS))
     # What Flink keeps of each turn: docs/beam-running.md says how long a job may read, from this.
-    assert [leaves >= turns // 2 for leaves, turns in zip(left, had, strict=True)] == [True, True], (left, had)
-    assert left[1] <= had[1] + 2 * PARTITIONS + since, "not the sum of both runs: names are used again"
+    assert [leaves >= turns // 2 for leaves, turns in zip(left, had, strict=True)] == [
+        True,
+        True,
+    ], (left, had)
+    assert left[1] <= had[1] + 2 * PARTITIONS + since, (
+        "not the sum of both runs: names are used again"
+    )
 
 
 def assert_goes_on(first: Job, again: Job, expected: list[bytes]) -> None:
-    """Nothing is lost, noised twice or told otherwise, and the second run has begun where the first one ended."""
+    """Nothing is lost, noised twice or told otherwise, and the second run has begun where the first
+    one ended."""
     before, after = first.releases.look(), again.releases.look()
     found = examine([*before, *after], expected)
     assert (found.noised_twice, found.lost, found.strange) == ([], [], [])
@@ -78,18 +88,24 @@ def assert_goes_on(first: Job, again: Job, expected: list[bytes]) -> None:
     assert examine(before, expected).lost, "nothing was left to release"
     told = [*first.estimates.look(), *again.estimates.look()]
     assert contradictions(told) == []
-    assert {time_of(line) // WINDOW for line in told} >= set(range(2 * WINDOWS)), "what is combined goes on, too"
+    assert {time_of(line) // WINDOW for line in told} >= set(range(2 * WINDOWS)), (
+        "what is combined goes on, too"
+    )
     assert first.refusals.look() == again.refusals.look() == []
 
 
 def others(folder: Path) -> dict[str, tuple[dict[str, Any], str]]:
-    """What a restored job may not be, and the line that says so; `test_state.py` has every setting of every step."""
+    """What a restored job may not be, and the line that says so; `test_state.py` has every setting
+    of every step."""
     secret = folder / "another secret"
     secret.write_text("5f0d8c2b7a6e41939fd2c1b08e7a4d36")
     continued = "as in the state that is continued, got"
     return {
         "shards": ({"shards": 3}, f"shards must be 2 {continued} 3"),
-        "secret": ({"secret": secret}, "secret must be the one that the state began with, got another"),
+        "secret": (
+            {"secret": secret},
+            "secret must be the one that the state began with, got another",
+        ),
     }
 
 
@@ -117,7 +133,12 @@ def wait_for_failure(flink: FlinkCluster, job: Job, line: str) -> None:
     def failed() -> bool:
         return any(line in text for text in flink.exceptions(job.id))
 
-    wait_until(failed, PATIENCE, every=0.2, why=lambda: f"not {line!r} but {flink.exceptions(job.id)}: {flink.jobs()}")
+    wait_until(
+        failed,
+        PATIENCE,
+        every=0.2,
+        why=lambda: f"not {line!r} but {flink.exceptions(job.id)}: {flink.jobs()}",
+    )
 
 
 def names(state: str) -> int:
@@ -130,12 +151,17 @@ def names(state: str) -> int:
 
 
 def turns_once(flink: FlinkCluster, job: Job, least: int) -> int:
-    """Wait until Flink's Prometheus reporter says that the run has had so many turns of reading, and return them."""
+    """Wait until Flink's Prometheus reporter says that the run has had so many turns of reading,
+    and return them."""
     counter = rf'(?m)^flink_taskmanager_job_task_operator_meanstream_reading_turns{{.*job_id="{job.id}".*}} (\S+)$'
 
     def turns() -> int:
-        with urllib.request.urlopen(f"http://127.0.0.1:{flink.taskmanager_metrics}/", timeout=10) as answer:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{flink.taskmanager_metrics}/", timeout=10
+        ) as answer:
             return int(sum(map(float, re.findall(counter, answer.read().decode()))))
 
-    wait_until(lambda: turns() >= least, PATIENCE, every=0.2, why=lambda: f"{turns()} turns of {least}")
+    wait_until(
+        lambda: turns() >= least, PATIENCE, every=0.2, why=lambda: f"{turns()} turns of {least}"
+    )
     return turns()

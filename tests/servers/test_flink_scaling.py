@@ -1,7 +1,8 @@
-"""A job on a real Flink cluster that goes on with more workers, or fewer: it counts each sample once.
+"""A job on a real Flink cluster that goes on with more workers, or fewer: it counts each sample
+once.
 
-`test_flink_savepoint.py` goes from one to two in every gate. Here is the sweep, and what happens where a user lets
-Flink drop the state that it cannot place.
+`test_flink_savepoint.py` goes from one to two in every gate. Here is the sweep, and what happens
+where a user lets Flink drop the state that it cannot place.
 """
 
 from __future__ import annotations
@@ -28,14 +29,17 @@ WINDOWS = 12
 class Legs:
     """One job after the other, each from the savepoint of the one before."""
 
-    def __init__(self, cluster: FlinkCluster, address: str, folder: Path, mapping: ColumnMapping) -> None:
+    def __init__(
+        self, cluster: FlinkCluster, address: str, folder: Path, mapping: ColumnMapping
+    ) -> None:
         self.world = FlinkWorld(cluster, address, folder, f"scaling-{cluster.ports['rest']}")
         self._mapping = mapping
         self._producer = PacedProducer(address, self.world.samples, pace=0)
         self._jobs: list[Job] = []
 
     def run(self, parallelisms: Sequence[int], *more: str) -> None:
-        """Release what a leg brings at each parallelism; the last one sees the end of the stream."""
+        """Release what a leg brings at each parallelism; the last one sees the end of the
+        stream."""
         state: list[str] = []
         for number, parallelism in enumerate(parallelisms):
             self._producer.write(WINDOWS)
@@ -44,7 +48,11 @@ class Legs:
                 self._producer.end()
             name = f"leg-{number}-of-{parallelism}"
             job = self.world.start(
-                name, f"--parallelism={parallelism}", *state, *more[: len(state)], mapping=self._mapping
+                name,
+                f"--parallelism={parallelism}",
+                *state,
+                *more[: len(state)],
+                mapping=self._mapping,
             )
             self._jobs.append(job)
             until = (self._producer.windows - (1 if last else 2)) * WINDOW
@@ -58,7 +66,9 @@ class Legs:
     def found(self) -> tuple[Found, int]:
         """Compare all legs with the engine; tell how many releases it makes."""
         expected = self.world.expected(self._producer.windows)
-        return examine([line for job in self._jobs for line in job.releases.look()], expected), len(expected)
+        return examine([line for job in self._jobs for line in job.releases.look()], expected), len(
+            expected
+        )
 
     def wrong_counts(self) -> dict[str, int]:
         """Agents whose newest estimate is of another number of samples than they have sent."""
@@ -95,9 +105,12 @@ def test_a_job_goes_on_with_other_parallelisms(
 def test_a_second_reader_counts_nothing_twice(
     keyed: bool, flink: FlinkCluster, broker_address: str, tmp_path: Path
 ) -> None:
-    """The source as it was, scaled with `--allow_non_restored_state`: without keys the same check finds the fault."""
+    """The source as it was, scaled with `--allow_non_restored_state`: without keys the same check
+    finds the fault."""
     legs = Legs(flink, broker_address, tmp_path, ColumnMapping())
-    with mock.patch.object(ReadKafka, "expand", expand_chained if keyed else expand_chained_unkeyed):
+    with mock.patch.object(
+        ReadKafka, "expand", expand_chained if keyed else expand_chained_unkeyed
+    ):
         legs.run([1, 2], "--allow_non_restored_state")
     found, n_releases = legs.found()
     assert n_releases > 150

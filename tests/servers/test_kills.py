@@ -1,4 +1,5 @@
-"""Killed at any time, again and again, an engine on Kafka loses nothing and lets nothing out twice."""
+"""Killed at any time, again and again, an engine on Kafka loses nothing and lets nothing out
+twice."""
 
 from __future__ import annotations
 
@@ -16,7 +17,10 @@ FEW, MANY = 4, 10
 
 @pytest.mark.parametrize(
     ("seed", "kills", "samples"),
-    [(1, FEW, 900), *(pytest.param(seed, MANY, 1500, marks=pytest.mark.full) for seed in (1, 2, 3))],
+    [
+        (1, FEW, 900),
+        *(pytest.param(seed, MANY, 1500, marks=pytest.mark.full) for seed in (1, 2, 3)),
+    ],
 )
 def test_killed_at_random_times_until_the_input_is_done(
     seed: int, kills: int, samples: int, broker_address: str, tmp_path: Path

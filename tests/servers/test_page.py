@@ -23,7 +23,11 @@ import pytest
 from meanstream.lab.audits.scripted_source import MemorySink, ScriptedSource
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.pipelines.commands.report.report_charts import budget_chart, stages_chart
-from meanstream.pipelines.commands.report.report_parts import ReportPage, ReportPart, report_parts_as_html
+from meanstream.pipelines.commands.report.report_parts import (
+    ReportPage,
+    ReportPart,
+    report_parts_as_html,
+)
 from meanstream.pipelines.commands.run.run_page import page_run_facts
 from meanstream.pipelines.page.page_figures import page_figures, page_figures_of_window
 from meanstream.pipelines.page.page_server import PageServer
@@ -43,13 +47,31 @@ from meanstream.streaming.sinks.sink_protocol import Trust
 from meanstream.streaming.store.store_deployment import open_deployment
 from tests.pipelines.command_line import arguments, meanstream, options, write_samples
 from tests.servers.conftest import need
-from tests.servers.support.browser import as_new, complaints, hosts_asked, missing, opened_browser, until
+from tests.servers.support.browser import (
+    as_new,
+    complaints,
+    hosts_asked,
+    missing,
+    opened_browser,
+    until,
+)
 
 SECRET = {"MEANSTREAM_SECRET": "7c1e94b05fa3d2681be60c9d37f25a84"}
-AGENTS = AgentsSettings(name="test", lower=0, upper=10, epsilon=5, delta=1e-6, schedule="geometric:2,1.5", horizon=12)
-FORGETTING = AgentsSettings(name="test", lower=0, upper=10, epsilon=1, delta=1e-6, memory="half-life:400")
+AGENTS = AgentsSettings(
+    name="test", lower=0, upper=10, epsilon=5, delta=1e-6, schedule="geometric:2,1.5", horizon=12
+)
+FORGETTING = AgentsSettings(
+    name="test", lower=0, upper=10, epsilon=1, delta=1e-6, memory="half-life:400"
+)
 ROUNDS = RoundsSettings(
-    name="rounds", lower=0, upper=10, epsilon=4.0, window="1h", estimator="kent", options={}, sizes="point:4"
+    name="rounds",
+    lower=0,
+    upper=10,
+    epsilon=4.0,
+    window="1h",
+    estimator="kent",
+    options={},
+    sizes="point:4",
 )
 NAMES = 40
 
@@ -64,7 +86,10 @@ class SlowSource(ScriptedSource):
 
 def samples(n: int) -> list[tuple[str, float, float]]:
     begin = 1_700_000_000.0
-    good = [(f"agent {i % NAMES}", float((i % 2) * 5 + (i * 7 % 11) / 3), begin + 60 * i) for i in range(n)]
+    good = [
+        (f"agent {i % NAMES}", float((i % 2) * 5 + (i * 7 % 11) / 3), begin + 60 * i)
+        for i in range(n)
+    ]
     return [*good[:500], ("agent 1", 1.0, begin - 1e6), *good[500:]]  # one is far too late
 
 
@@ -89,7 +114,10 @@ def run_agents(
         on_turn=telemetry.observe,
     )
     engine.history = telemetry
-    telemetry.about = page_run_facts(AGENTS, source="delays.csv") | {"lateness": "0s", "why": "of a test"}
+    telemetry.about = page_run_facts(AGENTS, source="delays.csv") | {
+        "lateness": "0s",
+        "why": "of a test",
+    }
     engine.run(stop.is_set)
     deployment.store.close()
 
@@ -97,7 +125,9 @@ def run_agents(
 def run_rounds(folder: Path, telemetry: RoundsTelemetry, stop: threading.Event) -> None:
     opened = open_rounds_deployment(folder / "rounds.db", ROUNDS, environment=SECRET)
     engine = RoundsEngine(
-        source=SlowSource(sorted(samples(20_000), key=itemgetter(2)), in_order=True),  # windows close on the way
+        source=SlowSource(
+            sorted(samples(20_000), key=itemgetter(2)), in_order=True
+        ),  # windows close on the way
         settings=ROUNDS,
         secret=opened.secret,
         store=opened.store,
@@ -110,8 +140,11 @@ def run_rounds(folder: Path, telemetry: RoundsTelemetry, stop: threading.Event) 
 
 
 @contextmanager
-def page(telemetry: Any, work: Callable[[threading.Event], None], outlook: Any = None) -> Iterator[str]:
-    """Serve the page of an engine that works in a thread of its own, as SQLite wants it; give its address."""
+def page(
+    telemetry: Any, work: Callable[[threading.Event], None], outlook: Any = None
+) -> Iterator[str]:
+    """Serve the page of an engine that works in a thread of its own, as SQLite wants it; give its
+    address."""
     stop = threading.Event()
     thread = threading.Thread(target=work, args=(stop,))
     thread.start()
@@ -156,7 +189,8 @@ def agents_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def living_url(tmp_path: Path) -> Iterator[str]:
-    """Give a page whose run has just begun; that of the module has ended if other tests came first."""
+    """Give a page whose run has just begun; that of the module has ended if other tests came
+    first."""
     with agents_page(tmp_path) as url:
         yield url
 
@@ -179,13 +213,16 @@ def get(url: str, path: str, **headers: str) -> http.client.HTTPResponse:
 
 
 TILES = (
-    "return Object.fromEntries([...document.querySelectorAll('.tile b')].map((e) => [e.dataset.name, e.textContent]))"
+    "return Object.fromEntries([...document.querySelectorAll('.tile b')].map((e) => "
+    "[e.dataset.name, e.textContent]))"
 )
 """All at once: the page makes them again each second."""
 
 
 def tile(driver: Any, name: str) -> str:
-    script = "return document.querySelector(`#tiles b[data-name='${arguments[0]}']`)?.textContent ?? ''"
+    script = (
+        "return document.querySelector(`#tiles b[data-name='${arguments[0]}']`)?.textContent ?? ''"
+    )
     return str(driver.execute_script(script, name))
 
 
@@ -210,7 +247,8 @@ def without_numbers(driver: Any, before: str = "") -> list[str]:
 
 
 def overlaps(driver: Any) -> list[list[str]]:
-    """Tell which cards, or numbers of an axis, lie on each other, and which cards stand out of the window."""
+    """Tell which cards, or numbers of an axis, lie on each other, and which cards stand out of the
+    window."""
     found: list[list[str]] = driver.execute_script(
         """
         const found = [];
@@ -246,9 +284,13 @@ def test_the_page_of_agents_lives(living_url: str, browser: Browser) -> None:
     assert not driver.find_element("id", "windows-card").is_displayed()
     assert driver.find_element("id", "run").text == "test"
     line = driver.find_element("id", "about").text
-    assert line.startswith("from delays.csv · epsilon 5, delta 1e-6 of one sample, over at most 12 releases · lateness")
+    assert line.startswith(
+        "from delays.csv · epsilon 5, delta 1e-6 of one sample, over at most 12 releases · lateness"
+    )
     # early they may be longer
-    better = until(lambda: re.fullmatch(r"(\d+) % shorter than alone", tile(driver, "error bars (median)")))
+    better = until(
+        lambda: re.fullmatch(r"(\d+) % shorter than alone", tile(driver, "error bars (median)"))
+    )
     assert int(better[1]) >= 1
     assert re.match(r"\d+ years", tile(driver, "answers behind the clock"))
     assert until(lambda: tile(driver, "next release (event time, UTC)") not in ("", "-"))
@@ -288,7 +330,11 @@ def test_the_page_of_rounds_shows_what_is_public(rounds_url: str, browser: Brows
 def test_means_that_go_with_counts_are_drawn(tmp_path: Path, browser: Browser) -> None:
     begin, rng = 1_700_000_000.0, np.random.default_rng(5)
     means = {f"agent {i}": (int(10 ** (1 + i / 140)), 2 + 3 * i / 200) for i in range(200)}
-    rows = [(name, float(value)) for name, (n, mean) in means.items() for value in rng.normal(mean, 1.0, n)]
+    rows = [
+        (name, float(value))
+        for name, (n, mean) in means.items()
+        for value in rng.normal(mean, 1.0, n)
+    ]
     source = ScriptedSource([(*row, begin + i) for i, row in enumerate(rows)])
     telemetry = AgentsTelemetry(settings=AGENTS)
     run_agents(tmp_path, telemetry, threading.Event(), source, batch_size=len(rows) // 4)
@@ -297,7 +343,9 @@ def test_means_that_go_with_counts_are_drawn(tmp_path: Path, browser: Browser) -
         driver.get(server.url)
         until(lambda: drawn(driver, "counts"))
         text = driver.find_element("id", "counts-text").text
-        assert re.match(r"Means depend on the number of samples: (9\d|100) % probable\. Each agent is", text), text
+        assert re.match(
+            r"Means depend on the number of samples: (9\d|100) % probable\. Each agent is", text
+        ), text
         assert overlaps(driver) == []
         assert without_numbers(driver) == []
         assert complaints(driver) == []
@@ -307,7 +355,15 @@ def test_quantiles_of_one_agent_are_a_table(tmp_path: Path, browser: Browser) ->
     asked = replace(AGENTS, histogram_share=0.2, exceeds=(4.0,))
     telemetry = AgentsTelemetry(settings=asked)
     source = ScriptedSource(samples(1_000))
-    run_agents(tmp_path, telemetry, threading.Event(), source, batch_size=500, given=asked, quantiles=(0.5, 0.9))
+    run_agents(
+        tmp_path,
+        telemetry,
+        threading.Event(),
+        source,
+        batch_size=500,
+        given=asked,
+        quantiles=(0.5, 0.9),
+    )
     row = telemetry.history("agent 7")[-1]["shares"]
     with PageServer("127.0.0.1:0", telemetry, bounds=(0.0, 10.0)) as server:
         driver = browser()
@@ -328,22 +384,38 @@ def test_quantiles_of_one_agent_are_a_table(tmp_path: Path, browser: Browser) ->
 
 
 def test_means_that_changed_are_marked_and_counted(tmp_path: Path, browser: Browser) -> None:
-    """One of two agents moves by 2.5 after 1,500 samples; in a stream that stays there is no mark."""
+    """One of two agents moves by 2.5 after 1,500 samples; in a stream that stays there is no
+    mark."""
     value, begin = np.random.default_rng(5).uniform(2, 5, (2400, 2)), 1_700_000_000.0
     marks = []
     for change in (2.5, 0.0):
         value[1500:, 0] += change
-        rows = [(f"agent {k}", float(value[i, k]), begin + 2 * i + k) for i in range(len(value)) for k in (0, 1)]
+        rows = [
+            (f"agent {k}", float(value[i, k]), begin + 2 * i + k)
+            for i in range(len(value))
+            for k in (0, 1)
+        ]
         value[1500:, 0] -= change
         telemetry, folder = AgentsTelemetry(settings=FORGETTING), tmp_path / str(change)
         folder.mkdir()
-        run_agents(folder, telemetry, threading.Event(), ScriptedSource(rows), batch_size=1600, given=FORGETTING)
+        run_agents(
+            folder,
+            telemetry,
+            threading.Event(),
+            ScriptedSource(rows),
+            batch_size=1600,
+            given=FORGETTING,
+        )
         with PageServer("127.0.0.1:0", telemetry, bounds=(0.0, 10.0)) as server:
             driver = browser()
             driver.get(server.url)
             until(lambda driver=driver: drawn(driver, "convergence"))
-            names = driver.find_element("css selector", "#convergence .legend").get_attribute("textContent")
-            marks.append(("means changed" in names, tile(driver, "means that changed") not in ("", "0")))
+            names = driver.find_element("css selector", "#convergence .legend").get_attribute(
+                "textContent"
+            )
+            marks.append(
+                ("means changed" in names, tile(driver, "means that changed") not in ("", "0"))
+            )
             assert complaints(driver) == []
     assert marks == [(True, True), (False, False)]
 
@@ -358,7 +430,9 @@ def test_what_a_page_has_shown_outlives_a_restart(tmp_path: Path) -> None:
     assert len(shown["event_time"]) == 3
     assert again["convergence"]["event_time"][:3] == shown["event_time"]
     assert again["convergence"]["together"]["median"][:3] == shown["together"]["median"]
-    assert again["convergence"]["gain"] == pytest.approx(shown["gain"], rel=1e-6)  # over all agents, not those of now
+    assert again["convergence"]["gain"] == pytest.approx(
+        shown["gain"], rel=1e-6
+    )  # over all agents, not those of now
     assert again["convergence"]["answered"] == shown["answered"] > 30
     assert again["answered_until"] is not None
     run_agents(tmp_path, third, stopping_after(2), ScriptedSource(halves))
@@ -373,7 +447,11 @@ def stopping_after(turns: int) -> Any:
 
 def window_line(day: int, value: Any, interval: Any) -> bytes:
     stages = [{"stage": "vote", "users": 5, "lower": -0.5, "upper": 0.5}]
-    event = {"start": f"2024-01-0{day}T00:00:00Z", "end": f"2024-01-0{day + 1}T00:00:00Z", "value": value}
+    event = {
+        "start": f"2024-01-0{day}T00:00:00Z",
+        "end": f"2024-01-0{day + 1}T00:00:00Z",
+        "value": value,
+    }
     more = {"interval": interval, "users": 9, "epsilon": 1.0, "method": "kent", "stages": stages}
     return json.dumps(event | more).encode()
 
@@ -402,7 +480,11 @@ def test_what_is_carried_on_and_its_gain_are_tiles(width: int, browser: Browser)
     lines = []
     for day, half_width, contradicts in ((1, None, "the center has jumped"), (2, 0.1, "")):
         event = json.loads(window_line(day, 5.0, [4.0, 6.0])) | {"users": 400, "stderr": 0.25}
-        state = {"stage": "carried", "state": {"windows": day, "half_width": half_width}, "contradicts": contradicts}
+        state = {
+            "stage": "carried",
+            "state": {"windows": day, "half_width": half_width},
+            "contradicts": contradicts,
+        }
         lines.append(json.dumps(event | {"stages": [{"n": 100, "variance": 0.04}, state]}).encode())
     telemetry.observe(RoundsStats(estimates=2, answers_of_turn=tuple(lines)))
     with PageServer("127.0.0.1:0", telemetry, bounds=(0.0, 10.0)) as server:
@@ -413,7 +495,9 @@ def test_what_is_carried_on_and_its_gain_are_tiles(width: int, browser: Browser)
         tiles = driver.execute_script(TILES)
         assert tiles["windows that are carried on"] == "2"
         assert tiles["standard error if nothing were carried"] == "2.00 times"
-        assert text.text.endswith("For the next window: a narrow window of half-width 0.5, learned from 2 windows.")
+        assert text.text.endswith(
+            "For the next window: a narrow window of half-width 0.5, learned from 2 windows."
+        )
         assert overlaps(driver) == []
         assert driver.execute_script("return document.documentElement.scrollWidth") <= width
         driver.execute_script("choose(0)")
@@ -433,7 +517,10 @@ def test_vectors_are_drawn_by_coordinate(browser: Browser) -> None:
         driver.get(server.url)
         until(lambda: len(driver.find_elements("css selector", "#windows .point")) == 3)
         assert "coordinate" in driver.find_element("id", "windows").get_attribute("innerHTML")
-        assert driver.find_element("id", "stages").text == "The stages of this round say nothing of an interval."
+        assert (
+            driver.find_element("id", "stages").text
+            == "The stages of this round say nothing of an interval."
+        )
         assert driver.find_element("id", "state").text == "running"
         assert overlaps(driver) == []
         assert complaints(driver) == []
@@ -441,7 +528,9 @@ def test_vectors_are_drawn_by_coordinate(browser: Browser) -> None:
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [400, 1000, 1600])
-def test_nothing_lies_on_anything_else(agents_url: str, width: int, dark: bool, browser: Browser) -> None:
+def test_nothing_lies_on_anything_else(
+    agents_url: str, width: int, dark: bool, browser: Browser
+) -> None:
     driver = browser(width=width, dark=dark)
     driver.get(agents_url)
     for chart in ("convergence", "flow"):
@@ -456,8 +545,13 @@ def test_nothing_lies_on_anything_else(agents_url: str, width: int, dark: bool, 
 def test_a_report_fits_a_narrow_window_and_the_dark(tmp_path: Path, browser: Browser) -> None:
     budget = budget_chart(budget_histogram_record(9, (1, 8), 12), "agents")
     row = page_figures_of_window(json.loads(window_line(1, 5.0, [4.0, 6.0])), (0.0, 10.0))
-    stages = ReportPart(title="Stages", picture=stages_chart(row), table=[("head " * 9, "0123456789abcdef" * 4)])
-    parts = [ReportPart(title="Budget", picture=budget, lines="name   " + "word " * 99, aligned=True), stages]
+    stages = ReportPart(
+        title="Stages", picture=stages_chart(row), table=[("head " * 9, "0123456789abcdef" * 4)]
+    )
+    parts = [
+        ReportPart(title="Budget", picture=budget, lines="name   " + "word " * 99, aligned=True),
+        stages,
+    ]
     page = ReportPage(title="Report", about="Of a test", parts=parts)
     (tmp_path / "report.html").write_text(report_parts_as_html(page))
     driver = browser(width=400, dark=True)
@@ -487,7 +581,9 @@ def test_who_has_no_token_sees_nothing(agents_url: str) -> None:
         assert get(agents_url, path, Cookie=cookie.format(token[:-1])).status == 403
     assert get(agents_url, "/?token=" + token[::-1]).status == 403
     assert get(agents_url, "/data", Cookie=cookie.format(token)).status == 200
-    assert get(agents_url, "/data", Cookie=cookie.format(token), Host="attacker.example").status == 403
+    assert (
+        get(agents_url, "/data", Cookie=cookie.format(token), Host="attacker.example").status == 403
+    )
     moved = get(agents_url, f"/?token={token}")
     assert (moved.status, moved.headers["Location"]) == (303, "/")
     for word in ("HttpOnly", "SameSite=Strict"):
@@ -516,7 +612,10 @@ def test_an_empty_page_says_what_it_waits_for(browser: Browser) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["--page", "0.0.0.0:0"], "page must be an address of this machine only, unless --page-remote is given"),
+        (
+            ["--page", "0.0.0.0:0"],
+            "page must be an address of this machine only, unless --page-remote is given",
+        ),
         (["--page", "8080"], "page must be HOST:PORT"),
         (["--page-remote"], "page_remote must come with --page"),
         (["--runner", "FnApiRunner", "--page", "127.0.0.1:0"], "page "),
@@ -557,7 +656,9 @@ def test_the_command_writes_the_token_beside_the_store_and_never_into_a_log(
     write_samples(tmp_path / "other" / "flights.csv")
     other = meanstream("run", "agents", *arguments(options(tmp_path / "other")), environment=SECRET)
     assert other.code == 0
-    assert (tmp_path / "other" / "estimates.jsonl").read_bytes() == estimates  # a page changes nothing
+    assert (
+        tmp_path / "other" / "estimates.jsonl"
+    ).read_bytes() == estimates  # a page changes nothing
 
 
 def test_what_a_page_of_rounds_holds_is_public(rounds_url: str) -> None:
@@ -568,7 +669,9 @@ def test_what_a_page_of_rounds_holds_is_public(rounds_url: str) -> None:
     shown = json.loads(connection.getresponse().read())
     connection.close()
     assert shown["kind"] == "rounds"
-    assert not {"clipped", "median_half_width", "convergence", "population"} & (shown.keys() | shown["counts"].keys())
+    assert not {"clipped", "median_half_width", "convergence", "population"} & (
+        shown.keys() | shown["counts"].keys()
+    )
 
 
 def test_a_page_of_rounds_needs_the_side_that_reads_samples() -> None:

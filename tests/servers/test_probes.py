@@ -1,4 +1,5 @@
-"""An outage of Kafka as probes, Prometheus, its alert and the page see it: at once, with the reason, and its end."""
+"""An outage of Kafka as probes, Prometheus, its alert and the page see it: at once, with the
+reason, and its end."""
 
 from __future__ import annotations
 
@@ -27,7 +28,16 @@ from tests.servers.support.wait_until import wait_until
 
 SECRET = "7c1e94b05fa3d2681be60c9d37f25a84"  # noqa: S105 - of tests only
 BUDGETS = {
-    "agents": ("--delta", "1e-6", "--schedule", "geometric:2,2", "--lateness", "0s", "--refresh", "1s"),
+    "agents": (
+        "--delta",
+        "1e-6",
+        "--schedule",
+        "geometric:2,2",
+        "--lateness",
+        "0s",
+        "--refresh",
+        "1s",
+    ),
     "rounds": ("--window", "1h"),
 }
 
@@ -42,11 +52,18 @@ class Engine(Command):
         self.metrics = f"127.0.0.1:{free_ports(1)[0]}"
         bounds = ("--lower", "0", "--upper", "1", "--epsilon", "1", *BUDGETS[kind])
         users = ("--user", "agent") if kind == "rounds" else ()
-        sinks = {"releases" if kind == "agents" else "reports": output, "sink": f"{output}-estimates"}
-        words = [word for role, place in sinks.items() for word in (f"--{role}", f"{place}?create=1")]
+        sinks = {
+            "releases" if kind == "agents" else "reports": output,
+            "sink": f"{output}-estimates",
+        }
+        words = [
+            word for role, place in sinks.items() for word in (f"--{role}", f"{place}?create=1")
+        ]
         places = ("--source", source, "--store", str(folder / f"{name}.db"), *words)
         served = ("--metrics", self.metrics, "--page", "127.0.0.1:0", "--log-format", "json")
-        super().__init__(folder, name, ["run", kind, *users, *bounds, *places, *served], MEANSTREAM_SECRET=SECRET)
+        super().__init__(
+            folder, name, ["run", kind, *users, *bounds, *places, *served], MEANSTREAM_SECRET=SECRET
+        )
 
     def ready(self) -> str:
         """What /readyz says: ok, or why it is not."""
@@ -62,7 +79,9 @@ class Engine(Command):
         """The metric of each client."""
         with urllib.request.urlopen(f"http://{self.metrics}/metrics", timeout=5) as answer:
             text = answer.read().decode()
-        found = re.findall(r'^meanstream_kafka_connected\{client="(\w+)"\} (\S+)$', text, re.MULTILINE)
+        found = re.findall(
+            r'^meanstream_kafka_connected\{client="(\w+)"\} (\S+)$', text, re.MULTILINE
+        )
         return {client: float(value) for client, value in found}
 
     def on_page(self) -> str | None:
@@ -83,27 +102,50 @@ class Answers(Engine):
 
     def __init__(self, folder: Path, name: str, releases: str) -> None:
         bounds = {"--lower": "0", "--upper": "1", "--epsilon": "1", "--delta": "1e-6"}
-        store = {"--source": "synthetic:2,20", "--store": f"{folder}/own.db", "--releases": f"{folder}/own.jsonl"}
+        store = {
+            "--source": "synthetic:2,20",
+            "--store": f"{folder}/own.db",
+            "--releases": f"{folder}/own.jsonl",
+        }
         own = [word for option in (bounds | store).items() for word in option]
-        assert meanstream("run", "agent-side", *own, environment={"MEANSTREAM_SECRET": SECRET}).code == 0
+        assert (
+            meanstream("run", "agent-side", *own, environment={"MEANSTREAM_SECRET": SECRET}).code
+            == 0
+        )
         self.metrics = f"127.0.0.1:{free_ports(1)[0]}"
-        served = ("--metrics", self.metrics, "--page", "127.0.0.1:0", "--sink", f"{folder}/own-estimates.jsonl")
+        served = (
+            "--metrics",
+            self.metrics,
+            "--page",
+            "127.0.0.1:0",
+            "--sink",
+            f"{folder}/own-estimates.jsonl",
+        )
         places = ("--releases", releases, "--store", f"{folder}/own.db", "--log-format", "json")
         Command.__init__(self, folder, name, ["run", "collaborate", *places, *served])
 
 
 @pytest.fixture
-def engines(own_broker: kafka.Broker, broker_address: str, new_topic: Callable[..., str], tmp_path: Path) -> Iterator:
-    """Engines that read from the broker that will die, or write to it, each by what it calls the topic there."""
+def engines(
+    own_broker: kafka.Broker, broker_address: str, new_topic: Callable[..., str], tmp_path: Path
+) -> Iterator:
+    """Engines that read from the broker that will die, or write to it, each by what it calls the
+    topic there."""
     samples = f"kafka://{broker_address}/{new_topic()}"
     for topic in ("samples", "everybodys"):
         _make_topic(own_broker.address, topic)
     mortal = f"kafka://{own_broker.address}"
     with ExitStack() as running:
         made = {
-            "source": Engine(tmp_path, "reads", "agents", f"{mortal}/samples", f"{samples}-releases"),
-            "releases": Engine(tmp_path, "writes", "agents", f"{samples}?group=a", f"{mortal}/releases"),
-            "reports": Engine(tmp_path, "rounds", "rounds", f"{samples}?group=b", f"{mortal}/reports"),
+            "source": Engine(
+                tmp_path, "reads", "agents", f"{mortal}/samples", f"{samples}-releases"
+            ),
+            "releases": Engine(
+                tmp_path, "writes", "agents", f"{samples}?group=a", f"{mortal}/releases"
+            ),
+            "reports": Engine(
+                tmp_path, "rounds", "rounds", f"{samples}?group=b", f"{mortal}/reports"
+            ),
             "answers": Answers(tmp_path, "answers", f"{mortal}/everybodys"),
         }
         for engine in made.values():
@@ -122,14 +164,19 @@ def test_an_outage_is_told_everywhere_with_its_reason_and_so_is_its_end(
     targets = [engine.metrics for engine in engines.values()]
     with (
         Alertmanager(tmp_path / "alertmanager") as alertmanager,
-        Prometheus(tmp_path / "prometheus", *targets, alertmanager=alertmanager.address, hurried=ALERT) as prometheus,
+        Prometheus(
+            tmp_path / "prometheus", *targets, alertmanager=alertmanager.address, hurried=ALERT
+        ) as prometheus,
     ):
         wait_until(lambda: len(prometheus.query("meanstream_ready == 1")) == len(engines))
         own_broker.kill()
         for name, engine in engines.items():
             option = "releases" if name == "answers" else name
             expected = f"{option} cannot be reached: {own_broker.address} ("
-            wait_until(lambda e=engine, x=expected: e.ready().startswith(x), why=lambda e=engine: e.ready() + e.log)
+            wait_until(
+                lambda e=engine, x=expected: e.ready().startswith(x),
+                why=lambda e=engine: e.ready() + e.log,
+            )
             states = engine.connected()
             assert states[option] == 0
             elsewhere = {"source": "sink", "answers": None}.get(name, "source")

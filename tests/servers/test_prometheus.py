@@ -1,4 +1,5 @@
-"""What the engine shows, as Prometheus and promtool see it; and the shipped configuration, rules and alerts."""
+"""What the engine shows, as Prometheus and promtool see it; and the shipped configuration, rules
+and alerts."""
 
 from __future__ import annotations
 
@@ -35,14 +36,22 @@ from tests.servers.support.wait_until import wait_until
 
 RULES = sorted((SHIPPED / "rules").glob("*.yml"))
 OF_ENGINES = [path for path in RULES if path.name != "flink.yml"]
-"""Those that an engine's metrics are enough for; tests/servers/test_flink_metrics.py has the other."""
+"""Those that an engine's metrics are enough for; tests/servers/test_flink_metrics.py has the
+other."""
 ONLY_OF_JOBS = {"meanstream_reading_turns_total"}
 """Metrics that no engine has; rules/flink.yml records them."""
 UNIT_TESTS = sorted((SHIPPED / "tests").glob("*.yml"))
 SECONDS = 60.0
 KINDS = (Metrics, PrivateMetrics)
 SETTINGS = AgentsSettings(
-    name="test", lower=0, upper=10, epsilon=5, delta=1e-6, counter="pm1", schedule="geometric:2,1.5", horizon=9
+    name="test",
+    lower=0,
+    upper=10,
+    epsilon=5,
+    delta=1e-6,
+    counter="pm1",
+    schedule="geometric:2,1.5",
+    horizon=9,
 )
 
 
@@ -56,15 +65,22 @@ class LaggingSource(ScriptedSource):
 
 
 def serve(folder: Path, ready: Callable[[str, str], None], stop: threading.Event) -> None:
-    """Be an engine with metrics for everybody and for the operator, in one thread as SQLite wants it, until told."""
+    """Be an engine with metrics for everybody and for the operator, in one thread as SQLite wants
+    it, until told."""
     begin = time.time() - 400
-    samples = [(f"agent {i % 40}", float((i % 2) * 5 + (i * 7 % 11) / 3), begin + i) for i in range(400)]
+    samples = [
+        (f"agent {i % 40}", float((i % 2) * 5 + (i * 7 % 11) / 3), begin + i) for i in range(400)
+    ]
     source = LaggingSource([*samples, ("agent 1", 1.0, begin + 1)], bounded=False)
     deployment = open_deployment(
-        folder / "s.db", SETTINGS, environment={"MEANSTREAM_SECRET": "7c1e94b05fa3d2681be60c9d37f25a84"}
+        folder / "s.db",
+        SETTINGS,
+        environment={"MEANSTREAM_SECRET": "7c1e94b05fa3d2681be60c9d37f25a84"},
     )
     health = EngineHealth()
-    metrics, private = (kind(settings=SETTINGS, health=health, store=folder / "s.db") for kind in KINDS)
+    metrics, private = (
+        kind(settings=SETTINGS, health=health, store=folder / "s.db") for kind in KINDS
+    )
 
     def observe(stats: EngineStats) -> None:
         for one in (metrics, private):
@@ -122,7 +138,9 @@ def page(url: str) -> str:
 
 def sample_names(text: str) -> set[str]:
     names = {re.split(r"[{ ]", line)[0] for line in text.splitlines() if not line.startswith("#")}
-    return {name for name in names if not name.endswith("_created")}  # the client's own, in one of its two formats
+    return {
+        name for name in names if not name.endswith("_created")
+    }  # the client's own, in one of its two formats
 
 
 def promtool(*arguments: str | Path, text: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -133,7 +151,10 @@ def promtool(*arguments: str | Path, text: str | None = None) -> subprocess.Comp
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "GOGC": "400"},  # a third of its time goes into the collection of garbage
+        env={
+            **os.environ,
+            "GOGC": "400",
+        },  # a third of its time goes into the collection of garbage
     )
 
 
@@ -153,20 +174,36 @@ def test_metrics_follow_the_conventions(endpoint: str, endpoints: tuple[str, str
     for url in endpoints:
         passes("check", "metrics", text=page(url))
     text = page(endpoint)
-    bad = promtool("check", "metrics", text=text.replace("meanstream_agents_exhausted", "meanstream_agentsExhausted"))
+    bad = promtool(
+        "check",
+        "metrics",
+        text=text.replace("meanstream_agents_exhausted", "meanstream_agentsExhausted"),
+    )
     assert bad.returncode != 0
 
 
-def test_prometheus_scrapes_every_family_and_evaluates_every_rule(endpoints: tuple[str, str], tmp_path: Path) -> None:
+def test_prometheus_scrapes_every_family_and_evaluates_every_rule(
+    endpoints: tuple[str, str], tmp_path: Path
+) -> None:
     need(missing())
     names = set().union(*(sample_names(page(url)) for url in endpoints))
     assert len(names) > 50
-    with Prometheus(tmp_path / "prometheus", *(url.removeprefix("http://") for url in endpoints)) as prometheus:
-        wait_until(lambda: [found["value"][1] for found in prometheus.query('up{job="meanstream"}')] == ["1", "1"])
+    with Prometheus(
+        tmp_path / "prometheus", *(url.removeprefix("http://") for url in endpoints)
+    ) as prometheus:
+        wait_until(
+            lambda: (
+                [found["value"][1] for found in prometheus.query('up{job="meanstream"}')]
+                == ["1", "1"]
+            )
+        )
         wait_until(lambda: all(prometheus.query(name) for name in names))
         assert prometheus.query("meanstream_events_total")[0]["value"][1] == "401"
         assert prometheus.query("meanstream_ready")[0]["value"][1] == "1"
-        for lag in ("meanstream_input_lag_events", 'meanstream_partition_lag_events{topic="samples",partition="0"}'):
+        for lag in (
+            "meanstream_input_lag_events",
+            'meanstream_partition_lag_events{topic="samples",partition="0"}',
+        ):
             assert prometheus.query(lag)[0]["value"][1] == "0"
         (memory,) = prometheus.query("process_resident_memory_bytes")
         assert memory["metric"]["trust"] == "private"
@@ -183,19 +220,31 @@ def test_prometheus_scrapes_every_family_and_evaluates_every_rule(endpoints: tup
 
 
 def test_rules_ask_for_nothing_that_is_not_there(endpoints: tuple[str, str]) -> None:
-    """Those of rounds are asked of in tests/docker/test_queries.py, those of jobs alone in test_flink_metrics.py."""
+    """Those of rounds are asked of in tests/docker/test_queries.py, those of jobs alone in
+    test_flink_metrics.py."""
     rules = [
-        rule for path in OF_ENGINES for group in yaml.safe_load(path.read_text())["groups"] for rule in group["rules"]
+        rule
+        for path in OF_ENGINES
+        for group in yaml.safe_load(path.read_text())["groups"]
+        for rule in group["rules"]
     ]
     recorded = {rule["record"] for rule in rules if "record" in rule}
-    asked = {name for rule in rules for name in re.findall(r"[a-z_:]*meanstream_[a-z0-9_:]+", rule["expr"])}
+    asked = {
+        name
+        for rule in rules
+        for name in re.findall(r"[a-z_:]*meanstream_[a-z0-9_:]+", rule["expr"])
+    }
     asked = {name for name in asked if not name.startswith("meanstream_rounds_")} - ONLY_OF_JOBS
     assert asked - recorded - set().union(*(sample_names(page(url)) for url in endpoints)) == set()
     assert {name for name in asked if ":" in name} <= recorded
 
 
 def test_every_alert_says_how_bad_it_is_and_has_a_unit_test() -> None:
-    alerts = [r for g in yaml.safe_load((SHIPPED / "rules" / "alerts.yml").read_text())["groups"] for r in g["rules"]]
+    alerts = [
+        r
+        for g in yaml.safe_load((SHIPPED / "rules" / "alerts.yml").read_text())["groups"]
+        for r in g["rules"]
+    ]
     tested = (SHIPPED / "tests" / "alerts.yml").read_text()
     assert {alert["alert"] for alert in alerts} == set(SPOILED)
     for alert in alerts:
@@ -218,15 +267,30 @@ SPOILED = {
         ("meanstream_ready == 0\n        for: 5m", "meanstream_ready == 0\n        for: 1m"),
     ],
     "MeanstreamWatermarkLagGrowing": [
-        ("> 600 + (meanstream_allowed_lateness_seconds or", "> 600 + (0 * meanstream_allowed_lateness_seconds or"),
-        ("deriv(meanstream_watermark_lag_seconds[10m]) > 0.1", "deriv(meanstream_watermark_lag_seconds[10m]) > -1"),
-        ("deriv(meanstream_watermark_lag_seconds[10m]) > 0.1", "deriv(meanstream_watermark_lag_seconds[10m]) > 9"),
+        (
+            "> 600 + (meanstream_allowed_lateness_seconds or",
+            "> 600 + (0 * meanstream_allowed_lateness_seconds or",
+        ),
+        (
+            "deriv(meanstream_watermark_lag_seconds[10m]) > 0.1",
+            "deriv(meanstream_watermark_lag_seconds[10m]) > -1",
+        ),
+        (
+            "deriv(meanstream_watermark_lag_seconds[10m]) > 0.1",
+            "deriv(meanstream_watermark_lag_seconds[10m]) > 9",
+        ),
         ("and increase(meanstream_events_total[10m]) > 0", ""),
     ],
     "MeanstreamAnswerLagGrowing": [
         ("meanstream_answer_lag_seconds > 600", "meanstream_answer_lag_seconds > 10"),
-        ("deriv(meanstream_answer_lag_seconds[10m]) > 0.1", "deriv(meanstream_answer_lag_seconds[10m]) > -1"),
-        ("deriv(meanstream_answer_lag_seconds[10m]) > 0.1", "deriv(meanstream_answer_lag_seconds[10m]) > 9"),
+        (
+            "deriv(meanstream_answer_lag_seconds[10m]) > 0.1",
+            "deriv(meanstream_answer_lag_seconds[10m]) > -1",
+        ),
+        (
+            "deriv(meanstream_answer_lag_seconds[10m]) > 0.1",
+            "deriv(meanstream_answer_lag_seconds[10m]) > 9",
+        ),
         ("and rate(meanstream_events_total[10m]) > 0", ""),
     ],
     "MeanstreamReadingTurnsMany": [
@@ -249,12 +313,18 @@ SPOILED = {
     ],
     "MeanstreamInputLagGrowing": [
         ("meanstream_input_lag_events > 10000 +", "meanstream_input_lag_events > 10 +"),
-        ("deriv(meanstream_input_lag_events[10m]) > 0", "deriv(meanstream_input_lag_events[10m]) > -1e9"),
+        (
+            "deriv(meanstream_input_lag_events[10m]) > 0",
+            "deriv(meanstream_input_lag_events[10m]) > -1e9",
+        ),
         ("input_lag_events > 10000 + 60 * rate", "input_lag_events > 10000 + 0 * rate"),
     ],
     "MeanstreamPartitionStuck": [
         ("1000 + 60 * rate", "1000 + 0 * rate"),
-        ("deriv(meanstream_partition_lag_events[10m]) > 0", "deriv(meanstream_partition_lag_events[10m]) > -1e9"),
+        (
+            "deriv(meanstream_partition_lag_events[10m]) > 0",
+            "deriv(meanstream_partition_lag_events[10m]) > -1e9",
+        ),
         ("() 1000 + 60", "() 1e9 + 60"),
     ],
     "MeanstreamPendingGrowing": [
@@ -263,21 +333,33 @@ SPOILED = {
         ("> 10000 + 2", "> 1e9 + 2"),
     ],
     "MeanstreamNoRelease": [
-        ("increase(meanstream_releases_total[1h]) == 0", "increase(meanstream_releases_total[1h]) < 9"),
+        (
+            "increase(meanstream_releases_total[1h]) == 0",
+            "increase(meanstream_releases_total[1h]) < 9",
+        ),
         ("and increase(meanstream_events_total[1h]) > 0", ""),
         ("and meanstream_agents > meanstream_agents_exhausted", ""),
         ("and meanstream_events_total offset 1h", ""),
-        ("<= 3600 + 2 * meanstream_allowed_lateness_seconds", "<= 3600 + 0 * meanstream_allowed_lateness_seconds"),
+        (
+            "<= 3600 + 2 * meanstream_allowed_lateness_seconds",
+            "<= 3600 + 0 * meanstream_allowed_lateness_seconds",
+        ),
     ],
     "MeanstreamNoEstimates": [
-        ("increase(meanstream_estimates_total[30m]) == 0", "increase(meanstream_estimates_total[30m]) < 99"),
+        (
+            "increase(meanstream_estimates_total[30m]) == 0",
+            "increase(meanstream_estimates_total[30m]) < 99",
+        ),
         ("and increase(meanstream_accepted_total[30m]) > 0", ""),
         ("and meanstream_refresh_seconds\n", "\n"),
         ("+ 2 * meanstream_allowed_lateness_seconds\n            unless", "\n            unless"),
         ("unless (meanstream_refresh_seconds > 900", "unless (meanstream_refresh_seconds > 9000"),
     ],
     "MeanstreamNoWindow": [
-        ("300 + 2 * meanstream_rounds_period_seconds", "300 + 0 * meanstream_rounds_period_seconds"),
+        (
+            "300 + 2 * meanstream_rounds_period_seconds",
+            "300 + 0 * meanstream_rounds_period_seconds",
+        ),
         ("rounds_period_seconds + meanstream_allowed_lateness_seconds", "rounds_period_seconds"),
         ("> 300 + 2 * meanstream", "> 9e9 + 2 * meanstream"),
     ],
@@ -323,12 +405,14 @@ SPOILED = {
         ('{trust="private"} > 0.8 * process_max_fds{trust="private"}', " > 0.8 * process_max_fds"),
     ],
 }
-"""Each alert with its expression spoiled in several ways, some of which fire too often and some never."""
+"""Each alert with its expression spoiled in several ways, some of which fire too often and some
+never."""
 
 
 @pytest.mark.parametrize("number", range(5))
 def test_a_spoiled_alert_fails_its_unit_test(number: int, tmp_path: Path) -> None:
-    """One way of each alert at a time; the report must name every alert that was spoiled, and no other."""
+    """One way of each alert at a time; the report must name every alert that was spoiled, and no
+    other."""
     shutil.copytree(SHIPPED, tmp_path / "shipped")
     path = tmp_path / "shipped" / "rules" / "alerts.yml"
     text = path.read_text()
@@ -342,11 +426,14 @@ def test_a_spoiled_alert_fails_its_unit_test(number: int, tmp_path: Path) -> Non
     passes("check", "rules", path)
     ran = promtool("test", "rules", tests)
     assert ran.returncode != 0
-    assert set(re.findall(r"Meanstream\w+", re.sub(r"(?m)^.*name: .*$", "", ran.stderr))) == set(spoiled)
+    assert set(re.findall(r"Meanstream\w+", re.sub(r"(?m)^.*name: .*$", "", ran.stderr))) == set(
+        spoiled
+    )
 
 
 def of_spoiled(path: Path, spoiled: set[str]) -> None:
-    """Leave the unit tests of these alerts and that in which nothing fires: each one takes a quarter second."""
+    """Leave the unit tests of these alerts and that in which nothing fires: each one takes a
+    quarter second."""
     head, *tests = re.split(r"(?m)^(?=  - name: )", path.read_text())
     kept = tuple(f"  - name: {name}" for name in (*spoiled, "nothing fires while all is well"))
     path.write_text(head + "".join(test for test in tests if test.startswith(kept)))

@@ -1,4 +1,5 @@
-"""The two sides of rounds on topics of a real broker: the bytes of one side, after any death, whoever lies."""
+"""The two sides of rounds on topics of a real broker: the bytes of one side, after any death,
+whoever lies."""
 
 from __future__ import annotations
 
@@ -20,7 +21,11 @@ from meanstream.pipelines.commands.run.run_statistician import open_reports
 from meanstream.pipelines.options.rounds_options import RoundsOptions
 from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.open_sink import open_sink
-from meanstream.streaming.rounds.rounds_statistician import PUBLIC_SECRET, Statistician, statistician_identity
+from meanstream.streaming.rounds.rounds_statistician import (
+    PUBLIC_SECRET,
+    Statistician,
+    statistician_identity,
+)
 from meanstream.streaming.sinks.sink_group import Sinks
 from meanstream.streaming.sinks.sink_protocol import Trust
 from meanstream.streaming.store.state_store import Store
@@ -43,13 +48,18 @@ def records(n: int = 400) -> list[bytes]:
     """Samples over four hours, of forty users."""
     rng = np.random.default_rng(7)
     values, users = rng.uniform(0, 10, n), rng.integers(0, 40, n)
-    return [json.dumps({"user": f"u{users[i]}", "value": values[i], "time": 1.7e9 + 36 * i}).encode() for i in range(n)]
+    return [
+        json.dumps({"user": f"u{users[i]}", "value": values[i], "time": 1.7e9 + 36 * i}).encode()
+        for i in range(n)
+    ]
 
 
 def committed(address: str, topic: str) -> list[Message]:
     """Give the committed records of a topic, partition after partition."""
     settings = {"bootstrap.servers": address, "group.id": "test", "enable.partition.eof": True}
-    consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.auto.commit": False})
+    consumer = Consumer(
+        {**settings, "isolation.level": "read_committed", "enable.auto.commit": False}
+    )
     found: list[Message] = []
     for partition in consumer.list_topics(topic, 10).topics[topic].partitions:
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
@@ -64,7 +74,9 @@ class TwoSides:
 
     def __init__(self, folder: Path, address: str, new_topic: Callable[..., str]) -> None:
         self.folder, self.address = folder, address
-        self.topics = {role: new_topic(parts) for role, parts in (("reports", 3), ("stages", 2), ("means", 1))}
+        self.topics = {
+            role: new_topic(parts) for role, parts in (("reports", 3), ("stages", 2), ("means", 1))
+        }
         folder.mkdir(exist_ok=True)
         (folder / "samples.jsonl").write_bytes(b"\n".join(records()) + b"\n")
 
@@ -86,7 +98,12 @@ class TwoSides:
         }  # fmt: skip
 
     def run(self, side: dict[str, Any]) -> dict[str, Any]:
-        ran = meanstream("run", "rounds", *arguments({**side, "json": True}), environment={"MEANSTREAM_SECRET": SECRET})
+        ran = meanstream(
+            "run",
+            "rounds",
+            *arguments({**side, "json": True}),
+            environment={"MEANSTREAM_SECRET": SECRET},
+        )
         assert ran.code == 0, ran.err
         return dict(json.loads(ran.out))
 
@@ -108,7 +125,9 @@ class TwoSides:
 
 
 @pytest.fixture
-def sides(tmp_path: Path, broker_address: str, new_topic: Callable[..., str]) -> Iterator[Callable[[str], TwoSides]]:
+def sides(
+    tmp_path: Path, broker_address: str, new_topic: Callable[..., str]
+) -> Iterator[Callable[[str], TwoSides]]:
     return lambda name: TwoSides(tmp_path / name, broker_address, new_topic)
 
 
@@ -118,8 +137,19 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[bytes]]
     folder = tmp_path_factory.mktemp("together")
     (folder / "samples.jsonl").write_bytes(b"\n".join(records()) + b"\n")
     place = {role: folder / f"{role}.jsonl" for role in ("sink", "reports", "stages")}
-    named = {"source": folder / "samples.jsonl", "store": folder / "s.db", **AGREED, **place, "quiet": True}
-    assert meanstream("run", "rounds", *arguments(named), environment={"MEANSTREAM_SECRET": SECRET}).code == 0
+    named = {
+        "source": folder / "samples.jsonl",
+        "store": folder / "s.db",
+        **AGREED,
+        **place,
+        "quiet": True,
+    }
+    assert (
+        meanstream(
+            "run", "rounds", *arguments(named), environment={"MEANSTREAM_SECRET": SECRET}
+        ).code
+        == 0
+    )
     found = {role: sorted(path.read_bytes().splitlines()) for role, path in place.items()}
     return {"means": found["sink"], "reports": found["reports"], "stages": found["stages"]}
 
@@ -174,8 +204,13 @@ def test_a_lying_statistician_changes_no_report(
     for event in honest:
         public = event["public"]
         numbers = [name for name, value in public.items() if isinstance(value, int | float)]
-        lies += [json.dumps({**event, "public": {**public, name: 1e300}}).encode() for name in numbers]
-        lies += [json.dumps({**event, "public": {}}).encode(), json.dumps({**event, "stage": 7}).encode()]
+        lies += [
+            json.dumps({**event, "public": {**public, name: 1e300}}).encode() for name in numbers
+        ]
+        lies += [
+            json.dumps({**event, "public": {}}).encode(),
+            json.dumps({**event, "stage": 7}).encode(),
+        ]
     two.run(two.users)
     two.publish("stages", lies)
     told = two.run(two.users)
@@ -188,8 +223,13 @@ def test_a_lying_statistician_changes_no_report(
     assert two.values("reports") == together["reports"]
     assert two.values("means") == together["means"]
     # Another result that the stage can have found comes too late.
-    other = [{**event, "public": {**event["public"], "center": -event["public"]["center"]}} for event in honest]
-    two.publish("stages", [json.dumps(event).encode() for event in other if "center" in event["public"]])
+    other = [
+        {**event, "public": {**event["public"], "center": -event["public"]["center"]}}
+        for event in honest
+    ]
+    two.publish(
+        "stages", [json.dumps(event).encode() for event in other if "center" in event["public"]]
+    )
     two.run(two.users)
     assert two.values("reports") == together["reports"]
 
@@ -222,7 +262,8 @@ POINTS = (
     (CrashPoint.COMMIT_TRANSACTION, Moment.AFTER),
     (CrashPoint.MARK_DELIVERY, Moment.BEFORE),
 )
-"""In the order of a delivery, so that a life which dies at one of them leaves the next to the life after it."""
+"""In the order of a delivery, so that a life which dies at one of them leaves the next to the life
+after it."""
 
 
 def test_dead_at_one_step_after_the_other_either_side_goes_on(
@@ -254,7 +295,9 @@ def test_dead_at_any_step_either_side_goes_on(
             with patch.dict(os.environ, {"MEANSTREAM_SECRET": SECRET}):
                 for _again in range(2):
                     try:
-                        options = RoundsOptions(**{**two.users, "source": str(two.users["source"])}, quiet=True)
+                        options = RoundsOptions(
+                            **{**two.users, "source": str(two.users["source"])}, quiet=True
+                        )
                         run_rounds_engine(options, crash=die)
                         break
                     except Died:
@@ -269,7 +312,11 @@ def test_a_statistician_that_dies_publishes_the_same(
     two = sides("dying")
     two.run(two.users)
     settings = RoundsOptions(**two.statistician).settings()
-    store = Store.open(two.folder / "statistician.db", settings=statistician_identity(settings), secret=PUBLIC_SECRET)
+    store = Store.open(
+        two.folder / "statistician.db",
+        settings=statistician_identity(settings),
+        secret=PUBLIC_SECRET,
+    )
     place = open_reports(two.place("reports"), follow=False)
     sinks = Sinks(means=open_sink(str(tmp_path / "unused.jsonl"), trust=Trust.PUBLIC))
     die = DieAt(CrashPoint.COMMIT, Moment.AFTER, visit=1)
@@ -289,11 +336,17 @@ def test_a_dry_run_of_the_statistician_looks_at_its_topics_and_makes_none(
     dry = {**two.statistician, "dry_run": True}
     told = two.run(dry)
     assert told["from_reports"] == two.place("reports")
-    assert told["store"] == {"path": str(two.folder / "statistician.db"), "name": "weekly", "begun": False}
+    assert told["store"] == {
+        "path": str(two.folder / "statistician.db"),
+        "name": "weekly",
+        "begun": False,
+    }
     assert not (two.folder / "statistician.db").exists()
     assert two.values("stages") == two.values("means") == []
     missing = f"kafka://{broker_address}/no-such-reports"
-    ran = meanstream("run", "rounds", *arguments({**dry, "from_reports": missing, "wait_for": "0s"}))
+    ran = meanstream(
+        "run", "rounds", *arguments({**dry, "from_reports": missing, "wait_for": "0s"})
+    )
     assert ran.message.startswith("from_reports must be a topic that exists, got 'no-such-reports'")
     made = {**dry, "from_reports": f"{missing}?create=1"}
     assert two.run(made)["from_reports"] == f"{missing}?create=1"

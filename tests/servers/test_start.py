@@ -1,4 +1,5 @@
-"""At the start: brokers that are not there yet are waited for, and told of; what waiting cannot mend is refused."""
+"""At the start: brokers that are not there yet are waited for, and told of; what waiting cannot
+mend is refused."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def ask(address: str, path: str) -> tuple[int, str]:
 
 
 def test_brokers_that_are_started_later_are_waited_for(own_broker: Broker, tmp_path: Path) -> None:
-    """Also the topic is there only later: a broker that has just started does not know it at once."""
+    """Also the topic is there only later: a broker that has just started does not know it at
+    once."""
     broker = own_broker
     _make_topic(broker.address)
     broker.stop()
@@ -74,14 +76,23 @@ def test_nobody_answers_in_time(kind: str, tmp_path: Path, monkeypatch: pytest.M
         own = ("--store", str(tmp_path / "own.db"), "--releases", str(tmp_path / "releases.jsonl"))
         made = ("run", "agent-side", "--source", "synthetic:2,20", *BOUNDS, "--delta", "1e-6", *own)
         assert meanstream(*made, environment=KEY).code == 0
-        typed = ["run", kind, "--releases", f"kafka://{address}/releases", "--store", str(tmp_path / "own.db")]
+        typed = [
+            "run",
+            kind,
+            "--releases",
+            f"kafka://{address}/releases",
+            "--store",
+            str(tmp_path / "own.db"),
+        ]
     else:
         typed = words(kind, f"kafka://{address}/samples", tmp_path)
     ran = meanstream(*typed, "--wait-for", "0.5s", environment=KEY)
     assert ran.code == 2
     told, line = ran.err.decode().splitlines()
     assert f"{option} waits for the brokers {address} (" in told
-    assert line.startswith(f"meanstream: {option} must be on brokers that can be reached, got {address} (")
+    assert line.startswith(
+        f"meanstream: {option} must be on brokers that can be reached, got {address} ("
+    )
 
 
 @pytest.mark.parametrize("kind", [*COMMANDS])
@@ -90,11 +101,14 @@ def test_a_topic_that_is_misspelled_is_refused_at_once(
 ) -> None:
     name = new_topic()
     began = time.monotonic()
-    ran = meanstream(*words(kind, f"kafka://{broker_address}/{name}x", tmp_path), *PATIENT, environment=KEY)
+    ran = meanstream(
+        *words(kind, f"kafka://{broker_address}/{name}x", tmp_path), *PATIENT, environment=KEY
+    )
     assert ran.code == 2
     assert time.monotonic() - began < MOST_SECONDS
     assert (
-        ran.err.decode() == f"meanstream: source must be a topic that exists, got '{name}x'; did you mean '{name}'?\n"
+        ran.err.decode()
+        == f"meanstream: source must be a topic that exists, got '{name}x'; did you mean '{name}'?\n"
     )
     assert not (tmp_path / f"{kind}.db").exists()
 
@@ -102,7 +116,8 @@ def test_a_topic_that_is_misspelled_is_refused_at_once(
 def test_tls_to_a_listener_without_it_is_refused(
     broker_address: str, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """At once: waiting does not mend it. The other ways round are in kafka/test_kafka_security.py."""
+    """At once: waiting does not mend it. The other ways round are in
+    kafka/test_kafka_security.py."""
     config = tmp_path / "client.yaml"
     config.write_text("security.protocol: SSL\n")
     source = f"kafka://{broker_address}/{new_topic()}?config={config}"

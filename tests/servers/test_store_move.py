@@ -1,4 +1,5 @@
-"""Stores that share a topic: an agent lives in one of them, wherever its key goes, and can be moved to another."""
+"""Stores that share a topic: an agent lives in one of them, wherever its key goes, and can be moved
+to another."""
 
 from __future__ import annotations
 
@@ -21,12 +22,24 @@ from tests.pipelines.command_line import SECRET, Ran, meanstream
 from tests.servers.support.kafka_sinks import read
 
 NewTopic = Callable[..., str]
-OPTIONS = ("--lower", "0", "--upper", "10", "--epsilon", "1", "--delta", "1e-6", "--schedule", "geometric:4,2")
+OPTIONS = (
+    "--lower",
+    "0",
+    "--upper",
+    "10",
+    "--epsilon",
+    "1",
+    "--delta",
+    "1e-6",
+    "--schedule",
+    "geometric:4,2",
+)
 AGENTS = ("ann", "bob", "cid", "dee")
 
 
 class Shared:
-    """A topic of samples and one of releases, and stores of one name that read some of the partitions."""
+    """A topic of samples and one of releases, and stores of one name that read some of the
+    partitions."""
 
     def __init__(self, address: str, topic: str, folder: Path) -> None:
         self.address, self.topic, self.folder = address, topic, folder
@@ -45,7 +58,14 @@ class Shared:
 
     def run(self, store: str, partitions: str, *more: str) -> Ran:
         source = f"kafka://{self.address}/{self.topic}?partitions={partitions}"
-        places = ("--store", str(self.folder / f"{store}.db"), "--source", source, "--releases", self.releases)
+        places = (
+            "--store",
+            str(self.folder / f"{store}.db"),
+            "--source",
+            source,
+            "--releases",
+            self.releases,
+        )
         return meanstream(
             *("run", "agent-side", "--until-end", "--name", "shared", "--lateness", "2s", "--json"),
             *(*places, *OPTIONS, *more),
@@ -60,16 +80,26 @@ class Shared:
 
     def move(self, giver: str, taker: str, partition: int) -> Ran:
         return meanstream(
-            *("store", "move", "--from", str(self.folder / f"{giver}.db"), "--to", str(self.folder / f"{taker}.db")),
+            *(
+                "store",
+                "move",
+                "--from",
+                str(self.folder / f"{giver}.db"),
+                "--to",
+                str(self.folder / f"{taker}.db"),
+            ),
             *("--partition", str(partition), "--json"),
             environment={"MEANSTREAM_SECRET": SECRET},
         )
 
     def released(self) -> Counter[str]:
-        return Counter(json.loads(r.value)["release_id"] for r in read(self.address, f"{self.topic}-releases"))
+        return Counter(
+            json.loads(r.value)["release_id"] for r in read(self.address, f"{self.topic}-releases")
+        )
 
     def taken(self, name: str) -> dict[str, int]:
-        """Samples of each agent that are in its sum, or wait for event time: none lost, none twice."""
+        """Samples of each agent that are in its sum, or wait for event time: none lost, none
+        twice."""
         store = Store.read(self.folder / f"{name}.db")
         names, state = store.agents(), store.state("engine")
         count = saved_sample_counts(store)
@@ -92,7 +122,9 @@ def shared(broker_address: str, new_topic: NewTopic, tmp_path: Path) -> Shared:
     return Shared(broker_address, new_topic(partitions=2), tmp_path)
 
 
-def test_an_agent_whose_key_moves_is_refused_by_the_other_store_and_partitions_can_be_added(shared: Shared) -> None:
+def test_an_agent_whose_key_moves_is_refused_by_the_other_store_and_partitions_can_be_added(
+    shared: Shared,
+) -> None:
     shared.send(("ann", 0), ("bob", 1))
     assert shared.done("a", "0")["agents"] == shared.done("b", "1")["agents"] == 1
     before = shared.released()
@@ -110,7 +142,8 @@ def test_an_agent_whose_key_moves_is_refused_by_the_other_store_and_partitions_c
     assert max(shared.released().values()) == 1
     assert shared.spent("a").keys() == {"ann", "dee"}
     assert shared.spent("b").keys() == {"bob", "cid"}
-    # Ann's newest samples are from partition 2: it moves with her, and dee, to a store that is made for it.
+    # Ann's newest samples are from partition 2: it moves with her, and dee, to a store that is made
+    # for it.
     facts = json.loads(shared.move("a", "c", 2).out)
     assert (facts["agents"], facts["agents_of_unknown_partition"]) == (2, 0)
     assert shared.spent("c").keys() == {"ann", "dee"}
@@ -120,7 +153,9 @@ def test_an_agent_whose_key_moves_is_refused_by_the_other_store_and_partitions_c
     refused = shared.run("a", "0,2")
     assert refused.code == 2
     assert b"partitions must be none that this store has given to another, got [2]" in refused.err
-    assert shared.done("a", "0")["rejected"] == {"other_store": 32}  # dee has moved, and the store knows it
+    assert shared.done("a", "0")["rejected"] == {
+        "other_store": 32
+    }  # dee has moved, and the store knows it
     assert shared.done("c", "2")["rejected"] == {}
     released = shared.released()
     assert max(released.values()) == 1
@@ -131,12 +166,16 @@ def test_an_agent_whose_key_moves_is_refused_by_the_other_store_and_partitions_c
 
 
 def test_persons_count_on_where_their_agent_goes_and_when_it_comes_back(shared: Shared) -> None:
-    """At most three samples of a person count, however often the agent moves; nothing is counted twice on the way."""
+    """At most three samples of a person count, however often the agent moves; nothing is counted
+    twice on the way."""
     limit = ("--person", "who", "--per-person", "3", "--quorum", "1", "--value", "value")
     producer = Producer({"bootstrap.servers": shared.address})
 
     def send(partition: int, agent: str, *persons: str) -> None:
-        for who in (*persons, f"last {shared._second}"):  # the last one moves event time past the others
+        for who in (
+            *persons,
+            f"last {shared._second}",
+        ):  # the last one moves event time past the others
             shared._second += 10
             sample = {"agent": agent, "who": who, "value": 1, "time": 1.7e9 + shared._second}
             producer.produce(shared.topic, json.dumps(sample), partition=partition)
@@ -156,7 +195,9 @@ def test_persons_count_on_where_their_agent_goes_and_when_it_comes_back(shared: 
     send(0, "ann", "p", "p")  # the other ward's p has two: one more counts
     assert rejected("b", "1") == {"over_person": 2}
     assert rejected("a", "0") == {"over_person": 1}
-    assert json.loads(shared.move("a", "b", 0).out)["agents"] == 1  # the copy of ann's persons in b is older
+    assert (
+        json.loads(shared.move("a", "b", 0).out)["agents"] == 1
+    )  # the copy of ann's persons in b is older
     send(0, "ann", "p", "q", "q", "q")
     assert rejected("b", "0-1") == {"over_person": 2}
     assert json.loads(shared.move("b", "a", 1).out)["agents"] == 1
@@ -173,7 +214,8 @@ class KilledError(RuntimeError):
 
 @pytest.mark.parametrize("step", ["noted", "taken"])
 def test_a_move_that_is_killed_has_happened_or_has_not(shared: Shared, step: str) -> None:
-    """Whichever engine comes first afterwards, exactly one of them has the agent, and all that it knew."""
+    """Whichever engine comes first afterwards, exactly one of them has the agent, and all that it
+    knew."""
     shared.send(("ann", 0), ("bob", 1), count=12)
     shared.done("a", "0-1")
 
@@ -259,7 +301,10 @@ def test_a_store_of_several_topics_gives_no_partition_away_and_goes_on(
     broker_address: str, new_topic: NewTopic, tmp_path: Path
 ) -> None:
     """They are read whole by one store: no other could go on with a partition of them."""
-    first, second = Shared(broker_address, new_topic(2), tmp_path), Shared(broker_address, new_topic(2), tmp_path)
+    first, second = (
+        Shared(broker_address, new_topic(2), tmp_path),
+        Shared(broker_address, new_topic(2), tmp_path),
+    )
     both = Shared(broker_address, f"{first.topic},{second.topic}", tmp_path)
     both.releases = f"kafka://{broker_address}/{first.topic}-releases?create=1"
     for topic in (first, second):
@@ -268,7 +313,17 @@ def test_a_store_of_several_topics_gives_no_partition_away_and_goes_on(
     def run() -> dict[str, int]:
         source = f"kafka://{broker_address}/{both.topic}"
         ran = meanstream(
-            *("run", "agent-side", "--until-end", "--name", "shared", "--lateness", "2s", "--json", *OPTIONS),
+            *(
+                "run",
+                "agent-side",
+                "--until-end",
+                "--name",
+                "shared",
+                "--lateness",
+                "2s",
+                "--json",
+                *OPTIONS,
+            ),
             *("--source", source, "--store", str(tmp_path / "a.db"), "--releases", both.releases),
             environment={"MEANSTREAM_SECRET": SECRET},
         )

@@ -1,8 +1,9 @@
 """The curator's numbers (erratum C9): ten thousand users, sizes 1 to 100 by Zipf's law or uniform.
 
-The reference gives ranges over a few populations; ours are Bernoulli with rate 0.3 and users' rates 0.04 apart. Its
-epsilon is that of each release: 1 here is 1 of Algorithm 2 and 3 of the ratio in all. Errors are on [0, 1]. Tolerance:
-4 standard errors beyond the ranges; a comparison fails by chance with probability 3e-5 at most.
+The reference gives ranges over a few populations; ours are Bernoulli with rate 0.3 and users' rates
+0.04 apart. Its epsilon is that of each release: 1 here is 1 of Algorithm 2 and 3 of the ratio in
+all. Errors are on [0, 1]. Tolerance: 4 standard errors beyond the ranges; a comparison fails by
+chance with probability 3e-5 at most.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ RUNS = 250
 
 
 @cache
-def measured(name: str, law: str, epsilon: float = 1.0, mode: str = "paper", runs: int = RUNS) -> RoundsResult:
+def measured(
+    name: str, law: str, epsilon: float = 1.0, mode: str = "paper", runs: int = RUNS
+) -> RoundsResult:
     config = RoundsConfig(
         estimator=f"cummings.{name}",
         users=10_000,
@@ -51,7 +54,11 @@ def within(found: tuple[float, float], low: float, high: float) -> bool:
 
 @pytest.mark.parametrize(
     ("name", "epsilon", "low", "high"),
-    [("ideal", 1.0, 1.4e-6, 2.0e-6), ("known_sizes", 1.0, 1.7e-6, 2.1e-6), ("ratio", 3.0, 2.4e-6, 3.0e-6)],
+    [
+        ("ideal", 1.0, 1.4e-6, 2.0e-6),
+        ("known_sizes", 1.0, 1.7e-6, 2.1e-6),
+        ("ratio", 3.0, 2.4e-6, 3.0e-6),
+    ],
 )
 def test_zipf_sizes_at_epsilon_1(name: str, epsilon: float, low: float, high: float) -> None:
     assert within(error(name, "zipf", epsilon), low, high), error(name, "zipf", epsilon)
@@ -77,7 +84,8 @@ def test_the_tuned_ratio_is_strictly_more_accurate_where_sizes_differ_much() -> 
 
 
 def test_the_printed_proposal_drowns_the_mean() -> None:
-    # "3e-3 to 3e3 for n <= 1e4" where returning the initial mean costs 1e-4 to 1e-3; tuned, the test answers.
+    # "3e-3 to 3e3 for n <= 1e4" where returning the initial mean costs 1e-4 to 1e-3; tuned, the
+    # test answers.
     assert 3e-3 < error("private_sizes", "zipf", 4.0, "paper", 100)[0] < 3e3
     assert error("private_sizes", "zipf", 4.0, "tuned", 100)[0] < 1e-5
 
@@ -85,7 +93,8 @@ def test_the_printed_proposal_drowns_the_mean() -> None:
 @pytest.mark.parametrize("name", ["known_sizes", "private_sizes", "ratio"])
 @pytest.mark.parametrize("law", ["zipf", "uniform"])
 def test_tuned_answers_are_unbiased_and_covered(name: str, law: str) -> None:
-    # Bias: 4 standard errors. Coverage of 250 at .95 has standard error .014: below .895 with probability 1e-4.
+    # Bias: 4 standard errors. Coverage of 250 at .95 has standard error .014: below .895 with
+    # probability 1e-4.
     result = measured(name, law, 1.0, "tuned")
     assert result.bias_stderr is not None
     assert abs(result.bias) < 4.0 * result.bias_stderr

@@ -10,8 +10,11 @@ import pytest
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
-def test_a_tenth_who_lie_cost_the_honest_less_than_half_of_what_they_err_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A prior without guards is the twin: it is at least a tenth worse with the same lies somewhere."""
+def test_a_tenth_who_lie_cost_the_honest_less_than_half_of_what_they_err_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A prior without guards is the twin: it is at least a tenth worse with the same lies
+    somewhere."""
     monkeypatch.syspath_prepend(BENCHMARKS)
     liars = importlib.import_module("liars")
     worse = []

@@ -1,4 +1,5 @@
-"""The benchmark on real data, on a slice of it; `benchmarks/real_data.py` measures all sets, and the docs show them."""
+"""The benchmark on real data, on a slice of it; `benchmarks/real_data.py` measures all sets, and
+the docs show them."""
 
 from __future__ import annotations
 
@@ -19,8 +20,13 @@ PROGRAM = Path(__file__).parents[2] / "benchmarks" / "real_data.py"
 
 
 def test_a_slice_of_the_real_sets_is_better_than_alone(tmp_path: Path) -> None:
-    """Where counts go with means (hits) the prior of before errs more than learning alone: 1.2 to 1.5 times."""
-    table, picture, subgroups = tmp_path / "table.md", tmp_path / "picture.png", tmp_path / "subgroups.md"
+    """Where counts go with means (hits) the prior of before errs more than learning alone: 1.2 to
+    1.5 times."""
+    table, picture, subgroups = (
+        tmp_path / "table.md",
+        tmp_path / "picture.png",
+        tmp_path / "subgroups.md",
+    )
     ran = subprocess.run(
         [
             sys.executable, PROGRAM, "--sets", "baseball, hits", "--epsilons", "1", "--times", "end", "--seeds", "2",
@@ -40,14 +46,18 @@ def test_a_slice_of_the_real_sets_is_better_than_alone(tmp_path: Path) -> None:
     rows = [line.strip("| ").split(" | ") for line in subgroups.read_text().splitlines()[2:]]
     ratio = {row[2]: float(row[4].strip("*")) for row in rows[: len(rows) // 2]}
     assert ratio["all"] == pytest.approx(cell["ratio"], abs=0.006)
-    # What helps most owners is paid for by those far from the middle, which the page of privacy says.
+    # What helps most owners is paid for by those far from the middle, which the page of privacy
+    # says.
     assert ratio["all others"] < ratio["all"] < 1 < ratio["the farthest 5 %"]
 
 
 def test_what_is_measured_is_what_run_agents_does_by_default(tmp_path: Path) -> None:
-    """One secret, one stream: the command line's answers, votes and last releases included, are the benchmark's."""
+    """One secret, one stream: the command line's answers, votes and last releases included, are the
+    benchmark's."""
     names = ("real_data", "real.measure", "real.sets")
-    real_data, real_measure, real_sets = (importlib.import_module(f"benchmarks.{name}") for name in names)
+    real_data, real_measure, real_sets = (
+        importlib.import_module(f"benchmarks.{name}") for name in names
+    )
     (data,) = real_sets.real_sets(["destination, delay"])
     half = real_measure.Half.split(data, 7)
     settings = real_data.settings_of(data, 0.5, real_data.SPREAD_SHARE)
@@ -56,7 +66,9 @@ def test_what_is_measured_is_what_run_agents_does_by_default(tmp_path: Path) -> 
     answer = real_data.answer_of("learned_prior", settings, known, own)
 
     rows = zip(half.owner.tolist(), half.value.tolist(), range(len(half.owner)), strict=True)
-    (tmp_path / "half.csv").write_text("agent,value,time\n" + "".join(f"{a},{v!r},{t}\n" for a, v, t in rows))
+    (tmp_path / "half.csv").write_text(
+        "agent,value,time\n" + "".join(f"{a},{v!r},{t}\n" for a, v, t in rows)
+    )
     (tmp_path / "secret").write_bytes(real_data.secret_of(3))
     (tmp_path / "secret").chmod(0o600)
     estimates, releases = tmp_path / "estimates.jsonl", tmp_path / "releases.jsonl"
@@ -79,8 +91,11 @@ def test_what_is_measured_is_what_run_agents_does_by_default(tmp_path: Path) -> 
     np.testing.assert_allclose([told[name]["interval"] for name in names], ends, rtol=1e-9)
 
 
-def test_a_half_that_one_owner_decides_is_luck_and_several_show_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One owner errs nearly all that learning alone errs: by owners a half is certain, over halves it is not."""
+def test_a_half_that_one_owner_decides_is_luck_and_several_show_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One owner errs nearly all that learning alone errs: by owners a half is certain, over halves
+    it is not."""
     monkeypatch.syspath_prepend(PROGRAM.parent)
     errors = importlib.import_module("real.measure").Errors
 

@@ -1,4 +1,5 @@
-"""The benchmark of memories on real streams: weights by hand, truths by hand, and a change that everybody can see."""
+"""The benchmark of memories on real streams: weights by hand, truths by hand, and a change that
+everybody can see."""
 
 from __future__ import annotations
 
@@ -19,8 +20,14 @@ def stream(change: float, periods: int = 4, each: int = 400, owners: int = 30) -
     rng = np.random.default_rng(8)
     owner = np.tile(np.arange(owners), periods * each)
     period = np.repeat(np.arange(periods), each * owners)
-    value = rng.choice([0.3, 0.5], owners)[owner] + change * (period >= 2) + rng.uniform(-0.3, 0.3, len(owner))
-    return DriftSet(name="made up", owner=owner, value=np.clip(value, 0, 1), period=period, lower=0.0, upper=1.0)
+    value = (
+        rng.choice([0.3, 0.5], owners)[owner]
+        + change * (period >= 2)
+        + rng.uniform(-0.3, 0.3, len(owner))
+    )
+    return DriftSet(
+        name="made up", owner=owner, value=np.clip(value, 0, 1), period=period, lower=0.0, upper=1.0
+    )
 
 
 def test_weights_and_truths_are_those_of_a_loop() -> None:
@@ -34,14 +41,17 @@ def test_weights_and_truths_are_those_of_a_loop() -> None:
         for owner in range(3):
             before = data.value[(data.owner == owner) & (data.period <= period)]
             weight = 0.5 ** (np.arange(len(before))[::-1] / 30)
-            assert alone(data, 30)[period][owner] == pytest.approx((weight * before).sum() / weight.sum())
+            assert alone(data, 30)[period][owner] == pytest.approx(
+                (weight * before).sum() / weight.sum()
+            )
             assert alone(data, None)[period][owner] == pytest.approx(before.mean())
     few = stream(0.2, each=LEAST - 1, owners=3)
     assert [len(who) for who in Scored.of(few).who] == [0, 0, 0]
 
 
 def test_who_forgets_is_right_after_a_change_and_who_does_not_is_wrong() -> None:
-    """All means move by .2: the last period is answered within .05 by whoever looks for changes, half-way by others."""
+    """All means move by .2: the last period is answered within .05 by whoever looks for changes,
+    half-way by others."""
     data = stream(0.2)
     scored = Scored.of(data)
     last = {name: np.abs(found[-1] - scored.truth[-1]).mean() for name, found in {

@@ -1,4 +1,5 @@
-"""Fig. 1b of DAME beside values that were measured independently, and unbiasedness where users have unequal sizes."""
+"""Fig. 1b of DAME beside values that were measured independently, and unbiasedness where users have
+unequal sizes."""
 
 from __future__ import annotations
 
@@ -26,9 +27,12 @@ PLACES = {
 def cells():
     for curve in ESTIMATED:
         for place, value in curve.reference.items():
-            # At .556 one run in 150 fails and makes the whole error: neither side's standard error says anything.
+            # At .556 one run in 150 fails and makes the whole error: neither side's standard error
+            # says anything.
             if place in PLACES.get(curve.label, (0, 2, 6, 9)):
-                yield pytest.param(curve, SHARES[place], value, id=f"{curve.label} {SHARES[place]:.3f}")
+                yield pytest.param(
+                    curve, SHARES[place], value, id=f"{curve.label} {SHARES[place]:.3f}"
+                )
 
 
 @pytest.mark.parametrize(("curve", "share", "reference"), list(cells()))
@@ -37,7 +41,9 @@ def test_figure_1b(curve, share, reference):
     seed = 1 + round(9 * share) + 20 * len(curve.label)
     result = simulate_rounds(RoundsConfig(**curve.configuration(share), runs=RUNS, seed=seed))
     reference_error = REFERENCE_ERROR * reference
-    if reference > 1e-3 and curve.estimator == "dame":  # mostly 0, and about 1/3 where the wrong bin is elected
+    if (
+        reference > 1e-3 and curve.estimator == "dame"
+    ):  # mostly 0, and about 1/3 where the wrong bin is elected
         chance = min(3 * reference, 1.0)
         reference_error = max(reference_error, math.sqrt(chance * (1 - chance) / 400) / 3)
     if curve.estimator == "duchi":
@@ -64,7 +70,11 @@ def test_duchi_s_readings():
 
 UNEQUAL = {
     # Shrinking acts: a third of the users have a tenth of the effective size.
-    "dame": {"sizes": "two:10000,100000,0.7", "options": {"effective_size": 100_000}, "epsilon": 1.0},
+    "dame": {
+        "sizes": "two:10000,100000,0.7",
+        "options": {"effective_size": 100_000},
+        "epsilon": 1.0,
+    },
     "kent": {"sizes": "two:2000,20000,0.7", "options": {"threshold": "median"}, "epsilon": 1.0},
     "one_shot": {"sizes": "uniform:1,199", "epsilon": 1.0},
 }
@@ -74,7 +84,8 @@ UNEQUAL = {
 @pytest.mark.parametrize("theta", [-0.9, -0.5, 0.0, 0.5, 0.9])
 @pytest.mark.parametrize("name", UNEQUAL)
 def test_no_bias_with_unequal_sizes_in_any_order(name, theta, order):
-    # 3 standard errors in 30 cells with fixed seeds: 8 % false alarms over all of them, were the seed not fixed.
+    # 3 standard errors in 30 cells with fixed seeds: 8 % false alarms over all of them, were the
+    # seed not fixed.
     config = RoundsConfig(
         estimator=name, users=6000, data=f"rademacher:{theta}", mode="paper", order=order, runs=40, seed=11,
         **UNEQUAL[name],
@@ -85,15 +96,23 @@ def test_no_bias_with_unequal_sizes_in_any_order(name, theta, order):
     assert result.coverage > 0.95 - 4 * math.sqrt(0.95 * 0.05 / 40)
 
 
-SHRUNK = {"estimator": "dame", "users": 6000, "mode": "paper", "epsilon": 2.0, "options": {"effective_size": 100_000}}
+SHRUNK = {
+    "estimator": "dame",
+    "users": 6000,
+    "mode": "paper",
+    "epsilon": 2.0,
+    "options": {"effective_size": 100_000},
+}
 
 
-# In the last bin, no bin above it shares the votes: windows center below the mean, and the amount of shrinking matters.
+# In the last bin, no bin above it shares the votes: windows center below the mean, and the amount
+# of shrinking matters.
 NEAR_ONE = "rademacher:0.999"
 
 
 def test_twin_split_by_position_is_biased_on_sorted_users():
-    """D15: "the first half" of users sorted by size votes; the law of the second half's sizes is another one."""
+    """D15: "the first half" of users sorted by size votes; the law of the second half's sizes is
+    another one."""
     sizes = "two:100,100000,0.7"
     config = RoundsConfig(**SHRUNK, sizes=sizes, data=NEAR_ONE, order="sorted", runs=60)
     estimator, errors = config.build(), []
@@ -102,7 +121,9 @@ def test_twin_split_by_position_is_biased_on_sorted_users():
         users = config.population.draw(rng)
         stage = protocol_stages_of_positions(estimator.shares, np.arange(6000) / 6000)
         words = [SeededWords(rng, 3000) for _ in range(2)]
-        errors.append(float(run_protocol(estimator, users, stage, words).unclipped) - config.population.theta)
+        errors.append(
+            float(run_protocol(estimator, users, stage, words).unclipped) - config.population.theta
+        )
     assert abs(np.mean(errors)) > 4 * np.std(errors) / math.sqrt(len(errors))
     by_hash = simulate_rounds(config)
     assert abs(by_hash.bias) < 3 * by_hash.bias_stderr
@@ -118,8 +139,19 @@ def test_twin_the_wrong_law_of_sizes_is_biased():
 
 
 def test_intervals_are_dishonest_where_users_differ_as_the_docstrings_warn():
-    given = {"users": 6000, "epsilon": 1.0, "sizes": "point:20000", "between_users_law": "skewed:0.2", "runs": 60}
+    given = {
+        "users": 6000,
+        "epsilon": 1.0,
+        "sizes": "point:20000",
+        "between_users_law": "skewed:0.2",
+        "runs": 60,
+    }
     for name in ("dame", "kent"):
         options = {"effective_size": 20_000} if name == "dame" else {}
-        assert simulate_rounds(RoundsConfig(estimator=name, mode="paper", options=options, **given)).coverage < 0.5
+        assert (
+            simulate_rounds(
+                RoundsConfig(estimator=name, mode="paper", options=options, **given)
+            ).coverage
+            < 0.5
+        )
     assert simulate_rounds(RoundsConfig(estimator="one_shot", **given)).coverage > 0.85

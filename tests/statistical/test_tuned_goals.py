@@ -1,9 +1,10 @@
 """The goals of the learned prior on a few seeded runs; `benchmarks/goals/measure_tuned_goals.py` measures all of them.
 of them.
 
-Limits are the goals widened by what so few runs can miss: the seeds are fixed, so a failure is a change of behavior,
-not chance. Over seeds, the standard error of `to_oracle` in these cells is below .02 and that of coverage below .01;
-limits are two standard errors beyond the values measured with 100 runs or the goal, whichever is wider.
+Limits are the goals widened by what so few runs can miss: the seeds are fixed, so a failure is a
+change of behavior, not chance. Over seeds, the standard error of `to_oracle` in these cells is
+below .02 and that of coverage below .01; limits are two standard errors beyond the values measured
+with 100 runs or the goal, whichever is wider.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def test_twenty_exact_classes_are_found() -> None:
 
 @pytest.mark.parametrize("scenario", STREAMS)
 def test_streams_with_unknown_variances_are_never_worse_than_learning_alone(scenario: str) -> None:
-    """Where the default had been worse: variances not yet known, the newest release out of date, much noise.
+    """Where the default had been worse: variances not yet known, the newest release out of date,
+    much noise.
 
     Normal intervals of the mean of few rare events cover less, with or without collaboration.
     """

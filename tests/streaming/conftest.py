@@ -71,7 +71,9 @@ class World:
         deployment = open_deployment(
             self.folder / "s.db", self.settings, environment={"MEANSTREAM_SECRET": self.secret}
         )
-        sinks = Sinks(**{role: JsonlSink(self.folder / f"{role}.jsonl", trust=ROLES[role]) for role in roles})
+        sinks = Sinks(
+            **{role: JsonlSink(self.folder / f"{role}.jsonl", trust=ROLES[role]) for role in roles}
+        )
         try:
             self.engine = Engine(
                 source=source,
@@ -91,7 +93,11 @@ class World:
 
     def lose_agents(self) -> None:
         """Forget the state of the agents, as after a wrong repair, and keep the ledger."""
-        store = Store.open(self.folder / "s.db", settings=settings_identity(self.settings), secret=self.secret.encode())
+        store = Store.open(
+            self.folder / "s.db",
+            settings=settings_identity(self.settings),
+            secret=self.secret.encode(),
+        )
         with store.transaction():
             store.put_state("engine", None)
             for kind in ("agents", "changed agents", "own releases", "pending", "ids", "agent ids"):

@@ -46,7 +46,9 @@ def test_what_breaks_the_work_ends_the_bar(monkeypatch: pytest.MonkeyPatch) -> N
     assert [next(work) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(RuntimeError, match="stopped"):
         work.throw(RuntimeError("stopped"))
-    assert place.getvalue().endswith("\x1b[?25h") or "\x1b[?25h" in place.getvalue()  # the cursor is back
+    assert (
+        place.getvalue().endswith("\x1b[?25h") or "\x1b[?25h" in place.getvalue()
+    )  # the cursor is back
 
 
 def test_no_bar_for_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:

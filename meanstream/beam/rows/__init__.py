@@ -1,8 +1,9 @@
 """Transforms with named outputs of rows, for Beam YAML, SQL and pipelines in Java or Go.
 
-They are `CollaborateAgents` and `RunRounds` of `meanstream.beam`, with arguments of plain data. Each output is a
-PCollection of rows with a schema, made of the events of the same name: times are text of RFC 3339, an interval is the
-columns `lower` and `upper`, and parts with parts of their own (`quantiles`, `fitted`, `stages`) are text of JSON.
+They are `CollaborateAgents` and `RunRounds` of `meanstream.beam`, with arguments of plain data.
+Each output is a PCollection of rows with a schema, made of the events of the same name: times are
+text of RFC 3339, an interval is the columns `lower` and `upper`, and parts with parts of their own
+(`quantiles`, `fitted`, `stages`) are text of JSON.
 
 **Privacy.** A row is as private as its event: `estimates` of agents are each for its agent, and `rejected` of rounds
 is for the operator of the pipeline. Beam does not know of this and writes them wherever it is told.
@@ -58,23 +59,30 @@ def _record(name: str, plain: Plain | None, kind: type[_T]) -> _T | None:
     """Make settings or options of plain data; what has no value is left out."""
     if plain is None or isinstance(plain, kind):
         return plain
+
     if isinstance(plain, beam.Row) or hasattr(plain, "_asdict"):
         plain = plain.as_dict() if isinstance(plain, beam.Row) else plain._asdict()
+
     require(isinstance(plain, Mapping), name, "be parameters by name", type(plain).__name__)
     known = [field.name for field in fields_of(kind) if field.name != "covariates"]  # type: ignore[arg-type]
     for one in plain:
         if one not in known:
-            raise ValueError(f"{name} must have known parameters, got {one!r}{closest_valid(str(one), known)}")
-    given = {one: tuple(value) if isinstance(value, list) else value for one, value in plain.items()}
+            raise ValueError(
+                f"{name} must have known parameters, got {one!r}{closest_valid(str(one), known)}"
+            )
+
+    given = {
+        one: tuple(value) if isinstance(value, list) else value for one, value in plain.items()
+    }
     return kind(**{one: value for one, value in given.items() if value is not None})
 
 
 class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
     """Samples to rows of every agent's own estimate, and of the releases that others learn from.
 
-    Input: rows with the fields `agent`, `value` and, if there is one, `time` (seconds since the epoch, or a timestamp).
-    Outputs: `estimates` (private, each row for its agent) and the public `releases`, `population`, `notices`,
-    `refusals`, `rejected` and `drifts`.
+    Input: rows with the fields `agent`, `value` and, if there is one, `time` (seconds since the
+    epoch, or a timestamp). Outputs: `estimates` (private, each row for its agent) and the public
+    `releases`, `population`, `notices`, `refusals`, `rejected` and `drifts`.
 
     **Privacy.** That of `meanstream.beam.CollaborateAgents`: what leaves is (epsilon, delta)-differentially private
     with respect to the value of each sample. An estimate is for its agent.
@@ -84,9 +92,11 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
     name, lower, upper, epsilon, delta
         Deployment, bounds in the value's unit and privacy budget. Or `settings`, with all of them.
     settings, options, fields, secret : mapping or row, optional
-        Parameters of `AgentsSettings`, `EngineOptions`, `SampleFields` and `SecretLocation` by name.
+        Parameters of `AgentsSettings`, `EngineOptions`, `SampleFields` and `SecretLocation` by
+        name.
     refresh : float or str, optional
-        Seconds of event time between estimates, or text such as "1h"; by default estimates are made at the end.
+        Seconds of event time between estimates, or text such as "1h"; by default estimates are made
+        at the end.
     shards : int
         Parts of the agents, each with its own state.
 
@@ -143,6 +153,7 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
             "rejected": (DeadLetter, event_lines),
             "drifts": (DriftEvent, event_lines),
         }
+
         return {
             name: getattr(made, name) | f"Rows of {name}" >> EventRows(kind, lines)
             for name, (kind, lines) in kinds.items()
@@ -156,9 +167,9 @@ def _release_lines(batch: AgentReleases, settings: AgentsSettings) -> Any:
 class RunRounds(beam.PTransform):  # type: ignore[misc]
     """Users' samples to rows of one private mean per window.
 
-    Input: rows with the fields `agent` (the user), `value` and, if there is one, `time`. Outputs: `estimates` (public)
-    and `rejected` (private, for the operator of the pipeline). Of vectors, densities and mixtures, `value`, `lower`,
-    `upper`, `stderr` and `unclipped` are lists.
+    Input: rows with the fields `agent` (the user), `value` and, if there is one, `time`. Outputs:
+    `estimates` (public) and `rejected` (private, for the operator of the pipeline). Of vectors,
+    densities and mixtures, `value`, `lower`, `upper`, `stderr` and `unclipped` are lists.
 
     **Privacy.** That of `meanstream.beam.RunRounds`: every user has (epsilon, 0) local differential privacy for all
     samples it sends within one window, their number included.
@@ -166,10 +177,11 @@ class RunRounds(beam.PTransform):  # type: ignore[misc]
     Parameters
     ----------
     name, lower, upper, epsilon, window, estimator
-        Deployment, bounds in the value's unit, privacy budget, width of a window (`7d`) and key of the estimator. Or
-        `settings`, with all of them.
+        Deployment, bounds in the value's unit, privacy budget, width of a window (`7d`) and key of
+        the estimator. Or `settings`, with all of them.
     settings, options, fields, secret : mapping or row, optional
-        Parameters of `RoundsSettings`, `EngineOptions`, `SampleFields` and `SecretLocation` by name.
+        Parameters of `RoundsSettings`, `EngineOptions`, `SampleFields` and `SecretLocation` by
+        name.
     max_stages : int, optional
         Stages that the pipeline is made for, if the settings have no `users`.
     shards : int
@@ -209,8 +221,10 @@ class RunRounds(beam.PTransform):  # type: ignore[misc]
             "lower": lower, "upper": upper, "epsilon": epsilon, "window": window, "name": name, "estimator": estimator
         }  # fmt: skip
         given = settings_from_parameters(whole, parameters, ("lower", "upper", "epsilon", "window"))
+
         if whole is None:
             whole = RoundsSettings(**{**given, "window": as_window(given["window"])})
+
         self._one_number = whole.one_mean
         self._inner = round_transforms.RunRounds(
             whole,

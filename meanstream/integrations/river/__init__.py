@@ -1,4 +1,6 @@
-"""Private means for river: a statistic of one stream, and an estimator of many agents that learn from each other.
+"""Private means for river.
+
+A statistic of one stream, and an estimator of many agents that learn from each other.
 
 ==================  =================================================================================================
 `CollaborativeMean`  an estimator: `learn_one({"agent": ...}, y)`, `predict_one`, mini-batches, pipelines
@@ -6,8 +8,8 @@
 `PrivateMean`        the mean of one stream alone, as a statistic
 ==================  =================================================================================================
 
-All are pickled without the key of their noise. Where they are loaded, the key is that of the environment:
-`MEANSTREAM_SECRET`, or the file that `MEANSTREAM_SECRET_FILE` names.
+All are pickled without the key of their noise. Where they are loaded, the key is that of the
+environment: `MEANSTREAM_SECRET`, or the file that `MEANSTREAM_SECRET_FILE` names.
 """
 
 from __future__ import annotations

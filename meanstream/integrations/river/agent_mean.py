@@ -58,5 +58,7 @@ class AgentMean(stats.base.Univariate):
         """Make another agent of the same model."""
         made = type(self)(self.model)
         self._copies[0] += 1
-        made._copies, made._who = self._copies, self._copies[0]
+        made._copies = self._copies
+        made._who = self._copies[0]
+
         return made

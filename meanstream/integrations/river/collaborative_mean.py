@@ -1,4 +1,7 @@
-"""An estimator of river's kind: a private mean per agent, made better by what all agents release."""
+"""An estimator of river's kind.
+
+A private mean per agent, made better by what all agents release.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,20 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from river import base
 
-from meanstream.integrations.river.environment_key import environment_noise, key_digest, noise_of_environment
+from meanstream.integrations.river.environment_key import (
+    environment_noise,
+    key_digest,
+    noise_of_environment,
+)
 from meanstream.operators.agents.agents import CHUNK, Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.collaboration.registry import answers_from_releases
 from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
-from meanstream.operators.collaboration.variance.pooled_variance import pooled_own_means, pooled_variance
+from meanstream.operators.collaboration.variance.pooled_variance import (
+    pooled_own_means,
+    pooled_variance,
+)
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Floats, OwnMeans
 from meanstream.operators.validation import require, valid_float
@@ -31,7 +41,16 @@ _PARAMETERS = (
     *("agent", "lower", "upper", "epsilon", "delta"),
     *("name", "schedule", "horizon", "collaboration"),
 )
-_STATE = ("_followed", "_numbers", "_learned", "_made", "_fitted_with", "_people", "_pool", "_answers")
+_STATE = (
+    "_followed",
+    "_numbers",
+    "_learned",
+    "_made",
+    "_fitted_with",
+    "_people",
+    "_pool",
+    "_answers",
+)
 _STALE = 1.25
 """The population is fitted again when there are that many times the releases of the last fit."""
 
@@ -39,27 +58,31 @@ _STALE = 1.25
 class CollaborativeMean(base.MiniBatchRegressor):
     """A mean per agent, private for each sample, made better by what all agents release.
 
-    `predict_one` answers from public releases alone: it may go into metrics, features and plots. `estimate_one` also
-    uses the agent's own samples, without noise: it is for that agent only.
+    `predict_one` answers from public releases alone: it may go into metrics, features and plots.
+    `estimate_one` also uses the agent's own samples, without noise: it is for that agent only.
 
     Parameters
     ----------
     agent : str
-        Feature that names the agent. A row without it is not learned from, and gets the mean of the population.
+        Feature that names the agent. A row without it is not learned from, and gets the mean of the
+        population.
     lower, upper : float
-        Declared bounds of the target, in its unit; values are clipped to them. Public: do not read them off the data.
+        Declared bounds of the target, in its unit; values are clipped to them. Public: do not read
+        them off the data.
     epsilon, delta : float
         Guarantee of each sample, over all releases of its agent.
     name : str
         Name of the deployment, part of the key of the noise: one for each model and target.
     schedule : str
-        Numbers of samples after which an agent releases: `preferred:FIRST` or `geometric:FIRST,FACTOR`.
+        Numbers of samples after which an agent releases: `preferred:FIRST` or
+        `geometric:FIRST,FACTOR`.
     horizon : int
         Greatest number of releases of an agent.
     collaboration : str
         How agents learn of each other, as for `meanstream run agents`.
     noise : KeyedNoise, optional
-        The keyed source. By default it has the key of `MEANSTREAM_SECRET`, or of the file `MEANSTREAM_SECRET_FILE`.
+        The keyed source. By default it has the key of `MEANSTREAM_SECRET`, or of the file
+        `MEANSTREAM_SECRET_FILE`.
 
     Notes
     -----
@@ -99,17 +122,35 @@ class CollaborativeMean(base.MiniBatchRegressor):
         noise: KeyedNoise | None = None,
     ) -> None:
         self.agent = agent
-        self.lower, self.upper = lower, upper
-        self.epsilon, self.delta = epsilon, delta
-        self.name, self.schedule, self.horizon = name, schedule, horizon
+        self.lower = lower
+        self.upper = upper
+        self.epsilon = epsilon
+        self.delta = delta
+        self.name = name
+        self.schedule = schedule
+        self.horizon = horizon
+
         self.collaboration = collaboration
         self.noise = noise
-        require(not schedule.startswith("every"), "schedule", "count samples: a river model has no clock", schedule)
+        require(
+            not schedule.startswith("every"),
+            "schedule",
+            "count samples: a river model has no clock",
+            schedule,
+        )
+
         settings = AgentsSettings(
-            lower=lower, upper=upper, epsilon=epsilon, delta=delta, schedule=schedule, horizon=horizon, name=name
+            lower=lower,
+            upper=upper,
+            epsilon=epsilon,
+            delta=delta,
+            schedule=schedule,
+            horizon=horizon,
+            name=name,
         )
         self._key = environment_noise(name) if noise is None else noise
         self._agents = Agents(settings, self._key)
+
         self._followed = FollowedReleases(settings)
         self._host = PersonalEstimates(settings, EngineOptions(collaboration=collaboration))
         self._numbers: dict[str, int] = {}
@@ -120,9 +161,18 @@ class CollaborativeMean(base.MiniBatchRegressor):
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
-        """Give parameters for river's checks, whose data are approval ratings; the key is of the environment."""
+        """Give parameters for river's checks, whose data are approval ratings.
+
+        The key is of the environment.
+        """
         ask = {"lower": 30.0, "upper": 50.0, "epsilon": 1.0, "delta": 1e-6, "name": "checks"}
-        yield {"agent": "gallup", "schedule": "geometric:1,2", "horizon": 20, "collaboration": "james_stein", **ask}
+        yield {
+            "agent": "gallup",
+            "schedule": "geometric:1,2",
+            "horizon": 20,
+            "collaboration": "james_stein",
+            **ask,
+        }
 
     def learn_one(self, x: dict[Any, Any], y: float) -> None:
         """Take one sample, and release if the schedule says so."""
@@ -143,7 +193,9 @@ class CollaborativeMean(base.MiniBatchRegressor):
         return X.assign(mean=[self._predicted(_name(one)) for one in column])["mean"].astype(float)
 
     def estimate_one(self, x: dict[Any, Any]) -> dict[str, float]:
-        """Private: the agent's mean given its own samples, with a 95 % interval; for this agent only.
+        """Private: the agent's mean given its own samples, with a 95 % interval.
+
+        For this agent only.
 
         Raises
         ------
@@ -152,16 +204,24 @@ class CollaborativeMean(base.MiniBatchRegressor):
         """
         name = _name(x.get(self.agent))
         if name is None:
-            raise KeyError(f"x must have the field {self.agent!r} (agent= names another), got {', '.join(map(str, x))}")
+            raise KeyError(
+                f"x must have the field {self.agent!r} (agent= names another), got {', '.join(map(str, x))}"
+            )
         if name not in self._numbers:
             raise KeyError(f"the agent must have a sample, got {name!r}")
+
         number = self._numbers[name]
         people = self._population()
         if people is None:
             raise KeyError("no agent has released anything yet")
+
         own = pooled_own_means(self._agents.own(np.array([number])), self._pool)
         found = estimate_with_two_variances(people.fitted, own, level=0.95)
-        return {"value": float(found.value[0]), "lower": float(found.lower[0]), "upper": float(found.upper[0])}
+        return {
+            "value": float(found.value[0]),
+            "lower": float(found.lower[0]),
+            "upper": float(found.upper[0]),
+        }
 
     @property
     def population(self) -> dict[str, Any]:
@@ -184,22 +244,36 @@ class CollaborativeMean(base.MiniBatchRegressor):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Continue with the key of the environment."""
-        require(state["version"] == STATE_VERSION, "state version", f"be {STATE_VERSION}", state["version"])
+        require(
+            state["version"] == STATE_VERSION,
+            "state version",
+            f"be {STATE_VERSION}",
+            state["version"],
+        )
         noise = None
+
         if state["noise"] is not None:
             noise = noise_of_environment(*state["noise"])
+
         self.__init__(**state["parameters"], noise=noise)  # type: ignore[misc]
         if key_digest(self._key) != state["key"]:
-            raise ValueError(f"{SECRET_VARIABLE} must have the key that the model began with, got another one")
+            raise ValueError(
+                f"{SECRET_VARIABLE} must have the key that the model began with, got another one"
+            )
+
         self._agents.add_agents(state["names"])
         for chunk, rows in enumerate(state["chunks"]):
             self._agents.restore_chunk(chunk, rows)
+
         self.__dict__.update({one: state[one] for one in _STATE})
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Copy a model that has no samples; a copy of others would release them a second time."""
         if self._learned:
-            raise TypeError("a CollaborativeMean that has samples cannot be copied; use clone(), or pickle it")
+            raise TypeError(
+                "a CollaborativeMean that has samples cannot be copied; use clone(), or pickle it"
+            )
+
         return type(self)(**{one: getattr(self, one) for one in _PARAMETERS}, noise=self.noise)
 
     def _learn(self, names: Sequence[str | None], y: Floats) -> None:
@@ -209,6 +283,7 @@ class CollaborativeMean(base.MiniBatchRegressor):
             if name not in self._numbers:
                 self._numbers[name] = len(self._numbers)
                 self._agents.add_agents([name])
+
         numbers = np.array([self._numbers[name] for name in names if name is not None], np.int64)
         if not len(numbers):
             return
@@ -217,6 +292,7 @@ class CollaborativeMean(base.MiniBatchRegressor):
         made = self._agents.update(numbers, y[known], time)
         self._followed.observe(made.releases, made.before)
         self._made += len(made.releases)
+
         for number in made.releases.agent.tolist():
             self._answers.pop(number, None)
 
@@ -225,9 +301,12 @@ class CollaborativeMean(base.MiniBatchRegressor):
         if self._made and (self._people is None or self._made > _STALE * self._fitted_with):
             newest = self._followed.combined(self._agents.latest())
             self._pool = self._followed.posterior
-            self._people = self._host.public_population(newest, self._followed.posterior, self._agents.names)
+            self._people = self._host.public_population(
+                newest, self._followed.posterior, self._agents.names
+            )
             self._fitted_with = self._made
             self._answers.clear()
+
         return self._people
 
     def _predicted(self, name: str | None) -> float:
@@ -236,24 +315,37 @@ class CollaborativeMean(base.MiniBatchRegressor):
         if people is None:
             return 0.5 * (float(self.lower) + float(self.upper))
         number = self._numbers.get(name, -1) if name is not None else -1
+
         if number not in self._answers:
             self._answers[number] = self._answer(people, number)
+
         return self._answers[number]
 
     def _answer(self, people: PublicPopulation, number: int) -> float:
         newest = self._followed.combined(self._agents.latest())
         released = newest.take(newest.agent == number)
         if len(released):
-            found = answers_from_releases(people.fitted, released, pooled_variance(released, self._pool.median))
+            found = answers_from_releases(
+                people.fitted, released, pooled_variance(released, self._pool.median)
+            )
         else:
             found = people.fitted.estimate(self._nothing_known())
+
         return float(np.clip(found.value[0], self.lower, self.upper))
 
     def _nothing_known(self) -> OwnMeans:
         """Describe an agent of whom nothing is known: its mean may be anywhere."""
-        middle, wide = np.array([0.5 * (self.lower + self.upper)]), np.array([1e6 * (self.upper - self.lower) ** 2])
+        middle = np.array([0.5 * (self.lower + self.upper)])
+        wide = np.array([1e6 * (self.upper - self.lower) ** 2])
         one = np.ones(1, np.int64)
-        return OwnMeans(agent=-one, count=one, mean=middle, variance=wide, noise_variance=wide, value_variance=wide)
+        return OwnMeans(
+            agent=-one,
+            count=one,
+            mean=middle,
+            variance=wide,
+            noise_variance=wide,
+            value_variance=wide,
+        )
 
 
 def _name(value: Any) -> str | None:

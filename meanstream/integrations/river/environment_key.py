@@ -40,7 +40,10 @@ def environment_noise(name: str) -> KeyedNoise:
 def environment_key() -> bytes:
     """Read the key of the noise from the environment."""
     if not is_named_secret(os.environ):
-        raise ValueError(f"the key of the noise must be in {SECRET_VARIABLE} or in the file {SECRET_FILE_VARIABLE}")
+        raise ValueError(
+            f"the key of the noise must be in {SECRET_VARIABLE} or in the file {SECRET_FILE_VARIABLE}"
+        )
+
     return load_secret(Path(), environment=os.environ, create=False)
 
 

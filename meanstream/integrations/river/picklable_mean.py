@@ -20,7 +20,12 @@ class PrivateMean(running_mean.PrivateMean):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Leave the key out."""
-        return _loaded_mean, (type(self), self.snapshot(), self.noise.deployment, self.noise.purpose)  # type: ignore[attr-defined]
+        return _loaded_mean, (
+            type(self),
+            self.snapshot(),
+            self.noise.deployment,  # type: ignore[attr-defined]
+            self.noise.purpose,  # type: ignore[attr-defined]
+        )
 
     def __copy__(self) -> Self:
         """Share everything, as any shallow copy does."""
@@ -32,10 +37,15 @@ class PrivateMean(running_mean.PrivateMean):
         """Copy the parts, of which the stream refuses where it has samples."""
         made = type(self).__new__(type(self))
         memo[id(self)] = made
-        made.__dict__.update({name: copy.deepcopy(part, memo) for name, part in self.__dict__.items()})
+        made.__dict__.update(
+            {name: copy.deepcopy(part, memo) for name, part in self.__dict__.items()}
+        )
+
         return made
 
 
-def _loaded_mean(cls: type[PrivateMean], snapshot: dict[str, Any], deployment: str, purpose: str) -> PrivateMean:
+def _loaded_mean(
+    cls: type[PrivateMean], snapshot: dict[str, Any], deployment: str, purpose: str
+) -> PrivateMean:
     """Continue a pickled statistic with the key of the environment."""
     return cls.restore(snapshot, noise=noise_of_environment(deployment, purpose))

@@ -1,4 +1,7 @@
-"""`meanstream audit engine`: a whole run with canaries, through the class that makes releases or through the engine."""
+"""`meanstream audit engine`.
+
+A whole run with canaries, through the class that makes releases or through the engine.
+"""
 
 from __future__ import annotations
 
@@ -37,43 +40,67 @@ def audit_engine_rows(options: AuditEngineOptions) -> tuple[Iterator[AuditRow], 
     import numpy as np
 
     with refusing_options():
-        way, settings = options.way, options.settings()
+        way = options.way
+        settings = options.settings()
         require_auditable(settings.epsilon)
         agents = CANARIES[way] if options.canaries is None else options.canaries
-        require(agents >= 2 * LEAST_CANARIES, "canaries", f"be at least {2 * LEAST_CANARIES}", agents)
+        require(
+            agents >= 2 * LEAST_CANARIES, "canaries", f"be at least {2 * LEAST_CANARIES}", agents
+        )
         require(options.seed is None or options.seed >= 0, "seed", "be at least 0", options.seed)
         require(options.kills >= 0, "kills", "be at least 0", options.kills)
-        require(options.runner is None, "runner", "be left out: Beam runs what --through agents audits", options.runner)
+
+        require(
+            options.runner is None,
+            "runner",
+            "be left out: Beam runs what --through agents audits",
+            options.runner,
+        )
         engine_options = options.engine_options()
         canaries = Canaries(compressed(settings, settings.name or DEPLOYMENT), agents)
         turns = canaries.seconds * 2
         require(options.kills <= 8 * turns, "kills", f"be at most {8 * turns}", options.kills)
+
     rng = np.random.default_rng(options.seed)
-    of_all = "" if canaries.releases == settings.most_releases else f", the first of {_number_of(settings)}"
+    of_all = (
+        ""
+        if canaries.releases == settings.most_releases
+        else f", the first of {_number_of(settings)}"
+    )
     what = f"{canaries.number} of {agents:,} agents' samples each, {canaries.releases} releases jointly{of_all}"
     evidence = CanaryEvidence(canaries, what)
+
     notes = [
         "the schedule is compressed to a release per second: the noise depends on the number of releases alone",
         "a violation is reported if chance explains it once in a million audits",
     ]
+
     if settings.remembers.forgets:
-        notes.append("sums do not restart after a change here; later releases follow from the audited sums")
+        notes.append(
+            "sums do not restart after a change here; later releases follow from the audited sums"
+        )
+
     secret = thrown_away_secret(options.seed)
     if way == "agents":
         return _through_agents(evidence, rng, secret.encode()), notes
     notes.append("store and secret are temporary")
+
     return _through_engine(evidence, rng, secret, engine_options, options.kills), notes
 
 
 def _number_of(settings: AgentsSettings) -> str:
-    return "releases without end" if settings.most_releases is None else f"{settings.most_releases:,}"
+    return (
+        "releases without end" if settings.most_releases is None else f"{settings.most_releases:,}"
+    )
 
 
 def _coins(rng: np.random.Generator, n: int, canaries: Canaries) -> Any:
     return rng.integers(0, 2, (n, canaries.number))
 
 
-def _through_agents(evidence: CanaryEvidence, rng: np.random.Generator, secret: bytes) -> Iterator[AuditRow]:
+def _through_agents(
+    evidence: CanaryEvidence, rng: np.random.Generator, secret: bytes
+) -> Iterator[AuditRow]:
     canaries = evidence.canaries
     noise = noise_from_secret(secret, canaries.settings.name)
     for first in tracked_work(range(0, canaries.agents, CHUNK), "canaries"):
@@ -81,15 +108,27 @@ def _through_agents(evidence: CanaryEvidence, rng: np.random.Generator, secret: 
         coins = _coins(rng, n, canaries)
         outputs = run_canaries(canaries, noise, coins, first)
         evidence.take(outputs, coins)
+
         if first == 0:
             few = min(n, AGAIN)
-            others, beside, same = _coins(rng, few, canaries), outputs.chosen(slice(few)), coins[:few]
+            others = _coins(rng, few, canaries)
+            beside = outputs.chosen(slice(few))
+            same = coins[:few]
+
             again = other_input(canaries)
             found = run_canaries(again, noise, others)
-            evidence.take_again("another input", beside, same, again=again, other=found, others=others)
-            # Settings and samples are the same: what differs is the name in the key, and nothing else.
-            found = run_canaries(canaries, noise_from_secret(secret, f"{canaries.settings.name}-2"), same)
-            evidence.take_again("another deployment", beside, same, again=canaries, other=found, others=same)
+            evidence.take_again(
+                "another input", beside, same, again=again, other=found, others=others
+            )
+            # Settings and samples are the same: what differs is the name in the key, and nothing
+            # else.
+            found = run_canaries(
+                canaries, noise_from_secret(secret, f"{canaries.settings.name}-2"), same
+            )
+            evidence.take_again(
+                "another deployment", beside, same, again=canaries, other=found, others=same
+            )
+
     yield from evidence.rows()
 
 
@@ -97,25 +136,53 @@ def _through_engine(
     evidence: CanaryEvidence, rng: np.random.Generator, secret: str, options: Any, kills: int
 ) -> Iterator[AuditRow]:
     canaries = evidence.canaries
-    n, few = canaries.agents, min(canaries.agents, AGAIN)
-    coins, others = _coins(rng, n, canaries), _coins(rng, few, canaries)
+    n = canaries.agents
+    few = min(canaries.agents, AGAIN)
+    coins = _coins(rng, n, canaries)
+    others = _coins(rng, few, canaries)
     crash = deaths(rng, kills, canaries.seconds)
+
     with tempfile.TemporaryDirectory(prefix="meanstream-audit-") as name:
         folder = Path(name)
-        seen, died = run_canary_engine(folder / "first", canaries, coins, secret=secret, options=options, crash=crash)
-        # The store is lost, the secret is not: what was released is released again, and nothing else.
+        seen, died = run_canary_engine(
+            folder / "first", canaries, coins, secret=secret, options=options, crash=crash
+        )
+
+        # The store is lost, the secret is not: what was released is released again, and nothing
+        # else.
         run_canary_engine(
-            folder / "lost", canaries, coins, secret=secret, options=options, crash=no_crash, observer=seen
+            folder / "lost",
+            canaries,
+            coins,
+            secret=secret,
+            options=options,
+            crash=no_crash,
+            observer=seen,
         )
         evidence.what += f", {died} deaths, a replay into a lost store"
+
         outputs = read_outputs(canaries, seen, n)
         evidence.take(outputs, coins)
-        beside, same = outputs.chosen(slice(few)), coins[:few]
-        renamed = replace(canaries, settings=compressed(canaries.settings, f"{canaries.settings.name}-2"))
+        beside = outputs.chosen(slice(few))
+        same = coins[:few]
+        renamed = replace(
+            canaries, settings=compressed(canaries.settings, f"{canaries.settings.name}-2")
+        )
+
         for told, again, theirs in (
             ("another input", other_input(canaries), others),
             ("another deployment", renamed, same),
         ):
-            found, _ = run_canary_engine(folder / told, again, theirs, secret=secret, options=options, crash=no_crash)
-            evidence.take_again(told, beside, same, again=again, other=read_outputs(again, found, few), others=theirs)
+            found, _ = run_canary_engine(
+                folder / told, again, theirs, secret=secret, options=options, crash=no_crash
+            )
+            evidence.take_again(
+                told,
+                beside,
+                same,
+                again=again,
+                other=read_outputs(again, found, few),
+                others=theirs,
+            )
+
     yield from evidence.rows()

@@ -46,28 +46,38 @@ def audit_topic_rows(options: AuditTopicOptions) -> tuple[Iterator[AuditRow], li
         if options.address is None:
             raise BadOption("address must be given")
         releases = open_received_releases(options.address, PossibleReleases(settings))
+
     releases.received.remember_all()
-    law, spent = NoiseLaw(settings), _no_agents()
+    law = NoiseLaw(settings)
+    spent = _no_agents()
     with opening_stack() as (opened, stop):
         opened.callback(releases.close)
         while not releases.caught_up and not stop():
             found = releases.poll().columns
             law.take(found)
             spent = _more(spent, found.agent, found.index)
+
     return _judged(law, "releases", releases.rejected), _spent(settings, spent, releases.rejected)
 
 
 def audit_store_rows(
     store: Path, signature: Path | None = None, signer: Path | None = None
 ) -> tuple[Iterator[AuditRow], list[str]]:
-    """Compare every row of a ledger with its chain; give what its releases prove. No secret is read."""
-    noted = None if (signature, signer) == (None, None) else ledger_signature(store, signature, signer)
+    """Compare every row of a ledger with its chain; give what its releases prove.
+
+    No secret is read.
+    """
+    noted = (
+        None if (signature, signer) == (None, None) else ledger_signature(store, signature, signer)
+    )
     try:
         settings = own_settings(store)
         report = audit_ledger(store, noted)
-        law, possible = NoiseLaw(settings), PossibleReleases(settings)
+        law = NoiseLaw(settings)
+        possible = PossibleReleases(settings)
         wrong: Counter[str] = Counter()
         spent = _no_agents()
+
         with closing(Store.read(store)) as opened:
             for block in releases_of_ledger(opened.ledger):
                 law.take(block)
@@ -77,14 +87,18 @@ def audit_store_rows(
         raise RunFailed(str(error)) from None
     except StoreError as error:
         raise BadOption(str(error)) from None
+
     chain = f"every one of {report.rows:,} rows fits the chain, head {report.head.hex()}"
     if noted is not None:
         chain += f"; the first {noted.rows:,} match the signature"
+
     return _judged(law, "ledger", wrong), [chain, *_spent(settings, spent, wrong)]
 
 
 def _judged(law: NoiseLaw, name: str, rejected: Counter[str]) -> Iterator[AuditRow]:
-    fault = ", ".join(f"{rejected[reason]:,} {what}" for reason, what in SAYS.items() if rejected[reason])
+    fault = ", ".join(
+        f"{rejected[reason]:,} {what}" for reason, what in SAYS.items() if rejected[reason]
+    )
     row = law.row(name)
     yield replace(row, fault="; ".join(filter(None, (fault, row.fault))) or None)
     yield from law.rows_of_counts(name)
@@ -106,7 +120,11 @@ def _more(spent: Ints, agent: Ints, index: Ints) -> Ints:
 
 
 def _budget(settings: AgentsSettings) -> str:
-    return "there is no end" if settings.most_releases is None else f"the budget is {settings.horizon:,}"
+    return (
+        "there is no end"
+        if settings.most_releases is None
+        else f"the budget is {settings.horizon:,}"
+    )
 
 
 def _spent(settings: AgentsSettings, spent: Ints, rejected: Counter[str]) -> list[str]:

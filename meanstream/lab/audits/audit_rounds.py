@@ -1,4 +1,7 @@
-"""`meanstream audit rounds`: users as canaries through every stage of a round, guessed by their reports."""
+"""`meanstream audit rounds`.
+
+Users as canaries through every stage of a round, guessed by their reports.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,11 @@ from typing import TYPE_CHECKING
 from meanstream.lab.audits.audit_secret import thrown_away_secret
 from meanstream.lab.evidence.audit_record import require_auditable
 from meanstream.lab.evidence.one_run import LEAST_CANARIES, pure_one_run
-from meanstream.operators.estimators.registry import ESTIMATORS, distinct_estimators, estimator_class
+from meanstream.operators.estimators.registry import (
+    ESTIMATORS,
+    distinct_estimators,
+    estimator_class,
+)
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.rounds.round_records import Estimate, Public, Summaries
@@ -40,26 +47,32 @@ def audit_rounds_rows(
         require_auditable(epsilon)
         require(seed is None or seed >= 0, "seed", "be at least 0", seed)
         require(users >= 2 * LEAST_CANARIES, "users", f"be at least {2 * LEAST_CANARIES}", users)
+
     everything = not names or "all" in names
-    designed, needs = {}, []
+    designed = {}
+    needs = []
     for name in distinct_estimators() if everything else names:
         if name not in ESTIMATORS or estimator_class(name).trust != "local":
             if everything:
                 continue
             raise BadOption(f"name must be all or an estimator of local privacy, got {name!r}")
+
         try:
             designed[name] = _designed(name, epsilon, users)
         except ValueError as error:
             if not everything:
                 raise BadOption(str(error)) from None
             needs.append(f"left out: {name} ({error})")
+
     notes = [
         "users' samples lie at one bound, or are of one category, by a coin each (the first one, where a sample is "
         "protected)",
         "half of the reports teach a score, the others are guessed",
     ]
+
     if any(this.settings.carries for this in designed.values()):
         notes.append("where windows are carried on, the one after some without canaries is audited")
+
     return _rows(designed, users, seed), [*notes, *needs]
 
 
@@ -78,31 +91,46 @@ def _designed(name: str, epsilon: float, users: int) -> WindowRound:
     )
     this = WindowRound(settings, Window(0, DAY), users)
     _ = this.stages
+
     return this
 
 
 def _rows(designed: dict[str, WindowRound], users: int, seed: int | None) -> Iterator[AuditRow]:
     import numpy as np
 
-    rng, secret = np.random.default_rng(seed), thrown_away_secret(seed).encode()
+    rng = np.random.default_rng(seed)
+    secret = thrown_away_secret(seed).encode()
     words = keyed_owner_words([f"canary {i}" for i in range(users)])
     coins = rng.integers(0, 2, users)
     count = np.full(users, SAMPLES)
+
     for name, first in designed.items():
         this = _after_others(first, secret, words) if first.settings.carries else first
-        stage_of, public = this.stage_of(words), Public()
-        own = 1 if this.estimator.privacy_unit == "sample" else SAMPLES  # that many samples of a user are protected
+        stage_of = this.stage_of(words)
+        public = Public()
+        own = (
+            1 if this.estimator.privacy_unit == "sample" else SAMPLES
+        )  # that many samples of a user are protected
         grid = this.settings.grid
-        first_samples, others = grid.encode(_ends_of(this.settings)[coins]), grid.encode(_ends_of(this.settings)[:1])
+        first_samples = grid.encode(_ends_of(this.settings)[coins])
+        others = grid.encode(_ends_of(this.settings)[:1])
         total = own * first_samples + (SAMPLES - own) * others
         held = Summaries(user=words, count=count, total=total, first=first_samples, span=grid.span)
+
         for stage in this.stages:
             asked = stage_of == stage
             reports = this.reports(secret, stage, public, held.take(asked))
             if asked.sum() >= 2 * LEAST_CANARIES:
                 step = this.estimator.rounds[stage]
                 what = f"reports of stage {stage} ({step.name})"
-                yield pure_one_run(f"{name}.{stage}", reports, coins[asked], epsilon=this.settings.epsilon, what=what)
+                yield pure_one_run(
+                    f"{name}.{stage}",
+                    reports,
+                    coins[asked],
+                    epsilon=this.settings.epsilon,
+                    what=what,
+                )
+
             found = this.decode(stage, public, this.tally(stage, public, reports)[0])
             public = public if isinstance(found, Estimate) else found
 
@@ -116,9 +144,12 @@ def _ends_of(settings: RoundsSettings) -> Floats:
 
 
 def _after_others(first: WindowRound, secret: bytes, words: Words) -> WindowRound:
-    """Give a window into which others are carried: as many as it takes until users are queried in another way for good.
+    """Give a window into which others are carried.
 
-    The others' users are all alike, in the middle of the bounds; what is carried is a function of public results.
+    As many as it takes until users are queried in another way for good.
+
+    The others' users are all alike, in the middle of the bounds; what is carried is a function of
+    public results.
     """
     import numpy as np
 
@@ -126,8 +157,12 @@ def _after_others(first: WindowRound, secret: bytes, words: Words) -> WindowRoun
     middle = np.full(len(words), span // 2)
     held = Summaries(user=words, count=np.ones_like(middle), total=middle, first=middle, span=span)
     this = first
+
     for number in range(1, MOST_BEFORE + 1):
-        public, stage_of, shares = Public(), this.stage_of(words), this.estimator.shares
+        public = Public()
+        stage_of = this.stage_of(words)
+        shares = this.estimator.shares
+
         for stage in this.stages:
             reports = this.reports(secret, stage, public, held.take(stage_of == stage))
             found = this.decode(stage, public, this.tally(stage, public, reports)[0])
@@ -136,6 +171,8 @@ def _after_others(first: WindowRound, secret: bytes, words: Words) -> WindowRoun
                 this = replace(this, window=window, carried=this.carried_after(found))
             else:
                 public = found
+
         if len(this.stages) > len(first.stages) and this.estimator.shares == shares:
             break
+
     return this

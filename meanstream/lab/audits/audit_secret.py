@@ -9,7 +9,9 @@ THROWN_AWAY = 1
 
 
 def thrown_away_secret(seed: int | None) -> str:
-    """Draw a secret for an audit; one that a seed repeats, so that what was found can be looked at again.
+    """Draw a secret for an audit.
+
+    One that a seed repeats, so that what was found can be looked at again.
 
     **Privacy.** Anyone who knows the seed knows the noise. It is never that of a deployment, which `run` makes by
     itself.
@@ -21,4 +23,8 @@ def thrown_away_secret(seed: int | None) -> str:
     """
     import numpy as np
 
-    return secrets.token_hex(32) if seed is None else np.random.default_rng([seed, THROWN_AWAY]).bytes(32).hex()
+    return (
+        secrets.token_hex(32)
+        if seed is None
+        else np.random.default_rng([seed, THROWN_AWAY]).bytes(32).hex()
+    )

@@ -17,29 +17,45 @@ _HEAD = f"{'mechanism':<32} {'claimed':>8} {'proved':>8} {'ratio':>6} {'ceiling'
 
 
 def show_audit(
-    rows: Iterable[AuditRow], *, as_json: bool, notes: Iterable[str] = (), begun: float | None = None
+    rows: Iterable[AuditRow],
+    *,
+    as_json: bool,
+    notes: Iterable[str] = (),
+    begun: float | None = None,
 ) -> None:
-    """Print what was claimed and proved, a line for each mechanism as it is found; end with 1 on a violation.
+    """Print what was claimed and proved, a line for each mechanism as it is found.
+
+    End with 1 on a violation.
 
     `begun` is when the work began (`time.monotonic`), where that was before this.
     """
     begun, found = time.monotonic() if begun is None else begun, []
     if not as_json:
         sys.stdout.write(_HEAD + "\n")
+
     for row in rows:
         found.append(row)
         if not as_json:
             sys.stdout.write(_line(row))
             sys.stdout.flush()
+
     violated = [row.name for row in found if row.violated]
     if as_json:
-        print_options_json({"rows": [row.as_dict() for row in found], "violated": violated, "notes": list(notes)})
+        print_options_json(
+            {"rows": [row.as_dict() for row in found], "violated": violated, "notes": list(notes)}
+        )
     else:
         for text in dict.fromkeys(f"{row.method}; assumed: {row.assumption}" for row in found):
-            names = [row.name for row in found if f"{row.method}; assumed: {row.assumption}" == text]
+            names = [
+                row.name for row in found if f"{row.method}; assumed: {row.assumption}" == text
+            ]
             sys.stdout.write(f"- {', '.join(names)}: {text}\n")
+
         sys.stdout.writelines(f"- {note}\n" for note in notes)
-        sys.stdout.write(f"{len(found)} audited in {time.monotonic() - begun:.1f} s, {len(violated)} violated\n")
+        sys.stdout.write(
+            f"{len(found)} audited in {time.monotonic() - begun:.1f} s, {len(violated)} violated\n"
+        )
+
     if violated:
         raise RunFailed(f"privacy must be as claimed, got less from {', '.join(violated)}")
 

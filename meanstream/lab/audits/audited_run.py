@@ -1,4 +1,7 @@
-"""Lives of a whole engine on canaries: killed anywhere, begun again, and replayed into a store that is lost."""
+"""Lives of a whole engine on canaries.
+
+Killed anywhere, begun again, and replayed into a store that is lost.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,8 @@ class _CanarySource:
     bounded = True
 
     def __init__(self, canaries: Canaries, coins: Ints) -> None:
-        self._canaries, self._coins = canaries, coins
+        self._canaries = canaries
+        self._coins = coins
         self._names = canary_names(0, len(coins))
         self._at = 0
 
@@ -46,6 +50,7 @@ class _CanarySource:
         last = self._at >= self._canaries.seconds
         n = 0 if last else len(self._coins) * self._canaries.per_second
         values = np.zeros(0) if last else self._canaries.values(self._at, self._coins).ravel()
+
         persons = None if last else self._canaries.persons(self._at)
         samples = SampleColumns(
             self._names,
@@ -57,6 +62,7 @@ class _CanarySource:
             None if persons is None else np.tile(persons, len(self._coins)),
         )
         self._at += not last
+
         return Batch(samples, Rejects(), {"at": self._at}, exhausted=last)
 
     def restore(self, position: Position) -> None:
@@ -85,7 +91,10 @@ class _KilledError(Exception):
 
 
 def deaths(rng: np.random.Generator, kills: int, turns: int) -> CrashHook:
-    """Make a hook that dies at that many steps, anywhere; it goes on counting from one life to the next."""
+    """Make a hook that dies at that many steps, anywhere.
+
+    It goes on counting from one life to the next.
+    """
     chosen = set(rng.choice(2 * STEPS_OF_A_TURN * turns, size=kills, replace=False).tolist())
     steps = count(1)
 
@@ -106,16 +115,26 @@ def run_canary_engine(
     crash: CrashHook,
     observer: Observer | None = None,
 ) -> tuple[Observer, int]:
-    """Run an engine on a store of its own until its source ends, however often it dies; tell how often it did."""
+    """Run an engine on a store of its own until its source ends, however often it dies.
+
+    Tell how often it did.
+    """
     observer, died = observer or Observer(), 0
-    # What was requested of answers and of hostile sources plays no part; every canary has to get in.
-    how = replace(options, allowed_lateness=0.0, refresh=None, final_release=True, collaboration="none")
+    # What was requested of answers and of hostile sources plays no part; every canary has to get
+    # in.
+    how = replace(
+        options, allowed_lateness=0.0, refresh=None, final_release=True, collaboration="none"
+    )
     how = replace(how, max_agents=MAX_AGENTS, max_future=MAX_FUTURE, quorum=QUORUM)
     folder.mkdir(exist_ok=True)
+
     while True:
-        deployment = open_deployment(folder / "audit.db", canaries.settings, environment={"MEANSTREAM_SECRET": secret})
+        deployment = open_deployment(
+            folder / "audit.db", canaries.settings, environment={"MEANSTREAM_SECRET": secret}
+        )
         settings = deployment.settings
         put_calibration(settings, canaries.settings)
+
         try:
             Engine(
                 source=_CanarySource(canaries, coins),
@@ -132,6 +151,7 @@ def run_canary_engine(
             continue
         finally:
             deployment.store.close()
+
         return observer, died
 
 
@@ -166,14 +186,22 @@ def read_outputs(canaries: Canaries, observer: Observer, agents: int) -> CanaryO
     votes = np.zeros((len(events), 2 + VOTE_BINS), np.int64)
     counted = canaries.settings.histogram
     histogram = np.zeros((len(events), 0 if counted is None else 2 + counted.bins), np.int64)
+
     for row, event in enumerate(events):
         if event.votes is not None:
             votes[row] = (event.votes.number, event.votes.pairs, *event.votes.counts)
+
         if event.histogram is not None:
-            histogram[row] = (event.histogram.number, event.histogram.samples, *event.histogram.counts)
+            histogram[row] = (
+                event.histogram.number,
+                event.histogram.samples,
+                *event.histogram.counts,
+            )
+
     outputs = CanaryOutputs.none(agents, canaries.settings)
     for which in _each_once(agent, index):
         outputs.take(agent[which], index[which], total[which], votes[which], histogram[which])
+
     return outputs
 
 
@@ -183,6 +211,7 @@ def _each_once(agent: Ints, index: Ints) -> list[Ints]:
     again = (np.diff(agent[order], prepend=-1) == 0) & (np.diff(index[order], prepend=-1) == 0)
     starts = np.maximum.accumulate(np.where(again, 0, np.arange(len(order))))
     rank = np.arange(len(order)) - starts
+
     return [order[rank == r] for r in range(int(rank.max(initial=-1)) + 1)]
 
 

@@ -31,11 +31,15 @@ def audit() -> None:
 def mechanism(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Mechanisms: names or their beginnings (`channel`); default: all.", metavar="NAME"),
+        typer.Argument(
+            help="Mechanisms: names or their beginnings (`channel`); default: all.", metavar="NAME"
+        ),
     ] = None,
     *,
     epsilon: Annotated[float, cli_option("Privacy budget of each mechanism.", PRIVACY)] = 1.0,
-    delta: Annotated[float, cli_option("Delta of mechanisms with Gaussian noise; others have none.", PRIVACY)] = 1e-6,
+    delta: Annotated[
+        float, cli_option("Delta of mechanisms with Gaussian noise; others have none.", PRIVACY)
+    ] = 1e-6,
     as_json: JsonOption = False,
 ) -> None:
     """Count the outcomes of all random bits of each mechanism, on the code as it runs.
@@ -58,11 +62,14 @@ def mechanism(
         require_auditable(epsilon)
         require_between(0, 1, delta=delta)
         audits = mechanism_audits(names or ["all"], epsilon=epsilon, delta=delta)
+
     show_audit((audit() for audit in audits.values()), as_json=as_json)
 
 
 @app.command("engine")
-@takes_options("asked_engine:AuditEngineOptions", typed=(*ASKED, "through", "canaries", "kills", "seed"))
+@takes_options(
+    "asked_engine:AuditEngineOptions", typed=(*ASKED, "through", "canaries", "kills", "seed")
+)
 def engine(options: AuditEngineOptions) -> None:
     """Attack one run of the engine with planted agents, and bound epsilon from below.
 
@@ -110,7 +117,11 @@ def store(
 
 
 @app.command("topic")
-@takes_options("asked_topic:AuditTopicOptions", typed=(*ASKED, "address"), also=("agents_options:AgentsOptions",))
+@takes_options(
+    "asked_topic:AuditTopicOptions",
+    typed=(*ASKED, "address"),
+    also=("agents_options:AgentsOptions",),
+)
 def topic(options: AuditTopicOptions) -> None:
     """Check public releases against the promise: spend, one value per id, sums on the grid, law of the noise.
 
@@ -133,14 +144,21 @@ def topic(options: AuditTopicOptions) -> None:
 @app.command("rounds")
 def rounds(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Estimators of local privacy; default: all.", metavar="NAME")
+        list[str] | None,
+        typer.Argument(help="Estimators of local privacy; default: all.", metavar="NAME"),
     ] = None,
     *,
-    epsilon: Annotated[float, cli_option("Privacy budget of everything that one user sends.", PRIVACY)] = 1.0,
-    users: Annotated[int, cli_option("Number of canaries, which are planted users.", INPUT)] = 100_000,
+    epsilon: Annotated[
+        float, cli_option("Privacy budget of everything that one user sends.", PRIVACY)
+    ] = 1.0,
+    users: Annotated[
+        int, cli_option("Number of canaries, which are planted users.", INPUT)
+    ] = 100_000,
     seed: Annotated[
         int | None,
-        cli_option("Seed of the coins and of the temporary secret; default: a new one each time.", INPUT),
+        cli_option(
+            "Seed of the coins and of the temporary secret; default: a new one each time.", INPUT
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

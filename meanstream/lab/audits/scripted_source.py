@@ -1,4 +1,7 @@
-"""Doubles for tests of pipelines: a source that follows a script, a clock that is set, sinks in memory."""
+"""Doubles for tests of pipelines.
+
+A source that follows a script, a clock that is set, sinks in memory.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,13 @@ from enum import Enum
 import numpy as np
 
 from meanstream.streaming.events.encode import EventLines
-from meanstream.streaming.events.event_columns import Batch, Position, Rejects, SampleColumns, no_sample_columns
+from meanstream.streaming.events.event_columns import (
+    Batch,
+    Position,
+    Rejects,
+    SampleColumns,
+    no_sample_columns,
+)
 from meanstream.streaming.sinks.sink_protocol import SinkPosition, Trust, check_sink_trust
 
 
@@ -40,8 +49,8 @@ class ScriptedSource:
     persons : sequence of int, optional
         Hashes of whose samples they are.
     bounded : bool
-        Whether the source ends after the script, or waits for more. What is there at a moment (`hold`) ends at the next
-        PAUSE.
+        Whether the source ends after the script, or waits for more. What is there at a moment
+        (`hold`) ends at the next PAUSE.
     in_order : bool
         Whether the samples are in the order of event time.
 
@@ -74,7 +83,10 @@ class ScriptedSource:
     def hold(self) -> bool:
         """Read on to the next interruption."""
         rest = range(self._at, len(self.script))
-        self._end = next((at for at in rest if isinstance(self.script[at], Script)), len(self.script))
+        self._end = next(
+            (at for at in rest if isinstance(self.script[at], Script)), len(self.script)
+        )
+
         return True
 
     def reached_hold(self) -> bool:
@@ -90,17 +102,26 @@ class ScriptedSource:
             if self.script[self._at] is Script.ABORT:
                 self.script[self._at] = Script.PAUSE
                 raise Abort
+
             self._at += 1
             return Batch(no_sample_columns(), Rejects(), {"at": self._at})
+
         taken: list[ScriptedSample] = []
         first = self._at
+
         while self._at < len(self.script) and len(taken) < max_samples:
             item = self.script[self._at]
             if isinstance(item, Script):
                 break
             taken.append(item)
             self._at += 1
-        return Batch(self._columns(taken, first), Rejects(), {"at": self._at}, exhausted=self.bounded and not taken)
+
+        return Batch(
+            self._columns(taken, first),
+            Rejects(),
+            {"at": self._at},
+            exhausted=self.bounded and not taken,
+        )
 
     def restore(self, position: Position) -> None:
         """Continue in the script."""
@@ -115,11 +136,13 @@ class ScriptedSource:
             if name not in known:
                 known[name] = len(self._names)
                 self._names.append(name)
+
         before = sum(not isinstance(item, Script) for item in self.script[:first])
         ids, persons = (
             None if some is None else np.array(some[before : before + len(taken)], np.uint64)
             for some in (self._ids, self._persons)
         )
+
         return SampleColumns(
             self._names,
             np.array([known[name] for name, _, _ in taken], np.int64),

@@ -29,7 +29,11 @@ from meanstream.lab.demo.flights import (
 from meanstream.pipelines.commands.command_outputs import take_output_folder, writing_output
 from meanstream.pipelines.commands.run.checks import refusing_to_open
 from meanstream.pipelines.commands.run.run_agents import run_agents_engine
-from meanstream.pipelines.commands.run.run_page import check_page_options, showing_page, stay_on_page
+from meanstream.pipelines.commands.run.run_page import (
+    check_page_options,
+    showing_page,
+    stay_on_page,
+)
 from meanstream.pipelines.options.agents_options import AgentsOptions
 from meanstream.pipelines.options.base import print_options_json
 from meanstream.pipelines.options.option_errors import refusing_options
@@ -47,27 +51,47 @@ if TYPE_CHECKING:
     Watcher = Callable[[EngineStats], None]
 
 METHODS = ("learned_prior", "tests")
-BATCH = 6_000  # some 28 commits over the year, each followed by estimates: the points of the picture
+BATCH = (
+    6_000  # some 28 commits over the year, each followed by estimates: the points of the picture
+)
 
 
 def replay_flights(
-    *, epsilon: float, delta: float, seed: int, out: Path, page: str | None, quiet: bool, as_json: bool
+    *,
+    epsilon: float,
+    delta: float,
+    seed: int,
+    out: Path,
+    page: str | None,
+    quiet: bool,
+    as_json: bool,
 ) -> None:
-    """Run both methods on the flights, and print and draw what they found; `page` is the address of a live page."""
+    """Run both methods on the flights, and print and draw what they found.
+
+    `page` is the address of a live page.
+    """
     with refusing_options():
         nowhere = Path(os.devnull)  # agents that run in this folder have nothing to do with it
-        settings = AgentsOptions(lower=LOWER, upper=UPPER, epsilon=epsilon, delta=delta, store=nowhere).settings()
+        settings = AgentsOptions(
+            lower=LOWER, upper=UPPER, epsilon=epsilon, delta=delta, store=nowhere
+        ).settings()
         check_page_options(page, remote=False)
+
     stream, truth = hold_back_flights(read_flights(flights_file()))
     take_output_folder("out", out, MARK)
+
     with ExitStack() as opened:
         telemetry = opened.enter_context(_page(page, settings, truth)) if page is not None else None
         watch = None if telemetry is None else telemetry.observe
-        result, final = _replay(stream, truth, out, watch, epsilon=epsilon, delta=delta, seed=seed, quiet=quiet)
+        result, final = _replay(
+            stream, truth, out, watch, epsilon=epsilon, delta=delta, seed=seed, quiet=quiet
+        )
+
         if as_json:
             print_options_json(result)
         else:
             print_demo_table(truth, final, result)
+
         if telemetry is not None:
             telemetry.finish()
             stay_on_page()
@@ -82,6 +106,7 @@ def _page(address: str, settings: AgentsSettings, truth: Truth) -> Iterator[Tele
     with ExitStack() as opened:
         with refusing_to_open():
             opened.enter_context(showing_page(address, telemetry, settings))
+
         yield telemetry
 
 
@@ -100,11 +125,20 @@ def _replay(
     estimates = {}
     for method in METHODS:
         if not quiet:
-            sys.stderr.write(f"{stream.num_rows:,} flights of {len(truth.agent):,} aircraft, {method} ...\n")
+            sys.stderr.write(
+                f"{stream.num_rows:,} flights of {len(truth.agent):,} aircraft, {method} ...\n"
+            )
+
         also = watch if method == METHODS[0] else None
-        estimates[method] = _run(stream, method, out, also, epsilon=epsilon, delta=delta, seed=seed, quiet=quiet)
+        estimates[method] = _run(
+            stream, method, out, also, epsilon=epsilon, delta=delta, seed=seed, quiet=quiet
+        )
+
     final = {method: _newest(table, truth) for method, table in estimates.items()}
-    scores = {method: s for method, answers in final.items() if (s := _score(truth, answers)) is not None}
+    scores = {
+        method: s for method, answers in final.items() if (s := _score(truth, answers)) is not None
+    }
+
     population = _last_line(out / "learned_prior-population.jsonl")
     result = {
         "epsilon": epsilon,
@@ -117,6 +151,7 @@ def _replay(
         "population": _population_sentence(population),
         "picture": _picture(estimates, truth, final["learned_prior"], population, out),
     }
+
     return result, final["learned_prior"]
 
 
@@ -131,16 +166,24 @@ def _run(
     seed: int,
     quiet: bool,
 ) -> pa.Table:
-    """Run the engine on the stream with one way to collaborate; return the personal estimates it wrote."""
+    """Run the engine on the stream with one way to collaborate.
+
+    Return the personal estimates it wrote.
+    """
     from pyarrow import json as arrow_json
     from pyarrow import parquet
 
     with writing_output("out", out), tempfile.TemporaryDirectory() as scratch:
-        flights, secret = Path(scratch) / "flights.parquet", Path(scratch) / "secret"
+        flights = Path(scratch) / "flights.parquet"
+        secret = Path(scratch) / "secret"
         parquet.write_table(stream, flights)
-        secret.write_text(hashlib.sha256(f"meanstream demo, no secret at all: {seed}".encode()).hexdigest())
+        secret.write_text(
+            hashlib.sha256(f"meanstream demo, no secret at all: {seed}".encode()).hexdigest()
+        )
+
         for stale in out.glob(f"{method}-*.jsonl"):
             stale.unlink()
+
         run_agents_engine(
             AgentsOptions(
                 name="demo",  # a seed gives the same noise on every machine
@@ -164,6 +207,7 @@ def _run(
             ),
             also=also,
         )
+
     return arrow_json.read_json(out / f"{method}-estimates.jsonl")
 
 
@@ -173,13 +217,20 @@ def _newest(table: pa.Table, truth: Truth, until: Any = None) -> Answers:
 
     if until is not None:
         table = table.slice(0, int(np.searchsorted(table["time"].to_numpy(), until, side="right")))
+
     row = np.full(len(truth.agent), -1)
-    row[np.searchsorted(truth.agent, table["agent"].to_numpy().astype(str))] = np.arange(table.num_rows)
+    row[np.searchsorted(truth.agent, table["agent"].to_numpy().astype(str))] = np.arange(
+        table.num_rows
+    )
 
     def pick(column: Any) -> Floats:
         return np.where(row >= 0, np.append(column, np.nan)[row], np.nan)
 
-    ends = {n: np.reshape(table[n].combine_chunks().flatten(), (-1, 2)) for n in ("interval", "local_interval")}
+    ends = {
+        n: np.reshape(table[n].combine_chunks().flatten(), (-1, 2))
+        for n in ("interval", "local_interval")
+    }
+
     return Answers(
         count=np.nan_to_num(pick(table["n"].to_numpy())).astype(np.int64),
         value=pick(table["value"].to_numpy()),
@@ -211,6 +262,7 @@ def _population_sentence(population: dict[str, Any]) -> str:
         for c in fitted["components"]
     ]
     groups = "one group" if len(parts) == 1 else f"{len(parts)} groups"
+
     return (
         f"The releases of {population['agents']:,} aircraft look like {groups}: {', '.join(parts)}; "
         f"means within a group differ by {fitted['spread']:.1f} minutes (standard deviation)."
@@ -218,7 +270,11 @@ def _population_sentence(population: dict[str, Any]) -> str:
 
 
 def _picture(
-    estimates: dict[str, pa.Table], truth: Truth, final: Answers, population: dict[str, Any], out: Path
+    estimates: dict[str, pa.Table],
+    truth: Truth,
+    final: Answers,
+    population: dict[str, Any],
+    out: Path,
 ) -> str | None:
     """Draw error against time and the learned prior; None where matplotlib is not installed."""
     if find_spec("matplotlib") is None:
@@ -228,9 +284,12 @@ def _picture(
     last = estimates["learned_prior"]["time"].to_numpy().max()
     times = np.unique(np.append(estimates["learned_prior"]["time"].to_numpy(), last))
     curves = {
-        method: [(t, s) for t in times if (s := _score(truth, _newest(table, truth, t))) is not None]
+        method: [
+            (t, s) for t in times if (s := _score(truth, _newest(table, truth, t))) is not None
+        ]
         for method, table in estimates.items()
     }
+
     return str(draw_demo_plot(curves, population["fitted"]["density"], final, out / "demo.png"))
 
 
@@ -252,13 +311,18 @@ class MeansOfTruth:
         self._value, self._local, self._lower, self._upper = (np.full(n, np.nan) for _ in range(4))
 
     def errors(self, answered: AnsweredAgents) -> tuple[float, float] | None:
-        """Root mean squared errors together and alone; None while too few agents have samples enough."""
+        """Root mean squared errors together and alone.
+
+        None while too few agents have samples enough.
+        """
         import numpy as np
 
         at = np.searchsorted(self._truth.agent, np.array(answered.names, self._truth.agent.dtype))
         self._count[at] = answered.count
-        self._value[at], self._local[at] = answered.value, answered.local
+        self._value[at] = answered.value
+        self._local[at] = answered.local
         self._lower[at], self._upper[at] = answered.interval.T
+
         found = score_demo(
             self._truth,
             count=self._count,
@@ -267,4 +331,9 @@ class MeansOfTruth:
             lower=self._lower,
             upper=self._upper,
         )
-        return None if found is None else (max(found.mse, 0.0) ** 0.5, max(found.mse_alone, 0.0) ** 0.5)
+
+        return (
+            None
+            if found is None
+            else (max(found.mse, 0.0) ** 0.5, max(found.mse_alone, 0.0) ** 0.5)
+        )

@@ -20,17 +20,23 @@ app.command("flights")(demo_flights)
 def demo(
     context: typer.Context,
     *,
-    epsilon: Annotated[float, cli_option("Privacy budget of one flight's delay over the whole year.", PRIVACY)] = 1.0,
-    delta: Annotated[float, cli_option("Privacy budget of one flight's delay over the whole year.", PRIVACY)] = 1e-6,
+    epsilon: Annotated[
+        float, cli_option("Privacy budget of one flight's delay over the whole year.", PRIVACY)
+    ] = 1.0,
+    delta: Annotated[
+        float, cli_option("Privacy budget of one flight's delay over the whole year.", PRIVACY)
+    ] = 1e-6,
     seed: Annotated[int, cli_option("Seed of the noise.", INPUT)] = 0,
-    out: Annotated[Path, cli_option("Folder for events and chart: a new one, or that of a demo.", OUTPUT)] = Path(
-        "out/demo"
-    ),
+    out: Annotated[
+        Path, cli_option("Folder for events and chart: a new one, or that of a demo.", OUTPUT)
+    ] = Path("out/demo"),
     quiet: Annotated[bool, cli_option("No progress lines.", OUTPUT, "--quiet")] = False,
     page: Annotated[
         bool, cli_option("Live page of the default method's run in the browser.", OUTPUT, "--page")
     ] = False,
-    page_address: Annotated[str, cli_option("Address of --page; port 0 takes a free one.", OUTPUT)] = "127.0.0.1:0",
+    page_address: Annotated[
+        str, cli_option("Address of --page; port 0 takes a free one.", OUTPUT)
+    ] = "127.0.0.1:0",
     as_json: JsonOption = False,
 ) -> None:
     """Replay flights of 2013: a private mean delay per aircraft.
@@ -47,10 +53,13 @@ def demo(
     if context.invoked_subcommand is not None:
         _refuse_options(context)
         return
+
     from meanstream.lab.demo.agents_demo import replay_flights
 
     address = page_address if page else None
-    replay_flights(epsilon=epsilon, delta=delta, seed=seed, out=out, page=address, quiet=quiet, as_json=as_json)
+    replay_flights(
+        epsilon=epsilon, delta=delta, seed=seed, out=out, page=address, quiet=quiet, as_json=as_json
+    )
 
 
 @app.command("rounds")
@@ -61,12 +70,14 @@ def demo_rounds(
     ] = 1.0,
     window: Annotated[str, cli_option("Length of a window.", INPUT)] = "7d",
     seed: Annotated[int, cli_option("Seed of the noise.", INPUT)] = 0,
-    out: Annotated[Path, cli_option("Folder for events and chart: a new one, or that of a demo.", OUTPUT)] = Path(
-        "out/demo-rounds"
-    ),
+    out: Annotated[
+        Path, cli_option("Folder for events and chart: a new one, or that of a demo.", OUTPUT)
+    ] = Path("out/demo-rounds"),
     quiet: Annotated[bool, cli_option("No progress lines.", OUTPUT, "--quiet")] = False,
     page: Annotated[bool, cli_option("Live page in the browser.", OUTPUT, "--page")] = False,
-    page_address: Annotated[str, cli_option("Address of --page; port 0 takes a free one.", OUTPUT)] = "127.0.0.1:0",
+    page_address: Annotated[
+        str, cli_option("Address of --page; port 0 takes a free one.", OUTPUT)
+    ] = "127.0.0.1:0",
     as_json: JsonOption = False,
 ) -> None:
     """Replay the flights of New York in 2013, with one private mean delay over all aircraft per week.
@@ -82,7 +93,15 @@ def demo_rounds(
     from meanstream.lab.demo.rounds_demo import replay_rounds
 
     address = page_address if page else None
-    replay_rounds(epsilon=epsilon, window=window, seed=seed, out=out, page=address, quiet=quiet, as_json=as_json)
+    replay_rounds(
+        epsilon=epsilon,
+        window=window,
+        seed=seed,
+        out=out,
+        page=address,
+        quiet=quiet,
+        as_json=as_json,
+    )
 
 
 def _refuse_options(context: typer.Context) -> None:

@@ -1,4 +1,7 @@
-"""How good the demo's answers are: squared error on the held-back flights, relative to learning alone."""
+"""How good the demo's answers are.
+
+Squared error on the held-back flights, relative to learning alone.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ MIN_AIRCRAFT = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
-    """What each aircraft of the truth knew at one time: its newest estimate; NaN and 0 where it had none."""
+    """What each aircraft of the truth knew at one time.
+
+    Its newest estimate; NaN and 0 where it had none.
+    """
 
     count: Ints
     value: Floats
@@ -48,9 +54,9 @@ def score_demo(
 ) -> Score | None:
     """Score estimates in the order of `truth.agent`; NaN where an aircraft has none.
 
-    The truth is itself a mean of finitely many flights: its sampling variance is taken off both squared errors. An
-    interval covers if the held-back mean lies in it after both are widened by that variance. None if there are too
-    few aircraft to tell.
+    The truth is itself a mean of finitely many flights: its sampling variance is taken off both
+    squared errors. An interval covers if the held-back mean lies in it after both are widened by
+    that variance. None if there are too few aircraft to tell.
     """
     import numpy as np
 
@@ -63,9 +69,11 @@ def score_demo(
     ratio = float(mine.sum() / alone.sum())
     # Delta method for a ratio of means over independent aircraft.
     stderr = float(np.std(mine - ratio * alone, ddof=1) / np.sqrt(used.sum()) / alone.mean())
-    center, half = (lower[used] + upper[used]) / 2, (upper[used] - lower[used]) / 2
+    center = (lower[used] + upper[used]) / 2
+    half = (upper[used] - lower[used]) / 2
     widened = np.sqrt(half**2 + 1.96**2 * noise)
     coverage = float(np.mean(np.abs(truth.mean[used] - center) <= widened))
+
     return Score(
         ratio=ratio,
         stderr=stderr,

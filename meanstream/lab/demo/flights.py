@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from meanstream.operators.records import Bools, Floats, Ints
 
-LOWER, UPPER = -30.0, 120.0
+LOWER = -30.0
+UPPER = 120.0
 """Declared bounds of a departure delay, in minutes."""
 MARK = ".meanstream-demo"
 """The file by which a folder is known to be a demo's."""
@@ -28,7 +29,10 @@ MARK = ".meanstream-demo"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """The held-back flights of each aircraft: their number, their mean delay and its sampling variance."""
+    """The held-back flights of each aircraft.
+
+    Their number, their mean delay and its sampling variance.
+    """
 
     agent: np.ndarray
     count: Ints
@@ -46,7 +50,8 @@ def flights_file() -> Path:
 
 def demo_flights(
     file: Annotated[
-        Path, typer.Argument(help="CSV file to write: a new one, or an earlier one of this command.")
+        Path,
+        typer.Argument(help="CSV file to write: a new one, or an earlier one of this command."),
     ] = Path("flights.csv"),
     *,
     as_json: JsonOption = False,
@@ -63,15 +68,21 @@ def demo_flights(
         found = flights_file()
         with zipfile.ZipFile(found) as archive:
             data = archive.read("flights.csv")
+
         require_new_output("file", file, data[:40], "one that this command wrote")
         save_output("file", file, data)
+
     head, _, rest = data.partition(b"\n")
-    columns, flights = head.decode().strip().split(","), rest.count(b"\n")
+    columns = head.decode().strip().split(",")
+    flights = rest.count(b"\n")
     if as_json:
         print_options_json({"file": str(file), "flights": flights, "columns": columns})
         return
+
     sys.stdout.write(f"{file}: {flights:,} flights\n")
-    sys.stdout.write("aircraft tailnum, delay at departure in minutes dep_delay, hour of departure time_hour\n")
+    sys.stdout.write(
+        "aircraft tailnum, delay at departure in minutes dep_delay, hour of departure time_hour\n"
+    )
 
 
 def read_flights(path: Path) -> pa.Table:
@@ -91,25 +102,31 @@ def read_flights(path: Path) -> pa.Table:
                 strings_can_be_null=True,
             ),
         )
+
     return table.filter(pc.is_valid(table["tailnum"])).drop_null().sort_by("time_hour")
 
 
 def hold_back_flights(flights: pa.Table) -> tuple[pa.Table, Truth]:
     """Split each aircraft's flights in turn: one into the stream, the next into the truth.
 
-    Delays of the truth are clipped like those of the stream: the mean of clipped delays is what both estimate.
+    Delays of the truth are clipped like those of the stream: the mean of clipped delays is what
+    both estimate.
     """
     import numpy as np
 
-    names, code = np.unique(flights["tailnum"].to_numpy(zero_copy_only=False).astype(str), return_inverse=True)
+    names, code = np.unique(
+        flights["tailnum"].to_numpy(zero_copy_only=False).astype(str), return_inverse=True
+    )
     held = _every_second(code)
     delay = np.clip(flights["dep_delay"].to_numpy()[held].astype(float), LOWER, UPPER)
     code = code[held]
     count = np.bincount(code, minlength=len(names))
+
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.bincount(code, delay, len(names)) / count
         squares = np.bincount(code, (delay - mean[code]) ** 2, len(names))
         variance = squares / (count - 1) / count
+
     truth = Truth(agent=names, count=count, mean=mean, variance_of_mean=variance)
     return flights.filter(~held), truth
 
@@ -123,4 +140,5 @@ def _every_second(code: Ints) -> Bools:
     rank = np.arange(len(code)) - np.maximum.accumulate(np.where(starts, np.arange(len(code)), 0))
     held = np.empty(len(code), bool)
     held[order] = rank % 2 == 1
+
     return held

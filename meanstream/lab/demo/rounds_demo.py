@@ -1,4 +1,7 @@
-"""`meanstream demo rounds`: a year of real flights becomes one private mean over aircraft per week."""
+"""`meanstream demo rounds`.
+
+A year of real flights becomes one private mean over aircraft per week.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,17 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from meanstream.lab.demo.flights import LOWER, MARK, UPPER, flights_file, read_flights
-from meanstream.pipelines.commands.command_outputs import save_output_figure, take_output_folder, writing_output
+from meanstream.pipelines.commands.command_outputs import (
+    save_output_figure,
+    take_output_folder,
+    writing_output,
+)
 from meanstream.pipelines.commands.run.checks import refusing_to_open
-from meanstream.pipelines.commands.run.run_page import check_page_options, showing_page, stay_on_page
+from meanstream.pipelines.commands.run.run_page import (
+    check_page_options,
+    showing_page,
+    stay_on_page,
+)
 from meanstream.pipelines.commands.run.run_rounds import run_rounds_engine
 from meanstream.pipelines.options.base import print_options_json
 from meanstream.pipelines.options.option_errors import refusing_options
@@ -45,11 +56,22 @@ class Week:
 
 
 def replay_rounds(
-    *, epsilon: float, window: str, seed: int, out: Path, page: str | None, quiet: bool, as_json: bool
+    *,
+    epsilon: float,
+    window: str,
+    seed: int,
+    out: Path,
+    page: str | None,
+    quiet: bool,
+    as_json: bool,
 ) -> None:
-    """Answer each window of the flights, and print and draw what was found; `page` is the address of a live page."""
+    """Answer each window of the flights, and print and draw what was found.
+
+    `page` is the address of a live page.
+    """
     with refusing_options():
         estimator = rounds_default_estimator(None, window, alone=True)
+
     options: dict[str, Any] = {
         "lower": f"{LOWER:g}",
         "upper": f"{UPPER:g}",
@@ -59,9 +81,11 @@ def replay_rounds(
         "name": "rounds",
         "quiet": quiet,
     }
+
     with refusing_options():
         settings = RoundsOptions(**options).settings()
         check_page_options(page, remote=False)
+
     flights = read_flights(flights_file())
     take_output_folder("out", out, MARK)
     starts, means = _true_windows(flights, window)
@@ -70,12 +94,19 @@ def replay_rounds(
         if page is not None:
             from meanstream.streaming.metrics.rounds_telemetry import RoundsTelemetry
 
-            truth = dict(zip((datetime.fromtimestamp(s, UTC) for s in starts), means.tolist(), strict=True))
+            truth = dict(
+                zip((datetime.fromtimestamp(s, UTC) for s in starts), means.tolist(), strict=True)
+            )
             telemetry = RoundsTelemetry(settings=settings, truth=truth)
+
             with refusing_to_open():
                 opened.enter_context(showing_page(page, telemetry, settings))
-        estimates = _run(flights, out, options, seed, None if telemetry is None else telemetry.observe)
+
+        estimates = _run(
+            flights, out, options, seed, None if telemetry is None else telemetry.observe
+        )
         _show_answers(flights, estimates, means, out, options, as_json=as_json)
+
         if telemetry is not None:
             telemetry.finish()
             stay_on_page()
@@ -106,9 +137,11 @@ def _show_answers(
         "flights": flights.num_rows,
         "picture": _picture(weeks, out / "demo-rounds.png"),
     }
+
     if as_json:
         print_options_json(result | {"windows": [_plain(week) for week in weeks]})
         return
+
     _print(weeks, result)
 
 
@@ -133,18 +166,27 @@ def _demo_summary(weeks: list[Week], *, epsilon: float, window: str) -> dict[str
 
 
 def _run(
-    flights: pa.Table, out: Path, options: dict[str, Any], seed: int, also: Callable[[EngineStats], None] | None
+    flights: pa.Table,
+    out: Path,
+    options: dict[str, Any],
+    seed: int,
+    also: Callable[[EngineStats], None] | None,
 ) -> list[dict[str, Any]]:
     """Run the engine on the flights; return the estimates that it wrote."""
     from pyarrow import parquet
 
     with writing_output("out", out), tempfile.TemporaryDirectory() as scratch:
-        source, secret = Path(scratch) / "flights.parquet", Path(scratch) / "secret"
+        source = Path(scratch) / "flights.parquet"
+        secret = Path(scratch) / "secret"
         parquet.write_table(flights, source)
-        secret.write_text(hashlib.sha256(f"meanstream demo, no secret at all: {seed}".encode()).hexdigest())
+        secret.write_text(
+            hashlib.sha256(f"meanstream demo, no secret at all: {seed}".encode()).hexdigest()
+        )
         places = {name: str(out / f"{name}.jsonl") for name in ("means", "reports", "stages")}
+
         for place in places.values():
             Path(place).unlink(missing_ok=True)
+
         run_rounds_engine(
             RoundsOptions(
                 source=str(source),
@@ -161,6 +203,7 @@ def _run(
             also=also,
         )
         lines = Path(places["means"]).read_text(encoding="utf-8").splitlines()
+
     return [json.loads(line) for line in lines]
 
 
@@ -176,13 +219,17 @@ def _true_windows(flights: pa.Table, window: str) -> tuple[list[int], Floats]:
     seconds = flights["time_hour"].to_numpy().astype("datetime64[s]").astype(np.float64)
     delay = np.clip(flights["dep_delay"].to_numpy().astype(float), LOWER, UPPER)
     assigned = Windows.parse(window).assign(seconds)
-    names, user = np.unique(flights["tailnum"].to_numpy(zero_copy_only=False).astype(str), return_inverse=True)
+
+    names, user = np.unique(
+        flights["tailnum"].to_numpy(zero_copy_only=False).astype(str), return_inverse=True
+    )
     starts, at = np.unique(assigned.start // MICROS, return_inverse=True)
     cell = at * len(names) + user[assigned.sample]
     count = np.bincount(cell, minlength=len(starts) * len(names)).reshape(len(starts), -1)
     total = np.bincount(cell, delay[assigned.sample], minlength=count.size).reshape(count.shape)
     there = count > 0
     means = np.divide(total, count, out=np.zeros_like(total), where=there)
+
     return starts.tolist(), np.asarray(means.sum(axis=1) / there.sum(axis=1))
 
 
@@ -190,9 +237,12 @@ def _print(weeks: list[Week], result: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"Mean departure delay over aircraft, minutes, each {result['window']} (95 % intervals)")
+    table = Table(
+        title=f"Mean departure delay over aircraft, minutes, each {result['window']} (95 % intervals)"
+    )
     for name in ("window from", "aircraft", "private mean", "interval", "true mean (demo only)"):
         table.add_column(name, justify="left" if name == "window from" else "right")
+
     for week in weeks:
         table.add_row(
             week.start,
@@ -201,8 +251,10 @@ def _print(weeks: list[Week], result: dict[str, Any]) -> None:
             f"[{week.lower:.1f}, {week.upper:.1f}]".replace("[", r"\["),
             f"{week.true:.1f}" + (" " if week.lower <= week.true <= week.upper else "!"),
         )
+
     console = Console(width=110, highlight=False)
     console.print(table)
+
     for line in _rounds_report_lines(result):
         console.print(line)
 
@@ -217,10 +269,12 @@ def _rounds_report_lines(result: dict[str, Any]) -> list[str]:
         "flights included, even against the statistician; over several windows it adds up. That it flew is public.",
         "The demo's noise is seeded; a real run keeps its key secret.",
     ]
+
     if result["picture"]:
         lines.append(f"Picture: {result['picture']}")
     else:
         lines.append("No picture: pip install 'meanstream[plot]'.")
+
     return lines
 
 
@@ -236,18 +290,37 @@ def _picture(weeks: list[Week], path: Path) -> str | None:
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
+
     at = np.array([week.start for week in weeks], "datetime64[D]")
     value = np.array([week.value for week in weeks])
     reach = [value - [week.lower for week in weeks], [week.upper for week in weeks] - value]
+
     axes.errorbar(
-        at, value, yerr=reach, fmt="o", ms=4, lw=1.2, color="#1a6bc2", label="private mean, 95 % interval", zorder=3
+        at,
+        value,
+        yerr=reach,
+        fmt="o",
+        ms=4,
+        lw=1.2,
+        color="#1a6bc2",
+        label="private mean, 95 % interval",
+        zorder=3,
     )
-    axes.plot(at, [week.true for week in weeks], color="#c2571a", lw=1.4, label="true mean (known to the demo only)")
+
+    axes.plot(
+        at,
+        [week.true for week in weeks],
+        color="#c2571a",
+        lw=1.4,
+        label="true mean (known to the demo only)",
+    )
+
     axes.set_ylabel("mean departure delay over aircraft, minutes")
     axes.xaxis.set_major_formatter(DateFormatter("%b"))  # type: ignore[no-untyped-call]
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
     save_output_figure("out", path, figure, dpi=130)
+
     return str(path)
 
 

@@ -1,4 +1,7 @@
-"""A whole run of agents, audited: first samples as canaries, and noise that must be independent of other noise."""
+"""A whole run of agents, audited.
+
+First samples as canaries, and noise that must be independent of other noise.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,12 @@ from scipy.special import expit, ndtri
 
 from meanstream.lab.evidence.audit_record import AuditRow
 from meanstream.lab.evidence.canaries import COUNTED, Canaries, CanaryOutputs
-from meanstream.lab.evidence.one_run import LEAST_CANARIES, gaussian_one_run, guesses_one_run, pure_guesses
+from meanstream.lab.evidence.one_run import (
+    LEAST_CANARIES,
+    gaussian_one_run,
+    guesses_one_run,
+    pure_guesses,
+)
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.noise.group_privacy import group_epsilon
 from meanstream.operators.noise.keyed import KeyedNoise, LaplaceNoise
@@ -21,7 +29,8 @@ CHUNK = 20_000
 
 
 SURELY = 0.9999
-"""Confidence in what independence is claimed of: there are several, and none is to look worse than it is by chance."""
+"""Confidence in what independence is claimed of: there are several, and none is to look worse than
+it is by chance."""
 
 
 def canary_names(first: int, n: int) -> list[str]:
@@ -29,7 +38,9 @@ def canary_names(first: int, n: int) -> list[str]:
     return [f"canary {i}" for i in range(first, first + n)]
 
 
-def run_canaries(canaries: Canaries, noise: KeyedNoise, coins: Ints, first: int = 0) -> CanaryOutputs:
+def run_canaries(
+    canaries: Canaries, noise: KeyedNoise, coins: Ints, first: int = 0
+) -> CanaryOutputs:
     """Run the class that makes all hosts' releases: engine, Beam, and both halves of a federation.
 
     Parameters
@@ -43,17 +54,20 @@ def run_canaries(canaries: Canaries, noise: KeyedNoise, coins: Ints, first: int 
     first : int
         Number of the first canary, for its name.
     """
-    settings, n = canaries.settings, len(coins)
+    settings = canaries.settings
+    n = len(coins)
     agents = Agents(settings, noise)
     agents.add_agents(canary_names(first, n))
     outputs = CanaryOutputs.none(n, settings)
     index = np.repeat(np.arange(n), canaries.per_second)
+
     for second in range(canaries.seconds):
         persons = canaries.persons(second)
         whose = None if persons is None else np.tile(persons, n)
         values = canaries.values(second, coins).ravel()
         found = agents.update(index, values, np.full(len(index), float(second)), whose).releases
         outputs.take(found.agent, found.index, found.total, found.votes, found.histogram)
+
     found = agents.advance(canaries.seconds + 1.0).releases
     outputs.take(found.agent, found.index, found.total, found.votes, found.histogram)
     return outputs
@@ -61,7 +75,9 @@ def run_canaries(canaries: Canaries, noise: KeyedNoise, coins: Ints, first: int 
 
 @dataclass
 class CanaryEvidence:
-    """Scores of the canaries of a run, collected in pieces; plain numbers, whatever the size of the run.
+    """Scores of the canaries of a run, collected in pieces.
+
+    Plain numbers, whatever the size of the run.
 
     Attributes
     ----------
@@ -86,22 +102,42 @@ class CanaryEvidence:
         outputs, coins = outputs.chosen(whole), coins[whole]
         if not len(coins):
             return
+
         laplace = isinstance(self.canaries.settings.fresh, LaplaceNoise)
-        self._scores.append((self.canaries.likelihoods if laplace else self.canaries.scores)(outputs, coins))
+        self._scores.append(
+            (self.canaries.likelihoods if laplace else self.canaries.scores)(outputs, coins)
+        )
         self._coins.append(coins[:, 0])
-        noise, pairs = self.canaries.noise_left(outputs, coins), len(coins) // 2
+        noise = self.canaries.noise_left(outputs, coins)
+        pairs = len(coins) // 2
+
         if pairs:
-            odd, even = slice(1, 2 * pairs, 2), slice(0, 2 * pairs, 2)
-            self._add("another agent", self.canaries.contrasts(noise[even], noise[odd], coins[even]))
+            odd = slice(1, 2 * pairs, 2)
+            even = slice(0, 2 * pairs, 2)
+            self._add(
+                "another agent", self.canaries.contrasts(noise[even], noise[odd], coins[even])
+            )
+
         for kind in COUNTED:
             self._add(f"another bin of {kind}", self.canaries.bin_contrasts(kind, outputs, coins))
+
         if self.canaries.releases > 1:
             self._add("another release", self.canaries.release_contrasts(noise, coins))
 
     def take_again(
-        self, name: str, outputs: CanaryOutputs, coins: Ints, *, again: Canaries, other: CanaryOutputs, others: Ints
+        self,
+        name: str,
+        outputs: CanaryOutputs,
+        coins: Ints,
+        *,
+        again: Canaries,
+        other: CanaryOutputs,
+        others: Ints,
     ) -> None:
-        """Take what came out of the same agents twice, of other inputs: in another life, or another deployment."""
+        """Take what came out of the same agents twice, of other inputs.
+
+        In another life, or another deployment.
+        """
         whole = self._count_faults(outputs) & self._count_faults(other)
         first = self.canaries.noise_left(outputs.chosen(whole), coins[whole])
         second = again.noise_left(other.chosen(whole), others[whole])
@@ -114,12 +150,15 @@ class CanaryEvidence:
         if not self._scores:
             yield self._nothing(fault or "no canary made all of its releases")
             return
-        score, coins = np.concatenate(self._scores), np.concatenate(self._coins)
+
+        score = np.concatenate(self._scores)
+        coins = np.concatenate(self._coins)
         if isinstance(settings.fresh, LaplaceNoise):
             row = pure_guesses("engine", score, coins, epsilon=settings.epsilon, what=self.what)
             yield replace(row, fault=fault)
         else:
-            reach, mu = self.canaries.reach, self.canaries.claimed_mu
+            reach = self.canaries.reach
+            mu = self.canaries.claimed_mu
             row = gaussian_one_run(
                 "engine",
                 score,
@@ -131,25 +170,41 @@ class CanaryEvidence:
             )
             yield replace(row, fault=fault)
             yield self._guesses(score, mu)
+
         for other, (scores, mu) in self._contrasts.items():
-            worth, what = group_epsilon(mu, settings.delta), f"noise less that of {other}"
+            worth = group_epsilon(mu, settings.delta)
+            what = f"noise less that of {other}"
             name = f"engine.{other.replace(' ', '_')}"
             found = np.concatenate(scores)
+
             if len(found) >= LEAST_CANARIES:
                 yield guesses_one_run(
-                    name, found, mu=mu, claimed=worth, delta=settings.delta, what=what, confidence=SURELY
+                    name,
+                    found,
+                    mu=mu,
+                    claimed=worth,
+                    delta=settings.delta,
+                    what=what,
+                    confidence=SURELY,
                 )
 
     def _guesses(self, score: Floats, mu: float) -> AuditRow:
-        epsilon, delta = self.canaries.settings.epsilon, self.canaries.settings.delta
-        return guesses_one_run("engine.guesses", score, mu=mu, claimed=epsilon, delta=delta, what="first coins")
+        epsilon = self.canaries.settings.epsilon
+        delta = self.canaries.settings.delta
+        return guesses_one_run(
+            "engine.guesses", score, mu=mu, claimed=epsilon, delta=delta, what="first coins"
+        )
 
     def _add(self, name: str, found: tuple[Floats, float]) -> None:
         score, mu = found
         if mu <= 0:  # the two are moved alike: their difference says nothing
             return
-        if isinstance(self.canaries.settings.fresh, LaplaceNoise):  # as often right as pure epsilon lets be
+
+        if isinstance(
+            self.canaries.settings.fresh, LaplaceNoise
+        ):  # as often right as pure epsilon lets be
             mu = 2.0 * float(ndtri(expit(self.canaries.settings.epsilon)))
+
         self._contrasts.setdefault(name, ([], mu))[0].append(score)
 
     def _count_faults(self, outputs: CanaryOutputs) -> Bools:
@@ -157,6 +212,7 @@ class CanaryEvidence:
         self._beyond += outputs.beyond
         self._changed += outputs.changed
         self._missing += int((~whole).sum())
+
         return whole
 
     def _fault(self) -> str | None:
@@ -165,6 +221,7 @@ class CanaryEvidence:
             "release ids with a second value": self._changed,
             "canaries without all of their releases": self._missing,
         }
+
         return ", ".join(f"{n:,} {what}" for what, n in found.items() if n) or None
 
     def _nothing(self, fault: str) -> AuditRow:

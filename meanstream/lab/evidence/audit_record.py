@@ -12,13 +12,16 @@ NUMERIC = 1e-9
 """Relative: a proved epsilon above the claimed one by less is the arithmetic of the audit."""
 
 MOST_EPSILON = 30.0
-"""Of what is audited by coins or by counting: with more every coin is guessed, and nothing is told."""
+"""Of what is audited by coins or by counting: with more every coin is guessed, and nothing is
+told."""
 
 
 def require_auditable(epsilon: float) -> None:
     """Refuse an epsilon that no audit could tell from another one."""
     require_positive(epsilon=epsilon)
-    require(epsilon <= MOST_EPSILON, "epsilon", f"be at most {MOST_EPSILON:g} for an audit", epsilon)
+    require(
+        epsilon <= MOST_EPSILON, "epsilon", f"be at most {MOST_EPSILON:g} for an audit", epsilon
+    )
 
 
 class AuditFaultError(AssertionError):
@@ -46,15 +49,16 @@ class AuditRow:
     proved : float
         Lower bound on the true epsilon at `delta`: no one can promise less.
     ceiling : float
-        What the bound would be, on average, for a mechanism that uses all that is claimed: where it is low, a low
-        bound says nothing.
+        What the bound would be, on average, for a mechanism that uses all that is claimed: where it
+        is low, a low bound says nothing.
     method, assumption : str
         How it was found, and what that rests on.
     alarm : float, optional
-        The bound on which a violation is decided, where chance has a part in `proved`; surer than that, so that no
-        good mechanism is blamed.
+        The bound on which a violation is decided, where chance has a part in `proved`; surer than
+        that, so that no good mechanism is blamed.
     runs : int, optional
-        After how many canaries it was clear that more than the claim is proved; None if it never was.
+        After how many canaries it was clear that more than the claim is proved; None if it never
+        was.
     fault : str, optional
         What was found wrong, where it is not a matter of epsilon.
     """
@@ -74,7 +78,11 @@ class AuditRow:
     def violated(self) -> bool:
         """Whether more was proved than is claimed."""
         found = self.proved if self.alarm is None else self.alarm
-        return self.fault is not None or self.runs is not None or not found <= self.claimed * (1.0 + NUMERIC)
+        return (
+            self.fault is not None
+            or self.runs is not None
+            or not found <= self.claimed * (1.0 + NUMERIC)
+        )
 
     @property
     def ratio(self) -> float:

@@ -24,18 +24,22 @@ def audit_epsilon_lower_bound(
     delta: float,
     confidence: float = 1.0 - 1e-6,
 ) -> float:
-    """Lower bound on epsilon from outputs on two neighboring inputs; at most the true epsilon with this confidence.
+    """Lower bound on epsilon from outputs on two neighboring inputs.
+
+    At most the true epsilon with this confidence.
 
     Parameters
     ----------
     outputs_a, outputs_b : arrays with one independent output per row
         The mechanism run many times on each of two neighboring inputs.
     events : sequence of callables, outputs -> bool array
-        Sets of outputs, fixed before looking at these outputs. Each is tried with its complement and both ways round.
+        Sets of outputs, fixed before looking at these outputs. Each is tried with its complement
+        and both ways round.
     delta : float
         The mechanism's delta.
     confidence : float
-        Clopper-Pearson intervals with a Bonferroni correction over all events, so that the whole statement holds.
+        Clopper-Pearson intervals with a Bonferroni correction over all events, so that the whole
+        statement holds.
 
     Returns
     -------
@@ -46,17 +50,22 @@ def audit_epsilon_lower_bound(
     error = (1.0 - confidence) / (8 * len(events))
     bound = 0.0
     for event in events:
-        hits_a, hits_b = event(outputs_a), event(outputs_b)
+        hits_a = event(outputs_a)
+        hits_b = event(outputs_b)
         for a, b in ((hits_a, hits_b), (hits_b, hits_a), (~hits_a, ~hits_b), (~hits_b, ~hits_a)):
             low = clopper_pearson_lower(int(a.sum()), len(a), error) - delta
             high = _clopper_pearson_upper(int(b.sum()), len(b), error)
             if low > 0:
                 bound = max(bound, math.log(low / high))
+
     return bound
 
 
 def above(thresholds: npt.ArrayLike) -> list[Event]:
-    """Return the events "the output exceeds t": the most powerful sets for noise with a monotone likelihood ratio."""
+    """Return the events "the output exceeds t".
+
+    The most powerful sets for noise with a monotone likelihood ratio.
+    """
 
     def event(threshold: float) -> Event:
         return lambda outputs: np.asarray(outputs, dtype=np.float64) > threshold

@@ -1,7 +1,10 @@
-"""Agents as canaries: samples at a bound by coins of their own, and the most powerful score of all that is released.
+"""Agents as canaries.
 
-Anything that hosts agents can be given these samples; `scores` reads what came out. The adversary knows everything but
-one coin: all other samples, the settings, and the releases of this agent, means, votes and histograms together.
+Samples at a bound by coins of their own, and the most powerful score of all that is released.
+
+Anything that hosts agents can be given these samples; `scores` reads what came out. The adversary
+knows everything but one coin: all other samples, the settings, and the releases of this agent,
+means, votes and histograms together.
 """
 
 from __future__ import annotations
@@ -32,7 +35,8 @@ MOST_CANARIES = 9
 BEYOND = 2
 """Releases that are requested past the horizon."""
 MOST_RELEASES = 200
-"""Of an agent, from its first: where there are more, what a sample changes in later ones is left out."""
+"""Of an agent, from its first: where there are more, what a sample changes in later ones is left
+out."""
 _CALIBRATED = ("mechanism", "fresh", "vote", "histogram")
 COUNTED = ("votes", "histograms")
 """What is counted in bins, each of which has noise of its own."""
@@ -43,20 +47,26 @@ ENOUGH = 0.9999
 def compressed(settings: AgentsSettings, name: str | None = None) -> AgentsSettings:
     """Return the same mechanism with a release each second of event time.
 
-    The calibration depends on the number of releases alone, so an audit need not wait for a schedule. The counter is
-    kept as it is: `optimal` is made for a schedule, and that of a memory for the decays between releases. Sums that
-    forget do not begin again here: whether they do is a function of the noised sums, which are audited.
+    The calibration depends on the number of releases alone, so an audit need not wait for a
+    schedule. The counter is kept as it is: `optimal` is made for a schedule, and that of a memory
+    for the decays between releases. Sums that forget do not begin again here: whether they do is a
+    function of the noised sums, which are audited.
     """
     memory = "half-life:8s" if settings.remembers.forgets else settings.memory
     if isinstance(settings.mechanism, Sliding):
         memory = f"window:{settings.mechanism.window}s"
-    found = replace(settings, schedule="every:1s", memory=memory, name=settings.name if name is None else name)
+
+    found = replace(
+        settings, schedule="every:1s", memory=memory, name=settings.name if name is None else name
+    )
     found.__dict__.update({part: getattr(settings, part) for part in _CALIBRATED})
+
     if isinstance(found.kept, KeptSums):
         sums = DecayedSums(found.kept.sums.counter, found.kept.sums.fresh)
         found.__dict__["kept"] = KeptSums(sums, found.kept.times, found.grid, found.vote)
     elif found.kept is not None:
         found.__dict__["kept"] = replace(found.kept, sums=replace(found.kept.sums, tests=False))
+
     return found
 
 
@@ -66,7 +76,9 @@ def put_calibration(settings: AgentsSettings, calibrated: AgentsSettings) -> Non
 
 
 def _audited_releases(settings: AgentsSettings) -> int:
-    """Count the releases of an agent that an audit asks for: all of its horizon, if these are not too many.
+    """Count the releases of an agent that an audit asks for.
+
+    All of its horizon, if these are not too many.
 
     Examples
     --------
@@ -88,7 +100,8 @@ class CanaryOutputs:
     Attributes
     ----------
     totals : float array (n, horizon)
-        Published sums in grid units, the mean of all values that one release id had; NaN where there is none.
+        Published sums in grid units, the mean of all values that one release id had; NaN where
+        there is none.
     votes : int array (n, m, 2 + bins)
         Votes so far, with the first m releases; empty without votes.
     histogram : int array (n, m, 2 + bins)
@@ -113,10 +126,12 @@ class CanaryOutputs:
     def none(cls, agents: int, settings: AgentsSettings) -> CanaryOutputs:
         """Begin without any release."""
         releases = _audited_releases(settings)
-        kept, histogram = min(releases, MOST_CANARIES), settings.histogram
+        kept = min(releases, MOST_CANARIES)
+        histogram = settings.histogram
         totals = np.full((agents, releases), np.nan)
         votes = np.zeros((agents, 0 if settings.vote is None else kept, 2 + VOTE_BINS), np.int64)
         shape = (agents, 0, 0) if histogram is None else (agents, kept, 2 + histogram.bins)
+
         return cls(totals, votes, np.zeros(shape, np.int64))
 
     def take(self, agent: Ints, index: Ints, total: Ints, votes: Ints, histogram: Ints) -> None:
@@ -124,10 +139,14 @@ class CanaryOutputs:
         inside = (index >= 1) & (index <= self.totals.shape[1])
         self.beyond += int((~inside).sum())
         agent, place, total = agent[inside], index[inside] - 1, total[inside].astype(np.float64)
-        before, seen = self.totals[agent, place], self.seen[agent, place]
+        before = self.totals[agent, place]
+        seen = self.seen[agent, place]
         self.changed += int((np.abs(before - total) > 1e-6 * np.abs(total) + 0.5).sum())
-        self.totals[agent, place] = np.where(seen == 0, total, before + (total - before) / (seen + 1))
+        self.totals[agent, place] = np.where(
+            seen == 0, total, before + (total - before) / (seen + 1)
+        )
         self.seen[agent, place] += 1
+
         for kept, told in ((self.votes, votes), (self.histogram, histogram)):
             early = place < kept.shape[1]
             kept[agent[early], place[early]] = told[inside][early]
@@ -148,11 +167,11 @@ class Canaries:
     agents : int
         How many.
     coins_each : int, optional
-        Coins of each agent: its first samples. By default as many as prove most; later ones are protected a little
-        more than the first one, and all of them share one run.
+        Coins of each agent: its first samples. By default as many as prove most; later ones are
+        protected a little more than the first one, and all of them share one run.
     known : float
-        Where the other samples of the first second lie between the bounds. With 1/2 in another life no sum is one that
-        was released before: equal inputs have equal noise, and may.
+        Where the other samples of the first second lie between the bounds. With 1/2 in another life
+        no sum is one that was released before: equal inputs have equal noise, and may.
 
     Notes
     -----
@@ -178,6 +197,7 @@ class Canaries:
         most = min(MOST_CANARIES, self.releases)
         if self.coins_each is None:
             object.__setattr__(self, "coins_each", self._best_number(most))
+
         require(1 <= self.number <= most, "coins_each", f"lie in 1..{most}", self.number)
 
     @property
@@ -197,18 +217,25 @@ class Canaries:
 
     @property
     def seconds(self) -> int:
-        """How long the stream is: more than the budget allows, where it has an end that an audit comes to."""
+        """How long the stream is.
+
+        More than the budget allows, where it has an end that an audit comes to.
+        """
         return self.releases + (BEYOND if self.releases == self.settings.most_releases else 0)
 
     def values(self, second: int, coins: Ints) -> Floats:
         """Give the samples of agents in a second, by their coins, shape (n, per_second)."""
-        lower, upper = self.settings.lower, self.settings.upper
+        lower = self.settings.lower
+        upper = self.settings.upper
         found = np.full((len(coins), self.per_second), lower)
         if second == 0:
             found[:] += self.known * (upper - lower)
+
         if second < self.number:
-            low, high = lower - (upper - lower), upper + (upper - lower)
+            low = lower - (upper - lower)
+            high = upper + (upper - lower)
             found[:, ::2] = np.where(coins[:, second, np.newaxis] == 1, high, low)
+
         return found
 
     @cached_property
@@ -235,24 +262,36 @@ class Canaries:
     def _own_mu(self, number: int) -> Floats:
         settings = self.settings
         units = settings.per_person or 1
-        moved = counter_columns(settings.mechanism, self.releases)[:, :number] * settings.grid.span * units
+        moved = (
+            counter_columns(settings.mechanism, self.releases)[:, :number]
+            * settings.grid.span
+            * units
+        )
         squares = (moved**2).sum(0) / settings.fresh.variance
+
         for coin, cast in enumerate(self._casts[:number]):
             for counts in (settings.vote, settings.histogram):
                 if counts is not None and cast is not None:
                     squares[coin] += 2 * units**2 / counts.noise.variance
+
         return np.asarray(np.sqrt(squares))
 
     @cached_property
     def _casts(self) -> list[int | None]:
-        """With which release (from 0) the samples of each second are counted; None after the horizon."""
+        """With which release (from 0) the samples of each second are counted.
+
+        None after the horizon.
+        """
         found: list[int | None] = [None] * MOST_CANARIES
-        voted, begun = 0, 0
+        voted = 0
+        begun = 0
         for release in range(min(self.releases, MOST_CANARIES)):
             count = self.per_second * (release + 1)
             if count // FACTOR >= voted:  # as `SpreadVote.due` and `SampleHistogram.due`
                 found[begun : release + 1] = [release] * (release + 1 - begun)
-                voted, begun = count, release + 1
+                voted = count
+                begun = release + 1
+
         return found
 
     def _best_number(self, most: int) -> int:
@@ -261,13 +300,19 @@ class Canaries:
         own = self._own_mu(most)
         number = np.arange(1, most + 1)
         bound = np.cumsum(own) / number + 2 * ndtri(1 - CONFIDENCE) / np.sqrt(self.agents * number)
+
         return int(number[np.argmax(bound)])
 
     def noise_left(self, outputs: CanaryOutputs, coins: Ints) -> Floats:
-        """Take off all that is known: the fresh draws, if the mechanism is what it says; shape (agents, releases)."""
+        """Take off all that is known.
+
+        The fresh draws, if the mechanism is what it says; shape (agents, releases).
+        """
         sums = outputs.totals.T * self._unscaled[:, np.newaxis]
         fresh = solve_triangular(self._response, sums, lower=True, check_finite=False)
-        return np.asarray(fresh.T - coins.astype(np.float64) @ self.filters - self.known * self.filters[0])
+        return np.asarray(
+            fresh.T - coins.astype(np.float64) @ self.filters - self.known * self.filters[0]
+        )
 
     @cached_property
     def _response(self) -> Floats:
@@ -275,19 +320,31 @@ class Canaries:
 
     @cached_property
     def _unscaled(self) -> Floats:
-        """What turns a published sum into the noised one: 1, or what it was scaled by to an effective count."""
+        """What turns a published sum into the noised one.
+
+        1, or what it was scaled by to an effective count.
+        """
         if not self.settings.remembers.forgets:
             return np.ones(self.releases)
         of_each = self.settings.mechanism.workload(self.releases)
         weight = self.per_second * of_each.sum(axis=1)
-        return np.asarray(weight / effective_counts(weight, self.per_second * (of_each**2).sum(axis=1)))
+
+        return np.asarray(
+            weight / effective_counts(weight, self.per_second * (of_each**2).sum(axis=1))
+        )
 
     def persons(self, second: int) -> Words | None:
-        """Give whose samples these are, of one agent: one person's every second one, and a new person each between."""
+        """Give whose samples these are, of one agent.
+
+        One person's every second one, and a new person each between.
+        """
         if self.settings.per_person is None:
             return None
-        number = np.arange(self.per_second, dtype=np.uint64) + np.uint64(1 + second * (self.per_second + 1))
+        number = np.arange(self.per_second, dtype=np.uint64) + np.uint64(
+            1 + second * (self.per_second + 1)
+        )
         number[::2] = number[0]
+
         return number
 
     def complete(self, outputs: CanaryOutputs) -> Bools:
@@ -297,17 +354,24 @@ class Canaries:
     def scores(self, outputs: CanaryOutputs, coins: Ints) -> Floats:
         """Score each coin: +-1 by the coin, times the standardized filter's output minus its middle.
 
-        Shape (agents, coins); the mean is half of `own_mu` and the deviation 1, if the mechanism is what it says.
+        Shape (agents, coins); the mean is half of `own_mu` and the deviation 1, if the mechanism is
+        what it says.
         """
         sign = 2.0 * coins - 1.0
-        found = sign * (self.noise_left(outputs, coins) @ self.filters.T) / self.settings.fresh.variance
+        found = (
+            sign * (self.noise_left(outputs, coins) @ self.filters.T) / self.settings.fresh.variance
+        )
+
         for kind in COUNTED:
             counts, told, each = self._counted(kind, outputs)
             if counts is not None:
                 found += sign * self._noise_of_counts(told, coins, each) / counts.noise.variance
+
         return np.asarray(found / self.own_mu + 0.5 * self.own_mu)
 
-    def _counted(self, kind: str, outputs: CanaryOutputs) -> tuple[SpreadVote | SampleHistogram | None, Ints, int]:
+    def _counted(
+        self, kind: str, outputs: CanaryOutputs
+    ) -> tuple[SpreadVote | SampleHistogram | None, Ints, int]:
         """Give the law of what is counted in bins, what came out, and how many pairs or samples a second adds."""
         if kind == "votes":
             return self.settings.vote, outputs.votes, self.settings.per_person or 1
@@ -318,28 +382,38 @@ class Canaries:
 
         Where two noises are one, their difference shows the coin for certain.
         """
-        moved, spread = self.filters[0], math.sqrt(2.0 * self.settings.fresh.variance)
+        moved = self.filters[0]
+        spread = math.sqrt(2.0 * self.settings.fresh.variance)
         length = float(np.linalg.norm(moved))
         score = (2.0 * coins[:, 0] - 1.0) * ((noise - other) @ moved) / (spread * length)
+
         return np.asarray(score + 0.5 * length / spread), length / spread
 
     def release_contrasts(self, noise: Floats, coins: Ints) -> tuple[Floats, float]:
         """Score each agent's first coin by the first release against the next, as `contrasts` does."""
         moved = float(self.filters[0, 0] - self.filters[0, 1])
         spread = math.sqrt(2.0 * self.settings.fresh.variance)
-        score = (2.0 * coins[:, 0] - 1.0) * (noise[:, 0] - noise[:, 1]) * math.copysign(1.0, moved) / spread
+        score = (
+            (2.0 * coins[:, 0] - 1.0)
+            * (noise[:, 0] - noise[:, 1])
+            * math.copysign(1.0, moved)
+            / spread
+        )
+
         return np.asarray(score + 0.5 * abs(moved) / spread), abs(moved) / spread
 
     def bin_contrasts(self, kind: str, outputs: CanaryOutputs, coins: Ints) -> tuple[Floats, float]:
         """Score each agent's first coin by the bin of it against another bin of "votes" or "histograms".
 
-        Which other bin it is goes round from agent to agent. Where two bins have one noise, their difference shows the
-        coin for certain. The mu is that of the first bin and the last, which a coin moves both.
+        Which other bin it is goes round from agent to agent. Where two bins have one noise, their
+        difference shows the coin for certain. The mu is that of the first bin and the last, which a
+        coin moves both.
         """
         counts, told, each = self._counted(kind, outputs)
         release = self._casts[0]
         if counts is None or release is None:
             return np.zeros(0), 0.0
+
         units = self.settings.per_person or 1
         shown = np.diff(told, axis=1, prepend=0)[:, release, 2:].astype(np.float64)
         ones = units * coins[:, : min(release + 1, self.number)].sum(axis=1)
@@ -349,20 +423,24 @@ class Canaries:
         spread = math.sqrt(2.0) * counts.noise.stddev
         moved = units * np.where(other == 0, 2.0, 1.0)
         noise = shown[:, -1] - shown[np.arange(len(coins)), other]
+
         return ((2.0 * coins[:, 0] - 1.0) * noise + 0.5 * moved) / spread, 2.0 * units / spread
 
     def likelihoods(self, outputs: CanaryOutputs, coins: Ints) -> Floats:
         """Give the log-likelihood ratio of each agent's first coin, for Laplace noise."""
-        noise, fresh, moved = self.noise_left(outputs, coins), self.settings.fresh, self.filters[0]
+        noise = self.noise_left(outputs, coins)
+        fresh = self.settings.fresh
+        moved = self.filters[0]
         scale = fresh.scale if isinstance(fresh, LaplaceNoise) else math.nan
         shown = noise + coins[:, :1] * moved
+
         return np.asarray((np.abs(shown) - np.abs(shown - moved)).sum(axis=1) / scale)
 
     def _noise_of_counts(self, told: Ints, coins: Ints, each: int) -> Floats:
         """Give the noise of the counts that each coin is in, along the difference that the coin makes.
 
-        A coin decides whether samples, or pairs, are in the last bin or in the first; of those counted in a second
-        the others are in the first.
+        A coin decides whether samples, or pairs, are in the last bin or in the first; of those
+        counted in a second the others are in the first.
         """
         units = self.settings.per_person or 1
         found = np.zeros(coins.shape)
@@ -376,4 +454,5 @@ class Canaries:
             zeros = each * (release + 1 - first) - ones
             noise = (shown[:, release, -1] - ones) - (shown[:, release, 2] - zeros)
             found[:, coin] = units * noise
+
         return found

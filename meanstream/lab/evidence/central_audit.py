@@ -1,8 +1,11 @@
-"""The exact privacy loss of a central release: every noised number of two neighboring inputs, side by side.
+"""The exact privacy loss of a central release.
 
-A release draws discrete Laplace noise on integers, one after the other, and may choose what to noise next by what came
-out. `loss` runs it on one input and then on a neighbor with the *same outputs*, and adds up by how much each noised
-number moved, in units of its scale: the largest log-likelihood ratio of these outputs.
+Every noised number of two neighboring inputs, side by side.
+
+A release draws discrete Laplace noise on integers, one after the other, and may choose what to
+noise next by what came out. `loss` runs it on one input and then on a neighbor with the *same
+outputs*, and adds up by how much each noised number moved, in units of its scale: the largest
+log-likelihood ratio of these outputs.
 """
 
 from __future__ import annotations
@@ -25,25 +28,41 @@ from meanstream.operators.rounds.round_records import Public, Summaries
 
 
 class Recorder:
-    """Stands for `central_noised` and `central_noisy_argmax`: remembers what they are given, or repeats answers."""
+    """Stands for `central_noised` and `central_noisy_argmax`.
+
+    Remembers what they are given, or repeats answers.
+    """
 
     def __init__(self, repeat: Recorder | None = None) -> None:
         self.given: list[tuple[Ints, int, float]] = []
         self.gave: list[int] = []
         self._repeat = repeat
 
-    def noised(self, total: int, sensitivity: int, epsilon: float, words: RandomWords, draw: int) -> int:
+    def noised(
+        self, total: int, sensitivity: int, epsilon: float, words: RandomWords, draw: int
+    ) -> int:
         """Stand for `central_noised`."""
         return self._record(
-            np.array([total]), sensitivity, epsilon, lambda: central_noised(total, sensitivity, epsilon, words, draw)
+            np.array([total]),
+            sensitivity,
+            epsilon,
+            lambda: central_noised(total, sensitivity, epsilon, words, draw),
         )
 
     def noisy_argmax(
-        self, scores: Ints, sensitivity: int, epsilon: float, words: RandomWords, first_draw: int = 0
+        self,
+        scores: Ints,
+        sensitivity: int,
+        epsilon: float,
+        words: RandomWords,
+        first_draw: int = 0,
     ) -> int:
         """Stand for `central_noisy_argmax`."""
         return self._record(
-            scores, sensitivity, epsilon, lambda: central_noisy_argmax(scores, sensitivity, epsilon, words, first_draw)
+            scores,
+            sensitivity,
+            epsilon,
+            lambda: central_noisy_argmax(scores, sensitivity, epsilon, words, first_draw),
         )
 
     def _record(self, given: Ints, sensitivity: int, epsilon: float, draw: Any) -> int:
@@ -62,6 +81,7 @@ class Recorder:
                 for name, instead in stands_for.items():
                     if hasattr(module, name):
                         patches.enter_context(patch.object(module, name, instead))
+
             yield self
 
 
@@ -70,20 +90,30 @@ def loss(step: Any, one: Summaries, other: Summaries, public: Public, words: Ran
     return sum(losses(step, one, other, public, words))
 
 
-def losses(step: Any, one: Summaries, other: Summaries, public: Public, words: RandomWords) -> list[float]:
+def losses(
+    step: Any, one: Summaries, other: Summaries, public: Public, words: RandomWords
+) -> list[float]:
     """Add up to `loss`: one for each noised number."""
     first = Recorder()
     with first.listening():
         found = step.release(step.tally(step.encode(one, public), public), public, words)
+
     second = Recorder(repeat=first)
     with second.listening():
         again = step.release(step.tally(step.encode(other, public), public), public, words)
-    require_as_audited(_shown(found) == _shown(again), "the release depends on more than the noisy numbers")
+
+    require_as_audited(
+        _shown(found) == _shown(again), "the release depends on more than the noisy numbers"
+    )
     lost = []
-    for (a, scale_a, epsilon_a), (b, scale_b, epsilon_b) in zip(first.given, second.given, strict=True):
+
+    for (a, scale_a, epsilon_a), (b, scale_b, epsilon_b) in zip(
+        first.given, second.given, strict=True
+    ):
         same = (scale_a, epsilon_a) == (scale_b, epsilon_b)
         require_as_audited(same, "the scale of the noise depends on private data")
         lost.append(float(np.abs(a - b).max()) * epsilon_a / scale_a)
+
     return lost
 
 
@@ -91,22 +121,30 @@ def _shown(found: Any) -> Any:
     """Everything public of a result."""
     if isinstance(found, dict):
         return found
-    return [float(x) for x in (found.value, found.lower, found.upper, found.stderr, found.unclipped)], found.stages
+    return [
+        float(x) for x in (found.value, found.lower, found.upper, found.stderr, found.unclipped)
+    ], found.stages
 
 
 def replaced_user(given: Summaries, who: int, count: int, share: float, first: float) -> Summaries:
     """Give the same users, but one of them holds other samples."""
-    counts, totals, firsts = given.count.copy(), given.total.copy(), given.first.copy()
+    counts = given.count.copy()
+    totals = given.total.copy()
+    firsts = given.first.copy()
     counts[who] = count
     totals[who] = round(share * count) * given.span
     firsts[who] = round(first) * given.span
+
     return replace(given, count=counts, total=totals, first=firsts)
 
 
 def central_neighbors(
     given: Summaries, rng: np.random.Generator, *, same_size: bool, number: int
 ) -> Iterator[tuple[Summaries, Summaries]]:
-    """Give pairs of inputs that differ in all that one user holds: extremes first, then random ones."""
+    """Give pairs of inputs that differ in all that one user holds.
+
+    Extremes first, then random ones.
+    """
     extremes = list(itertools.product((1, 2, 8, 64, 10**6), (0.0, 0.3, 0.31, 1.0)))
     pairs = list(itertools.combinations(extremes, 2))
     _, of_each_size = np.unique(given.count, return_index=True)
@@ -115,13 +153,22 @@ def central_neighbors(
         one, other = pairs[int(rng.integers(len(pairs)))]
         if same_size and index % 2:
             size = int(given.count[who])
-            yield replaced_user(given, who, size, one[1], 0.0), replaced_user(given, who, size, other[1], 1.0)
+            yield (
+                replaced_user(given, who, size, one[1], 0.0),
+                replaced_user(given, who, size, other[1], 1.0),
+            )
         elif same_size:  # from one bound to the other, of each size in turn
             who = int(of_each_size[index // 2 % len(of_each_size)])
             size = int(given.count[who])
-            yield replaced_user(given, who, size, 0.0, 0.0), replaced_user(given, who, size, 1.0, 1.0)
+            yield (
+                replaced_user(given, who, size, 0.0, 0.0),
+                replaced_user(given, who, size, 1.0, 1.0),
+            )
         elif index % 2:
             yield replaced_user(given, who, *one, 0.0), replaced_user(given, who, *other, 1.0)
         else:
             size = int(rng.integers(1, 200))
-            yield given, replaced_user(given, who, size, float(rng.random()), float(rng.integers(2)))
+            yield (
+                given,
+                replaced_user(given, who, size, float(rng.random()), float(rng.integers(2))),
+            )

@@ -1,8 +1,9 @@
 """Random bits that an audit chooses, and how many of them lead to each outcome.
 
-A report is a step function of the uniform integers that it is made of. Where the steps are is either claimed by the
-caller and checked on both sides of every step (`interval_masses`), or searched bit by bit (`count_below`). The masses
-are integers; only the logarithm of their ratio is a float.
+A report is a step function of the uniform integers that it is made of. Where the steps are is
+either claimed by the caller and checked on both sides of every step (`interval_masses`), or
+searched bit by bit (`count_below`). The masses are integers; only the logarithm of their ratio is a
+float.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ Masses = Mapping[Any, int | float]
 
 
 class ChosenWords:
-    """Random bits that an audit chooses: 64-bit numbers in the order in which they are used, shape (n, numbers)."""
+    """Random bits that an audit chooses.
+
+    64-bit numbers in the order in which they are used, shape (n, numbers).
+    """
 
     def __init__(self, numbers: npt.NDArray[np.uint64]) -> None:
         odd = numbers.shape[1] % 2
@@ -44,7 +48,10 @@ class ChosenWords:
 
 
 def worst_loss(distributions: Iterable[Masses]) -> float:
-    """Return the largest log-likelihood ratio of a report between any two inputs; infinite if only some can send it."""
+    """Return the largest log-likelihood ratio of a report between any two inputs.
+
+    Infinite if only some can send it.
+    """
     found = list(distributions)
     worst = 0.0
     for report in {report for masses in found for report in masses}:
@@ -54,6 +61,7 @@ def worst_loss(distributions: Iterable[Masses]) -> float:
                 return math.inf
         else:
             worst = max(worst, math.log(max(masses)) - math.log(min(masses)))
+
     return worst
 
 
@@ -65,20 +73,27 @@ def worst_pmf_loss(pmfs: Floats) -> float:
 def interval_masses(respond: Callable[[Words], Ints], edges: Sequence[int]) -> dict[int, int]:
     """How many of the integers from the first edge to below the last one lead to each report.
 
-    `respond` must be constant between neighboring edges: checked at both ends and at a point inside of each interval.
+    `respond` must be constant between neighboring edges: checked at both ends and at a point inside
+    of each interval.
     """
     bounds = [(a, b) for a, b in pairwise(edges) if a < b]
     points = np.array([(a, (a + b) // 2, b - 1) for a, b in bounds], dtype=np.uint64)
     reports = respond(points.ravel()).reshape(-1, 3)
     require_as_audited((reports == reports[:, :1]).all(), "the report changes within an interval")
     masses: dict[int, int] = defaultdict(int)
+
     for (a, b), report in zip(bounds, reports[:, 0].tolist(), strict=True):
         masses[report] += b - a
+
     return dict(masses)
 
 
-def count_below(is_one: Callable[[npt.NDArray[np.uint64]], Bools], bits: int, shape: tuple[int, ...]) -> Ints:
-    """How many of the `2**bits` numbers give 1, for each entry: `is_one` must be 1 up to some number and 0 from there.
+def count_below(
+    is_one: Callable[[npt.NDArray[np.uint64]], Bools], bits: int, shape: tuple[int, ...]
+) -> Ints:
+    """How many of the `2**bits` numbers give 1, for each entry.
+
+    `is_one` must be 1 up to some number and 0 from there.
 
     The count is found from its highest bit down; 1 for all numbers counts as `2**bits`.
     """
@@ -88,4 +103,5 @@ def count_below(is_one: Callable[[npt.NDArray[np.uint64]], Bools], bits: int, sh
         possible = trial <= 1 << bits
         last = np.where(possible, trial - 1, 0).astype(np.uint64)
         count = np.where(possible & is_one(last), trial, count)
+
     return count

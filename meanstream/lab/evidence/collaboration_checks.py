@@ -1,4 +1,7 @@
-"""Checks of collaborations: what each keeps to, ours and other people's; see `meanstream.testing`."""
+"""Checks of collaborations.
+
+What each keeps to, ours and other people's; see `meanstream.testing`.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +34,15 @@ class CollaborationTrial:
         """Make up the agents: half of them around 0.2, the others around 0.8."""
         rng = np.random.default_rng(0)
         mean = rng.choice([0.2, 0.8], AGENTS) + rng.normal(0, 0.1, AGENTS)
-        agent, ones = np.arange(AGENTS), np.ones(AGENTS, np.int64)
+        agent = np.arange(AGENTS)
+        ones = np.ones(AGENTS, np.int64)
         own = OwnMeans(agent=agent, count=25 * ones, mean=mean, variance=np.full(AGENTS, 0.01))
         noise = np.full(AGENTS, 0.01)
         releases = ReleaseColumns(
             agent=agent, index=ones, count=100 * ones, total=ones,
             mean=mean + rng.normal(0, 0.1, AGENTS), noise_variance=noise,
         )  # fmt: skip
+
         return cls(collaboration, releases, own, own.variance + noise)
 
 
@@ -68,11 +73,15 @@ def collaboration_answers(trial: CollaborationTrial) -> None:
     fitted = trial.collaboration.fit(trial.releases, trial.variance)
     answer, wider = (fitted.estimate(trial.own, level=level) for level in (0.9, 0.99))
     hold(answer.level == 0.9, "an answer must have the level of the question")
+
     for name in (one.name for one in fields(answer) if one.name not in ("level", "moved")):
         column = getattr(answer, name)
         ok = column.shape == (AGENTS,) and np.isfinite(column).all()
         hold(ok, f"{name} must have a finite number for each agent")
-    inside = (answer.lower < answer.value) & (answer.value < answer.upper) & (answer.class_size >= 1)
+
+    inside = (
+        (answer.lower < answer.value) & (answer.value < answer.upper) & (answer.class_size >= 1)
+    )
     hold(inside.all(), "a value must lie inside its interval, of a class of at least one")
     member = (answer.membership > 0) & (answer.membership <= 1)
     hold(member.all(), "membership must be above 0 and at most 1")
@@ -84,8 +93,12 @@ def collaboration_without_releases(trial: CollaborationTrial) -> None:
     """Check that everyone learns alone where no one has released."""
     nobody = _take(trial.releases, np.zeros(0, np.int64))
     answer = trial.collaboration.fit(nobody, np.zeros(0)).estimate(trial.own)
-    alone = np.allclose(answer.value, trial.own.mean, rtol=1e-12) and bool((answer.class_size == 1).all())
-    half = np.allclose(answer.upper - answer.value, 1.959964 * np.sqrt(trial.own.variance), rtol=1e-6)
+    alone = np.allclose(answer.value, trial.own.mean, rtol=1e-12) and bool(
+        (answer.class_size == 1).all()
+    )
+    half = np.allclose(
+        answer.upper - answer.value, 1.959964 * np.sqrt(trial.own.variance), rtol=1e-6
+    )
     hold(alone and half, "without releases each agent must get its own mean and a normal interval")
 
 
@@ -93,10 +106,14 @@ def collaboration_knows_no_order(trial: CollaborationTrial) -> None:
     """Check that the order of releases and of agents changes nothing, and that agents are answered one by one alike."""
     rng = np.random.default_rng(1)
     expected = trial.collaboration.fit(trial.releases, trial.variance).estimate(trial.own)
-    shuffled, some = rng.permutation(AGENTS), rng.permutation(AGENTS)[:20]
+    shuffled = rng.permutation(AGENTS)
+    some = rng.permutation(AGENTS)[:20]
     fitted = trial.collaboration.fit(_take(trial.releases, shuffled), trial.variance[shuffled])
     answer = fitted.estimate(_take(trial.own, some))
-    same = (np.allclose(getattr(answer, one), getattr(expected, one)[some], rtol=1e-9) for one in ("value", "upper"))
+    same = (
+        np.allclose(getattr(answer, one), getattr(expected, one)[some], rtol=1e-9)
+        for one in ("value", "upper")
+    )
     hold(all(same), "answers must not depend on the order of releases, or on who else is answered")
 
 
@@ -108,7 +125,10 @@ def collaboration_leaves_out_unknown(trial: CollaborationTrial) -> None:
     hold(np.isfinite(expected.value[0]), "an agent without a release must get an answer")
     unknown = np.where(np.arange(AGENTS) == 0, np.inf, trial.variance)
     answer = trial.collaboration.fit(trial.releases, unknown).estimate(trial.own)
-    hold(np.allclose(answer.value, expected.value, rtol=1e-9), "infinite variance must count as no release")
+    hold(
+        np.allclose(answer.value, expected.value, rtol=1e-9),
+        "infinite variance must count as no release",
+    )
 
 
 def collaboration_describes_itself(trial: CollaborationTrial) -> None:
@@ -130,15 +150,19 @@ def collaboration_summaries_merge(trial: CollaborationTrial) -> None:
         merged = made.summarize(_take(trial.releases, parts[order[0]]))
         for part in order[1:]:
             merged.merge(made.summarize(_take(trial.releases, parts[part])))
+
         hold(merged.n == AGENTS, f"a merged summary must count {AGENTS} releases, got {merged.n}")
         answers.append(made.fit_summary(merged, 0.25).estimate(trial.own).value)
+
     answers.append(made.fit_summary(made.summarize(trial.releases), 0.25).estimate(trial.own).value)
     same = all((one == answers[0]).all() for one in answers)
     hold(same, "summaries of parts must merge to the same answers, to the last bit")
 
 
 def _take(columns: Columns, rows: Ints) -> Columns:
-    return replace(columns, **{one.name: getattr(columns, one.name)[rows] for one in fields(columns)})
+    return replace(
+        columns, **{one.name: getattr(columns, one.name)[rows] for one in fields(columns)}
+    )
 
 
 COLLABORATION_CHECKS: tuple[Callable[[CollaborationTrial], None], ...] = (

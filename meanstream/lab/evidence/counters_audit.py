@@ -1,4 +1,7 @@
-"""What continual counters spend: sensitivity from `step` itself, and the noise from counting the sampler's inputs."""
+"""What continual counters spend.
+
+Sensitivity from `step` itself, and the noise from counting the sampler's inputs.
+"""
 
 from __future__ import annotations
 
@@ -18,23 +21,34 @@ SETS = 41
 
 
 def counter_response(counter: Counter, n: int) -> Floats:
-    """Give `B` as `step` applies it: column e is the noise of all releases when only draw e is 1."""
-    state, rows, noise = counter.init(n), np.arange(n), np.zeros((n, n))
+    """Give `B` as `step` applies it.
+
+    Column e is the noise of all releases when only draw e is 1.
+    """
+    state = counter.init(n)
+    rows = np.arange(n)
+    noise = np.zeros((n, n))
     for k in range(n):
         noise[k] = counter.step(state, rows, np.full(n, k + 1), (rows == k).astype(np.float64))
+
     return noise
 
 
 def counter_columns(counter: Counter, n: int) -> Floats:
-    """Give `C = B^{-1} A`: what one unit of each increment moves the noised vector by, a column each."""
-    return np.asarray(solve_triangular(counter_response(counter, n), counter.workload(n), lower=True))
+    """Give `C = B^{-1} A`.
+
+    What one unit of each increment moves the noised vector by, a column each.
+    """
+    return np.asarray(
+        solve_triangular(counter_response(counter, n), counter.workload(n), lower=True)
+    )
 
 
 def gaussian_sampler_epsilon(noise: GaussianNoise, shift: int, delta: float) -> float:
     """Return the least epsilon at which the published integer hides a shift at this delta, over threshold sets.
 
-    Counted over all 2**128 inputs of the sampler. Sets `{y >= t}` are the worst ones for a likelihood ratio that
-    grows with y; t is searched around the worst of the continuous Gaussian.
+    Counted over all 2**128 inputs of the sampler. Sets `{y >= t}` are the worst ones for a
+    likelihood ratio that grows with y; t is searched around the worst of the continuous Gaussian.
 
     Examples
     --------
@@ -51,32 +65,50 @@ def gaussian_sampler_epsilon(noise: GaussianNoise, shift: int, delta: float) -> 
     def excess(epsilon: float) -> float:
         return float((near - math.exp(epsilon) * far).max()) - delta
 
-    # At threshold t the loss is linear in t; epsilon is not known before, so the sets cover the loss's upper tail.
+    # At threshold t the loss is linear in t; epsilon is not known before, so the sets cover the
+    # loss's upper tail.
     spread = noise.stddev
     near, far = tails(0.5 * shift + 4.0 * spread, 8.0 * spread)
+
     for _ in range(8):
         if excess(0.0) <= 0:
             return 0.0
         high = 1.0
         while excess(high) > 0:
             high *= 2.0
+
         found = float(brentq(excess, 0.0, high, xtol=1e-13))
         near, far = tails(0.5 * shift + found * noise.stddev**2 / shift, spread := 0.3 * spread)
+
     return found
 
 
 def laplace_sampler_epsilon(noise: LaplaceNoise, shifts: Ints) -> float:
-    """Return the loss of several draws that move together, each by a shift: counted masses of equal outcomes."""
+    """Return the loss of several draws that move together, each by a shift.
+
+    Counted masses of equal outcomes.
+    """
     lost = 0.0
-    for shift, times in zip(*np.unique(np.abs(shifts[shifts != 0]), return_counts=True), strict=True):
+    for shift, times in zip(
+        *np.unique(np.abs(shifts[shifts != 0]), return_counts=True), strict=True
+    ):
         sizes = np.array([1, 2, 3 * shift // 2, shift, 2 * shift, 5 * shift], dtype=np.int64)
-        masses = [np.array(implemented_tail(noise, s)) - implemented_tail(noise, s + 1) for s in (sizes, sizes + shift)]
-        lost += int(times) * max(math.log(a) - math.log(b) for a, b in zip(*masses, strict=True) if b >= FEWEST)
+        masses = [
+            np.array(implemented_tail(noise, s)) - implemented_tail(noise, s + 1)
+            for s in (sizes, sizes + shift)
+        ]
+        lost += int(times) * max(
+            math.log(a) - math.log(b) for a, b in zip(*masses, strict=True) if b >= FEWEST
+        )
+
     return lost
 
 
 def _chance_above(noise: GaussianNoise, least: Ints) -> Floats:
-    """Probability that the rounded noise is at least each integer; it is as likely at most minus that integer."""
+    """Probability that the rounded noise is at least each integer.
+
+    It is as likely at most minus that integer.
+    """
     size = np.where(least > 0, least, 1 - least)
     one_side = np.array([count / 2**128 for count in implemented_tail(noise, size)])
     return np.where(least > 0, one_side, 1.0 - one_side)

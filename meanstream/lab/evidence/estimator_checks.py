@@ -1,4 +1,7 @@
-"""Checks of estimators of rounds: what each keeps to, ours and other people's; see `meanstream.testing`."""
+"""Checks of estimators of rounds.
+
+What each keeps to, ours and other people's; see `meanstream.testing`.
+"""
 
 from __future__ import annotations
 
@@ -53,33 +56,46 @@ class EstimatorTrial:
         rng = np.random.default_rng(seed)
         count = rng.choice([1, 2, 100, 400, 1000, 2**20], n)
         shape = (n, self.dimension) if self.dimension else (n,)
-        first = np.rint((np.clip(rng.normal(0.3, 0.02, shape), -1, 1) + 1) * SPAN / 2).astype(np.int64)
+        first = np.rint((np.clip(rng.normal(0.3, 0.02, shape), -1, 1) + 1) * SPAN / 2).astype(
+            np.int64
+        )
         total = first * (count[:, None] if self.dimension else count)
         owners = keyed_owner_words([f"user {i}" for i in range(n)])
+
         return Summaries(user=owners, count=count, total=total, first=first, span=SPAN)
 
     def stages(self, users: Summaries, seed: int = 1) -> Iterator[tuple[Any, Public, Reports, Any]]:
-        """Run a round honestly; give each stage with what was known before it, its reports and what it found."""
+        """Run a round honestly.
+
+        Give each stage with what was known before it, its reports and what it found.
+        """
         public: Public = {}
         asked = assign_protocol_stages(self.estimator.shares, users.user, b"a round")
         for number, stage in enumerate(self.estimator.rounds):
             mine = users.take(asked == number)
-            reports = stage.encode(mine, public, SeededWords(np.random.default_rng([seed, number]), len(mine)))
+            reports = stage.encode(
+                mine, public, SeededWords(np.random.default_rng([seed, number]), len(mine))
+            )
             found = stage.decode(stage.tally(reports, public), public)
             plain: Any = found
+
             if not isinstance(found, Estimate):
                 plain = json.loads(json.dumps(found, default=lambda x: x.tolist()))
+
             yield stage, public, reports, plain
             public = plain
 
 
-def check_estimator(build: type[Any], *, epsilon: float = 2.0, users: int = 20_000, **options: Any) -> None:
+def check_estimator(
+    build: type[Any], *, epsilon: float = 2.0, users: int = 20_000, **options: Any
+) -> None:
     """Check an estimator of rounds as the tests of Meanstream check its own.
 
     Parameters
     ----------
     build : type
-        Its class: `meanstream.operators.rounds.round_protocol.Estimator`, or `CentralEstimator` of a trusted curator.
+        Its class: `meanstream.operators.rounds.round_protocol.Estimator`, or `CentralEstimator` of
+        a trusted curator.
     epsilon, users : float, int
         What it is built with.
     **options
@@ -121,20 +137,41 @@ def estimator_describes_itself(trial: EstimatorTrial) -> None:
     hold(json.loads(json.dumps(described)) == described, "describe() must give plain data")
     hold(math.isclose(sum(one.shares), 1.0), f"shares must add to 1, got {sum(one.shares)}")
     hold(one.trust in ("local", "central"), f"trust must be local or central, got {one.trust!r}")
-    hold(one.trust == "central" or len(one.shares) == len(one.rounds), "there must be a share for each stage")
+
+    hold(
+        one.trust == "central" or len(one.shares) == len(one.rounds),
+        "there must be a share for each stage",
+    )
     most = max(stage.epsilon for stage in one.rounds)
-    hold(most <= one.epsilon * (1 + 1e-12), f"no stage's epsilon may be above {one.epsilon}, got {most}")
+    hold(
+        most <= one.epsilon * (1 + 1e-12),
+        f"no stage's epsilon may be above {one.epsilon}, got {most}",
+    )
 
 
 def estimator_reports_add_up(trial: EstimatorTrial) -> None:
     """Check that reports are valid rows of integers, follow from the random bits, and add up in any order."""
     if trial.estimator.trust == "central":
         return
-    for (stage, public, reports, _), again in zip(*(trial.stages(trial.users(1500)) for _ in range(2)), strict=True):
-        hold(reports.ndim == 2 and reports.dtype.kind == "i", f"{stage.name}: reports must be rows of integers")
-        hold((reports == again[2]).all(), f"{stage.name}: the same random bits must give the same reports")
-        hold(np.all(stage.valid(reports, public)), f"{stage.name}: valid() must accept what encode() gives")
-        whole, half = stage.tally(reports, public), len(reports) // 2
+
+    for (stage, public, reports, _), again in zip(
+        *(trial.stages(trial.users(1500)) for _ in range(2)), strict=True
+    ):
+        hold(
+            reports.ndim == 2 and reports.dtype.kind == "i",
+            f"{stage.name}: reports must be rows of integers",
+        )
+        hold(
+            (reports == again[2]).all(),
+            f"{stage.name}: the same random bits must give the same reports",
+        )
+
+        hold(
+            np.all(stage.valid(reports, public)),
+            f"{stage.name}: valid() must accept what encode() gives",
+        )
+        whole = stage.tally(reports, public)
+        half = len(reports) // 2
         parts = stage.tally(reports[half:], public) + stage.tally(reports[:half], public)
         hold(whole == parts, f"{stage.name}: tallies of parts must add up to that of all")
 
@@ -143,26 +180,42 @@ def estimator_accepts_its_results(trial: EstimatorTrial) -> None:
     """Check that `check` accepts what honest users lead to, and what no report leads to."""
     if trial.estimator.trust == "central":
         return
+
     for n, seed in ((1500, 1), (1500, 2), (0, 1)):
         for stage, before, _, found in trial.stages(trial.users(n), seed):
             if not isinstance(found, Estimate):
                 result_as_plain_data(found)
                 stage.check(found, before)
-                hold(not _accepted(trial.estimator.rounds[-1], found, before), "nothing can follow the last stage")
+                hold(
+                    not _accepted(trial.estimator.rounds[-1], found, before),
+                    "nothing can follow the last stage",
+                )
 
 
 def estimator_answers(trial: EstimatorTrial) -> None:
     """Check that there is an answer with an interval on [-1, 1], for many users and for none."""
     for n in (1500, 0):
-        one, users = trial.estimator, trial.users(n)
+        one = trial.estimator
+        users = trial.users(n)
         if one.trust == "central":
-            words = [SeededWords(np.random.default_rng([1, number]), 1) for number in range(len(one.rounds))]
-            found = run_central(one, users, assign_protocol_stages(one.shares, users.user, b"a round"), words)
+            words = [
+                SeededWords(np.random.default_rng([1, number]), 1)
+                for number in range(len(one.rounds))
+            ]
+            found = run_central(
+                one, users, assign_protocol_stages(one.shares, users.user, b"a round"), words
+            )
         else:
             *_, (_, _, _, found) = trial.stages(users)
+
         hold(isinstance(found, Estimate), "the last stage must give an Estimate")
-        inside = (found.lower <= found.value) & (found.value <= found.upper) & (np.abs(found.value) <= 1)
-        hold(np.all(inside), f"an answer must lie in its interval and in [-1, 1], got {found.value} of {n} users")
+        inside = (
+            (found.lower <= found.value) & (found.value <= found.upper) & (np.abs(found.value) <= 1)
+        )
+        hold(
+            np.all(inside),
+            f"an answer must lie in its interval and in [-1, 1], got {found.value} of {n} users",
+        )
 
 
 def estimator_keeps_epsilon(trial: EstimatorTrial) -> None:
@@ -171,15 +224,27 @@ def estimator_keeps_epsilon(trial: EstimatorTrial) -> None:
     if trial.estimator.trust == "central":
         return
     ends = extreme_users(SPAN, (trial.dimension,) if trial.dimension else ())
-    other = int(np.flatnonzero(ends.count == 1)[-1]) if trial.estimator.privacy_unit == "sample" else len(ends) - 1
-    owners, drawn = np.random.default_rng(7).integers(0, 2**64, (SAMPLED, 2), np.uint64), []
+    other = (
+        int(np.flatnonzero(ends.count == 1)[-1])
+        if trial.estimator.privacy_unit == "sample"
+        else len(ends) - 1
+    )
+    owners = np.random.default_rng(7).integers(0, 2**64, (SAMPLED, 2), np.uint64)
+    drawn = []
+
     for row in (0, other):
         users = replace(ends.take(np.full(SAMPLED, row)), user=owners)
         drawn.append(stage.encode(users, {}, SeededWords(np.random.default_rng([7, row]), SAMPLED)))
+
     half = SAMPLED // 2
-    events = [_event(column, cut) for column, cut in _cuts(np.concatenate([one[:half] for one in drawn]))]
+    events = [
+        _event(column, cut) for column, cut in _cuts(np.concatenate([one[:half] for one in drawn]))
+    ]
     lost = audit_epsilon_lower_bound(drawn[0][half:], drawn[1][half:], events, delta=0.0)
-    hold(lost <= stage.epsilon, f"{stage.name}: reports lose at least epsilon {lost:.3g}, declared {stage.epsilon:.3g}")
+    hold(
+        lost <= stage.epsilon,
+        f"{stage.name}: reports lose at least epsilon {lost:.3g}, declared {stage.epsilon:.3g}",
+    )
 
 
 def estimator_survives_hostile_results(trial: EstimatorTrial) -> None:
@@ -189,26 +254,38 @@ def estimator_survives_hostile_results(trial: EstimatorTrial) -> None:
     users = extreme_users(SPAN, (trial.dimension,) if trial.dimension else ())
     ran = list(trial.stages(trial.users(min(1500 * len(trial.estimator.rounds), SAMPLED))))
     refused = 0
+
     for (stage, before, _, result), (after, *_) in pairwise(ran):
         for number, found in enumerate(_hostile(result)):
             if not _accepted(stage, found, before):
                 refused += 1
                 continue
+
             words = SeededWords(np.random.default_rng([5, number]), len(users))
             with np.errstate(divide="raise", over="raise", invalid="raise"):
                 reports = after.encode(users, found, words)
+
             ok = len(reports) == len(users) and np.all(after.valid(reports, found))
             hold(ok, f"{after.name}: each user must send a valid report upon {str(found)[:200]}")
+
     hold(refused > 100, f"check() must refuse what a stage cannot find, refused {refused} results")
 
 
 def _cuts(chosen: Ints) -> list[tuple[int, float]]:
-    """Choose thresholds of each of the first columns: between a few values, or at quantiles of many."""
+    """Choose thresholds of each of the first columns.
+
+    Between a few values, or at quantiles of many.
+    """
     found = []
     for column in range(min(chosen.shape[1], 16)):
         values = np.unique(chosen[:, column])
-        at = values[:-1] + 0.5 if len(values) <= 16 else np.quantile(chosen[:, column], np.linspace(0.05, 0.95, 10))
+        at = (
+            values[:-1] + 0.5
+            if len(values) <= 16
+            else np.quantile(chosen[:, column], np.linspace(0.05, 0.95, 10))
+        )
         found += [(column, float(cut)) for cut in at]
+
     return found or [(0, 0.5)]
 
 
@@ -222,6 +299,7 @@ def _accepted(stage: Any, found: Any, before: Public) -> bool:
         stage.check(found, before)
     except ValueError:
         return False
+
     return True
 
 
@@ -230,6 +308,7 @@ def _hostile(found: Any) -> Iterator[Any]:
     for path in result_paths(found):
         for value in (*EXTREME, KeyError):
             yield changed_result(found, path, value)
+
     yield {**found, "more": 1}
     yield from EXTREME
 
@@ -238,12 +317,14 @@ def result_paths(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, .
     """Give every place of a result: of alike entries of long lists, the first and the last."""
     if path:
         yield path
+
     entries: Sequence[tuple[Any, Any]] = []
     if isinstance(tree, dict):
         entries = list(tree.items())
     elif isinstance(tree, list):
         entries = list(enumerate(tree))
         entries = entries if len(entries) < 4 else [entries[0], entries[-1]]
+
     for key, value in entries:
         yield from result_paths(value, (*path, key))
 
@@ -254,10 +335,12 @@ def changed_result(found: Any, path: tuple[Any, ...], value: Any) -> Any:
     here = out
     for key in path[:-1]:
         here = here[key]
+
     if value is KeyError:
         del here[path[-1]]
     else:
         here[path[-1]] = copy.deepcopy(value)
+
     return out
 
 

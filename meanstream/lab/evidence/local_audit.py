@@ -1,4 +1,7 @@
-"""Exact laws of what users send, by kind of channel and vote: the code runs on chosen bits, outcomes are counted."""
+"""Exact laws of what users send, by kind of channel and vote.
+
+The code runs on chosen bits, outcomes are counted.
+"""
 
 from __future__ import annotations
 
@@ -41,23 +44,30 @@ def window_masses(channel: WindowChannel, x: float, *, rounded_up: bool) -> dict
     edges = [*range(0, outside + 1, channel.unlikely)]
     edges += [outside + i * channel.likely for i in range(1, channel.window + 1)]
     require_as_audited(edges[-1] == 2**63, "the masses do not add up to all numbers")
+
     return interval_masses(respond, edges)
 
 
 def worst_window_loss(channel: WindowChannel, values: Iterable[float]) -> float:
     """Worst loss of the channel as it runs between any two of these values, whichever way their places are rounded."""
-    return worst_loss(window_masses(channel, x, rounded_up=up) for x in values for up in (False, True))
+    return worst_loss(
+        window_masses(channel, x, rounded_up=up) for x in values for up in (False, True)
+    )
 
 
 def bit_probabilities(votes: Any, rows: npt.NDArray[Any], bins: int) -> Floats:
-    """Probability, exactly, that each bit is reported as 1: one row for each input of a vote with independent bits."""
+    """Probability, exactly, that each bit is reported as 1.
+
+    One row for each input of a vote with independent bits.
+    """
 
     def report(numbers: npt.NDArray[np.uint64]) -> Bools:
         words = ChosenWords.of_32_bits(numbers.astype(np.uint32))
         return np.asarray(unpack_votes(votes.randomize(rows, words), bins) == 1)
 
     shape = (len(rows), bins)
-    # A true bit may be reported as 1 for small numbers or for large ones; either way the numbers form one interval.
+    # A true bit may be reported as 1 for small numbers or for large ones; either way the numbers
+    # form one interval.
     low_is_one = report(np.zeros(shape, np.uint64))
     count = count_below(lambda numbers: report(numbers) == low_is_one, 32, shape)
     return np.asarray(np.where(low_is_one, count, 2**32 - count) / 2.0**32)
@@ -69,6 +79,7 @@ def worst_bits_loss(probability: Floats) -> float:
     require(n_bits <= 12, "probability", "have at most 12 columns", n_bits)
     reports = (np.arange(2**n_bits)[:, None] >> np.arange(n_bits)) & 1
     pmfs = [np.where(reports == 1, row, 1.0 - row).prod(axis=1) for row in probability]
+
     return worst_pmf_loss(np.array(pmfs))
 
 
@@ -80,23 +91,38 @@ def subset_pmf(votes: SubsetVotes, category: int, categories: int) -> dict[int, 
 
     def respond(lanes: Sequence[int | Ints], bit: int) -> Bools:
         columns = np.broadcast_arrays(*[np.asarray(lane, dtype=np.int64) for lane in lanes])
-        raw = np.stack([np.atleast_1d(column) for column in columns], axis=1).astype(np.uint64) << np.uint64(11)
-        # Number 0 decides about the voter's category, then one is skipped, then there is one for each other category.
+        raw = np.stack([np.atleast_1d(column) for column in columns], axis=1).astype(
+            np.uint64
+        ) << np.uint64(11)
+        # Number 0 decides about the voter's category, then one is skipped, then there is one for
+        # each other category.
         numbers = np.pad(np.insert(raw, 1, 0, axis=1), ((0, 0), (0, categories + 2 - raw.shape[1])))
         words = cast(RandomWords, ChosenWords(numbers))
-        return np.asarray((votes.randomize(np.full(len(numbers), category), words)[:, 0] >> bit) & 1 == 1)
+
+        return np.asarray(
+            (votes.randomize(np.full(len(numbers), category), words)[:, 0] >> bit) & 1 == 1
+        )
 
     def explore(lanes: list[int], taken: int, mass: float) -> None:
         depth = len(lanes)
         if depth == categories:
             found[taken] += mass
             return
+
         bit = base if depth == 0 else others[depth - 1]
         low_is_one = respond([*lanes, 0], bit)[0]
-        same = count_below(lambda number: respond([*lanes, number.astype(np.int64)], bit) == low_is_one, 53, (1,))[0]
-        for number, count, is_one in ((0, same, low_is_one), (2**53 - 1, 2**53 - same, not low_is_one)):
+        same = count_below(
+            lambda number: respond([*lanes, number.astype(np.int64)], bit) == low_is_one, 53, (1,)
+        )[0]
+
+        for number, count, is_one in (
+            (0, same, low_is_one),
+            (2**53 - 1, 2**53 - same, not low_is_one),
+        ):
             if count:
-                explore([*lanes, number], taken | (int(is_one) << bit), mass * (int(count) / 2.0**53))
+                explore(
+                    [*lanes, number], taken | (int(is_one) << bit), mass * (int(count) / 2.0**53)
+                )
 
     explore([], 0, 1.0)
     return dict(found)
@@ -118,7 +144,8 @@ def hybrid_masses(channel: HybridChannel, x: float) -> dict[int, int]:
 
     def reports(coin: npt.NDArray[np.uint64], sign: npt.NDArray[np.uint64]) -> Ints:
         words = np.zeros((1, 4), np.uint64)
-        words[:, 2], words[:, 3] = coin << np.uint64(11), sign << np.uint64(11)
+        words[:, 2] = coin << np.uint64(11)
+        words[:, 3] = sign << np.uint64(11)
         return channel.randomize(np.array([x]), ChosenWords(words))
 
     last = np.array([2**53 - 1], dtype=np.uint64)
@@ -127,7 +154,10 @@ def hybrid_masses(channel: HybridChannel, x: float) -> dict[int, int]:
 
 
 def hybrid_shares(channel: HybridChannel, values: Sequence[float]) -> list[int]:
-    """How many of the 2**53 coins make the hybrid's report a wide one, for each value: it must be the same for all."""
+    """How many of the 2**53 coins make the hybrid's report a wide one, for each value.
+
+    It must be the same for all.
+    """
     n = len(values)
 
     def is_wide(coin: npt.NDArray[np.uint64]) -> Bools:
@@ -146,22 +176,32 @@ def hybrid_loss(channel: HybridChannel, values: Sequence[float]) -> float:
         masses: dict[int, int] = defaultdict(int)
         for report, mass in window_masses(channel.piecewise, x, rounded_up=rounded_up).items():
             masses[report] += share * mass * 2**53
+
         for report, mass in hybrid_masses(channel, x).items():
             masses[report] += (2**53 - share) * mass * 2**63
+
         return dict(masses)
 
     return worst_loss(
-        mixed(x, share, rounded_up=up) for x, share in zip(values, shares, strict=True) for up in (False, True)
+        mixed(x, share, rounded_up=up)
+        for x, share in zip(values, shares, strict=True)
+        for up in (False, True)
     )
 
 
 def laplace_loss(channel: LaplaceChannel) -> float:
-    """Loss between the two values farthest apart: exact on the noise as implemented, in the tails and near 0."""
+    """Loss between the two values farthest apart.
+
+    Exact on the noise as implemented, in the tails and near 0.
+    """
     words = ChosenWords(np.array([[1, 2], [1, 2]], dtype=np.uint64))
     shift = int(np.ptp(channel.randomize(np.array([-1e9, 1e9]), words)))
     sizes = np.array([1, 2, 3 * shift // 2, shift, 2 * shift, 5 * shift], dtype=np.int64)
-    here = np.array(implemented_tail(channel.noise, sizes)) - implemented_tail(channel.noise, sizes + 1)
+    here = np.array(implemented_tail(channel.noise, sizes)) - implemented_tail(
+        channel.noise, sizes + 1
+    )
     there = np.array(implemented_tail(channel.noise, sizes + shift)) - implemented_tail(
         channel.noise, sizes + shift + 1
     )
+
     return max(math.log(a) - math.log(b) for a, b in zip(here, there, strict=True) if b >= FEWEST)

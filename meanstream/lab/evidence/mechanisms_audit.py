@@ -1,4 +1,7 @@
-"""Every mechanism of the registries, audited on the code as it runs: a new one is in the table without a line here."""
+"""Every mechanism of the registries, audited on the code as it runs.
+
+A new one is in the table without a line here.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,11 @@ from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.defaults import HISTOGRAM_SHARE
 from meanstream.operators.counters.base import ENDLESS
 from meanstream.operators.counters.registry import COUNTERS, FORGETTING, counter_noise, make_counter
-from meanstream.operators.estimators.registry import build_estimator, distinct_estimators, estimator_class
+from meanstream.operators.estimators.registry import (
+    build_estimator,
+    distinct_estimators,
+    estimator_class,
+)
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.group_privacy import group_epsilon
 from meanstream.operators.noise.keyed import GaussianNoise, LaplaceNoise
@@ -69,7 +76,9 @@ _REPLAYED = "exact loss of noised numbers, replayed on neighbors"
 _ALL_ROWS = f"{BINS} bins, all pairs of rows"
 
 
-def mechanism_audits(names: Sequence[str] = ("all",), *, epsilon: float, delta: float) -> dict[str, Audit]:
+def mechanism_audits(
+    names: Sequence[str] = ("all",), *, epsilon: float, delta: float
+) -> dict[str, Audit]:
     """Give the audits of mechanisms of the registries, by the mechanism's name.
 
     Parameters
@@ -90,9 +99,13 @@ def mechanism_audits(names: Sequence[str] = ("all",), *, epsilon: float, delta: 
     for name in names:
         some = [one for one in known if name == "all" or f"{one}.".startswith(f"{name}.")]
         if not some:
-            rule = "be all, or a mechanism of the registries or the beginning of its name, up to a dot"
+            rule = (
+                "be all, or a mechanism of the registries or the beginning of its name, up to a dot"
+            )
             raise ValueError(f"name must {rule}, got {name!r}{closest_valid(name, [*known])}")
+
         chosen += [one for one in some if one not in chosen]
+
     return {name: known[name](name, epsilon, delta) for name in chosen}
 
 
@@ -101,23 +114,30 @@ def _mechanisms() -> dict[str, Callable[[str, float, float], Audit]]:
     found: dict[str, Callable[[str, float, float], Audit]] = {}
     for counter in FORGETTING:
         found[f"counter.{counter}.gaussian"] = partial(_of_forgetting, counter)
+
     for counter in COUNTERS:
         for noise in ("gaussian", "laplace"):
             if noise == "gaussian" or _takes_laplace(counter):
                 found[f"counter.{counter}.{noise}"] = partial(_of_counter, counter, noise)
+
     found["agents.means_and_votes"] = partial(_of_agents, {"horizon": HORIZON})
     with_histogram = {"horizon": HORIZON, "histogram_share": HISTOGRAM_SHARE}
     found["agents.means_votes_and_histograms"] = partial(_of_agents, with_histogram)
+
     for memory in ("half-life", "window"):
         forgets = {"memory": f"{memory}:8s", "schedule": "every:1s"}
         found[f"agents.{memory.replace('-', '_')}"] = partial(_of_agents, forgets)
+
     for channel in CHANNELS:
         found[f"channel.{channel}"] = partial(_of_channel, channel)
+
     for votes in VOTES:
         found[f"vote.{votes}"] = partial(_of_votes, votes)
+
     for estimator in distinct_estimators():
         if estimator_class(estimator).trust == "central":
             found[f"central.{estimator}"] = partial(_of_central, estimator)
+
     return found
 
 
@@ -126,27 +146,42 @@ def _takes_laplace(counter: str) -> bool:
         _ = make_counter(counter, horizon=HORIZON).l1_sensitivity
     except ValueError:
         return False
+
     return True
 
 
 def _of_counter(counter: str, noise: str, name: str, epsilon: float, delta: float) -> Audit:
     settings = AgentsSettings(
-        lower=0, upper=1, epsilon=epsilon, delta=delta, counter=counter, noise=noise, horizon=HORIZON, spread_share=0
+        lower=0,
+        upper=1,
+        epsilon=epsilon,
+        delta=delta,
+        counter=counter,
+        noise=noise,
+        horizon=HORIZON,
+        spread_share=0,
     )
+
     return partial(audit_counter, name, settings)
 
 
 def _of_forgetting(counter: str, name: str, epsilon: float, delta: float) -> Audit:
     """Audit a stream without end by its first releases, after which a sample moves nothing that could be seen."""
-    endless, span = FORGETTING[counter](ENDLESS), FixedPoint(0.0, 1.0).span
+    endless = FORGETTING[counter](ENDLESS)
+    span = FixedPoint(0.0, 1.0).span
     fresh = counter_noise(endless, epsilon=epsilon, delta=delta, sensitivity=span)
     assert isinstance(fresh, GaussianNoise)  # noqa: S101 - the default
     slack = require_small_numeric_slack(fresh, epsilon=epsilon, delta=delta, draws=endless.reach)
 
     def audit() -> AuditRow:
         moved = counter_columns(endless, MOST_RELEASES) * span
-        proved = gaussian_sampler_epsilon(fresh, math.floor(float(np.sqrt((moved**2).sum(0)).max())), delta)
-        what = f"{MOST_RELEASES} of endless releases jointly; Gaussian draws turned into one direction"
+        proved = gaussian_sampler_epsilon(
+            fresh, math.floor(float(np.sqrt((moved**2).sum(0)).max())), delta
+        )
+        what = (
+            f"{MOST_RELEASES} of endless releases jointly; Gaussian draws turned into one direction"
+        )
+
         return _exact(name, epsilon, delta, proved, what, slack=slack)
 
     return audit
@@ -166,38 +201,64 @@ def _of_votes(votes: str, name: str, epsilon: float, delta: float) -> Audit:  # 
 
 
 def _of_central(estimator: str, name: str, epsilon: float, delta: float) -> Audit:  # noqa: ARG001 - its own
-    return partial(_audit_central, name, build_estimator(estimator, epsilon=epsilon, users=CENTRAL_USERS))
+    return partial(
+        _audit_central, name, build_estimator(estimator, epsilon=epsilon, users=CENTRAL_USERS)
+    )
 
 
 def audit_counter(name: str, settings: AgentsSettings) -> AuditRow:
-    """Audit all releases of an agent together: what `step` does to one sample, and the law of the sampler."""
-    moved = counter_columns(settings.mechanism, settings.horizon) * settings.grid.span * (settings.per_person or 1)
+    """Audit all releases of an agent together.
+
+    What `step` does to one sample, and the law of the sampler.
+    """
+    moved = (
+        counter_columns(settings.mechanism, settings.horizon)
+        * settings.grid.span
+        * (settings.per_person or 1)
+    )
     fresh = settings.fresh
+
     if isinstance(fresh, LaplaceNoise):
         worst = moved[:, int(np.abs(moved).sum(0).argmax())]
-        proved, how = laplace_sampler_epsilon(fresh, np.rint(worst).astype(np.int64)), "draws of integers"
+        proved = laplace_sampler_epsilon(fresh, np.rint(worst).astype(np.int64))
+        how = "draws of integers"
     else:
         shift = math.floor(float(np.sqrt((moved**2).sum(0)).max()))
         proved = gaussian_sampler_epsilon(fresh, shift, settings.delta)
         how = "Gaussian draws turned into one direction"
+
     delta = 0.0 if isinstance(fresh, LaplaceNoise) else settings.delta
     what = f"{settings.horizon} releases jointly; {how}"
     return _exact(name, settings.epsilon, delta, proved, what, slack=settings.numeric_slack)
 
 
 def _audit_agents(name: str, settings: AgentsSettings) -> AuditRow:
-    """Audit all that an agent releases together: means and votes, histograms where there are some, or a memory."""
+    """Audit all that an agent releases together.
+
+    Means and votes, histograms where there are some, or a memory.
+    """
     releases = settings.most_releases or MEMORY_RELEASES
     told = "means, votes and histograms" if settings.histogram is not None else "means and votes"
     of_all = "" if settings.most_releases else "the first "
     what = f"{told} of {of_all}{releases} releases jointly, {STREAMS:,} pairs of streams; all draws are Gaussian"
     slack = settings.numeric_slack
+
     try:
-        proved = group_epsilon(largest_move(compressed(settings), releases, np.random.default_rng(1)), settings.delta)
+        proved = group_epsilon(
+            largest_move(compressed(settings), releases, np.random.default_rng(1)), settings.delta
+        )
     except AuditFaultError as fault:
         return _exact(
-            name, settings.epsilon, settings.delta, math.inf, what, slack=slack, method=_MOVED, fault=str(fault)
+            name,
+            settings.epsilon,
+            settings.delta,
+            math.inf,
+            what,
+            slack=slack,
+            method=_MOVED,
+            fault=str(fault),
         )
+
     return _exact(name, settings.epsilon, settings.delta, proved, what, slack=slack, method=_MOVED)
 
 
@@ -210,16 +271,20 @@ def audit_channel(name: str, channel: Any) -> AuditRow:
             step = max(1, places // 12)
             middles = [-1.0 + (2 * j + 1) / places for j in [*range(0, places, step), places - 1]]
             return worst_window_loss(channel, [*middles, *VALUES])
+
         if isinstance(channel, HybridChannel):
             return hybrid_loss(channel, VALUES)
         if isinstance(channel, LaplaceChannel):
             return laplace_loss(channel)
+
         return None
 
     def report(inputs: Ints, words: SeededWords) -> Ints:
         return np.asarray(channel.randomize(2.0 * inputs - 1.0, words))[:, None]
 
-    return _local(name, channel.epsilon, count, report, "values within, on and outside of the bounds")
+    return _local(
+        name, channel.epsilon, count, report, "values within, on and outside of the bounds"
+    )
 
 
 def _audit_votes(name: str, votes: Any) -> AuditRow:
@@ -233,12 +298,14 @@ def _audit_votes(name: str, votes: Any) -> AuditRow:
             # With as many bits as bins, any two rows are allowed: opposite ones are the worst.
             reach = np.vstack([reach, ~reach]) if votes.bits >= votes.bins else reach
             return worst_bits_loss(bit_probabilities(votes, reach, votes.bins))
+
         if isinstance(votes, UnaryVotes):
             return worst_bits_loss(bit_probabilities(votes, rows, votes.bins))
         if isinstance(votes, RandomizedResponseVotes):
             return worst_loss(response_masses(votes, int(row)) for row in rows)
         if isinstance(votes, SubsetVotes):
             return worst_loss(subset_pmf(votes, int(row), votes.categories) for row in rows)
+
         return None
 
     def report(inputs: Ints, words: SeededWords) -> Ints:
@@ -258,32 +325,51 @@ def _local(
         proved = count()
     except AuditFaultError as fault:
         return _exact(name, epsilon, 0.0, math.inf, assumption, fault=str(fault))
+
     if proved is not None:
         return _exact(name, epsilon, 0.0, proved, assumption)
     rng = np.random.default_rng(1)
     coins = rng.integers(0, 2, SAMPLED)
+
     return pure_one_run(name, report(coins, SeededWords(rng, SAMPLED)), coins, epsilon=epsilon)
 
 
 def _audit_central(name: str, built: Any) -> AuditRow:
-    """Audit the releases of a trusted curator: the same noised numbers about inputs that differ in one user.
+    """Audit the releases of a trusted curator.
+
+    The same noised numbers about inputs that differ in one user.
 
     The loss of a pair of inputs is exact; the pairs are searched.
     """
     rng = np.random.default_rng(1)
-    given, spent = _binomial_users(rng), dict.fromkeys([step.payers for step in built.rounds], 0.0)
+    given = _binomial_users(rng)
+    spent = dict.fromkeys([step.payers for step in built.rounds], 0.0)
     public: Public = {}
     assumption = f"{CENTRAL_PAIRS} pairs of inputs for each release were searched"
+
     try:
         for step in built.rounds:
-            pairs = central_neighbors(given, rng, same_size=not built.protects_sizes, number=CENTRAL_PAIRS)
+            pairs = central_neighbors(
+                given, rng, same_size=not built.protects_sizes, number=CENTRAL_PAIRS
+            )
             words = SeededWords(rng, 1)
             spent[step.payers] += max(loss(step, one, other, public, words) for one, other in pairs)
             found = step.release(step.tally(step.encode(given, public), public), public, words)
             public = found if isinstance(found, dict) else public
     except AuditFaultError as fault:
-        return _exact(name, built.epsilon, built.delta, math.inf, assumption, fault=str(fault), method=_REPLAYED)
-    return _exact(name, built.epsilon, built.delta, max(spent.values()), assumption, method=_REPLAYED)
+        return _exact(
+            name,
+            built.epsilon,
+            built.delta,
+            math.inf,
+            assumption,
+            fault=str(fault),
+            method=_REPLAYED,
+        )
+
+    return _exact(
+        name, built.epsilon, built.delta, max(spent.values()), assumption, method=_REPLAYED
+    )
 
 
 def _binomial_users(rng: np.random.Generator) -> Summaries:
@@ -292,7 +378,10 @@ def _binomial_users(rng: np.random.Generator) -> Summaries:
     count = rng.choice(np.arange(1, 101), CENTRAL_USERS, p=weight / weight.sum())
     total = rng.binomial(count, 0.3)
     user = rng.integers(0, 2**64, (CENTRAL_USERS, 2), dtype=np.uint64)
-    return Summaries(user=user, count=count, total=total * 2**20, first=(total > 0) * 2**20, span=2**20)
+
+    return Summaries(
+        user=user, count=count, total=total * 2**20, first=(total > 0) * 2**20, span=2**20
+    )
 
 
 def _exact(
@@ -306,7 +395,8 @@ def _exact(
     fault: str | None = None,
     method: str = _CODE,
 ) -> AuditRow:
-    # What the audit's own logarithms of integers may be off by is no violation, nor what `explain` says of float64.
+    # What the audit's own logarithms of integers may be off by is no violation, nor what `explain`
+    # says of float64.
     alarm = proved if proved > claimed + slack else min(proved, claimed)
     return AuditRow(
         name=name,

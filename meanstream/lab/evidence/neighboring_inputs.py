@@ -1,4 +1,7 @@
-"""What one sample moves in all that an agent releases, in units of the noise in it: both measured through `Agents`."""
+"""What one sample moves in all that an agent releases, in units of the noise in it.
+
+Both measured through `Agents`.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,15 @@ _LOST = 1e-4
 
 
 class ChosenDraws:
-    """Stands for `KeyedNoise`: one draw of each owner is chosen, all others are 0, whatever is released.
+    """Stands for `KeyedNoise`.
+
+    One draw of each owner is chosen, all others are 0, whatever is released.
 
     Parameters
     ----------
     chosen : sequence of (int, int)
-        Release index and number of the draw, of owner after owner as `_names` has them; later owners have none.
+        Release index and number of the draw, of owner after owner as `_names` has them; later
+        owners have none.
     """
 
     def __init__(self, chosen: list[tuple[int, int]]) -> None:
@@ -47,6 +53,7 @@ class ChosenDraws:
         if self._chosen:
             pairs = zip(ids.owner[:, 0].tolist(), ids.index.tolist(), strict=True)
             found[:, 0] = [self._chosen.get(owner) == (index, draw) for owner, index in pairs]
+
         return found
 
     def version_of(self, count: Ints, total: Ints) -> Words:  # noqa: ARG002 - as `KeyedNoise.version_of`
@@ -96,8 +103,10 @@ def largest_move(settings: AgentsSettings, releases: int, rng: np.random.Generat
     """
     chosen = _with_chosen_draws(settings)
     values = rng.choice(_VALUES, (STREAMS, releases * EACH))
-    changed, place = values.copy(), rng.integers(0, values.shape[1], STREAMS)
+    changed = values.copy()
+    place = rng.integers(0, values.shape[1], STREAMS)
     changed[np.arange(STREAMS), place] = 1.0 - values[np.arange(STREAMS), place]
+
     no_noise = ChosenDraws([])
     moved = _released(chosen, no_noise, values) - _released(chosen, no_noise, changed)
     slots = list(no_noise.asked)
@@ -109,6 +118,7 @@ def largest_move(settings: AgentsSettings, releases: int, rng: np.random.Generat
     beyond = np.linalg.norm(moved.T - left[:, some] @ part, axis=0)
     hidden = bool(np.all(beyond <= _LOST * np.linalg.norm(moved, axis=1)))
     require_as_audited(hidden, "a sample moves releases in a way that their noise does not")
+
     return float(np.linalg.norm(right[some].T @ (part / size[some, np.newaxis]), axis=0).max())
 
 
@@ -118,11 +128,16 @@ def _with_chosen_draws(settings: AgentsSettings) -> AgentsSettings:
     put_calibration(found, settings)
     fresh = _ChosenLaw(cast("GaussianNoise", settings.fresh).stddev)
     parts: dict[str, Any] = {"fresh": fresh}
+
     for name in ("vote", "histogram"):
         counts = getattr(settings, name)
         parts[name] = counts and replace(counts, noise=_ChosenLaw(counts.noise.stddev))
+
     if settings.kept is not None:
-        parts["kept"] = replace(settings.kept, sums=cast("Any", replace(settings.kept.sums, fresh=fresh)))
+        parts["kept"] = replace(
+            settings.kept, sums=cast("Any", replace(settings.kept.sums, fresh=fresh))
+        )
+
     found.__dict__.update(parts)
     return found
 
@@ -137,10 +152,21 @@ def _released(settings: AgentsSettings, noise: ChosenDraws, values: Floats) -> F
     agents = Agents(settings, cast("KeyedNoise", noise))
     agents.add_agents(_names(n))
     found: list[Floats] = []
+
     for second in range(values.shape[1] // EACH):
-        given = settings.lower + values[:, second * EACH : (second + 1) * EACH] * (settings.upper - settings.lower)
-        agents.update(np.repeat(np.arange(n), EACH), given.ravel(), np.full(n * EACH, float(second)))
+        given = settings.lower + values[:, second * EACH : (second + 1) * EACH] * (
+            settings.upper - settings.lower
+        )
+        agents.update(
+            np.repeat(np.arange(n), EACH), given.ravel(), np.full(n * EACH, float(second))
+        )
+
         now = agents.advance(second + 1.0).releases
-        columns = (now.total[:, np.newaxis] / settings.grid.span, now.votes[:, 2:], now.histogram[:, 2:])
+        columns = (
+            now.total[:, np.newaxis] / settings.grid.span,
+            now.votes[:, 2:],
+            now.histogram[:, 2:],
+        )
         found += [np.asarray(column, np.float64) for column in columns if len(column)]
+
     return np.concatenate(found, axis=1)

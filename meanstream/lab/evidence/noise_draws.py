@@ -1,7 +1,10 @@
-"""From public sums to the draws behind them: releases are solved for what was drawn for each, with bounds on the rest.
+"""From public sums to the draws behind them.
 
-A sum is a linear function of increments and draws, and both the function and the number of samples in each increment
-are public. So every release gives its own draw, off by what its samples add; they lie within declared bounds.
+Releases are solved for what was drawn for each, with bounds on the rest.
+
+A sum is a linear function of increments and draws, and both the function and the number of samples
+in each increment are public. So every release gives its own draw, off by what its samples add; they
+lie within declared bounds.
 """
 
 from __future__ import annotations
@@ -28,7 +31,10 @@ _EQUAL = 1e-6
 
 
 class PublicSums(NamedTuple):
-    """Public: releases of some agents by number, shape (n, releases); `there` says which there are."""
+    """Public: releases of some agents by number, shape (n, releases).
+
+    `there` says which there are.
+    """
 
     samples: Floats
     total: Floats
@@ -64,8 +70,12 @@ class NoiseDraws(NamedTuple):
         return NoiseDraws(*(cast("Any", column[where]) for column in self))
 
 
-def public_sums(agent: Ints, index: Ints, columns: tuple[Floats, ...], most: int) -> Iterator[PublicSums]:
-    """Put releases in rows, one for each agent, some agents at a time; later ones than `most` are left out.
+def public_sums(
+    agent: Ints, index: Ints, columns: tuple[Floats, ...], most: int
+) -> Iterator[PublicSums]:
+    """Put releases in rows, one for each agent, some agents at a time.
+
+    Later ones than `most` are left out.
 
     Parameters
     ----------
@@ -79,11 +89,13 @@ def public_sums(agent: Ints, index: Ints, columns: tuple[Floats, ...], most: int
     some = some[np.argsort(agent[some], kind="stable")]
     starts = np.arange(0, int(agent.max(initial=-1)) + 1, BLOCK)
     ends = np.searchsorted(agent[some], [*starts, np.iinfo(np.int64).max])
+
     for start, first, last in zip(starts, ends[:-1], ends[1:], strict=True):
         part = some[first:last]
         found = np.full((3, min(BLOCK, int(agent.max()) + 1 - int(start)), most), np.nan)
         for row, column in zip(found, columns, strict=True):
             row[agent[part] - start, index[part] - 1] = column[part]
+
         samples, total, variance = np.nan_to_num(found)
         yield PublicSums(samples, total, variance, ~np.isnan(found[0]))
 
@@ -100,11 +112,16 @@ class DrawsOfSums:
     """
 
     def __init__(self, settings: AgentsSettings, most: int) -> None:
-        self._settings, self._counter = settings, settings.mechanism
+        self._settings = settings
+        self._counter = settings.mechanism
+
         if isinstance(self._counter, Sliding):  # increments are what is solved for
-            self._response, work = _increment_response(self._counter, most), np.eye(most)
+            self._response = _increment_response(self._counter, most)
+            work = np.eye(most)
         else:
-            self._response, work = counter_response(self._counter, most), self._counter.workload(most)
+            self._response = counter_response(self._counter, most)
+            work = self._counter.workload(most)
+
         self._strategy = np.asarray(solve_triangular(self._response, work, lower=True))
         self._rounding = np.abs(np.linalg.inv(self._response)).sum(axis=1)
 
@@ -115,9 +132,14 @@ class DrawsOfSums:
         added, span = np.where(clear, added, 0.0), float(self._settings.grid.span)
         fresh = self._settings.fresh.variance**0.5
         size = added @ self._strategy.T
-        seen = solve_triangular(self._response, np.where(clear, total, 0.0).T, lower=True, check_finite=False).T
+        seen = solve_triangular(
+            self._response, np.where(clear, total, 0.0).T, lower=True, check_finite=False
+        ).T
         bound = 0.5 * span * (added @ np.abs(self._strategy).T) + self._rounding
-        return NoiseDraws((seen - 0.5 * span * size) / fresh, span * size / fresh, bound / fresh, clear, added)
+
+        return NoiseDraws(
+            (seen - 0.5 * span * size) / fresh, span * size / fresh, bound / fresh, clear, added
+        )
 
     def _increments(self, sums: PublicSums) -> tuple[Floats, Floats, Bools]:
         """Give the noised vector that draws are solved from, new samples of each release, and where both are known."""
@@ -125,14 +147,17 @@ class DrawsOfSums:
             return self._of_window(sums, self._counter)
         if isinstance(self._counter, Decayed):
             return self._of_half_life(sums, self._counter)
+
         added = np.diff(sums.samples, axis=1, prepend=0)
         return sums.total, added, added > 0
 
     def _of_half_life(self, sums: PublicSums, counter: Decayed) -> tuple[Floats, Floats, Bools]:
-        """Undo what scales a sum to its effective number of samples: the declared variance shows it.
+        """Undo what scales a sum to its effective number of samples.
 
-        After a turn without samples, or a sum that begins again, no whole number of new samples explains what is
-        declared, and the agent is left there.
+        The declared variance shows it.
+
+        After a turn without samples, or a sum that begins again, no whole number of new samples
+        explains what is declared, and the agent is left there.
         """
         index = np.arange(1, sums.samples.shape[1] + 1)
         rounding = 2 * ROUNDED / (1.0 - counter.decay**2)
@@ -145,17 +170,25 @@ class DrawsOfSums:
         whole = np.maximum(np.rint(added), 0.0)
         clear = (whole > 0) & (np.abs(added - whole) <= _EQUAL * np.maximum(weight, 1.0))
         squared = np.zeros(len(whole))
+
         for k in range(len(index)):
             squared = decay[k] ** 2 * squared + whole[:, k]
-            clear[:, k] &= effective_counts(weight[:, k], np.maximum(squared, 1.0)) == sums.samples[:, k]
+            clear[:, k] &= (
+                effective_counts(weight[:, k], np.maximum(squared, 1.0)) == sums.samples[:, k]
+            )
+
         return sums.total / scale, whole, clear
 
     def _of_window(self, sums: PublicSums, counter: Sliding) -> tuple[Floats, Floats, Bools]:
-        """Take windows apart: a sum is of the newest increments, and the declared variance shows of how many."""
+        """Take windows apart.
+
+        A sum is of the newest increments, and the declared variance shows of how many.
+        """
         n, most = sums.samples.shape
         ends = np.zeros((2, n, most + 1))  # of samples, and of their noised sum
         clear = np.zeros((n, most), np.bool_)
         rows = np.arange(n)
+
         for k in range(most):
             parts = np.arange(1, k + 2)
             known = [counter.part_covariance(p, p, np.array([k + 1]))[0] for p in parts.tolist()]
@@ -164,16 +197,22 @@ class DrawsOfSums:
             found = away.argmin(axis=1)
             clear[:, k] = away[rows, found] <= _EQUAL
             before = k - found
-            ends[:, :, k + 1] = np.stack([sums.samples[:, k], sums.total[:, k]]) + ends[:, rows, before]
+            ends[:, :, k + 1] = (
+                np.stack([sums.samples[:, k], sums.total[:, k]]) + ends[:, rows, before]
+            )
+
         added, total = np.diff(ends, axis=2)
         return total, added, clear & (added > 0)
 
 
 def _increment_response(counter: Sliding, n: int) -> Floats:
     """Give the noise of each increment when one draw is 1, a column each."""
-    state, rows, noise = counter.init(n), np.arange(n), np.zeros((n, n))
+    state = counter.init(n)
+    rows = np.arange(n)
+    noise = np.zeros((n, n))
     for k in range(n):
         noise[k] = counter.increment(state, rows, (rows == k).astype(np.float64))
+
     return noise
 
 

@@ -1,10 +1,13 @@
-"""Whether single draws are independent and as large as declared, from what is public: exact laws, and samples bounded.
+"""Whether single draws are independent and as large as declared, from what is public.
 
-Two columns of draws are `g + d` and `h + e`: noise that is standard normal, and what samples add. Given the first one
-`h` is still noise, so its product with that column is normal, with a deviation that is the column's length. Of d and e
-there are public bounds; and as the noise has a known length, the columns' lengths bound theirs (Cauchy and Schwarz). A
-product beyond what this law and these bounds allow shows noise that is shared. Samples may be anything that does not
-follow the noise.
+Exact laws, and samples bounded.
+
+Two columns of draws are `g + d` and `h + e`: noise that is standard normal, and what samples add.
+Given the first one `h` is still noise, so its product with that column is normal, with a deviation
+that is the column's length. Of d and e there are public bounds; and as the noise has a known
+length, the columns' lengths bound theirs (Cauchy and Schwarz). A product beyond what this law and
+these bounds allow shows noise that is shared. Samples may be anything that does not follow the
+noise.
 """
 
 from __future__ import annotations
@@ -20,12 +23,16 @@ from meanstream.lab.evidence.noise_draws import NoiseDraws
 from meanstream.lab.evidence.one_run import ALARM_ERROR
 from meanstream.operators.records import Floats
 
-MOST_MOVED, MOST_HIDDEN = 2.5, 0.7
-"""Deviations by which samples may move a draw that is compared with others, and one whose size is looked at."""
+MOST_MOVED = 2.5
+MOST_HIDDEN = 0.7
+"""Deviations by which samples may move a draw that is compared with others, and one whose size is
+looked at."""
 LEAST_DRAWS = 1000
 """In a column, for a comparison: noise that fewer share is not surely seen."""
-_LAPLACE, _LAPLACE_SQUARES = 2.0, 0.2
-"""Sums of Laplace draws stay within twice as many deviations as of normal ones, and squares tell a fifth as much."""
+_LAPLACE = 2.0
+_LAPLACE_SQUARES = 0.2
+"""Sums of Laplace draws stay within twice as many deviations as of normal ones, and squares tell a
+fifth as much."""
 
 
 @dataclass
@@ -47,7 +54,10 @@ class _Product:
             min(math.sqrt(bound), law.samples(self.n, squares))
             for squares, bound in ((one, one_bound), (other, other_bound))
         )
-        return float(abs(product) / (law.most * (math.sqrt(one) + second) + min(bounds, first * second)))
+
+        return float(
+            abs(product) / (law.most * (math.sqrt(one) + second) + min(bounds, first * second))
+        )
 
     @property
     def correlation(self) -> float:
@@ -109,33 +119,47 @@ class NoiseIndependence:
     def take_sizes(self, draws: NoiseDraws) -> None:
         """Take draws of which each is new."""
         some = draws.usable & (draws.bound <= MOST_HIDDEN)
-        seen, bound = draws.seen[some], draws.bound[some]
+        seen = draws.seen[some]
+        bound = draws.bound[some]
         self._sizes.add(len(seen), 0.0, float(seen @ seen), 0.0, 0.0, float(bound @ bound), 0.0)
 
     def take_together(self, of: str, draws: NoiseDraws) -> None:
-        """Take draws that were made at once, a row each, with one bound: any two of a row should be independent."""
+        """Take draws that were made at once, a row each, with one bound.
+
+        Any two of a row should be independent.
+        """
         some = draws.bound[:, 0] <= MOST_MOVED
-        seen, bounds = draws.seen[some], float((draws.bound[some, 0] ** 2).sum())
+        seen = draws.seen[some]
+        bounds = float((draws.bound[some, 0] ** 2).sum())
         products = seen.T @ seen
+
         for j in range(len(products)):
             for k in range(j + 1, len(products)):
                 squares = products[[j, j, k], [k, j, k]].tolist()
                 self._product(f"{of} {j} and {k}").add(len(seen), *squares, bounds, bounds, bounds)
 
     def take_in_turn(self, of: str, draws: NoiseDraws) -> None:
-        """Take draws of agents, shape (n, number): each should be independent of later ones, and of a neighbor's."""
-        number, even = np.arange(draws.seen.shape[1]), len(draws.seen) // 2 * 2
+        """Take draws of agents, shape (n, number).
+
+        Each should be independent of later ones, and of a neighbor's.
+        """
+        number = np.arange(draws.seen.shape[1])
+        even = len(draws.seen) // 2 * 2
+
         for lag in range(1, len(number)):
             first = number[: len(number) - lag]
             first = first[first // lag % 2 == 0]  # no draw is in two pairs
             self._compare(f"{of} {lag} apart", draws, np.s_[:, first], np.s_[:, first + lag])
+
         self._compare(f"{of} of two agents", draws, np.s_[0:even:2], np.s_[1:even:2])
 
     def _compare(self, name: str, draws: NoiseDraws, one: Any, other: Any) -> None:
         usable = draws.usable & (draws.bound <= MOST_MOVED)
         some = usable[one] & usable[other]
         if some.any():
-            (x, bound_x), (y, bound_y) = ((draws.seen[at][some], draws.bound[at][some]) for at in (one, other))
+            (x, bound_x), (y, bound_y) = (
+                (draws.seen[at][some], draws.bound[at][some]) for at in (one, other)
+            )
             bounds = (bound_x @ bound_y, bound_x @ bound_x, bound_y @ bound_y)
             self._product(name).add(len(x), x @ y, x @ x, y @ y, *bounds)
 
@@ -145,20 +169,25 @@ class NoiseIndependence:
     def fault(self) -> str | None:
         """Name the pair that shares most noise beyond chance, or say that draws are of another size than declared.
 
-        What keeps to its law is blamed once in 1 / `ALARM_ERROR` audits, all comparisons of an audit together.
+        What keeps to its law is blamed once in 1 / `ALARM_ERROR` audits, all comparisons of an
+        audit together.
         """
         found = {name: one for name, one in self._products.items() if one.n >= LEAST_DRAWS}
-        # Of each comparison, two products of noise and the lengths of two columns; of the sizes, both ends.
+        # Of each comparison, two products of noise and the lengths of two columns; of the sizes,
+        # both ends.
         law = _Law(ALARM_ERROR / (4 * len(found) + 2), self.laplace)
         if found:
             name = max(found, key=lambda one: found[one].excess(law))
             if found[name].excess(law) > 1.0:
                 return f"{name} share noise (correlation {found[name].correlation:.2f})"
+
         sizes = self._sizes
         if sizes.n < LEAST_DRAWS:
             return None
-        length, off = math.sqrt(sizes.sums[1]), math.sqrt(sizes.sums[4])
+        length = math.sqrt(sizes.sums[1])
+        off = math.sqrt(sizes.sums[4])
         least, greatest = (math.sqrt(law.squares(sizes.n, p)) for p in (law.error, 1.0 - law.error))
+
         if least - off <= length <= greatest + off:
             return None
         return f"single draws are {length / math.sqrt(sizes.n):.2f} times as large as declared"

@@ -1,9 +1,12 @@
-"""The law of the noise from public releases alone: its scale is what was promised, and single draws are independent.
+"""The law of the noise from public releases alone.
 
-Anyone who reads releases knows neither samples nor noise. But the mechanism's filter turns an agent's sums into
-increments with fresh, independent noise, whose law is known; what an agent's mean explains is taken off, and samples
-can only add to what is left. So what is left bounds the noise from above, hence epsilon from below. What samples may
-add has a bound, too: draws that are larger than with it, or go together, are not those that were promised.
+Its scale is what was promised, and single draws are independent.
+
+Anyone who reads releases knows neither samples nor noise. But the mechanism's filter turns an
+agent's sums into increments with fresh, independent noise, whose law is known; what an agent's mean
+explains is taken off, and samples can only add to what is left. So what is left bounds the noise
+from above, hence epsilon from below. What samples may add has a bound, too: draws that are larger
+than with it, or go together, are not those that were promised.
 """
 
 from __future__ import annotations
@@ -27,20 +30,26 @@ from meanstream.operators.noise.group_privacy import group_epsilon
 from meanstream.operators.noise.keyed import GaussianNoise, LaplaceNoise
 from meanstream.operators.records import VOTE_BINS, Floats, Ints, ReleaseColumns
 
-MOST_RELEASES, MOST_OF_MEMORY = 16, 128
-"""Of an agent, from its first: later ones comprise so many samples that these hide the noise; with a memory that
-forgets, each adds as few as the one before."""
+MOST_RELEASES = 16
+MOST_OF_MEMORY = 128
+"""Of an agent, from its first: later ones comprise so many samples that these hide the noise; with
+a memory that forgets, each adds as few as the one before."""
 LEAST_FREEDOM = 1000
 """Degrees of freedom below which nothing is said of the scale."""
 LEAST_NOISE = 1.0
-"""Deviation, in units of the integers that are released: with less, rounding adds another variance than a twelfth."""
+"""Deviation, in units of the integers that are released: with less, rounding adds another variance
+than a twelfth."""
 LAPLACE_SQUARES = 0.4
-"""A square of a Laplace draw tells as little of the scale as that many of Gaussian ones: its variance is 5 to 2."""
+"""A square of a Laplace draw tells as little of the scale as that many of Gaussian ones: its
+variance is 5 to 2."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """Noised counts by bins that add up to a public number: how many bins, their noise, what moves them, of what."""
+    """Noised counts by bins that add up to a public number.
+
+    How many bins, their noise, what moves them, of what.
+    """
 
     bins: int
     noise: GaussianNoise
@@ -50,11 +59,17 @@ class _Counted:
 
 def _counted(settings: AgentsSettings) -> dict[str, _Counted]:
     """Give what settings have of them."""
-    vote, histogram, found = settings.vote, settings.histogram, {}
+    vote = settings.vote
+    histogram = settings.histogram
+    found = {}
     if vote is not None:
         found["votes"] = _Counted(VOTE_BINS, vote.noise, PAIR_SENSITIVITY, "pairs")
+
     if histogram is not None:
-        found["histograms"] = _Counted(histogram.bins, histogram.noise, SAMPLE_SENSITIVITY, "samples")
+        found["histograms"] = _Counted(
+            histogram.bins, histogram.noise, SAMPLE_SENSITIVITY, "samples"
+        )
+
     return found
 
 
@@ -83,8 +98,12 @@ class NoiseLaw:
 
     def __init__(self, settings: AgentsSettings) -> None:
         self._settings = settings
-        self._most = min(settings.horizon, MOST_OF_MEMORY if settings.remembers.forgets else MOST_RELEASES)
-        self._unknown = "less than the integers' rounding" if settings.fresh.variance < LEAST_NOISE**2 else None
+        self._most = min(
+            settings.horizon, MOST_OF_MEMORY if settings.remembers.forgets else MOST_RELEASES
+        )
+        self._unknown = (
+            "less than the integers' rounding" if settings.fresh.variance < LEAST_NOISE**2 else None
+        )
         self._parts: list[tuple[Ints | Floats, ...]] = []
         self._counted = _counted(settings)
         self._counts: dict[str, list[Ints]] = {kind: [] for kind in self._counted}
@@ -94,11 +113,18 @@ class NoiseLaw:
         for kind, counts in self._counts.items():
             said = releases.votes if kind == "votes" else releases.histogram
             counts.append(_each_time(np.column_stack([releases.agent, said])[said[:, 0] > 0]))
+
         if self._unknown is not None:
             return
         resolution = self._settings.grid.resolution
         variance = releases.noise_variance * (releases.count / resolution) ** 2
-        fields = releases.agent, releases.index, releases.count, releases.total.astype(np.float64), variance
+        fields = (
+            releases.agent,
+            releases.index,
+            releases.count,
+            releases.total.astype(np.float64),
+            variance,
+        )
         early = (releases.index >= 1) & (releases.index <= self._most)
         self._parts.append(tuple(field[early] for field in fields))
 
@@ -108,7 +134,11 @@ class NoiseLaw:
         left, freedom = self._left(single)
         settings = self._settings
         laplace = isinstance(settings.fresh, LaplaceNoise)
-        claim = settings.epsilon if laplace else 1.0 / calibrated_analytic_stddev(settings.epsilon, settings.delta)
+        claim = (
+            settings.epsilon
+            if laplace
+            else 1.0 / calibrated_analytic_stddev(settings.epsilon, settings.delta)
+        )
         ratio = left / max(freedom, 1)
         squares = freedom * (LAPLACE_SQUARES if laplace else 1.0)
 
@@ -119,6 +149,7 @@ class NoiseLaw:
         enough = freedom >= LEAST_FREEDOM
         why = self._unknown or "too few releases"
         told = f"{math.sqrt(ratio):.4f} of the declared one" if enough else f"unknown: {why}"
+
         return AuditRow(
             name=name,
             claimed=settings.epsilon,
@@ -132,17 +163,21 @@ class NoiseLaw:
         )
 
     def rows_of_counts(self, name: str) -> Iterator[AuditRow]:
-        """Say what votes and histograms prove, where there are some; each row has the name and what it is of."""
+        """Say what votes and histograms prove, where there are some.
+
+        Each row has the name and what it is of.
+        """
         for kind in self._counted:
             yield self.row_of_counts(kind, f"{name}.{kind}")
 
     def row_of_counts(self, kind: str, name: str) -> AuditRow:
         """Say what "votes" or "histograms" prove.
 
-        Every pair, or sample, is in one bin, and how many there are is public: what the bins add up to beyond that is
-        noise, whatever the samples are.
+        Every pair, or sample, is in one bin, and how many there are is public: what the bins add up
+        to beyond that is noise, whatever the samples are.
         """
-        settings, counted = self._settings, self._counted[kind]
+        settings = self._settings
+        counted = self._counted[kind]
         rounds = counted.noise.stddev < LEAST_NOISE
         single = NoiseIndependence()
         left, freedom = (0.0, 0) if rounds else self._left_of_counts(kind, single)
@@ -155,6 +190,7 @@ class NoiseLaw:
         enough = freedom >= LEAST_FREEDOM
         why = "less than the integers' rounding" if rounds else f"too few {kind}"
         told = f"{math.sqrt(ratio):.4f} of the declared one" if enough else f"unknown: {why}"
+
         return AuditRow(
             name=name,
             claimed=group_epsilon(mu, settings.delta),
@@ -170,26 +206,35 @@ class NoiseLaw:
     def _left_of_counts(self, kind: str, single: NoiseIndependence) -> tuple[float, int]:
         """Sum of squares of what bins add up to beyond what they count, in variances of that, and its freedom."""
         none = np.zeros((0, 3 + self._counted[kind].bins), np.int64)
-        said, counted = _each_time(np.concatenate([none, *self._counts[kind]])), self._counted[kind]
-        agent, number, beyond = said[:, 0], said[:, 1], said[:, 3:].sum(axis=1) - said[:, 2]
+        said = _each_time(np.concatenate([none, *self._counts[kind]]))
+        counted = self._counted[kind]
+        agent = said[:, 0]
+        number = said[:, 1]
+        beyond = said[:, 3:].sum(axis=1) - said[:, 2]
+
         for draws in draws_of_counts(agent, said[:, 1:], counted.noise.stddev):
             single.take_sizes(draws)
             together = draws.part(draws.usable[:, :, 0])
             single.take_together("bins", together)
+
             for one in range(counted.bins):
                 single.take_in_turn(kind, draws.part(np.s_[:, :, one]))
+
         same = np.diff(agent, prepend=-1) == 0
         new = np.where(same, np.diff(number, prepend=0), number)
         noise = np.where(same, np.diff(beyond, prepend=0), beyond).astype(np.float64)
         some = new > 0
         of_one = counted.bins * (counted.noise.variance + 1 / 12)
+
         return float((noise[some] ** 2 / new[some]).sum()) / of_one, int(some.sum())
 
     def _left(self, single: NoiseIndependence) -> tuple[float, int]:
         """Sum of squares beyond each agent's mean, in variances of a draw, and its degrees of freedom."""
-        left, freedom = 0.0, 0
+        left = 0.0
+        freedom = 0
         if not self._parts:
             return left, freedom
+
         agent, index, *columns = (np.concatenate(part) for part in zip(*self._parts, strict=True))
         solved = DrawsOfSums(self._settings, self._most)
         for sums in public_sums(agent, index, tuple(columns), self._most):
@@ -197,12 +242,15 @@ class NoiseLaw:
             single.take_sizes(draws)
             single.take_in_turn("releases", draws)
             # What comes after increments whose samples could vary more than the noise is not used.
-            usable = draws.usable & np.logical_and.accumulate(draws.added <= self._most_added, axis=1)
+            usable = draws.usable & np.logical_and.accumulate(
+                draws.added <= self._most_added, axis=1
+            )
             seen, size = (np.where(usable, part, 0.0) for part in (draws.seen, draws.size))
             length = (size**2).sum(axis=1)
             fitted = (seen * size).sum(axis=1) ** 2 / np.where(length > 0, length, 1.0)
             left += float(((seen**2).sum(axis=1) - fitted).sum())
             freedom += int(np.maximum(usable.sum(axis=1) - 1, 0).sum())
+
         return left, freedom
 
     @property
@@ -212,7 +260,10 @@ class NoiseLaw:
 
 
 def _each_time(said: Ints) -> Ints:
-    """Give each noising of an agent's counts once, in the order of agents: releases repeat it until the next."""
+    """Give each noising of an agent's counts once, in the order of agents.
+
+    Releases repeat it until the next.
+    """
     return said[np.unique(said[:, 0] << 16 | np.minimum(said[:, 1], 0xFFFF), return_index=True)[1]]
 
 
@@ -221,12 +272,21 @@ def _said(freedom: int, single: NoiseIndependence) -> str:
 
 
 def _fault_of_scale(ratio: float, freedom: int) -> str | None:
-    """Say that noise is larger than declared, where chance has no part in it; smaller noise is a matter of epsilon."""
-    if freedom < LEAST_FREEDOM or ratio * 0.5 * freedom <= gammaincinv(0.5 * freedom, 1.0 - ALARM_ERROR):
+    """Say that noise is larger than declared, where chance has no part in it.
+
+    Smaller noise is a matter of epsilon.
+    """
+    if freedom < LEAST_FREEDOM or ratio * 0.5 * freedom <= gammaincinv(
+        0.5 * freedom, 1.0 - ALARM_ERROR
+    ):
         return None
+
     return f"noise of {math.sqrt(ratio):.2f} times the declared scale"
 
 
 def _most_scale(share: float, squares: float, error: float) -> float:
-    """Bound a scale from above by the mean of that many squares of normal draws; wrong with probability `error`."""
+    """Bound a scale from above by the mean of that many squares of normal draws.
+
+    Wrong with probability `error`.
+    """
     return math.sqrt(max(share * 0.5 * squares / float(gammaincinv(0.5 * squares, error)), 1e-12))

@@ -8,13 +8,15 @@ from meanstream.operators.noise.keyed import GaussianNoise, LaplaceNoise
 from meanstream.operators.records import Floats, Ints
 
 FEWEST = 2**40
-"""Of 2**128 inputs: where fewer make an outcome its ratio says nothing, and delta (`TAIL_DELTA`) comprises it."""
+"""Of 2**128 inputs: where fewer make an outcome its ratio says nothing, and delta (`TAIL_DELTA`)
+comprises it."""
 
 
 def implemented_tail(noise: GaussianNoise | LaplaceNoise, sizes: Ints) -> list[int]:
     """Return how many of the 2**127 magnitudes make `abs(rint(noise)) >= size`, exactly, for each size >= 1.
 
-    The magnitude of the noise falls as the 127 bits rise, so the count is found by setting one bit after the other.
+    The magnitude of the noise falls as the 127 bits rise, so the count is found by setting one bit
+    after the other.
     """
     counts = [0] * len(sizes)
     for bit in range(126, -1, -1):
@@ -22,6 +24,7 @@ def implemented_tail(noise: GaussianNoise | LaplaceNoise, sizes: Ints) -> list[i
         rows = np.array([((t - 1) >> 64, (t - 1) & (2**64 - 1)) for t in trial], dtype=np.uint64)
         reached = np.abs(np.rint(noise.sample(rows))) >= sizes
         counts = [t if ok else count for t, count, ok in zip(trial, counts, reached, strict=True)]
+
     return counts
 
 

@@ -1,4 +1,7 @@
-"""Sequential tests by e-values: look after every canary, stop when it is clear, and be wrong as rarely as before."""
+"""Sequential tests by e-values.
+
+Look after every canary, stop when it is clear, and be wrong as rarely as before.
+"""
 
 from __future__ import annotations
 
@@ -44,13 +47,18 @@ def sequential_gaussian(score: Floats, mu: float, *, error: float) -> int | None
     True
     """
     half = 0.5 * mu
-    by_score = [np.cumsum((s - 1.0) * half * score - 0.5 * (s * s - 1.0) * half * half) for s in STRENGTHS]
+    by_score = [
+        np.cumsum((s - 1.0) * half * score - 0.5 * (s * s - 1.0) * half * half) for s in STRENGTHS
+    ]
     by_guess = _guess_bets(score > 0, 0.5 * math.erfc(-half / math.sqrt(2.0)))
+
     return _first_above(np.array([*by_score, *by_guess]), error)
 
 
 def sequential_guesses(right: Bools, most: float, *, error: float) -> int | None:
-    """Return after how many guesses it is clear that more than a share `most` is right; None if it never is.
+    """Return after how many guesses it is clear that more than a share `most` is right.
+
+    None if it never is.
 
     Examples
     --------
@@ -66,7 +74,10 @@ def _guess_bets(right: Bools, most: float) -> list[Floats]:
     # The alternative is right with probability most + (1 - most) part, which may round to 1.
     parts = (0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 0.95, 1.0 - 1e-9)
     odds = (1.0 - most) / most
-    return [np.cumsum(np.where(right, math.log1p(odds * part), math.log1p(-part))) for part in parts]
+
+    return [
+        np.cumsum(np.where(right, math.log1p(odds * part), math.log1p(-part))) for part in parts
+    ]
 
 
 def _first_above(log_bets: Floats, error: float) -> int | None:

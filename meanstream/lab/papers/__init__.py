@@ -1,1 +1,4 @@
-"""Literal reproductions of the papers: nothing of the core needs them, and they are loaded by name."""
+"""Literal reproductions of the papers.
+
+Nothing of the core needs them, and they are loaded by name.
+"""

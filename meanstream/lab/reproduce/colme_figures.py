@@ -1,4 +1,7 @@
-"""What the figures of the paper show: their curves as configurations, and reference values to compare with."""
+"""What the figures of the paper show.
+
+Their curves as configurations, and reference values to compare with.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,9 @@ def _colme_figure(*values: float) -> dict[int, float]:
 
 
 PM1 = ColmeCurve(
-    label="PM-I, last, RR", color="tab:blue", reference=_colme_figure(1.3e-5, 5.8e-6, 2.4e-6, 1.09e-6, 3.56e-7)
+    label="PM-I, last, RR",
+    color="tab:blue",
+    reference=_colme_figure(1.3e-5, 5.8e-6, 2.4e-6, 1.09e-6, 3.56e-7),
 )
 PM1_MEANS = ColmeCurve(
     label="PM-I, mean of means, RR",
@@ -104,21 +109,34 @@ PM2_WINDOWED = ColmeCurve(
     reference=_colme_figure(4.5e-3, 1.05e-3, 3.2e-5, 6.2e-6, 7.0e-7),
 )
 PM1_ORACLE = ColmeCurve(
-    label="PM-I, last", color="tab:blue", reference=_colme_figure(1.16e-5, 5.33e-6, 2.03e-6, 1.00e-6, 3.30e-7)
+    label="PM-I, last",
+    color="tab:blue",
+    reference=_colme_figure(1.16e-5, 5.33e-6, 2.03e-6, 1.00e-6, 3.30e-7),
 )
-DEFAULT = ColmeCurve(label="Meanstream's default", options={"mode": "tuned"}, color="black", points=30)
+DEFAULT = ColmeCurve(
+    label="Meanstream's default", options={"mode": "tuned"}, color="black", points=30
+)
 """A fit of the learned prior takes longer than a test, so that it has fewer points."""
 _THEORY = (
     ColmeCurve(label="PM-I, mean of means", options=PM1_MEANS.options, color="tab:blue", line="--"),
     ColmeCurve(label="PM-II, last", options=PM2.options, color="tab:orange"),
-    ColmeCurve(label="PM-II, mean of means", options=PM2_MEANS.options, color="tab:orange", line="--"),
+    ColmeCurve(
+        label="PM-II, mean of means", options=PM2_MEANS.options, color="tab:orange", line="--"
+    ),
     ColmeCurve(label="PM-II, windowed", options=PM2_WINDOWED.options, color="tab:green"),
 )
 _UNKNOWN = (
     ColmeCurve(label="variance known", color="tab:blue", reference=PM1.reference),
     ColmeCurve(label="Sch-Var-1 (released)", options={"variance": "released"}, color="tab:red"),
-    ColmeCurve(label="Sch-Var-2 (from releases)", options={"variance": "from_releases"}, color="tab:orange", line="--"),
-    ColmeCurve(label="Sch-Var-2, Bayesian", options={"variance": "bayesian"}, color="tab:purple", line=":"),
+    ColmeCurve(
+        label="Sch-Var-2 (from releases)",
+        options={"variance": "from_releases"},
+        color="tab:orange",
+        line="--",
+    ),
+    ColmeCurve(
+        label="Sch-Var-2, Bayesian", options={"variance": "bayesian"}, color="tab:purple", line=":"
+    ),
     PM1_MEANS,
 )
 
@@ -134,9 +152,18 @@ LADDER = ColmeFigure(
             title="200 agents in three classes",
             curves=(
                 ColmeCurve(label="paper: PM-I, round robin, tests", color="tab:blue", points=40),
-                ColmeCurve(label="+ one stream for all", options=_BROADCAST, color="tab:orange", points=40),
-                ColmeCurve(label="+ optimal counter", options=_OPTIMAL, color="tab:green", points=40),
-                ColmeCurve(label="+ all releases", options=_OPTIMAL | {"weights": "gls"}, color="tab:red", points=40),
+                ColmeCurve(
+                    label="+ one stream for all", options=_BROADCAST, color="tab:orange", points=40
+                ),
+                ColmeCurve(
+                    label="+ optimal counter", options=_OPTIMAL, color="tab:green", points=40
+                ),
+                ColmeCurve(
+                    label="+ all releases",
+                    options=_OPTIMAL | {"weights": "gls"},
+                    color="tab:red",
+                    points=40,
+                ),
                 DEFAULT,
             ),
         ),
@@ -147,7 +174,9 @@ LADDER = ColmeFigure(
 
 
 def _few(label: str, color: str, final: float | None, **options: str) -> ColmeCurve:
-    return ColmeCurve(label=label, options=options, color=color, reference=_colme_figure(final) if final else {})
+    return ColmeCurve(
+        label=label, options=options, color=color, reference=_colme_figure(final) if final else {}
+    )
 
 
 FIGURES: dict[int, ColmeFigure] = {
@@ -167,7 +196,9 @@ FIGURES: dict[int, ColmeFigure] = {
                 curves=(PM1_RESTRICTED, PM1_RESTRICTED_MEANS, PM2_RESTRICTED, PM2_RESTRICTED_MEANS),
                 measure="type1",
             ),
-            ColmePanel(title="known classes (Prop. 3), M = 200", curves=(PM1_ORACLE, *_THEORY), theory=True),
+            ColmePanel(
+                title="known classes (Prop. 3), M = 200", curves=(PM1_ORACLE, *_THEORY), theory=True
+            ),
             ColmePanel(
                 title="known classes (Prop. 3), M = 30",
                 curves=(ColmeCurve(label="PM-I, last", color="tab:blue"), *_THEORY),

@@ -46,7 +46,9 @@ def reproduce() -> None:
 @app.command("colme")
 def reproduce_command_colme(
     figure: Annotated[int, cli_option("Figure: 2, 3 or 4.", INPUT)] = 2,
-    runs: Annotated[int | None, cli_option("Independent repetitions (default: the paper's).", INPUT)] = None,
+    runs: Annotated[
+        int | None, cli_option("Independent repetitions (default: the paper's).", INPUT)
+    ] = None,
     seed: Annotated[int, cli_option("Seed; run r depends on it and on r only.", INPUT)] = 1,
     out: Annotated[Path, cli_option("Folder for colme-figure-N.png.", OUTPUT)] = Path(),
     json: JsonOption = False,
@@ -61,7 +63,9 @@ def reproduce_command_colme(
     """  # noqa: D301 - click reads the escape
     if figure not in FIGURES:
         raise BadOption(f"figure must be one of {', '.join(map(str, FIGURES))}, got {figure!r}")
-    _reproduce(str(figure), FIGURES[figure], runs, seed, out / f"colme-figure-{figure}.png", as_json=json)
+    _reproduce(
+        str(figure), FIGURES[figure], runs, seed, out / f"colme-figure-{figure}.png", as_json=json
+    )
 
 
 @app.command("ladder")
@@ -83,10 +87,13 @@ def reproduce_command_ladder(
     _reproduce("ladder", LADDER, runs, seed, out / "ladder.png", as_json=json)
 
 
-def _reproduce(name: str, chosen: ColmeFigure, runs: int | None, seed: int, place: Path, *, as_json: bool) -> None:
+def _reproduce(
+    name: str, chosen: ColmeFigure, runs: int | None, seed: int, place: Path, *, as_json: bool
+) -> None:
     runs = chosen.runs if runs is None else runs
     with refusing_options():
         _configuration(chosen.panels[0], chosen.panels[0].curves[0], runs, seed)
+
     from meanstream.pipelines.commands.plots import (
         draw_plot,
         plot_path,
@@ -100,10 +107,13 @@ def _reproduce(name: str, chosen: ColmeFigure, runs: int | None, seed: int, plac
     result = _measure(name, chosen, runs, seed, progress=not as_json)
     draw_plot(result, picture)
     result["png"] = str(picture)
+
     if as_json:
         print_options_json(result)
     else:
-        sys.stdout.write(reproduce_ladder_text(result) if chosen is LADDER else reproduce_command_text(result))
+        sys.stdout.write(
+            reproduce_ladder_text(result) if chosen is LADDER else reproduce_command_text(result)
+        )
 
 
 app.command("cummings")(reproduce_cummings_figures)
@@ -112,7 +122,9 @@ app.command("drift")(reproduce_drift)
 app.command("kent")(reproduce_kent)
 
 
-def _measure(name: str, figure: ColmeFigure, runs: int, seed: int, *, progress: bool) -> dict[str, Any]:
+def _measure(
+    name: str, figure: ColmeFigure, runs: int, seed: int, *, progress: bool
+) -> dict[str, Any]:
     """Run every panel; panels that share a curve share its simulation."""
     panels = []
     for panel in figure.panels:
@@ -120,8 +132,12 @@ def _measure(name: str, figure: ColmeFigure, runs: int, seed: int, *, progress: 
         for curve in panel.curves:
             if progress:
                 sys.stderr.write(f"{name}: {panel.title}: {curve.label}\n")
+
             config = _configuration(panel, curve, runs, seed)
-            curves.append(_described(curve) | (_expected(config) if panel.theory else _simulated(config)))
+            curves.append(
+                _described(curve) | (_expected(config) if panel.theory else _simulated(config))
+            )
+
         panels.append(
             {
                 "title": panel.title,
@@ -131,15 +147,29 @@ def _measure(name: str, figure: ColmeFigure, runs: int, seed: int, *, progress: 
                 "curves": curves,
             }
         )
+
     title = figure.title.format(figure=name)
-    return {"figure": name, "title": title, "runs": runs, "seed": seed, "note": figure.note, "panels": panels}
+    return {
+        "figure": name,
+        "title": title,
+        "runs": runs,
+        "seed": seed,
+        "note": figure.note,
+        "panels": panels,
+    }
 
 
 def _configuration(panel: ColmePanel, curve: ColmeCurve, runs: int, seed: int) -> SimulationConfig:
     """Return the configuration of one curve."""
     from meanstream.lab.simulation.config import SimulationConfig
 
-    options = {"mode": "paper", "agents": panel.agents, "checkpoints": _times(curve.points), **curve.options}
+    options = {
+        "mode": "paper",
+        "agents": panel.agents,
+        "checkpoints": _times(curve.points),
+        **curve.options,
+    }
+
     return SimulationConfig.from_options(steps=STEPS, runs=runs, seed=seed, **options)
 
 
@@ -185,13 +215,22 @@ def _described(curve: ColmeCurve) -> dict[str, Any]:
 
 def reproduce_command_text(result: dict[str, Any]) -> str:
     """Lay out our errors next to the reference."""
-    lines = [f"figure {result['figure']}, {result['runs']} runs; mean squared error (standard error)"]
+    lines = [
+        f"figure {result['figure']}, {result['runs']} runs; mean squared error (standard error)"
+    ]
     for panel in result["panels"]:
         lines.append(f"\n{panel['title']}")
         for curve in panel["curves"]:
             ours = dict(zip(curve["checkpoints"], curve[panel.get("measure", "mse")], strict=True))
-            error = dict(zip(curve["checkpoints"], curve.get("stderr") or [], strict=bool(curve.get("stderr"))))
+            error = dict(
+                zip(
+                    curve["checkpoints"],
+                    curve.get("stderr") or [],
+                    strict=bool(curve.get("stderr")),
+                )
+            )
             error = {} if panel.get("measure") == "type1" else error
+
             reference = {entry["step"]: entry["mse"] for entry in curve["reference"]}
             shown = {} if panel.get("measure") == "type1" else reference
             cells = [
@@ -199,6 +238,7 @@ def reproduce_command_text(result: dict[str, Any]) -> str:
                 for step in REFERENCE_STEPS
             ]
             lines.append(f"  {curve['label']:<28}" + "   ".join(cells))
+
     return "\n".join([*lines, "", result["note"], f"picture: {result['png']}"]) + "\n"
 
 
@@ -220,9 +260,14 @@ def reproduce_ladder_text(result: dict[str, Any]) -> str:
     ]
     curves = result["panels"][0]["curves"]
     errors = [dict(zip(curve["checkpoints"], curve["mse"], strict=True)) for curve in curves]
+
     for curve, before, ours in zip(curves, [None, *errors], errors, strict=False):
-        cells = (f"{ours[at]:.2e}" + (f" ({ours[at] / before[at]:.2f})" if before else "") for at in LADDER_STEPS)
+        cells = (
+            f"{ours[at]:.2e}" + (f" ({ours[at] / before[at]:.2f})" if before else "")
+            for at in LADDER_STEPS
+        )
         lines.append(f"{curve['label']:<32}" + "".join(f"{cell:>18}" for cell in cells))
+
     left = (f"({errors[-1][at] / errors[0][at]:.2f})" for at in LADDER_STEPS)
     lines.append(f"{'all steps':<32}" + "".join(f"{cell:>18}" for cell in left))
     return "\n".join([*lines, "", result["note"], f"picture: {result['png']}"]) + "\n"

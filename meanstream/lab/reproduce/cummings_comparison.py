@@ -1,4 +1,7 @@
-"""Appendix C of Cummings et al.: truncated weights against halving at the median, where few users have many samples."""
+"""Appendix C of Cummings et al..
+
+Truncated weights against halving at the median, where few users have many samples.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,7 @@ def compare_cummings(out: Path, *, as_json: bool) -> None:
     result = compared_cummings()
     draw_kent(result, picture)
     result["png"] = str(picture)
+
     if as_json:
         print_options_json(result)
     else:
@@ -44,9 +48,12 @@ def compared_cummings() -> dict[str, Any]:
     curves = []
     for epsilon in (0.5, 4.0):
         asked = [
-            CummingsProblem(sizes=SizeDistribution.parse(f"two:1,{n},{n**-0.5!r}"), users=n, epsilon=epsilon)
+            CummingsProblem(
+                sizes=SizeDistribution.parse(f"two:1,{n},{n**-0.5!r}"), users=n, epsilon=epsilon
+            )
             for n in USERS
         ]
+
         for label, line, variance in (
             ("halving at the median", "--", cummings_halved_variance),
             ("truncated weights", "-", cummings_ideal_variance),
@@ -65,12 +72,14 @@ def compared_cummings() -> dict[str, Any]:
                     "slope": slope,
                 }
             )
+
     panel: dict[str, Any] = {
         "title": "sqrt(n) users with n samples",
         "axis": "users n",
         "quantity": "variance on [0, 1]",
     }
     panel |= {"log": [True, True], "names": [], "curves": curves}
+
     return {"figure": "App. C", "authors": "Cummings et al.", "panels": [panel], "note": NOTE}
 
 
@@ -80,4 +89,5 @@ def _as_text(result: dict[str, Any]) -> str:
     for curve in result["panels"][0]["curves"]:
         cells = "".join(f"{y:>9.1e}" for y in curve["y"][::2])
         lines.append(f"{curve['label']:<42}{cells}{curve['slope']:>8.2f}")
+
     return "\n".join([*lines, "", result["note"], f"picture: {result['png']}"]) + "\n"

@@ -1,7 +1,10 @@
-"""`meanstream reproduce cummings`: what the curator's estimators achieve, next to reference numbers, and as a picture.
+"""`meanstream reproduce cummings`.
 
-The paper has no figures of its own; these are the comparisons that its theorems make: the ideal estimator, public sizes
-(Algorithm 2), private sizes by propose-test-release (Algorithms 3 and 4), and the ratio that is shipped.
+What the curator's estimators achieve, next to reference numbers, and as a picture.
+
+The paper has no figures of its own; these are the comparisons that its theorems make: the ideal
+estimator, public sizes (Algorithm 2), private sizes by propose-test-release (Algorithms 3 and 4),
+and the ratio that is shipped.
 """
 
 from __future__ import annotations
@@ -47,11 +50,28 @@ class Compared:
 
 
 CURVES = (
-    Compared(label="ideal", estimator="ideal", mode="paper", color="0.35", line="-.", error=(1.4e-6, 2.0e-6)),
     Compared(
-        label="public sizes (Alg. 2)", estimator="known_sizes", mode="paper", color="tab:blue", error=(1.7e-6, 2.1e-6)
+        label="ideal",
+        estimator="ideal",
+        mode="paper",
+        color="0.35",
+        line="-.",
+        error=(1.4e-6, 2.0e-6),
     ),
-    Compared(label="public sizes, tuned", estimator="known_sizes", mode="tuned", color="tab:blue", line="--"),
+    Compared(
+        label="public sizes (Alg. 2)",
+        estimator="known_sizes",
+        mode="paper",
+        color="tab:blue",
+        error=(1.7e-6, 2.1e-6),
+    ),
+    Compared(
+        label="public sizes, tuned",
+        estimator="known_sizes",
+        mode="tuned",
+        color="tab:blue",
+        line="--",
+    ),
     Compared(
         label="ratio",
         estimator="ratio",
@@ -61,7 +81,9 @@ CURVES = (
         error=(2.4e-6, 3.0e-6),
         ratio=(1.2, 1.8),
     ),
-    Compared(label="ratio, tuned, in all", estimator="ratio", mode="tuned", color="tab:orange", line="--"),
+    Compared(
+        label="ratio, tuned, in all", estimator="ratio", mode="tuned", color="tab:orange", line="--"
+    ),
     Compared(
         label="propose-test-release, tuned, in all",
         estimator="private_sizes",
@@ -75,7 +97,9 @@ BASE = 1
 
 
 def reproduce_cummings_figures(
-    figure: Annotated[str, cli_option("Comparison: errors (simulated) or c (appendix C, computed).", INPUT)] = "errors",
+    figure: Annotated[
+        str, cli_option("Comparison: errors (simulated) or c (appendix C, computed).", INPUT)
+    ] = "errors",
     runs: Annotated[int, cli_option("Independent repetitions of each point.", INPUT)] = RUNS,
     seed: Annotated[int, cli_option("Seed; run r depends on it and on r only.", INPUT)] = 1,
     out: Annotated[Path, cli_option("Folder for cummings.png.", OUTPUT)] = Path(),
@@ -92,8 +116,10 @@ def reproduce_cummings_figures(
     """  # noqa: D301 - click reads the escape
     if figure not in ("errors", "c"):
         raise BadOption(f"figure must be errors or c, got {figure!r}")
+
     with refusing_options():
         cummings_figures_configuration(CURVES[0], next(iter(LAWS)), AT, runs, seed)
+
     from meanstream.pipelines.commands.plots import (
         plot_path,
         require_matplotlib_for_plots,
@@ -106,6 +132,7 @@ def reproduce_cummings_figures(
 
         compare_cummings(out, as_json=json)
         return
+
     picture = plot_path(out, "cummings.png")
     say_duration("errors", SECONDS * runs, quiet=json)
     result = measure_cummings_figures(runs, seed, progress=not json)
@@ -113,13 +140,16 @@ def reproduce_cummings_figures(
 
     draw_cummings(result, picture)
     result["png"] = str(picture)
+
     if json:
         print_options_json(result)
     else:
         sys.stdout.write(_as_text(result))
 
 
-def cummings_figures_configuration(curve: Compared, law: str, epsilon: float, runs: int, seed: int) -> Any:
+def cummings_figures_configuration(
+    curve: Compared, law: str, epsilon: float, runs: int, seed: int
+) -> Any:
     """Return the configuration of one point."""
     from meanstream.lab.simulation.simulated_rounds import RoundsConfig
 
@@ -144,18 +174,26 @@ def measure_cummings_figures(runs: int, seed: int, *, progress: bool) -> dict[st
         for curve in CURVES:
             if progress:
                 sys.stderr.write(f"{title}: {curve.label}\n")
+
             curves.append(_simulated(curve, law, runs, seed))
+
         for measured in curves:
             pairs = zip(measured["mse"], curves[BASE]["mse"], strict=True)
             measured["ratio"] = [ours / base for ours, base in pairs]
+
         panels.append({"title": title, "sizes": law, "epsilon": list(EPSILONS), "curves": curves})
+
     return {"runs": runs, "seed": seed, "users": USERS, "note": NOTE, "panels": panels}
 
 
 def _simulated(curve: Compared, law: str, runs: int, seed: int) -> dict[str, Any]:
     from meanstream.lab.simulation.simulated_rounds import simulate_rounds
 
-    found = [simulate_rounds(cummings_figures_configuration(curve, law, epsilon, runs, seed)) for epsilon in EPSILONS]
+    found = [
+        simulate_rounds(cummings_figures_configuration(curve, law, epsilon, runs, seed))
+        for epsilon in EPSILONS
+    ]
+
     return {
         "label": curve.label,
         "color": curve.color,
@@ -173,14 +211,20 @@ def _simulated(curve: Compared, law: str, runs: int, seed: int) -> dict[str, Any
 
 def _as_text(result: dict[str, Any]) -> str:
     """Lay out error and ratio by epsilon, with the reference ranges."""
-    lines = [f"{result['users']} users, {result['runs']} runs; mean squared error +- its own (ratio to Alg. 2)"]
+    lines = [
+        f"{result['users']} users, {result['runs']} runs; mean squared error +- its own (ratio to Alg. 2)"
+    ]
     for panel in result["panels"]:
         epsilons = "".join(f"{f'epsilon {epsilon:g}':>22}" for epsilon in panel["epsilon"])
         lines.append(f"\n{panel['title']:<38}{epsilons}")
+
         for curve in panel["curves"]:
             points = zip(curve["mse"], curve["stderr"], curve["ratio"], strict=True)
-            cells = "".join(f"{f'{mse:.2g}{_give(stderr)} ({ratio:.2f})':>22}" for mse, stderr, ratio in points)
+            cells = "".join(
+                f"{f'{mse:.2g}{_give(stderr)} ({ratio:.2f})':>22}" for mse, stderr, ratio in points
+            )
             lines.append(f"  {curve['label']:<36}{cells}{_reference(curve['reference'])}")
+
     return "\n".join([*lines, "", result["note"], f"picture: {result['png']}"]) + "\n"
 
 

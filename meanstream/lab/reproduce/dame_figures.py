@@ -1,4 +1,7 @@
-"""What Figure 1 of DAME shows: its curves as configurations, and reference values to compare with."""
+"""What Figure 1 of DAME shows.
+
+Its curves as configurations, and reference values to compare with.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from typing import Any
 
 USERS = 10_000
 EPSILON = 22 / 35
-SMALL, LARGE = 100_000, 1_000_000
+SMALL = 100_000
+LARGE = 1_000_000
 RUNS = 400
 SHARES = tuple(i / 9 for i in range(10))
 """Ten shares of users with the large size."""
@@ -22,7 +26,8 @@ class Estimated:
     Attributes
     ----------
     only_large : bool
-        Users with the small size are not asked, which makes public who they are. The scheme drops them.
+        Users with the small size are not asked, which makes public who they are. The scheme drops
+        them.
     reference : dict
         Mean squared error by the position of the share in `SHARES`, measured with 400 runs.
     """
@@ -57,7 +62,9 @@ class Estimated:
 
 def _tabulated(*values: float | None) -> dict[int, float]:
     """Give reference values their positions; None is left out."""
-    return {place: value for place, value in zip(_TABULATED, values, strict=True) if value is not None}
+    return {
+        place: value for place, value in zip(_TABULATED, values, strict=True) if value is not None
+    }
 
 
 ESTIMATED: tuple[Estimated, ...] = (
@@ -119,7 +126,9 @@ FIGURES = tuple(NOTES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """One panel of Fig. 1a: bounds along a parameter of the sizes, or along users times epsilon squared.
+    """One panel of Fig. 1a.
+
+    Bounds along a parameter of the sizes, or along users times epsilon squared.
 
     Attributes
     ----------
@@ -128,7 +137,8 @@ class Bounds:
     along_information : bool
         The horizontal axis is users times epsilon squared, not the parameter.
     upper, lower : dict
-        Reference values of both bounds by position on the axis; the upper one with the printed constants.
+        Reference values of both bounds by position on the axis; the upper one with the printed
+        constants.
     """
 
     title: str

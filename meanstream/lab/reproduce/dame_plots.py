@@ -18,8 +18,10 @@ def draw_dame(result: dict[str, Any], path: Path) -> None:
     figure = Figure(figsize=(max(4.4 * len(panels), 7.0), 5.6), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
+
     for ax, panel in zip(axes, panels, strict=True):
         _draw_panel(ax, panel, simulated=result["figure"] == "1b")
+
     axes[0].set_ylabel("mean squared error")
     legends_below(figure, axes)
     runs = f": {result['runs']} runs, seed {result['seed']}" if result["figure"] == "1b" else ""
@@ -29,16 +31,36 @@ def draw_dame(result: dict[str, Any], path: Path) -> None:
 
 def _draw_panel(ax: Any, panel: dict[str, Any], *, simulated: bool) -> None:
     for curve in panel["curves"]:
-        style = {"color": curve["color"], "linestyle": curve["line"], "lw": 1.4, "label": curve["label"]}
+        style = {
+            "color": curve["color"],
+            "linestyle": curve["line"],
+            "lw": 1.4,
+            "label": curve["label"],
+        }
+
         if curve.get("stderr") and None not in curve["stderr"]:
-            ax.errorbar(curve["x"], curve["y"], yerr=[2.0 * e for e in curve["stderr"]], capsize=2, **style)
+            ax.errorbar(
+                curve["x"], curve["y"], yerr=[2.0 * e for e in curve["stderr"]], capsize=2, **style
+            )
         else:
             ax.plot(curve["x"], curve["y"], **style)
+
         at = [(entry["x"], entry["y"]) for entry in curve["reference"]]
-        ax.plot([x for x, _ in at], [y for _, y in at], "o", ms=4, mfc="white", color=curve["color"], zorder=5)
+        ax.plot(
+            [x for x, _ in at],
+            [y for _, y in at],
+            "o",
+            ms=4,
+            mfc="white",
+            color=curve["color"],
+            zorder=5,
+        )
+
     if any(curve["reference"] for curve in panel["curves"]):
         ax.plot([], [], "o", ms=4, mfc="none", color="0.35", label="reference values")
+
     ax.set(yscale="log", xlabel=panel["axis"], title=panel["title"])
     if not simulated:
         ax.set_xscale("log")
+
     ax.grid(visible=True, which="major", alpha=0.3)

@@ -14,7 +14,8 @@ TUNED = {0.5: 0.5, 1.0: 0.5, 2.0: 0.25, 4.0: 0.25}
 FOUR = "mixture:0.25=-0.75;0.25=-0.25;0.25=0.25;0.25=0.75"
 THREE = "mixture:0.1=-0.75;0.8=0;0.1=0.75"
 CUT = 0.3
-"""Users mark means so far from 0: neither form of (37) that the paper prints gives the shape of its Fig. 9."""
+"""Users mark means so far from 0: neither form of (37) that the paper prints gives the shape of its
+Fig. 9."""
 
 Point = dict[str, Any]
 
@@ -27,12 +28,13 @@ class Curve:
     ----------
     x : tuple of float
     points : tuple
-        For each x, options of a simulation in mode paper, or several of which the one with the least error counts.
-        Empty for a curve that is computed.
+        For each x, options of a simulation in mode paper, or several of which the one with the
+        least error counts. Empty for a curve that is computed.
     y : tuple of float
         The computed values.
     measure : str
-        "mse", "found" (share of the first `sparsity` coordinates that were selected) or "component i".
+        "mse", "found" (share of the first `sparsity` coordinates that were selected) or "component
+        i".
     divide : tuple of float
         What each measure is divided by; nothing if empty.
     reference : dict
@@ -63,7 +65,9 @@ class Panel:
     names: tuple[str, ...] = ()
 
 
-def kent_curves_univariate(epsilon: float, users: int, samples: float, data: str, **options: Any) -> Point:
+def kent_curves_univariate(
+    epsilon: float, users: int, samples: float, data: str, **options: Any
+) -> Point:
     """Options of a simulation of the univariate mean with one-hot votes, as in the paper's experiments."""
     return {
         "estimator": "kent.univariate",
@@ -90,9 +94,18 @@ def kent_curves_ball_error(dimension: int, epsilon: float, reports: float, norm2
 def kent_curves_sparse(
     epsilon: float, users: int, samples: int, dimension: int, *, sparsity: int, **more: Any
 ) -> Point:
-    """Options of a simulation of the selection: 4 coordinates 1 with probability `chance` (0.75)."""
+    """Options of a simulation of the selection.
+
+    4 coordinates 1 with probability `chance` (0.75).
+    """
     chance = more.pop("chance", 0.75)
-    options = {"votes": "one_hot", "constant": TUNED[epsilon], "clip_constant": 1.0, "cut": CUT} | more
+    options = {
+        "votes": "one_hot",
+        "constant": TUNED[epsilon],
+        "clip_constant": 1.0,
+        "cut": CUT,
+    } | more
+
     return {
         "estimator": "kent.sparse_select",
         "epsilon": epsilon,
@@ -104,7 +117,9 @@ def kent_curves_sparse(
     }
 
 
-def kent_curves_mixture(epsilon: float, users: float, samples: float, data: str, components: int) -> Point:
+def kent_curves_mixture(
+    epsilon: float, users: float, samples: float, data: str, components: int
+) -> Point:
     """Options of a simulation of a mixture."""
     return {
         "estimator": "kent.mixture",

@@ -31,39 +31,65 @@ from meanstream.lab.reproduce.kent_regime_figures import (
 
 def _figure_2() -> list[Panel]:
     """Univariate schemes against the full item level, and vectors in both settings."""
-    users, sizes = 500, tuple(float(round(10 ** (2 + i / 3))) for i in range(7))
+    users = 500
+    sizes = tuple(float(round(10 ** (2 + i / 3))) for i in range(7))
     references = {
         0.5: {100.0: 48.0, 1000.0: 292.0, 10000.0: 1.1e4},
         1.0: {100.0: 52.0, 1000.0: 60.0, 10000.0: 75.0},
         2.0: {100.0: 15.0, 1000.0: 17.0, 10000.0: 21.0},
         4.0: {100.0: 15.0, 1000.0: 14.0, 10000.0: 18.0},
     }
+
     curves = [
         Curve(
             label=f"user level, epsilon {epsilon:g}",
             color=COLORS[epsilon],
             x=sizes,
-            points=tuple(kent_curves_univariate(epsilon, users, size, "shifted_uniform") for size in sizes),
+            points=tuple(
+                kent_curves_univariate(epsilon, users, size, "shifted_uniform") for size in sizes
+            ),
             divide=tuple(kent_curves_item_error(epsilon, users, size) for size in sizes),
             reference=references[epsilon],
         )
         for epsilon in EPSILONS
     ]
+
     item = [kent_curves_item_error(1.0, users, size) for size in sizes]
     semi = tuple((1 / 12 / t + 8.0) / users / one for t, one in zip(sizes, item, strict=True))
-    split = tuple((1 / 12 + 8.0 * t**2) / users / t / one for t, one in zip(sizes, item, strict=True))
+    split = tuple(
+        (1 / 12 + 8.0 * t**2) / users / t / one for t, one in zip(sizes, item, strict=True)
+    )
+
     near = {100.0: 99.0, 1000.0: 990.0, 10000.0: 9900.0}
     far = {100.0: 1e4, 1000.0: 1e6, 10000.0: 1e8}
     curves.append(
-        Curve(label="semi user level, epsilon 1 (exact)", color="0.4", line="--", x=sizes, y=semi, reference=near)
+        Curve(
+            label="semi user level, epsilon 1 (exact)",
+            color="0.4",
+            line="--",
+            x=sizes,
+            y=semi,
+            reference=near,
+        )
     )
-    curves.append(Curve(label="split user, epsilon 1 (exact)", color="0.4", line=":", x=sizes, y=split, reference=far))
+
+    curves.append(
+        Curve(
+            label="split user, epsilon 1 (exact)",
+            color="0.4",
+            line=":",
+            x=sizes,
+            y=split,
+            reference=far,
+        )
+    )
     first = Panel(
         title="univariate, 500 users",
         axis="samples per user",
         quantity="ratio to full item level",
         curves=tuple(curves),
     )
+
     return [first, *[_vectors(d) for d in (8, 16, 32)]]
 
 
@@ -102,6 +128,7 @@ def _vectors(dimension: int) -> Panel:
         kent_curves_ball_error(dimension, epsilon, 4000, norm2)
         for (_, epsilon), norm2 in zip(cells, norms, strict=True)
     ]
+
     full = tuple(y / 400 for y in exact)
     shown = (
         ("user level, l_inf", "tab:blue", points("kent.linf"), (), "kent.linf"),
@@ -109,12 +136,25 @@ def _vectors(dimension: int) -> Panel:
         ("semi user level (exact)", "0.4", (), tuple(exact), "semi"),
         ("full item level (exact)", "0.7", (), full, "full"),
     )
+
     curves = tuple(
-        Curve(label=label, color=color, line="", x=places, points=p, y=y, reference=_REPORTED.get((key, dimension), {}))
+        Curve(
+            label=label,
+            color=color,
+            line="",
+            x=places,
+            points=p,
+            y=y,
+            reference=_REPORTED.get((key, dimension), {}),
+        )
         for label, color, p, y, key in shown
     )
-    names = tuple(f"{'1' if data == 'corner:0.9' else '2'}, eps {epsilon:g}" for data, epsilon in cells)
+
+    names = tuple(
+        f"{'1' if data == 'corner:0.9' else '2'}, eps {epsilon:g}" for data, epsilon in cells
+    )
     title = f"d = {dimension}, 4000 users"
+
     return Panel(title=title, axis="setting, epsilon", names=names, log_x=False, curves=curves)
 
 
@@ -129,16 +169,31 @@ def _figure_3() -> list[Panel]:
     for epsilon in EPSILONS:
         counts = [int((10 * d * math.log(d)) ** 0.5) for d in dimensions]
         points = tuple(
-            kent_curves_sparse(epsilon, n, n, int(d), sparsity=4) for d, n in zip(dimensions, counts, strict=True)
+            kent_curves_sparse(epsilon, n, n, int(d), sparsity=4)
+            for d, n in zip(dimensions, counts, strict=True)
         )
         item = tuple(
             item_level_sparse_error(int(d), epsilon, n**2, np.full(4, 0.5))
             for d, n in zip(dimensions, counts, strict=True)
         )
+
         label = f"epsilon {epsilon:g}"
-        curves.append(Curve(label=f"user level, {label}", color=COLORS[epsilon], x=dimensions, points=points))
-        curves.append(Curve(label=f"item level, {label}", color=COLORS[epsilon], line="--", x=dimensions, y=item))
-    return [Panel(title="4-sparse, users = samples = sqrt(10 d log d)", axis="dimension", curves=tuple(curves))]
+        curves.append(
+            Curve(label=f"user level, {label}", color=COLORS[epsilon], x=dimensions, points=points)
+        )
+        curves.append(
+            Curve(
+                label=f"item level, {label}", color=COLORS[epsilon], line="--", x=dimensions, y=item
+            )
+        )
+
+    return [
+        Panel(
+            title="4-sparse, users = samples = sqrt(10 d log d)",
+            axis="dimension",
+            curves=tuple(curves),
+        )
+    ]
 
 
 def _figure_7() -> list[Panel]:
@@ -158,7 +213,10 @@ def _figure_8() -> list[Panel]:
 
 
 def _constants(
-    title: str, unit: str, counts: Sequence[int], cell: Callable[[float, int], tuple[int, int, dict[float, float]]]
+    title: str,
+    unit: str,
+    counts: Sequence[int],
+    cell: Callable[[float, int], tuple[int, int, dict[float, float]]],
 ) -> list[Panel]:
     grid = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0)
     panels = []
@@ -167,11 +225,20 @@ def _constants(
         for count, color in zip(counts, SPREAD, strict=False):
             users, samples, reference = cell(epsilon, count)
             points = tuple(
-                kent_curves_univariate(epsilon, users, samples, "shifted_rademacher", constant=c) for c in grid
+                kent_curves_univariate(epsilon, users, samples, "shifted_rademacher", constant=c)
+                for c in grid
             )
-            curves.append(Curve(label=f"{count} {unit}", color=color, x=grid, points=points, reference=reference))
+            curves.append(
+                Curve(
+                    label=f"{count} {unit}", color=color, x=grid, points=points, reference=reference
+                )
+            )
+
         name = f"{title}, epsilon {epsilon:g}"
-        panels.append(Panel(title=name, axis="C of the half-width", log_x=False, curves=tuple(curves)))
+        panels.append(
+            Panel(title=name, axis="C of the half-width", log_x=False, curves=tuple(curves))
+        )
+
     return panels
 
 
@@ -181,10 +248,17 @@ def _figure_9() -> list[Panel]:
     references = {(100, 4.0): {0.25: 0.02, 1.0: 0.95, 4.0: 0.99, 30.0: 0.83}}
 
     def curve(dimension: int, epsilon: float) -> Curve:
-        points = tuple(kent_curves_sparse(epsilon, 1000, 100, dimension, sparsity=4, clip_constant=c) for c in grid)
+        points = tuple(
+            kent_curves_sparse(epsilon, 1000, 100, dimension, sparsity=4, clip_constant=c)
+            for c in grid
+        )
         reference = references.get((dimension, epsilon), {})
-        label, color = f"epsilon {epsilon:g}", COLORS[epsilon]
-        return Curve(label=label, color=color, x=grid, points=points, measure="found", reference=reference)
+        label = f"epsilon {epsilon:g}"
+        color = COLORS[epsilon]
+
+        return Curve(
+            label=label, color=color, x=grid, points=points, measure="found", reference=reference
+        )
 
     return [
         Panel(
@@ -212,7 +286,8 @@ def _figure_10() -> list[Panel]:
                     color=COLORS[epsilon],
                     x=grid,
                     points=tuple(
-                        kent_curves_sparse(epsilon, 1000, 200, 100, sparsity=int(s), chance=chance) for s in grid
+                        kent_curves_sparse(epsilon, 1000, 200, 100, sparsity=int(s), chance=chance)
+                        for s in grid
                     ),
                 )
                 for epsilon in EPSILONS

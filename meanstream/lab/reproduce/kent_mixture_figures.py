@@ -23,9 +23,16 @@ def kent_mixture_figure_11() -> list[Panel]:
     for epsilon in (2.0, 4.0):
         by_users = [kent_curves_mixture(epsilon, n, 1000, FOUR, 4) for n in grid]
         by_samples = [kent_curves_mixture(epsilon, 1000, t, FOUR, 4) for t in grid]
-        panels.append(_components(f"1000 samples, epsilon {epsilon:g}", "users", grid, by_users, 4, {}))
+        panels.append(
+            _components(f"1000 samples, epsilon {epsilon:g}", "users", grid, by_users, 4, {})
+        )
         known = found if epsilon == 4.0 else dict[float, tuple[float, ...]]()
-        panels.append(_components(f"1000 users, epsilon {epsilon:g}", "samples per user", grid, by_samples, 4, known))
+        panels.append(
+            _components(
+                f"1000 users, epsilon {epsilon:g}", "samples per user", grid, by_samples, 4, known
+            )
+        )
+
     return panels
 
 
@@ -64,4 +71,7 @@ def _components(  # noqa: PLR0917 - private
         )
         for i in range(components)
     )
-    return Panel(title=title, axis=axis, quantity="mean estimate", log_x=False, log_y=False, curves=curves)
+
+    return Panel(
+        title=title, axis=axis, quantity="mean estimate", log_x=False, log_y=False, curves=curves
+    )

@@ -27,7 +27,8 @@ NOTES = {
     "5": "The least error over 24 half-widths from 0.0005 to 0.15 (the paper: 300). Each point has 10 times --runs "
     "repetitions; where a wrong bin is rarer than that, the least is too small. " + MEASURED,
     "6": "Bars: two standard errors.",
-    "7": "Reference values are for 200 users, at C = 0.5 (epsilon 0.5 and 1) and 0.25 (2 and 4). " + MEASURED,
+    "7": "Reference values are for 200 users, at C = 0.5 (epsilon 0.5 and 1) and 0.25 (2 and 4). "
+    + MEASURED,
     "8": "No reference values.",
     "9": f"500 users vote (1000 in all). They mark means beyond {CUT}: with (37) as printed none is marked.",
     "10": f"Users mark means beyond {CUT}.",

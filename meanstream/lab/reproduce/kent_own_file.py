@@ -25,7 +25,10 @@ NOTE = (
 def own_file_panels(
     path: Path, user: str, value: str, *, samples: int, runs: int, seed: int
 ) -> tuple[list[dict[str, Any]], str]:
-    """Measure all schemes, for each epsilon and number of samples; give panels as of the other figures, and a note."""
+    """Measure all schemes, for each epsilon and number of samples.
+
+    Give panels as of the other figures, and a note.
+    """
     from meanstream.lab.simulation.own_shares import SCHEMES, own_share_errors
 
     data, names = read_own_shares(path, user, value, least=samples)
@@ -34,7 +37,11 @@ def own_file_panels(
     for epsilon in EPSILONS:
         ask = {"epsilon": epsilon, "constant": TUNED[epsilon], "runs": runs, "seed": seed}
         found = [own_share_errors(data, samples=one, **ask) for one in grid]  # type: ignore[arg-type]
-        curves = [_curve(scheme, color, grid, found) for scheme, color in zip(SCHEMES, SPREAD, strict=False)]
+        curves = [
+            _curve(scheme, color, grid, found)
+            for scheme, color in zip(SCHEMES, SPREAD, strict=False)
+        ]
+
         panels.append(
             {
                 "title": f"epsilon {epsilon:g}",
@@ -45,10 +52,16 @@ def own_file_panels(
                 "curves": curves,
             }
         )
-    return panels, f"{len(data.count):,} users with {samples} samples or more; categories {', '.join(names)}. {NOTE}"
+
+    return (
+        panels,
+        f"{len(data.count):,} users with {samples} samples or more; categories {', '.join(names)}. {NOTE}",
+    )
 
 
-def _curve(scheme: str, color: str, grid: Sequence[int], found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _curve(
+    scheme: str, color: str, grid: Sequence[int], found: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
     pairs = [one[scheme] for one in found]
     return {
         "label": scheme,
@@ -61,7 +74,9 @@ def _curve(scheme: str, color: str, grid: Sequence[int], found: Sequence[dict[st
     }
 
 
-def read_own_shares(path: Path, user: str, value: str, *, least: int) -> tuple[OwnShares, list[str]]:
+def read_own_shares(
+    path: Path, user: str, value: str, *, least: int
+) -> tuple[OwnShares, list[str]]:
     """Read two columns of a CSV file; rows without one of them are left out."""
     import numpy as np
     import pyarrow as pa
@@ -73,16 +88,25 @@ def read_own_shares(path: Path, user: str, value: str, *, least: int) -> tuple[O
 
     require(path.is_file(), "file", "be a CSV file", str(path))
     kinds = {user: pa.string(), value: pa.string()}
-    convert = csv.ConvertOptions(include_columns=[user, value], column_types=kinds, strings_can_be_null=True)
+    convert = csv.ConvertOptions(
+        include_columns=[user, value], column_types=kinds, strings_can_be_null=True
+    )
+
     try:
         table = csv.read_csv(path, convert_options=convert).drop_null()
     except (pa.ArrowException, UnicodeDecodeError):  # whose texts show values
-        raise ValueError(f"file must be a CSV file with columns {user!r} and {value!r}, got {str(path)!r}") from None
-    counted = sorted(pc.value_counts(table[value]).to_pylist(), key=lambda one: (-one["counts"], one["values"]))
+        raise ValueError(
+            f"file must be a CSV file with columns {user!r} and {value!r}, got {str(path)!r}"
+        ) from None
+
+    counted = sorted(
+        pc.value_counts(table[value]).to_pylist(), key=lambda one: (-one["counts"], one["values"])
+    )
     names = [str(one["values"]) for one in counted]
     require(len(names) >= 2, "value", "be a column of at least 2 categories", value)
     kept = names if len(names) <= MOST_CATEGORIES else names[: MOST_CATEGORIES - 1]
     number = pc.fill_null(pc.index_in(table[value], value_set=pa.array(kept)), len(kept)).to_numpy()
     who = pc.index_in(table[user], value_set=pc.unique(table[user])).to_numpy()
     data = OwnShares.of(who.astype(np.int64), number.astype(np.int64), least=least)
+
     return data, kept if len(names) <= MOST_CATEGORIES else [*kept, "all others"]

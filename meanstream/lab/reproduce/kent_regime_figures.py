@@ -21,11 +21,20 @@ def kent_regime_figure_1() -> list[Panel]:
     ball = (curve("e^(n eps^2/d): no gain above", "tab:red", ratio, math.exp),)
     sparse = (
         curve("d/(n eps^2): item level has no rate below", "tab:blue", few, lambda x: 1.0 / x),
-        curve("e^(n eps^2/s): user level flat above", "tab:red", few, lambda x: math.exp(x / share)),
-        curve("d/(n eps^2) e^(n eps^2/s): item level better above", "k", few, lambda x: math.exp(x / share) / x),
+        curve(
+            "e^(n eps^2/s): user level flat above", "tab:red", few, lambda x: math.exp(x / share)
+        ),
+        curve(
+            "d/(n eps^2) e^(n eps^2/s): item level better above",
+            "k",
+            few,
+            lambda x: math.exp(x / share) / x,
+        ),
         curve("e^(n eps^2/d): as on the ball", "tab:orange", dense, math.exp),
     )
-    axis, quantity = "n epsilon^2 / d", "samples per user, T"
+    axis = "n epsilon^2 / d"
+    quantity = "samples per user, T"
+
     return [
         Panel(title="l2 ball: user level never better", curves=ball, axis=axis, quantity=quantity),
         Panel(title=f"s-sparse, s = {share:g} d", curves=sparse, axis=axis, quantity=quantity),
@@ -43,7 +52,10 @@ def kent_regime_figure_5() -> list[Panel]:
 
     def points(epsilon: float, users: int) -> tuple[tuple[Point, ...], ...]:
         return tuple(
-            tuple({"users": users, "samples": int(t), "epsilon": epsilon, "half_width": width} for width in widths)
+            tuple(
+                {"users": users, "samples": int(t), "epsilon": epsilon, "half_width": width}
+                for width in widths
+            )
             for t in sizes
         )
 
@@ -72,7 +84,13 @@ def kent_regime_figure_6() -> list[Panel]:
 
     def point(epsilon: float, shape: float, constant: float) -> Point:
         options = {"votes": "one_hot", "constant": constant}
-        named = {"estimator": "kent", "users": 200, "sizes": "point:100", "data": f"beta:{shape:g},{shape:g}"}
+        named = {
+            "estimator": "kent",
+            "users": 200,
+            "sizes": "point:100",
+            "data": f"beta:{shape:g},{shape:g}",
+        }
+
         return {**named, "epsilon": epsilon, "options": options}
 
     return [
@@ -82,7 +100,10 @@ def kent_regime_figure_6() -> list[Panel]:
             log_x=False,
             curves=tuple(
                 Curve(
-                    label=f"beta({p:g}, {p:g})", color=c, x=grid, points=tuple(point(epsilon, p, one) for one in grid)
+                    label=f"beta({p:g}, {p:g})",
+                    color=c,
+                    x=grid,
+                    points=tuple(point(epsilon, p, one) for one in grid),
                 )
                 for p, c in zip((0.1, 0.5, 1.0, 3.0, 5.0), SPREAD, strict=True)
             ),

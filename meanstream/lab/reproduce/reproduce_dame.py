@@ -1,4 +1,7 @@
-"""`meanstream reproduce dame`: Figure 1 of the paper, as numbers next to the reference and as a picture."""
+"""`meanstream reproduce dame`.
+
+Figure 1 of the paper, as numbers next to the reference and as a picture.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,9 @@ SECONDS = 0.3
 
 def reproduce_dame(
     figure: Annotated[str, cli_option("Figure: 1a or 1b.", INPUT)] = "1b",
-    runs: Annotated[int, cli_option("Figure 1b: independent repetitions of each point.", INPUT)] = RUNS,
+    runs: Annotated[
+        int, cli_option("Figure 1b: independent repetitions of each point.", INPUT)
+    ] = RUNS,
     seed: Annotated[int, cli_option("Seed; run r depends on it and on r only.", INPUT)] = 1,
     out: Annotated[Path, cli_option("Folder for dame-figure-N.png.", OUTPUT)] = Path(),
     json: JsonOption = False,
@@ -45,8 +50,10 @@ def reproduce_dame(
     """  # noqa: D301 - click reads the escape
     if figure not in FIGURES:
         raise BadOption(f"figure must be one of {', '.join(FIGURES)}, got {figure!r}")
+
     with refusing_options():
         _configuration(ESTIMATED[0], SHARES[0], runs, seed)
+
     from meanstream.lab.reproduce.dame_plots import draw_dame
     from meanstream.pipelines.commands.plots import (
         plot_path,
@@ -57,11 +64,18 @@ def reproduce_dame(
     require_matplotlib_for_plots()
     picture = plot_path(out, f"dame-figure-{figure}.png")
     say_duration(figure, SECONDS * runs if figure == "1b" else 1.0, quiet=json)
+
     panels = _bounds() if figure == "1a" else _errors(runs, seed, progress=not json)
-    result = {"figure": figure, "runs": runs if figure == "1b" else None, "seed": seed, "panels": panels}
+    result = {
+        "figure": figure,
+        "runs": runs if figure == "1b" else None,
+        "seed": seed,
+        "panels": panels,
+    }
     draw_dame(result, picture)
     order = dame_order(panels[0]["curves"]) if figure == "1b" else ""
     result |= {"note": NOTES[figure] + order, "png": str(picture)}
+
     if json:
         print_options_json(result)
     else:
@@ -80,15 +94,22 @@ def dame_order(curves: list[dict[str, Any]]) -> str:
     """
     dame, *others = curves
     said = ""
+
     for place in {len(dame["x"]) // 2, len(dame["x"]) - 2} if len(dame["x"]) > 2 else {0}:
         share = dame["x"][place]
-        least = min((curve for curve in others if share in curve["x"]), key=lambda one: one["y"][one["x"].index(share)])
+        least = min(
+            (curve for curve in others if share in curve["x"]),
+            key=lambda one: one["y"][one["x"].index(share)],
+        )
         at = least["x"].index(share)
-        y, other = dame["y"][place], least["y"][at]
+
+        y = dame["y"][place]
+        other = least["y"][at]
         said += (
             f" Share {share:.2f}: DAME {y:.2g} (standard error {dame['stderr'][place]:.1g}), {least['label']} "
             f"{other:.2g} ({least['stderr'][at]:.1g}): {y / other:.3g} times."
         )
+
     return said
 
 
@@ -100,8 +121,11 @@ def _errors(runs: int, seed: int, *, progress: bool) -> list[dict[str, Any]]:
     for estimated in ESTIMATED:
         if progress:
             sys.stderr.write(f"figure 1b: {estimated.label}\n")
+
         # Forcing a size that no one has is no estimator.
-        shares = [share for share in SHARES if share > 0 or "effective_size" not in estimated.options]
+        shares = [
+            share for share in SHARES if share > 0 or "effective_size" not in estimated.options
+        ]
         found = [simulate_rounds(_configuration(estimated, share, runs, seed)) for share in shares]
         curves.append(
             {
@@ -112,10 +136,19 @@ def _errors(runs: int, seed: int, *, progress: bool) -> list[dict[str, Any]]:
                 "y": [result.mse for result in found],
                 "stderr": [result.stderr for result in found],
                 "predicted": [result.predicted_mse for result in found],
-                "reference": [{"x": SHARES[place], "y": y} for place, y in estimated.reference.items()],
+                "reference": [
+                    {"x": SHARES[place], "y": y} for place, y in estimated.reference.items()
+                ],
             }
         )
-    return [{"title": "sizes 1e5 and 1e6", "axis": "share of users with the larger size", "curves": curves}]
+
+    return [
+        {
+            "title": "sizes 1e5 and 1e6",
+            "axis": "share of users with the larger size",
+            "curves": curves,
+        }
+    ]
 
 
 def _configuration(estimated: Estimated, share: float, runs: int, seed: int) -> Any:
@@ -126,13 +159,22 @@ def _configuration(estimated: Estimated, share: float, runs: int, seed: int) -> 
 
 def _bounds() -> list[dict[str, Any]]:
     """Compute the panels of Fig. 1a."""
-    return [{"title": panel.title, "axis": panel.axis, "curves": _bound_curves(panel)} for panel in BOUNDS]
+    return [
+        {"title": panel.title, "axis": panel.axis, "curves": _bound_curves(panel)}
+        for panel in BOUNDS
+    ]
 
 
 def _bound_curves(panel: Bounds) -> list[dict[str, Any]]:
     import numpy as np
 
-    from meanstream.lab.papers.dame.dame_bounds import C3, C3_PRINTED, C5, dame_bounds_lower, dame_bounds_upper
+    from meanstream.lab.papers.dame.dame_bounds import (
+        C3,
+        C3_PRINTED,
+        C5,
+        dame_bounds_lower,
+        dame_bounds_upper,
+    )
     from meanstream.operators.rounds.user_sizes import SizeDistribution
 
     start, end = (INFORMATION, 1e6) if panel.along_information else (2, 900)
@@ -146,10 +188,15 @@ def _bound_curves(panel: Bounds) -> list[dict[str, Any]]:
         ("upper bound's shape (c3 = c5 = 1)", ":", 1.0, 1.0),
     )
     curves = []
+
     for label, line, c3, c5 in uppers:
-        y = [dame_bounds_upper(m, users=1, epsilon=root, c3=c3, c5=c5) for m, root in zip(sizes, roots, strict=True)]
+        y = [
+            dame_bounds_upper(m, users=1, epsilon=root, c3=c3, c5=c5)
+            for m, root in zip(sizes, roots, strict=True)
+        ]
         reference = panel.upper if line == "--" else {}
         curves.append(_curve(label, "tab:orange", line, x, y, reference))
+
     y = [dame_bounds_lower(m, users=1, epsilon=root) for m, root in zip(sizes, roots, strict=True)]
     return [*curves, _curve("lower bound", "tab:blue", "-", x, y, panel.lower)]
 
@@ -175,13 +222,20 @@ def reproduce_dame_text(result: dict[str, Any]) -> str:
         lines.append(f"\n{panel['title']} ({panel['axis']})")
         for curve in panel["curves"]:
             reference = {entry["x"]: entry["y"] for entry in curve["reference"]}
-            shown = [(x, y) for x, y in zip(curve["x"], curve["y"], strict=True) if x in reference or not reference]
+            shown = [
+                (x, y)
+                for x, y in zip(curve["x"], curve["y"], strict=True)
+                if x in reference or not reference
+            ]
             step = 1 if reference else max(len(shown) // 5, 1)
+
             error = dict(zip(curve["x"], curve.get("stderr") or [], strict=False))
             cells = [
-                f"{x:.3g}: {y:.3g}{_give(error.get(x))}{_reference_text(reference.get(x))}" for x, y in shown[::step]
+                f"{x:.3g}: {y:.3g}{_give(error.get(x))}{_reference_text(reference.get(x))}"
+                for x, y in shown[::step]
             ]
             lines.append(f"  {curve['label']:<34}" + "   ".join(cells))
+
     return "\n".join([*lines, "", result["note"], f"picture: {result['png']}"]) + "\n"
 
 

@@ -1,4 +1,7 @@
-"""`meanstream reproduce drift`: how long agents of several kinds err after half of the means have moved."""
+"""`meanstream reproduce drift`.
+
+How long agents of several kinds err after half of the means have moved.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,12 @@ CURVES: dict[str, dict[str, str]] = {
     "ours, forever (default)": {"color": "tab:red", "line": "-", "memory": "forever"},
     f"alone, EWMA {LENGTH}": {"color": "tab:gray", "line": "--"},
     f"alone, window {LENGTH}": {"color": "tab:purple", "line": ":"},
-    f"alone, change-point, {MEMORY}": {"color": "tab:orange", "line": "-.", "memory": MEMORY, "collaboration": "none"},
+    f"alone, change-point, {MEMORY}": {
+        "color": "tab:orange",
+        "line": "-.",
+        "memory": MEMORY,
+        "collaboration": "none",
+    },
     f"ours, {MEMORY}": {"color": "tab:blue", "line": "-", "memory": MEMORY},
 }
 """What is drawn: of agents that are hosted their options, too."""
@@ -50,6 +58,7 @@ def reproduce_drift(
     with refusing_options():
         for curve in CURVES.values():
             _configuration(curve, runs, seed)
+
     from meanstream.lab.reproduce.drift_plots import draw_drift
     from meanstream.pipelines.commands.plots import plot_path, require_matplotlib_for_plots
 
@@ -58,6 +67,7 @@ def reproduce_drift(
     result = _measure(runs, seed, progress=not json)
     draw_drift(result, picture)
     result["png"] = str(picture)
+
     if json:
         print_options_json(result)
     else:
@@ -68,14 +78,18 @@ def _measure(runs: int, seed: int, *, progress: bool) -> dict[str, Any]:
     """Simulate every curve, on the same means and samples."""
     from meanstream.lab.simulation.simulated_drift import hosted_agents, simulate_drift
 
-    curves, ages = [], AGES
+    curves = []
+    ages = AGES
+
     for label, curve in CURVES.items():
         if progress:
             sys.stderr.write(f"drift: {label}\n")
+
         learner = hosted_agents if "memory" in curve else _alone(label)
         found = simulate_drift(_configuration(curve, runs, seed), learner=learner).as_dict()
         curves.append({"label": label, "color": curve["color"], "line": curve["line"]}
                       | {part: found[part] for part in ("changed", "unchanged")})  # fmt: skip
+
     change = _configuration({}, runs, seed).change
     return {"runs": runs, "seed": seed, "change": change, "ages": ages, "curves": curves}
 
@@ -83,7 +97,9 @@ def _measure(runs: int, seed: int, *, progress: bool) -> dict[str, Any]:
 def _configuration(curve: dict[str, str], runs: int, seed: int) -> DriftConfig:
     from meanstream.lab.simulation.simulated_drift import DriftConfig
 
-    given: dict[str, Any] = {name: curve[name] for name in ("memory", "collaboration") if name in curve}
+    given: dict[str, Any] = {
+        name: curve[name] for name in ("memory", "collaboration") if name in curve
+    }
     return DriftConfig(
         change=f"step:0.2,0.5@{BEGIN}",
         agents=AGENTS,
@@ -106,8 +122,11 @@ def _alone(label: str) -> MakeLearner:
 
 def reproduce_drift_text(result: dict[str, Any]) -> str:
     """Lay out squared error and coverage of agents that moved, and of the others."""
-    lines = [f"squared error in 1e-4 and coverage by samples since {result['change']}, {result['runs']} runs"]
+    lines = [
+        f"squared error in 1e-4 and coverage by samples since {result['change']}, {result['runs']} runs"
+    ]
     places = [place for place, age in enumerate(result["ages"]) if age in TOLD]
+
     for part, title in (("changed", "agents that moved"), ("unchanged", "the others")):
         lines.append(f"\n{title}")
         for curve in result["curves"]:
@@ -117,4 +136,5 @@ def reproduce_drift_text(result: dict[str, Any]) -> str:
                 for place in places
             ]
             lines.append(f"  {curve['label']:<36}" + "   ".join(cells))
+
     return "\n".join([*lines, "", f"picture: {result['png']}"]) + "\n"

@@ -1,4 +1,7 @@
-"""`meanstream reproduce kent`: figures of the paper, as numbers next to the reference and as pictures."""
+"""`meanstream reproduce kent`.
+
+Figures of the paper, as numbers next to the reference and as pictures.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,8 @@ RUNS = 100
 OWN = "4"
 """The figure whose data is a file of one's own."""
 PHASE_RUNS = 10
-"""Repetitions of a point of Fig. 5 for each of `--runs`: a wrong bin is rare there, and they are cheap."""
+"""Repetitions of a point of Fig. 5 for each of `--runs`: a wrong bin is rare there, and they are
+cheap."""
 MOST_SHOWN = 30
 """Points of a curve in the text."""
 
@@ -33,9 +37,14 @@ def reproduce_kent(  # noqa: PLR0917 - options of a command
     seed: Annotated[int, cli_option("Seed; run r depends on it and on r only.", INPUT)] = 1,
     file: Annotated[Path | None, cli_option("CSV file of your own, for figure 4.", INPUT)] = None,
     user: Annotated[str | None, cli_option("Column of the user in --file (user).", INPUT)] = None,
-    value: Annotated[str | None, cli_option("Column of the category in --file (value).", INPUT)] = None,
+    value: Annotated[
+        str | None, cli_option("Column of the category in --file (value).", INPUT)
+    ] = None,
     samples: Annotated[
-        int | None, cli_option("Samples of a user in --file, at most (100); users with less are left out.", INPUT)
+        int | None,
+        cli_option(
+            "Samples of a user in --file, at most (100); users with less are left out.", INPUT
+        ),
     ] = None,
     out: Annotated[Path, cli_option("Folder for kent-figure-N.png.", OUTPUT)] = Path(),
     json: JsonOption = False,
@@ -52,20 +61,30 @@ def reproduce_kent(  # noqa: PLR0917 - options of a command
     """  # noqa: D301 - click reads the escape
     if (figure == OWN) != (file is not None):
         raise BadOption(f"file must be given with --figure {OWN}, and only then, got {file}")
+
     if file is not None:
         columns = (file, user or "user", value or "value")
-        _reproduce_own_file(columns, 100 if samples is None else samples, runs, seed, out, as_json=json)
+        _reproduce_own_file(
+            columns, 100 if samples is None else samples, runs, seed, out, as_json=json
+        )
+
         return
+
     for name, given in {"user": user, "value": value, "samples": samples}.items():
         if given is not None:
             raise BadOption(f"{name} must be left out without --file, got {given!r}")
+
     if figure not in FIGURES:
-        raise BadOption(f"figure must be one of {', '.join(sorted([*FIGURES, OWN], key=int))}, got {figure!r}")
+        raise BadOption(
+            f"figure must be one of {', '.join(sorted([*FIGURES, OWN], key=int))}, got {figure!r}"
+        )
+
     panels = FIGURES[figure]()
     with refusing_options():
         for curve in panels[0].curves:
             if curve.points and _some(curve.points[0])[0].get("estimator", "kent") != "kent":
                 reproduce_kent_configuration(_some(curve.points[0])[0], runs, seed)
+
     from meanstream.lab.reproduce.kent_plots import draw_kent
     from meanstream.pipelines.commands.plots import (
         plot_path,
@@ -78,10 +97,13 @@ def reproduce_kent(  # noqa: PLR0917 - options of a command
     say_duration(figure, SECONDS[figure] * runs, quiet=json)
     measured = Measured(runs, seed)
     shown = []
+
     for panel in panels:
         if not json:
             sys.stderr.write(f"figure {figure}: {panel.title}\n")
+
         shown.append(_panel(panel, measured))
+
     result: dict[str, Any] = {"figure": figure, "runs": runs, "seed": seed, "panels": shown}
     draw_kent(result, picture)
     result |= {"note": NOTES[figure], "png": str(picture)}
@@ -102,10 +124,12 @@ def _reproduce_own_file(
 
     require_matplotlib_for_plots()
     picture = plot_path(out, f"kent-figure-{OWN}.png")
+
     with refusing_options():
         require(samples >= 2, "samples", "be at least 2", samples)
         require(runs >= 1, "runs", "be at least 1", runs)
         panels, note = own_file_panels(*columns, samples=samples, runs=runs, seed=seed)
+
     result: dict[str, Any] = {"figure": OWN, "runs": runs, "seed": seed, "panels": panels}
     draw_kent(result, picture)
     result |= {"note": note, "png": str(picture)}
@@ -128,6 +152,7 @@ class Measured:
         name = json_text.dumps(point, sort_keys=True)
         if name not in self._known:
             self._known[name] = self._simulate(point)
+
         return self._known[name]
 
     def _simulate(self, point: Point) -> Any:
@@ -138,7 +163,10 @@ class Measured:
         if "half_width" in point:
             return phase_transition_error(**point, runs=PHASE_RUNS * self._runs, seed=self._seed)
         if point["estimator"] == "kent":
-            return simulate_rounds(RoundsConfig(**point, mode="paper", runs=self._runs, seed=self._seed))
+            return simulate_rounds(
+                RoundsConfig(**point, mode="paper", runs=self._runs, seed=self._seed)
+            )
+
         return simulate_vectors(reproduce_kent_configuration(point, self._runs, self._seed))
 
 
@@ -167,7 +195,11 @@ def _panel(panel: Panel, measured: Measured) -> dict[str, Any]:
 def _curve(curve: Curve, measured: Measured) -> dict[str, Any]:
     found: list[tuple[float, float | None]] = [(y, None) for y in curve.y]
     if curve.points:
-        found = [measure_reproduced_kent(curve, [measured(one) for one in _some(point)]) for point in curve.points]
+        found = [
+            measure_reproduced_kent(curve, [measured(one) for one in _some(point)])
+            for point in curve.points
+        ]
+
     scale = curve.divide or (1.0,) * len(curve.x)
     return {
         "label": curve.label,
@@ -175,23 +207,32 @@ def _curve(curve: Curve, measured: Measured) -> dict[str, Any]:
         "line": curve.line,
         "x": list(curve.x),
         "y": [y / one for (y, _), one in zip(found, scale, strict=True)],
-        "bar": [None if bar is None else bar / one for (_, bar), one in zip(found, scale, strict=True)],
+        "bar": [
+            None if bar is None else bar / one for (_, bar), one in zip(found, scale, strict=True)
+        ],
         "reference": [{"x": x, "y": y} for x, y in curve.reference.items()],
     }
 
 
-def measure_reproduced_kent(curve: Curve, results: Sequence[VectorResult]) -> tuple[float, float | None]:
-    """Give what a curve shows of its simulations, and its bar: two standard errors; one deviation, for a component."""
+def measure_reproduced_kent(
+    curve: Curve, results: Sequence[VectorResult]
+) -> tuple[float, float | None]:
+    """Give what a curve shows of its simulations, and its bar.
+
+    Two standard errors; one deviation, for a component.
+    """
     import numpy as np
 
     best = min(results, key=lambda result: result.mse)
     if curve.measure.startswith("component"):
         which = int(curve.measure.split()[1])
         return best.mean[which], best.deviation[which]
+
     if curve.measure == "found":
         signals = np.count_nonzero(best.theta)
         share = (np.array(best.found)[:, :signals] != 0.0).mean(axis=1)
         return float(share.mean()), 2.0 * float(share.std()) / len(share) ** 0.5
+
     return best.mse, None if best.stderr is None else 2.0 * best.stderr
 
 
@@ -208,6 +249,11 @@ def _as_text(result: dict[str, Any]) -> str:
                 name = panel["names"][number] if panel["names"] else f"{x:.3g}"
                 bar = curve["bar"][number]
                 give = "" if bar is None else f" +- {bar:.1g}"
-                cells.append(f"{name}: {y:.3g}{give}" + (f" (reference {reference[x]:.3g})" if x in reference else ""))
+                cells.append(
+                    f"{name}: {y:.3g}{give}"
+                    + (f" (reference {reference[x]:.3g})" if x in reference else "")
+                )
+
             lines.append(f"  {curve['label']:<36} " + "   ".join(cells))
+
     return "\n".join([*lines, "", result["note"], f"picture: {result['png']}"]) + "\n"

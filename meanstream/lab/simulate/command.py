@@ -24,7 +24,18 @@ if TYPE_CHECKING:
     from meanstream.operators.records import Floats
 
 ROUNDS = (
-    *("config", "estimator", "users", "epsilon", "sizes", "data", "between_users_law", "order", "least_size", "mode"),
+    *(
+        "config",
+        "estimator",
+        "users",
+        "epsilon",
+        "sizes",
+        "data",
+        "between_users_law",
+        "order",
+        "least_size",
+        "mode",
+    ),
     *("between_users", "dimension", "components", "theta", "option", "runs", "seed", "json"),
 )
 """Options of a simulation of rounds that are typed; of one estimator alone: --option NAME=VALUE."""
@@ -59,20 +70,27 @@ def simulate_agents_command(options: SimulationOptions) -> None:
 
         simulate_drift_command(options, options.change)
         return
+
     if options.dependence is not None:
         from meanstream.lab.simulate.simulate_dependence import simulate_dependence_command
 
         simulate_dependence_command(options, options.dependence)
         return
+
     if options.memory is not None:
         raise BadOption(f"memory must be left out without --change, got {options.memory!r}")
+
     if options.trace is not None:
         print_options_json(_replay(options, options.trace))
         return
+
     with refusing_options():
         config = options.configuration()
         if options.noise_variance is not None:
-            raise BadOption(f"noise_variance must be left out without --trace, got {options.noise_variance!r}")
+            raise BadOption(
+                f"noise_variance must be left out without --trace, got {options.noise_variance!r}"
+            )
+
     from meanstream.lab.simulation.simulate_agents import simulate as run
     from meanstream.streaming.long_work import tracked_work
 
@@ -93,9 +111,16 @@ def _as_table(result: SimulationResult) -> str:
         values = [getattr(result, name) for name in names]
         cells = [f"{'-':>11}" if series is None else f"{series[i]:>11.3g}" for series in values]
         lines.append(f"{checkpoint:>8}" + "".join(cells))
+
     config = result.config
-    said = ", ".join(str(config[name]) for name in ("counter", "weights", "schedule", "collaboration", "calibration"))
-    lines.append(f"mode {config['mode']} ({said}); epsilon {config['epsilon']:g}, delta {config['delta']:g} per sample")
+    said = ", ".join(
+        str(config[name])
+        for name in ("counter", "weights", "schedule", "collaboration", "calibration")
+    )
+    lines.append(
+        f"mode {config['mode']} ({said}); epsilon {config['epsilon']:g}, delta {config['delta']:g} per sample"
+    )
+
     return "\n".join(lines) + "\n"
 
 
@@ -109,7 +134,12 @@ def _replay(options: SimulationOptions, arrays_file: Path) -> dict[str, Any]:
         given = TraceInputs(noise_variance=options.noise_variance, **arrays)
         given.check(config)
         replayed = trace(config, given)
-    return {"estimates": replayed.estimates, "classes": replayed.classes, "config": config.as_dict()}
+
+    return {
+        "estimates": replayed.estimates,
+        "classes": replayed.classes,
+        "config": config.as_dict(),
+    }
 
 
 def _load(path: Path) -> dict[str, Floats]:
@@ -118,13 +148,26 @@ def _load(path: Path) -> dict[str, Floats]:
 
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in ("data", "noise", "variance_noise") if name in archive}
+            arrays = {
+                name: archive[name]
+                for name in ("data", "noise", "variance_noise")
+                if name in archive
+            }
     except Exception:  # whatever NumPy, zipfile, zlib and tokenize say of damage
-        raise BadOption(f"trace must be a readable .npz file of numbers, got {str(path)!r}") from None
+        raise BadOption(
+            f"trace must be a readable .npz file of numbers, got {str(path)!r}"
+        ) from None
+
     for name in ("data", "noise"):
         if name not in arrays:
-            raise BadOption(f"trace must hold the array {name!r}, got {sorted(arrays)} in {str(path)!r}")
+            raise BadOption(
+                f"trace must hold the array {name!r}, got {sorted(arrays)} in {str(path)!r}"
+            )
+
     for name, array in arrays.items():
         if array.ndim != 2 or array.dtype.kind not in "fiub":
-            raise BadOption(f"trace must hold {name!r} as numbers of shape (steps, agents), got shape {array.shape}")
+            raise BadOption(
+                f"trace must hold {name!r} as numbers of shape (steps, agents), got shape {array.shape}"
+            )
+
     return {name: array.astype(np.float64) for name, array in arrays.items()}

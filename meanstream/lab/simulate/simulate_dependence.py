@@ -1,4 +1,7 @@
-"""The part of `meanstream simulate agents` for samples that depend on each other: `--dependence`."""
+"""The part of `meanstream simulate agents` for samples that depend on each other.
+
+`--dependence`.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,8 @@ USED = frozenset({
     "config", "agents", "stddev", "epsilon", "delta", "collaboration", "runs", "seed", "checkpoints", "dependence",
     "json",
 })  # fmt: skip
-"""Options of this simulation: agents are those that are hosted, and their means are normal about 0.5."""
+"""Options of this simulation: agents are those that are hosted, and their means are normal about
+0.5."""
 
 
 def _configuration(options: SimulationOptions, dependence: str) -> DependenceConfig:
@@ -33,6 +37,7 @@ def _configuration(options: SimulationOptions, dependence: str) -> DependenceCon
         if option.name not in USED and given != option.default:
             shown = repr(given) if isinstance(given, int | float) else repr(str(given))
             raise BadOption(f"{option.name} must be left out with --dependence, got {shown}")
+
     return DependenceConfig(
         dependence=dependence,
         agents=400 if options.agents is None else options.agents,
@@ -50,6 +55,7 @@ def simulate_dependence_command(options: SimulationOptions, dependence: str) -> 
     """Simulate samples that depend, and print coverage by number of samples."""
     with refusing_options():
         config = _configuration(options, dependence)
+
     started = perf_counter()
     result = simulate_dependence(config, lambda runs: tracked_work(runs, "simulating"))
     rate = config.agents * config.checkpoints[-1] * config.runs / (perf_counter() - started)
@@ -66,12 +72,15 @@ def _as_table(result: DependenceResult) -> str:
         "length/known": result.ideal_width,
     }
     lines = [f"{'samples':>8}" + "".join(f"{name:>{len(name) + 3}}" for name in columns)]
+
     for place, count in enumerate(result.checkpoints):
         cells = (f"{values[place]:>{len(name) + 3}.3f}" for name, values in columns.items())
         lines.append(f"{count:>8}" + "".join(cells))
+
     config = result.config
     lines.append(
         f"dependence {config['dependence']}, {config['agents']} agents, {config['collaboration']}; "
         f"epsilon {config['epsilon']:g}, delta {config['delta']:g} per sample"
     )
+
     return "\n".join(lines) + "\n"

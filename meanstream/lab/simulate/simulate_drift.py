@@ -36,7 +36,8 @@ LEFT_OUT = (
     "noise_variance",
     "dependence",
 )
-"""Options of other simulations: with `--change` agents are those that are hosted, measured at fixed ages."""
+"""Options of other simulations: with `--change` agents are those that are hosted, measured at fixed
+ages."""
 
 
 def _configuration(options: SimulationOptions, change: str) -> DriftConfig:
@@ -46,8 +47,12 @@ def _configuration(options: SimulationOptions, change: str) -> DriftConfig:
         if given is not None:
             shown = repr(given) if isinstance(given, int | float) else repr(str(given))
             raise BadOption(f"{name} must be left out with --change, got {shown}")
+
     if options.data != "uniform":
-        raise BadOption(f"data must be uniform with --change (means may go anywhere), got {options.data!r}")
+        raise BadOption(
+            f"data must be uniform with --change (means may go anywhere), got {options.data!r}"
+        )
+
     return DriftConfig(
         change=change,
         agents=200 if options.agents is None else options.agents,
@@ -69,9 +74,11 @@ def simulate_drift_command(options: SimulationOptions, change: str) -> None:
     """Simulate means that move, and print errors by the age of the change."""
     with refusing_options():
         config = _configuration(options, change)
+
     started = perf_counter()
     with refusing_options():  # where drawn means go is known then
         result = simulate_drift(config, lambda runs: tracked_work(runs, "simulating"))
+
     steps = config.change_of_means()[1] + max(result.ages)
     rate = config.agents * steps * config.runs / (perf_counter() - started)
     print_simulated_agents(options, result.as_dict(), rate, lambda: _as_table(result))
@@ -81,14 +88,19 @@ def _as_table(result: DriftResult) -> str:
     """Lay out one line per age for agents that changed, and one for those that did not."""
     names = ("mse", "stderr", "coverage")
     lines = [f"{'age':>8}{'agents':>12}" + "".join(f"{name:>11}" for name in names)]
+
     for title, part in (("changed", result.changed), ("unchanged", result.unchanged)):
         if part is not None:
-            lines += [f"{age:>8}{title:>12}{_cells(part, place)}" for place, age in enumerate(result.ages)]
+            lines += [
+                f"{age:>8}{title:>12}{_cells(part, place)}" for place, age in enumerate(result.ages)
+            ]
+
     config = result.config
     lines.append(
         f"change {config['change']}, memory {config['memory']}, collaboration {config['collaboration']}; "
         f"epsilon {config['epsilon']:g}, delta {config['delta']:g} per sample"
     )
+
     return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,7 @@
-"""The options of `simulate agents` and `theory agents`, declared once; an option that was not given is None."""
+"""The options of `simulate agents` and `theory agents`, declared once.
+
+An option that was not given is None.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +26,30 @@ def _option(help_text: str, **declared: Any) -> Any:
 
 
 Agents = Annotated[int | None, _option("Number of agents (default 200).", first=True)]
-Steps = Annotated[int | None, _option("Samples of each agent, one per step (default 30000).", first=True)]
-Means = Annotated[
-    str, _option("Agents' means: classes:LIST | normal:MEAN,SD | uniform:A,B | t:DF,MEAN,SCALE.", first=True)
+Steps = Annotated[
+    int | None, _option("Samples of each agent, one per step (default 30000).", first=True)
 ]
-Stddev = Annotated[float | None, _option("Standard deviation of uniform and normal data (default 0.5).")]
+Means = Annotated[
+    str,
+    _option(
+        "Agents' means: classes:LIST | normal:MEAN,SD | uniform:A,B | t:DF,MEAN,SCALE.", first=True
+    ),
+]
+Stddev = Annotated[
+    float | None, _option("Standard deviation of uniform and normal data (default 0.5).")
+]
 HalfWidth = Annotated[
-    float | None, _option("Half-width of the declared bounds, which scales the noise (default: that of the data).")
+    float | None,
+    _option(
+        "Half-width of the declared bounds, which scales the noise (default: that of the data)."
+    ),
 ]
 Epsilon = Annotated[float, _option("Privacy budget of one sample over all releases.", first=True)]
 Delta = Annotated[float, _option("Probability that the promise of epsilon fails.", first=True)]
 Counter = Annotated[str | None, _option("Counting mechanism: pm1 | pm2 | toeplitz | optimal.")]
-Weights = Annotated[str | None, _option("Weights of releases: last | mean_of_means | windowed | gls.")]
+Weights = Annotated[
+    str | None, _option("Weights of releases: last | mean_of_means | windowed | gls.")
+]
 Schedule = Annotated[
     str | None,
     _option(
@@ -43,10 +58,18 @@ Schedule = Annotated[
     ),
 ]
 Noise = Annotated[str | None, _option("Distribution of the noise: gaussian | laplace.")]
-Calibration = Annotated[str | None, _option("Calibration of Gaussian noise: classical (epsilon <= 1) | analytic.")]
-Levels = Annotated[int | None, _option("Levels of the tree of pm2 (default in mode paper: floor(log2 steps) + 1).")]
-Checkpoints = Annotated[str | None, _option("Steps to measure, such as 1000,5000,30000 (default: the last).")]
-Mode = Annotated[str | None, _option("Defaults of the other choices: tuned (default) | paper.", first=True)]
+Calibration = Annotated[
+    str | None, _option("Calibration of Gaussian noise: classical (epsilon <= 1) | analytic.")
+]
+Levels = Annotated[
+    int | None, _option("Levels of the tree of pm2 (default in mode paper: floor(log2 steps) + 1).")
+]
+Checkpoints = Annotated[
+    str | None, _option("Steps to measure, such as 1000,5000,30000 (default: the last).")
+]
+Mode = Annotated[
+    str | None, _option("Defaults of the other choices: tuned (default) | paper.", first=True)
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,11 +82,15 @@ class SimulationOptions:
     means: Means = "classes:0.2,0.4,0.8"
     spread: Annotated[float, _option("Standard deviation of the means within a class.")] = 0.0
     class_sizes: Annotated[
-        str | None, _option("Sizes of the classes, such as 70,70,60 (default: agents are placed at random).")
+        str | None,
+        _option("Sizes of the classes, such as 70,70,60 (default: agents are placed at random)."),
     ] = None
     data: Annotated[
         str,
-        _option("Distribution of samples: uniform | beta:CONCENTRATION | bernoulli | rademacher | normal.", first=True),
+        _option(
+            "Distribution of samples: uniform | beta:CONCENTRATION | bernoulli | rademacher | normal.",
+            first=True,
+        ),
     ] = "uniform"
     stddev: Stddev = None
     half_width: HalfWidth = None
@@ -75,19 +102,23 @@ class SimulationOptions:
     collaboration: Annotated[
         str | None,
         _option(
-            "How agents learn from each other: tests | learned_prior | pooled_prior | james_stein | none.", first=True
+            "How agents learn from each other: tests | learned_prior | pooled_prior | james_stein | none.",
+            first=True,
         ),
     ] = None
     test: Annotated[str | None, _option("Test for equal means: lazy | eager | oracle.")] = None
     variance: Annotated[
-        str | None, _option("Variance of a sample: known | released | from_releases | bayesian | jeffreys.")
+        str | None,
+        _option("Variance of a sample: known | released | from_releases | bayesian | jeffreys."),
     ] = None
     noise: Noise = None
     calibration: Calibration = None
     levels: Levels = None
     spread_share: Annotated[
         float | None,
-        _option("Share of the budget for votes on the spread (with --variance from_releases; default 0.1)."),
+        _option(
+            "Share of the budget for votes on the spread (with --variance from_releases; default 0.1)."
+        ),
     ] = None
     runs: Annotated[int, _option("Independent repetitions.", first=True)] = 20
     seed: Annotated[int, _option("Seed; run r depends on it and on r only.", first=True)] = 1
@@ -101,7 +132,8 @@ class SimulationOptions:
         ),
     ] = None
     noise_variance: Annotated[
-        float | None, _option("Variance of the noise of one p-sum, with --trace (default: as calibrated).")
+        float | None,
+        _option("Variance of the noise of one p-sum, with --trace (default: as calibrated)."),
     ] = None
     change: Annotated[
         str | None,
@@ -113,7 +145,9 @@ class SimulationOptions:
     ] = None
     memory: Annotated[
         str | None,
-        _option("Weight of old samples, with --change: forever (default) | auto | half-life:SAMPLES | window:SAMPLES."),
+        _option(
+            "Weight of old samples, with --change: forever (default) | auto | half-life:SAMPLES | window:SAMPLES."
+        ),
     ] = None
     dependence: Annotated[
         str | None,
@@ -124,15 +158,30 @@ class SimulationOptions:
     ] = None
     json: JsonOption = False
 
-    def configuration(self, *, agents: int | None = None, steps: int | None = None) -> SimulationConfig:
+    def configuration(
+        self, *, agents: int | None = None, steps: int | None = None
+    ) -> SimulationConfig:
         """Check everything; `agents` and `steps` are those of a trace and must agree with given options."""
         from meanstream.lab.simulation.config import SimulationConfig
         from meanstream.operators.validation import require
 
         for name, here in (("agents", agents), ("steps", steps)):
             given = getattr(self, name)
-            require(given in (None, here) or here is None, name, f"be {here} as in the trace", given)
-        choices = ("counter", "weights", "schedule", "collaboration", "test", "variance", "noise", "calibration")
+            require(
+                given in (None, here) or here is None, name, f"be {here} as in the trace", given
+            )
+
+        choices = (
+            "counter",
+            "weights",
+            "schedule",
+            "collaboration",
+            "test",
+            "variance",
+            "noise",
+            "calibration",
+        )
+
         return SimulationConfig.from_options(
             mode=self.mode or ("tuned" if self.trace is None else "paper"),
             agents=agents or (200 if self.agents is None else self.agents),
@@ -175,6 +224,7 @@ def integers_option(name: str, text: str | None) -> tuple[int, ...] | None:
     """
     if text is None:
         return None
+
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:

@@ -1,4 +1,7 @@
-"""`meanstream simulate rounds`: what an estimator of a population's mean achieves, over many simulated windows."""
+"""`meanstream simulate rounds`.
+
+What an estimator of a population's mean achieves, over many simulated windows.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +42,11 @@ def simulate_rounds_command(options: SimulatedRoundsOptions) -> None:
     if simulate_vectors.simulates_vectors(options):
         simulate_vectors.simulate_vectors_of_family(options, options.estimator_options())
         return
+
     with refusing_options():
         config = options.configuration()
         estimator = config.build()
+
     from meanstream.lab.simulation.simulated_rounds import simulate_rounds
     from meanstream.streaming.long_work import tracked_work
 
@@ -60,13 +65,19 @@ def _as_text(result: RoundsResult) -> str:
         f"bias           {_pair(result.bias, result.bias_stderr)}   (theta {result.theta:g})",
         f"coverage       {result.coverage:.3f}",
     ]
+
     if result.effective_size is not None:
-        lines.append(f"effective size {result.effective_size}" + (f", {result.bins} bins" if result.bins else ""))
+        lines.append(
+            f"effective size {result.effective_size}"
+            + (f", {result.bins} bins" if result.bins else "")
+        )
+
     unit = estimator_class(config["estimator"]).privacy_unit
     lines.append(
         f"{config['estimator']}, mode {config['mode']}; epsilon {config['epsilon']:g} per {unit}; "
         f"{config['users']} users, sizes {config['sizes']}, data {config['data']}; {config['runs']} runs"
     )
+
     return "\n".join(lines) + "\n"
 
 

@@ -38,23 +38,44 @@ def simulates_vectors(options: SimulatedRoundsOptions) -> bool:
 def _configuration(options: SimulatedRoundsOptions, given: dict[str, Any]) -> VectorConfig:
     """Check everything but the estimator's own options."""
     for name in ONE_MEAN:
-        require(getattr(options, name) is None, name, f"be left out for {options.estimator}", getattr(options, name))
-    require(options.least_size == 1, "least_size", f"be left out for {options.estimator}", options.least_size)
-    require(options.order == "shuffled", "order", f"be left out for {options.estimator}", options.order)
+        require(
+            getattr(options, name) is None,
+            name,
+            f"be left out for {options.estimator}",
+            getattr(options, name),
+        )
+
+    require(
+        options.least_size == 1,
+        "least_size",
+        f"be left out for {options.estimator}",
+        options.least_size,
+    )
+
+    require(
+        options.order == "shuffled", "order", f"be left out for {options.estimator}", options.order
+    )
     known = estimator_class(options.estimator).options
     own = {name: getattr(options, name) for name in OWN_OPTIONS}
     named = {name: value for name, value in own.items() if value is not None} | given
+
     if "dimension" in known:
         named |= {"dimension": options.dimension or 1}
+
     data = options.data
     if data == "rademacher:0":
         data = next((law for option, law in USUAL_DATA.items() if option in known), data)
+
     if "categories" in known:
-        require(data.startswith("shares:"), "data", f"be shares:w,w,... for {options.estimator}", data)
+        require(
+            data.startswith("shares:"), "data", f"be shares:w,w,... for {options.estimator}", data
+        )
         named |= {"categories": data.count(",") + 1}
+
     if "quantiles" in known:
         require(data.startswith("beta:"), "data", f"be beta:a,b for {options.estimator}", data)
         named |= {"quantiles": _typed_numbers("theta", options.theta) or (0.5,)}
+
     return VectorConfig(
         estimator=options.estimator,
         users=options.users,
@@ -89,9 +110,11 @@ def simulate_vectors_of_family(options: SimulatedRoundsOptions, given: dict[str,
     with refusing_options():
         config = _configuration(options, given)
         estimator = config.build()
+
     started = perf_counter()
     with refusing_options():  # some laws are drawn for many samples per user only
         result = simulate_vectors(config, estimator)
+
     rate = config.runs / (perf_counter() - started)
     print_simulated(result, _as_text(result), rate, as_json=options.json)
 
@@ -99,7 +122,9 @@ def simulate_vectors_of_family(options: SimulatedRoundsOptions, given: dict[str,
 def _as_text(result: VectorResult) -> str:
     """Lay out one measure per line, and what was simulated."""
     config = result.config
-    error = f"{result.mse:.3g}" if result.stderr is None else f"{result.mse:.3g} +- {result.stderr:.2g}"
+    error = (
+        f"{result.mse:.3g}" if result.stderr is None else f"{result.mse:.3g} +- {result.stderr:.2g}"
+    )
     lines = [
         f"mse            {error}   (summed over coordinates; answer cut to the bounds: {result.mse_cut:.3g})",
         f"predicted mse  {'-' if result.predicted_mse is None else format(result.predicted_mse, '.3g')}",
@@ -110,6 +135,7 @@ def _as_text(result: VectorResult) -> str:
         f"{config['estimator']}, mode {config['mode']}; epsilon {config['epsilon']:g} per user; "
         f"{config['users']} users, sizes {config['sizes']}, data {config['data']}; {config['runs']} runs",
     ]
+
     return "\n".join(lines) + "\n"
 
 

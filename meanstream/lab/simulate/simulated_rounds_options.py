@@ -40,9 +40,13 @@ class SimulatedRoundsOptions:
     """What a user says about a simulation of rounds, before anything is checked."""
 
     config: ConfigOption = None
-    estimator: Annotated[str, _option(f"Estimator: {' | '.join(ESTIMATORS)}.", first=True)] = DEFAULT_ESTIMATOR
+    estimator: Annotated[str, _option(f"Estimator: {' | '.join(ESTIMATORS)}.", first=True)] = (
+        DEFAULT_ESTIMATOR
+    )
     users: Annotated[int, _option("Number of users.", first=True)] = 10_000
-    epsilon: Annotated[float, _option("Privacy budget of one user's samples (item: of one sample).", first=True)] = 1.0
+    epsilon: Annotated[
+        float, _option("Privacy budget of one user's samples (item: of one sample).", first=True)
+    ] = 1.0
     sizes: Annotated[
         str,
         _option(
@@ -52,41 +56,73 @@ class SimulatedRoundsOptions:
         ),
     ] = "poisson:5"
     data: Annotated[
-        str, _option("Samples: rademacher:mean | three:q | beta:a,b | bernoulli:p, all on [-1, 1].", first=True)
+        str,
+        _option(
+            "Samples: rademacher:mean | three:q | beta:a,b | bernoulli:p, all on [-1, 1].",
+            first=True,
+        ),
     ] = "rademacher:0"
     between_users_law: Annotated[
         str | None, _option("Users' own means: normal:SD | skewed:SD (default: all alike).")
     ] = None
     order: Annotated[str, _option("Order of users by size: shuffled | sorted.")] = "shuffled"
     least_size: Annotated[
-        int, _option("Least number of samples of a participating user; participation then makes it public.")
+        int,
+        _option(
+            "Least number of samples of a participating user; participation then makes it public."
+        ),
     ] = 1
     mode: Annotated[str, _option("Form of the estimator: tuned | paper.", first=True)] = "tuned"
     between_users: Annotated[
-        float | None, _option("Declared standard deviation of users' means (plan, adaptive).", first=True)
+        float | None,
+        _option("Declared standard deviation of users' means (plan, adaptive).", first=True),
     ] = None
     literal: Annotated[bool | None, _option("dame, mode paper: noise as printed.")] = None
-    effective_size: Annotated[int | None, _option("dame: m~ (default: the search of Theorem 2).")] = None
-    threshold: Annotated[str | None, _option("kent, split: min | median | a number of samples.")] = None
-    constant: Annotated[float | None, _option("kent: C of the bins (default: sqrt(2) in mode paper, else 0.5).")] = None
+    effective_size: Annotated[
+        int | None, _option("dame: m~ (default: the search of Theorem 2).")
+    ] = None
+    threshold: Annotated[
+        str | None, _option("kent, split: min | median | a number of samples.")
+    ] = None
+    constant: Annotated[
+        float | None, _option("kent: C of the bins (default: sqrt(2) in mode paper, else 0.5).")
+    ] = None
     reading: Annotated[str | None, _option("duchi: one_bit | laplace.")] = None
     summary: Annotated[str | None, _option("duchi: sample | mean.")] = None
-    second_moment: Annotated[float | None, _option("one_shot: expected mean square of users' means.")] = None
-    votes: Annotated[str | None, _option("kent: one_hot | three_hot; for categories: oue | sue | subset | krr.")] = None
-    samples_per_user: Annotated[int | None, _option("Number of samples of every user, instead of --sizes.")] = None
-    dimension: Annotated[int | None, _option("kent.linf, .l2, .sparse_*, .cover: number of coordinates.")] = None
-    sparsity: Annotated[int | None, _option("kent.sparse_*: number of coordinates that may differ from 0.")] = None
+    second_moment: Annotated[
+        float | None, _option("one_shot: expected mean square of users' means.")
+    ] = None
+    votes: Annotated[
+        str | None, _option("kent: one_hot | three_hot; for categories: oue | sue | subset | krr.")
+    ] = None
+    samples_per_user: Annotated[
+        int | None, _option("Number of samples of every user, instead of --sizes.")
+    ] = None
+    dimension: Annotated[
+        int | None, _option("kent.linf, .l2, .sparse_*, .cover: number of coordinates.")
+    ] = None
+    sparsity: Annotated[
+        int | None, _option("kent.sparse_*: number of coordinates that may differ from 0.")
+    ] = None
     components: Annotated[int | None, _option("kent.mixture: number of components.")] = None
-    smoothness: Annotated[int | None, _option("kent.density: number of derivatives of the density.")] = None
+    smoothness: Annotated[
+        int | None, _option("kent.density: number of derivatives of the density.")
+    ] = None
     radius: Annotated[
-        float | None, _option("Radius of the ball that holds the samples (kent.l2), or of kent.density and kent.cover.")
+        float | None,
+        _option(
+            "Radius of the ball that holds the samples (kent.l2), or of kent.density and kent.cover."
+        ),
     ] = None
     theta: Annotated[
         str | None,
-        _option("Means of rademacher coordinates, coefficients of a density, or quantiles; separated by commas."),
+        _option(
+            "Means of rademacher coordinates, coefficients of a density, or quantiles; separated by commas."
+        ),
     ] = None
     option: Annotated[
-        list[str] | None, _option("Own option of the estimator, NAME=VALUE; may be repeated.", first=True)
+        list[str] | None,
+        _option("Own option of the estimator, NAME=VALUE; may be repeated.", first=True),
     ] = None
     runs: Annotated[int, _option("Independent repetitions.", first=True)] = 100
     seed: Annotated[int, _option("Seed; run r depends on it and on r only.", first=True)] = 1
@@ -98,7 +134,10 @@ class SimulatedRoundsOptions:
 
         if self.samples_per_user is None:
             return self.sizes
-        require(self.samples_per_user >= 1, "samples_per_user", "be at least 1", self.samples_per_user)
+        require(
+            self.samples_per_user >= 1, "samples_per_user", "be at least 1", self.samples_per_user
+        )
+
         return f"point:{self.samples_per_user}"
 
     def configuration(self) -> RoundsConfig:
@@ -107,7 +146,13 @@ class SimulatedRoundsOptions:
         from meanstream.operators.validation import require
 
         for name in VECTORS:
-            require(getattr(self, name) is None, name, f"be left out for {self.estimator}", getattr(self, name))
+            require(
+                getattr(self, name) is None,
+                name,
+                f"be left out for {self.estimator}",
+                getattr(self, name),
+            )
+
         return RoundsConfig(
             estimator=self.estimator,
             users=self.users,
@@ -145,6 +190,7 @@ def _named_value(text: str) -> tuple[str, Any]:
     name, separator, value = text.partition("=")
     if not separator or not name:
         raise BadOption(f"option must be written NAME=VALUE, got {text!r}")
+
     try:
         return name.replace("-", "_"), read_strict_yaml(value)
     except yaml.YAMLError:

@@ -10,7 +10,12 @@ import typer
 from meanstream.lab.simulate import simulate_options as given
 from meanstream.lab.simulate.simulate_options import integers_option
 from meanstream.lab.simulate.theory_rounds import BOUNDS_TYPED, BoundsOptions, print_bounds
-from meanstream.pipelines.options.base import ConfigOption, JsonOption, given_option, print_options_json
+from meanstream.pipelines.options.base import (
+    ConfigOption,
+    JsonOption,
+    given_option,
+    print_options_json,
+)
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 from meanstream.pipelines.options.typer_commands import takes_options
 
@@ -55,7 +60,10 @@ class TheoryOptions:
         from meanstream.lab.simulation.config import SimulationConfig
 
         if not self.means.startswith("classes:"):
-            raise BadOption(f"means must be classes:LIST for theory (agents placed uniformly), got {self.means!r}")
+            raise BadOption(
+                f"means must be classes:LIST for theory (agents placed uniformly), got {self.means!r}"
+            )
+
         choices = ("counter", "weights", "schedule", "noise", "calibration")
         return SimulationConfig.from_options(
             mode=self.mode or "tuned",
@@ -95,6 +103,7 @@ def theory_of_agents(options: TheoryOptions) -> None:
     with refusing_options():
         config = options.configuration()
         table = theory_facts(config, tested=True)
+
     print_options_json(table | {"config": config.as_dict()})
 
 

@@ -31,7 +31,9 @@ class BoundsOptions:
     samples: Annotated[int, _option("Samples of each user.", first=True)] = 100
     sizes: Annotated[
         str | None,
-        _option("Law of the samples per user, instead of --samples; Kent's bounds take its least size as T."),
+        _option(
+            "Law of the samples per user, instead of --samples; Kent's bounds take its least size as T."
+        ),
     ] = None
     epsilon: Annotated[float, _option("Privacy budget of one user's samples.", first=True)] = 1.0
     delta: Annotated[float, _option("Delta of Theorem D.1 (Cummings).")] = 1e-6
@@ -40,22 +42,30 @@ class BoundsOptions:
     smoothness: Annotated[int, _option("Number of derivatives of a density (Kent).")] = 1
     components: Annotated[int, _option("Number of components of a mixture (Kent).")] = 2
     mean: Annotated[float, _option("Mean of the population on [0, 1] (Cummings).")] = 0.5
-    between_users: Annotated[float, _option("Standard deviation of users' means on [0, 1] (Cummings).")] = 0.0
+    between_users: Annotated[
+        float, _option("Standard deviation of users' means on [0, 1] (Cummings).")
+    ] = 0.0
     json: JsonOption = False
 
     def bounds(self) -> list[Bound]:
         """Check everything, and evaluate every bound."""
-        from meanstream.lab.papers.bounds.cummings_theorems import CummingsProblem, cummings_theorems
+        from meanstream.lab.papers.bounds.cummings_theorems import (
+            CummingsProblem,
+            cummings_theorems,
+        )
         from meanstream.lab.papers.bounds.dame_theorems import dame_theorems
         from meanstream.lab.papers.bounds.kent_explicit import kent_explicit_bounds
         from meanstream.lab.papers.bounds.kent_rates import KentProblem, kent_rates
         from meanstream.operators.rounds.user_sizes import SizeDistribution
 
         self._check()
-        sizes = SizeDistribution.parse(f"point:{self.samples}" if self.sizes is None else self.sizes)
+        sizes = SizeDistribution.parse(
+            f"point:{self.samples}" if self.sizes is None else self.sizes
+        )
         ask = {"users": self.users, "epsilon": self.epsilon}
         vectors = {"dimension": self.dimension, "sparsity": self.sparsity}
         others = {"smoothness": self.smoothness, "components": self.components}
+
         return [
             *dame_theorems(sizes, users=self.users, epsilon=self.epsilon),
             *kent_explicit_bounds(samples=sizes.least, **ask, **vectors),  # type: ignore[arg-type]
@@ -79,11 +89,23 @@ class BoundsOptions:
         require(self.users >= 20, "users", "be at least 20 (bounds are for many users)", self.users)
         for name in ("samples", "dimension", "sparsity", "smoothness"):
             require(getattr(self, name) >= 1, name, "be at least 1", getattr(self, name))
-        require(self.sparsity <= self.dimension, "sparsity", f"be at most {self.dimension} (dimension)", self.sparsity)
+
+        require(
+            self.sparsity <= self.dimension,
+            "sparsity",
+            f"be at most {self.dimension} (dimension)",
+            self.sparsity,
+        )
         require(self.components >= 2, "components", "be at least 2", self.components)
+
         require_epsilon(self.epsilon)
         require_between(0, 1, delta=self.delta, mean=self.mean)
-        require(0 <= self.between_users <= 0.5, "between_users", "lie between 0 and 0.5", self.between_users)
+        require(
+            0 <= self.between_users <= 0.5,
+            "between_users",
+            "lie between 0 and 0.5",
+            self.between_users,
+        )
 
 
 def print_bounds(options: BoundsOptions) -> None:
@@ -98,6 +120,7 @@ def print_bounds(options: BoundsOptions) -> None:
     """  # noqa: D301 - click reads the escape
     with refusing_options():
         bounds = options.bounds()
+
     if options.json:
         print_options_json({"bounds": [bound.as_dict() for bound in bounds]})
     else:
@@ -115,9 +138,11 @@ def bounds_text(bounds: list[Bound]) -> str:
         if bound.paper != paper:
             paper = bound.paper
             lines += ["", f"{paper:<90}constants   assumptions hold"]
+
         note = f"  ({bound.note})" if bound.note else ""
         holds = _HOLDS[bound.holds]
         lines.append(
             f"  {bound.statement:<24}{bound.quantity:<54}{bound.value:<10.3g}{bound.constants:<12}{holds}{note}"
         )
+
     return "\n".join([*lines[1:], ""])

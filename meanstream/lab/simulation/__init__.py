@@ -1,1 +1,4 @@
-"""Simulators vectorized over (runs, agents); the only place in the operators with unkeyed, seeded randomness."""
+"""Simulators vectorized over (runs, agents).
+
+The only place in the operators with unkeyed, seeded randomness.
+"""

@@ -1,4 +1,7 @@
-"""The simulated agents of several runs at once: their true means and classes, and their samples block by block."""
+"""The simulated agents of several runs at once.
+
+Their true means and classes, and their samples block by block.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,8 @@ class SimulatedUsers:
     label : int array, shape (runs, agents)
         Class of every agent; its own index where there are no classes.
     exact_classes : bool
-        Whether agents with one label have exactly the same mean; False with a spread and without classes, and then
-        no one is in anyone's class.
+        Whether agents with one label have exactly the same mean; False with a spread and without
+        classes, and then no one is in anyone's class.
     """
 
     mean: Floats
@@ -41,6 +44,7 @@ class SimulatedUsers:
         size = np.bincount(rows.ravel(), minlength=n_classes * len(rows))
         total = np.bincount(rows.ravel(), own_mean.ravel(), minlength=len(size))
         pooled: Floats = (total / np.maximum(size, 1))[rows]
+
         return pooled
 
 
@@ -66,20 +70,28 @@ class Simulated:
     @classmethod
     def draw(cls, config: SimulationConfig, runs: range) -> Self:
         """Draw the means of the given runs and set up their generators."""
-        seeds = [np.random.SeedSequence(entropy=config.seed, spawn_key=(run,)).spawn(3) for run in runs]
+        seeds = [
+            np.random.SeedSequence(entropy=config.seed, spawn_key=(run,)).spawn(3) for run in runs
+        ]
         means = means_model(config.means, config.data, config.spread, config.class_sizes)
         drawn = [means.draw(_generator(place), config.agents) for place, _, _ in seeds]
         mean = np.stack([m for m, _ in drawn])
         model = data_model(config.data, config.stddev, config.half_width)
-        population = SimulatedUsers(mean, model.variance(mean), np.stack([c for _, c in drawn]), means.has_classes)
+        population = SimulatedUsers(
+            mean, model.variance(mean), np.stack([c for _, c in drawn]), means.has_classes
+        )
         data, noise = (tuple(_generator(seed[k]) for seed in seeds) for k in (1, 2))
+
         return cls(population, model, data, noise)
 
     def samples(self, steps: int, out: Floats | None = None) -> Floats:
         """Draw the next samples of all agents, shape (steps, runs, agents), into `out` if given."""
         drawn = self._room(steps, out)
-        for run, (generator, mean) in enumerate(zip(self.data_generators, self.population.mean, strict=True)):
+        for run, (generator, mean) in enumerate(
+            zip(self.data_generators, self.population.mean, strict=True)
+        ):
             drawn[:, run] = self.model.sample(generator, mean, steps)
+
         return drawn
 
     def unit_noise(self, steps: int, noise: str, out: Floats | None = None) -> Floats:
@@ -88,11 +100,17 @@ class Simulated:
         shape = (steps, drawn.shape[2])
         for run, generator in enumerate(self.noise_generators):
             gaussian = noise == "gaussian"
-            drawn[:, run] = generator.standard_normal(shape) if gaussian else generator.laplace(0.0, 0.5**0.5, shape)
+            drawn[:, run] = (
+                generator.standard_normal(shape)
+                if gaussian
+                else generator.laplace(0.0, 0.5**0.5, shape)
+            )
+
         return drawn
 
     def _room(self, steps: int, out: Floats | None) -> Floats:
-        # Large blocks that come and go cost a page fault per 4 kB: callers that draw often pass their own.
+        # Large blocks that come and go cost a page fault per 4 kB: callers that draw often pass
+        # their own.
         return np.empty((steps, *self.population.mean.shape)) if out is None else out[:steps]
 
 

@@ -23,9 +23,14 @@ def agreement_component_errors(component: Ints, classes: Ints) -> tuple[float, f
         return float("nan"), float("nan")
     table = np.zeros((component.max() + 1, classes.max() + 1))
     np.add.at(table, (component, classes), 1)
-    both, same_class = _pairs(table), _pairs(table.sum(axis=0))
-    same_component, everybody = _pairs(table.sum(axis=1)), _pairs(table.sum())
-    return _share(same_class - both, same_class), _share(same_component - both, everybody - same_class)
+    both = _pairs(table)
+    same_class = _pairs(table.sum(axis=0))
+    same_component = _pairs(table.sum(axis=1))
+    everybody = _pairs(table.sum())
+
+    return _share(same_class - both, same_class), _share(
+        same_component - both, everybody - same_class
+    )
 
 
 def agreement_rejection_errors(
@@ -39,7 +44,10 @@ def agreement_rejection_errors(
     same = classes[rows, None] == classes
     others = np.arange(len(released)) != own.agent[rows, None]
     within = same & others
-    return _share((within & ~accepted).sum(), within.sum()), _share((~same & accepted).sum(), (~same).sum())
+
+    return _share((within & ~accepted).sum(), within.sum()), _share(
+        (~same & accepted).sum(), (~same).sum()
+    )
 
 
 def _pairs(sizes: Floats) -> float:

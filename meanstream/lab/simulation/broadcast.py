@@ -1,4 +1,7 @@
-"""Broadcast: everyone releases one noisy stream that all read; all runs and agents at once, on seeded noise."""
+"""Broadcast: everyone releases one noisy stream that all read.
+
+All runs and agents at once, on seeded noise.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +11,45 @@ from typing import cast
 import numpy as np
 
 from meanstream.lab.papers.colme.sample_weights import weights, weights_gain
-from meanstream.lab.papers.colme.statistic import statistic_release_covariance, statistic_variance_factors
+from meanstream.lab.papers.colme.statistic import (
+    statistic_release_covariance,
+    statistic_variance_factors,
+)
 from meanstream.lab.simulation.agent_population import Simulated
-from meanstream.lab.simulation.agreement import agreement_component_errors, agreement_rejection_errors
+from meanstream.lab.simulation.agreement import (
+    agreement_component_errors,
+    agreement_rejection_errors,
+)
 from meanstream.lab.simulation.config import SimulationConfig
-from meanstream.lab.simulation.simulation_result import RunErrors, SimulationResult, Track, result_chunks
+from meanstream.lab.simulation.simulation_result import (
+    RunErrors,
+    SimulationResult,
+    Track,
+    result_chunks,
+)
 from meanstream.operators.agents.release_times import Counts, parse_release_times
 from meanstream.operators.agents.vote_of_spread import FACTOR, PAIR_SENSITIVITY, spread_vote_bins
 from meanstream.operators.collaboration.alone import FittedAlone, half_width_alone
 from meanstream.operators.collaboration.least_squares import REMEMBERED
 from meanstream.operators.collaboration.registry import Collaboration, make_collaboration
 from meanstream.operators.collaboration.two_variances import FittedPopulation
-from meanstream.operators.collaboration.variance.pooled_variance import PooledVariance, pooled_release_differences
+from meanstream.operators.collaboration.variance.pooled_variance import (
+    PooledVariance,
+    pooled_release_differences,
+)
 from meanstream.operators.collaboration.variance.variance_posterior import variance_posterior_of_own
 from meanstream.operators.counters.optimal import optimal_counter_sampling
 from meanstream.operators.counters.registry import counter_noise_variance, make_counter
 from meanstream.operators.noise.calibration import Calibration, calibrated_gaussian_stddev
-from meanstream.operators.records import VOTE_BINS, AgentEstimates, Floats, Ints, OwnMeans, OwnSamples, ReleaseColumns
+from meanstream.operators.records import (
+    VOTE_BINS,
+    AgentEstimates,
+    Floats,
+    Ints,
+    OwnMeans,
+    OwnSamples,
+    ReleaseColumns,
+)
 
 SPAN = 1 << 20
 """Grid steps of the width, as in `FixedPoint`."""
@@ -35,11 +60,12 @@ BLOCK = 1 << 20
 def simulate_broadcast(config: SimulationConfig, track: Track = iter) -> SimulationResult:
     """Simulate agents that release at given numbers of their own samples and read everyone's latest release.
 
-    The interval of every agent's noise is its own, of half-width `config.half_width` (as in the paper); the bounds that
-    the learned prior and the pooled variance are given are the union of these intervals. The counter's horizon is the
-    exact number of releases. Answers are computed at the checkpoints. Every agent hears everyone, so `lazy` and
-    `eager` tests coincide. For the learned prior two agents count as accepted by each other if their most likely
-    components are the same.
+    The interval of every agent's noise is its own, of half-width `config.half_width` (as in the
+    paper); the bounds that the learned prior and the pooled variance are given are the union of
+    these intervals. The counter's horizon is the exact number of releases. Answers are computed at
+    the checkpoints. Every agent hears everyone, so `lazy` and `eager` tests coincide. For the
+    learned prior two agents count as accepted by each other if their most likely components are the
+    same.
 
     Examples
     --------
@@ -52,6 +78,7 @@ def simulate_broadcast(config: SimulationConfig, track: Track = iter) -> Simulat
     assert isinstance(schedule, Counts)  # noqa: S101 - for the type checker; config refused it
     chunks = track(result_chunks(config.runs))
     errors = RunErrors.joined([_Run(config, schedule, runs.start).simulate() for runs in chunks])
+
     return SimulationResult.from_errors(config, errors)
 
 
@@ -68,25 +95,32 @@ class _Run:
         self.total = np.zeros(config.agents)
         self.squares = np.zeros(config.agents)  # of deviations from the true mean: nothing cancels
         self.steps = 0
+
         n_releases = int(schedule.releases_up_to(np.array([config.steps]))[0])
         self.times = schedule.times(max(n_releases, 1))[:n_releases]
         self.releases = _Releases(config, self.times)
         self.pool = PooledVariance(self.lower, self.upper)
         self.votes = _Votes(config, self.upper - self.lower) if config.spread_share else None
         self.collaboration: Collaboration = make_collaboration(
-            config.collaboration, lower=self.lower, upper=self.upper, significance=config.significance
+            config.collaboration,
+            lower=self.lower,
+            upper=self.upper,
+            significance=config.significance,
         )
 
     def simulate(self) -> RunErrors:
         """Go from release to checkpoint to release."""
         errors = RunErrors.empty(len(self.config.checkpoints), 1)
-        due, checkpoints = set(self.times.tolist()), list(self.config.checkpoints)
+        due = set(self.times.tolist())
+        checkpoints = list(self.config.checkpoints)
         for time in sorted(due | set(checkpoints)):
             self._receive(time)
             if time in due:
                 self._release()
+
             if time in checkpoints:
                 self._measure(errors, checkpoints.index(time))
+
         return errors
 
     def _receive(self, until: int) -> None:
@@ -95,8 +129,10 @@ class _Run:
             data = self.simulated.samples(min(block, until - self.steps))[:, 0]
             self.total += data.sum(axis=0)
             self.squares += ((data - self.truth) ** 2).sum(axis=0)
+
             if self.votes is not None:
                 self.votes.count(data)
+
             self.steps += len(data)
 
     def _release(self) -> None:
@@ -104,21 +140,26 @@ class _Run:
         pair = self.releases.add(self.total, unit)
         if self.config.variance == "from_releases" and len(pair):
             self.pool.update(pooled_release_differences(pair, self.releases.counter))
+
         if self.votes is not None and self.votes.due():
             self.pool.count_votes(self.votes.cast(self.simulated), self.votes.noise_variance)
 
     def _own(self) -> OwnMeans:
-        agent, count = np.arange(self.config.agents), np.full(self.config.agents, self.steps)
+        agent = np.arange(self.config.agents)
+        count = np.full(self.config.agents, self.steps)
         mean = self.total / self.steps
         variance = self.sample_variance
+
         if self.config.variance == "from_releases":
             deviations = np.maximum(self.squares - self.steps * (mean - self.truth) ** 2, 0.0)
             own = OwnSamples(agent=agent, count=count, mean=mean, squared_deviations=deviations)
             variance = variance_posterior_of_own(self.pool.posterior(), own)
+
         return OwnMeans(agent=agent, count=count, mean=mean, variance=variance / self.steps)
 
     def _measure(self, errors: RunErrors, i: int) -> None:
-        population, own = self.simulated.population, self._own()
+        population = self.simulated.population
+        own = self._own()
         known = self.config.variance == "known"
         sample_variance = self.sample_variance if known else np.full(len(own), self.pool.variance)
         latest, variance = self.releases.latest(sample_variance)
@@ -126,48 +167,70 @@ class _Run:
         errors.ideal[i] = np.mean((population.ideal(own.mean[None])[0] - self.truth) ** 2)
         fitted = self._fit(latest, variance)
         answers = fitted.estimate(own, level=self.config.level)
+
         if population.exact_classes:
             classes = population.label[0]
             best = _true_classes(own, latest, variance, classes, self.config.level)
             errors.oracle[i] = np.mean((best.value - self.truth) ** 2)
+
             if self.config.collaboration == "tests" and self.config.test == "oracle":
                 answers = best
             elif len(latest):
-                errors.type1[i], errors.type2[i] = self._agreement(own, latest, variance, answers, classes)
+                errors.type1[i], errors.type2[i] = self._agreement(
+                    own, latest, variance, answers, classes
+                )
+
         errors.mse[i] = np.mean((answers.value - self.truth) ** 2)
         errors.coverage[i] = np.mean((answers.lower <= self.truth) & (self.truth <= answers.upper))
 
     def _fit(self, latest: ReleaseColumns, variance: Floats) -> FittedPopulation:
-        """Fit to what everyone released, with all that is open of the variance of a sample: as a deployment does."""
+        """Fit to what everyone released, with all that is open of the variance of a sample.
+
+        As a deployment does.
+        """
         if len(latest) == 0:
             return FittedAlone()
         if self.config.variance == "known":
             return self.collaboration.fit(latest, variance)
+
         pool = self.pool.posterior()
-        # A weighted statistic varies more than a mean of as many samples: by one factor, as all release at once.
+        # A weighted statistic varies more than a mean of as many samples: by one factor, as all
+        # release at once.
         of_sample = (variance[0] - latest.noise_variance[0]) * latest.count[0]
         pool = replace(pool, variance=pool.variance * (of_sample / pool.median))
         return self.collaboration.fit_summary(self.collaboration.summarize(latest), pool)
 
     def _agreement(
-        self, own: OwnMeans, latest: ReleaseColumns, variance: Floats, answers: AgentEstimates, classes: Ints
+        self,
+        own: OwnMeans,
+        latest: ReleaseColumns,
+        variance: Floats,
+        answers: AgentEstimates,
+        classes: Ints,
     ) -> tuple[float, float]:
         if self.config.collaboration == "learned_prior":
             return agreement_component_errors(answers.component, classes)
-        return agreement_rejection_errors(own, latest.mean, variance, classes, self.config.significance)
+        return agreement_rejection_errors(
+            own, latest.mean, variance, classes, self.config.significance
+        )
 
 
 class _Votes:
-    """Everyone's spread votes: at the releases at which agents vote, of the pairs since the last vote."""
+    """Everyone's spread votes.
+
+    At the releases at which agents vote, of the pairs since the last vote.
+    """
 
     def __init__(self, config: SimulationConfig, width: float) -> None:
-        self._width, self._agents = width, config.agents
+        self._width = width
+        self._agents = config.agents
         stddev = calibrated_gaussian_stddev(
             config.epsilon, config.delta, calibration=cast("Calibration", config.calibration)
         )
         self.noise_variance = (stddev * PAIR_SENSITIVITY) ** 2 / config.spread_share
         self._first: Floats | None = None  # samples without a partner
-        self._steps, self._voted = 0, 0
+        self._steps = 0
+        self._voted = 0
         self._pairs = np.zeros((config.agents, VOTE_BINS), np.int64)
         self._total = np.zeros((config.agents, 2 + VOTE_BINS), np.int64)
 
@@ -177,7 +240,9 @@ class _Votes:
         waiting = data if self._first is None else np.concatenate([self._first[None], data])
         even = len(waiting) // 2 * 2
         self._first = waiting[-1].copy() if len(waiting) > even else None
-        difference = np.rint(np.abs(waiting[0:even:2] - waiting[1:even:2]) / self._width * SPAN).astype(np.int64)
+        difference = np.rint(
+            np.abs(waiting[0:even:2] - waiting[1:even:2]) / self._width * SPAN
+        ).astype(np.int64)
         bins = spread_vote_bins(np.minimum(difference, SPAN), SPAN)
         np.add.at(self._pairs, (np.broadcast_to(np.arange(self._agents), bins.shape), bins), 1)
 
@@ -191,7 +256,9 @@ class _Votes:
         self._total[:, 0] += 1
         self._total[:, 1] += self._pairs.sum(axis=1)
         self._total[:, 2:] += self._pairs + np.rint(noise).astype(np.int64)
-        self._pairs[:], self._voted = 0, self._steps
+        self._pairs[:] = 0
+        self._voted = self._steps
+
         return self._total
 
 
@@ -199,10 +266,14 @@ class _Releases:
     """The linear statistic of everyone's releases, and its variance."""
 
     def __init__(self, config: SimulationConfig, times: Ints) -> None:
-        self.config, self.times = config, times
+        self.config = config
+        self.times = times
         units = 1 / np.sqrt(1 - config.spread_share)
         sampling = optimal_counter_sampling(times, config.epsilon, units=float(units))
-        self.counter = make_counter(config.counter, horizon=max(len(times), 1), levels=config.levels, sampling=sampling)
+        self.counter = make_counter(
+            config.counter, horizon=max(len(times), 1), levels=config.levels, sampling=sampling
+        )
+
         self.fresh_variance = counter_noise_variance(
             self.counter,
             epsilon=config.epsilon,
@@ -212,54 +283,83 @@ class _Releases:
             calibration=config.calibration,
             composition="basic" if config.mode == "paper" else "concentrated",
         )
+
         self.state = self.counter.init(config.agents)
         self.means: list[Floats] = []
         self.statistic = np.zeros(config.agents)
 
     def add(self, total: Floats, unit_noise: Floats) -> ReleaseColumns:
-        """Release noisy means of these sums; return them with the previous ones, for the pooled variance."""
-        k, agents = len(self.means) + 1, np.arange(self.config.agents)
+        """Release noisy means of these sums.
+
+        Return them with the previous ones, for the pooled variance.
+        """
+        k = len(self.means) + 1
+        agents = np.arange(self.config.agents)
         fresh = unit_noise * np.sqrt(self.fresh_variance)
         noise = self.counter.step(self.state, agents, np.full(len(agents), k), fresh)
         self.means.append((total + noise) / self.times[k - 1])
+
         if self.config.weights != "gls":
             step = float(weights_gain(self.config.weights, np.array(k)))
             self.statistic = self.statistic + step * (self.means[-1] - self.statistic)
+
         pieces = range(max(k - 1, 1), k + 1)
         index = np.repeat(np.array(pieces), len(agents))
         mean = np.concatenate([self.means[j - 1] for j in pieces])
-        return self._columns(np.tile(agents, len(pieces)), index, mean, self.counter.noise_variance(index))
+        return self._columns(
+            np.tile(agents, len(pieces)), index, mean, self.counter.noise_variance(index)
+        )
 
     def latest(self, sample_variance: Floats) -> tuple[ReleaseColumns, Floats]:
         """Everyone's statistic and its total variance; empty before the first release."""
-        k, agents = len(self.means), np.arange(self.config.agents)
+        k = len(self.means)
+        agents = np.arange(self.config.agents)
+
         if k == 0:
             none = np.zeros(0, dtype=np.int64)
             return self._columns(none, none + 1, np.zeros(0), np.zeros(0)), np.zeros(0)
+
         unknown = self.config.variance == "from_releases" and self.config.weights == "gls"
         largest = self.config.half_width**2
         weight, statistic = self._weights(largest if unknown else float(sample_variance.mean()))
         factors = statistic_variance_factors(self.times[:k], weight, self.counter)
         count = self.times[k - 1].astype(np.float64)
-        # As `OwnReleases` has it: what the weights add to the sampling is taken for noise, at the most it can be.
+        # As `OwnReleases` has it: what the weights add to the sampling is taken for noise, at the
+        # most it can be.
         added = largest * (factors.data - 1 / count) if unknown else 0.0
         noise = factors.noise + added / self.fresh_variance
-        total = (sample_variance / count if unknown else sample_variance * factors.data) + self.fresh_variance * noise
-        return self._columns(agents, np.full(len(agents), k), statistic, np.full(len(agents), noise * count**2)), total
+        total = (
+            sample_variance / count if unknown else sample_variance * factors.data
+        ) + self.fresh_variance * noise
+
+        return self._columns(
+            agents, np.full(len(agents), k), statistic, np.full(len(agents), noise * count**2)
+        ), total
 
     def _weights(self, sample_variance: float) -> tuple[Floats, Floats]:
         k = len(self.means)
         if self.config.weights != "gls":
             return weights(self.config.weights, k), self.statistic
         covariance = statistic_release_covariance(
-            self.times[:k], sample_variance=sample_variance, counter=self.counter, fresh_variance=self.fresh_variance
+            self.times[:k],
+            sample_variance=sample_variance,
+            counter=self.counter,
+            fresh_variance=self.fresh_variance,
         )
         old = max(0, k - REMEMBERED) if self.config.variance == "from_releases" else 0
-        weight = np.concatenate([np.zeros(old), weights("gls", k - old, covariance=covariance[old:, old:])])
+        weight = np.concatenate(
+            [np.zeros(old), weights("gls", k - old, covariance=covariance[old:, old:])]
+        )
+
         return weight, weight @ np.array(self.means)
 
-    def _columns(self, agent: Ints, index: Ints, mean: Floats, unit_variance: Floats) -> ReleaseColumns:
-        """Columns of means that live on no grid: a simulation publishes nothing, so `total` is left 0."""
+    def _columns(
+        self, agent: Ints, index: Ints, mean: Floats, unit_variance: Floats
+    ) -> ReleaseColumns:
+        """Columns of means that live on no grid.
+
+        A simulation publishes nothing, so `total` is left 0.
+        """
         count = self.times[index - 1] if len(index) else index
         return ReleaseColumns(
             agent=agent,
@@ -282,6 +382,7 @@ def _true_classes(
     moment = np.bincount(classes, precision * latest.mean)[classes] - precision * latest.mean
     value = (moment + own.mean / own.variance) / information
     half_width = half_width_alone(1 / information, level)
+
     return AgentEstimates(
         value=value,
         lower=value - half_width,

@@ -25,7 +25,8 @@ MODE_DEFAULTS: dict[str, dict[str, str]] = {
     },
 }
 RELEASE_TIMES = "preferred:10"
-"""Broadcast releases happen at these of an agent's own sample counts, unless `schedule` says otherwise."""
+"""Broadcast releases happen at these of an agent's own sample counts, unless `schedule` says
+otherwise."""
 CHOICES: dict[str, tuple[str, ...]] = {
     "mode": ("paper", "tuned"),
     "data": ("uniform", "beta", "bernoulli", "rademacher", "normal"),

@@ -1,7 +1,7 @@
 """What is simulated: a frozen record of every choice, its defaults by mode, and the rules on combinations of choices.
 
-A combination either works or is refused here, before any data is drawn, with one line that names the option, the rule
-and the value.
+A combination either works or is refused here, before any data is drawn, with one line that names
+the option, the rule and the value.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from meanstream.operators.entry_points import COLLABORATIONS_GROUP, entry_points
 from meanstream.operators.validation import LARGEST, require, require_between, require_epsilon
 
 GLS_RELEASES = 512
-"""Pairwise gls keeps every release of every pair and a table of weights that is the square of this long."""
+"""Pairwise gls keeps every release of every pair and a table of weights that is the square of this
+long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,30 +40,34 @@ class SimulationConfig:
     Parameters
     ----------
     agents, steps, runs : int
-        M agents receive `steps` samples each, one per step; everything is repeated in `runs` independent runs.
+        M agents receive `steps` samples each, one per step; everything is repeated in `runs`
+        independent runs.
     checkpoints : tuple of int
         Steps at which errors are measured, increasing.
     seed : int
         Run r depends on (seed, r) only: more runs extend the same list of runs.
     means, spread, class_sizes
-        `classes:LIST | normal:MEAN,SD | uniform:A,B | t:DF,MEAN,SCALE`; normal spread of the means within a class;
-        sizes of the classes (default: every agent is placed uniformly at random, again in every run). Or `DrawnMeans`.
+        `classes:LIST | normal:MEAN,SD | uniform:A,B | t:DF,MEAN,SCALE`; normal spread of the means
+        within a class; sizes of the classes (default: every agent is placed uniformly at random,
+        again in every run). Or `DrawnMeans`.
     data, stddev, half_width
-        `uniform | beta:CONCENTRATION | bernoulli | rademacher | normal`; standard deviation of uniform and normal data;
-        half the length of every agent's interval, which calibrates the noise (default: the data's own). Data may be
-        `DrawnSamples`.
+        `uniform | beta:CONCENTRATION | bernoulli | rademacher | normal`; standard deviation of
+        uniform and normal data; half the length of every agent's interval, which calibrates the
+        noise (default: the data's own). Data may be `DrawnSamples`.
     epsilon, delta : float
-        Privacy of one sample against one querying agent (pairwise schedules) or against all (broadcast).
+        Privacy of one sample against one querying agent (pairwise schedules) or against all
+        (broadcast).
     counter, weights, schedule, collaboration, test, variance, noise, calibration : str
-        See `CHOICES`; `schedule` may also be `broadcast:preferred:FIRST` or `broadcast:geometric:FIRST,FACTOR`.
+        See `CHOICES`; `schedule` may also be `broadcast:preferred:FIRST` or
+        `broadcast:geometric:FIRST,FACTOR`.
     levels : int or None
-        PM-II: p-sums that a sample may meet, the divisor of epsilon and delta. Mode paper takes the paper's
-        floor(log2 steps) + 1, mode tuned what the number of releases needs.
+        PM-II: p-sums that a sample may meet, the divisor of epsilon and delta. Mode paper takes the
+        paper's floor(log2 steps) + 1, mode tuned what the number of releases needs.
     significance, level : float
         The tests run at significance / ln(t + 1); nominal coverage of the intervals.
     spread_share : float
-        Part of the budget for votes on the spread, with schedule broadcast and variance from_releases; by default
-        that of the command line in mode tuned with gaussian noise.
+        Part of the budget for votes on the spread, with schedule broadcast and variance
+        from_releases; by default that of the command line in mode tuned with gaussian noise.
     """
 
     agents: int
@@ -125,17 +130,28 @@ class SimulationConfig:
         given = {name: value for name, value in choices.items() if value is not None}
         unknown = set(given) - {field.name for field in fields(cls)}
         require(not unknown, "options", "be fields of SimulationConfig", sorted(unknown))
-        learned = {} if isinstance(data, str) or stddev is not None else {"variance": "from_releases"}
+        learned = (
+            {} if isinstance(data, str) or stddev is not None else {"variance": "from_releases"}
+        )
         chosen = MODE_DEFAULTS[mode] | learned | given
+
         if "weights" not in given and not chosen["schedule"].startswith("broadcast"):
             chosen["weights"] = "last"  # a pair's gls weights cost the square of its releases
-        if "counter" not in given and mode == "tuned" and _releases(chosen["schedule"], steps) <= LONGEST:
+
+        if (
+            "counter" not in given
+            and mode == "tuned"
+            and _releases(chosen["schedule"], steps) <= LONGEST
+        ):
             chosen["counter"] = Optimal.name if chosen["noise"] == "gaussian" else chosen["counter"]
+
         votes = chosen["variance"] == "from_releases" and chosen["schedule"].startswith("broadcast")
         if votes and mode == "tuned" and chosen["noise"] == "gaussian":
             chosen.setdefault("spread_share", SPREAD_SHARE)
+
         if stddev is None and data in ("uniform", "normal"):
             stddev = 0.5
+
         config = cls(
             mode=mode,
             agents=agents,
@@ -153,6 +169,7 @@ class SimulationConfig:
             **chosen,
         )
         config.check()
+
         return config
 
     def check(self) -> None:
@@ -160,12 +177,15 @@ class SimulationConfig:
         self._check_numbers()
         for name in ("mode", "counter", "weights", "test", "variance", "noise", "calibration"):
             _require_choice(name, getattr(self, name))
+
         if self.collaboration not in entry_points_of(COLLABORATIONS_GROUP):
             _require_choice("collaboration", self.collaboration)
+
         _require_choice("schedule", self.schedule.partition(":")[0], shown=self.schedule)
         means_model(self.means, self.data, self.spread, self.class_sizes).check(self.agents)
         self._check_privacy()
         self._check_truth()
+
         if self.is_broadcast:
             self._check_broadcast()
         else:
@@ -183,7 +203,10 @@ class SimulationConfig:
 
     @property
     def most_releases(self) -> int:
-        """How many releases one querier can get of one agent under a pairwise schedule: the counter's horizon."""
+        """How many releases one querier can get of one agent under a pairwise schedule.
+
+        The counter's horizon.
+        """
         return _most_releases(self.schedule, self.agents, self.steps)
 
     def as_dict(self) -> dict[str, Any]:
@@ -195,13 +218,17 @@ class SimulationConfig:
         require(self.steps >= 1, "steps", "be at least 1", self.steps)
         require(self.runs >= 1, "runs", "be at least 1", self.runs)
         require(self.seed >= 0, "seed", "not be negative", self.seed)
-        increasing = all(a < b for a, b in zip(self.checkpoints, self.checkpoints[1:], strict=False))
+
+        increasing = all(
+            a < b for a, b in zip(self.checkpoints, self.checkpoints[1:], strict=False)
+        )
         require(
             increasing and self.checkpoints[0] >= 1 and self.checkpoints[-1] <= self.steps,
             "checkpoints",
             f"increase and lie in 1..steps ({self.steps})",
             ",".join(map(str, self.checkpoints)),
         )
+
         require_between(0, 1, significance=self.significance, level=self.level)
         require(0 <= self.spread_share < 1, "spread_share", "lie in [0, 1)", self.spread_share)
         require(0 <= self.spread <= LARGEST, "spread", f"be from 0 to {LARGEST:g}", self.spread)
@@ -214,38 +241,65 @@ class SimulationConfig:
         require_epsilon(self.epsilon)
         require_between(0, 1, delta=self.delta)
         classical = self.noise == "gaussian" and self.calibration == "classical"
-        require(not classical or self.epsilon <= 1, "epsilon", "be at most 1 with calibration classical", self.epsilon)
+        require(
+            not classical or self.epsilon <= 1,
+            "epsilon",
+            "be at most 1 with calibration classical",
+            self.epsilon,
+        )
+
         l2 = self.counter in ("toeplitz", "optimal")
         rule = f"be gaussian with counter {self.counter} (its sensitivity is an l2 norm)"
         require(not l2 or self.noise == "gaussian", "noise", rule, self.noise)
+
         if self.levels is not None:
-            require(self.counter == "pm2", "levels", f"be left out with counter {self.counter}", self.levels)
+            require(
+                self.counter == "pm2",
+                "levels",
+                f"be left out with counter {self.counter}",
+                self.levels,
+            )
+
             if not self.is_broadcast:
                 need = self.most_releases.bit_length()
                 rule = f"be at least {need} for {self.most_releases} releases"
                 require(self.levels >= need, "levels", rule, self.levels)
 
     def _check_truth(self) -> None:
-        unknown = self.variance == "known" and self.stddev is None and not isinstance(self.data, str)
+        unknown = (
+            self.variance == "known" and self.stddev is None and not isinstance(self.data, str)
+        )
         require(not unknown, "stddev", "be given with variance known", None)
         exact = means_model(self.means, self.data, self.spread, self.class_sizes).has_classes
         rule = (
-            f"be lazy or eager with means {own_or_text(self.means)} and spread {self.spread:g} (oracle needs classes)"
+            f"be lazy or eager with means {own_or_text(self.means)} and spread {self.spread:g} "
+            "(oracle needs classes)"
         )
         require(self.test != "oracle" or exact, "test", rule, self.test)
 
     def _check_broadcast(self) -> None:
-        """Every release is read by all, so that everyone is tested again: lazy and eager coincide."""
+        """Every release is read by all, so that everyone is tested again.
+
+        Lazy and eager coincide.
+        """
         rule = "be broadcast, broadcast:preferred:FIRST or broadcast:geometric:FIRST,FACTOR"
         times = parse_release_times(self.release_times)
         require(isinstance(times, Counts), "schedule", rule, self.schedule)
+
         if self.counter == "optimal" and isinstance(times, Counts):
             releases = _releases(self.schedule, self.steps)
-            rule = f"not be optimal beyond {LONGEST} releases (these steps and schedule: {releases})"
+            rule = (
+                f"not be optimal beyond {LONGEST} releases (these steps and schedule: {releases})"
+            )
             require(releases <= LONGEST, "counter", rule, self.counter)
+
         known = self.variance in ("known", "from_releases")
-        require(known, "variance", "be known or from_releases with schedule broadcast", self.variance)
-        votes = self.variance == "from_releases" and self.mode == "tuned" and self.noise == "gaussian"
+        require(
+            known, "variance", "be known or from_releases with schedule broadcast", self.variance
+        )
+        votes = (
+            self.variance == "from_releases" and self.mode == "tuned" and self.noise == "gaussian"
+        )
         rule = "be 0 unless mode is tuned, noise gaussian and variance from_releases"
         require(votes or not self.spread_share, "spread_share", rule, self.spread_share)
 
@@ -259,9 +313,16 @@ class SimulationConfig:
             "learned_prior reads one common snapshot: schedule broadcast)",
             self.collaboration,
         )
+
         rule = "be 0 unless schedule is broadcast"
         require(not self.spread_share, "spread_share", rule, self.spread_share)
-        require(":" not in self.schedule, "schedule", "take no release times unless it is broadcast", self.schedule)
+        require(
+            ":" not in self.schedule,
+            "schedule",
+            "take no release times unless it is broadcast",
+            self.schedule,
+        )
+
         if self.variance in ("bayesian", "jeffreys"):
             ok = self.counter == "pm1" and self.schedule == "round_robin"
             rule = (
@@ -271,9 +332,11 @@ class SimulationConfig:
             require(ok, "variance", rule, self.variance)
         elif self.variance == "from_releases" and self.mode == "paper":
             rule = (
-                "not be from_releases with counter toeplitz in mode paper (eq. 16 needs p-sums with independent noise)"
+                "not be from_releases with counter toeplitz in mode paper "
+                "(eq. 16 needs p-sums with independent noise)"
             )
             require(self.counter != "toeplitz", "variance", rule, self.variance)
+
         if self.weights == "gls":
             rule = f"not be gls beyond {GLS_RELEASES} releases of a pair (these steps and agents: {self.most_releases})"
             restricted = self.schedule == "restricted_round_robin"
@@ -287,10 +350,15 @@ def _require_choice(name: str, value: str, shown: str | None = None) -> None:
 
 
 def _releases(schedule: str, steps: int) -> float:
-    """How many releases an agent makes of a broadcast schedule that counts samples; infinitely many of any other."""
+    """How many releases an agent makes of a broadcast schedule that counts samples.
+
+    Infinitely many of any other.
+    """
     kind, _, written = schedule.partition(":")
     times = parse_release_times(written or RELEASE_TIMES) if kind == "broadcast" else None
-    return int(times.releases_up_to(np.array([steps]))[0]) if isinstance(times, Counts) else math.inf
+    return (
+        int(times.releases_up_to(np.array([steps]))[0]) if isinstance(times, Counts) else math.inf
+    )
 
 
 def _most_releases(schedule: str, agents: int, steps: int) -> int:
@@ -298,7 +366,17 @@ def _most_releases(schedule: str, agents: int, steps: int) -> int:
 
 
 def _default_levels(mode: str, chosen: dict[str, str], agents: int, steps: int) -> int | None:
-    """PM-II: the paper divides by floor(log2 steps) + 1; what is needed is floor(log2 releases) + 1."""
-    if chosen["counter"] != "pm2" or (mode != "paper" and chosen["schedule"].startswith("broadcast")):
+    """PM-II: the paper divides by floor(log2 steps) + 1.
+
+    What is needed is floor(log2 releases) + 1.
+    """
+    if chosen["counter"] != "pm2" or (
+        mode != "paper" and chosen["schedule"].startswith("broadcast")
+    ):
         return None
-    return steps.bit_length() if mode == "paper" else _most_releases(chosen["schedule"], agents, steps).bit_length()
+
+    return (
+        steps.bit_length()
+        if mode == "paper"
+        else _most_releases(chosen["schedule"], agents, steps).bit_length()
+    )

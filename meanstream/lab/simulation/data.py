@@ -13,18 +13,23 @@ from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import LARGEST, require, require_positive, require_size
 
 DrawnMeans = Floats | Callable[[np.random.Generator, int], Floats]
-"""Means that a caller gives: one for each agent, or a function of a generator and the number of agents."""
+"""Means that a caller gives: one for each agent, or a function of a generator and the number of
+agents."""
 DrawnSamples = Callable[[np.random.Generator, Floats, int], Floats]
-"""A function of a generator, the agents' means and a number of samples n: samples of shape (n, agents)."""
+"""A function of a generator, the agents' means and a number of samples n: samples of shape (n,
+agents)."""
 MARGIN = 1e-3
 """Drawn means of data on a bounded range are clipped this far inside it."""
 _RANGES = {"beta": (0.0, 1.0), "bernoulli": (0.0, 1.0), "rademacher": (-1.0, 1.0)}
 
 
-def data_half_width(data: str | DrawnSamples, stddev: float | None, *, bounded_only: bool = False) -> float:
+def data_half_width(
+    data: str | DrawnSamples, stddev: float | None, *, bounded_only: bool = False
+) -> float:
     """Half the length of the interval on which one agent's samples live.
 
-    Normal data has none: it needs a declared half-width, at which deviations from the mean are clipped.
+    Normal data has none: it needs a declared half-width, at which deviations from the mean are
+    clipped.
 
     Examples
     --------
@@ -34,23 +39,42 @@ def data_half_width(data: str | DrawnSamples, stddev: float | None, *, bounded_o
     if not isinstance(data, str):
         require(bounded_only, "half_width", "be given with samples of your own", None)
         return 0.0
+
     family = data.partition(":")[0]
     families = ("uniform", "normal", *_RANGES)
-    require(family in families, "data", f"be one of {', '.join(families)} (beta:CONCENTRATION)", data)
-    require((family == "beta") == (":" in data), "data", "be written beta:CONCENTRATION, the others alone", data)
+    require(
+        family in families, "data", f"be one of {', '.join(families)} (beta:CONCENTRATION)", data
+    )
+    require(
+        (family == "beta") == (":" in data),
+        "data",
+        "be written beta:CONCENTRATION, the others alone",
+        data,
+    )
+
     if family in _RANGES:
         rule = f"be left out for data {family} (the mean determines it)"
         require(stddev is None, "stddev", rule, stddev)
+
         if family == "beta":
             require_positive(data=_number("data", data.partition(":")[2], data))
+
         lower, upper = _RANGES[family]
         return (upper - lower) / 2
+
     if stddev is None:
         raise ValueError(f"stddev must be given for data {family}, got None")
     require_size(stddev=stddev)
+
     if family == "uniform":
         return stddev * math.sqrt(3)
-    require(bounded_only, "half_width", "be given for data normal, which is unbounded and is clipped there", None)
+    require(
+        bounded_only,
+        "half_width",
+        "be given for data normal, which is unbounded and is clipped there",
+        None,
+    )
+
     return 0.0
 
 
@@ -65,7 +89,8 @@ class DataModel:
     stddev : float or None
         Standard deviation of uniform and normal data.
     half_width : float
-        Normal deviations are clipped here, symmetrically, so that the mean stays; other data already lies inside.
+        Normal deviations are clipped here, symmetrically, so that the mean stays; other data
+        already lies inside.
     """
 
     data: str
@@ -81,6 +106,7 @@ class DataModel:
             return mean * (1 - mean)
         if family == "rademacher":
             return 1 - mean**2
+
         stddev = self._declared_stddev()
         if family == "uniform":
             return np.full_like(mean, stddev**2)
@@ -93,16 +119,20 @@ class DataModel:
         if family == "beta":
             concentration = float(argument)
             return generator.beta(concentration * mean, concentration * (1 - mean), shape)
+
         if family == "bernoulli":
             return (generator.random(shape) < mean).astype(np.float64)
         if family == "rademacher":
             return np.where(generator.random(shape) < (1 + mean) / 2, 1.0, -1.0)
+
         if family == "uniform":
             half_width = self._declared_stddev() * math.sqrt(3)
             values = generator.random(shape)
             values *= 2 * half_width
             values += mean - half_width
+
             return values
+
         deviation = self._declared_stddev() * generator.standard_normal(shape)
         return mean + np.clip(deviation, -self.half_width, self.half_width)
 
@@ -114,7 +144,9 @@ class DataModel:
 
 @dataclass(frozen=True, slots=True)
 class MeansModel:
-    """How the agents' means are drawn: `classes:LIST | normal:MEAN,SD | uniform:A,B | t:DF,MEAN,SCALE`.
+    """How the agents' means are drawn.
+
+    `classes:LIST | normal:MEAN,SD | uniform:A,B | t:DF,MEAN,SCALE`.
 
     Examples
     --------
@@ -131,7 +163,14 @@ class MeansModel:
     class_sizes: tuple[int, ...] | None = None
 
     @classmethod
-    def parse(cls, text: str, *, data: str, spread: float = 0.0, class_sizes: tuple[int, ...] | None = None) -> Self:
+    def parse(
+        cls,
+        text: str,
+        *,
+        data: str,
+        spread: float = 0.0,
+        class_sizes: tuple[int, ...] | None = None,
+    ) -> Self:
         """Read the option `means`."""
         kind, _, rest = text.partition(":")
         lengths = {"classes": None, "normal": 2, "uniform": 2, "t": 3}
@@ -139,6 +178,7 @@ class MeansModel:
         require(kind in lengths, "means", rule, text)
         numbers = tuple(_number("means", part, text) for part in rest.split(","))
         require(lengths[kind] in (None, len(numbers)), "means", rule, text)
+
         return cls(kind, numbers, data, spread, class_sizes)
 
     @property
@@ -149,29 +189,62 @@ class MeansModel:
     def check(self, agents: int) -> None:
         """Refuse impossible parameters."""
         shown = f"{self.kind}:{','.join(f'{x:g}' for x in self.numbers)}"
-        require(all(abs(x) <= LARGEST for x in self.numbers), "means", f"be from -{LARGEST:g} to {LARGEST:g}", shown)
+        require(
+            all(abs(x) <= LARGEST for x in self.numbers),
+            "means",
+            f"be from -{LARGEST:g} to {LARGEST:g}",
+            shown,
+        )
+
         if self.kind == "normal":
-            require(self.numbers[1] >= 0, "means", "have a standard deviation that is not negative", shown)
+            require(
+                self.numbers[1] >= 0,
+                "means",
+                "have a standard deviation that is not negative",
+                shown,
+            )
+
         if self.kind == "uniform":
             require(self.numbers[0] < self.numbers[1], "means", "have A below B", shown)
+
         if self.kind == "t":
-            require(self.numbers[0] > 0 and self.numbers[2] >= 0, "means", "have DF > 0 and SCALE >= 0", shown)
+            require(
+                self.numbers[0] > 0 and self.numbers[2] >= 0,
+                "means",
+                "have DF > 0 and SCALE >= 0",
+                shown,
+            )
+
         if self.kind == "classes":
             self._check_classes(shown)
         else:
-            require(self.spread == 0, "spread", "be left out unless means is classes:LIST", self.spread)
+            require(
+                self.spread == 0, "spread", "be left out unless means is classes:LIST", self.spread
+            )
+
         if self.class_sizes is not None:
             rule = f"list {len(self.numbers)} sizes >= 0 that add to agents ({agents})"
             sizes = self.class_sizes
-            ok = self.kind == "classes" and len(sizes) == len(self.numbers) and sum(sizes) == agents and min(sizes) >= 0
+            ok = (
+                self.kind == "classes"
+                and len(sizes) == len(self.numbers)
+                and sum(sizes) == agents
+                and min(sizes) >= 0
+            )
             require(ok, "class_sizes", rule, ",".join(map(str, sizes)))
 
     def _check_classes(self, shown: str) -> None:
         lower, upper = _RANGES.get(self.data.partition(":")[0], (-math.inf, math.inf))
         inside = all(lower <= x <= upper for x in self.numbers)
         require(inside, "means", f"lie in [{lower:g}, {upper:g}] for data {self.data}", shown)
+
         if self.data.startswith("beta"):
-            require(all(0 < x < 1 for x in self.numbers), "means", "lie strictly inside (0, 1) for data beta", shown)
+            require(
+                all(0 < x < 1 for x in self.numbers),
+                "means",
+                "lie strictly inside (0, 1) for data beta",
+                shown,
+            )
 
     def draw(self, generator: np.random.Generator, agents: int) -> tuple[Floats, Ints]:
         """Draw every agent's mean and the label of its class (its own index where there are no classes)."""
@@ -180,7 +253,9 @@ class MeansModel:
             mean = np.asarray(self.numbers)[label]
             if self.spread == 0:
                 return mean, label
+
             return self._inside(mean + self.spread * generator.standard_normal(agents)), label
+
         a, b, *scale = self.numbers
         if self.kind == "normal":
             mean = a + b * generator.standard_normal(agents)
@@ -188,6 +263,7 @@ class MeansModel:
             mean = generator.uniform(a, b, agents)
         else:
             mean = b + scale[0] * generator.standard_t(a, agents)
+
         return self._inside(mean), np.arange(agents)
 
     def _place(self, generator: np.random.Generator, agents: int) -> Ints:
@@ -201,15 +277,23 @@ class MeansModel:
 
 
 def means_model(
-    means: str | DrawnMeans, data: str | DrawnSamples, spread: float, class_sizes: tuple[int, ...] | None
+    means: str | DrawnMeans,
+    data: str | DrawnSamples,
+    spread: float,
+    class_sizes: tuple[int, ...] | None,
 ) -> MeansModel | OwnMeansModel:
     """Return where means come from: as an option is written, or as a caller gives them."""
     if isinstance(means, str):
-        return MeansModel.parse(means, data=own_or_text(data), spread=spread, class_sizes=class_sizes)
+        return MeansModel.parse(
+            means, data=own_or_text(data), spread=spread, class_sizes=class_sizes
+        )
+
     return OwnMeansModel(means)
 
 
-def data_model(data: str | DrawnSamples, stddev: float | None, half_width: float) -> DataModel | OwnDataModel:
+def data_model(
+    data: str | DrawnSamples, stddev: float | None, half_width: float
+) -> DataModel | OwnDataModel:
     """Return the law of a sample: as an option is written, or as a caller draws it."""
     model = DataModel if isinstance(data, str) else OwnDataModel
     return model(data, stddev, half_width)  # type: ignore[arg-type]
@@ -237,7 +321,12 @@ class OwnMeansModel:
     def check(self, agents: int) -> None:
         """Refuse an array of another length."""
         if not callable(self.means):
-            require(len(self.means) == agents, "agents", f"be {len(self.means)}, the number of means", agents)
+            require(
+                len(self.means) == agents,
+                "agents",
+                f"be {len(self.means)}, the number of means",
+                agents,
+            )
 
     def draw(self, generator: np.random.Generator, agents: int) -> tuple[Floats, Ints]:
         """Return each agent's mean and its class: the agents with exactly its mean."""
@@ -245,6 +334,7 @@ class OwnMeansModel:
         mean = np.asarray(given, np.float64)
         ok = mean.shape == (agents,) and bool((np.abs(mean) <= LARGEST).all())
         require(ok, "means", f"give {agents} numbers from -{LARGEST:g} to {LARGEST:g}", mean.shape)
+
         return mean, np.unique(mean, return_inverse=True)[1]
 
 
@@ -257,7 +347,10 @@ class OwnDataModel:
     half_width: float
 
     def variance(self, mean: Floats) -> Floats:
-        """Return the declared variance of a sample; NaN where none is declared, which nothing reads then."""
+        """Return the declared variance of a sample.
+
+        NaN where none is declared, which nothing reads then.
+        """
         return np.full_like(mean, math.nan if self.stddev is None else self.stddev**2)
 
     def sample(self, generator: np.random.Generator, mean: Floats, steps: int) -> Floats:
@@ -267,7 +360,13 @@ class OwnDataModel:
         require(values.shape == shape, "samples", f"have shape {shape}", values.shape)
         widest = float(np.ptp(values, axis=0).max(initial=0.0))
         rule = "be at least half of what an agent's samples range over"
-        require(widest <= 2 * self.half_width * (1 + 1e-12), "half_width", f"{rule} ({widest / 2:g})", self.half_width)
+        require(
+            widest <= 2 * self.half_width * (1 + 1e-12),
+            "half_width",
+            f"{rule} ({widest / 2:g})",
+            self.half_width,
+        )
+
         return values
 
 

@@ -1,4 +1,7 @@
-"""Simulated agents whose samples depend on each other: error, coverage and length of intervals by number of samples."""
+"""Simulated agents whose samples depend on each other.
+
+Error, coverage and length of intervals by number of samples.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +43,8 @@ class DependenceConfig:
     checkpoints : tuple of int
         Samples of each agent at which answers are measured.
     stddev, spread : float
-        Standard deviation of a sample, and of the agents' means about 0.5; bounds are 0 and 1. Yes/no samples have the
-        standard deviation that their share has.
+        Standard deviation of a sample, and of the agents' means about 0.5; bounds are 0 and 1.
+        Yes/no samples have the standard deviation that their share has.
     epsilon, delta : float
         Privacy of one sample over all releases of its agent.
     collaboration : str
@@ -62,13 +65,37 @@ class DependenceConfig:
     def __post_init__(self) -> None:
         for name, least in (("agents", 2), ("runs", 1), ("seed", 0)):
             require(getattr(self, name) >= least, name, f"be at least {least}", getattr(self, name))
+
         object.__setattr__(self, "checkpoints", tuple(sorted(set(self.checkpoints))))
         shown = ",".join(map(str, self.checkpoints))
-        require(bool(self.checkpoints) and self.checkpoints[0] >= 1, "checkpoints", "be numbers of samples", shown)
+        require(
+            bool(self.checkpoints) and self.checkpoints[0] >= 1,
+            "checkpoints",
+            "be numbers of samples",
+            shown,
+        )
+
         most = MOST_SAMPLES // self.agents
-        require(self.checkpoints[-1] <= most, "checkpoints", f"be at most {most} for {self.agents} agents", shown)
-        require(0 < self.stddev <= 0.15, "stddev", "be more than 0 and at most 0.15 (bounds are 0 and 1)", self.stddev)
-        require(0 <= self.spread <= 0.15, "spread", "be from 0 to 0.15 (bounds are 0 and 1)", self.spread)
+        require(
+            self.checkpoints[-1] <= most,
+            "checkpoints",
+            f"be at most {most} for {self.agents} agents",
+            shown,
+        )
+
+        require(
+            0 < self.stddev <= 0.15,
+            "stddev",
+            "be more than 0 and at most 0.15 (bounds are 0 and 1)",
+            self.stddev,
+        )
+
+        require(
+            0 <= self.spread <= 0.15,
+            "spread",
+            "be from 0 to 0.15 (bounds are 0 and 1)",
+            self.spread,
+        )
         DependentSamples.parse(self.dependence)
         make_collaboration(self.collaboration, lower=0.0, upper=1.0)
         _ = self.settings
@@ -90,8 +117,8 @@ class DependenceResult:
     ratio, ratio_stderr : list of float
         Squared error of the answers over that of the own means.
     independent_width, ideal_width : list of float
-        Median length of the intervals over that of intervals which take samples for independent, and over that of
-        intervals which know the long-run variance.
+        Median length of the intervals over that of intervals which take samples for independent,
+        and over that of intervals which know the long-run variance.
     alone_coverage : list of float
         Of intervals of the own means without collaboration.
     """
@@ -127,6 +154,7 @@ def simulate_dependence(config: DependenceConfig, track: Track = iter) -> Depend
     found = np.array([_run(config, config.seed + r) for chunk in track(chunks) for r in chunk])
     mean = dict(zip(_MEASURED, found.mean(axis=0).T.tolist(), strict=True))
     spread = found.std(axis=0, ddof=1 if config.runs > 1 else 0) / np.sqrt(config.runs)
+
     return DependenceResult(
         checkpoints=config.checkpoints,
         coverage_stderr=spread[:, 0].tolist(),
@@ -139,23 +167,30 @@ def simulate_dependence(config: DependenceConfig, track: Track = iter) -> Depend
 def _run(config: DependenceConfig, seed: int) -> Floats:
     """Let agents learn; give what is measured at each checkpoint, shape (checkpoints, 5)."""
     rng = np.random.default_rng((seed, 33))
-    process, last = DependentSamples.parse(config.dependence), config.checkpoints[-1]
+    process = DependentSamples.parse(config.dependence)
+    last = config.checkpoints[-1]
     mean = np.clip(CENTER + config.spread * rng.standard_normal(config.agents), 0.1, 0.9)
+
     if process.kind == "markov":
-        samples, variance = process.draw(rng, last, config.agents, mean), mean * (1 - mean)
+        samples = process.draw(rng, last, config.agents, mean)
+        variance = mean * (1 - mean)
     else:
         samples = mean + config.stddev * process.draw(rng, last, config.agents)
         variance = np.full(config.agents, config.stddev**2)
+
     ratio = np.full(config.agents, process.ratio)
     if process.kind == "half-ar":
         ratio[1::2] = 1.0
+
     settings = config.settings
     # Seeded: for simulation only.
     noise = KeyedNoise(rng.bytes(32), deployment="simulation", purpose="dependence")
-    agents, followed = Agents(settings, noise), FollowedReleases(settings)
+    agents = Agents(settings, noise)
+    followed = FollowedReleases(settings)
     agents.add_agents([str(agent) for agent in range(config.agents)])
     cuts = sorted({*range(0, last, LONGEST_BLOCK), *config.checkpoints})
     found = []
+
     for first, until in pairwise([0, *cuts[1:]] if cuts[0] == 0 else [0, *cuts]):
         block = samples[first:until]
         batch = agents.update(
@@ -164,28 +199,38 @@ def _run(config: DependenceConfig, seed: int) -> Floats:
             np.repeat(np.arange(first, until, dtype=np.float64), config.agents),
         )
         followed.observe(batch.releases, batch.before)
+
         if until in config.checkpoints:
             found.append(_measured(config, agents, followed, mean, variance * ratio))
+
     return np.array(found)
 
 
 def _measured(
-    config: DependenceConfig, agents: Agents, followed: FollowedReleases, mean: Floats, long_run: Floats
+    config: DependenceConfig,
+    agents: Agents,
+    followed: FollowedReleases,
+    mean: Floats,
+    long_run: Floats,
 ) -> list[float]:
     """Answer everyone, and compare with answers that know more or less."""
-    pool, samples = followed.posterior, agents.own()
+    pool = followed.posterior
+    samples = agents.own()
     collaboration = make_collaboration(config.collaboration, lower=0.0, upper=1.0)
     summary = collaboration.summarize(followed.combined(agents.latest()))
     fitted = collaboration.fit_summary(summary, pool)
     own = pooled_own_means(samples, pool)
 
     def of(variance: Floats) -> OwnMeans:
-        return OwnMeans(agent=own.agent, count=own.count, mean=own.mean, variance=variance / own.count)
+        return OwnMeans(
+            agent=own.agent, count=own.count, mean=own.mean, variance=variance / own.count
+        )
 
     answer = estimate_with_two_variances(fitted, own)
     short = fitted.estimate(of(variance_posterior_of_own(pool, samples)))
     ideal = fitted.estimate(of(long_run))
     half = 1.959964 * np.sqrt(own.variance)
+
     return [
         float(np.mean((answer.lower <= mean) & (mean <= answer.upper))),
         float(np.mean((answer.value - mean) ** 2) / np.mean((own.mean - mean) ** 2)),

@@ -1,4 +1,7 @@
-"""Samples of an agent that depend on each other: kinds of streams, with their long-run variances."""
+"""Samples of an agent that depend on each other.
+
+Kinds of streams, with their long-run variances.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +34,11 @@ class DependentSamples:
     Parameters
     ----------
     kind : str
-        `ar` (each agent an AR(1) process), `half-ar` (half of the agents, the rest independent), `heavy-ar` (AR(1) of
-        Student t3 innovations), `markov` (yes or no), `bursts` (each value N times in a row), `ma` (a moving sum of
-        N + 1), `cycle` (a sine of period N, of a phase for each agent, and independent noise), `shocks` (a share of the
-        variance is an AR(1) process that all agents have in common) or `none`.
+        `ar` (each agent an AR(1) process), `half-ar` (half of the agents, the rest independent),
+        `heavy-ar` (AR(1) of Student t3 innovations), `markov` (yes or no), `bursts` (each value N
+        times in a row), `ma` (a moving sum of N + 1), `cycle` (a sine of period N, of a phase for
+        each agent, and independent noise), `shocks` (a share of the variance is an AR(1) process
+        that all agents have in common) or `none`.
     number : float
         Correlation of neighbors, length or share.
 
@@ -52,16 +56,26 @@ class DependentSamples:
         """Read the option `dependence`."""
         kind, _, rest = text.partition(":")
         require(kind in KINDS and (kind == "none") == (rest == ""), "dependence", _FORMS, text)
+
         try:
             number = float(rest or 0)
         except ValueError:
             number = math.nan
+
         if kind in _WHOLE:
             fine = 1 <= number <= MOST_LAG and number == int(number)
             require(fine, "dependence", f"have a whole number of 1 to {MOST_LAG} with {kind}", text)
         elif kind != "none":
-            require(-1 < number < 1, "dependence", f"have a number between -1 and 1 with {kind}", text)
-            require(kind != "shocks" or number > 0, "dependence", "have a positive share with shocks", text)
+            require(
+                -1 < number < 1, "dependence", f"have a number between -1 and 1 with {kind}", text
+            )
+            require(
+                kind != "shocks" or number > 0,
+                "dependence",
+                "have a positive share with shocks",
+                text,
+            )
+
         return cls(kind, number)
 
     def __str__(self) -> str:
@@ -75,9 +89,12 @@ class DependentSamples:
         found = {
             "none": 1.0, "bursts": self.number, "ma": self.number + 1, "cycle": 1 - CYCLE_SHARE, "shocks": shocks,
         }  # fmt: skip
+
         return found.get(self.kind, correlated)
 
-    def draw(self, rng: np.random.Generator, steps: int, agents: int, share: Floats | None = None) -> Floats:
+    def draw(
+        self, rng: np.random.Generator, steps: int, agents: int, share: Floats | None = None
+    ) -> Floats:
         """Draw deviations, shape (steps, agents).
 
         Parameters
@@ -87,11 +104,13 @@ class DependentSamples:
         share : float array, shape (agents,)
             Of yes, with `markov` only.
         """
-        number, shape = self.number, (steps, agents)
+        number = self.number
+        shape = (steps, agents)
         if self.kind == "markov":
             return _markov(rng, shape, number, np.full(agents, 0.5) if share is None else share)
         if self.kind == "heavy-ar":
             return _correlated(rng.standard_t(3, (steps, agents)) / math.sqrt(3), number)
+
         noise = rng.standard_normal(shape)
         if self.kind in {"ar", "half-ar"}:
             every = slice(None, None, 2 if self.kind == "half-ar" else 1)
@@ -101,13 +120,16 @@ class DependentSamples:
         elif self.kind == "ma":
             before = rng.standard_normal((int(number), agents))
             sums = np.cumsum(np.concatenate([np.zeros((1, agents)), before, noise]), axis=0)
-            noise = np.asarray((sums[int(number) + 1 :] - sums[: -int(number) - 1]) / math.sqrt(number + 1))
+            noise = np.asarray(
+                (sums[int(number) + 1 :] - sums[: -int(number) - 1]) / math.sqrt(number + 1)
+            )
         elif self.kind == "cycle":
             turn = 2 * math.pi * (np.arange(steps)[:, np.newaxis] / number + rng.random(agents))
             noise = math.sqrt(2 * CYCLE_SHARE) * np.sin(turn) + math.sqrt(1 - CYCLE_SHARE) * noise
         elif self.kind == "shocks":
             common = _correlated(rng.standard_normal((steps, 1)), SHOCKS_CORRELATION)
             noise = math.sqrt(number) * common + math.sqrt(1 - number) * noise
+
         return noise
 
 
@@ -115,8 +137,10 @@ def _correlated(noise: Floats, rho: float) -> Floats:
     """Make a stationary AR(1) process of independent innovations of variance 1."""
     found = np.empty_like(noise)
     found[0] = noise[0]
+
     for step in range(1, len(noise)):
         found[step] = rho * found[step - 1] + math.sqrt(1 - rho * rho) * noise[step]
+
     return found
 
 
@@ -126,4 +150,5 @@ def _markov(rng: np.random.Generator, shape: tuple[int, int], rho: float, share:
     stays = rng.random(shape) < rho
     for step in range(1, shape[0]):
         drawn[step] = np.where(stays[step], drawn[step - 1], drawn[step])
+
     return drawn

@@ -1,4 +1,7 @@
-"""Who learns means that move: agents as the engine answers them, and an agent alone with a mean that forgets."""
+"""Who learns means that move.
+
+Agents as the engine answers them, and an agent alone with a mean that forgets.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,9 @@ class HostedAgents:
     **Privacy.** None: the key follows from the seed, for simulation only.
     """
 
-    def __init__(self, agents: int, settings: AgentsSettings, collaboration: str, seed: int) -> None:
+    def __init__(
+        self, agents: int, settings: AgentsSettings, collaboration: str, seed: int
+    ) -> None:
         key = np.random.default_rng(1000 + seed).bytes(16)
         self._agents = Agents(settings, KeyedNoise(key, deployment="simulation", purpose="agents"))
         self._agents.add_agents([f"agent {i}" for i in range(agents)])
@@ -65,9 +70,12 @@ class HostedAgents:
     def answers(self) -> Answers:
         """Fit the population and answer everyone."""
         pool = self._followed.posterior
-        fitted = self._way.fit_summary(self._way.summarize(self._followed.combined(self._agents.latest())), pool)
+        fitted = self._way.fit_summary(
+            self._way.summarize(self._followed.combined(self._agents.latest())), pool
+        )
         own = pooled_own_means(self._agents.own(), pool)
         found = alone_where_ahead(estimate_with_two_variances(fitted, own, level=LEVEL), own)
+
         return found.value, found.lower, found.upper
 
 
@@ -101,6 +109,7 @@ class ExponentialMean:
         for row in samples:
             self._weight = self._weight * (1 - 1 / self._length) + 1
             value = value + (row - value) / self._weight
+
         self._value = value
 
     def answers(self) -> Answers:

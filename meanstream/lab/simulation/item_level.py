@@ -1,4 +1,7 @@
-"""Item-level privacy of sparse vectors: Duchi's report from the cube, and the best threshold in hindsight."""
+"""Item-level privacy of sparse vectors.
+
+Duchi's report from the cube, and the best threshold in hindsight.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +38,16 @@ def item_level_reach(dimension: int, epsilon: float) -> float:
     if d % 2:
         log_c = half - log_choose(d - 1, (d - 1) // 2)
     else:
-        log_c = float(np.logaddexp(half, log_choose(d, d // 2) - math.log(2.0))) - log_choose(d - 1, d // 2)
+        log_c = float(np.logaddexp(half, log_choose(d, d // 2) - math.log(2.0))) - log_choose(
+            d - 1, d // 2
+        )
+
     return math.exp(log_c) / math.tanh(epsilon / 2.0)
 
 
-def item_level_sparse_error(dimension: int, epsilon: float, reports: float, signal: Floats) -> float:
+def item_level_sparse_error(
+    dimension: int, epsilon: float, reports: float, signal: Floats
+) -> float:
     """Compute the mean squared error of the mean of reports after the best soft or hard threshold in hindsight.
 
     Parameters
@@ -56,8 +64,8 @@ def item_level_sparse_error(dimension: int, epsilon: float, reports: float, sign
     -----
     A vector of even dimension may be given one more coordinate, which is 0: its report is then shorter.
 
-    The mean of so many reports is taken as normal. The threshold is the best one for this very signal, which nobody
-    knows: a real procedure errs more.
+    The mean of so many reports is taken as normal. The threshold is the best one for this very
+    signal, which nobody knows: a real procedure errs more.
 
     Examples
     --------
@@ -70,7 +78,10 @@ def item_level_sparse_error(dimension: int, epsilon: float, reports: float, sign
     for threshold in np.append(np.linspace(0.0, 6.0, 241), np.inf) * stddev:
         for soft in (True, False):
             found = sum(_risk(float(mean), stddev, threshold, soft=soft) for mean in signal)
-            best = min(best, found + (dimension - len(signal)) * _risk(0.0, stddev, threshold, soft=soft))
+            best = min(
+                best, found + (dimension - len(signal)) * _risk(0.0, stddev, threshold, soft=soft)
+            )
+
     return best
 
 
@@ -78,5 +89,8 @@ def _risk(mean: float, stddev: float, threshold: float, *, soft: bool) -> float:
     """Integrate the squared error of one thresholded normal number."""
     x = mean + stddev * _NODES
     kept = np.abs(x) > threshold
-    estimate = np.where(kept, x - np.sign(x) * (threshold if soft and math.isfinite(threshold) else 0.0), 0.0)
+    estimate = np.where(
+        kept, x - np.sign(x) * (threshold if soft and math.isfinite(threshold) else 0.0), 0.0
+    )
+
     return float(_WEIGHTS @ (estimate - mean) ** 2)

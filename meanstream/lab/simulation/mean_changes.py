@@ -1,4 +1,7 @@
-"""How simulated means change: the option `change`, and where every agent's mean is at each of its samples."""
+"""How simulated means change.
+
+The option `change`, and where every agent's mean is at each of its samples.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,8 @@ class MovingMeans:
     levels : float array, shape (levels, agents)
         All means that the agents have, one row after the other.
     begin, every : int
-        The second row holds from sample `begin` on, counted from 0, and each further one `every` samples later.
+        The second row holds from sample `begin` on, counted from 0, and each further one `every`
+        samples later.
     """
 
     levels: Floats
@@ -46,7 +50,9 @@ class MovingMeans:
         """Give the means behind samples `start` to `stop` of each agent, shape (samples, agents)."""
         since = np.arange(start, stop) - self.begin
         return np.asarray(
-            self.levels[np.where(since < 0, 0, np.minimum(1 + since // self.every, len(self.levels) - 1))]
+            self.levels[
+                np.where(since < 0, 0, np.minimum(1 + since // self.every, len(self.levels) - 1))
+            ]
         )
 
 
@@ -57,8 +63,9 @@ class ChangeOfMeans:
     Parameters
     ----------
     kind : {"step", "walk", "new-class", "all"}
-        A share of the agents moves by `size`; every mean takes a normal step of standard deviation `size` again and
-        again; a share of the agents moves to the mean `size`; everyone moves by `size`.
+        A share of the agents moves by `size`; every mean takes a normal step of standard deviation
+        `size` again and again; a share of the agents moves to the mean `size`; everyone moves by
+        `size`.
     size : float
     share : float
         Of the agents that change, spread evenly over them.
@@ -88,18 +95,39 @@ class ChangeOfMeans:
         kind, _, rest = written.partition(":")
         found = _WRITTEN[kind].fullmatch(rest) if kind in _WRITTEN else None
         begin = re.fullmatch(_WHOLE, samples, re.ASCII)
+
         if found is None or (at and begin is None):
             raise ValueError(f"change must {_FORMS}, got {text!r}")
-        size, second = float(found[1]), found[2] if found.re.groups > 1 else None
+        size = float(found[1])
+        second = found[2] if found.re.groups > 1 else None
         require(math.isfinite(size), "change", "be finite", text)
-        require(kind != "walk" or size >= 0, "change", "have a standard deviation that is not negative", text)
+        require(
+            kind != "walk" or size >= 0,
+            "change",
+            "have a standard deviation that is not negative",
+            text,
+        )
+
         every = int(second or 0) if kind == "walk" else None
-        require(every is None or 1 <= every <= MOST_SAMPLES, "change", f"step every 1 to {MOST_SAMPLES} samples", text)
-        share = float(second) if second is not None and kind != "walk" else SHARE if kind == "new-class" else 1.0
+        require(
+            every is None or 1 <= every <= MOST_SAMPLES,
+            "change",
+            f"step every 1 to {MOST_SAMPLES} samples",
+            text,
+        )
+
+        share = (
+            float(second)
+            if second is not None and kind != "walk"
+            else SHARE
+            if kind == "new-class"
+            else 1.0
+        )
         require(0 < share <= 1, "change", "have a SHARE in (0, 1]", text)
         first = None if begin is None else int(begin[0])
         rule = f"begin after 1 to {MOST_SAMPLES} samples"
         require(first is None or 1 <= first <= MOST_SAMPLES, "change", rule, text)
+
         return cls(kind=kind, size=size, share=share, every=every, begin=first)
 
     def changed(self, agents: int) -> Bools:
@@ -107,11 +135,16 @@ class ChangeOfMeans:
         number = max(round(self.share * agents), 1)
         return np.asarray(np.arange(agents) * number % agents < number)
 
-    def apply(self, generator: np.random.Generator, mean: Floats, begin: int, steps: int) -> MovingMeans:
+    def apply(
+        self, generator: np.random.Generator, mean: Floats, begin: int, steps: int
+    ) -> MovingMeans:
         """Give the means of agents over `steps` samples that start at `mean` and change after `begin` samples."""
         if self.kind == "walk":
             every = int(self.every or 1)
             moves = generator.normal(0.0, self.size, (-(-(steps - begin) // every), len(mean)))
             return MovingMeans(np.vstack([mean, mean + np.cumsum(moves, axis=0)]), begin, every)
+
         after = self.size if self.kind == "new-class" else mean + self.size
-        return MovingMeans(np.stack([mean, np.where(self.changed(len(mean)), after, mean)]), begin, steps)
+        return MovingMeans(
+            np.stack([mean, np.where(self.changed(len(mean)), after, mean)]), begin, steps
+        )

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meanstream.lab.simulation.simulated_rounds import simulate_round_stages, simulated_rounds_stderr
+from meanstream.lab.simulation.simulated_rounds import (
+    simulate_round_stages,
+    simulated_rounds_stderr,
+)
 from meanstream.lab.simulation.vector_laws import vector_law_summaries
 from meanstream.operators.estimators.registry import build_estimator
 from meanstream.operators.records import Floats, Ints
@@ -23,7 +26,9 @@ LEAST_USERS = 40
 
 @dataclass(frozen=True, slots=True)
 class OwnShares:
-    """Private: how many samples of each category every user has; more than `samples` may be drawn from none.
+    """Private: how many samples of each category every user has.
+
+    More than `samples` may be drawn from none.
 
     Attributes
     ----------
@@ -42,11 +47,14 @@ class OwnShares:
         Traceback (most recent call last):
         ValueError: users must be at least 40 with 3 samples or more, got 2
         """
-        counts = np.zeros((int(user.max(initial=-1)) + 1, int(category.max(initial=-1)) + 1), np.int64)
+        counts = np.zeros(
+            (int(user.max(initial=-1)) + 1, int(category.max(initial=-1)) + 1), np.int64
+        )
         np.add.at(counts, (user, category), 1)
         kept = counts[counts.sum(axis=1) >= least]
         rule = f"be at least {LEAST_USERS} with {least} samples or more"
         require(len(kept) >= LEAST_USERS, "users", rule, len(kept))
+
         return cls(kept)
 
     @property
@@ -56,13 +64,17 @@ class OwnShares:
 
     def drawn(self, samples: int, rng: np.random.Generator) -> Ints:
         """Draw that many samples of each user, without putting any back."""
-        return np.array([rng.multivariate_hypergeometric(row, samples) for row in self.count], np.int64)
+        return np.array(
+            [rng.multivariate_hypergeometric(row, samples) for row in self.count], np.int64
+        )
 
 
 def own_share_errors(
     data: OwnShares, *, epsilon: float, constant: float, samples: int, runs: int, seed: int
 ) -> dict[str, tuple[float, float | None]]:
-    """Measure the mean squared error of each scheme, with its standard error; that of the item levels is exact.
+    """Measure the mean squared error of each scheme, with its standard error.
+
+    That of the item levels is exact.
 
     Parameters
     ----------
@@ -85,19 +97,30 @@ def own_share_errors(
     users, k = data.count.shape
     law = SizeDistribution.parse(f"point:{samples}")
     options = {"dimension": k, "votes": "one_hot", "constant": constant}
-    level = build_estimator("kent.linf", epsilon=epsilon, users=users, sizes=law, mode="paper", **options)
-    item = build_estimator("category_shares", epsilon=epsilon, users=users, categories=k, votes="sue")
-    by_users, by_items, semi = [], [], []
+    level = build_estimator(
+        "kent.linf", epsilon=epsilon, users=users, sizes=law, mode="paper", **options
+    )
+
+    item = build_estimator(
+        "category_shares", epsilon=epsilon, users=users, categories=k, votes="sue"
+    )
+    by_users = []
+    by_items = []
+    semi = []
+
     for run in range(runs):
         rng = np.random.default_rng([seed, run])
         counts = data.drawn(samples, rng)
         own = counts / samples
         held = vector_law_summaries(2.0 * own - 1.0, np.full(users, samples), rng)
         by_users.append(_error(level, held, data.truth, rng, run))
-        one_hot = Summaries(user=held.user, count=held.count, total=counts, first=np.minimum(counts, 1), span=1)
+        one_hot = Summaries(
+            user=held.user, count=held.count, total=counts, first=np.minimum(counts, 1), span=1
+        )
         by_items.append(_error(item, one_hot, data.truth, rng, run))
         noise = (_ball_reach(k, epsilon) ** 2 - (own**2).sum(axis=1).mean()) / users
         semi.append(noise + ((own.mean(axis=0) - data.truth) ** 2).sum())
+
     full = _item_level_error(data, epsilon, samples)
     found: Sequence[Sequence[float]] = (by_users, by_items, semi, [full])
     return {
@@ -106,7 +129,9 @@ def own_share_errors(
     }
 
 
-def _error(estimator: Estimator, held: Summaries, truth: Floats, rng: np.random.Generator, run: int) -> float:
+def _error(
+    estimator: Estimator, held: Summaries, truth: Floats, rng: np.random.Generator, run: int
+) -> float:
     stage = assign_protocol_stages(estimator.shares, held.user, b"own data %d" % run)
     found = simulate_round_stages(estimator, held, stage, rng)
     return float(((0.5 * (found.unclipped + 1.0) - truth) ** 2).sum())
@@ -118,6 +143,7 @@ def _item_level_error(data: OwnShares, epsilon: float, samples: int) -> float:
     own = data.count / data.count.sum(axis=1, keepdims=True)
     within = (own * (1.0 - own)).mean(axis=0).sum()
     between = own.var(axis=0).sum() * (1.0 - 1.0 / k)
+
     return float(k * ((2.0 * k / epsilon**2 + within) / samples + between) / users)
 
 

@@ -1,7 +1,9 @@
-"""Kent, Berrett and Yu's phase transition: the error of their univariate mean against T, for bins of any width.
+"""Kent, Berrett and Yu's phase transition.
 
-The estimator itself has at most 1000 bins, since every bin is a bit of every report. Here only sums of reports are
-drawn, so bins may be as narrow as the paper's, 0.0005.
+The error of their univariate mean against T, for bins of any width.
+
+The estimator itself has at most 1000 bins, since every bin is a bit of every report. Here only sums
+of reports are drawn, so bins may be as narrow as the paper's, 0.0005.
 """
 
 from __future__ import annotations
@@ -52,18 +54,24 @@ def phase_transition_error(
     Kent, Berrett, Yu, Section A.1 and Fig. 5.
     """
     require(users >= 2, "users", "be at least 2", users)
-    draw = np.random.default_rng([seed, users, samples, round(1e6 * epsilon), round(1e9 * half_width)])
+    draw = np.random.default_rng(
+        [seed, users, samples, round(1e6 * epsilon), round(1e9 * half_width)]
+    )
     shift = draw.uniform(-SHIFT, SHIFT, runs)
     means = (2.0 * draw.binomial(samples, 0.5, (runs, users)) - samples) / samples + shift[:, None]
-    voters, others = means[:, : users // 2], means[:, users // 2 :]
+    voters = means[:, : users // 2]
+    others = means[:, users // 2 :]
+
     elected = _elected(voters, epsilon, half_width, draw)
     low = -1.0 + 2.0 * half_width * elected
     reach = REACH["one_hot"] * half_width
-    left, right = np.maximum(low - reach, -1.0), np.minimum(low + 2.0 * half_width + reach, 1.0)
+    left = np.maximum(low - reach, -1.0)
+    right = np.minimum(low + 2.0 * half_width + reach, 1.0)
     clipped = np.clip(others, left[:, None], right[:, None]).mean(axis=1)
     scale = (right - left) / epsilon
     noise = draw.laplace(0.0, 1.0, others.shape).mean(axis=1) * scale
     squares = (clipped + noise - shift) ** 2
+
     return PhaseError(float(squares.mean()), float(squares.std() / math.sqrt(runs)))
 
 
@@ -75,4 +83,5 @@ def _elected(voters: Floats, epsilon: float, half_width: float, draw: np.random.
     votes = np.bincount((np.arange(runs)[:, None] * bins + which).ravel(), minlength=runs * bins)
     kept = 1.0 / (1.0 + math.exp(-epsilon / 2.0))
     noised = draw.binomial(votes, kept) + draw.binomial(n - votes, 1.0 - kept)
+
     return np.asarray(noised.reshape(runs, bins).argmax(axis=1), np.int64)

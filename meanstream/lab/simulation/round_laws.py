@@ -44,7 +44,10 @@ class SampleLaw(Protocol):
         ...
 
     def draw(self, mean: Floats, count: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
-        """Sum of `count` samples of each user, and its first one: on the grid of `SPAN` points, each int64 (n,)."""
+        """Sum of `count` samples of each user, and its first one.
+
+        On the grid of `SPAN` points, each int64 (n,).
+        """
         ...
 
 
@@ -70,13 +73,18 @@ class TwoPoints:
         high = rng.binomial(count, chance)
         # Given how many of a user's samples are high, each of them is as likely to be the first.
         first = rng.random(len(count)) * count < high
-        low, step = _grid_point(self.lower), _grid_point(self.upper) - _grid_point(self.lower)
+        low = _grid_point(self.lower)
+        step = _grid_point(self.upper) - _grid_point(self.lower)
+
         return low * count + step * high, low + step * first
 
 
 @dataclass(frozen=True, slots=True)
 class ThreePoints:
-    """Samples are -1, 0 or 1; `spread` is the probability of not 0, which is the variance at mean 0."""
+    """Samples are -1, 0 or 1.
+
+    `spread` is the probability of not 0, which is the variance at mean 0.
+    """
 
     spread: float
     mean: float = 0.0
@@ -87,46 +95,60 @@ class ThreePoints:
         """Sum and first sample, on the grid."""
         moved = np.maximum(np.abs(mean), self.spread)
         outside = rng.binomial(count, moved)
-        high = rng.binomial(outside, 0.5 + 0.5 * np.divide(mean, moved, out=np.zeros_like(mean), where=moved > 0))
+        high = rng.binomial(
+            outside, 0.5 + 0.5 * np.divide(mean, moved, out=np.zeros_like(mean), where=moved > 0)
+        )
         which = rng.random(len(count)) * count
         first = np.where(which < high, 1, np.where(which < outside, -1, 0))
+
         return HALF * (count + 2 * high - outside), HALF * (1 + first)
 
 
 class BetaSamples:
     """Samples are `2 B - 1` for a beta variable B, rounded at random to one of two grid points next to it.
 
-    The rounding keeps the mean exactly and makes the sum of any number of samples a multinomial draw. A user whose mean
-    differs has its samples drawn towards -1 or 1 by a share that moves the mean.
+    The rounding keeps the mean exactly and makes the sum of any number of samples a multinomial
+    draw. A user whose mean differs has its samples drawn towards -1 or 1 by a share that moves the
+    mean.
     """
 
     lower = -1.0
     upper = 1.0
 
     def __init__(self, a: float, b: float) -> None:
-        self.a, self.b = a, b
+        self.a = a
+        self.b = b
         self.mean = 2.0 * a / (a + b) - 1.0
 
     @cached_property
     def probability(self) -> Floats:
-        """Of each of the `CELLS + 1` grid points: the expected share of a sample that is rounded to it."""
+        """Of each of the `CELLS + 1` grid points.
+
+        The expected share of a sample that is rounded to it.
+        """
         x = np.linspace(0.0, 1.0, CELLS + 1)
         below = np.diff(betainc(self.a, self.b, x))
         first_moment = np.diff(betainc(self.a + 1.0, self.b, x)) * self.a / (self.a + self.b)
         up = CELLS * (first_moment - x[:-1] * below)
         down = CELLS * (x[1:] * below - first_moment)
         found = np.concatenate((down, [0.0])) + np.concatenate(([0.0], up))
+
         return np.asarray(np.maximum(found, 0.0) / np.maximum(found, 0.0).sum())
 
     def draw(self, mean: Floats, count: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Sum and first sample, on the grid."""
-        total, first = np.empty_like(count), np.empty_like(count)
+        total = np.empty_like(count)
+        first = np.empty_like(count)
         few = count <= CELLS
         total[few], first[few] = self._one_by_one(count[few], rng)
+
         for start in range(0, len(count), _CHUNK):
             part = start + np.flatnonzero(~few[start : start + _CHUNK])
             total[part], first[part] = self._by_cells(count[part], rng)
-        return self._drawn_out(total, mean, count), self._drawn_out(first, mean, np.ones_like(count))
+
+        return self._drawn_out(total, mean, count), self._drawn_out(
+            first, mean, np.ones_like(count)
+        )
 
     def _one_by_one(self, count: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
         if not len(count):
@@ -134,6 +156,7 @@ class BetaSamples:
         edges = np.cumsum(self.probability)[:-1]
         cell = np.searchsorted(edges, rng.random(int(count.sum())), side="right")
         start = np.cumsum(count) - count
+
         return np.add.reduceat(cell, start), cell[start]
 
     def _by_cells(self, count: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
@@ -149,18 +172,21 @@ class BetaSamples:
         room = np.where(away > 0, 1.0 - self.mean, 1.0 + self.mean)
         share = np.abs(away) / room
         end = np.where(away > 0, SPAN, 0)
+
         return cells * step + np.rint(share * (end * count - cells * step)).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class BetweenLaw:
-    """Users have means of their own: theta plus a normal or a skewed deviation, cut to where samples can lie.
+    """Users have means of their own.
+
+    Theta plus a normal or a skewed deviation, cut to where samples can lie.
 
     Parameters
     ----------
     kind : str
-        "normal": N(0, stddev**2); "skewed": stddev (Exp(1) - 1); "far": a group of this share has its mean at the lower
-        end, wherever the others are.
+        "normal": N(0, stddev**2); "skewed": stddev (Exp(1) - 1); "far": a group of this share has
+        its mean at the lower end, wherever the others are.
     stddev : float
         Before cutting, positive; of a group far out, its share, below 1.
     """
@@ -170,8 +196,15 @@ class BetweenLaw:
 
     @property
     def spread(self) -> float:
-        """Standard deviation of users' means, for who is told it; of a group far out, the largest that it can make."""
-        return 2.0 * math.sqrt(self.stddev * (1.0 - self.stddev)) if self.kind == "far" else self.stddev
+        """Standard deviation of users' means, for who is told it.
+
+        Of a group far out, the largest that it can make.
+        """
+        return (
+            2.0 * math.sqrt(self.stddev * (1.0 - self.stddev))
+            if self.kind == "far"
+            else self.stddev
+        )
 
     @classmethod
     def parse(cls, text: str) -> BetweenLaw:
@@ -183,10 +216,13 @@ class BetweenLaw:
         BetweenLaw(kind='normal', stddev=0.2)
         """
         kind, _, rest = text.partition(":")
-        require(kind in ("normal", "skewed", "far"), "between_users_law", f"be {BETWEEN_FORMS}", text)
+        require(
+            kind in ("normal", "skewed", "far"), "between_users_law", f"be {BETWEEN_FORMS}", text
+        )
         (stddev,) = _numbers("between_users_law", BETWEEN_FORMS, text, rest, 1)
         require_positive(between_users_law=stddev)
         require(kind != "far" or stddev < 1.0, "between_users_law", "have a share below 1", text)
+
         return cls(kind, stddev)
 
     def draw(self, n: int, rng: np.random.Generator) -> Floats:
@@ -195,6 +231,7 @@ class BetweenLaw:
             return rng.normal(0.0, self.stddev, n)
         if self.kind == "far":
             return np.where(rng.random(n) < self.stddev, -_FARTHEST, 0.0)
+
         return self.stddev * (rng.exponential(1.0, n) - 1.0)
 
     def mean_of_cut(self, center: float, lower: float, upper: float) -> float:
@@ -209,13 +246,20 @@ class BetweenLaw:
         """
         if self.kind == "far":
             return (1.0 - self.stddev) * center + self.stddev * lower
+
         if self.kind == "normal":
-            a, b = (lower - center) / self.stddev, (upper - center) / self.stddev
+            a = (lower - center) / self.stddev
+            b = (upper - center) / self.stddev
             return lower + self.stddev * (_normal_part(-a) - _normal_part(-b))
+
         # The integral of P(deviation > y) from lower to upper; below -stddev it is 1.
         least = center - self.stddev
-        start, end = max(lower, least), max(upper, least)
-        tail = self.stddev * (math.exp((least - start) / self.stddev) - math.exp((least - end) / self.stddev))
+        start = max(lower, least)
+        end = max(upper, least)
+        tail = self.stddev * (
+            math.exp((least - start) / self.stddev) - math.exp((least - end) / self.stddev)
+        )
+
         return min(start, upper) + tail
 
 
@@ -225,8 +269,8 @@ def parse_round_law(text: str) -> SampleLaw:
     Parameters
     ----------
     text : str
-        `rademacher:mean` (-1 and 1), `bernoulli:p` (0 and 1), `three:q` (-1 and 1 with probability q / 2 each, 0
-        otherwise) or `beta:a,b` (2 B - 1).
+        `rademacher:mean` (-1 and 1), `bernoulli:p` (0 and 1), `three:q` (-1 and 1 with probability
+        q / 2 each, 0 otherwise) or `beta:a,b` (2 B - 1).
 
     Examples
     --------
@@ -239,6 +283,7 @@ def parse_round_law(text: str) -> SampleLaw:
     numbers = _numbers("data", DATA_FORMS, text, rest, n)
     inside = all(least <= x <= greatest for x in numbers) and (form != "beta" or min(numbers) > 0)
     require(inside, "data", f"have numbers from {least:g} to {greatest:g} for {form}", text)
+
     return build(*numbers)
 
 
@@ -265,5 +310,6 @@ def _numbers(name: str, forms: str, text: str, rest: str, n: int) -> list[float]
         found = [float(part) for part in rest.split(",")]
     except ValueError:
         found = []
+
     require(len(found) == n and all(map(math.isfinite, found)), name, f"be {forms}", text)
     return found

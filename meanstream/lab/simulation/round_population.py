@@ -1,4 +1,7 @@
-"""A population of users for simulated rounds: their sizes, their own means, and the exact law of what they hold."""
+"""A population of users for simulated rounds.
+
+Their sizes, their own means, and the exact law of what they hold.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,9 @@ def draw_population_sizes(sizes: SizeDistribution, users: int, rng: np.random.Ge
     """
     cumulative = np.cumsum(sizes.probability)
     last = int(np.flatnonzero(sizes.probability)[-1])
-    return sizes.support[np.minimum(np.searchsorted(cumulative, rng.random(users), side="right"), last)]
+    return sizes.support[
+        np.minimum(np.searchsorted(cumulative, rng.random(users), side="right"), last)
+    ]
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,10 @@ class RoundPopulation:
 
     @cached_property
     def theta(self) -> float:
-        """Mean of the law of users' means: every user counts once, whatever its number of samples."""
+        """Mean of the law of users' means.
+
+        Every user counts once, whatever its number of samples.
+        """
         if self.between is None:
             return self.data.mean
         return self.between.mean_of_cut(self.data.mean, self.data.lower, self.data.upper)
@@ -77,9 +85,13 @@ class RoundPopulation:
         count = draw_population_sizes(self.sizes, self.users, rng)
         if self.order == "sorted":
             count.sort()
+
         mean = np.full(self.users, self.data.mean)
         if self.between is not None:
-            mean = np.clip(mean + self.between.draw(self.users, rng), self.data.lower, self.data.upper)
+            mean = np.clip(
+                mean + self.between.draw(self.users, rng), self.data.lower, self.data.upper
+            )
+
         total, first = self.data.draw(mean, count, rng)
         ids = rng.integers(0, 2**64, (self.users, 2), dtype=np.uint64)
         return Summaries(user=ids, count=count, total=total, first=first, span=SPAN)
@@ -89,7 +101,13 @@ class RoundPopulation:
         if size <= self.sizes.least:
             return self
         share = self.sizes.tail(size)
-        require(share > 0.0, "least_size", f"be a size that some users have (at most {self.sizes.greatest})", size)
+        require(
+            share > 0.0,
+            "least_size",
+            f"be a size that some users have (at most {self.sizes.greatest})",
+            size,
+        )
         kept = self.sizes.support >= size
         sizes = SizeDistribution(self.sizes.support[kept], self.sizes.probability[kept] / share)
+
         return replace(self, users=max(round(self.users * share), 1), sizes=sizes)

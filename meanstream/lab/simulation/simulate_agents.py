@@ -9,11 +9,18 @@ from meanstream.lab.simulation.agent_population import Simulated
 from meanstream.lab.simulation.broadcast import simulate_broadcast
 from meanstream.lab.simulation.config import SimulationConfig
 from meanstream.lab.simulation.simulated_pairwise import simulate_pairwise
-from meanstream.lab.simulation.simulation_result import RunErrors, SimulationResult, Track, result_chunks
+from meanstream.lab.simulation.simulation_result import (
+    RunErrors,
+    SimulationResult,
+    Track,
+    result_chunks,
+)
 
 
 def simulate(config: SimulationConfig, track: Track = iter) -> SimulationResult:
-    """Simulate a configuration; `track` gives the chunks of runs one by one, and may show how far that is.
+    """Simulate a configuration.
+
+    `track` gives the chunks of runs one by one, and may show how far that is.
 
     Examples
     --------
@@ -24,11 +31,17 @@ def simulate(config: SimulationConfig, track: Track = iter) -> SimulationResult:
     """
     if config.collaboration == "none":
         return simulate_local(config, track)
-    return simulate_broadcast(config, track) if config.is_broadcast else simulate_pairwise(config, track)
+    return (
+        simulate_broadcast(config, track)
+        if config.is_broadcast
+        else simulate_pairwise(config, track)
+    )
 
 
 def simulate_local(config: SimulationConfig, track: Track = iter) -> SimulationResult:
-    """Simulate agents that never ask anyone; the interval is Student's, or normal where the variance is known.
+    """Simulate agents that never ask anyone.
+
+    The interval is Student's, or normal where the variance is known.
 
     Examples
     --------
@@ -36,7 +49,9 @@ def simulate_local(config: SimulationConfig, track: Track = iter) -> SimulationR
     >>> 0.8 < simulate_local(config).mse[0] * 20 / 0.25 < 1.2
     True
     """
-    errors = RunErrors.joined([_simulate_run(config, runs.start) for runs in track(result_chunks(config.runs))])
+    errors = RunErrors.joined(
+        [_simulate_run(config, runs.start) for runs in track(result_chunks(config.runs))]
+    )
     return SimulationResult.from_errors(config, errors)
 
 
@@ -47,12 +62,14 @@ def _simulate_run(config: SimulationConfig, run: int) -> RunErrors:
     total = np.zeros_like(population.mean)
     square = np.zeros_like(population.mean)  # of deviations from the true mean: nothing cancels
     done = 0
+
     for i, checkpoint in enumerate(config.checkpoints):
         while done < checkpoint:
             data = simulated.samples(min(256, checkpoint - done))
             total += data.sum(axis=0)
             square += ((data - population.mean) ** 2).sum(axis=0)
             done += len(data)
+
         own = total / done
         error = own - population.mean
         errors.mse[i] = errors.local[i] = (error**2).mean(axis=1)
@@ -60,6 +77,8 @@ def _simulate_run(config: SimulationConfig, run: int) -> RunErrors:
         known = config.variance == "known"
         spread = population.variance if known else (square - done * error**2) / max(done - 1, 1)
         threshold = float(stdtrit(np.inf if known else max(done - 1, 1), (1 + config.level) / 2))
+
         if known or done > 1:
             errors.coverage[i] = (np.abs(error) <= threshold * np.sqrt(spread / done)).mean(axis=1)
+
     return errors

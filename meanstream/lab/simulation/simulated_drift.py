@@ -19,7 +19,8 @@ from meanstream.operators.records import Bools, Floats
 from meanstream.operators.validation import LARGEST, require
 
 AGES = (200, 500, 1000, 2000, 5000)
-"""Samples of each agent since the change at which answers are measured, as far as they are simulated."""
+"""Samples of each agent since the change at which answers are measured, as far as they are
+simulated."""
 STEPS = 10_000
 COLLABORATIONS = ("learned_prior", "none")
 BLOCK = 100
@@ -72,23 +73,35 @@ class DriftConfig:
     def __post_init__(self) -> None:
         for name, least in (("agents", 2), ("steps", 1), ("runs", 1)):
             require(getattr(self, name) >= least, name, f"be at least {least}", getattr(self, name))
-        require(self.steps <= MOST_SAMPLES, "steps", f"be at most {MOST_SAMPLES} with change", self.steps)
+
+        require(
+            self.steps <= MOST_SAMPLES,
+            "steps",
+            f"be at most {MOST_SAMPLES} with change",
+            self.steps,
+        )
         require(self.seed >= 0, "seed", "not be negative", self.seed)
         change = ChangeOfMeans.parse(self.change)
         begin = self.steps // 2 if change.begin is None else change.begin
+
         least = AGES[0] if self.ages is None else max(self.ages)
         rule = f"begin {least} samples or more before the last of {self.steps} steps"
         require(begin >= 1 and begin + least <= self.steps, "change", rule, self.change)
         moves = self.agents * (self.steps - begin) // (change.every or self.steps)
-        require(moves <= MOST_MOVES, "change", f"make at most {MOST_MOVES} steps of means", self.change)
+        require(
+            moves <= MOST_MOVES, "change", f"make at most {MOST_MOVES} steps of means", self.change
+        )
+
         require(0 <= self.spread <= LARGEST, "spread", f"be from 0 to {LARGEST:g}", self.spread)
         self.means_model().check(self.agents)
         data_half_width("uniform", self.stddev)
         require(self.collaboration in COLLABORATIONS, "collaboration", f"be one of {', '.join(COLLABORATIONS)} with "
                 "change", self.collaboration)  # fmt: skip
+
         if self.memory != AUTO:
             rule = "be forever, auto, half-life:SAMPLES or window:SAMPLES: simulated samples have no time"
             require(parse_memory(self.memory).seconds is None, "memory", rule, self.memory)
+
         object.__setattr__(self, "memory", self.settings(0.0, 1.0).memory)
 
     def change_of_means(self) -> tuple[ChangeOfMeans, int]:
@@ -98,11 +111,15 @@ class DriftConfig:
 
     def means_model(self) -> MeansModel:
         """Where means come from before the change."""
-        return MeansModel.parse(self.means, data="uniform", spread=self.spread, class_sizes=self.class_sizes)
+        return MeansModel.parse(
+            self.means, data="uniform", spread=self.spread, class_sizes=self.class_sizes
+        )
 
     def settings(self, lower: float, upper: float) -> AgentsSettings:
         """Give the agents' settings for these bounds."""
-        return AgentsSettings(lower=lower, upper=upper, epsilon=self.epsilon, delta=self.delta, memory=self.memory)
+        return AgentsSettings(
+            lower=lower, upper=upper, epsilon=self.epsilon, delta=self.delta, memory=self.memory
+        )
 
     def measured_ages(self) -> tuple[int, ...]:
         """Give the ages at which answers are measured."""
@@ -112,7 +129,10 @@ class DriftConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftPart:
-    """How some agents were answered at each age: mean over runs, its standard error, and coverage of the intervals."""
+    """How some agents were answered at each age.
+
+    Mean over runs, its standard error, and coverage of the intervals.
+    """
 
     mse: list[float]
     stderr: list[float] | None
@@ -141,7 +161,9 @@ def hosted_agents(config: DriftConfig, settings: AgentsSettings, seed: int) -> D
     return HostedAgents(config.agents, settings, config.collaboration, seed)
 
 
-def simulate_drift(config: DriftConfig, track: Track = iter, *, learner: MakeLearner = hosted_agents) -> DriftResult:
+def simulate_drift(
+    config: DriftConfig, track: Track = iter, *, learner: MakeLearner = hosted_agents
+) -> DriftResult:
     """Simulate; `track` gives the runs one by one, and `learner` makes who learns in each of them.
 
     Examples
@@ -154,6 +176,7 @@ def simulate_drift(config: DriftConfig, track: Track = iter, *, learner: MakeLea
     found = [_run(config, learner, config.seed + r) for chunk in track(chunks) for r in chunk]
     error, covered = (np.array([run[k] for run in found]) for k in range(2))
     changed = config.change_of_means()[0].changed(config.agents)
+
     return DriftResult(
         ages=config.measured_ages(),
         changed=_part(error, covered, changed),
@@ -174,7 +197,10 @@ def _part(error: Floats, covered: Bools, who: Bools) -> DriftPart:
 
 
 def _run(config: DriftConfig, make: MakeLearner, seed: int) -> tuple[Floats, Bools]:
-    """Let agents learn through a change; give squared errors and who is covered, of shape (ages, agents)."""
+    """Let agents learn through a change.
+
+    Give squared errors and who is covered, of shape (ages, agents).
+    """
     change, begin = config.change_of_means()
     ages = config.measured_ages()
     stop = begin + max(ages)
@@ -184,15 +210,19 @@ def _run(config: DriftConfig, make: MakeLearner, seed: int) -> tuple[Floats, Boo
     learner = make(config, config.settings(*_bounds(config, moving)), seed)
     data = DataModel("uniform", config.stddev, data_half_width("uniform", config.stddev))
     cuts = sorted({*range(0, stop, BLOCK), begin, *(begin + age for age in ages)})
-    error, covered = [], []
+    error = []
+    covered = []
+
     for first, last in pairwise(cuts):
         means = moving.of_samples(first, last)
         learner.take(data.sample(rng, means, 1)[0], float(first))
+
         if last - begin in ages:
             value, low, high = learner.answers()
             now = means[-1]
             error.append((value - now) ** 2)
             covered.append((low <= now) & (now <= high))
+
     return np.array(error), np.array(covered)
 
 
@@ -200,8 +230,15 @@ def _bounds(config: DriftConfig, moving: MovingMeans) -> tuple[float, float]:
     """Give the declared bounds, or those of all samples of a run."""
     for name, levels in (("means", moving.levels[:1]), ("change", moving.levels)):
         far = float(np.abs(levels).max()) if np.isfinite(levels).all() else np.inf
-        rule = f"keep means within {WIDEST:g} standard deviations of a sample ({config.stddev:g}) of 0"
+        rule = (
+            f"keep means within {WIDEST:g} standard deviations of a sample ({config.stddev:g}) of 0"
+        )
         require(far <= WIDEST * config.stddev, name, rule, getattr(config, name))
+
     half = data_half_width("uniform", config.stddev)
-    lower, upper = float(moving.levels.min()) - half, float(moving.levels.max()) + half
-    return lower if config.lower is None else config.lower, upper if config.upper is None else config.upper
+    lower = float(moving.levels.min()) - half
+    upper = float(moving.levels.max()) + half
+    return (
+        lower if config.lower is None else config.lower,
+        upper if config.upper is None else config.upper,
+    )

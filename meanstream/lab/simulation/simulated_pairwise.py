@@ -5,17 +5,28 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import ndtri
 
-from meanstream.lab.papers.colme.pairwise_agents import PairwiseAgents, PairwiseSettings, schedule_same_class
+from meanstream.lab.papers.colme.pairwise_agents import (
+    PairwiseAgents,
+    PairwiseSettings,
+    schedule_same_class,
+)
 from meanstream.lab.simulation.agent_population import Simulated, SimulatedUsers
 from meanstream.lab.simulation.config import SimulationConfig
-from meanstream.lab.simulation.simulation_result import RunErrors, SimulationResult, Track, result_chunks
+from meanstream.lab.simulation.simulation_result import (
+    RunErrors,
+    SimulationResult,
+    Track,
+    result_chunks,
+)
 from meanstream.operators.counters.registry import Counter, counter_noise_variance, make_counter
 from meanstream.operators.records import Bools, Floats, Ints
 
 _COLUMNS = 4096
-"""Agents of all runs of one chunk, if steps are taken one by one: enough to hide the cost of a NumPy call."""
+"""Agents of all runs of one chunk, if steps are taken one by one: enough to hide the cost of a
+NumPy call."""
 _TOGETHER = 4
-"""Steps that replace as many runs, where a round is long enough: then the pairs of a chunk are fewer."""
+"""Steps that replace as many runs, where a round is long enough: then the pairs of a chunk are
+fewer."""
 _PAIR_BYTES = 1 << 30
 _BLOCK = 128
 
@@ -23,8 +34,8 @@ _BLOCK = 128
 def simulated_pairwise_noise(config: SimulationConfig) -> tuple[Counter, float]:
     """Return the counter of one pair and the variance of the noise of one p-sum, in squared value units.
 
-    Mode paper composes as the papers do (epsilon and delta divided by the levels of PM-II); variance released leaves
-    half of epsilon and delta for the means.
+    Mode paper composes as the papers do (epsilon and delta divided by the levels of PM-II);
+    variance released leaves half of epsilon and delta for the means.
 
     Examples
     --------
@@ -44,6 +55,7 @@ def simulated_pairwise_noise(config: SimulationConfig) -> tuple[Counter, float]:
         calibration=config.calibration,
         composition="basic" if config.mode == "paper" else "concentrated",
     )
+
     return counter, variance
 
 
@@ -55,7 +67,10 @@ def simulated_pairwise_agents(
     classes: Bools | None = None,
     noise_variance: float | None = None,
 ) -> PairwiseAgents:
-    """Make the agents of a configuration; `noise_variance` overrides the calibrated noise of one p-sum."""
+    """Make the agents of a configuration.
+
+    `noise_variance` overrides the calibrated noise of one p-sum.
+    """
     counter, calibrated = simulated_pairwise_noise(config)
     known = config.variance == "known"
     settings = PairwiseSettings(
@@ -72,11 +87,14 @@ def simulated_pairwise_agents(
         design_variance=simulated_pairwise_design_variance(config, variance),
         half_width=config.half_width,
     )
+
     return PairwiseAgents(settings, sample_variance=variance if known else None, classes=classes)
 
 
 def simulated_pairwise_design_variance(config: SimulationConfig, variance: Floats) -> float:
-    """Variance of one sample that gls weights assume: the known one if all agents have the same, else `L^2 / 3`.
+    """Variance of one sample that gls weights assume.
+
+    The known one if all agents have the same, else `L^2 / 3`.
 
     The latter is the variance of uniform data on the declared interval.
     """
@@ -102,11 +120,19 @@ def simulate_pairwise(config: SimulationConfig, track: Track = iter) -> Simulati
 def _chunk_runs(config: SimulationConfig) -> int:
     """How many runs to simulate at once: bounded by cache and by the memory of the pairs' state."""
     numbers = 8 if config.variance == "known" else 16
-    levels = config.most_releases.bit_length() if config.counter == "pm2" else 5 * (config.counter == "toeplitz")
+    levels = (
+        config.most_releases.bit_length()
+        if config.counter == "pm2"
+        else 5 * (config.counter == "toeplitz")
+    )
     numbers += levels * (1 if config.variance == "known" else 7)
+
     numbers += config.most_releases if config.weights == "gls" else 0
     per_run = 8 * numbers * config.agents * (config.agents - 1)
-    together = 1 if config.schedule == "restricted_round_robin" else min(_TOGETHER, config.agents - 1)
+    together = (
+        1 if config.schedule == "restricted_round_robin" else min(_TOGETHER, config.agents - 1)
+    )
+
     return max(1, min(config.runs, _COLUMNS // (config.agents * together), _PAIR_BYTES // per_run))
 
 
@@ -114,30 +140,43 @@ def _simulate_chunk(config: SimulationConfig, runs: range) -> RunErrors:
     simulated = Simulated.draw(config, runs)
     population = simulated.population
     classes = schedule_same_class(population.label) if population.exact_classes else None
-    agents = simulated_pairwise_agents(config, runs=len(runs), variance=population.variance, classes=classes)
+    agents = simulated_pairwise_agents(
+        config, runs=len(runs), variance=population.variance, classes=classes
+    )
     errors = RunErrors.empty(len(config.checkpoints), len(runs))
     room = [np.empty((_BLOCK, len(runs), config.agents)) for _ in range(3)]
     done = 0
+
     for i, checkpoint in enumerate(config.checkpoints):
         while done < checkpoint:
             steps = min(_BLOCK, checkpoint - done)
             _run_block(config, agents, simulated, steps, room)
             done += steps
+
         _score(config, agents, population, classes, errors, i)
+
     return errors
 
 
 def _run_block(
-    config: SimulationConfig, agents: PairwiseAgents, simulated: Simulated, steps: int, room: list[Floats]
+    config: SimulationConfig,
+    agents: PairwiseAgents,
+    simulated: Simulated,
+    steps: int,
+    room: list[Floats],
 ) -> None:
     stddev = agents.settings.fresh_variance**0.5
     data = simulated.samples(steps, room[0])
     noise = simulated.unit_noise(steps, config.noise, room[1])
     noise *= stddev
     second = None
+
     if config.variance == "released":
         second = simulated.unit_noise(steps, config.noise, room[2])
-        second *= stddev * 2 * config.half_width  # sensitivity 4L^2/n of a sample variance against 2L/n of a mean
+        second *= (
+            stddev * 2 * config.half_width
+        )  # sensitivity 4L^2/n of a sample variance against 2L/n of a mean
+
     agents.steps(data, noise, second)
 
 
@@ -151,13 +190,15 @@ def _score(  # noqa: PLR0917
 ) -> None:
     """Fill in row i: the errors of all runs of the chunk now."""
     value, variance = agents.estimate()
-    truth, own = population.mean, agents.own_mean
+    truth = population.mean
+    own = agents.own_mean
     error = value - truth
     errors.mse[i] = (error**2).mean(axis=1)
     errors.local[i] = ((own - truth) ** 2).mean(axis=1)
     errors.ideal[i] = ((population.ideal(own) - truth) ** 2).mean(axis=1)
     width = float(ndtri((1 + config.level) / 2)) * np.sqrt(variance)
     errors.coverage[i] = (np.abs(error) <= width).mean(axis=1)
+
     if classes is not None:
         oracle, _ = agents.estimate(classes)
         errors.oracle[i] = ((oracle - truth) ** 2).mean(axis=1)
@@ -181,4 +222,5 @@ def _membership_errors(accepted: Bools, classes: Bools, runs: int) -> tuple[Floa
     with np.errstate(invalid="ignore", divide="ignore"):
         type1 = by_run(classes & ~accepted) / by_run(classes)
         type2 = by_run(accepted & ~classes) / by_run(~classes)
+
     return type1, type2

@@ -1,4 +1,7 @@
-"""What an estimator of rounds achieves: its error, bias and coverage over many simulated populations."""
+"""What an estimator of rounds achieves.
+
+Its error, bias and coverage over many simulated populations.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,11 @@ from meanstream.lab.simulation.round_population import RoundPopulation
 from meanstream.operators.estimators.registry import build_estimator, estimator_class
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.rounds.central_rounds import CentralEstimator, run_central
-from meanstream.operators.rounds.round_protocol import Estimator, assign_protocol_stages, run_protocol
+from meanstream.operators.rounds.round_protocol import (
+    Estimator,
+    assign_protocol_stages,
+    run_protocol,
+)
 from meanstream.operators.rounds.round_records import Estimate, Summaries
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.validation import require
@@ -27,7 +34,9 @@ SEVERAL = frozenset({"dimension", "components", "terms", "categories", "quantile
 
 @dataclass(frozen=True, kw_only=True)
 class RoundsConfig:
-    """Everything that determines a simulation of rounds; the same record and seed give the same numbers.
+    """Everything that determines a simulation of rounds.
+
+    The same record and seed give the same numbers.
 
     Parameters
     ----------
@@ -40,14 +49,16 @@ class RoundsConfig:
     sizes : str
         Law of a user's number of samples, as in `SizeDistribution.parse`; the estimator is told it.
     data : str
-        Law of the samples on [-1, 1]: `rademacher:mean | three:q | beta:a,b | bernoulli:p`, as in `parse_round_law`.
+        Law of the samples on [-1, 1]: `rademacher:mean | three:q | beta:a,b | bernoulli:p`, as in
+        `parse_round_law`.
     between_users_law : str or None
-        Law of users' own means around that of the data: `normal:SD | skewed:SD | far:SHARE`. The estimator is not told.
+        Law of users' own means around that of the data: `normal:SD | skewed:SD | far:SHARE`. The
+        estimator is not told.
     order : {"shuffled", "sorted"}
         Whether users come sorted by size; results have the same law.
     least_size : int
-        Only users with at least that many samples are queried (1: all). This is for schemes that drop users with fewer:
-        whether a user has as many is then public.
+        Only users with at least that many samples are queried (1: all). This is for schemes that
+        drop users with fewer: whether a user has as many is then public.
     mode : {"tuned", "paper"}
     options : dict
         Further options of the estimator.
@@ -84,7 +95,9 @@ class RoundsConfig:
     @cached_property
     def population(self) -> RoundPopulation:
         """Everyone who is queried."""
-        between = None if self.between_users_law is None else BetweenLaw.parse(self.between_users_law)
+        between = (
+            None if self.between_users_law is None else BetweenLaw.parse(self.between_users_law)
+        )
         sizes = SizeDistribution.parse(self.sizes)
         everybody = RoundPopulation(
             self.users,
@@ -93,15 +106,19 @@ class RoundsConfig:
             between,
             self.order,
         )
+
         return everybody.of_at_least(self.least_size)
 
     def build(self) -> Estimator:
         """Build the estimator, which is told the number of users and the law of their sizes (the ideal one, more)."""
         rule = "answer one mean (vectors have laws of their own: meanstream.lab.simulation.vector_rounds)"
-        require(not SEVERAL & estimator_class(self.estimator).options, "estimator", rule, self.estimator)
+        require(
+            not SEVERAL & estimator_class(self.estimator).options, "estimator", rule, self.estimator
+        )
         asked = self.population
         between = 0.0 if asked.between is None else asked.between.spread
         known = estimator_class(self.estimator).simulated_options(asked.theta, between)
+
         return build_estimator(
             self.estimator,
             epsilon=self.epsilon,
@@ -123,8 +140,8 @@ class RoundsResult:
     Attributes
     ----------
     mse, stderr : float
-        Mean squared error of the estimate over the runs, and its standard error (None for a single run). The estimate
-        is taken before it is cut to [-1, 1]: as in the papers, and unbiased.
+        Mean squared error of the estimate over the runs, and its standard error (None for a single
+        run). The estimate is taken before it is cut to [-1, 1]: as in the papers, and unbiased.
     mse_cut : float
         The same for the answer, which is cut.
     bias, bias_stderr : float
@@ -159,7 +176,9 @@ class RoundsResult:
 
 
 def simulate_rounds(
-    config: RoundsConfig, estimator: Estimator | None = None, track: Callable[[range], Iterable[int]] = iter
+    config: RoundsConfig,
+    estimator: Estimator | None = None,
+    track: Callable[[range], Iterable[int]] = iter,
 ) -> RoundsResult:
     """Simulate a configuration.
 
@@ -178,15 +197,25 @@ def simulate_rounds(
     >>> round(result.mse, 4), round(result.predicted_mse, 4), result.coverage
     (0.0108, 0.0108, 0.94)
     """
-    return simulate_rounds_alike([(config, config.build() if estimator is None else estimator)], track)[0]
+    return simulate_rounds_alike(
+        [(config, config.build() if estimator is None else estimator)], track
+    )[0]
 
 
 def simulate_rounds_alike(
     asked: Sequence[tuple[RoundsConfig, Estimator]], track: Callable[[range], Iterable[int]] = iter
 ) -> list[RoundsResult]:
-    """Simulate configurations that differ in their estimators, each population drawn once: as each has it alone."""
+    """Simulate configurations that differ in their estimators, each population drawn once.
+
+    As each has it alone.
+    """
     first = asked[0][0]
-    alike: dict[str, Any] = {"estimator": first.estimator, "mode": first.mode, "options": first.options}
+    alike: dict[str, Any] = {
+        "estimator": first.estimator,
+        "mode": first.mode,
+        "options": first.options,
+    }
+
     require(
         all(replace(config, **alike) == first for config, _ in asked),
         "configurations",
@@ -194,20 +223,28 @@ def simulate_rounds_alike(
         len(asked),
     )
     answers: list[list[Estimate]] = [[] for _ in asked]
+
     for run in track(range(first.runs)):
         rng = np.random.default_rng([first.seed, run])
         users = first.population.draw(rng)
         for (_, estimator), found in zip(asked, answers, strict=True):
             found.append(_answer_round(estimator, users, run, deepcopy(rng)))
-    return [_result(config, estimator, found) for (config, estimator), found in zip(asked, answers, strict=True)]
+
+    return [
+        _result(config, estimator, found)
+        for (config, estimator), found in zip(asked, answers, strict=True)
+    ]
 
 
 def _result(config: RoundsConfig, estimator: Estimator, answers: list[Estimate]) -> RoundsResult:
     """Compare the answers of all runs with the truth."""
-    found = np.array([[float(x) for x in (one.unclipped, one.value, one.lower, one.upper)] for one in answers])
+    found = np.array(
+        [[float(x) for x in (one.unclipped, one.value, one.lower, one.upper)] for one in answers]
+    )
     theta = config.population.theta
     error = found[:, 0] - theta
     said = estimator.describe()
+
     return RoundsResult(
         mse=float(np.mean(error**2)),
         stderr=simulated_rounds_stderr(error**2),
@@ -229,19 +266,27 @@ def simulate_round(config: RoundsConfig, estimator: Estimator, run: int = 0) -> 
     return _answer_round(estimator, config.population.draw(rng), run, rng)
 
 
-def _answer_round(estimator: Estimator, users: Summaries, run: int, rng: np.random.Generator) -> Estimate:
-    """Ask a population that was drawn; the reports' random bits come from the generator that has drawn it."""
+def _answer_round(
+    estimator: Estimator, users: Summaries, run: int, rng: np.random.Generator
+) -> Estimate:
+    """Ask a population that was drawn.
+
+    The reports' random bits come from the generator that has drawn it.
+    """
     stage = assign_protocol_stages(estimator.shares, users.user, b"simulated round %d" % run)
     if estimator.trust == "central":
         curator = cast(CentralEstimator, estimator)
         estimate = run_central(curator, users, stage, [SeededWords(rng, 1) for _ in curator.rounds])
     else:
         estimate = simulate_round_stages(estimator, users, stage, rng)
+
     require(estimate.value.ndim == 0, "estimator", "answer one mean", estimator.name)
     return estimate
 
 
-def simulate_round_stages(estimator: Estimator, users: Summaries, stage: Ints, rng: np.random.Generator) -> Estimate:
+def simulate_round_stages(
+    estimator: Estimator, users: Summaries, stage: Ints, rng: np.random.Generator
+) -> Estimate:
     """Run all stages of local privacy over users, each asked in its own stage."""
     asked = np.bincount(stage, minlength=len(estimator.shares))
     return run_protocol(estimator, users, stage, [SeededWords(rng, int(n)) for n in asked])

@@ -18,11 +18,13 @@ Track = Callable[[Sequence[range]], Iterable[range]]
 
 @dataclass(slots=True)
 class RunErrors:
-    """Per-run averages at the checkpoints, each of shape (checkpoints, runs); NaN where a measure does not apply.
+    """Per-run averages at the checkpoints, each of shape (checkpoints, runs).
 
-    Fill row i at checkpoint i. `mse`, `local`, `ideal` and `oracle` are mean squared errors over the agents,
-    `coverage` the share of nominal intervals that hold the true mean, `type1` the share of pairs of one class that are
-    rejected, `type2` of pairs of two classes that are accepted.
+    NaN where a measure does not apply.
+
+    Fill row i at checkpoint i. `mse`, `local`, `ideal` and `oracle` are mean squared errors over
+    the agents, `coverage` the share of nominal intervals that hold the true mean, `type1` the share
+    of pairs of one class that are rejected, `type2` of pairs of two classes that are accepted.
     """
 
     mse: Floats
@@ -52,11 +54,12 @@ class SimulationResult:
     ----------
     checkpoints : list of int
     mse, stderr : list of float
-        Mean over the runs of the mean squared error over the agents, and its standard error over the runs (None for
-        a single run).
+        Mean over the runs of the mean squared error over the agents, and its standard error over
+        the runs (None for a single run).
     local, ideal, oracle : list of float or None
-        The same for learning alone, for all raw data of the own class (Prop. 2; learning alone where there are no
-        classes), and for the same releases with the true classes (None where there are no exact classes).
+        The same for learning alone, for all raw data of the own class (Prop. 2; learning alone
+        where there are no classes), and for the same releases with the true classes (None where
+        there are no exact classes).
     coverage, type1, type2 : list of float or None
         See `RunErrors`.
     config : dict
@@ -109,11 +112,16 @@ def result_chunks(runs: int, size: int = 1) -> list[range]:
 
 
 def _averages(values: Floats) -> Series:
-    """Average over the runs where the measure applies; None if it never does, NaN at a checkpoint where it does not."""
+    """Average over the runs where the measure applies.
+
+    None if it never does, NaN at a checkpoint where it does not.
+    """
     defined = ~np.isnan(values)
     if not defined.any():
         return None
     total = np.where(defined, values, 0.0).sum(axis=1)
+
     with np.errstate(invalid="ignore"):
         averages: list[float] = (total / defined.sum(axis=1)).tolist()
+
     return averages

@@ -1,4 +1,7 @@
-"""What estimators of several numbers achieve: their error and coverage over many simulated windows."""
+"""What estimators of several numbers achieve.
+
+Their error and coverage over many simulated windows.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,9 @@ from meanstream.operators.validation import require
 
 @dataclass(frozen=True, kw_only=True)
 class VectorConfig:
-    """Everything that determines a simulation of rounds of vectors; the same record and seed give the same numbers.
+    """Everything that determines a simulation of rounds of vectors.
+
+    The same record and seed give the same numbers.
 
     Parameters
     ----------
@@ -67,7 +72,10 @@ class VectorConfig:
         require(self.dimension >= 1, "dimension", "be at least 1", self.dimension)
         require(self.runs >= 1, "runs", "be at least 1", self.runs)
         require(self.seed >= 0, "seed", "not be negative", self.seed)
-        _ = self.law, self.size_law  # parsed here, so that a wrong option is refused before anything runs
+        _ = (
+            self.law,
+            self.size_law,
+        )  # parsed here, so that a wrong option is refused before anything runs
 
     @cached_property
     def law(self) -> VectorLaw:
@@ -102,8 +110,9 @@ class VectorResult:
     Attributes
     ----------
     mse, stderr : float
-        Mean over the runs of the squared error summed over coordinates (integrated, for a density), before values are
-        cut, and its standard error (None for a single run). All numbers are on [-1, 1]; shares on [0, 1].
+        Mean over the runs of the squared error summed over coordinates (integrated, for a density),
+        before values are cut, and its standard error (None for a single run). All numbers are on
+        [-1, 1]; shares on [0, 1].
     mse_cut : float
         The same for the answer, which is cut.
     bias : list of float
@@ -157,11 +166,15 @@ def simulate_vectors(config: VectorConfig, estimator: Estimator | None = None) -
     """
     estimator = config.build() if estimator is None else estimator
     runs = [_one_run(config, estimator, run) for run in range(config.runs)]
-    found, truth, left_out = np.array([a for a, *_ in runs]), np.array([b for _, b, _ in runs]), [c for *_, c in runs]
+    found = np.array([a for a, *_ in runs])
+    truth = np.array([b for _, b, _ in runs])
+    left_out = [c for *_, c in runs]
     raw, cut, lower, upper = found.transpose(1, 0, 2)
     predicted = predicted_rounds_mse(estimator.describe())
+
     if predicted is not None and estimator_class(config.estimator).answers == "shares":
         predicted /= 4.0
+
     error = ((raw - truth) ** 2).sum(axis=1) + left_out
     return VectorResult(
         mse=float(error.mean()),
@@ -179,23 +192,34 @@ def simulate_vectors(config: VectorConfig, estimator: Estimator | None = None) -
 
 
 def _one_run(config: VectorConfig, estimator: Estimator, run: int) -> tuple[Floats, Floats, float]:
-    """Unclipped and clipped value and the interval, each (d,); the truth (d,); and its part beyond d."""
+    """Unclipped and clipped value and the interval, each (d,).
+
+    The truth (d,); and its part beyond d.
+    """
     estimate, truth = simulate_vector_round(config, estimator, run)
-    columns = [np.atleast_1d(x) for x in (estimate.unclipped, estimate.value, estimate.lower, estimate.upper)]
+    columns = [
+        np.atleast_1d(x)
+        for x in (estimate.unclipped, estimate.value, estimate.lower, estimate.upper)
+    ]
     found = np.array(columns, dtype=np.float64)
+
     if estimator_class(config.estimator).answers == "shares":
         return 0.5 * (found + 1.0), 0.5 * (truth + 1.0), 0.0
     d = found.shape[1]
     # A density may have more coefficients than are estimated, or fewer: those are 0.
     beyond = float((truth[d:] ** 2).sum())
+
     return found, np.pad(truth[:d], (0, max(d - len(truth), 0))), beyond
 
 
-def simulate_vector_round(config: VectorConfig, estimator: Estimator, run: int) -> tuple[Estimate, Floats]:
+def simulate_vector_round(
+    config: VectorConfig, estimator: Estimator, run: int
+) -> tuple[Estimate, Floats]:
     """Simulate one window: the answer, and the truth."""
     rng = np.random.default_rng([config.seed, run])
     count = draw_population_sizes(config.size_law, config.users, rng)
     features = getattr(estimator, "features", lambda values: values)
     users, truth = config.law.draw(count, features, rng)
     stage = assign_protocol_stages(estimator.shares, users.user, b"simulated round %d" % run)
+
     return simulate_round_stages(estimator, users, stage, rng), truth

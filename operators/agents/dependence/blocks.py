@@ -1,4 +1,7 @@
-"""An agent's own samples in blocks: how much means of neighboring blocks differ, which shows how samples depend."""
+"""An agent's own samples in blocks.
+
+How much means of neighboring blocks differ, which shows how samples depend.
+"""
 
 from __future__ import annotations
 
@@ -11,27 +14,37 @@ from meanstream.operators.agents.dependence.pairs import Columns, OwnPairs, own_
 from meanstream.operators.records import Ints
 
 SLOTS = 32
-"""Ends of blocks that are kept: there are at most 31 blocks, and at least 16 once there are 16 samples."""
+"""Ends of blocks that are kept: there are at most 31 blocks, and at least 16 once there are 16
+samples."""
 INSIDE = 24
 """A memory that counts samples holds at most that many blocks, and at least half of them."""
 FADED = 4
 """Half-lives after which a sample is left out: it weighs a sixteenth."""
-EARLY, EARLY_GROWTH = 64, 8
-"""First samples whose mean blocks still show; by what that number grows when blocks have become longer."""
+EARLY = 64
+EARLY_GROWTH = 8
+"""First samples whose mean blocks still show; by what that number grows when blocks have become
+longer."""
 PAIRS_BASE = np.int64(1) << 62
 """Sums of squared differences are kept exactly, in two words of this base."""
-TOTALS, PAIRS = "block_total", "block_pairs"
+TOTALS = "block_total"
+PAIRS = "block_pairs"
 
 
 def early_samples(count: Ints) -> Ints:
-    """Give the number of first samples whose mean is known: 64, from 2048 samples on 512, from 16384 on 4096, ...
+    """Give the number of first samples whose mean is known.
+
+    64, from 2048 samples on 512, from 16384 on 4096, ...
 
     Examples
     --------
     >>> early_samples(np.array([100, 2047, 2048, 20_000])).tolist()
     [64, 64, 512, 4096]
     """
-    steps = np.maximum(_bits(np.asarray(count, np.int64)) - _bits(np.array([EARLY * SLOTS])), -1) // 3 + 1
+    steps = (
+        np.maximum(_bits(np.asarray(count, np.int64)) - _bits(np.array([EARLY * SLOTS])), -1) // 3
+        + 1
+    )
+
     return np.asarray(EARLY * EARLY_GROWTH**steps, np.int64)
 
 
@@ -48,13 +61,15 @@ class OwnBlocks:
     -----
     **Privacy.** Private: it reads an agent's raw samples, for this agent's own answer only.
 
-    With n samples blocks hold `2**e` of them, for the least e with `floor(n / 2**e) < 32`. The sum of all samples up to
-    the end of block j is in slot `j % 32`, so when blocks double every other end stays. All are integers and a function
-    of the sequence of samples alone: batches, restarts and moves change no bit.
+    With n samples blocks hold `2**e` of them, for the least e with `floor(n / 2**e) < 32`. The sum
+    of all samples up to the end of block j is in slot `j % 32`, so when blocks double every other
+    end stays. All are integers and a function of the sequence of samples alone: batches, restarts
+    and moves change no bit.
 
-    With a memory e rises no further than it needs to: the newest blocks take the place of the oldest. Then the sum of
-    the squared differences of pairs is kept at the end of each block, too, and not of all samples together. A memory of
-    event time does not say how many samples it holds; the number in the newest release stands for it.
+    With a memory e rises no further than it needs to: the newest blocks take the place of the
+    oldest. Then the sum of the squared differences of pairs is kept at the end of each block, too,
+    and not of all samples together. A memory of event time does not say how many samples it holds;
+    the number in the newest release stands for it.
 
     References
     ----------
@@ -65,8 +80,11 @@ class OwnBlocks:
 
     def columns(self, n: int) -> Columns:
         """State of `n` agents that have seen nothing."""
-        names = ("pair_squares_low", "pair_squares_high") + (("block_first",) if self.memory.forgets else ())
+        names = ("pair_squares_low", "pair_squares_high") + (
+            ("block_first",) if self.memory.forgets else ()
+        )
         wide = (TOTALS, PAIRS) if self.memory.forgets else (TOTALS,)
+
         return {
             **own_pairs_columns(n),
             **{name: np.zeros(n, np.int64) for name in names},
@@ -75,14 +93,21 @@ class OwnBlocks:
         }
 
     def early_totals(self, rows: Columns, agent: Ints) -> tuple[Ints, Ints]:
-        """Private: number and sum of the first samples of agents without a memory; 0 of agents that have fewer."""
-        count, log = rows["count"][agent], rows["block_log"][agent]
+        """Private: number and sum of the first samples of agents without a memory.
+
+        0 of agents that have fewer.
+        """
+        count = rows["count"][agent]
+        log = rows["block_log"][agent]
         early = early_samples(count)
         some = count >= early
         slot = np.where(some, early >> log, 0)
+
         return np.where(some, early, 0), np.where(some, rows[TOTALS][agent, slot], 0)
 
-    def add(self, rows: Columns, who: Ints, *, added: Ints, starts: Ints, prefix: Ints, pairs: OwnPairs) -> None:
+    def add(
+        self, rows: Columns, who: Ints, *, added: Ints, starts: Ints, prefix: Ints, pairs: OwnPairs
+    ) -> None:
         """Take in the samples of a batch, which are in the order of their agents.
 
         Parameters
@@ -100,11 +125,13 @@ class OwnBlocks:
         log = self._raise(rows, who, count, count + added)
         last = (count + added) >> log
         first = np.maximum((count >> log) + 1, last - (SLOTS - 1))
-        squares, before = pairs.difference * pairs.difference, np.cumsum(pairs.number) - pairs.number
+        squares = pairs.difference * pairs.difference
+        before = np.cumsum(pairs.number) - pairs.number
         sums = (np.cumsum(squares) if self.memory.forgets else squares, before)
         blocks = (count, starts, log)
         self._mark(rows, who, blocks=blocks, ends=(first, last), prefix=prefix, squares=sums)
         some = np.flatnonzero(pairs.number)
+
         if len(some):
             low = rows["pair_squares_low"][who[some]] + np.add.reduceat(squares, before[some])
             rows["pair_squares_low"][who[some]] = low % PAIRS_BASE
@@ -125,7 +152,9 @@ class OwnBlocks:
         some = np.flatnonzero(many)
         if not len(some):
             return
-        number, agent = many[some], who[some]
+
+        number = many[some]
+        agent = who[some]
         count, starts, log = (column[some] for column in blocks)
 
         def of_each(column: Ints) -> Ints:
@@ -135,57 +164,80 @@ class OwnBlocks:
         end = block << of_each(log)  # samples of the agent up to there
         before = rows["total"][agent] - np.where(starts > 0, prefix[starts - 1], 0)
         at = of_each(agent * SLOTS) + block % SLOTS
-        np.reshape(rows[TOTALS], -1, copy=False)[at] = of_each(before) + prefix[end + of_each(starts - count - 1)]
+        np.reshape(rows[TOTALS], -1, copy=False)[at] = (
+            of_each(before) + prefix[end + of_each(starts - count - 1)]
+        )
+
         if not self.memory.forgets:
             return
         first = squares[1][some]
         done = end // 2 - of_each(count // 2)  # pairs of the batch
         padded = np.concatenate([np.zeros(1, np.int64), squares[0]])
-        low = of_each(rows["pair_squares_low"][agent] - padded[first]) + padded[of_each(first) + done]
+        low = (
+            of_each(rows["pair_squares_low"][agent] - padded[first]) + padded[of_each(first) + done]
+        )
         np.reshape(rows[PAIRS], -1, copy=False)[at] = low % PAIRS_BASE
 
     def _raise(self, rows: Columns, who: Ints, before: Ints, now: Ints) -> Ints:
-        """Double blocks until there are fewer than 32, or as many as a memory can hold; give their logarithm."""
+        """Double blocks until there are fewer than 32, or as many as a memory can hold.
+
+        Give their logarithm.
+        """
         log = rows["block_log"][who].astype(np.int64)
         needed = _bits(now) - 5
         if self.memory.forgets:
             needed = np.minimum(needed, _bits(-(-self._held(rows, who) // INSIDE) - 1))
+
         rising = np.flatnonzero(needed > log)
         if not len(rising):
             return log
-        agent, shift = who[rising], (needed - log)[rising]
+        agent = who[rising]
+        shift = (needed - log)[rising]
+
         if not self.memory.forgets:
             kept = (before[rising] >> needed[rising])[:, np.newaxis]
             block = np.arange(SLOTS)
             old = np.minimum(block << shift[:, np.newaxis], SLOTS - 1)
-            rows[TOTALS][agent] = np.where(block <= kept, np.take_along_axis(rows[TOTALS][agent], old, axis=1), 0)
+            rows[TOTALS][agent] = np.where(
+                block <= kept, np.take_along_axis(rows[TOTALS][agent], old, axis=1), 0
+            )
         else:
             self._double(rows, agent, before[rising] >> log[rising], shift)
+
         log[rising] = needed[rising]
         rows["block_log"][agent] = log[rising]
         return log
 
     @staticmethod
     def _double(rows: Columns, agent: Ints, last: Ints, shift: Ints) -> None:
-        """Keep every other end of the newest blocks, up to the last one; note which is the first that is kept."""
+        """Keep every other end of the newest blocks, up to the last one.
+
+        Note which is the first that is kept.
+        """
         first = np.maximum(rows["block_first"][agent], last - (SLOTS - 1))
         first = -(-first // (1 << shift))
         newest = (last >> shift)[:, np.newaxis]
         block = newest - (newest - np.arange(SLOTS)) % SLOTS  # of each slot
         gone = block < first[:, np.newaxis]
         old = agent[:, np.newaxis] * SLOTS + (block << shift[:, np.newaxis]) % SLOTS
+
         for name in (TOTALS, PAIRS):
             kept = rows[name].take(old)
             kept[gone] = 0
             rows[name][agent] = kept
+
         rows["block_first"][agent] = first
 
     def _held(self, rows: Columns, who: Ints) -> Ints:
-        """Give how many samples the memory holds; more than there are where that is not known yet."""
+        """Give how many samples the memory holds.
+
+        More than there are where that is not known yet.
+        """
         faded = FADED if self.memory.kind == "half-life" else 1
         if self.memory.samples is not None:
             return np.full(len(who), faded * self.memory.samples, np.int64)
         told = rows["told_count"][who]
+
         return np.where(told > 0, max(faded // 2, 1) * told, np.int64(1) << 52)
 
 

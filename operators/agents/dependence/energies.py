@@ -8,14 +8,21 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from meanstream.operators.agents.dependence.blocks import PAIRS, PAIRS_BASE, SLOTS, TOTALS, OwnBlocks
+from meanstream.operators.agents.dependence.blocks import (
+    PAIRS,
+    PAIRS_BASE,
+    SLOTS,
+    TOTALS,
+    OwnBlocks,
+)
 from meanstream.operators.agents.dependence.pairs import Columns
 from meanstream.operators.records import ENERGIES, Floats, Ints, OwnSamples
 
 LEAST_SAMPLES = 16
 """Of fewer samples nothing is known of how they depend."""
 MOST_DEGREES = 16.0
-"""Short stretches are many, and say little of the long ones that matter: they count as at most that many."""
+"""Short stretches are many, and say little of the long ones that matter: they count as at most that
+many."""
 _BLOCKS = SLOTS - 1
 _LEVELS = 4
 _TOGETHER = 1 << 11
@@ -48,18 +55,24 @@ def own_samples_with_energies(
     weighs `2 ** (-a / half-life)`.
     """
     n = len(own)
-    energies, degrees = np.zeros((n, ENERGIES)), np.zeros((n, ENERGIES))
+    energies = np.zeros((n, ENERGIES))
+    degrees = np.zeros((n, ENERGIES))
     log = rows["block_log"][own.agent].astype(np.int64)
     some = np.flatnonzero(own.count >= LEAST_SAMPLES)
+
     for start in range(0, len(some), _TOGETHER):
         part = some[start : start + _TOGETHER]
         alone = len(part) == 1
-        part = np.repeat(part, 2) if alone else part  # sums run along columns then, in one order for any number
+        part = (
+            np.repeat(part, 2) if alone else part
+        )  # sums run along columns then, in one order for any number
         squares = own.squared_deviations[part] / resolution**2
         columns = _Part(blocks, rows, own.agent[part], None if begin is None else begin[part])
         found, free = columns.energies(own.count[part].astype(np.float64), squares)
         found *= resolution**2
-        energies[part], degrees[part] = found.T, free.T
+        energies[part] = found.T
+        degrees[part] = free.T
+
     return replace(own, block_log=log, energies=energies, energy_degrees=degrees)
 
 
@@ -71,34 +84,48 @@ class _Part:
         last = rows["count"][agent] >> self._log
         first = np.zeros(len(agent), np.int64)
         ends = rows[TOTALS][agent]
+
         if begin is not None:
             first = np.maximum(rows["block_first"][agent], last - _BLOCKS)
             first = np.minimum(np.maximum(first, -(-begin >> self._log)), last)
             slot = (first[:, np.newaxis] + np.arange(SLOTS)) % SLOTS
             ends = np.take_along_axis(ends, slot, axis=1)
-        self._first, self._last, self._blocks = first, last, blocks
-        self._rows, self._agent = rows, agent
+
+        self._first = first
+        self._last = last
+        self._blocks = blocks
+        self._rows = rows
+        self._agent = agent
         self.number = last - first
-        middle = (ends[np.arange(len(agent)), self.number] - ends[:, 0]) // np.maximum(self.number, 1)
+
+        middle = (ends[np.arange(len(agent)), self.number] - ends[:, 0]) // np.maximum(
+            self.number, 1
+        )
         sums = np.diff(ends, axis=1)
         sums -= middle[:, np.newaxis]
         self.sums: _Floats32 = np.ascontiguousarray(sums.T, np.float32)
 
     def energies(self, count: Floats, squares: Floats) -> tuple[Floats, Floats]:
         """Give the energies in squared grid units, and their degrees of freedom, shape (6, m)."""
-        energies, degrees = np.zeros((ENERGIES, len(count))), np.zeros((ENERGIES, len(count)))
+        energies = np.zeros((ENERGIES, len(count)))
+        degrees = np.zeros((ENERGIES, len(count)))
         pairs, energies[0] = self._pairs()
         degrees[0] = np.minimum(pairs, MOST_DEGREES)
         weight = self._weights(count)
         self.sums *= weight > 0
         length = np.ldexp(1.0, self._log.astype(np.int32))
-        energies[1], degrees[1] = self._between(count, squares - energies[0] * count / 2, weight, length)
+        energies[1], degrees[1] = self._between(
+            count, squares - energies[0] * count / 2, weight, length
+        )
         sums = self.sums
+
         for level in range(_LEVELS):
             pairs_of = len(sums) // 2
-            one, other = sums[0 : 2 * pairs_of : 2], sums[1 : 2 * pairs_of : 2]
+            one = sums[0 : 2 * pairs_of : 2]
+            other = sums[1 : 2 * pairs_of : 2]
             weight = np.minimum(weight[0 : 2 * pairs_of : 2], weight[1 : 2 * pairs_of : 2])
             total, number = self._number(weight)
+
             away = one - other
             away *= away
             away *= weight
@@ -106,6 +133,7 @@ class _Part:
             np.divide(_total(away), 2 * length * total, out=energies[2 + level], where=known)
             degrees[2 + level] = number
             sums, length = one + other, 2 * length
+
         degrees[2, self._log == 0] = 0.0  # they are the pairs of samples
         return energies, degrees
 
@@ -115,6 +143,7 @@ class _Part:
         there = block < self.number
         if not self._fades:
             return there.astype(np.float32)
+
         memory = self._blocks.memory
         half_life = count * (math.log(2) / 2) if memory.samples is None else float(memory.samples)
         age = (self.number - 1 - block) * np.ldexp(1.0, self._log.astype(np.int32)) / half_life
@@ -133,7 +162,8 @@ class _Part:
 
     def _pairs(self) -> tuple[Floats, Floats]:
         """Give the number of pairs of samples, and half the mean of their squared differences."""
-        rows, agent = self._rows, self._agent
+        rows = self._rows
+        agent = self._agent
         low = rows["pair_squares_low"][agent]
         if not self._blocks.memory.forgets:
             number = (rows["count"][agent] // 2).astype(np.float64)
@@ -144,10 +174,16 @@ class _Part:
             kept = (rows[PAIRS][agent, end % SLOTS] for end in (self._last, self._first))
             until, since = kept
             squares = ((until - since) % PAIRS_BASE).astype(np.float64)
+
         return number, squares / (2 * np.maximum(number, 1.0))
 
-    def _between(self, count: Floats, rest: Floats, weight: _Floats32, length: Floats) -> tuple[Floats, Floats]:
-        """Give the energy of what lies between pairs and blocks: what both leave of the squared deviations."""
+    def _between(
+        self, count: Floats, rest: Floats, weight: _Floats32, length: Floats
+    ) -> tuple[Floats, Floats]:
+        """Give the energy of what lies between pairs and blocks.
+
+        What both leave of the squared deviations.
+        """
         total, number = self._number(weight)
         one = np.maximum(total, 1e-30)
         weighted = weight * self.sums
@@ -158,6 +194,7 @@ class _Part:
         free = count / 2 - number
         known = (self._log >= 2) & (free > 0)
         energy = np.maximum(rest - inside * spread, 0.0) / np.where(known, free, 1.0)
+
         return np.where(known, energy, 0.0), np.where(known, np.minimum(free, MOST_DEGREES), 0.0)
 
 

@@ -1,4 +1,7 @@
-"""Pairs of an agent's consecutive samples: what the spread vote counts, and what shows how samples depend."""
+"""Pairs of an agent's consecutive samples.
+
+What the spread vote counts, and what shows how samples depend.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,10 @@ def own_pairs(rows: Columns, who: Ints, point: Ints, starts: Ints, added: Ints) 
     waits = before % 2
     number = (waits + added) // 2
     ends = np.cumsum(number)
-    second = 2 * np.arange(int(ends[-1])) + np.repeat(starts + 1 - waits - 2 * (ends - number), number)
+    second = 2 * np.arange(int(ends[-1])) + np.repeat(
+        starts + 1 - waits - 2 * (ends - number), number
+    )
+
     step = np.empty_like(point)
     step[0] = 0
     np.subtract(point[1:], point[:-1], out=step[1:])
@@ -65,4 +71,5 @@ def own_pairs(rows: Columns, who: Ints, point: Ints, starts: Ints, added: Ints) 
     waited = np.flatnonzero((waits == 1) & (number > 0))
     difference[(ends - number)[waited]] = point[starts[waited]] - rows["pair_first"][who[waited]]
     rows["pair_first"][who] = np.where((before + added) % 2 == 1, point[starts + added - 1], 0)
+
     return OwnPairs(waits, number, np.abs(difference, out=difference))

@@ -1,4 +1,7 @@
-"""Noised sums that forget: increments are noised exactly, and what is released of them follows from public numbers."""
+"""Noised sums that forget.
+
+Increments are noised exactly, and what is released of them follows from public numbers.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +33,8 @@ class ReleasedSums:
     variance : float array
         Variance of the privacy noise in `total`, in squared grid units.
     drift, since : int array or None
-        Whether the mean has changed (`ReleaseChanges`), and the number of the release after which the sum begins; None
-        where no one asks.
+        Whether the mean has changed (`ReleaseChanges`), and the number of the release after which
+        the sum begins; None where no one asks.
     """
 
     count: Ints
@@ -57,7 +60,8 @@ class DecayedSums:
     fresh : GaussianNoise
         Of one draw, in grid units.
     changes : ReleaseChanges, optional
-        Tests the releases for a change of the mean; sums begin again after one. By default they never do.
+        Tests the releases for a change of the mean; sums begin again after one. By default they
+        never do.
 
     Notes
     -----
@@ -83,10 +87,18 @@ class DecayedSums:
     changes: ReleaseChanges | None = None
 
     def init(self, n_rows: int) -> State:
-        """State of rows that have not released; `weight`, `squared_weight` and `noised` are public."""
+        """State of rows that have not released.
+
+        `weight`, `squared_weight` and `noised` are public.
+        """
         reals = {name: np.zeros(n_rows) for name in ("weight", "squared_weight", "noise")}
         tested = {} if self.changes is None else self.changes.init(n_rows)
-        return {**reals, "noised": np.zeros(n_rows, np.int64), **self.counter.init(n_rows), **tested}
+        return {
+            **reals,
+            "noised": np.zeros(n_rows, np.int64),
+            **self.counter.init(n_rows),
+            **tested,
+        }
 
     def decay(self, index: Ints, waited: Ints | None = None) -> Floats:
         """Give what these releases multiply the past by."""
@@ -124,37 +136,50 @@ class DecayedSums:
         waited : int array, shape (m,), optional
             Turns that each has let pass since the release before.
         sample : float array, shape (m,), optional
-            Public bound on the variance of a sample, in squared grid units; with `changes`, and only then.
+            Public bound on the variance of a sample, in squared grid units; with `changes`, and
+            only then.
         """
         decay = self.decay(index, waited)
         if waited is not None:
             self.counter.wait(state, rows, waited)
+
         turn = self.counter.decays(index)
         held = state["shared"][rows] * (turn * turn)[:, np.newaxis, np.newaxis]
         before = decay * state["noise"][rows]
         noise = self.counter.step(state, rows, index, fresh)
         increment = total + np.rint(noise - before).astype(np.int64)
         noised = np.rint(decay * state["noised"][rows]).astype(np.int64) + increment
+
         weight = decay * state["weight"][rows] + count
         squared = decay * decay * state["squared_weight"][rows] + count
-        state["noise"][rows], state["noised"][rows] = noise, noised
-        state["weight"][rows], state["squared_weight"][rows] = weight, squared
+        state["noise"][rows] = noise
+        state["noised"][rows] = noised
+        state["weight"][rows] = weight
+        state["squared_weight"][rows] = squared
         # Each release has rounded twice, and what was rounded before has decayed.
         rounding = 2 * ROUNDED / (1.0 - self.counter.decay**2)
+
         if self.changes is None or sample is None:
-            return self._scaled(noised, weight, squared, state["variance"][rows] * self.fresh.variance + rounding)
+            return self._scaled(
+                noised, weight, squared, state["variance"][rows] * self.fresh.variance + rounding
+            )
+
         since = self.changes.step(state, rows, index=index, decay=decay, held=held, sample=sample)
         variance = since.noise * self.fresh.variance + rounding
         told = self._scaled(since.total, since.weight, since.squared_weight, variance)
         return replace(told, drift=since.drift, since=since.at)
 
     @staticmethod
-    def _scaled(noised: Floats | Ints, weight: Floats, squared: Floats, variance: Floats) -> ReleasedSums:
+    def _scaled(
+        noised: Floats | Ints, weight: Floats, squared: Floats, variance: Floats
+    ) -> ReleasedSums:
         """Scale sums to the effective number of samples."""
         told = effective_counts(weight, squared)
         scale = told / weight
         return ReleasedSums(
-            told.astype(np.int64), np.rint(noised * scale).astype(np.int64), variance * scale * scale + ROUNDED
+            told.astype(np.int64),
+            np.rint(noised * scale).astype(np.int64),
+            variance * scale * scale + ROUNDED,
         )
 
 
@@ -191,14 +216,21 @@ class WindowedSums:
     def init(self, n_rows: int) -> State:
         """State of rows that have not released."""
         wide = (n_rows, self.counter.window)
-        return {"counts": np.zeros(wide, np.int64), "totals": np.zeros(wide, np.int64), **self.counter.init(n_rows)}
+        return {
+            "counts": np.zeros(wide, np.int64),
+            "totals": np.zeros(wide, np.int64),
+            **self.counter.init(n_rows),
+        }
 
     def release(
         self, state: State, rows: Ints, *, index: Ints, count: Ints, total: Ints, fresh: Floats
     ) -> ReleasedSums:
         """Release once for each of some rows; see `DecayedSums.release`."""
         for name, newest in (("counts", count), ("totals", total)):
-            state[name][rows] = np.concatenate([state[name][rows, 1:], newest[:, np.newaxis]], axis=1)
+            state[name][rows] = np.concatenate(
+                [state[name][rows, 1:], newest[:, np.newaxis]], axis=1
+            )
+
         noise = self.counter.step(state, rows, index, fresh)
         noised = state["totals"][rows].sum(axis=1) + np.rint(noise).astype(np.int64)
         variance = self.counter.noise_variance(index) * self.fresh.variance + ROUNDED

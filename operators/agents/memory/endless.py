@@ -1,4 +1,7 @@
-"""Releases of one running mean that forgets: when they are due, and what each says. They have no end."""
+"""Releases of one running mean that forgets: when they are due, and what each says.
+
+They have no end.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +48,14 @@ class EndlessReleases:
         >>> EndlessReleases.of(parse_memory("half-life:80"), "preferred:10").times.times(9).tolist()
         [10, 15, 20, 30, 40, 50, 60, 70, 80]
         """
-        require(memory.samples is not None, "memory", "be forever, half-life:UPDATES or window:UPDATES", str(memory))
+        require(
+            memory.samples is not None,
+            "memory",
+            "be forever, half-life:UPDATES or window:UPDATES",
+            str(memory),
+        )
         length = int(memory.samples or 0)
+
         if isinstance(schedule, str):
             rule = "be a number of updates with memory window:UPDATES"
             require(memory.kind != "window", "schedule", rule, schedule)
@@ -54,13 +63,25 @@ class EndlessReleases:
             counter = memory.counter(times)
             assert isinstance(times, Steady)  # noqa: S101 - of samples it is
             assert isinstance(counter, Decayed)  # noqa: S101 - no window has come here
+
             return cls(times, counter)
+
         require(schedule >= 1, "schedule", "be at least 1 update", schedule)
-        times = Steady(Geometric(schedule, 3.0), schedule)  # its second release would be two gaps later
+        times = Steady(
+            Geometric(schedule, 3.0), schedule
+        )  # its second release would be two gaps later
+
         if memory.kind == "window":
             rule = f"be 1 to {LONGEST_WINDOW} times the schedule of {schedule} updates"
-            require(length % schedule == 0 and length <= LONGEST_WINDOW * schedule, "memory", rule, str(memory))
+            require(
+                length % schedule == 0 and length <= LONGEST_WINDOW * schedule,
+                "memory",
+                rule,
+                str(memory),
+            )
+
             return cls(times, Windowed(ENDLESS, window=length // schedule))
+
         decay = decay_of_half_life(schedule, length)
         require(decay > 0, "memory", f"not forget all within {schedule} updates", str(memory))
         return cls(times, Decayed(ENDLESS, decay=decay))
@@ -70,12 +91,22 @@ class EndlessReleases:
         return int(self.times.at(np.array([index + 1]))[0])
 
     def init(self, n_rows: int) -> State:
-        """State before the first release: noise, what it is of, and samples and sum at the last release."""
+        """State before the first release.
+
+        Noise, what it is of, and samples and sum at the last release.
+        """
         nothing = {"marked": np.zeros((n_rows, 2), np.int64), "told_variance": np.zeros(n_rows)}
         return {**self._sums(GaussianNoise(1.0)).init(n_rows), **nothing}
 
     def release(
-        self, state: State, index: int, *, count: int, total: int, noise: GaussianNoise, fresh: Floats
+        self,
+        state: State,
+        index: int,
+        *,
+        count: int,
+        total: int,
+        noise: GaussianNoise,
+        fresh: Floats,
     ) -> tuple[int, int]:
         """Release once; give the effective number of samples and their noised sum.
 
@@ -98,9 +129,12 @@ class EndlessReleases:
         )
         state["marked"][0] = count, total
         state["told_variance"][:] = told.variance
+
         return int(told.count[0]), int(told.total[0])
 
     def _sums(self, noise: GaussianNoise) -> DecayedSums | WindowedSums:
         return (
-            DecayedSums(self.counter, noise) if isinstance(self.counter, Decayed) else WindowedSums(self.counter, noise)
+            DecayedSums(self.counter, noise)
+            if isinstance(self.counter, Decayed)
+            else WindowedSums(self.counter, noise)
         )

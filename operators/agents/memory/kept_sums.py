@@ -1,4 +1,7 @@
-"""The sums of agents that forget: what each keeps of its own samples, and what it has released of them."""
+"""The sums of agents that forget.
+
+What each keeps of its own samples, and what it has released of them.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,8 @@ SQUARES_BASE = np.int64(1) << 62
 SUMS = "sums_"
 """Of columns with the state of the noised sums."""
 REFLECTED = 0.9
-"""Part of a release that must be of samples since its agent's newest change; with less, the agent is ahead of it."""
+"""Part of a release that must be of samples since its agent's newest change; with less, the agent
+is ahead of it."""
 _OWN = {
     "weight": "own_weight",
     "squared_weight": "own_squared_weight",
@@ -28,12 +32,16 @@ _OWN = {
     "squares": "kept_squares",
 }
 _BEFORE = "before_"
-"""Of the same columns, for what lies before the newest change: it may turn out that there was none."""
+"""Of the same columns, for what lies before the newest change: it may turn out that there was
+none."""
 Columns = dict[str, np.ndarray]
 
 
 class SumsNow(NamedTuple):
-    """Private: exact sums of all samples of some agents so far, in grid units; squares around the middle."""
+    """Private: exact sums of all samples of some agents so far, in grid units.
+
+    Squares around the middle.
+    """
 
     number: Ints
     total: Ints
@@ -119,29 +127,40 @@ class KeptSums:
     def outlook(self, count: Ints) -> Outlook:
         """Public: what releases after these numbers of samples will hold of a mean that stays, in grid units."""
         index = np.arange(1, len(count) + 1)
-        sums, decays = np.zeros((2, len(count))), self.sums.decay(index)
+        sums = np.zeros((2, len(count)))
+        decays = self.sums.decay(index)
         for k, more in enumerate(np.diff(count, prepend=0)):
             past = sums[:, k - 1] * [decays[k], decays[k] ** 2] if k else np.zeros(2)
             sums[:, k] = past + more
-        return Outlook(sums[0], sums[1], self.sums.counter.noise_variance(index) * self.sums.fresh.variance)
 
-    def effective(self, index: Ints, weight: Floats, squared_weight: Floats, more: Floats) -> Floats:
+        return Outlook(
+            sums[0], sums[1], self.sums.counter.noise_variance(index) * self.sums.fresh.variance
+        )
+
+    def effective(
+        self, index: Ints, weight: Floats, squared_weight: Floats, more: Floats
+    ) -> Floats:
         """Public: own samples of equal weight before this release, of those of the last one and some more."""
         decay = self.sums.decay(index)
         weight = decay * weight + more
         return np.asarray(weight * weight / np.maximum(decay * decay * squared_weight + more, 1.0))
 
     def test(self, rows: Columns, agent: Ints, now: OwnMoment) -> None:
-        """Ask of some agents at the end of a block whether their own mean has changed; leave out what was before."""
+        """Ask of some agents at the end of a block whether their own mean has changed.
+
+        Leave out what was before.
+        """
         tested = self.changes.test(rows, agent, now)
         who = agent[tested.undone]
         for name in _OWN.values():
             rows[name][who] += rows[_BEFORE + name][who]
+
         who = agent[tested.changed]
         before = self._added(rows, who, tested.since, 1.0)
         for name, column in _OWN.items():
             rows[_BEFORE + column][who] = getattr(before, name)
             rows[column][who] = 0.0
+
         tested.since.put(rows, "marked", who)
 
     def release(
@@ -166,6 +185,7 @@ class KeptSums:
         waited = self._waited(rows, agent, turn)
         decay = self.sums.decay(index, waited)
         kept = self._added(rows, agent, now.moment, decay)
+
         told = self.sums.release(
             state,
             agent,
@@ -176,6 +196,7 @@ class KeptSums:
             waited=waited,
             sample=sample_bound(rows, agent, self.vote, self.grid),
         )
+
         now.moment.put(rows, "marked", agent)
         said: Columns = {
             "told_count": told.count,
@@ -184,28 +205,41 @@ class KeptSums:
             "turn": turn,
             "marked_total": now.total,
         }
+
         for name, values in {**said, **{_OWN[n]: getattr(kept, n) for n in kept._fields}}.items():
             rows[name][agent] = values
-        some = np.flatnonzero(rows[_BEFORE + _OWN["weight"]][agent])  # few: the others have seen no change
+
+        some = np.flatnonzero(
+            rows[_BEFORE + _OWN["weight"]][agent]
+        )  # few: the others have seen no change
         for name in _OWN.values():
             past = decay[some] * decay[some] if name == "own_squared_weight" else decay[some]
             rows[_BEFORE + name][agent[some]] *= past
+
         return told
 
     def own(self, rows: Columns, agent: Ints) -> OwnSamples:
         """Private: the samples of some agents, weighed; for that agent only.
 
-        `count` is the effective number of samples, rounded down, in which sums of deviations are stated.
+        `count` is the effective number of samples, rounded down, in which sums of deviations are
+        stated.
         """
-        kept, grid = self._weighed(rows, agent), self.grid
+        kept = self._weighed(rows, agent)
+        grid = self.grid
         some = kept.weight > 0
         weight = np.where(some, kept.weight, 1.0)
         mean = kept.total / weight
         effective = np.where(some, weight * weight / np.where(some, kept.squared_weight, 1.0), 0.0)
         effective = np.floor(effective + 1e-6)
-        deviations = np.maximum(kept.squares / weight - mean * mean, 0.0) * effective * grid.resolution**2
+        deviations = (
+            np.maximum(kept.squares / weight - mean * mean, 0.0) * effective * grid.resolution**2
+        )
+
         value = np.where(some, grid.lower + (mean + grid.span // 2) * grid.resolution, np.nan)
-        released = rows[SUMS + "weight"][agent] - self.sums.left_out(rows[SUMS + "change_past"][agent])
+        released = rows[SUMS + "weight"][agent] - self.sums.left_out(
+            rows[SUMS + "change_past"][agent]
+        )
+
         return OwnSamples(
             agent=agent,
             count=effective.astype(np.int64),
@@ -223,25 +257,35 @@ class KeptSums:
         names = ("count", "total", "squares_high", "squares_low")
         now = SumsNow(*(rows[name][agent] for name in names))
         turn = rows["turn"][agent]
+
         if self.times is not None:
             seen = np.where(rows["count"][agent] > 0, rows["seen"][agent], 0.0)
             turn = self.times.turn(seen)
+
         decay = self.sums.decay(rows["released"][agent] + 1, self._waited(rows, agent, turn))
         kept = self._added(rows, agent, now.moment, decay)
         new = now.number > rows["released_count"][agent]
-        return WeighedSamples(*(np.where(new, getattr(kept, n), rows[_OWN[n]][agent]) for n in kept._fields))
+        return WeighedSamples(
+            *(np.where(new, getattr(kept, n), rows[_OWN[n]][agent]) for n in kept._fields)
+        )
 
     def _waited(self, rows: Columns, agent: Ints, turn: Ints) -> Ints | None:
         """Count the turns that went by since the release before without one."""
         if self.times is None:
             return None
-        return np.where(rows["released"][agent] > 0, np.maximum(turn - rows["turn"][agent] - 1, 0), 0)
+        return np.where(
+            rows["released"][agent] > 0, np.maximum(turn - rows["turn"][agent] - 1, 0), 0
+        )
 
-    def _added(self, rows: Columns, agent: Ints, now: OwnMoment, decay: Floats | float) -> WeighedSamples:
+    def _added(
+        self, rows: Columns, agent: Ints, now: OwnMoment, decay: Floats | float
+    ) -> WeighedSamples:
         """Decay what was kept, add what there is between the mark and another moment."""
         mark = OwnMoment.of(rows, "marked", agent)
-        number, squares = now.number - mark.number, now.squares - mark.squares
+        number = now.number - mark.number
+        squares = now.squares - mark.squares
         total = now.total - mark.total - number * (self.grid.span // 2)
+
         return WeighedSamples(
             weight=decay * rows["own_weight"][agent] + number,
             squared_weight=decay * decay * rows["own_squared_weight"][agent] + number,
@@ -251,7 +295,10 @@ class KeptSums:
 
 
 def sample_bound(rows: Columns, agent: Ints, vote: SpreadVote | None, grid: FixedPoint) -> Floats:
-    """Public: what a sample varies by at most: by the agent's own votes, or by the bounds (Popoviciu)."""
+    """Public: what a sample varies by at most.
+
+    By the agent's own votes, or by the bounds (Popoviciu).
+    """
     if vote is None:
         return np.full(len(agent), grid.span**2 / 4)
     return vote.variance_bound(rows["vote_noised"][agent])

@@ -1,4 +1,7 @@
-"""Noised sums over a sliding window: increments are noised exactly, and the window adds up those that lie in it."""
+"""Noised sums over a sliding window.
+
+Increments are noised exactly, and the window adds up those that lie in it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from meanstream.operators.agents.memory.decay import ROUNDED, ReleasedSums
-from meanstream.operators.agents.released_change_tests import CHANGED, MOVED, NOTHING, WARNED, WARNING
+from meanstream.operators.agents.released_change_tests import (
+    CHANGED,
+    MOVED,
+    NOTHING,
+    WARNED,
+    WARNING,
+)
 from meanstream.operators.counters.base import State
 from meanstream.operators.counters.sliding import Sliding
 from meanstream.operators.noise.distributions import GaussianNoise
@@ -37,8 +46,9 @@ class NoisedWindow:
     `x_k + round((C^{-1} fresh)_k)`. Which increments are added up follows from counts, times and what is public
     already. All releases are a function of `C x + fresh` (`Sliding`). At a turn without samples nothing is drawn.
 
-    A candidate for a change splits the sum in two, after 1, 2, 4, ... of its newest slots; as `ReleaseChanges` does, it
-    compares the squared difference of the two means with its variance, with the exact covariance of the noise.
+    A candidate for a change splits the sum in two, after 1, 2, 4, ... of its newest slots; as
+    `ReleaseChanges` does, it compares the squared difference of the two means with its variance,
+    with the exact covariance of the noise.
 
     Examples
     --------
@@ -60,7 +70,9 @@ class NoisedWindow:
 
     def init(self, n_rows: int) -> State:
         """State of rows that have not released: public, but for the noise of the `increments`."""
-        slots = {name: np.zeros((n_rows, self.slots), np.int64) for name in ("counts", "noised", "parts")}
+        slots = {
+            name: np.zeros((n_rows, self.slots), np.int64) for name in ("counts", "noised", "parts")
+        }
         return {**slots, **self.counter.init(n_rows)}
 
     def release(
@@ -97,53 +109,84 @@ class NoisedWindow:
         """
         increment = total + np.rint(self.counter.increment(state, rows, fresh)).astype(np.int64)
         kept = {}
-        for name, newest in (("counts", count), ("noised", increment), ("parts", np.ones_like(count))):
+        for name, newest in (
+            ("counts", count),
+            ("noised", increment),
+            ("parts", np.ones_like(count)),
+        ):
             kept[name] = slots_with_room(state[name][rows], joins)
             kept[name][:, -1] += newest
             kept[name][left] = 0
-        drift = self._reset_changed(kept, index, sample) if self.tests else np.zeros(len(rows), np.int64)
+
+        drift = (
+            self._reset_changed(kept, index, sample)
+            if self.tests
+            else np.zeros(len(rows), np.int64)
+        )
+
         for name, values in kept.items():
             state[name][rows] = values
+
         parts = kept["parts"].sum(axis=1)
         variance = self._covariance(parts, parts, index) * self.fresh.variance + ROUNDED * parts
-        return ReleasedSums(kept["counts"].sum(axis=1), kept["noised"].sum(axis=1), variance, drift, index - parts)
+        return ReleasedSums(
+            kept["counts"].sum(axis=1), kept["noised"].sum(axis=1), variance, drift, index - parts
+        )
 
     def _reset_changed(self, kept: State, index: Ints, sample: Floats) -> Ints:
         """Clear the slots before a change; say of each row whether there was one."""
-        counts, noised, parts = (np.cumsum(kept[name][:, ::-1], axis=1) for name in ("counts", "noised", "parts"))
-        largest, best = np.zeros(len(index)), np.zeros(len(index), np.int64)
+        counts, noised, parts = (
+            np.cumsum(kept[name][:, ::-1], axis=1) for name in ("counts", "noised", "parts")
+        )
+        largest = np.zeros(len(index))
+        best = np.zeros(len(index), np.int64)
         newest = 1
+
         while newest < self.slots:
-            after, before = counts[:, newest - 1], counts[:, -1] - counts[:, newest - 1]
+            after = counts[:, newest - 1]
+            before = counts[:, -1] - counts[:, newest - 1]
             some = (after > 0) & (before > 0)
             a, c = (1.0 / np.where(some, number, 1) for number in (after, before))
             difference = noised[:, newest - 1] * a - (noised[:, -1] - noised[:, newest - 1]) * c
-            part, whole = np.where(some, parts[:, newest - 1], 1), np.where(some, parts[:, -1], 1)
+            part = np.where(some, parts[:, newest - 1], 1)
+
+            whole = np.where(some, parts[:, -1], 1)
             both = a + c
-            noise = both * both * self._covariance(part, part, index) + c * c * self._covariance(whole, whole, index)
+            noise = both * both * self._covariance(part, part, index) + c * c * self._covariance(
+                whole, whole, index
+            )
             noise = noise - 2.0 * c * both * self._covariance(part, whole, index)
             ratio = difference * difference / (self.fresh.variance * noise + sample * both)
             ratio = np.where(some, ratio, 0.0)
             best = np.where(ratio > largest, newest, best)
             largest = np.maximum(largest, ratio)
             newest *= 2
+
         drift = np.where(largest > CHANGED, MOVED, np.where(largest > WARNING, WARNED, NOTHING))
         keep = np.where(drift == MOVED, best, self.slots)
         before_change = np.arange(self.slots) < self.slots - keep[:, np.newaxis]
         for values in kept.values():
             values[before_change] = 0
+
         return drift
 
     def _covariance(self, first: Ints, second: Ints, index: Ints) -> Floats:
         """Covariance of the noises of the newest that many increments, row by row, in draws."""
-        found, pairs = np.zeros(len(index)), first * (second.max(initial=0) + 1) + second
+        found = np.zeros(len(index))
+        pairs = first * (second.max(initial=0) + 1) + second
         for pair in np.unique(pairs):
             some = np.flatnonzero(pairs == pair)
-            found[some] = self.counter.part_covariance(int(first[some[0]]), int(second[some[0]]), index[some])
+            found[some] = self.counter.part_covariance(
+                int(first[some[0]]), int(second[some[0]]), index[some]
+            )
+
         return found
 
 
 def slots_with_room(slots: np.ndarray, joins: Bools) -> np.ndarray:
-    """Copy slots, each row a place to the left where a new one begins; the newest is empty there."""
+    """Copy slots, each row a place to the left where a new one begins.
+
+    The newest is empty there.
+    """
     moved = np.concatenate([slots[:, 1:], np.zeros_like(slots[:, :1])], axis=1)
     return np.where(joins[:, np.newaxis], slots, moved)

@@ -1,4 +1,7 @@
-"""The sums of agents that remember a sliding window: where their slots begin, and what they have released of them."""
+"""The sums of agents that remember a sliding window.
+
+Where their slots begin, and what they have released of them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,14 @@ import numpy as np
 from meanstream.operators.agents.agent_memory import Memory
 from meanstream.operators.agents.change_tests import OwnChanges
 from meanstream.operators.agents.memory.decay import ReleasedSums
-from meanstream.operators.agents.memory.kept_sums import REFLECTED, SUMS, Columns, Outlook, SumsNow, sample_bound
+from meanstream.operators.agents.memory.kept_sums import (
+    REFLECTED,
+    SUMS,
+    Columns,
+    Outlook,
+    SumsNow,
+    sample_bound,
+)
 from meanstream.operators.agents.memory.noised_window import NoisedWindow, slots_with_room
 from meanstream.operators.agents.own_moments import OwnMoment
 from meanstream.operators.agents.release_times import Every, Steady
@@ -49,8 +59,8 @@ class KeptWindow:
     private to the agent. A slot leaves as a whole, when its first sample does: at a number of samples or at a turn,
     which are public. An agent that is silent releases nothing, and what it has said last stays as it is.
 
-    An agent's own samples are those of its releases and all that are newer, less what lies before the newest change of
-    its own mean (`OwnChanges`).
+    An agent's own samples are those of its releases and all that are newer, less what lies before
+    the newest change of its own mean (`OwnChanges`).
     """
 
     sums: NoisedWindow
@@ -75,6 +85,7 @@ class KeptWindow:
         if isinstance(times, Every):
             length = counter.window
             return cls(NoisedWindow(counter, fresh, length), length, 0, times, grid, vote)
+
         length = int(memory.samples or 1)
         # Two slots next to each other have more samples than the gap: they would be one.
         slots = 2 * (length // (times.gap + 1)) + 1
@@ -102,40 +113,61 @@ class KeptWindow:
     def outlook(self, count: Ints) -> Outlook:
         """Public: what releases after these numbers of samples, each in a turn, hold of a mean that stays."""
         rows = self.columns(1)
-        agent, nothing, found = np.zeros(1, np.int64), np.zeros(1, np.int64), []
+        agent = np.zeros(1, np.int64)
+        nothing = np.zeros(1, np.int64)
+        found = []
         plain = replace(self, sums=replace(self.sums, tests=False), vote=None)
+
         for k, number in enumerate(count):
             now = SumsNow(np.array([number]), nothing, nothing, nothing)
             index = np.array([k + 1])
             told = plain.release(rows, agent, index=index, now=now, turn=index, fresh=np.zeros(1))
             found.append((told.count[0], told.count[0], told.variance[0]))
+
         return Outlook(*np.array(found, np.float64).T)
 
-    def effective(self, index: Ints, weight: Floats, squared_weight: Floats, more: Floats) -> Floats:  # noqa: ARG002
+    def effective(
+        self,
+        index: Ints,  # noqa: ARG002
+        weight: Floats,
+        squared_weight: Floats,  # noqa: ARG002
+        more: Floats,  # noqa: ARG002, RUF100
+    ) -> Floats:
         """Public: own samples in the window before this release, of those of the last one and some more."""
         return np.minimum(weight + more, float(self.length))
 
     def test(self, rows: Columns, agent: Ints, now: OwnMoment) -> None:
-        """Ask of some agents at the end of a block whether their own mean has changed; the columns say since when."""
+        """Ask of some agents at the end of a block whether their own mean has changed.
+
+        The columns say since when.
+        """
         self.changes.test(rows, agent, now)
 
     def release(
         self, rows: Columns, agent: Ints, *, index: Ints, now: SumsNow, turn: Ints, fresh: Floats
     ) -> ReleasedSums:
         """Release once for each of some agents; see `KeptSums.release`."""
-        mark, newest = OwnMoment.of(rows, "marked", agent), rows["slot_begin"][agent, -1]
+        mark = OwnMoment.of(rows, "marked", agent)
+        newest = rows["slot_begin"][agent, -1]
         if self.times is None:
-            joins, here, begin = (index > 1) & (now.number - newest <= self.gap), now.number, mark.number
+            joins = (index > 1) & (now.number - newest <= self.gap)
+            here = now.number
+            begin = mark.number
         else:
-            joins, here, begin = newest == turn, turn, turn
+            joins = newest == turn
+            here = turn
+            begin = turn
+
         starts = {
             "slot_begin": begin,
             **{_SLOT + name: values for name, values in zip(mark._fields, mark, strict=True)},
         }
+
         for name, values in starts.items():
             slots = slots_with_room(rows[name][agent], joins)
             slots[:, -1] = np.where(joins, slots[:, -1], values)
             rows[name][agent] = slots
+
         left = self._left(rows, agent, here)
         left[:, -1] = False
         told = self.sums.release(
@@ -149,10 +181,13 @@ class KeptWindow:
             left=left,
             sample=sample_bound(rows, agent, self.vote, self.grid),
         )
+
         now.moment.put(rows, "marked", agent)
         rows["turn"][agent] = turn
-        rows["told_count"][agent], rows["told_total"][agent] = told.count, told.total
+        rows["told_count"][agent] = told.count
+        rows["told_total"][agent] = told.total
         rows["told_variance"][agent] = told.variance
+
         return told
 
     def begin(self, rows: Columns, agent: Ints) -> Ints:
@@ -165,19 +200,31 @@ class KeptWindow:
             return np.asarray(rows["count"][agent], np.int64)
         new = rows["count"][agent] > rows["released_count"][agent]
         seen = np.where(new, rows["seen"][agent], 0.0)
+
         return np.where(new, self.times.turn(seen), rows["turn"][agent])
 
     def own(self, rows: Columns, agent: Ints) -> OwnSamples:
-        """Private: the samples of some agents in their windows, without those before a change; for that agent only."""
-        now = SumsNow(*(rows[name][agent] for name in ("count", "total", "squares_high", "squares_low"))).moment
+        """Private: the samples of some agents in their windows, without those before a change.
+
+        For that agent only.
+        """
+        now = SumsNow(
+            *(rows[name][agent] for name in ("count", "total", "squares_high", "squares_low"))
+        ).moment
         released = rows["released_count"][agent] if self.times is None else rows["turn"][agent]
-        base, middle = self._base(rows, agent, self._here(rows, agent)), self.grid.span // 2
+
+        base = self._base(rows, agent, self._here(rows, agent))
+        middle = self.grid.span // 2
         number = now.number - base.number
         n = np.maximum(number, 1).astype(np.float64)
         total = (now.total - base.total - number * middle).astype(np.float64)
         value = self.grid.lower + (total / n + middle) * self.grid.resolution
-        deviations = np.maximum(now.squares - base.squares - total * total / n, 0.0) * self.grid.resolution**2
+        deviations = (
+            np.maximum(now.squares - base.squares - total * total / n, 0.0)
+            * self.grid.resolution**2
+        )
         in_release = rows["released_count"][agent] - self._base(rows, agent, released).number
+
         return OwnSamples(
             agent=agent,
             count=number,
@@ -188,7 +235,8 @@ class KeptWindow:
 
     def _left(self, rows: Columns, agent: Ints, here: Ints) -> Bools:
         """Public: which slots have left the window at a turn or a number of samples, shape (m, slots)."""
-        begin, first = rows["slot_begin"][agent], here[:, np.newaxis] - self.length
+        begin = rows["slot_begin"][agent]
+        first = here[:, np.newaxis] - self.length
         return np.asarray(begin < first if self.times is None else begin <= first)
 
     def _base(self, rows: Columns, agent: Ints, here: Ints) -> OwnMoment:
@@ -196,10 +244,15 @@ class KeptWindow:
         inside = ~self._left(rows, agent, here)
         oldest = np.argmax(inside, axis=1)
         slot = OwnMoment(*(rows[_SLOT + name][agent, oldest] for name in OwnMoment._fields))
+
         some = inside.any(axis=1)
         base = OwnMoment(
-            *(np.where(some, *both) for both in zip(slot, OwnMoment.of(rows, "marked", agent), strict=True))
+            *(
+                np.where(some, *both)
+                for both in zip(slot, OwnMoment.of(rows, "marked", agent), strict=True)
+            )
         )
         start = OwnMoment.of(rows, "start", agent)
         later = start.number > base.number
+
         return OwnMoment(*(np.where(later, *both) for both in zip(start, base, strict=True)))

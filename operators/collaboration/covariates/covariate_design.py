@@ -1,4 +1,7 @@
-"""How public attributes of agents become columns of a regression: a column per level, or one for a number."""
+"""How public attributes of agents become columns of a regression.
+
+A column per level, or one for a number.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,18 @@ from meanstream.operators.validation import require
 
 LEAST_AGENTS = 3
 """Levels of fewer agents are joined."""
-MOST_LEVELS, MOST_OTHER_LEVELS = 1000, 128
+MOST_LEVELS = 1000
+MOST_OTHER_LEVELS = 128
 """Levels of the largest category, and of all others together; rarer ones are joined."""
-STEPS, CUT = 4096, 6.0
-"""Codes of a number, and where it is cut, in standard deviations: a hostile value moves little, and agents that are
-far out in earnest do not look like a spread that nothing explains."""
-_OCTAVES, _OCTAVE_STEPS = 32, 16
+STEPS = 4096
+CUT = 6.0
+"""Codes of a number, and where it is cut, in standard deviations: a hostile value moves little, and
+agents that are far out in earnest do not look like a spread that nothing explains."""
+_OCTAVES = 32
+_OCTAVE_STEPS = 16
 _RANGES = ((0.25, 0.75, 1.349), (0.05, 0.95, 3.290)), ((0.01, 0.99, 4.653), (0.0, 1.0, 2.0))
-"""Ranges of quantiles and their widths in standard deviations: the widest of the first two scales a number, or, where
-both are empty, that of the others."""
+"""Ranges of quantiles and their widths in standard deviations: the widest of the first two scales a
+number, or, where both are empty, that of the others."""
 MOST_NAME = 64
 """Characters of a name or of a level that are shown."""
 
@@ -64,7 +70,9 @@ class Category:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Number:
-    """A public attribute that is a number: one standardized column, and one for agents without a value.
+    """A public attribute that is a number.
+
+    One standardized column, and one for agents without a value.
 
     Attributes
     ----------
@@ -84,9 +92,14 @@ class Number:
 
     def codes(self, values: Floats) -> AnyInts:
         """Give the code of each value; what is not finite is missing."""
-        known, steps = np.isfinite(values), STEPS
+        known = np.isfinite(values)
+        steps = STEPS
+
         with np.errstate(over="ignore", invalid="ignore"):
-            away = np.clip((np.where(known, values, self.center) - self.center) / self.scale, -CUT, CUT)
+            away = np.clip(
+                (np.where(known, values, self.center) - self.center) / self.scale, -CUT, CUT
+            )
+
         place = np.minimum(np.floor((away + CUT) * (steps / (2 * CUT))), steps - 1)
         return np.where(known, place, self.missing).astype(np.int16)
 
@@ -183,17 +196,22 @@ def number_of(name: str, values: Floats) -> Number:
     if not len(known):
         return Number(name=name, center=0.0, scale=1.0)
     scale = 0.0
+
     for ranges in _RANGES:
         for low, high, widths in ranges:
             ends = np.quantile(known, [low, high], method="nearest") / widths
             scale = max(scale, ends[1].item() - ends[0].item())  # Python's floats overflow silently
+
         if scale > 0:
             break
+
     center = float(np.quantile(known, 0.5, method="nearest"))
     return Number(name=name, center=center, scale=scale if 0 < scale < np.inf else 1.0)
 
 
-def categories_of(columns: Sequence[tuple[str, Sequence[str], Ints]]) -> list[tuple[Category, AnyInts]]:
+def categories_of(
+    columns: Sequence[tuple[str, Sequence[str], Ints]],
+) -> list[tuple[Category, AnyInts]]:
     """Make attributes of declared levels, with the code of each agent.
 
     Parameters
@@ -207,18 +225,26 @@ def categories_of(columns: Sequence[tuple[str, Sequence[str], Ints]]) -> list[tu
     >>> region.levels, codes.tolist()
     (('north',), [0, 0, 0, 1, 2])
     """
-    numbers = [np.bincount(codes[codes >= 0], minlength=len(levels)) for _, levels, codes in columns]
+    numbers = [
+        np.bincount(codes[codes >= 0], minlength=len(levels)) for _, levels, codes in columns
+    ]
     sizes = [int((number >= LEAST_AGENTS).sum()) for number in numbers]
     limits = _limits(sizes)
     found: list[tuple[Category, AnyInts]] = []
+
     for (name, levels, codes), number, limit in zip(columns, numbers, limits, strict=True):
-        order = np.lexsort((np.array(levels, dtype=object), -number)) if len(levels) else np.zeros(0, np.int64)
+        order = (
+            np.lexsort((np.array(levels, dtype=object), -number))
+            if len(levels)
+            else np.zeros(0, np.int64)
+        )
         kept = np.sort(order[:limit][number[order[:limit]] >= LEAST_AGENTS])
         one = Category(name=name, levels=tuple(levels[i] for i in kept.tolist()))
         new = np.full(len(levels) + 1, one.other, np.int16)
         new[-1] = one.missing
         new[kept] = np.arange(len(kept))
         found.append((one, new[codes]))
+
     return found
 
 
@@ -229,14 +255,18 @@ def _limits(sizes: list[int]) -> list[int]:
     largest = int(np.argmax(sizes))
     others = [size for i, size in enumerate(sizes) if i != largest]
     limit = MOST_LEVELS
+
     while limit > 1 and sum(min(size, limit) for size in others) > MOST_OTHER_LEVELS:
         limit -= 1
+
     return [MOST_LEVELS if i == largest else limit for i in range(len(sizes))]
 
 
 def require_codes(design: CovariateDesign, codes: AnyInts, n: int) -> None:
     """Refuse codes of other agents or attributes."""
-    require(codes.shape == (n, len(design)), "covariates", f"have shape {(n, len(design))}", codes.shape)
+    require(
+        codes.shape == (n, len(design)), "covariates", f"have shape {(n, len(design))}", codes.shape
+    )
 
 
 def _rounded_mean(codes: AnyInts) -> int:

@@ -1,4 +1,7 @@
-"""Everyone's newest release with the public attributes of its agent: what a fit with covariates reads; mergeable."""
+"""Everyone's newest release with the public attributes of its agent.
+
+What a fit with covariates reads; mergeable.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ _ARRAYS = ("agent", "count", "mean", "noise_variance")
 class CovariateReleases:
     """Public: releases in any order: what is computed from them does not depend on it.
 
-    A second pass over the releases follows once the effects of the attributes are known, so they are kept one by one.
+    A second pass over the releases follows once the effects of the attributes are known, so they
+    are kept one by one.
 
     Attributes
     ----------
@@ -27,7 +31,8 @@ class CovariateReleases:
     mean, noise_variance : float array, shape (n,)
         As in `ReleaseColumns`.
     codes : int array, shape (n, n_attributes)
-        No part of what is saved, added and taken out where they are looked up by agent at the fit: without columns.
+        No part of what is saved, added and taken out where they are looked up by agent at the fit:
+        without columns.
     """
 
     agent: Ints
@@ -39,9 +44,12 @@ class CovariateReleases:
     @classmethod
     def of(cls, releases: ReleaseColumns) -> Self:
         """Take releases, at most one of each agent; what is no number is left out."""
-        usable = np.isfinite(releases.mean) & (releases.count > 0) & np.isfinite(releases.noise_variance)
+        usable = (
+            np.isfinite(releases.mean) & (releases.count > 0) & np.isfinite(releases.noise_variance)
+        )
         usable &= releases.noise_variance >= 0
         used = releases if usable.all() else releases.take(usable)
+
         return cls(codes=used.covariates, **{name: getattr(used, name) for name in _ARRAYS})
 
     @property
@@ -52,17 +60,21 @@ class CovariateReleases:
     def merge(self, other: CovariateReleases) -> None:
         """Add the releases of other agents: commutative and associative for what reads them."""
         for name in (*_ARRAYS, "codes"):
-            mine, theirs = getattr(self, name), getattr(other, name)
+            mine = getattr(self, name)
+            theirs = getattr(other, name)
             setattr(self, name, np.concatenate([mine, theirs]) if len(mine) else theirs)
 
     def subtract(self, other: CovariateReleases) -> None:
         """Take out releases that were added before; `ValueError` if they were not."""
         if not other.n:
             return
-        columns = [[*one.codes.T, *(getattr(one, name) for name in _ARRAYS)] for one in (self, other)]
+        columns = [
+            [*one.codes.T, *(getattr(one, name) for name in _ARRAYS)] for one in (self, other)
+        ]
         left = columns_without(*columns)
         k = self.codes.shape[1]
         self.codes = np.stack(left[:k], axis=1) if k else np.zeros((len(left[0]), 0), np.int64)
+
         for name, column in zip(_ARRAYS, left[k:], strict=True):
             setattr(self, name, column)
 
@@ -75,5 +87,11 @@ class CovariateReleases:
     @classmethod
     def restore(cls, state: dict[str, Any]) -> Self:
         """Make the same of its snapshot."""
-        require(state["version"] == SNAPSHOT_VERSION, "snapshot version", f"be {SNAPSHOT_VERSION}", state["version"])
+        require(
+            state["version"] == SNAPSHOT_VERSION,
+            "snapshot version",
+            f"be {SNAPSHOT_VERSION}",
+            state["version"],
+        )
+
         return cls(**{name: np.asarray(state[name]) for name in (*_ARRAYS, "codes")})

@@ -1,4 +1,7 @@
-"""Releases summed up by the columns of public attributes, and by pairs of columns: as integers, by class of noise."""
+"""Releases summed up by the columns of public attributes, and by pairs of columns.
+
+As integers, by class of noise.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,15 @@ import numpy as np
 from meanstream.operators.collaboration.covariates.covariate_design import Attribute, Category
 from meanstream.operators.records import AnyInts, Floats, Ints
 
-_GRID_BITS, _SPLIT_BITS = 20, 24
+_GRID_BITS = 20
+_SPLIT_BITS = 24
 """Releases are counted in 2**-20 of the bounds; their squares are added up in two words."""
 _MOST = 2**31 - 1
 _BLOCK = 1 << 17
 """Releases that are counted at a time."""
 _QUARTERS = 4
-_LEAST_VARIANCE, _MOST_VARIANCE = 2.0**-60, 2.0**40
+_LEAST_VARIANCE = 2.0**-60
+_MOST_VARIANCE = 2.0**40
 
 Pair = tuple[int, int]
 
@@ -41,8 +46,8 @@ class CovariateSums:
     centers : list of int
         By attribute: the code of a number that its column is counted from.
     numbers, own_squares, totals : list of int array, shape (n_classes, n_columns)
-        By attribute: sums of its columns, of their squares, and of their products with the means. The columns of one
-        attribute exclude each other: their own products are 0.
+        By attribute: sums of its columns, of their squares, and of their products with the means.
+        The columns of one attribute exclude each other: their own products are 0.
     pairs : dict of (int, int) to int array, shape (n_classes, n_columns, n_columns)
         Sums of products of the columns of two attributes.
     """
@@ -60,7 +65,11 @@ class CovariateSums:
 
     @classmethod
     def of(
-        cls, attributes: Sequence[Attribute], codes: Sequence[AnyInts], place: Floats, variance: Floats
+        cls,
+        attributes: Sequence[Attribute],
+        codes: Sequence[AnyInts],
+        place: Floats,
+        variance: Floats,
     ) -> CovariateSums:
         """Sum up releases.
 
@@ -76,21 +85,35 @@ class CovariateSums:
         """
         usable = np.isfinite(place) & np.isfinite(variance) & (variance > 0)
         if not usable.all():
-            place, variance, codes = place[usable], variance[usable], [code[usable] for code in codes]
-        octave = np.floor(_QUARTERS * np.log2(np.clip(variance, _LEAST_VARIANCE, _MOST_VARIANCE))).astype(np.int64)
+            place, variance, codes = (
+                place[usable],
+                variance[usable],
+                [code[usable] for code in codes],
+            )
+
+        octave = np.floor(
+            _QUARTERS * np.log2(np.clip(variance, _LEAST_VARIANCE, _MOST_VARIANCE))
+        ).astype(np.int64)
         low = int(octave.min(initial=0))
         seen = np.flatnonzero(np.bincount(octave - low))
-        of = np.searchsorted(seen, np.arange(int(seen[-1]) + 1) if len(seen) else seen)[octave - low]
+        of = np.searchsorted(seen, np.arange(int(seen[-1]) + 1) if len(seen) else seen)[
+            octave - low
+        ]
         grid = np.rint(np.clip(np.ldexp(place, _GRID_BITS), -_MOST, _MOST)).astype(np.int64)
         found = cls._empty(attributes, codes, seen + low)
+
         for start in range(0, len(of), _BLOCK):
             part = slice(start, start + _BLOCK)
             found._count(of[part], grid[part], attributes, [code[part] for code in codes])
+
         return found
 
     @classmethod
-    def _empty(cls, attributes: Sequence[Attribute], codes: Sequence[AnyInts], noise_class: Ints) -> CovariateSums:
-        n, sizes = len(noise_class), [one.n_columns for one in attributes]
+    def _empty(
+        cls, attributes: Sequence[Attribute], codes: Sequence[AnyInts], noise_class: Ints
+    ) -> CovariateSums:
+        n = len(noise_class)
+        sizes = [one.n_columns for one in attributes]
 
         def empty() -> list[Ints]:
             return [np.zeros((n, size), np.int64) for size in sizes]
@@ -108,32 +131,49 @@ class CovariateSums:
             numbers=empty(),
             own_squares=empty(),
             totals=empty(),
-            pairs={(g, h): np.zeros((n, sizes[g], sizes[h]), np.int64) for g, h in combinations(range(len(sizes)), 2)},
+            pairs={
+                (g, h): np.zeros((n, sizes[g], sizes[h]), np.int64)
+                for g, h in combinations(range(len(sizes)), 2)
+            },
         )
 
-    def _count(self, of: Ints, grid: Ints, attributes: Sequence[Attribute], codes: Sequence[AnyInts]) -> None:
+    def _count(
+        self, of: Ints, grid: Ints, attributes: Sequence[Attribute], codes: Sequence[AnyInts]
+    ) -> None:
         """Add releases of known classes of noise, few enough to stay in the cache."""
         n = len(self.number)
-        high, rest = grid * grid >> _SPLIT_BITS, grid * grid & (1 << _SPLIT_BITS) - 1
+        high = grid * grid >> _SPLIT_BITS
+        rest = grid * grid & (1 << _SPLIT_BITS) - 1
         self.number[:] += np.bincount(of, minlength=n)
         self.total[:] += _sums(of, grid, n)
         self.squares[:] += np.stack([_sums(of, high, n), _sums(of, rest, n)], axis=1)
+
         columns = [
             _Columns(np.ascontiguousarray(code), one.size, [(slice(None), None)])
             if isinstance(one, Category)
-            else _Columns(0, 1, [(slice(k, k + 1), own) for k, own in enumerate(one.columns(code, center).T)])
+            else _Columns(
+                0, 1, [(slice(k, k + 1), own) for k, own in enumerate(one.columns(code, center).T)]
+            )
             for one, code, center in zip(attributes, codes, self.centers, strict=True)
         ]
+
         for g, one in enumerate(columns):
-            key, shape = of * one.size + one.level, (n, one.size)
+            key = of * one.size + one.level
+            shape = (n, one.size)
             for at, value in one.values:
                 self.numbers[g][:, at] += _small_sums(key, value, shape)
-                self.own_squares[g][:, at] += _small_sums(key, None if value is None else value * value, shape)
+                self.own_squares[g][:, at] += _small_sums(
+                    key, None if value is None else value * value, shape
+                )
                 product = grid if value is None else value * grid
                 self.totals[g][:, at] += _sums(key, product, n * one.size).reshape(shape)
+
         for (g, h), pairs in self.pairs.items():
-            one, two = columns[g], columns[h]
-            key, shape_of_pair = (of * one.size + one.level) * two.size + two.level, (n, one.size, two.size)
+            one = columns[g]
+            two = columns[h]
+            key = (of * one.size + one.level) * two.size + two.level
+            shape_of_pair = (n, one.size, two.size)
+
             for at, value in one.values:
                 for place, other in two.values:
                     pairs[:, at, place] += _small_sums(key, _product(value, other), shape_of_pair)
@@ -143,31 +183,46 @@ class CovariateSums:
         return np.asarray(2.0 ** ((self.noise_class + 0.5) / _QUARTERS), np.float64)
 
     def scales(self) -> list[Floats]:
-        """Give factors of each attribute's columns: a number gets standard deviation 1, or 0 if it is constant."""
+        """Give factors of each attribute's columns.
+
+        A number gets standard deviation 1, or 0 if it is constant.
+        """
         found = []
-        for numbers, own_squares, numeric in zip(self.numbers, self.own_squares, self.numeric, strict=True):
+        for numbers, own_squares, numeric in zip(
+            self.numbers, self.own_squares, self.numeric, strict=True
+        ):
             factors = np.ones(numbers.shape[1])
             if numeric:
                 total, *missing = numbers.sum(axis=0).tolist()
                 known = int(self.number.sum()) - sum(missing)
                 spread = known * int(own_squares[:, 0].sum()) - total**2
                 factors[0] = known / math.sqrt(spread) if spread else 0.0
+
             found.append(factors)
+
         return found
 
     def moments(self, middle: float) -> tuple[Floats, Floats, list[Floats]]:
-        """Give sums by class of noise about a middle, in widths: of means and of their squares; and by column."""
+        """Give sums by class of noise about a middle, in widths.
+
+        Of means and of their squares; and by column.
+        """
         unit = 2.0**-_GRID_BITS
         at = round(middle / unit)
         total = self.total - at * self.number
+
         # The squares about the middle are differences of large integers: Python's have no limit.
         squares = [
             (h << _SPLIT_BITS) + low - 2 * at * t + at * at * n
-            for (h, low), t, n in zip(self.squares.tolist(), self.total.tolist(), self.number.tolist(), strict=True)
+            for (h, low), t, n in zip(
+                self.squares.tolist(), self.total.tolist(), self.number.tolist(), strict=True
+            )
         ]
         by_column = [
-            np.asarray((t - at * n) * unit, np.float64) for t, n in zip(self.totals, self.numbers, strict=True)
+            np.asarray((t - at * n) * unit, np.float64)
+            for t, n in zip(self.totals, self.numbers, strict=True)
         ]
+
         return (
             np.asarray(total * unit, np.float64),
             np.array([float(s) for s in squares], np.float64) * unit**2,
@@ -176,7 +231,10 @@ class CovariateSums:
 
 
 class _Columns(NamedTuple):
-    """Columns of an attribute: those of a category count its levels, those of a number have values at a single one."""
+    """Columns of an attribute.
+
+    Those of a category count its levels, those of a number have values at a single one.
+    """
 
     level: AnyInts | int
     size: int
@@ -190,15 +248,21 @@ def _product(one: Ints | None, other: Ints | None) -> Ints | None:
 
 
 def _small_sums(key: Ints, value: Ints | None, shape: tuple[int, ...]) -> Ints:
-    """Count by key, or add up integers of at most 25 bits: floats hold the sums of a block exactly."""
+    """Count by key, or add up integers of at most 25 bits.
+
+    Floats hold the sums of a block exactly.
+    """
     size = math.prod(shape)
     return (
-        np.bincount(key, minlength=size) if value is None else np.bincount(key, value, size).astype(np.int64)
+        np.bincount(key, minlength=size)
+        if value is None
+        else np.bincount(key, value, size).astype(np.int64)
     ).reshape(shape)
 
 
 def _sums(key: Ints, value: Ints, size: int) -> Ints:
     """Add up integers of at most 43 bits by key: their halves, in floats that hold them exactly."""
-    high, low = value >> 20, value & ((1 << 20) - 1)
+    high = value >> 20
+    low = value & ((1 << 20) - 1)
     parts = [np.bincount(key, part.astype(np.float64), size) for part in (high, low)]
     return np.asarray((parts[0].astype(np.int64) << 20) + parts[1].astype(np.int64), np.int64)

@@ -11,8 +11,10 @@ from meanstream.operators.collaboration.covariates.covariate_design import Attri
 from meanstream.operators.collaboration.covariates.covariate_sums import CovariateSums
 from meanstream.operators.records import Floats, Ints
 
-NONE, ALL = 0.3, 0.4
-"""Prior probabilities that no attribute has an effect, and all have; the rest: each alone, and all but each."""
+NONE = 0.3
+ALL = 0.4
+"""Prior probabilities that no attribute has an effect, and all have; the rest: each alone, and all
+but each."""
 EFFECTS: Floats = np.array([2e-5, 1e-4, 6e-4, 2.5e-3, 1e-2])
 """Variances of an effect that are tried, in squared widths of the bounds."""
 SPREADS: Floats = np.geomspace(1e-7, 0.04, 11)
@@ -25,7 +27,9 @@ Groups = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Normals:
-    """Normal equations by class of noise: those of the largest category are diagonal and stand apart.
+    """Normal equations by class of noise.
+
+    Those of the largest category are diagonal and stand apart.
 
     Attributes
     ----------
@@ -51,28 +55,40 @@ class Normals:
 
     @classmethod
     def of(
-        cls, attributes: Sequence[Attribute], sums: CovariateSums, by_column: list[Floats], total: Floats
+        cls,
+        attributes: Sequence[Attribute],
+        sums: CovariateSums,
+        by_column: list[Floats],
+        total: Floats,
     ) -> Normals:
         """Bring sums over columns to their scales."""
         scales = sums.scales()
         sizes = [one.n_columns if one.kind == "category" else 0 for one in attributes]
         largest = int(np.argmax(sizes))
-        columns, at = [], 1
+        columns = []
+        at = 1
+
         for g, one in enumerate(attributes):
             columns.append(np.arange(one.n_columns) + (0 if g == largest else at))
             at += 0 if g == largest else one.n_columns
+
         n_classes = len(sums.number)
-        inner, across = np.zeros((n_classes, at, at)), np.zeros((n_classes, attributes[largest].n_columns, at))
+        inner = np.zeros((n_classes, at, at))
+        across = np.zeros((n_classes, attributes[largest].n_columns, at))
         inner_total = np.zeros((n_classes, at))
-        inner[:, 0, 0], inner_total[:, 0] = sums.number, total
+        inner[:, 0, 0] = sums.number
+        inner_total[:, 0] = total
+
         for g, (scale, own) in enumerate(zip(scales, columns, strict=True)):
             number = sums.numbers[g] * scale
             if g == largest:
                 across[:, :, 0] = number
                 continue
+
             inner[:, 0, own] = inner[:, own, 0] = number
             inner[:, own, own] = sums.own_squares[g] * scale**2
             inner_total[:, own] = by_column[g] * scale
+
         for (g, h), pairs in sums.pairs.items():
             cross = pairs * scales[g][:, None] * scales[h]
             if g == largest:
@@ -82,6 +98,7 @@ class Normals:
             else:
                 inner[:, columns[g][:, None], columns[h]] = cross
                 inner[:, columns[h][:, None], columns[g]] = cross.transpose(0, 2, 1)
+
         return cls(
             inner=inner, across=across, large=sums.own_squares[largest] * scales[largest] ** 2, inner_total=inner_total,
             large_total=by_column[largest] * scales[largest], columns=columns, largest=largest,
@@ -117,7 +134,9 @@ class EffectModels:
     probability: Floats
 
 
-def weigh_effect_models(normals: Normals, variance: Floats, total_squares: Floats, number: Floats) -> EffectModels:
+def weigh_effect_models(
+    normals: Normals, variance: Floats, total_squares: Floats, number: Floats
+) -> EffectModels:
     """Give every model its posterior probability.
 
     Parameters
@@ -132,7 +151,11 @@ def weigh_effect_models(normals: Normals, variance: Floats, total_squares: Float
     weight = 1 / (variance[:, None] + SPREADS)  # (n_classes, n_spreads)
     common = -0.5 * (number @ -np.log(weight) + total_squares @ weight)
     weighed = _Weighed.of(normals, weight.T)
-    groups, log_weight, effect, spread = [], [], [], []
+    groups = []
+    log_weight = []
+    effect = []
+    spread = []
+
     for chosen, share in before.items():
         effects = EFFECTS if chosen else EFFECTS[:1]
         found = common[:, None] + weighed.log_evidence(chosen, effects)
@@ -140,6 +163,7 @@ def weigh_effect_models(normals: Normals, variance: Floats, total_squares: Float
         log_weight.append((found + np.log(share / (len(effects) * len(SPREADS)))).ravel())
         effect.append(np.broadcast_to(effects if chosen else [0.0], found.shape).ravel())
         spread.append(np.broadcast_to(SPREADS[:, None], found.shape).ravel())
+
     joined = np.concatenate(log_weight)
     probability = np.exp(joined - joined.max())
     return EffectModels(
@@ -148,12 +172,19 @@ def weigh_effect_models(normals: Normals, variance: Floats, total_squares: Float
     )  # fmt: skip
 
 
-def averaged_effects(normals: Normals, variance: Floats, models: EffectModels) -> tuple[Floats, Floats]:
-    """Give the mean of the effects over all models, and their covariance: within models and between them."""
+def averaged_effects(
+    normals: Normals, variance: Floats, models: EffectModels
+) -> tuple[Floats, Floats]:
+    """Give the mean of the effects over all models, and their covariance.
+
+    Within models and between them.
+    """
     n_columns = normals.n_columns
     kept = np.flatnonzero(models.probability > NEGLIGIBLE * models.probability.max())
     share = models.probability[kept] / models.probability[kept].sum()
-    effects, within = np.zeros((len(kept), n_columns)), np.zeros((n_columns, n_columns))
+    effects = np.zeros((len(kept), n_columns))
+    within = np.zeros((n_columns, n_columns))
+
     for row, (which, p) in enumerate(zip(kept.tolist(), share.tolist(), strict=True)):
         chosen = models.groups[which]
         if not chosen:
@@ -162,6 +193,7 @@ def averaged_effects(normals: Normals, variance: Floats, models: EffectModels) -
         places, mean, covariance = weighed.solution(chosen, float(models.effect_variance[which]))
         effects[row, places] = mean
         within[places[:, None], places] += p * covariance
+
     mean = share @ effects
     away = effects - mean
     return mean, within + (away.T * share) @ away
@@ -192,37 +224,54 @@ class _Weighed:
 
     def log_evidence(self, chosen: Groups, effects: Floats) -> Floats:
         """Give the logarithm of the evidence without what all models share, shape (n_spreads, n_effects)."""
-        which, with_large = self._inner_columns(chosen), self.normals.largest in chosen
-        inner, total = self.inner[:, which[:, None], which], self.inner_total[:, which]
+        which = self._inner_columns(chosen)
+        with_large = self.normals.largest in chosen
+        inner = self.inner[:, which[:, None], which]
+        total = self.inner_total[:, which]
         found = np.empty((len(inner), len(effects)))
+
         for k, effect in enumerate(effects.tolist()):
-            system, right = inner.copy(), total
+            system = inner.copy()
+            right = total
             system[:, range(1, len(which)), range(1, len(which))] += 1 / effect
-            log_determinant, quadratic, penalty = 0.0, 0.0, len(which) - 1.0
+            log_determinant = 0.0
+            quadratic = 0.0
+            penalty = len(which) - 1.0
+
             if with_large:
-                across, diagonal = self.across[:, :, which], self.large + 1 / effect
+                across = self.across[:, :, which]
+                diagonal = self.large + 1 / effect
                 scaled = across / diagonal[:, :, None]
                 system -= np.matmul(across.transpose(0, 2, 1), scaled)
                 right = total - np.einsum("tlr,tl->tr", scaled, self.large_total)
                 log_determinant = np.log(diagonal).sum(axis=1)
                 quadratic = (self.large_total**2 / diagonal).sum(axis=1)
                 penalty += diagonal.shape[1]
+
             root = np.linalg.cholesky(system)
             half = np.linalg.solve(root, right[:, :, None])[:, :, 0]
-            log_determinant = log_determinant + 2 * np.log(np.diagonal(root, axis1=1, axis2=2)).sum(axis=1)
+            log_determinant = log_determinant + 2 * np.log(np.diagonal(root, axis1=1, axis2=2)).sum(
+                axis=1
+            )
             quadratic = quadratic + (half**2).sum(axis=1)
             found[:, k] = 0.5 * (quadratic - log_determinant - penalty * np.log(effect))
+
         return found
 
     def solution(self, chosen: Groups, effect: float) -> tuple[Ints, Floats, Floats]:
         """Give columns, their effects and the covariance of these, under the first weights."""
-        which, with_large = self._inner_columns(chosen), self.normals.largest in chosen
-        system, right = self.inner[0][which[:, None], which], self.inner_total[0, which]
+        which = self._inner_columns(chosen)
+        with_large = self.normals.largest in chosen
+        system = self.inner[0][which[:, None], which]
+        right = self.inner_total[0, which]
         system[range(1, len(which)), range(1, len(which))] += 1 / effect
+
         if not with_large:
             inverse = np.linalg.inv(system)
             return which[1:] - 1, (inverse @ right)[1:], inverse[1:, 1:]
-        across, diagonal = self.across[0][:, which], self.large[0] + 1 / effect
+
+        across = self.across[0][:, which]
+        diagonal = self.large[0] + 1 / effect
         scaled = across / diagonal[:, None]
         inverse = np.linalg.inv(system - across.T @ scaled)
         mean = inverse @ (right - scaled.T @ self.large_total[0])
@@ -231,6 +280,7 @@ class _Weighed:
         corner = np.diag(1 / diagonal) - both @ scaled.T
         covariance = np.block([[inverse[1:, 1:], both[:, 1:].T], [both[:, 1:], corner]])
         places = np.concatenate([which[1:] - 1, self.normals.places(self.normals.largest)])
+
         return places, np.concatenate([mean[1:], of_large]), covariance
 
     def _inner_columns(self, chosen: Groups) -> Ints:
@@ -247,8 +297,11 @@ def _prior(n_groups: int) -> dict[Groups, float]:
     {(): 0.3, (0, 1): 0.4, (0,): 0.15, (1,): 0.15}
     """
     everything = tuple(range(n_groups))
-    some = dict.fromkeys([(g,) for g in everything] + [tuple(h for h in everything if h != g) for g in everything])
+    some = dict.fromkeys(
+        [(g,) for g in everything] + [tuple(h for h in everything if h != g) for g in everything]
+    )
     rest = [groups for groups in some if groups not in ((), everything)]
     total = 1.0 if rest else NONE + ALL
     found = {(): NONE / total, everything: ALL / total}
+
     return found | {groups: (1 - NONE - ALL) / len(rest) for groups in rest}

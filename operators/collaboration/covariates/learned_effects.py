@@ -1,4 +1,7 @@
-"""What releases say of the effects of public attributes: offsets of the agents, and how well these are known."""
+"""What releases say of the effects of public attributes.
+
+Offsets of the agents, and how well these are known.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,8 @@ from meanstream.operators.collaboration.prior_by_count import TRIMMED
 from meanstream.operators.records import AnyInts, Floats, Ints
 
 MOST_OFFSET = 0.5
-"""An offset moves a mean by at most this part of the width: residuals stay within bounds that are twice as wide."""
+"""An offset moves a mean by at most this part of the width: residuals stay within bounds that are
+twice as wide."""
 
 _Pair = tuple[int, int]
 _BY_ATTRIBUTE = ("offset", "doubt", "scales")
@@ -49,7 +53,8 @@ class LearnedEffects:
     pair_doubt : dict of (int, int) to float array, shape (n_columns, n_columns)
         and what a pair of columns adds to it.
     centers, scales : list
-        By attribute: the code of a number that its column is counted from, and factors of the columns.
+        By attribute: the code of a number that its column is counted from, and factors of the
+        columns.
     base : float
         Variance of the offset of the average agent, which is taken out.
     described : list of dict
@@ -81,21 +86,43 @@ class LearnedEffects:
             "pairs": list(self.pair_doubt),
             **{name: getattr(self, name) for name in _PLAIN},
         }
-        arrays = {f"{name} {g}": one for name in _BY_ATTRIBUTE for g, one in enumerate(getattr(self, name))}
-        return plain, arrays | {f"pair {g} {h}": values.ravel() for (g, h), values in self.pair_doubt.items()}
+        arrays = {
+            f"{name} {g}": one
+            for name in _BY_ATTRIBUTE
+            for g, one in enumerate(getattr(self, name))
+        }
+
+        return plain, arrays | {
+            f"pair {g} {h}": values.ravel() for (g, h), values in self.pair_doubt.items()
+        }
 
     @classmethod
     def restore(cls, plain: dict[str, Any], arrays: dict[str, Floats]) -> LearnedEffects:
         """Make the same of its snapshot."""
-        attributes: tuple[Attribute, ...] = (*CovariateDesign.restore(plain["attributes"]).attributes, SampleCount())
+        attributes: tuple[Attribute, ...] = (
+            *CovariateDesign.restore(plain["attributes"]).attributes,
+            SampleCount(),
+        )
         parts: dict[str, Any] = {
             name: [arrays[f"{name} {g}"] for g in range(len(attributes))] for name in _BY_ATTRIBUTE
         }
-        pairs = {(g, h): arrays[f"pair {g} {h}"].reshape(attributes[g].n_columns, -1) for g, h in plain["pairs"]}
-        return cls(attributes=attributes, pair_doubt=pairs, **parts, **{name: plain[name] for name in _PLAIN})
+        pairs = {
+            (g, h): arrays[f"pair {g} {h}"].reshape(attributes[g].n_columns, -1)
+            for g, h in plain["pairs"]
+        }
+
+        return cls(
+            attributes=attributes,
+            pair_doubt=pairs,
+            **parts,
+            **{name: plain[name] for name in _PLAIN},
+        )
 
     def offsets(self, codes: AnyInts, count: Ints) -> Floats:
-        """Give what the attributes add to the mean of each agent: the same bits among whatever others."""
+        """Give what the attributes add to the mean of each agent.
+
+        The same bits among whatever others.
+        """
         found = _added(_codes(codes, np.minimum(count, self.most_count)), self.offset)
         return np.asarray(np.clip(found, -self.most, self.most), np.float64)
 
@@ -104,11 +131,15 @@ class LearnedEffects:
         parts = _codes(codes, np.minimum(count, self.most_count))
         columns = [
             code if isinstance(one, Category) else one.columns(code, center) * scale
-            for one, code, center, scale in zip(self.attributes, parts, self.centers, self.scales, strict=True)
+            for one, code, center, scale in zip(
+                self.attributes, parts, self.centers, self.scales, strict=True
+            )
         ]
         found = _added(parts, self.doubt) + self.base
+
         for (g, h), values in self.pair_doubt.items():
             found += _of_pair(values, columns[g], columns[h])
+
         return np.maximum(found, 0.0)
 
 
@@ -118,13 +149,16 @@ def _of_pair(values: Floats, one: AnyInts | Floats, other: AnyInts | Floats) -> 
         return np.asarray(values[one, other], np.float64)
     if one.ndim == 1:
         return _of_pair(values.T, other, one)
+
     found = np.zeros(len(one))
     for k, row in enumerate(values):
         if other.ndim == 1:
             found += one[:, k] * row[other]
             continue
+
         for j, value in enumerate(row.tolist()):
             found += one[:, k] * other[:, j] * value
+
     return found
 
 
@@ -140,11 +174,19 @@ def _added(codes: list[AnyInts], values: list[Floats]) -> Floats:
     found = np.zeros(len(codes[0]))
     for code, value in zip(codes, values, strict=True):
         found += value[code]
+
     return found
 
 
 def learn_effects(
-    design: CovariateDesign, codes: AnyInts, *, count: Ints, mean: Floats, variance: Floats, lower: float, upper: float
+    design: CovariateDesign,
+    codes: AnyInts,
+    *,
+    count: Ints,
+    mean: Floats,
+    variance: Floats,
+    lower: float,
+    upper: float,
 ) -> LearnedEffects:
     """Learn from releases what attributes say of the means.
 
@@ -159,10 +201,15 @@ def learn_effects(
         Declared bounds of a sample.
     """
     attributes: tuple[Attribute, ...] = (*design.attributes, SampleCount())
-    width, most_count = upper - lower, believed_count(count)
+    width = upper - lower
+    most_count = believed_count(count)
     sums = CovariateSums.of(
-        attributes, _codes(codes, np.minimum(count, most_count)), (mean - lower) / width, variance / width**2
+        attributes,
+        _codes(codes, np.minimum(count, most_count)),
+        (mean - lower) / width,
+        variance / width**2,
     )
+
     if int(sums.number.sum()) == 0:
         return LearnedEffects(
             attributes=attributes,
@@ -177,13 +224,16 @@ def learn_effects(
             most=MOST_OFFSET * width,
             most_count=most_count,
         )
-    of_class, number = sums.variances(), sums.number.astype(np.float64)
+
+    of_class = sums.variances()
+    number = sums.number.astype(np.float64)
     weight = 1 / (of_class + 1e-3)
     middle = float((weight * sums.total).sum() / (weight * number).sum()) * 2.0**-20
     total, squares, by_column = sums.moments(middle)
     normals = Normals.of(attributes, sums, by_column, total)
     models = weigh_effect_models(normals, of_class, squares, number)
     effects, covariance = averaged_effects(normals, of_class, models)
+
     return _learned(attributes, sums, normals, models, effects, covariance, width, most_count)
 
 
@@ -206,12 +256,18 @@ def _learned(  # noqa: PLR0917 - what the regression has found
     weight = 1 / (sums.variances() + float(models.probability @ models.spread_variance))
     scales = sums.scales()
     mean = np.zeros(normals.n_columns)
+
     for number, scale, place in zip(sums.numbers, scales, places, strict=True):
         mean[place] = (weight @ number) / (weight @ sums.number) * scale
+
     to_mean = covariance @ mean
-    offset, doubt, pair_doubt = [], [], {}
+    offset = []
+    doubt = []
+    pair_doubt = {}
+
     for g, (one, place) in enumerate(zip(attributes, places, strict=True)):
-        own, middle = effects[place], mean[place] @ effects[place]
+        own = effects[place]
+        middle = mean[place] @ effects[place]
         within = covariance[place[:, None], place]
         if isinstance(one, Category):
             offset.append(width * (own - middle))
@@ -219,12 +275,19 @@ def _learned(  # noqa: PLR0917 - what the regression has found
         else:
             columns = one.columns(np.arange(one.size), sums.centers[g]) * scales[g]
             offset.append(width * (columns @ own - middle))
-            doubt.append(width**2 * (((columns @ within) * columns).sum(axis=1) - 2 * columns @ to_mean[place]))
+            doubt.append(
+                width**2
+                * (((columns @ within) * columns).sum(axis=1) - 2 * columns @ to_mean[place])
+            )
+
         for h in range(g + 1, len(attributes)):
             block = covariance[place[:, None], places[h]]
             if np.abs(block).max(initial=0.0) > 0:
                 pair_doubt[g, h] = 2 * width**2 * block
-    described, explained = describe_effects(attributes, sums, models, effects, covariance, places, width)
+
+    described, explained = describe_effects(
+        attributes, sums, models, effects, covariance, places, width
+    )
     return LearnedEffects(
         attributes=attributes, offset=offset, doubt=doubt, pair_doubt=pair_doubt, centers=sums.centers, scales=scales,
         base=width**2 * float(mean @ to_mean), described=described, explained=explained, most=MOST_OFFSET * width,
@@ -247,21 +310,29 @@ def describe_effects(  # noqa: PLR0917 - what the regression has found
 ) -> tuple[list[dict[str, Any]], float]:
     """Describe each attribute; give the share of the spread of the means that all explain together.
 
-    The size of an effect is the standard deviation of what an attribute adds to the means: of a number with its sign,
-    so that it is the slope per standard deviation. Shares are of agents, each counted once.
+    The size of an effect is the standard deviation of what an attribute adds to the means: of a
+    number with its sign, so that it is the slope per standard deviation. Shares are of agents, each
+    counted once.
     """
     left = width**2 * float(models.probability @ models.spread_variance)
     total = max(int(sums.number.sum()), 1)
     number = [n.sum(axis=0) for n in sums.numbers]
-    adds = [width * scale * effects[place] for scale, place in zip(sums.scales(), places, strict=True)]
+
+    adds = [
+        width * scale * effects[place] for scale, place in zip(sums.scales(), places, strict=True)
+    ]
     middle = [float(n @ own) / total for n, own in zip(number, adds, strict=True)]
     own_variance = [
         max(float(q.sum(axis=0) @ own**2) / total - m**2, 0.0)
         for q, own, m in zip(sums.own_squares, adds, middle, strict=True)
     ]
     explained = sum(own_variance)
+
     for (g, h), pairs in sums.pairs.items():
-        explained += 2 * (float(adds[g] @ pairs.sum(axis=0) @ adds[h]) / total - middle[g] * middle[h])
+        explained += 2 * (
+            float(adds[g] @ pairs.sum(axis=0) @ adds[h]) / total - middle[g] * middle[h]
+        )
+
     explained = max(explained, 0.0)
     whole = explained + left
     found = []
@@ -274,6 +345,7 @@ def describe_effects(  # noqa: PLR0917 - what the regression has found
             "explained": own_variance[g] / whole if whole > 0 else 0.0,
         }
         own = covariance[place[:, None], place]
+
         if isinstance(one, Category):  # an effect is the difference from the average agent
             common = own @ (number[g] / total)
             variance = np.maximum(np.diagonal(own) - 2 * common + number[g] @ common / total, 0.0)
@@ -288,11 +360,15 @@ def describe_effects(  # noqa: PLR0917 - what the regression has found
                 "size": float(width * effects[place[0]]),
                 "standard_error": width * math.sqrt(max(float(own[0, 0]), 0.0)),
             }
+
         found.append(of_one)
+
     return found, explained / whole if whole > 0 else 0.0
 
 
-def _levels(one: Category, number: Ints, effect: Floats, stddev: Floats) -> Iterator[dict[str, Any]]:
+def _levels(
+    one: Category, number: Ints, effect: Floats, stddev: Floats
+) -> Iterator[dict[str, Any]]:
     names = [*one.levels, "(other)", "(missing)"]
     for i in np.argsort(-number, kind="stable")[:SHOWN_LEVELS].tolist():
         if number[i]:

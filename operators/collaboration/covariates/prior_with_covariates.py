@@ -1,4 +1,7 @@
-"""A learned prior that knows public attributes of the agents: their effects are learned from the releases."""
+"""A learned prior that knows public attributes of the agents.
+
+Their effects are learned from the releases.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,30 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from meanstream.operators.collaboration.alone import FittedAlone
-from meanstream.operators.collaboration.covariates.covariate_design import CovariateDesign, require_codes
+from meanstream.operators.collaboration.covariates.covariate_design import (
+    CovariateDesign,
+    require_codes,
+)
 from meanstream.operators.collaboration.covariates.covariate_releases import CovariateReleases
 from meanstream.operators.collaboration.covariates.learned_effects import learn_effects
-from meanstream.operators.collaboration.covariates.prior_with_covariates_fitted import FittedWithCovariates
+from meanstream.operators.collaboration.covariates.prior_with_covariates_fitted import (
+    FittedWithCovariates,
+)
 from meanstream.operators.collaboration.fit_of_bins import releases_fit_for_bins
 from meanstream.operators.collaboration.mixture_prior import LearnedPrior
 from meanstream.operators.collaboration.prior_by_count import TRIMMED, PriorByCount
 from meanstream.operators.collaboration.prior_by_count_fitted import FittedByCount
 from meanstream.operators.collaboration.release_bins import ReleaseBins
-from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior, variance_posterior_typical
+from meanstream.operators.collaboration.variance.variance_posterior import (
+    VariancePosterior,
+    variance_posterior_typical,
+)
 from meanstream.operators.records import Floats, ReleaseColumns
 from meanstream.operators.validation import require
 
-PRIORS: dict[str, type[PriorByCount | LearnedPrior]] = {p.name: p for p in (PriorByCount, LearnedPrior)}
+PRIORS: dict[str, type[PriorByCount | LearnedPrior]] = {
+    p.name: p for p in (PriorByCount, LearnedPrior)
+}
 """Priors that covariates can be added to."""
 WIDENED = 0.5
 """What attributes do not explain has bounds that are wider to each side, in widths."""
@@ -28,9 +41,12 @@ WIDENED = 0.5
 
 @dataclass(frozen=True, slots=True)
 class PriorWithCovariates:
-    """Learn the effects of public attributes and a prior of what they leave; answer with both priors by evidence.
+    """Learn the effects of public attributes and a prior of what they leave.
 
-    Released: nothing new; `fit` reads public releases and public attributes, and its result is public.
+    Answer with both priors by evidence.
+
+    Released: nothing new; `fit` reads public releases and public attributes, and its result is
+    public.
 
     Parameters
     ----------
@@ -48,10 +64,11 @@ class PriorWithCovariates:
     **Privacy.** Post-processing of the releases: it spends nothing. The attributes are public because their owner
     declares them so; nothing protects them.
 
-    A release is `x'b + u + e`: effects of attributes, normal with a variance for all columns of an attribute; what is
-    not explained; sampling and noise. Regressions over sets of attributes and both variances are averaged by their
-    evidence. The prior is fitted to the releases and once more to the releases less the offsets `x'b`. An answer mixes
-    both by the density that each gives to the agent's own mean. So useless attributes cost little.
+    A release is `x'b + u + e`: effects of attributes, normal with a variance for all columns of an
+    attribute; what is not explained; sampling and noise. Regressions over sets of attributes and
+    both variances are averaged by their evidence. The prior is fitted to the releases and once more
+    to the releases less the offsets `x'b`. An answer mixes both by the density that each gives to
+    the agent's own mean. So useless attributes cost little.
 
     Examples
     --------
@@ -80,10 +97,18 @@ class PriorWithCovariates:
     strangers: bool = True
 
     def __post_init__(self) -> None:
-        require(self.name in PRIORS, "covariates", f"go with the collaboration {' or '.join(PRIORS)}", self.name)
+        require(
+            self.name in PRIORS,
+            "covariates",
+            f"go with the collaboration {' or '.join(PRIORS)}",
+            self.name,
+        )
 
     def summarize(self, releases: ReleaseColumns) -> CovariateReleases:
-        """Take releases of some agents; the codes of their attributes may be added until the fit."""
+        """Take releases of some agents.
+
+        The codes of their attributes may be added until the fit.
+        """
         return CovariateReleases.of(releases)
 
     def fit(self, releases: ReleaseColumns, variance: Floats) -> FittedWithCovariates | FittedAlone:
@@ -92,6 +117,7 @@ class PriorWithCovariates:
         used = releases.take(some)
         if len(used) < 2:
             return FittedAlone(self.name)
+
         of_sample = np.maximum(variance[some] - used.noise_variance, 0.0) * used.count
         return self.fit_summary(self.summarize(used), float(f"{of_sample.mean():.12g}"))
 
@@ -103,6 +129,7 @@ class PriorWithCovariates:
             return FittedAlone(self.name)
         require_codes(self.design, summary.codes, summary.n)
         without = self._fit_prior(summary, sample_variance, summary.mean, 0.0)
+
         if isinstance(without, FittedAlone):
             return without
         total = variance_posterior_typical(sample_variance) / summary.count + summary.noise_variance
@@ -111,22 +138,34 @@ class PriorWithCovariates:
             variance=_believed(total) if self.strangers else total, lower=self.lower, upper=self.upper,
         )  # fmt: skip
         offset = effects.offsets(summary.codes, summary.count)
-        beyond = self._fit_prior(summary, sample_variance, summary.mean - offset, WIDENED * (self.upper - self.lower))
+        beyond = self._fit_prior(
+            summary, sample_variance, summary.mean - offset, WIDENED * (self.upper - self.lower)
+        )
+
         if isinstance(beyond, FittedAlone):
             return beyond
+
         if isinstance(beyond, FittedByCount):  # attributes say already of which class an agent is
             beyond = replace(beyond, is_class=np.zeros_like(beyond.is_class))
+
         return FittedWithCovariates(without=without, beyond=beyond, effects=effects)
 
     def _fit_prior(  # type: ignore[no-untyped-def]  # of either prior
-        self, summary: CovariateReleases, sample_variance: VariancePosterior | float, mean: Floats, wider: float
+        self,
+        summary: CovariateReleases,
+        sample_variance: VariancePosterior | float,
+        mean: Floats,
+        wider: float,
     ):
-        lower, upper = self.lower - wider, self.upper + wider
+        lower = self.lower - wider
+        upper = self.upper + wider
         bins = ReleaseBins(lower, upper)
         bins.update(mean, summary.count, summary.noise_variance)
         prior = PRIORS[self.name](lower, upper)
+
         if isinstance(prior, PriorByCount) and not self.strangers:
             prior = replace(prior, trimmed=0.0)
+
         return prior.fit_summary(bins, sample_variance)
 
 
@@ -136,4 +175,5 @@ def _believed(variance: Floats) -> Floats:
     if not len(some):
         return variance
     place = min(int(TRIMMED * len(some)), len(some) - 1)
+
     return np.asarray(np.maximum(variance, np.partition(some, place)[place]), np.float64)

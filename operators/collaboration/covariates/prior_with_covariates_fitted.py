@@ -1,4 +1,7 @@
-"""A population whose means may go with public attributes: every agent's answer, and what was learned."""
+"""A population whose means may go with public attributes.
+
+Every agent's answer, and what was learned.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,10 @@ class FittedWithCovariates:
         offset = self.effects.offsets(own.covariates, own.count)
         doubt = self.effects.doubts(own.covariates, own.count)
         second = self._around(offset, doubt, own, level)
-        return _mixed(first, second, own, share=self._share(own, offset, doubt), bounds=self._bounds)
+
+        return _mixed(
+            first, second, own, share=self._share(own, offset, doubt), bounds=self._bounds
+        )
 
     def describe(self) -> dict[str, Any]:
         """Public: the fitted population as plain data, with what was learned of attributes."""
@@ -64,10 +70,12 @@ class FittedWithCovariates:
     def _around(self, offset: Floats, doubt: Floats, own: OwnMeans, level: float) -> AgentEstimates:
         """Answer by what attributes leave, where an offset is off by an error of variance `doubt`.
 
-        An own mean is offset, error of the offset, what is left, and sampling error. Given what is left, the two errors
-        share the rest of it by their variances; that of the offset is part of the answer.
+        An own mean is offset, error of the offset, what is left, and sampling error. Given what is
+        left, the two errors share the rest of it by their variances; that of the offset is part of
+        the answer.
         """
-        left, extra = own.mean - offset, np.where(np.isfinite(own.variance), doubt, 0.0)
+        left = own.mean - offset
+        extra = np.where(np.isfinite(own.variance), doubt, 0.0)
         found = self.beyond.estimate(
             replace(
                 own, mean=left, variance=own.variance + extra, value_variance=own.value_variance + extra,
@@ -75,12 +83,20 @@ class FittedWithCovariates:
             ),
             level=level,
         )  # fmt: skip
+
         variance = _finite_variance(own, self._bounds)
         part = extra / np.maximum(variance + extra, np.finfo(np.float64).tiny)
         alone = half_width_alone(part * variance + doubt - extra, level)
         value = offset + (1 - part) * found.value + part * left
-        posterior = (1 - part) ** 2 * (variance + extra) / found.effective_class_size + part * variance + doubt - extra
+
+        posterior = (
+            (1 - part) ** 2 * (variance + extra) / found.effective_class_size
+            + part * variance
+            + doubt
+            - extra
+        )
         noise = None if found.noise_half_width is None else (1 - part) * found.noise_half_width
+
         return replace(
             found,
             value=value,
@@ -93,11 +109,14 @@ class FittedWithCovariates:
     def _share(self, own: OwnMeans, offset: Floats, doubt: Floats) -> Floats:
         """Probability that each agent's mean follows its attributes, given that mean."""
         width = self._bounds[1] - self._bounds[0]
-        beyond = log_predictive_density(self.beyond, own.mean - offset, own.variance + doubt, own.count)
+        beyond = log_predictive_density(
+            self.beyond, own.mean - offset, own.variance + doubt, own.count
+        )
         without = log_predictive_density(self.without, own.mean, own.variance, own.count)
         wider = self.beyond.plain if isinstance(self.beyond, FittedByCount) else self.beyond
         # Both are relative to the widths of their own bounds.
         more = beyond - np.log((wider.upper - wider.lower) / width) - without
+
         return np.asarray(expit(np.log(USED / (1 - USED)) + more), np.float64)
 
 
@@ -107,7 +126,12 @@ def _finite_variance(own: OwnMeans, bounds: tuple[float, float]) -> Floats:
 
 
 def _mixed(
-    first: AgentEstimates, second: AgentEstimates, own: OwnMeans, *, share: Floats, bounds: tuple[float, float]
+    first: AgentEstimates,
+    second: AgentEstimates,
+    own: OwnMeans,
+    *,
+    share: Floats,
+    bounds: tuple[float, float],
 ) -> AgentEstimates:
     """Mix the answers of both priors by the law of total variance."""
     value = np.clip((1 - share) * first.value + share * second.value, *bounds)
@@ -117,7 +141,11 @@ def _mixed(
         return np.sqrt((1 - share) * a**2 + share * b**2 + apart)
 
     posterior = (1 - share) / first.effective_class_size + share / second.effective_class_size
-    noise = [np.zeros(1) if one.noise_half_width is None else one.noise_half_width for one in (first, second)]
+    noise = [
+        np.zeros(1) if one.noise_half_width is None else one.noise_half_width
+        for one in (first, second)
+    ]
+
     return replace(
         first,
         value=value,
@@ -132,7 +160,9 @@ def _mixed(
 _ELEMENTS = 1 << 16
 
 
-def log_predictive_density(fitted: FittedByCount | FittedPrior, mean: Floats, variance: Floats, count: Ints) -> Floats:
+def log_predictive_density(
+    fitted: FittedByCount | FittedPrior, mean: Floats, variance: Floats, count: Ints
+) -> Floats:
     """Give the logarithm of the density of each agent's own mean, relative to the bounds' width, given its count.
 
     Parameters
@@ -143,37 +173,54 @@ def log_predictive_density(fitted: FittedByCount | FittedPrior, mean: Floats, va
     count : int array, shape (n,)
     """
     if isinstance(fitted, FittedPrior):
-        start, of, plain = np.array([0, len(fitted.weight)]), np.zeros(len(mean), np.int16), fitted
+        start = np.array([0, len(fitted.weight)])
+        of = np.zeros(len(mean), np.int16)
+        plain = fitted
     else:
-        start, plain = fitted.start, fitted.plain
+        start = fitted.start
+        plain = fitted.plain
         of = np.minimum(prior_family_class(count), len(start) - 2).astype(np.int16)
+
     mean, variance = bounded_means(mean, variance, lower=plain.lower, upper=plain.upper)
     order = np.argsort(of, kind="stable")
     ends = np.cumsum(np.bincount(of, minlength=len(start) - 1))
     found = np.empty(len(mean))
+
     for c in np.flatnonzero(np.diff(ends, prepend=0)).tolist():
-        who, part = order[0 if c == 0 else ends[c - 1] : ends[c]], slice(start[c], start[c + 1])
+        who = order[0 if c == 0 else ends[c - 1] : ends[c]]
+        part = slice(start[c], start[c + 1])
         components = fitted.weight[part], fitted.center[part], fitted.variance[part]
         block = max(2, _ELEMENTS // len(components[0]))
+
         for at in range(0, len(who), block):
             some = who[at : at + block]
-            found[some] = _log_density(components, mean[some], variance[some], plain.upper - plain.lower)
+            found[some] = _log_density(
+                components, mean[some], variance[some], plain.upper - plain.lower
+            )
+
     return found
 
 
-def _log_density(components: tuple[Floats, Floats, Floats], mean: Floats, variance: Floats, width: float) -> Floats:
+def _log_density(
+    components: tuple[Floats, Floats, Floats], mean: Floats, variance: Floats, width: float
+) -> Floats:
     weight, center, around = components
     n = len(mean)
     if n == 1:  # sums over components run along columns: the same order for any number of agents
         mean, variance = np.repeat(mean, 2), np.repeat(variance, 2)
+
     away = mixture_distances(mean, center, width)
-    total = (variance / width**2).astype(np.float32) + (around / width**2).astype(np.float32)[:, None]
+    total = (variance / width**2).astype(np.float32) + (around / width**2).astype(np.float32)[
+        :, None
+    ]
     log_density = away * away
     log_density /= total
+
     log_density += np.log(total, out=total)
     log_density *= np.float32(-0.5)
     log_density += np.log(np.maximum(weight / weight.sum(), 1e-30)).astype(np.float32)[:, None]
     top = log_density.max(axis=0)
     log_density -= top
     found = top + np.log(np.exp(log_density, out=log_density).sum(axis=0))
+
     return np.asarray(found[:n], np.float64)

@@ -1,1 +1,4 @@
-"""Shares of an agent's samples by bins: a prior of everyone's noised histograms, quantiles and exceedances."""
+"""Shares of an agent's samples by bins.
+
+A prior of everyone's noised histograms, quantiles and exceedances.
+"""

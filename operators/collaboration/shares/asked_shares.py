@@ -9,7 +9,11 @@ import numpy as np
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.own_histogram import HistogramColumns
-from meanstream.operators.collaboration.shares.shares_posterior import SharesPosterior, own_shares, released_shares
+from meanstream.operators.collaboration.shares.shares_posterior import (
+    SharesPosterior,
+    own_shares,
+    released_shares,
+)
 from meanstream.operators.collaboration.shares.shares_prior import (
     NoisedShares,
     SharesPrior,
@@ -87,13 +91,18 @@ class ShareQueries:
         return fit_shares_prior(self.noised(found.take(sampled_histograms(key))), self.law.widths)
 
     def own(self, prior: SharesPrior, cells: Ints) -> SharesAnswers:
-        """Private: answer agents by their own samples, counted by cells; each answer for that agent only."""
+        """Private: answer agents by their own samples, counted by cells.
+
+        Each answer for that agent only.
+        """
         return self._answers(len(cells), lambda part: own_shares(prior, cells[part]))
 
     def released(self, prior: SharesPrior, found: HistogramColumns) -> SharesAnswers:
         """Public: answer agents by what they have released."""
         noised = self.noised(found)
-        return self._answers(len(found.agent), lambda part: released_shares(prior, noised.take(part)))
+        return self._answers(
+            len(found.agent), lambda part: released_shares(prior, noised.take(part))
+        )
 
     def _answers(self, n: int, shares: Callable[[slice], SharesPosterior]) -> SharesAnswers:
         quantiles = np.zeros((n, len(self.quantiles), 3))
@@ -103,6 +112,8 @@ class ShareQueries:
             found = shares(part)
             for i, q in enumerate(self.quantiles):
                 quantiles[part, i] = self.law.quantile(found, q, level=self.level)
+
             for i, threshold in enumerate(self.settings.exceeds):
                 exceeds[part, i] = self.law.exceedance(found, threshold, level=self.level)
+
         return SharesAnswers(quantiles, exceeds)

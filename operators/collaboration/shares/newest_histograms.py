@@ -1,4 +1,7 @@
-"""Everyone's newest histogram, as far as a prior is learned of it: of groups of agents, and of all of them."""
+"""Everyone's newest histogram, as far as a prior is learned of it.
+
+Of groups of agents, and of all of them.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,8 @@ def newest_histograms(releases: ReleaseColumns, agents: Ints, groups: int) -> Hi
     Parameters
     ----------
     releases : ReleaseColumns
-        At most one of each agent, whose number is the hash of its name. Those without a histogram stay, with counts of
-        nothing: they may take the place of others.
+        At most one of each agent, whose number is the hash of its name. Those without a histogram
+        stay, with counts of nothing: they may take the place of others.
     agents : int array
         Hashes of all agents of the group who have released, increasing.
     groups : int
@@ -32,7 +35,9 @@ def newest_histograms(releases: ReleaseColumns, agents: Ints, groups: int) -> Hi
     part = prior.MOST_LOOKED_AT / groups
     least = agents[: math.ceil(part + 8 * math.sqrt(part)) + 16]
     found = releases.take(releases.agent <= least.max(initial=-1))
-    return HistogramColumns(found.agent, found.histogram[:, 0], found.histogram[:, 1], found.histogram[:, 2:])
+    return HistogramColumns(
+        found.agent, found.histogram[:, 0], found.histogram[:, 1], found.histogram[:, 2:]
+    )
 
 
 def newest_histograms_together(known: HistogramColumns, told: HistogramColumns) -> HistogramColumns:

@@ -1,4 +1,7 @@
-"""What is known of each agent's shares: by its own samples, or by its release alone, under the learned prior."""
+"""What is known of each agent's shares.
+
+By its own samples, or by its release alone, under the learned prior.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,21 @@ import numpy as np
 from scipy.special import gammaln
 
 from meanstream.operators.agents.own_histogram import histogram_bin_of_cells
-from meanstream.operators.collaboration.shares.shares_prior import NoisedShares, SharesPrior, shares_stratum
+from meanstream.operators.collaboration.shares.shares_prior import (
+    NoisedShares,
+    SharesPrior,
+    shares_stratum,
+)
 from meanstream.operators.records import Floats, Ints
 
-ESCAPE, ESCAPE_WORTH = 0.05, 1.0
-"""Probability that an agent is like no other, and what the prior is worth to it then: public constants."""
+ESCAPE = 0.05
+ESCAPE_WORTH = 1.0
+"""Probability that an agent is like no other, and what the prior is worth to it then: public
+constants."""
 
 RELEASED_WIDER = 1.25
-"""Of the variance where only a release is known: agents are not normal (`benchmarks/speed/speed_of_quantiles.py`)."""
+"""Of the variance where only a release is known: agents are not normal
+(`benchmarks/speed/speed_of_quantiles.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,55 +64,93 @@ def own_shares(prior: SharesPrior, counts: Ints) -> SharesPosterior:
     own samples also say which of them it has, and whether it is like no other (`ESCAPE`).
     """
     of_cell = histogram_bin_of_cells(prior.mean.shape[1])
-    shares, blur = np.zeros(counts.shape), np.zeros(len(counts))
+    shares = np.zeros(counts.shape)
+    blur = np.zeros(len(counts))
     variance = np.zeros((len(counts), counts.shape[1] - 1))
     of = shares_stratum(counts.sum(axis=1))
+
     for stratum in np.unique(of).tolist():
         rows = np.flatnonzero(of == stratum)
         own = counts[rows]
         in_cells = prior.mean[stratum][of_cell] / np.bincount(of_cell)[of_cell]
-        unknown = np.maximum(np.append(prior.below[stratum], 0.0), np.append(0.0, prior.below[stratum]))[of_cell[:-1]]
+        unknown = np.maximum(
+            np.append(prior.below[stratum], 0.0), np.append(0.0, prior.below[stratum])
+        )[of_cell[:-1]]
         of_prior, of_own, *squares = _mixed(prior, stratum, own, of_cell)
-        prior_below, own_below = np.cumsum(in_cells)[:-1], np.cumsum(own, axis=1)[:, :-1]
-        shares[rows], blur[rows] = of_prior * in_cells + of_own * own, of_prior[:, 0]
+        prior_below = np.cumsum(in_cells)[:-1]
+        own_below = np.cumsum(own, axis=1)[:, :-1]
+
+        shares[rows] = of_prior * in_cells + of_own * own
+        blur[rows] = of_prior[:, 0]
         below = of_prior * prior_below + of_own * own_below
-        terms = (prior_below**2, prior_below * own_below, own_below**2, prior_below + np.sqrt(unknown), own_below)
+        terms = (
+            prior_below**2,
+            prior_below * own_below,
+            own_below**2,
+            prior_below + np.sqrt(unknown),
+            own_below,
+        )
         square = squares[-2] + squares[-1] * unknown
+
         for square_of, term in zip(squares, terms, strict=False):
             square += square_of * term
+
         variance[rows] = square - below**2
+
     return SharesPosterior(shares, np.maximum(variance, 1e-12), blur)
 
 
 def _mixed(prior: SharesPrior, stratum: int, counts: Ints, of_cell: Ints) -> tuple[Floats, ...]:
     """Average what makes mean and square of the share below an edge over what the prior may be worth, by agent.
 
-    That share is `a P + b C` of the prior's `P` and the own count `C`, where the prior is worth so much. Shares that
-    are taken for rare may be less so, and then they vary by more: by what the prior's mean may be off, and by one
-    sample. So these are the averages of a and b, and the factors of `P^2`, `P C`, `C^2`, `P` with what the prior may be
-    off, `C`, 1 and the square of what it may be off.
+    That share is `a P + b C` of the prior's `P` and the own count `C`, where the prior is worth so
+    much. Shares that are taken for rare may be less so, and then they vary by more: by what the
+    prior's mean may be off, and by one sample. So these are the averages of a and b, and the
+    factors of `P^2`, `P C`, `C^2`, `P` with what the prior may be off, `C`, 1 and the square of
+    what it may be off.
     """
     n = counts.sum(axis=1).astype(np.float64)
     found = np.zeros((9, len(n)))
+
     for one, chance in _chances(prior, stratum, counts, of_cell):
-        a, b, left = one / (one + n), 1 / (one + n), 1 / (one + n + 1)
+        a = one / (one + n)
+        b = 1 / (one + n)
+        left = 1 / (one + n + 1)
         rest = 1 - left
-        terms = (a, b, rest * a**2, 2 * rest * a * b, rest * b**2, left * a, left * b, left**2, a**2)
+
+        terms = (
+            a,
+            b,
+            rest * a**2,
+            2 * rest * a * b,
+            rest * b**2,
+            left * a,
+            left * b,
+            left**2,
+            a**2,
+        )
         found += chance * np.stack(terms)
+
     return tuple(found[:, :, None])
 
 
-def _chances(prior: SharesPrior, stratum: int, cells: Ints, of_cell: Ints) -> Iterator[tuple[float, Floats]]:
+def _chances(
+    prior: SharesPrior, stratum: int, cells: Ints, of_cell: Ints
+) -> Iterator[tuple[float, Floats]]:
     """Give what the prior may be worth, and the probability of that for each agent."""
     counts = np.add.reduceat(cells, np.flatnonzero(np.diff(of_cell, prepend=-1)), axis=1)
     worth = np.append(prior.worth(stratum), ESCAPE_WORTH)
     weight = np.append(prior.weight * (1 - ESCAPE), ESCAPE)
     n = counts.sum(axis=1)
     log = np.empty((len(worth), len(n)))
+
     for i, one in enumerate(worth):
         alpha = one * prior.mean[stratum]
         log[i] = np.log(weight[i]) + gammaln(one) - gammaln(one + n)
-        log[i] += np.cumsum(gammaln(alpha + counts) - gammaln(alpha), axis=1)[:, -1]  # whatever the number of rows
+        log[i] += np.cumsum(gammaln(alpha + counts) - gammaln(alpha), axis=1)[
+            :, -1
+        ]  # whatever the number of rows
+
     chances = np.exp(log - log.max(axis=0))
     yield from zip(worth.tolist(), chances / np.cumsum(chances, axis=0)[-1], strict=True)
 
@@ -114,11 +162,13 @@ def released_shares(prior: SharesPrior, found: NoisedShares) -> SharesPosterior:
     -----
     The linear estimate of least squares, by the prior's eigenvectors (`fit_shares_prior`), brought to the simplex.
     """
-    shares, variance = np.zeros(found.counts.shape), np.zeros((len(found.samples), found.counts.shape[1] - 1))
+    shares = np.zeros(found.counts.shape)
+    variance = np.zeros((len(found.samples), found.counts.shape[1] - 1))
     of = shares_stratum(found.samples)
     for stratum in np.unique(of).tolist():
         rows = np.flatnonzero(of == stratum)
         shares[rows], variance[rows] = _linear(prior, stratum, found.take(rows))
+
     return SharesPosterior(shares, np.maximum(variance, 1e-12), np.zeros(len(of)))
 
 
@@ -130,14 +180,20 @@ def _linear(prior: SharesPrior, stratum: int, found: NoisedShares) -> tuple[Floa
     n = np.maximum(found.samples, 1).astype(np.float64)[:, None]
     off = ((found.counts / n) - middle) @ basis
     below = np.cumsum(basis, axis=0)[:-1]
-    moved, spread = np.zeros_like(off), np.zeros_like(off)
+    moved = np.zeros_like(off)
+    spread = np.zeros_like(off)
+
     for worth, weight in zip(prior.worth(stratum), prior.weight, strict=True):
         between = roots / (worth + 1.0)
         gain = between / (between + (roots - between) / n + found.variance[:, None] / n**2 + 1e-15)
         moved += weight * gain * off
         spread += weight * between * (1 - gain)
+
     shares = np.maximum(middle + moved @ basis.T, 0.0)
     unknown = prior.below[stratum]
-    rarer = np.sqrt(unknown) * float(prior.weight @ (1 / (prior.worth(stratum) + 1)))  # as in `own_shares`
+    rarer = np.sqrt(unknown) * float(
+        prior.weight @ (1 / (prior.worth(stratum) + 1))
+    )  # as in `own_shares`
     variance = RELEASED_WIDER * (spread @ (below**2).T + unknown + rarer)
+
     return shares / shares.sum(axis=1, keepdims=True), variance

@@ -12,7 +12,8 @@ from meanstream.operators.records import Floats, Ints
 CONCENTRATIONS = np.geomspace(0.5, 5000.0, 33)
 """The mean is worth that many samples: flat on this grid before anything is released."""
 COUNTS = (10, 30, 100, 300, 1000)
-"""Where strata of the number of samples begin: who has few may be another kind than who has many."""
+"""Where strata of the number of samples begin: who has few may be another kind than who has
+many."""
 BETWEEN = np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 17)])
 """How far strata are apart, as a part of what one sample varies by: 0 or flat on this grid."""
 ALONE = 1.0
@@ -25,8 +26,8 @@ LEAST_WEIGHT = 1e-3
 SUMS = 3.0
 """So many independent ones the shares below all edges are worth."""
 MEAN_WIDER = 2.0
-"""Of the variance of a sum of estimated shares: posterior means of shares that are positive add up to more than they
-should (`benchmarks/speed/speed_of_quantiles.py`)."""
+"""Of the variance of a sum of estimated shares: posterior means of shares that are positive add up
+to more than they should (`benchmarks/speed/speed_of_quantiles.py`)."""
 _NOTHING = 1e-9
 
 
@@ -50,13 +51,18 @@ class NoisedShares:
 
     @classmethod
     def of(cls, counts: Ints, samples: Ints, number: Ints, noise_variance: float) -> NoisedShares:
-        """Take histograms as they are released: the sums of that many noised counts, each rounded."""
+        """Take histograms as they are released.
+
+        The sums of that many noised counts, each rounded.
+        """
         variance = number.astype(np.float64) * (noise_variance + 1 / 12)
         return cls(counts=counts.astype(np.float64), samples=samples, variance=variance)
 
     def take(self, which: Ints | slice) -> NoisedShares:
         """Select agents."""
-        return NoisedShares(counts=self.counts[which], samples=self.samples[which], variance=self.variance[which])
+        return NoisedShares(
+            counts=self.counts[which], samples=self.samples[which], variance=self.variance[which]
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +72,8 @@ class SharesPrior:
     Attributes
     ----------
     mean : float array (strata, bins)
-        Mean shares of the agents in each stratum of the number of samples; positive, adding up to 1.
+        Mean shares of the agents in each stratum of the number of samples; positive, adding up to
+        1.
     below : float array (strata, bins - 1)
         Variance of the share below each inner edge, as wide as intervals need.
     concentration, weight : float array (k,)
@@ -95,12 +102,17 @@ class SharesPrior:
         )
 
     def worth(self, stratum: int) -> Floats:
-        """Tell what the mean is worth in samples, for each concentration: no more than it is known by itself.
+        """Tell what the mean is worth in samples, for each concentration.
+
+        No more than it is known by itself.
 
         What is requested of shares are sums of them, so these are what it has to know.
         """
         under = np.cumsum(self.mean[stratum])[:-1]
-        unknown = float(self.below[stratum].sum()) / max(float((under * (1 - under)).sum()), _NOTHING)
+        unknown = float(self.below[stratum].sum()) / max(
+            float((under * (1 - under)).sum()), _NOTHING
+        )
+
         return np.maximum(1.0 / (1.0 / (self.concentration + 1.0) + unknown) - 1.0, ALONE / 4)
 
 
@@ -126,8 +138,8 @@ def sampled_histograms(key: Ints) -> Ints:
     Returns
     -------
     int array
-        Places of the `MOST_LOOKED_AT` least hashes, the least first. Anyone who is among those of all agents is among
-        those of every part of them that it is in.
+        Places of the `MOST_LOOKED_AT` least hashes, the least first. Anyone who is among those of
+        all agents is among those of every part of them that it is in.
 
     Examples
     --------
@@ -178,6 +190,7 @@ def fit_shares_prior(found: NoisedShares, widths: Floats) -> SharesPrior:
     weight = n * n / (n + found.variance)
     mean = simplex_projection((found.counts * (weight / n)[:, None]).sum(0) / weight.sum())
     concentration = 20.0
+
     for _ in range(TURNS):
         roots, basis = _spread(mean)
         off, variance = _least_squares(found, mean, roots, basis, concentration)
@@ -186,6 +199,7 @@ def fit_shares_prior(found: NoisedShares, widths: Floats) -> SharesPrior:
         roots, basis = _spread(mean)
         chances = _concentration(found.take(some), mean, roots, basis)
         concentration = float(np.exp(chances @ np.log(CONCENTRATIONS)))
+
     moved, unknown, apart = _strata(found, mean, roots, basis, concentration)
     middle = mean + moved @ basis.T
     stratum = shares_stratum(found.samples[some])
@@ -193,6 +207,7 @@ def fit_shares_prior(found: NoisedShares, widths: Floats) -> SharesPrior:
     errors = np.sqrt((unknown + variance) @ (basis**2).T)
     means = [*map(positive_shares, estimate + moved @ basis.T, errors)]
     keep = chances >= LEAST_WEIGHT
+
     return SharesPrior(
         mean=np.array(means),
         below=MEAN_WIDER * (unknown + variance + apart) @ (np.cumsum(basis, axis=0)[:-1] ** 2).T,
@@ -203,7 +218,10 @@ def fit_shares_prior(found: NoisedShares, widths: Floats) -> SharesPrior:
 
 
 def _spread(mean: Floats) -> tuple[Floats, Floats]:
-    """Give eigenvalues and eigenvectors of what a sample's bin varies by; the first is that of all counts alike."""
+    """Give eigenvalues and eigenvectors of what a sample's bin varies by.
+
+    The first is that of all counts alike.
+    """
     roots, basis = np.linalg.eigh(np.diag(mean) - np.outer(mean, mean))
     return np.maximum(roots, 0.0), basis
 
@@ -217,19 +235,24 @@ def _least_squares(
 ) -> tuple[Floats, Floats]:
     """Give how far the agents' mean shares are from `mean`, and the variance of that, by eigenvector."""
     n = found.samples.astype(np.float64)
-    weight = (n * n)[:, None] / (_factor(n, concentration)[:, None] * roots + found.variance[:, None] + _NOTHING)
+    weight = (n * n)[:, None] / (
+        _factor(n, concentration)[:, None] * roots + found.variance[:, None] + _NOTHING
+    )
     total = weight.sum(axis=0)
     off = (weight * ((found.counts / n[:, None] - mean) @ basis)).sum(axis=0) / total
     known = np.arange(len(mean)) == 0
+
     return np.where(known, 0.0, off), np.where(known, 0.0, 1.0 / total)
 
 
 def _concentration(found: NoisedShares, mean: Floats, roots: Floats, basis: Floats) -> Floats:
-    """Give the probability of each concentration: by single bins or by their sums, whichever has agents less alike.
+    """Give the probability of each concentration.
 
-    Agents whose values are larger have more in all the upper bins, which sums show and single bins hardly do; agents
-    that differ in two bins differ in few sums. What is requested may be either, and taking agents for more alike than
-    they are is the error that costs most.
+    By single bins or by their sums, whichever has agents less alike.
+
+    Agents whose values are larger have more in all the upper bins, which sums show and single bins
+    hardly do; agents that differ in two bins differ in few sums. What is requested may be either,
+    and taking agents for more alike than they are is the error that costs most.
     """
     found_by = [_by_bins(found, mean, roots, basis), _by_sums(found, mean)]
     return min(found_by, key=lambda chances: float(chances @ np.log(CONCENTRATIONS)))
@@ -242,12 +265,14 @@ def _by_bins(found: NoisedShares, mean: Floats, roots: Floats, basis: Floats) ->
 
 
 def _by_sums(found: NoisedShares, mean: Floats) -> Floats:
-    n, bins = found.samples.astype(np.float64), found.counts.shape[1]
+    n = found.samples.astype(np.float64)
+    bins = found.counts.shape[1]
     off = found.counts - n[:, None] * mean
     squares = np.cumsum(off - off.mean(axis=1, keepdims=True), axis=1)[:, :-1] ** 2
     under = np.cumsum(mean, axis=-1)[..., :-1]
     edge = np.arange(1, bins)
     noise = found.variance[:, None] * (edge * (bins - edge) / bins)
+
     return _chances(n, squares, under * (1 - under), noise, say=SUMS / (bins - 1))
 
 
@@ -257,6 +282,7 @@ def _chances(n: Floats, squares: Floats, spread: Floats, noise: Floats, say: flo
     for i, concentration in enumerate(CONCENTRATIONS):
         variance = _factor(n, concentration)[:, None] * spread + noise + _NOTHING
         log[i] = -0.5 * say * float((np.log(variance) + squares / variance).sum())
+
     chances = np.exp(log - log.max())
     return np.asarray(chances / chances.sum())
 
@@ -266,26 +292,35 @@ def _strata(
 ) -> tuple[Floats, Floats, Floats]:
     """Give how far the mean of each stratum is from everyone's, and the variance of that, by eigenvector.
 
-    A stratum where no one is has the mean of the nearest one, and how far strata are apart as a third variance.
+    A stratum where no one is has the mean of the nearest one, and how far strata are apart as a
+    third variance.
     """
     of = shares_stratum(found.samples)
     met = np.flatnonzero(np.bincount(of, minlength=len(COUNTS) + 1) >= LEAST_AGENTS)
     moved, unknown, apart = (np.zeros((len(COUNTS) + 1, len(mean))) for _ in range(3))
     if len(met) < 2:
         return moved, unknown, apart
-    each = [_least_squares(found.take(np.flatnonzero(of == s)), mean, roots, basis, concentration) for s in met]
+
+    each = [
+        _least_squares(found.take(np.flatnonzero(of == s)), mean, roots, basis, concentration)
+        for s in met
+    ]
     off, variance = (np.array(one)[:, 1:] for one in zip(*each, strict=True))
     total = BETWEEN[:, None, None] * roots[1:] + variance + _NOTHING**2
     log = -0.5 * (np.log(total) + off**2 / total).sum(axis=(1, 2))
     chances = np.exp(log - log.max())
     chances[1:] /= len(BETWEEN) - 1
+
     chances /= chances.sum()
     share = BETWEEN[:, None, None] * roots[1:] / total
     moved[met, 1:] = np.einsum("k,ksb->sb", chances, share) * off
     unknown[met, 1:] = np.einsum("k,ksb->sb", chances, share) * variance
     unknown[met, 1:] += np.einsum("k,ksb->sb", chances, share**2) * off**2 - moved[met, 1:] ** 2
+
     for stratum in np.setdiff1d(np.arange(len(COUNTS) + 1), met):
         nearest = met[np.argmin(np.abs(met - stratum))]
-        moved[stratum], unknown[stratum] = moved[nearest], unknown[nearest]
+        moved[stratum] = moved[nearest]
+        unknown[stratum] = unknown[nearest]
         apart[stratum] = float(chances @ BETWEEN) * roots
+
     return moved, unknown, apart

@@ -16,9 +16,11 @@ from meanstream.operators.records import Floats
 from meanstream.operators.validation import require, valid_float
 
 WITHIN_BINS = 0.1
-"""Of the width of a bin: how far a quantile may lie from where equal density within the bin puts it (measured by
-`benchmarks/speed/speed_of_quantiles.py`)."""
-_LEAST, _MOST, _NODES = 0.05, 1e9, 400
+"""Of the width of a bin: how far a quantile may lie from where equal density within the bin puts it
+(measured by `benchmarks/speed/speed_of_quantiles.py`)."""
+_LEAST = 0.05
+_MOST = 1e9
+_NODES = 400
 _HALVINGS = 50
 MOST_QUANTILES = 16
 """As many as thresholds: each costs an answer of every agent."""
@@ -35,6 +37,7 @@ def valid_quantiles(quantiles: object) -> tuple[float, ...]:
     found = tuple(sorted({valid_float("quantiles", one) for one in quantiles}))  # type: ignore[attr-defined]
     for one in found:
         require(0 < one < 1, "quantiles", "lie in (0, 1)", one)
+
     require(len(found) <= MOST_QUANTILES, "quantiles", f"be at most {MOST_QUANTILES}", len(found))
     return found
 
@@ -63,7 +66,10 @@ class BinnedLaw:
 
     @property
     def ends(self) -> Floats:
-        """Ends of the bins, shape (bins + 1,): the first bin is the lower bound, the last the upper bound."""
+        """Ends of the bins, shape (bins + 1,).
+
+        The first bin is the lower bound, the last the upper bound.
+        """
         grid = FixedPoint(self.lower, self.upper)
         inner = grid.lower + np.array(histogram_edges(grid, self.exceeds)) * grid.resolution
         inner[-1] = self.upper  # a step of the grid below it
@@ -100,22 +106,33 @@ class BinnedLaw:
         the normal law of the same variance where these are farther, moved on by `WITHIN_BINS` of a bin, of cells as far
         as they are the prior's.
         """
-        ends, cells = self.ends, found.shares.shape[1] > len(self.widths)
+        ends = self.ends
+        cells = found.shares.shape[1] > len(self.widths)
         ends = self.cell_ends if cells else ends
         step = WITHIN_BINS * np.diff(ends)
         wider = 1.0 + CELLS * found.blur
-        under = np.concatenate([np.zeros((len(found.shares), 1)), np.cumsum(found.shares, axis=1)], axis=1)
+        under = np.concatenate(
+            [np.zeros((len(found.shares), 1)), np.cumsum(found.shares, axis=1)], axis=1
+        )
         under[:, -1] = 1.0
+
         value, place = _inverse(under, ends, np.full(len(under), q))
         worth = self._worth(found, under, place)
         low, high = (_crossing(q, side)(worth) for side in (0.5 - level / 2, 0.5 + level / 2))
+
         normal = ndtri(0.5 + level / 2) * np.sqrt(q * (1 - q) / (worth + 1))
-        low, high = np.minimum(low, q - normal).clip(0.0), np.maximum(high, q + normal).clip(max=1.0)
+        low, high = (
+            np.minimum(low, q - normal).clip(0.0),
+            np.maximum(high, q + normal).clip(max=1.0),
+        )
         lower, at = _inverse(under, ends, low)
         lower -= step[at] * wider
         upper, at = _inverse(under, ends, high)
         upper += step[at] * wider
-        return np.stack([value, np.clip(lower, self.lower, value), np.clip(upper, value, self.upper)], axis=1)
+
+        return np.stack(
+            [value, np.clip(lower, self.lower, value), np.clip(upper, value, self.upper)], axis=1
+        )
 
     def exceedance(self, found: SharesPosterior, threshold: float, *, level: float) -> Floats:
         """Tell which share of each agent's samples exceeds a threshold of the settings, and the ends, shape (n, 3)."""
@@ -125,19 +142,35 @@ class BinnedLaw:
         share = np.clip(found.shares[:, edge + 1 :].sum(axis=1), 0.0, 1.0)
         safe = np.clip(share, 1e-6, 1 - 1e-6)
         worth = np.clip(safe * (1 - safe) / found.variance[:, edge] - 1, _LEAST, _MOST)
-        low, high = (betaincinv(worth * safe, worth * (1 - safe), p) for p in (0.5 - level / 2, 0.5 + level / 2))
+        low, high = (
+            betaincinv(worth * safe, worth * (1 - safe), p)
+            for p in (0.5 - level / 2, 0.5 + level / 2)
+        )
+
         normal = ndtri(0.5 + level / 2) * np.sqrt(found.variance[:, edge])
-        low, high = np.minimum(low, share - normal).clip(0.0), np.maximum(high, share + normal).clip(max=1.0)
+        low, high = (
+            np.minimum(low, share - normal).clip(0.0),
+            np.maximum(high, share + normal).clip(max=1.0),
+        )
+
         return np.stack([share, low, high], axis=1)
 
     @staticmethod
     def _worth(found: SharesPosterior, under: Floats, place: np.ndarray) -> Floats:
-        """Give how many samples the share below the bin of a quantile is as good as; the worse of its two ends."""
+        """Give how many samples the share below the bin of a quantile is as good as.
+
+        The worse of its two ends.
+        """
         inner = np.clip(under[:, 1:-1], 1e-6, 1 - 1e-6)
         worth = np.clip(inner * (1 - inner) / found.variance - 1, _LEAST, _MOST)
-        rows, last = np.arange(len(under)), inner.shape[1] - 1
+        rows = np.arange(len(under))
+        last = inner.shape[1] - 1
+
         return np.asarray(
-            np.minimum(worth[rows, np.clip(place - 1, 0, last)], worth[rows, np.clip(place, 0, last)]), np.float64
+            np.minimum(
+                worth[rows, np.clip(place - 1, 0, last)], worth[rows, np.clip(place, 0, last)]
+            ),
+            np.float64,
         )
 
 
@@ -145,8 +178,10 @@ def _inverse(under: Floats, ends: Floats, target: Floats) -> tuple[Floats, np.nd
     """Give where each row's distribution reaches its target, and in which bin that is."""
     rows = np.arange(len(under))
     place = np.clip((under[:, 1:] < target[:, None]).sum(axis=1), 0, len(ends) - 2)
-    before, after = under[rows, place], under[rows, place + 1]
+    before = under[rows, place]
+    after = under[rows, place + 1]
     part = np.clip((target - before) / np.maximum(after - before, 1e-300), 0.0, 1.0)
+
     return ends[place] + part * (ends[place + 1] - ends[place]), place
 
 
@@ -157,11 +192,16 @@ def _crossing(q: float, chance: float) -> Callable[[Floats], Floats]:
     Its nodes are public constants.
     """
     nodes = np.geomspace(_LEAST, _MOST, _NODES)
-    low, high = np.zeros(_NODES), np.ones(_NODES)
+    low = np.zeros(_NODES)
+    high = np.ones(_NODES)
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
-        exceeds = 1.0 - betainc(np.maximum(nodes * middle, 1e-12), np.maximum(nodes * (1 - middle), 1e-12), q)
+        exceeds = 1.0 - betainc(
+            np.maximum(nodes * middle, 1e-12), np.maximum(nodes * (1 - middle), 1e-12), q
+        )
         high = np.where(exceeds >= chance, middle, high)
         low = np.where(exceeds >= chance, low, middle)
-    found, log = 0.5 * (low + high), np.log(nodes)
+
+    found = 0.5 * (low + high)
+    log = np.log(nodes)
     return lambda worth: np.asarray(np.interp(np.log(worth), log, found))

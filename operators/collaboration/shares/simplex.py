@@ -7,7 +7,8 @@ from scipy.special import log_ndtr
 
 from meanstream.operators.records import Floats
 
-SPARSE, TYPICAL = (0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98), np.geomspace(1e-3, 0.5, 8)
+SPARSE = (0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98)
+TYPICAL = np.geomspace(1e-3, 0.5, 8)
 """Of the mean's shares: which part is 0, and what the others are like."""
 _HALF_LOG = 0.5 * np.log(2 * np.pi)
 
@@ -24,13 +25,15 @@ def simplex_projection(shares: Floats) -> Floats:
     over = (np.cumsum(falling) - 1) / np.arange(1, len(shares) + 1)
     last = np.flatnonzero(falling > over)[-1]
     found = np.maximum(shares - over[last], 1e-4 / len(shares))
+
     return np.asarray(found / found.sum())
 
 
 def positive_shares(mean: Floats, stddev: Floats) -> Floats:
     """Give the posterior means, adding up to 1, of shares that were estimated with normal errors.
 
-    A share is 0, or of an exponential law; how often and of which is integrated over, given all the estimates.
+    A share is 0, or of an exponential law; how often and of which is integrated over, given all the
+    estimates.
 
     Examples
     --------
@@ -39,17 +42,28 @@ def positive_shares(mean: Floats, stddev: Floats) -> Floats:
     """
     stddev = np.maximum(stddev, 1e-7)
     flat = -0.5 * (mean / stddev) ** 2 - np.log(stddev)
-    log, means = [], []
+    log = []
+    means = []
+
     for none in SPARSE:
         for typical in TYPICAL:
             at = mean / stddev - stddev / typical
-            some = flat + 0.5 * at * at + log_ndtr(at) + np.log(stddev * (1 - none) / typical) + _HALF_LOG
+            some = (
+                flat
+                + 0.5 * at * at
+                + log_ndtr(at)
+                + np.log(stddev * (1 - none) / typical)
+                + _HALF_LOG
+            )
             both = np.logaddexp(flat + np.log(none), some)
+
             hazard = np.exp(-0.5 * at * at - _HALF_LOG - log_ndtr(at))
             log.append(float(both.sum()))
             means.append(np.exp(some - both) * stddev * (at + hazard))
+
     chances = np.exp(np.array(log) - max(log))
     chances /= chances.sum()
     found = np.tensordot(chances, np.array(means), 1)
     found = np.maximum(found, 1e-5)
+
     return np.asarray(found / found.sum())

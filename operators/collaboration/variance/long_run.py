@@ -1,4 +1,7 @@
-"""The long-run variance of an agent's own samples, which may depend on each other: a posterior over AR(1) curves."""
+"""The long-run variance of an agent's own samples, which may depend on each other.
+
+A posterior over AR(1) curves.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +20,23 @@ RHO = np.array([0.0, -0.8, -0.6, -0.3, 0.2, 0.35, 0.5, 0.65, 0.78, 0.87, 0.93, 0
 """Correlations of neighboring samples that are tried; 0, independence, is the first."""
 FARTHER = 0.7
 """How fast the prior falls with the ratio of both variances, in powers of it."""
-OWN_PRIOR_LOG_SPREAD, UNLIKE, UNLIKE_LOG_SPREAD = 0.6, 0.1, 2.5
-"""Spread of an agent's log variance about the pool's, and the share of agents that are unlike it, and their spread."""
+OWN_PRIOR_LOG_SPREAD = 0.6
+UNLIKE = 0.1
+UNLIKE_LOG_SPREAD = 2.5
+"""Spread of an agent's log variance about the pool's, and the share of agents that are unlike it,
+and their spread."""
 DEPENDENT_VARIANCE = 0.09
 """Variance of the pairs' excess over the variance of a sample, where samples depend."""
 LEAST_DEGREES = 3.0
 _TOGETHER = 1 << 11
 """Agents at a time: what is computed of them stays in the processor's cache."""
-_STEP, _COARSE = 1 / 256, 8
-_LEAST, _MOST_LOG, _LEAST_SPREAD = 1e-12, np.float32(40.0), 1e-6
-_LEVELS, _NODES = 64, 2048
+_STEP = 1 / 256
+_COARSE = 8
+_LEAST = 1e-12
+_MOST_LOG = np.float32(40.0)
+_LEAST_SPREAD = 1e-6
+_LEVELS = 64
+_NODES = 2048
 _NOMINAL = float(ndtri(0.975))
 _Floats32 = NDArray[np.float32]
 
@@ -81,6 +91,7 @@ def long_run_expected(log: int) -> Floats:
     between = 1 - scaled(block) / block - (1 - RHO) / 2
     fine = between / (0.5 - 1 / block) if log >= 2 else np.ones(len(RHO))
     long = [2 * scaled(length) - scaled(2 * length) for length in lengths]
+
     return np.stack([1 - RHO, fine, *long], axis=1)
 
 
@@ -94,7 +105,8 @@ def long_run_variance(pool: VariancePosterior, own: OwnSamples, some: Ints) -> L
     own : OwnSamples
         With energies.
     some : int array, shape (m,)
-        Places of the agents to look at: those with energies, and with samples that are not all equal.
+        Places of the agents to look at: those with energies, and with samples that are not all
+        equal.
 
     Notes
     -----
@@ -103,8 +115,8 @@ def long_run_variance(pool: VariancePosterior, own: OwnSamples, some: Ints) -> L
     its curve of expectations stands for other processes of the same shape, since short stretches count as few degrees
     of freedom. That pairs of samples differ as independent ones do is evidence of independence with all its degrees.
 
-    What an agent gets depends on its own samples and on the pool alone, to the last bit: computed in 32 bits, in a
-    fixed order.
+    What an agent gets depends on its own samples and on the pool alone, to the last bit: computed
+    in 32 bits, in a fixed order.
 
     References
     ----------
@@ -117,18 +129,23 @@ def long_run_variance(pool: VariancePosterior, own: OwnSamples, some: Ints) -> L
     log = own.block_log[some]
     order = np.argsort(log.astype(np.uint8), kind="stable")
     starts = np.searchsorted(log[order], np.arange(_LEVELS + 1))
+
     for level in np.flatnonzero(np.diff(starts)).tolist():
         expected = long_run_expected(level)
         for start in range(starts[level], starts[level + 1], _TOGETHER):
             part = order[start : min(start + _TOGETHER, starts[level + 1])]
             few = np.repeat(part, 2) if len(part) == 1 else part
             found[:, few] = _of_level(own, some[few], expected, table, unit)
+
     return LongRunVariance(found[0], unit * found[1].astype(np.float64), found[2], found[3])
 
 
 @dataclass(frozen=True, slots=True)
 class _PublicFactor:
-    """The public part of the prior: log density of the log variance, in a table; and prior log odds of correlations."""
+    """The public part of the prior.
+
+    Log density of the log variance, in a table; and prior log odds of correlations.
+    """
 
     low: float
     values: Any
@@ -137,18 +154,29 @@ class _PublicFactor:
     @classmethod
     def of(cls, pool: VariancePosterior, unit: float) -> _PublicFactor:
         known = pool if pool.long_run is None else pool.long_run
-        log_variance, weight = np.log(known.variance / unit), known.weight
+        log_variance = np.log(known.variance / unit)
+        weight = known.weight
         mean = float(weight @ log_variance)
-        low, high = np.log(_LEAST), max(16.0, float(log_variance.max()) + 4.0)
+
+        low = np.log(_LEAST)
+        high = max(16.0, float(log_variance.max()) + 4.0)
         x = np.arange(low, high, _COARSE * _STEP)[:, np.newaxis]
-        near = np.exp(-0.5 * ((x - log_variance) / OWN_PRIOR_LOG_SPREAD) ** 2) @ weight / OWN_PRIOR_LOG_SPREAD
+        near = (
+            np.exp(-0.5 * ((x - log_variance) / OWN_PRIOR_LOG_SPREAD) ** 2)
+            @ weight
+            / OWN_PRIOR_LOG_SPREAD
+        )
         far = np.exp(-0.5 * ((x[:, 0] - mean) / UNLIKE_LOG_SPREAD) ** 2) / UNLIKE_LOG_SPREAD
+
         ratio = long_run_ratio()[1:]
         rest = np.maximum(ratio, 1 / ratio) ** -FARTHER
         share = np.concatenate([[pool.independent], (1 - pool.independent) * rest / rest.sum()])
         values = np.log((1 - UNLIKE) * near + UNLIKE * far)
         values = np.interp(np.arange(low, x[-1, 0], _STEP), x[:, 0], values).astype(np.float32)
-        return cls(float(low), values, np.log(np.maximum(share, 1e-30)).astype(np.float32)[:, np.newaxis])
+
+        return cls(
+            float(low), values, np.log(np.maximum(share, 1e-30)).astype(np.float32)[:, np.newaxis]
+        )
 
     def read(self, log_variance: _Floats32) -> _Floats32:
         """Read the table at the nearest node: it changes little from one to the next."""
@@ -157,17 +185,21 @@ class _PublicFactor:
         return np.asarray(self.values.take(place.astype(np.int32), mode="clip"), np.float32)
 
 
-def _of_level(own: OwnSamples, part: Ints, expected: Floats, table: _PublicFactor, unit: float) -> _Floats32:
+def _of_level(
+    own: OwnSamples, part: Ints, expected: Floats, table: _PublicFactor, unit: float
+) -> _Floats32:
     """Give independence, mean, mean logarithm and degrees of agents whose blocks are of one length, shape (4, m)."""
     degrees = own.energy_degrees[part].T.astype(np.float32, order="C")
     weighted = own.energies[part].T.astype(np.float32, order="C")
     weighted *= degrees
     number = np.add.reduce(degrees, axis=0)
-    # Shape (13, m) from here. Sums run along columns, in one order for any number of agents but one.
+    # Shape (13, m) from here. Sums run along columns, in one order for any number of agents but
+    # one.
     logs = np.einsum("kj,jn->kn", (1 / (unit * expected)).astype(np.float32), weighted)
     logs /= number
     np.maximum(logs, np.float32(_LEAST), out=logs)
     np.log(logs, out=logs)
+
     weights = np.einsum("kj,jn->kn", np.log(expected).astype(np.float32), degrees)
     weights += number * logs
     weights *= np.float32(-0.5)
@@ -175,17 +207,21 @@ def _of_level(own: OwnSamples, part: Ints, expected: Floats, table: _PublicFacto
     weights += table.read(logs)
     weights += table.log_prior
     weights[0] -= _evidence(own, part)
+
     return _moments(logs, weights, number)
 
 
 def _evidence(own: OwnSamples, part: Ints) -> _Floats32:
     """Give the log odds of dependence by what pairs of samples differ by, against the variance of a sample."""
     count = own.count[part].astype(np.float64)
-    excess = (own.energies[part, 0] * (count - 1) / own.squared_deviations[part] - 1).astype(np.float32)
+    excess = (own.energies[part, 0] * (count - 1) / own.squared_deviations[part] - 1).astype(
+        np.float32
+    )
     number = count.astype(np.float32)
     wider = 1 + np.float32(DEPENDENT_VARIANCE / 2) * number  # of both variances the ratio
     excess *= excess
     excess *= number * (1 - 1 / wider)
+
     return np.asarray(np.float32(0.25) * excess - np.float32(0.5) * np.log(wider), np.float32)
 
 
@@ -196,6 +232,7 @@ def _moments(logs: _Floats32, weights: _Floats32, number: _Floats32) -> _Floats3
     total = np.add.reduce(weights, axis=0)
     independent = weights[0] / total
     log = np.einsum("kn,kn->n", weights, logs)
+
     variance = np.exp(np.minimum(logs, _MOST_LOG, out=logs), out=logs)
     weights *= variance
     mean = np.add.reduce(weights, axis=0)
@@ -203,6 +240,7 @@ def _moments(logs: _Floats32, weights: _Floats32, number: _Floats32) -> _Floats3
     mean, square, log = mean / total, square / total, log / total
     spread = square * (1 + 2 / number) / np.square(mean) - 1
     degrees = 2 / np.clip(spread, np.float32(_LEAST_SPREAD), np.float32(2 / LEAST_DEGREES))
+
     return np.stack([independent, mean, log, degrees])
 
 
@@ -219,7 +257,9 @@ def _wider(degrees: _Floats32) -> _Floats32:
     return np.asarray(_quantiles().take(place.astype(np.int32), mode="clip"))
 
 
-def variances_of_own(pool: VariancePosterior, own: OwnSamples, short: Floats) -> tuple[Floats, Floats]:
+def variances_of_own(
+    pool: VariancePosterior, own: OwnSamples, short: Floats
+) -> tuple[Floats, Floats]:
     """Private: each agent's variance of one sample for its interval, and for its value.
 
     Parameters
@@ -236,16 +276,21 @@ def variances_of_own(pool: VariancePosterior, own: OwnSamples, short: Floats) ->
     interval's is `q short + (1 - q) m (t_d / 1.96)^2`. The value's is the geometric mean of both, and never more than
     `short`. Of fewer than 16 samples, and of samples that are all equal, both are `short`.
     """
-    interval, value = short.copy(), short.copy()
+    interval = short.copy()
+    value = short.copy()
     if not own.energies.shape[1]:
         return interval, value
+
     some = np.flatnonzero((own.energy_degrees[:, 0] > 0) & (own.squared_deviations > 0))
     if not len(some):
         return interval, value
-    found, usual, unit = long_run_variance(pool, own, some), short[some], pool.median
+    found = long_run_variance(pool, own, some)
+    usual = short[some]
+    unit = pool.median
     q = found.independent
     interval[some] = q * usual + (1 - q) * found.mean * _wider(found.degrees)
     log = np.log((usual / unit).astype(np.float32))
     geometric = unit * np.exp(q * log + (1 - q) * found.log).astype(np.float64)
     value[some] = np.minimum(usual, geometric)
+
     return interval, value

@@ -6,12 +6,19 @@ from collections.abc import Callable
 
 import numpy as np
 
-from meanstream.operators.collaboration.variance.variance_posterior import INDEPENDENT, LEAST_POINT, VariancePosterior
+from meanstream.operators.collaboration.variance.variance_posterior import (
+    INDEPENDENT,
+    LEAST_POINT,
+    VariancePosterior,
+)
 from meanstream.operators.records import Floats
 
-LONGER, LOG_SPREAD = 1.0, 1.5
-"""Mean and spread of the logarithm of the long-run variance over that of one sample, where samples depend."""
-GRID, ZOOMS = 160, 3
+LONGER = 1.0
+LOG_SPREAD = 1.5
+"""Mean and spread of the logarithm of the long-run variance over that of one sample, where samples
+depend."""
+GRID = 160
+ZOOMS = 3
 _FARTHEST = 4.0
 
 
@@ -40,7 +47,8 @@ def long_run_of_pool(
     (4.0, True)
     """
     logs = np.log(votes.variance)
-    low, high = float(logs.min()) + LONGER - _FARTHEST * LOG_SPREAD, float(logs.max()) + LONGER + _FARTHEST * LOG_SPREAD
+    low = float(logs.min()) + LONGER - _FARTHEST * LOG_SPREAD
+    high = float(logs.max()) + LONGER + _FARTHEST * LOG_SPREAD
     for _ in range(ZOOMS):  # with many releases it is narrower than the first grid
         step = (high - low) / GRID
         grid = low + step * (np.arange(GRID) + 0.5)
@@ -50,7 +58,9 @@ def long_run_of_pool(
         top = likelihood.max()
         mass = density * np.exp(likelihood - top)
         inside = np.flatnonzero(mass > 1e-9 * mass.max())
-        low, high = grid[inside[0]] - step, grid[inside[-1]] + step
+        low = grid[inside[0]] - step
+        high = grid[inside[-1]] + step
+
     same = log_likelihood(votes.variance)
     highest = max(float(same.max()), float(top))
     weight = np.concatenate(
@@ -62,4 +72,7 @@ def long_run_of_pool(
     independent = float(weight[: len(same)].sum() / weight.sum())
     kept = weight > LEAST_POINT * weight.max()
     variance = np.concatenate([votes.variance, np.exp(grid)])[kept]
-    return VariancePosterior(variance=variance, weight=weight[kept] / weight[kept].sum()), independent
+
+    return VariancePosterior(
+        variance=variance, weight=weight[kept] / weight[kept].sum()
+    ), independent

@@ -1,4 +1,7 @@
-"""The variance of one sample where it is unknown: pooled over all agents' releases; own variances shrunk to it."""
+"""The variance of one sample where it is unknown.
+
+Pooled over all agents' releases; own variances shrunk to it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from meanstream.operators.collaboration.spread_law import CELL, GROUPS, RESOLUTION, spread_laws, weigh_spread_laws
+from meanstream.operators.collaboration.spread_law import (
+    CELL,
+    GROUPS,
+    RESOLUTION,
+    spread_laws,
+    weigh_spread_laws,
+)
 from meanstream.operators.collaboration.variance.long_run import variances_of_own
 from meanstream.operators.collaboration.variance.long_run_pool import long_run_of_pool
 from meanstream.operators.collaboration.variance.variance_posterior import (
@@ -18,7 +27,14 @@ from meanstream.operators.collaboration.variance.variance_posterior import (
     variance_posterior_of_own,
 )
 from meanstream.operators.counters.base import Counter
-from meanstream.operators.records import VOTE_BINS, Floats, Ints, OwnMeans, OwnSamples, ReleaseColumns
+from meanstream.operators.records import (
+    VOTE_BINS,
+    Floats,
+    Ints,
+    OwnMeans,
+    OwnSamples,
+    ReleaseColumns,
+)
 from meanstream.operators.validation import require, require_bounds
 
 BINS = 256
@@ -69,15 +85,25 @@ def pooled_release_differences(releases: ReleaseColumns, counter: Counter) -> Re
     """
     if counter.forgets:
         releases = releases.take(np.zeros(0, np.int64))
+
     order = np.lexsort((releases.index, releases.agent))
-    agent, index, count = releases.agent[order], releases.index[order], releases.count[order]
-    pair = np.flatnonzero((agent[1:] == agent[:-1]) & (index[1:] == index[:-1] + 1) & (count[1:] > count[:-1]))
-    before, after = order[pair], order[pair + 1]
-    s, t = releases.count[before].astype(np.float64), releases.count[after].astype(np.float64)
+    agent = releases.agent[order]
+    index = releases.index[order]
+    count = releases.count[order]
+    pair = np.flatnonzero(
+        (agent[1:] == agent[:-1]) & (index[1:] == index[:-1] + 1) & (count[1:] > count[:-1])
+    )
+    before = order[pair]
+    after = order[pair + 1]
+    s = releases.count[before].astype(np.float64)
+
+    t = releases.count[after].astype(np.float64)
     k = releases.index[after]
-    first, second = releases.noise_variance[before] * s**2, releases.noise_variance[after] * t**2
+    first = releases.noise_variance[before] * s**2
+    second = releases.noise_variance[after] * t**2
     fresh = second / counter.noise_variance(k)
     covariance = 0.5 * (first + second - fresh * counter.increment_variance(k))
+
     return ReleaseDifferences(
         squared=(releases.mean[after] - releases.mean[before]) ** 2,
         sampling=1 / s - 1 / t,
@@ -85,7 +111,9 @@ def pooled_release_differences(releases: ReleaseColumns, counter: Counter) -> Re
     )
 
 
-def pooled_own_means(own: OwnSamples, pool: VariancePosterior | float, *, known: float | None = None) -> OwnMeans:
+def pooled_own_means(
+    own: OwnSamples, pool: VariancePosterior | float, *, known: float | None = None
+) -> OwnMeans:
     """Private: what each agent knows alone; agents without a sample are left out.
 
     Parameters
@@ -93,7 +121,8 @@ def pooled_own_means(own: OwnSamples, pool: VariancePosterior | float, *, known:
     own : OwnSamples
         Each agent's own samples, summed up.
     pool : VariancePosterior or float
-        What is known of the variance of one sample (`PooledVariance.posterior`), or a number that stands for it.
+        What is known of the variance of one sample (`PooledVariance.posterior`), or a number that
+        stands for it.
     known : float or None
         Variance of one sample, where it is known: then nothing is estimated.
 
@@ -107,10 +136,16 @@ def pooled_own_means(own: OwnSamples, pool: VariancePosterior | float, *, known:
     """
     interval = value = np.full(len(own), 1.0 if known is None else known)
     student = np.ones(len(own))
+
     if known is None:
         short = variance_posterior_of_own(pool, own)
-        interval, value = variances_of_own(pool, own, short) if isinstance(pool, VariancePosterior) else (short, short)
+        interval, value = (
+            variances_of_own(pool, own, short)
+            if isinstance(pool, VariancePosterior)
+            else (short, short)
+        )
         student = student_factor_of_own(pool, own)
+
     some = own.count > 0
     return OwnMeans(
         agent=own.agent[some],
@@ -143,10 +178,11 @@ class PooledVariance:
     -----
     **Privacy.** Post-processing of the releases: it spends nothing.
 
-    The state is a histogram of squared differences by their ratio of noise to sampling, three numbers per bin, and the
-    sum of everyone's votes on the spread: it is mergeable by addition and of one size for any number of agents. The
-    votes weigh a table of laws of one sample (`spread_law`), each of which stands for variances about its own; the
-    binned differences have a normal likelihood. The bounds allow ((upper - lower) / 2)^2 at most (Popoviciu).
+    The state is a histogram of squared differences by their ratio of noise to sampling, three
+    numbers per bin, and the sum of everyone's votes on the spread: it is mergeable by addition and
+    of one size for any number of agents. The votes weigh a table of laws of one sample
+    (`spread_law`), each of which stands for variances about its own; the binned differences have a
+    normal likelihood. The bounds allow ((upper - lower) / 2)^2 at most (Popoviciu).
 
     Examples
     --------
@@ -159,7 +195,8 @@ class PooledVariance:
 
     def __init__(self, lower: float, upper: float) -> None:
         require_bounds(lower, upper)
-        self.lower, self.upper = lower, upper
+        self.lower = lower
+        self.upper = upper
         self._sums = np.zeros((3, BINS))  # number, squared difference over c, nu over c
         self._votes: Ints = np.zeros(2 + VOTE_BINS, np.int64)
         self._vote_variance = 0.0
@@ -175,6 +212,7 @@ class PooledVariance:
         ratio = differences.noise / differences.sampling
         with np.errstate(divide="ignore"):
             place = np.log(ratio / (unit * LEAST_RATIO)) / np.log(BIN_RATIO)
+
         index = np.clip(np.nan_to_num(place), 0, BINS - 1).astype(np.int64)
         least: Floats = np.asarray(unit * LEAST_RATIO * BIN_RATIO ** np.arange(BINS), np.float64)
         squares = _on_grid(differences.squared / differences.sampling, unit + least, index)
@@ -191,50 +229,73 @@ class PooledVariance:
         noise_variance : float
             Variance of the noise of one bin of one vote.
         """
-        self._votes, self._vote_variance = np.asarray(votes.sum(axis=0), np.int64), noise_variance
+        self._votes = np.asarray(votes.sum(axis=0), np.int64)
+        self._vote_variance = noise_variance
 
     def merge(self, other: PooledVariance) -> None:
         """Add what another pool over the same bounds has seen."""
         bounds = (self.lower, self.upper)
-        require((other.lower, other.upper) == bounds, "bounds", f"be {bounds}", (other.lower, other.upper))
+        require(
+            (other.lower, other.upper) == bounds,
+            "bounds",
+            f"be {bounds}",
+            (other.lower, other.upper),
+        )
         self._sums += other._sums
         self._votes = self._votes + other._votes
         self._vote_variance = max(self._vote_variance, other._vote_variance)
 
     @property
     def variance(self) -> float:
-        """Pooled variance of one sample, in squared value units; in (0, ((upper - lower) / 2)^2]."""
+        """Pooled variance of one sample, in squared value units.
+
+        In (0, ((upper - lower) / 2)^2].
+        """
         return self.posterior().median
 
     def posterior(self) -> VariancePosterior:
-        """Give what votes say of the variance of one sample, and releases of the long run; without votes releases both.
+        """Give what votes say of the variance of one sample, and releases of the long run.
 
-        Pairs of neighboring samples show the variance of one sample, differences of releases that of a mean over a long
-        run; where samples depend on each other these are two.
+        Without votes releases both.
+
+        Pairs of neighboring samples show the variance of one sample, differences of releases that
+        of a mean over a long run; where samples depend on each other these are two.
         """
         if not self._votes[0]:
             return self._posterior(self._log_likelihood)
         votes = self._posterior(lambda variance: np.zeros(len(variance)))
         if not self.n:
             return votes
+
         long_run, independent = long_run_of_pool(votes, self._log_likelihood)
         return replace(votes, long_run=long_run, independent=independent)
 
     def _posterior(self, log_likelihood: Callable[[Floats], Floats]) -> VariancePosterior:
         width = self.upper - self.lower
-        table, weight = spread_laws(), weigh_spread_laws(self._votes, self._vote_variance)
-        low, high = float(np.log(table.variance.min())) - 3 * RESOLUTION, float(np.log(0.25))
+        table = spread_laws()
+        weight = weigh_spread_laws(self._votes, self._vote_variance)
+        low = float(np.log(table.variance.min())) - 3 * RESOLUTION
+        high = float(np.log(0.25))
+
         for _ in range(ZOOMS):  # with many releases the posterior is narrower than the first grid
             step = (high - low) / GRID
             log_variance: Floats = np.asarray(low + step * (np.arange(GRID) + 0.5), np.float64)
             density = _smooth(
-                log_variance, table.cell, table.group, np.stack([weight, weight * table.degrees, weight * table.ties])
+                log_variance,
+                table.cell,
+                table.group,
+                np.stack([weight, weight * table.degrees, weight * table.ties]),
             )
+
             likelihood = log_likelihood(width**2 * np.exp(log_variance))
             density *= np.exp(likelihood - likelihood[density[0].sum(axis=0) > 0].max())
             total = density[0].sum(axis=0)
             inside = np.flatnonzero(total > 1e-9 * total.max())
-            low, high = max(low, log_variance[inside[0]] - step), min(high, log_variance[inside[-1]] + step)
+            low, high = (
+                max(low, log_variance[inside[0]] - step),
+                min(high, log_variance[inside[-1]] + step),
+            )
+
         kept = density[0] > LEAST_POINT * density[0].max()
         mass, degrees, ties = density[:, kept]
         variance = np.broadcast_to(width**2 * np.exp(log_variance), kept.shape)[kept]
@@ -250,31 +311,60 @@ class PooledVariance:
     def _log_likelihood(self, variance: Floats) -> Floats:
         number, squares, noise = self._sums[:, self._sums[0] > 0]
         total = variance[:, None] + noise / number
-        return np.asarray(-0.5 * (number * np.log(total) + squares / total).sum(axis=1), dtype=np.float64)
+        return np.asarray(
+            -0.5 * (number * np.log(total) + squares / total).sum(axis=1), dtype=np.float64
+        )
 
     def snapshot(self) -> dict[str, Any]:
         """Plain data, JSON-ready; with votes only where there are some."""
-        votes = {"votes": self._votes.tolist(), "vote_variance": self._vote_variance} if self._votes[0] else {}
+        votes = (
+            {"votes": self._votes.tolist(), "vote_variance": self._vote_variance}
+            if self._votes[0]
+            else {}
+        )
         sums = self._sums.tolist()
-        return {"version": SNAPSHOT_VERSION, "lower": self.lower, "upper": self.upper, "sums": sums, **votes}
+
+        return {
+            "version": SNAPSHOT_VERSION,
+            "lower": self.lower,
+            "upper": self.upper,
+            "sums": sums,
+            **votes,
+        }
 
     @classmethod
     def restore(cls, state: dict[str, Any]) -> PooledVariance:
         """Make a pool from its snapshot."""
-        require(state["version"] == SNAPSHOT_VERSION, "snapshot version", f"be {SNAPSHOT_VERSION}", state["version"])
+        require(
+            state["version"] == SNAPSHOT_VERSION,
+            "snapshot version",
+            f"be {SNAPSHOT_VERSION}",
+            state["version"],
+        )
         pool = cls(state["lower"], state["upper"])
         sums = np.asarray(state["sums"], dtype=np.float64)
         require(sums.shape == (3, BINS), "snapshot sums", f"have shape (3, {BINS})", sums.shape)
         pool._sums = sums
+
         if "votes" in state:
             votes = np.asarray(state["votes"], dtype=np.int64)
-            require(votes.shape == (2 + VOTE_BINS,), "snapshot votes", f"have shape ({2 + VOTE_BINS},)", votes.shape)
-            pool._votes, pool._vote_variance = votes, float(state["vote_variance"])
+            require(
+                votes.shape == (2 + VOTE_BINS,),
+                "snapshot votes",
+                f"have shape ({2 + VOTE_BINS},)",
+                votes.shape,
+            )
+            pool._votes = votes
+            pool._vote_variance = float(state["vote_variance"])
+
         return pool
 
 
 def _on_grid(values: Floats, scale: Floats, index: Ints) -> Floats:
-    """Round values to a fine grid of their bins: floats hold the sums of some million exactly, so in any order."""
+    """Round values to a fine grid of their bins.
+
+    Floats hold the sums of some million exactly, so in any order.
+    """
     step = np.ldexp(1.0, np.floor(np.log2(scale)).astype(np.int64) - GRID_BITS)[index]
     return np.asarray(np.rint(values / step) * step, np.float64)
 
@@ -284,10 +374,14 @@ def _smooth(log_variance: Floats, cell: Ints, group: Ints, weights: Floats) -> F
 
     Returns an array of shape (len(weights), groups, len(log_variance)).
     """
-    low, groups = int(cell.min()), len(GROUPS) + 1
+    low = int(cell.min())
+    groups = len(GROUPS) + 1
     size = int(cell.max()) - low + 1
     place = group * size + cell - low
-    found = np.stack([np.bincount(place, row, groups * size).reshape(groups, size) for row in weights])
+    found = np.stack(
+        [np.bincount(place, row, groups * size).reshape(groups, size) for row in weights]
+    )
     away = log_variance - CELL * (low + np.arange(size))[:, None]
     near = np.exp(-0.5 * (away / RESOLUTION) ** 2)
+
     return np.asarray(np.einsum("wgc,cx->wgx", found, near), dtype=np.float64)

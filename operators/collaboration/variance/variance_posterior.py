@@ -1,4 +1,7 @@
-"""What is known of the variance of one sample: points with weights; and an agent's own variance, given its squares."""
+"""What is known of the variance of one sample.
+
+Points with weights; and an agent's own variance, given its squares.
+"""
 
 from __future__ import annotations
 
@@ -45,14 +48,16 @@ class VariancePosterior:
     weight : float array, shape (m,)
         Posterior probability of each; they add up to 1.
     degrees : float array, shape (m,)
-        What a sample's own squares are worth, of a degree of freedom: 1 for normal data, less for rare events.
+        What a sample's own squares are worth, of a degree of freedom: 1 for normal data, less for
+        rare events.
     ties : float array, shape (m,)
         Probability that two samples of an agent are equal.
     lower, upper : float
         Declared bounds of a sample.
     long_run : VariancePosterior or None
-        What is known of the long-run variance, which is another where samples depend on each other: what n times the
-        variance of a mean of n samples comes to. None where this is it, or nothing else is known.
+        What is known of the long-run variance, which is another where samples depend on each other:
+        what n times the variance of a mean of n samples comes to. None where this is it, or nothing
+        else is known.
     independent : float
         Probability that a typical agent's samples do not depend on each other.
 
@@ -73,9 +78,16 @@ class VariancePosterior:
     independent: float = INDEPENDENT
 
     def __post_init__(self) -> None:
-        require(len(self.variance) == len(self.weight) > 0, "weight", "have an entry for each point", len(self.weight))
+        require(
+            len(self.variance) == len(self.weight) > 0,
+            "weight",
+            "have an entry for each point",
+            len(self.weight),
+        )
+
         if not len(self.degrees):
             object.__setattr__(self, "degrees", np.ones(len(self.variance)))
+
         if not len(self.ties):
             object.__setattr__(self, "ties", np.zeros(len(self.variance)))
 
@@ -117,16 +129,20 @@ def variance_posterior_typical(variance: VariancePosterior | float) -> float:
 def variance_posterior_of_own(
     pool: VariancePosterior | float, own: OwnSamples, *, prior_degrees: float = PRIOR_DEGREES
 ) -> Floats:
-    """Private: each agent's variance of one sample: the pool's and its own, and wider for not being known.
+    """Private: each agent's variance of one sample.
+
+    The pool's and its own, and wider for not being known.
 
     Parameters
     ----------
     pool : VariancePosterior or float
-        What the releases and votes say of everyone's (`PooledVariance.posterior`), or a number that stands for it.
+        What the releases and votes say of everyone's (`PooledVariance.posterior`), or a number that
+        stands for it.
     own : OwnSamples
         Each agent's own samples, summed up.
     prior_degrees : float
-        How many degrees of freedom a point of the pool is worth: the pool may be wrong for this agent.
+        How many degrees of freedom a point of the pool is worth: the pool may be wrong for this
+        agent.
 
     Notes
     -----
@@ -137,10 +153,11 @@ def variance_posterior_of_own(
     variance and not 0. Each is multiplied by the squared ratio of the 95 % quantiles of Student's t with its degrees of
     freedom and of the normal distribution: a normal interval made of it is as long as Student's.
 
-    Where all samples are at the bounds, as yes/no data are, it is not less than `m (1 - m)` at the mean m of the
-    samples and two of either kind (Agresti, Coull 1998), widened likewise.
+    Where all samples are at the bounds, as yes/no data are, it is not less than `m (1 - m)` at the
+    mean m of the samples and two of either kind (Agresti, Coull 1998), widened likewise.
 
-    What an agent gets depends on its own samples and the pool alone: nodes of the interpolation are constants.
+    What an agent gets depends on its own samples and the pool alone: nodes of the interpolation are
+    constants.
 
     Examples
     --------
@@ -151,17 +168,23 @@ def variance_posterior_of_own(
     """
     if not isinstance(pool, VariancePosterior):
         pool = VariancePosterior.exactly(pool)
+
     require_positive(prior_degrees=prior_degrees)
     if not len(own):
         return np.zeros(0)
     count = np.maximum(own.count, 1)
+
     if len(pool) == 1:
-        found = _shrunk(pool.variance, pool.degrees * (count - 1), own.squared_deviations, prior_degrees)
+        found = _shrunk(
+            pool.variance, pool.degrees * (count - 1), own.squared_deviations, prior_degrees
+        )
     else:
         found = _OwnTable(pool, prior_degrees).read(count, own.squared_deviations)
+
     if np.isfinite(pool.lower) and np.isfinite(pool.upper):
         some, floor = _at_bounds(own, pool.lower, pool.upper)
         found[some] = np.maximum(found[some], _wider(prior_degrees + count[some] - 1.0) * floor)
+
     return found
 
 
@@ -170,8 +193,9 @@ def student_factor_of_own(
 ) -> Floats:
     """Private: the factor in each agent's variance that its interval has and its value has not.
 
-    `variance_posterior_of_own` widens variances as Student's intervals need it. The value uses the root of that factor.
-    With all of it, agents with precise means are pulled; with none, agents that are far off by chance stay there.
+    `variance_posterior_of_own` widens variances as Student's intervals need it. The value uses the
+    root of that factor. With all of it, agents with precise means are pulled; with none, agents
+    that are far off by chance stay there.
 
     Examples
     --------
@@ -183,25 +207,37 @@ def student_factor_of_own(
     degrees = prior_degrees + worth * np.maximum(own.count - 1.0, 0.0)
     nodes = prior_degrees / np.linspace(1e-6, 1.0, STUDENT_NODES)
     factor = np.interp(prior_degrees / degrees, prior_degrees / nodes, _wider(nodes))
+
     return np.asarray(np.sqrt(factor), dtype=np.float64)
 
 
 def _at_bounds(own: OwnSamples, lower: float, upper: float) -> tuple[Ints, Floats]:
-    """Find the agents whose samples are all at the bounds; give their variance with pseudo-samples."""
+    """Find the agents whose samples are all at the bounds.
+
+    Give their variance with pseudo-samples.
+    """
     require_bounds(lower, upper)
-    n, width = own.count.astype(np.float64), upper - lower
+    n = own.count.astype(np.float64)
+    width = upper - lower
     share = np.clip((np.nan_to_num(own.mean, nan=lower) - lower) / width, 0, 1)
-    at_bounds = n * share * (1 - share) * width**2 - own.squared_deviations <= AT_BOUNDS * n * width**2
+    at_bounds = (
+        n * share * (1 - share) * width**2 - own.squared_deviations <= AT_BOUNDS * n * width**2
+    )
     some = np.flatnonzero(at_bounds & (n > 0))
     shrunk = (n[some] * share[some] + PSEUDO_SAMPLES / 2) / (n[some] + PSEUDO_SAMPLES)
+
     return some, np.asarray(shrunk * (1 - shrunk) * width**2, dtype=np.float64)
 
 
 class _OwnTable:
-    """Own variances at nodes of (count, mean square); linear in the logarithm of both, and exact for few samples."""
+    """Own variances at nodes of (count, mean square).
+
+    Linear in the logarithm of both, and exact for few samples.
+    """
 
     def __init__(self, pool: VariancePosterior, prior_degrees: float) -> None:
-        self._pool, self._prior = pool, prior_degrees
+        self._pool = pool
+        self._prior = prior_degrees
         self._unit = float(pool.variance.max())
 
     def read(self, count: Ints, squares: Floats) -> Floats:
@@ -211,14 +247,18 @@ class _OwnTable:
         used = np.union1d(used, used + 1)
         row = np.zeros(int(used[-1]) + 1, np.int64)
         row[used] = np.arange(len(used))
-        lower, upper = row[node], row[node + (above > 0)]
+        lower = row[node]
+        upper = row[node + (above > 0)]
         n = _count_of(used)
+
         ratio = squares / (np.maximum(count - 1, 1) * self._unit)
         level = np.minimum(np.log(np.maximum(ratio, LEAST_RATIO)), MOST_LOG_RATIO) / RATIO_STEP
         cell = np.floor(level).astype(np.int64)
         part = level - cell
         first = int(cell.min(initial=cell.max(), where=ratio >= LEAST_RATIO))
-        last = int(cell.max()) + 1  # no one lies outside: nodes are constants, whichever are evaluated
+        last = (
+            int(cell.max()) + 1
+        )  # no one lies outside: nodes are constants, whichever are evaluated
         cell = np.maximum(cell - first, 0)
         table = np.log(self._evaluate(n, np.exp(RATIO_STEP * np.arange(first, last + 1))))
         equal = np.log(self._evaluate(n, np.zeros(1)))[:, 0]
@@ -231,22 +271,36 @@ class _OwnTable:
         return np.asarray(np.exp(low + above * (at(upper) - low)), dtype=np.float64)
 
     def _evaluate(self, n: Floats, ratio: Floats) -> Floats:
-        """Own variances for each count and ratio of mean squares to the unit; shape (counts, ratios)."""
-        pool, prior = self._pool, self._prior
+        """Own variances for each count and ratio of mean squares to the unit.
+
+        Shape (counts, ratios).
+        """
+        pool = self._pool
+        prior = self._prior
         n, mean_square = n[:, None, None], (ratio * self._unit)[None, :, None]
         free = pool.degrees * (n - 1)
         log_weight = np.log(pool.weight) + self._log_likelihood(n, free, mean_square)
         weight = np.exp(log_weight - log_weight.max(axis=2, keepdims=True))
         shrunk = _shrunk(pool.variance, free, free * mean_square, prior)
+
         return np.asarray((weight * shrunk).sum(axis=2) / weight.sum(axis=2), dtype=np.float64)
 
     def _log_likelihood(self, n: Floats, free: Floats, mean_square: Floats) -> Floats:
         """Log probability of an agent's own squares under each point."""
         all_equal = 0.5 * n * np.log(np.clip(self._pool.ties, LEAST_TIES, 1 - 1e-12))
-        half, prior = 0.5 * np.maximum(free, 1e-12), 0.5 * self._prior
+        half = 0.5 * np.maximum(free, 1e-12)
+        prior = 0.5 * self._prior
         odds = np.maximum(half / prior * mean_square / self._pool.variance, 1e-300)
         squares = half * np.log(odds) - (half + prior) * np.log1p(odds)
-        squares = squares - gammaln(half) - gammaln(prior) + gammaln(half + prior) + np.log(-np.expm1(all_equal))
+
+        squares = (
+            squares
+            - gammaln(half)
+            - gammaln(prior)
+            + gammaln(half + prior)
+            + np.log(-np.expm1(all_equal))
+        )
+
         return np.where(n < 2, 0.0, np.where(mean_square > 0, squares, all_equal))
 
 
@@ -262,7 +316,10 @@ def _wider(degrees: Floats) -> Floats:
 
 
 def _count_nodes(count: Ints) -> tuple[Ints, Floats]:
-    """Node at or below each count, and how far towards the next one it is: every count up to 32, then eighths."""
+    """Node at or below each count, and how far towards the next one it is.
+
+    Every count up to 32, then eighths.
+    """
     octaves = np.log2(np.maximum(count, 1) / EXACT_COUNTS) / COUNT_STEP
     many = count > EXACT_COUNTS
     node = np.where(many, EXACT_COUNTS + np.floor(octaves).astype(np.int64), count)
@@ -270,4 +327,6 @@ def _count_nodes(count: Ints) -> tuple[Ints, Floats]:
 
 
 def _count_of(node: Ints) -> Floats:
-    return np.where(node <= EXACT_COUNTS, node, EXACT_COUNTS * 2.0 ** (COUNT_STEP * (node - EXACT_COUNTS)))
+    return np.where(
+        node <= EXACT_COUNTS, node, EXACT_COUNTS * 2.0 ** (COUNT_STEP * (node - EXACT_COUNTS))
+    )

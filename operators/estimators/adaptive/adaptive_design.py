@@ -28,7 +28,8 @@ CENTER_ERRORS = 4.0
 """Standard errors of the center that a window reaches at least, on each side."""
 
 SATURATED = 0.6
-"""Distance of the reports' mean from the center of their window, in half-widths, that tells it missed the users."""
+"""Distance of the reports' mean from the center of their window, in half-widths, that tells it
+missed the users."""
 
 LEAST_REPORTS = 30
 """Reports below which their spread says too little about the standard error of their mean."""
@@ -68,20 +69,33 @@ class AdaptivePlan:
         return math.sqrt((c0 + c1 * moment) / count)
 
     def window(self, scale: Scale, center_stderr: float, stage: int) -> float:
-        """Half-width of the window after the vote of this stage: from the scale, by predicted risk."""
+        """Half-width of the window after the vote of this stage.
+
+        From the scale, by predicted risk.
+        """
         left = max(self.settings.users * sum(self.shares[stage + 1 :]), 1.0)
-        factor = max(scale_window_factor(self.noise(left, NARROW_MOMENT), scale.log_stderr), self.size_factor)
+        factor = max(
+            scale_window_factor(self.noise(left, NARROW_MOMENT), scale.log_stderr), self.size_factor
+        )
+
         return max(factor * scale.value, CENTER_ERRORS * center_stderr)
 
 
-def adaptive_design_next_window(plan: AdaptivePlan, scale: Scale, public: Public, stage: int) -> Public:
+def adaptive_design_next_window(
+    plan: AdaptivePlan, scale: Scale, public: Public, stage: int
+) -> Public:
     """Public: the window of the next reports, after the vote of this stage."""
-    center, stderr = public["center"], public["center_stderr"]
+    center = public["center"]
+    stderr = public["center_stderr"]
     half_width = plan.window(scale, stderr, stage)
     if "mode" in public:  # A second vote never widens the window.
         half_width = min(half_width, public["window"][1])
-    elif adaptive_design_cut_window(center, half_width)[1] >= WIDEST or scale.log_stderr > WORST_LOG_STDERR:
+    elif (
+        adaptive_design_cut_window(center, half_width)[1] >= WIDEST
+        or scale.log_stderr > WORST_LOG_STDERR
+    ):
         return adaptive_design_whole_window(_rounded(center**2 + stderr**2 + scale.value**2))
+
     return {
         "mode": "narrow",
         "window": [center, half_width],
@@ -95,16 +109,23 @@ def adaptive_design_whole_window(moment: float) -> Public:
 
 
 def adaptive_design_window_moment(center: float, half_width: float) -> float:
-    """Public: expected mean square of reports in a window; where the bounds cut it, users do not lie at its middle."""
+    """Public: expected mean square of reports in a window.
+
+    Where the bounds cut it, users do not lie at its middle.
+    """
     middle, half = adaptive_design_cut_window(center, half_width)
     return _rounded(((center - middle) ** 2 + NARROW_MOMENT * half_width**2) / half**2)
 
 
 def adaptive_design_cut_window(center: float, half_width: float) -> tuple[float, float]:
     """Public: center and half-width of a window, cut to [-1, 1]."""
-    low, high = max(center - half_width, -1.0), min(center + half_width, 1.0)
-    if high - low < 0.01 * half_width:  # The center lies beyond the bounds: nearly all the window would be cut.
+    low = max(center - half_width, -1.0)
+    high = min(center + half_width, 1.0)
+    if (
+        high - low < 0.01 * half_width
+    ):  # The center lies beyond the bounds: nearly all the window would be cut.
         return EVERYTHING
+
     return 0.5 * (low + high), 0.5 * (high - low)
 
 

@@ -1,7 +1,10 @@
-"""What the honest default is expected to cost: its mean squared error for a law of users, before any report.
+"""What the honest default is expected to cost.
 
-The stages are followed without noise, except that the center and each scale are placed at three points (the
-Gauss-Hermite nodes of their errors), so that a window that comes out too narrow or too wide is paid for.
+Its mean squared error for a law of users, before any report.
+
+The stages are followed without noise, except that the center and each scale are placed at three
+points (the Gauss-Hermite nodes of their errors), so that a window that comes out too narrow or too
+wide is paid for.
 """
 
 from __future__ import annotations
@@ -67,25 +70,34 @@ class PlacedLaw:
     def of(cls, means: Floats) -> PlacedLaw:
         """Make the law of a sample of users' means."""
         mean = float(np.mean(means))
-        return cls(np.asarray(means, dtype=np.float64) - mean, np.full(len(means), 1.0 / len(means)), mean)
+        return cls(
+            np.asarray(means, dtype=np.float64) - mean, np.full(len(means), 1.0 / len(means)), mean
+        )
 
     @classmethod
     def normal(cls, standard: float) -> PlacedLaw:
         """Make a normal law of this standard deviation."""
         points = ndtri((np.arange(200) + 0.5) / 200)
-        return cls(standard * points / math.sqrt(float(np.mean(points**2))), np.full(200, 1.0 / 200))
+        return cls(
+            standard * points / math.sqrt(float(np.mean(points**2))), np.full(200, 1.0 / 200)
+        )
 
     @classmethod
     def alike(cls, sizes: SizeDistribution, mean: float = 0.0) -> PlacedLaw:
-        """Make the law of users who are alike and whose samples are -1 or 1: the widest that sampling can make."""
+        """Make the law of users who are alike and whose samples are -1 or 1.
+
+        The widest that sampling can make.
+        """
         size, probability = _few_sizes(sizes)
-        deviation, weight = [], []
+        deviation = []
+        weight = []
         for m, p in zip(size, probability, strict=True):
             ones = np.arange(m + 1)
             mass = binomial_probability(ones, m, 0.5 * (1.0 + mean))
             kept = mass > 1e-12
             deviation.append(2.0 * ones[kept] / m - 1.0 - mean)
             weight.append(p * mass[kept] / mass[kept].sum())
+
         return cls(np.concatenate(deviation), np.concatenate(weight), mean)
 
 
@@ -115,9 +127,13 @@ def adaptive_risk(plan: AdaptivePlan, law: PlacedLaw) -> float:
     start = _part(plan, law, EVERYTHING, plan.start_moment, count[0])
     stderr = math.sqrt(start.variance)
     risk = 0.0
+
     for node, p in NODES:
-        for scale, q in _scales(plan, law, node * stderr, scale_vote_edges(TOP_EDGE, stderr), count[1]):
+        for scale, q in _scales(
+            plan, law, node * stderr, scale_vote_edges(TOP_EDGE, stderr), count[1]
+        ):
             risk += p * q * _after_vote(plan, law, replace(start, bias=node * stderr), scale)
+
     return risk
 
 
@@ -133,21 +149,36 @@ def _after_vote(plan: AdaptivePlan, law: PlacedLaw, start: _Part, scale: Scale) 
     stderr = math.sqrt(start.variance)
     public = {"center": law.mean + start.bias, "center_stderr": stderr}
     found = adaptive_design_next_window(plan, scale, public, 1)
+
     if found["mode"] == "wide":
-        return _mse([unbiased, _part(plan, law, EVERYTHING, found["moment"], float(sum(count[2:])))])
+        return _mse(
+            [unbiased, _part(plan, law, EVERYTHING, found["moment"], float(sum(count[2:])))]
+        )
+
     half_width = found["window"][1]
     narrow = _part(plan, law, (public["center"], half_width), found["moment"], count[2])
     both = _merge([start, narrow])
-    risk, spread = 0.0, math.sqrt(both.variance)
+    risk = 0.0
+    spread = math.sqrt(both.variance)
+
     for node, p in NODES:
         place = both.bias + node * spread
-        for second, q in _scales(plan, law, place, scale_vote_edges(half_width / 2.0, spread), count[3]):
+        for second, q in _scales(
+            plan, law, place, scale_vote_edges(half_width / 2.0, spread), count[3]
+        ):
             window = (law.mean + place, min(plan.window(second, spread, 3), half_width))
             risk += (
                 p
                 * q
-                * _mse([unbiased, narrow, _part(plan, law, window, adaptive_design_window_moment(*window), count[4])])
+                * _mse(
+                    [
+                        unbiased,
+                        narrow,
+                        _part(plan, law, window, adaptive_design_window_moment(*window), count[4]),
+                    ]
+                )
             )
+
     return risk
 
 
@@ -159,17 +190,21 @@ def _scales(
     shares = np.bincount(row, law.weight, minlength=len(edges) + 1).astype(np.float64)
     variance = scale_votes(plan.settings.epsilon, len(shares)).share_variance(shares, voters)
     found = fit_scale(shares, edges, variance)
+
     for node, p in NODES:
         yield replace(found, value=found.value * math.exp(node * found.log_stderr)), p
 
 
-def _part(plan: AdaptivePlan, law: PlacedLaw, window: tuple[float, float], moment: float, count: float) -> _Part:
+def _part(
+    plan: AdaptivePlan, law: PlacedLaw, window: tuple[float, float], moment: float, count: float
+) -> _Part:
     """Follow the reports of that many users in a window that is not yet cut to [-1, 1]."""
     center, half_width = adaptive_design_cut_window(*window)
     position = np.clip((law.mean + law.deviation - center) / half_width, -1.0, 1.0)
     mean = float(np.sum(law.weight * position))
     c0, c1 = plan.channel(moment).moments
     variance = half_width**2 * (c0 + c1 * float(np.sum(law.weight * position**2)) - mean**2) / count
+
     return _Part(center + half_width * mean - law.mean, variance)
 
 
@@ -203,12 +238,18 @@ def adaptive_risk_size_factor(sizes: SizeDistribution, noise: float) -> float:
         law = PlacedLaw.alike(sizes, mean)
         edges = scale_halving_edges(2.0, 2.0 / RATIO**16)
         row = scale_bin(np.abs(law.deviation), edges)
-        scale = nearest_scale(np.bincount(row, law.weight, minlength=len(edges) + 1).astype(np.float64), edges)
+        scale = nearest_scale(
+            np.bincount(row, law.weight, minlength=len(edges) + 1).astype(np.float64), edges
+        )
+
         reach = np.geomspace(1.0, 40.0, 120)
         cut = np.clip(law.deviation[None, :], -reach[:, None] * scale, reach[:, None] * scale)
         enough = np.abs(cut @ law.weight) <= BIAS_SHARE * reach * scale * noise
         # From the first window beyond the last one that is too narrow.
-        factor = max(factor, float(reach[min(int(np.flatnonzero(np.r_[True, ~enough])[-1]), len(reach) - 1)]))
+        factor = max(
+            factor, float(reach[min(int(np.flatnonzero(np.r_[True, ~enough])[-1]), len(reach) - 1)])
+        )
+
     return factor
 
 
@@ -221,11 +262,15 @@ def adaptive_risk_vote_log_stderr(epsilon: float, voters: float) -> float:
 
 
 def _few_sizes(sizes: SizeDistribution) -> tuple[list[int], Floats]:
-    """At most 48 sizes that stand for all: small ones as they are, the others in groups of equal probability."""
+    """At most 48 sizes that stand for all.
+
+    Small ones as they are, the others in groups of equal probability.
+    """
     size = np.minimum(sizes.support, MAX_SAMPLES)
     place = np.minimum(np.cumsum(sizes.probability) - 0.5 * sizes.probability, 1.0 - 1e-12)
     group = np.where(size <= 16, size, 17 + (place * (MAX_SIZES - 17)).astype(np.int64))
     _, first, index = np.unique(group, return_index=True, return_inverse=True)
     weight = np.bincount(index, sizes.probability)
     kept = weight > 0.0
+
     return [int(m) for m in size[first][kept]], weight[kept] / weight[kept].sum()

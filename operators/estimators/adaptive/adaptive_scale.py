@@ -1,9 +1,12 @@
-"""How widely users' means lie around a center: bins to vote for, the scale read off the votes, the window it asks for.
+"""How widely users' means lie around a center.
 
-The deviation of a user is `abs(mean - center)`. Users vote for its bin; the edges of the bins halve from the largest
-deviation of interest down to the smallest. The scale is the standard deviation of the half-normal law whose bins come
-nearest to the votes; it moves by a few percent when the law is skewed or its tails are exponential. A few coarse bins
-are better than many: the noise of a vote does not depend on how wide its bin is.
+Bins to vote for, the scale read off the votes, the window it asks for.
+
+The deviation of a user is `abs(mean - center)`. Users vote for its bin; the edges of the bins halve
+from the largest deviation of interest down to the smallest. The scale is the standard deviation of
+the half-normal law whose bins come nearest to the votes; it moves by a few percent when the law is
+skewed or its tails are exponential. A few coarse bins are better than many: the noise of a vote
+does not depend on how wide its bin is.
 """
 
 from __future__ import annotations
@@ -29,10 +32,12 @@ KINDS: dict[str, dict[str, bool]] = {
     "subset": {"zero_row": False},
 }
 TAIL_FIT = 0.75
-"""What the fit makes of a standard deviation of 1 when deviations are exponential: .70 to .96, as the edges lie."""
+"""What the fit makes of a standard deviation of 1 when deviations are exponential: .70 to .96, as
+the edges lie."""
 
 BIAS_SHARE = 0.2
-"""Largest clip bias, in standard errors of the answer: it takes .3 % from the coverage of a 95 % interval."""
+"""Largest clip bias, in standard errors of the answer: it takes .3 % from the coverage of a 95 %
+interval."""
 
 TAIL_ERRORS = 3.0
 """How many standard errors of the votes a tail must exceed to count."""
@@ -65,7 +70,8 @@ def scale_halving_edges(top: float, least: float) -> Floats:
     Returns
     -------
     float array (k,)
-        The bins are [0, edge 0), [edge 0, edge 1) ... [last edge, infinity): k + 1 of them, at most 24, disjoint.
+        The bins are [0, edge 0), [edge 0, edge 1) ... [last edge, infinity): k + 1 of them, at most
+        24, disjoint.
 
     Examples
     --------
@@ -77,18 +83,27 @@ def scale_halving_edges(top: float, least: float) -> Floats:
 
 
 def scale_vote_edges(top: float, center_stderr: float) -> Floats:
-    """Edges for votes around a center: scales far below its own error cannot be told and need no bins."""
+    """Edges for votes around a center.
+
+    Scales far below its own error cannot be told and need no bins.
+    """
     return scale_halving_edges(top, LEAST_EDGE * center_stderr)
 
 
 def scale_bin(deviation: Floats, edges: Floats) -> Ints:
-    """Private: the one bin of each deviation; a deviation on an edge belongs to the bin above, and to no other."""
+    """Private: the one bin of each deviation.
+
+    A deviation on an edge belongs to the bin above, and to no other.
+    """
     return np.searchsorted(edges, deviation, side="right").astype(np.int64)
 
 
 @lru_cache(maxsize=256)
 def scale_votes(epsilon: float, bins: int) -> Votes:
-    """Choose the votes of least variance for a bin that holds its part of the users; no one votes for none."""
+    """Choose the votes of least variance for a bin that holds its part of the users.
+
+    No one votes for none.
+    """
     found = [make_votes(name, epsilon, bins, **options) for name, options in KINDS.items()]
     return min(found, key=lambda votes: float(votes.share_variance(1.0 / bins, 1)))
 
@@ -108,8 +123,8 @@ def fit_scale(shares: Floats, edges: Floats, variance: npt.ArrayLike) -> Scale:
     Returns
     -------
     Scale
-        The half-normal law nearest to the shares in least squares; a wider one where more users than noise explains
-        vote for bins far out (`tail_scale`).
+        The half-normal law nearest to the shares in least squares; a wider one where more users
+        than noise explains vote for bins far out (`tail_scale`).
 
     Examples
     --------
@@ -122,13 +137,17 @@ def fit_scale(shares: Floats, edges: Floats, variance: npt.ArrayLike) -> Scale:
     slope = (around[1] - around[0]) / 0.1
     noise = float(np.sum(slope**2 * np.asarray(variance)))
     log_stderr = min(math.sqrt(noise) / max(float(np.sum(slope**2)), 1e-12), 10.0)
+
     return Scale(max(value, tail_scale(shares, edges, variance)), log_stderr)
 
 
 def nearest_scale(shares: Floats, edges: Floats) -> float:
-    """Scale of the half-normal law whose shares are nearest, in least squares; at least the first edge.
+    """Scale of the half-normal law whose shares are nearest, in least squares.
 
-    Smaller ones cannot be told from each other, and a window is wider than they ask for because of its center's error.
+    At least the first edge.
+
+    Smaller ones cannot be told from each other, and a window is wider than they ask for because of
+    its center's error.
     """
     grid = np.geomspace(edges[0], edges[-1] * 3.0, 40 * (len(edges) + 1))
     distance = np.sum((scale_half_normal_shares(edges, grid) - shares) ** 2, axis=1)
@@ -136,7 +155,9 @@ def nearest_scale(shares: Floats, edges: Floats) -> float:
 
 
 def tail_scale(shares: Floats, edges: Floats, variance: npt.ArrayLike) -> float:
-    """Smallest scale at which that many users can lie so far out: a few users unlike the others do not go unseen.
+    """Smallest scale at which that many users can lie so far out.
+
+    A few users unlike the others do not go unseen.
 
     Notes
     -----
@@ -147,9 +168,12 @@ def tail_scale(shares: Floats, edges: Floats, variance: npt.ArrayLike) -> float:
     sure = tails - TAIL_ERRORS * np.sqrt(spread)
     reach = np.linspace(0.05, 8.0, 400)
     normal = 2.0 * ndtr(-reach)
-    skewed = np.exp(-1.0 - reach) + np.where(reach < 1.0, -np.expm1(-np.maximum(1.0 - reach, 0.0)), 0.0)
+    skewed = np.exp(-1.0 - reach) + np.where(
+        reach < 1.0, -np.expm1(-np.maximum(1.0 - reach, 0.0)), 0.0
+    )
     widest = np.maximum(normal, skewed)
     units = np.interp(-np.clip(sure, 1e-9, 1.0), -widest, reach)
+
     return float(np.max(np.where(sure > 0.0, edges / units, 0.0), initial=0.0))
 
 
@@ -172,8 +196,9 @@ def scale_window_factor(noise: float, log_stderr: float) -> float:
     Returns
     -------
     float
-        So many that the users whom the window cuts off, when the tail on one side is exponential, bias the mean by at
-        most a fifth of its standard error; and half a step more for each standard error of the scale itself.
+        So many that the users whom the window cuts off, when the tail on one side is exponential,
+        bias the mean by at most a fifth of its standard error; and half a step more for each
+        standard error of the scale itself.
 
     Notes
     -----
@@ -201,6 +226,11 @@ def _lowest(x: Floats, y: Floats) -> float:
     at = int(np.argmin(y))
     if at in (0, len(x) - 1):
         return float(x[at])
-    before, here, after = y[at - 1], y[at], y[at + 1]
+    before = y[at - 1]
+    here = y[at]
+    after = y[at + 1]
     bend = before - 2.0 * here + after
-    return float(x[at] + 0.5 * (x[1] - x[0]) * (before - after) / bend) if bend > 0.0 else float(x[at])
+
+    return (
+        float(x[at] + 0.5 * (x[1] - x[0]) * (before - after) / bend) if bend > 0.0 else float(x[at])
+    )

@@ -1,7 +1,8 @@
 """The stages of the honest default: reports in a window, and votes for how widely users differ.
 
-What is public between stages is plain data: the `parts` found so far (one per stage that asked for reports), the
-window of the next reports, and the `mode`, in which "wide" means that everyone left reports on all of [-1, 1].
+What is public between stages is plain data: the `parts` found so far (one per stage that asked for
+reports), the window of the next reports, and the `mode`, in which "wide" means that everyone left
+reports on all of [-1, 1].
 """
 
 from __future__ import annotations
@@ -79,7 +80,9 @@ class ReportStage:
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:
         """Private to public: one integer per user."""
         center, half_width = adaptive_design_cut_window(*public.get("window", EVERYTHING))
-        return self.channel(public).randomize((summaries.mean - center) / half_width, words)[:, None]
+        return self.channel(public).randomize((summaries.mean - center) / half_width, words)[
+            :, None
+        ]
 
     def valid(self, reports: Reports, public: Public) -> Bools:
         """Public: tell which reports the channel can have made."""
@@ -99,15 +102,19 @@ class ReportStage:
             return {**public, "n_users": public.get("n_users", 0)}
         part = self.part(tally, public)
         found = {**public, "n_users": public.get("n_users", 0) + tally.n}
+
         if public.get("mode", "wide") != "wide":
             # Of the window before it is cut to the bounds: an end at a bound cuts no one off.
             center, half_width = public["window"]
             if abs(part["mean"] - center) > SATURATED * half_width:
                 return {**found, **adaptive_design_whole_window(1.0)}
+
         found["parts"] = [*public.get("parts", []), part]
         found["center"], found["center_stderr"] = _combine(found["parts"])
+
         if found.get("mode", "wide") != "wide":
             found["window"] = [found["center"], public["window"][1]]
+
         return found
 
     def check(self, found: Public, public: Public) -> None:
@@ -120,8 +127,10 @@ class ReportStage:
         step = self.channel(public).step
         position = step * tally.sums[0] / tally.n
         stderr = self._plan.noise(tally.n, self.moment(public))
+
         if tally.n >= LEAST_REPORTS:
             stderr = max(step * round_mean_and_stderr(tally)[1], 0.1 * stderr)
+
         return {
             "stage": self.name,
             "n": tally.n,
@@ -142,7 +151,9 @@ class ReportStage:
 
 
 class VoteStage:
-    """Users vote for the bin of their deviation from the center; or report, where a vote would not pay.
+    """Users vote for the bin of their deviation from the center.
+
+    Or report, where a vote would not pay.
 
     Parameters
     ----------
@@ -151,7 +162,8 @@ class VoteStage:
         Number of this stage in the plan.
     name : str
     first : bool
-        Whether nothing is known of the scale yet; the second vote is held only where a window is used.
+        Whether nothing is known of the scale yet; the second vote is held only where a window is
+        used.
 
     Notes
     -----
@@ -176,7 +188,11 @@ class VoteStage:
 
     def valid(self, reports: Reports, public: Public) -> Bools:
         """Public: tell which rows a user can have sent."""
-        return self._votes(public).valid(reports) if self.is_vote(public) else self._report.valid(reports, public)
+        return (
+            self._votes(public).valid(reports)
+            if self.is_vote(public)
+            else self._report.valid(reports, public)
+        )
 
     def tally(self, reports: Reports, public: Public) -> Tally:
         """Public: votes for each bin, or sums of the reports."""
@@ -191,12 +207,20 @@ class VoteStage:
         found = {**public, "n_users": public.get("n_users", 0) + tally.n}
         if not tally.n or "center" not in public:
             return {**found, **adaptive_design_whole_window(1.0)} if self._first else found
+
         scale = self._fit(tally, public)
-        found["scales"] = [*public.get("scales", []), {"value": scale.value, "log_stderr": scale.log_stderr}]
+        found["scales"] = [
+            *public.get("scales", []),
+            {"value": scale.value, "log_stderr": scale.log_stderr},
+        ]
+
         return {**found, **adaptive_design_next_window(self._plan, scale, public, self._stage)}
 
     def check(self, found: Public, public: Public) -> None:
-        """Public: refuse what cannot follow upon this vote, or upon the reports in its place; see `_check_known`."""
+        """Public: refuse what cannot follow upon this vote, or upon the reports in its place.
+
+        See `_check_known`.
+        """
         _check_known(found, public, votes=self.is_vote(public))
 
     def is_vote(self, public: Public) -> bool:
@@ -227,38 +251,52 @@ class LastStage(ReportStage):
         """Public: the mean over users, from the reports of all stages, weighted by their precision."""
         found = self.result(tally, public)
         settings = self._plan.settings
-        parts, scales = found.get("parts", []), found.get("scales", [])
+        parts = found.get("parts", [])
+        scales = found.get("scales", [])
         stages = [*parts, *({"stage": "scale", **scale} for scale in scales)]
+
         if not parts:
             return settings.no_answer(n_users=found["n_users"], stages=stages)
-        mean, stderr = found["center"], found["center_stderr"]
+        mean = found["center"]
+        stderr = found["center_stderr"]
+
         if found.get("mode", "wide") != "wide":
             stderr = math.hypot(stderr, scale_tail_bias(found["window"][1], scales[-1]["value"]))
+
         if sum(part["n"] for part in parts) < LEAST_REPORTS:
-            return settings.no_answer(unclipped=mean, stderr=stderr, n_users=found["n_users"], stages=stages)
+            return settings.no_answer(
+                unclipped=mean, stderr=stderr, n_users=found["n_users"], stages=stages
+            )
+
         return settings.answer(mean, stderr, n_users=found["n_users"], stages=stages)
 
 
 def _check_known(found: Public, public: Public, *, votes: bool) -> None:
     """Public: refuse what is not known after a stage of reports, or of votes.
 
-    A window is one step of the grid wide at least, where it is cut to [-1, 1], too; it never becomes wider but to all
-    of [-1, 1], from where nothing leads back.
+    A window is one step of the grid wide at least, where it is cut to [-1, 1], too; it never
+    becomes wider but to all of [-1, 1], from where nothing leads back.
     """
     result_fields(
-        found, {"n_users", *public}, {"parts", "center", "center_stderr", "scales", "mode", "window", "moment"}
+        found,
+        {"n_users", *public},
+        {"parts", "center", "center_stderr", "scales", "mode", "window", "moment"},
     )
     result_whole_number(found["n_users"], "n_users", int(public.get("n_users", 0)))
+
     for part in result_added_entries(found, public, "parts", by=int(not votes)):
         for name, value in result_fields(part, PART).items():
             if name != "stage":
                 result_number(value, name, -MOST, MOST)
+
     for scale in result_added_entries(found, public, "scales", by=int(votes)):
         for name, value in result_fields(scale, {"value", "log_stderr"}).items():
             result_number(value, name, 0.0, MOST)
+
     if "parts" in found or "center" in found:
         result_number(found.get("center"), "center", -MOST, MOST)
         result_number(found.get("center_stderr"), "center_stderr", LEAST_STDERR, MOST)
+
     if "mode" in found or "window" in found or votes:
         _check_window(found, public)
 
@@ -270,15 +308,21 @@ def _check_window(found: Public, public: Public) -> None:
         result_near(center, "window", EVERYTHING[0])
         result_near(half_width, "window", EVERYTHING[1])
         return
+
     if public.get("mode") == "wide":
         refuse_result("mode", "stay 'wide'", "narrow")
+
     widest = public["window"][1] if "window" in public else 2.0
     result_number(center, "window", -MOST, MOST)
     result_number(half_width, "window", LEAST_WIDTH, widest * (1.0 + 1e-9))
-    result_number(2.0 * adaptive_design_cut_window(center, half_width)[1], "window", LEAST_WIDTH, 2.0)
+    result_number(
+        2.0 * adaptive_design_cut_window(center, half_width)[1], "window", LEAST_WIDTH, 2.0
+    )
 
 
 def _combine(parts: list[dict[str, Any]]) -> tuple[float, float]:
     """Public: mean of parts weighted by precision, with its standard error."""
     weight = np.array([part["stderr"] ** -2 for part in parts])
-    return float(np.sum(weight * [part["mean"] for part in parts]) / weight.sum()), float(weight.sum() ** -0.5)
+    return float(np.sum(weight * [part["mean"] for part in parts]) / weight.sum()), float(
+        weight.sum() ** -0.5
+    )

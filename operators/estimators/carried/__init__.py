@@ -1,1 +1,4 @@
-"""One mean per window where windows repeat: reports are requested where the last windows' results point."""
+"""One mean per window where windows repeat.
+
+Reports are requested where the last windows' results point.
+"""

@@ -1,4 +1,7 @@
-"""Which share of a window's users each stage asks, where windows repeat: never much worse than one report of each."""
+"""Which share of a window's users each stage asks, where windows repeat.
+
+Never much worse than one report of each.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +11,42 @@ from functools import lru_cache
 
 import numpy as np
 
-from meanstream.operators.estimators.adaptive.adaptive_scale import fit_scale, scale_half_normal_shares, scale_votes
-from meanstream.operators.estimators.carried.carried_state import EDGES, MEMORY, REACH, WIDEST, CarriedState, Habits
+from meanstream.operators.estimators.adaptive.adaptive_scale import (
+    fit_scale,
+    scale_half_normal_shares,
+    scale_votes,
+)
+from meanstream.operators.estimators.carried.carried_state import (
+    EDGES,
+    MEMORY,
+    REACH,
+    WIDEST,
+    CarriedState,
+    Habits,
+)
 from meanstream.operators.rounds.channels.base import Mechanism
 from meanstream.operators.rounds.channels.registry import best_channel
 
 NARROW_MOMENT = 0.3
-"""Mean square of narrow reports, in half-widths of their window, that their channel is chosen for."""
+"""Mean square of narrow reports, in half-widths of their window, that their channel is chosen
+for."""
 
 MOST_COST = 1.05
-"""Most that a window's predicted squared error may be, relative to one report of each user on the bounds."""
+"""Most that a window's predicted squared error may be, relative to one report of each user on the
+bounds."""
 
 LEAST_GAIN = 0.97
 """What a narrow window must come to in the long run, likewise, to be begun with."""
 
-MOST_VOTERS, FEWEST_VOTERS = 0.045, 2.0
+MOST_VOTERS = 0.045
+FEWEST_VOTERS = 2.0
 WATCHING = 0.03
 """Most of the users who vote for the spread while it is not known, and once it is."""
 
-NARROW, NARROW_ASSUMING = 0.3, 0.37
-"""Share of the users who report in the narrow window, where intervals hold whatever appears, and where they assume."""
+NARROW = 0.3
+NARROW_ASSUMING = 0.37
+"""Share of the users who report in the narrow window, where intervals hold whatever appears, and
+where they assume."""
 
 PARTS = (1.0, 0.7, 0.5, 0.35, 0.2)
 """Of that share, the largest that does not cost too much."""
@@ -36,7 +55,8 @@ SURE = 0.25
 """Standard error of the spread's logarithm from which on windows are narrow."""
 
 USUAL_SQUARE = 1.0 / 3.0
-"""Mean square of users' means, and their variance, before anything is known: anywhere on [-1, 1]."""
+"""Mean square of users' means, and their variance, before anything is known: anywhere on [-1,
+1]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +66,11 @@ class CarriedDesign:
     Attributes
     ----------
     shares : tuple of float
-        Who report on the bounds, who vote for the spread, who report in the narrow window: the last is left out where
-        no one does.
+        Who report on the bounds, who vote for the spread, who report in the narrow window: the last
+        is left out where no one does.
     mse, one_shot_mse : float
-        Predicted for this window, and for one report of each user on the bounds, on [-1, 1]; towards the mean of these
-        users.
+        Predicted for this window, and for one report of each user on the bounds, on [-1, 1];
+        towards the mean of these users.
     """
 
     shares: tuple[float, ...]
@@ -61,7 +81,9 @@ class CarriedDesign:
 def carried_design(
     state: CarriedState, channel: Mechanism, users: int, epsilon: float, *, assumes: bool
 ) -> CarriedDesign:
-    """Choose the shares by predicted squared error: at most `MOST_COST` times that of one report of each user.
+    """Choose the shares by predicted squared error.
+
+    At most `MOST_COST` times that of one report of each user.
 
     Parameters
     ----------
@@ -88,14 +110,17 @@ def carried_design(
         learning = state.half_width is None and state.pays
         voters = told.voters(MOST_VOTERS, 1.0) if learning else told.voters(WATCHING, 0.25)
         return CarriedDesign((1.0 - voters, voters), told.on_bounds(1.0 - voters), told.one_shot)
+
     few = told.voters(MOST_VOTERS, math.inf)
     if state.missed_variance is None:
         return CarriedDesign((1.0 - few, 0.0, few), told.on_bounds(1.0 - few), told.one_shot)
+
     for part in PARTS:
         shares = told.part(part, assumes=assumes)
         error = told.combined(shares, state.sure_drift(told.both(shares)))
         if error <= MOST_COST * told.one_shot:
             break
+
     return CarriedDesign(shares, error, told.one_shot)
 
 
@@ -105,14 +130,20 @@ def carried_forecast(
     """Predict the squared error on [-1, 1] after that many windows, where users' means have this spread around 0."""
     unit = REACH * spread / math.erf(REACH / math.sqrt(2.0))
     told = _Predicted(users, epsilon, _own_noise(channel, spread**2), spread**2, unit)
-    first = _Predicted(users, epsilon, _own_noise(channel, USUAL_SQUARE), USUAL_SQUARE, 1.0).voters(MOST_VOTERS, 1.0)
+    first = _Predicted(users, epsilon, _own_noise(channel, USUAL_SQUARE), USUAL_SQUARE, 1.0).voters(
+        MOST_VOTERS, 1.0
+    )
     learning = math.ceil(_voters_wanted(epsilon) / (first * users)) if first else math.inf
+
     if REACH * spread >= WIDEST or not told.pays(assumes=assumes):
         return told.on_bounds(1.0 - told.voters(WATCHING, 0.25))
     if windows < learning + 2:
         return told.on_bounds(1.0 - first)
+
     whole = told.part(1.0, assumes=assumes)
-    return told.combined(whole, told.both(whole) * max(1.0 / (windows - learning - 1), MEMORY / (2.0 - MEMORY)))
+    return told.combined(
+        whole, told.both(whole) * max(1.0 / (windows - learning - 1), MEMORY / (2.0 - MEMORY))
+    )
 
 
 def carried_habits(epsilon: float) -> Habits:
@@ -129,11 +160,13 @@ def _voters_wanted(epsilon: float) -> float:
     >>> [round(_voters_wanted(epsilon)) for epsilon in (0.5, 1.0, 4.0)]
     [983, 234, 16]
     """
-    votes, wanted = scale_votes(epsilon, len(EDGES) + 1), []
+    votes = scale_votes(epsilon, len(EDGES) + 1)
+    wanted = []
     for spread in (0.05, 0.1, 0.2, 0.3):
         shares = scale_half_normal_shares(EDGES, np.array([spread]))[0]
         error = fit_scale(shares, EDGES, votes.share_variance(shares, 10_000)).log_stderr
         wanted.append(10_000.0 * (error / SURE) ** 2)
+
     return max(wanted)
 
 
@@ -149,11 +182,23 @@ class _Predicted:
 
     @classmethod
     def of(cls, state: CarriedState, channel: Mechanism, users: int, epsilon: float) -> _Predicted:
-        """Predict upon what is carried; before the spread is known, users' means may lie anywhere."""
+        """Predict upon what is carried.
+
+        Before the spread is known, users' means may lie anywhere.
+        """
         known = state.scale(epsilon)
-        variance = USUAL_SQUARE if known is None or known.log_stderr > SURE else min(known.value, 1.0) ** 2
+        variance = (
+            USUAL_SQUARE if known is None or known.log_stderr > SURE else min(known.value, 1.0) ** 2
+        )
         square = min(variance + state.center**2, 1.0)
-        return cls(users, epsilon, _own_noise(channel, square), variance, (state.half_width or 1.0) / state.gain)
+
+        return cls(
+            users,
+            epsilon,
+            _own_noise(channel, square),
+            variance,
+            (state.half_width or 1.0) / state.gain,
+        )
 
     @property
     def one_shot(self) -> float:
@@ -175,7 +220,8 @@ class _Predicted:
 
     def combined(self, shares: tuple[float, ...], before: float) -> float:
         """Of the answer from both, where what narrow reports miss is known but for this."""
-        wide, narrow = self.on_bounds(shares[0]), self.narrow(shares[-1]) + before
+        wide = self.on_bounds(shares[0])
+        narrow = self.narrow(shares[-1]) + before
         return wide * narrow / (wide + narrow)
 
     def voters(self, most: float, times: float) -> float:
@@ -193,7 +239,10 @@ class _Predicted:
     def pays(self, *, assumes: bool) -> bool:
         """Tell whether narrow reports will, in the long run."""
         shares = self.part(1.0, assumes=assumes)
-        return self.combined(shares, self.both(shares) * MEMORY / (2.0 - MEMORY)) <= LEAST_GAIN * self.one_shot
+        return (
+            self.combined(shares, self.both(shares) * MEMORY / (2.0 - MEMORY))
+            <= LEAST_GAIN * self.one_shot
+        )
 
 
 def _own_noise(channel: Mechanism, square: float) -> float:

@@ -8,7 +8,11 @@ from copy import copy
 from typing import Any
 
 from meanstream.operators.estimators.carried.carried_design import carried_design, carried_forecast
-from meanstream.operators.estimators.carried.carried_stages import NarrowReports, ReportsOnBounds, VotesForSpread
+from meanstream.operators.estimators.carried.carried_stages import (
+    NarrowReports,
+    ReportsOnBounds,
+    VotesForSpread,
+)
 from meanstream.operators.estimators.carried.carried_state import CarriedState
 from meanstream.operators.estimators.one_shot import OneShot
 from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings
@@ -22,13 +26,15 @@ STAYS = "that what a window misses is what it was in the windows before, unless 
 
 
 class Carried(EstimatorTraits):
-    """A population's mean in windows that repeat: the last windows' public results say where to ask.
+    """A population's mean in windows that repeat.
 
-    In every window a share of the users reports on the declared bounds, a few vote for how far from the carried center
-    they are, and once their spread is known the others report in a narrow window around it. What narrow reports miss
-    (users beyond the window, however far) is measured by the reports on the bounds, window after window, and added. A
-    window whose reports contradict what is carried is answered from those on the bounds alone, and the state begins
-    again.
+    The last windows' public results say where to ask.
+
+    In every window a share of the users reports on the declared bounds, a few vote for how far from
+    the carried center they are, and once their spread is known the others report in a narrow window
+    around it. What narrow reports miss (users beyond the window, however far) is measured by the
+    reports on the bounds, window after window, and added. A window whose reports contradict what is
+    carried is answered from those on the bounds alone, and the state begins again.
 
     Parameters
     ----------
@@ -43,25 +49,27 @@ class Carried(EstimatorTraits):
     level : float, default 0.95
         Nominal coverage of the intervals.
     tails : {"exponential"}, optional
-        Declares that few users lie far from all others, so that no group appears far out: intervals are as narrow as
-        the answers are then. Left out, nothing is assumed.
+        Declares that few users lie far from all others, so that no group appears far out: intervals
+        are as narrow as the answers are then. Left out, nothing is assumed.
 
     Notes
     -----
     **Privacy.** Local, pure epsilon per window, of everything a user contributes to it, its number of samples included:
     each user sends one message in one stage, and stages are disjoint. The state is a function of public results.
 
-    No window is predicted to have more than 1.05 times the squared error of one report of each user.
+    No window is predicted to have more than 1.05 times the squared error of one report of each
+    user.
 
-    Nothing is assumed: an interval reaches as far as the window's own reports on the bounds leave it open, to either
-    side, whatever has appeared beyond the window since the last one. That is about as far as with one report of each
-    user on the bounds; the answer is nearer to the truth wherever what a window misses stays what it was. Of what
-    intervals miss, a tenth is spent on truths between a contradicted answer and the reports that contradict it.
+    Nothing is assumed: an interval reaches as far as the window's own reports on the bounds leave
+    it open, to either side, whatever has appeared beyond the window since the last one. That is
+    about as far as with one report of each user on the bounds; the answer is nearer to the truth
+    wherever what a window misses stays what it was. Of what intervals miss, a tenth is spent on
+    truths between a contradicted answer and the reports that contradict it.
 
-    With `tails` declared intervals assume that what a window misses is what it was in the
-    windows before, as far as reports on the bounds do not say otherwise (three standard errors, in one window or over
-    the recent ones). A group that appears far out from one window to the next, too small for its own reports to be
-    told, is then missed for some windows, by the intervals, too.
+    With `tails` declared intervals assume that what a window misses is what it was in the windows
+    before, as far as reports on the bounds do not say otherwise (three standard errors, in one
+    window or over the recent ones). A group that appears far out from one window to the next, too
+    small for its own reports to be told, is then missed for some windows, by the intervals, too.
 
     Examples
     --------
@@ -93,9 +101,18 @@ class Carried(EstimatorTraits):
     ) -> None:
         require(tails in (None, *TAILS), "tails", f"be {' or '.join(TAILS)}, or be left out", tails)
         self._assuming = tails is not None
-        self._settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
-        require(self._settings.tuned, "mode", "be 'tuned': no paper has a method for windows that repeat", mode)
-        self.epsilon, self.mode = epsilon, mode
+        self._settings = Settings(
+            method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level
+        )
+
+        require(
+            self._settings.tuned,
+            "mode",
+            "be 'tuned': no paper has a method for windows that repeat",
+            mode,
+        )
+        self.epsilon = epsilon
+        self.mode = mode
         self._one_shot = OneShot(epsilon=epsilon, users=users, sizes=sizes, level=level)
         self._carry(CarriedState())
 
@@ -112,7 +129,8 @@ class Carried(EstimatorTraits):
         return state
 
     def _carry(self, state: CarriedState) -> None:
-        settings, moment = self._settings, self._one_shot.second_moment
+        settings = self._settings
+        moment = self._one_shot.second_moment
         self.state = state
         self._bounds = bounds = ReportsOnBounds(settings, state, moment)
         self._design = carried_design(
@@ -120,8 +138,12 @@ class Carried(EstimatorTraits):
         )
         self.shares = self._design.shares
         self.rounds = (bounds, VotesForSpread(settings, state, last=len(self.shares) == 2))
+
         if len(self.shares) > 2:
-            self.rounds = (*self.rounds, NarrowReports(settings, state, moment, assumes=self._assuming))
+            self.rounds = (
+                *self.rounds,
+                NarrowReports(settings, state, moment, assumes=self._assuming),
+            )
 
     def describe(self) -> dict[str, Any]:
         """Public, plain data: what is carried, and predicted standard errors on [-1, 1]."""
@@ -144,5 +166,6 @@ class Carried(EstimatorTraits):
     def predicted_mse(self, spread: float, windows: int) -> float:
         """Predict the mean squared error on [-1, 1] after that many windows, where users' means have this spread."""
         channel = self._bounds.channel({})
-        users, epsilon = self._settings.users, self._settings.epsilon
+        users = self._settings.users
+        epsilon = self._settings.epsilon
         return carried_forecast(spread, windows, channel, users, epsilon, assumes=self._assuming)

@@ -1,4 +1,7 @@
-"""The stages of a window that others went before: reports on the bounds, votes for the spread, narrow reports."""
+"""The stages of a window that others went before.
+
+Reports on the bounds, votes for the spread, narrow reports.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,10 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import ndtri
 
-from meanstream.operators.estimators.adaptive.adaptive_design import EVERYTHING, adaptive_design_cut_window
+from meanstream.operators.estimators.adaptive.adaptive_design import (
+    EVERYTHING,
+    adaptive_design_cut_window,
+)
 from meanstream.operators.estimators.adaptive.adaptive_scale import scale_bin, scale_votes
 from meanstream.operators.estimators.carried.carried_design import NARROW_MOMENT, carried_habits
 from meanstream.operators.estimators.carried.carried_state import (
@@ -35,10 +41,12 @@ from meanstream.operators.rounds.round_results import (
 from meanstream.operators.rounds.unseen import unseen_margin
 
 AWAY = 0.9
-"""Part of what an interval may miss that is spent on truths farther from what was carried than the bounds say."""
+"""Part of what an interval may miss that is spent on truths farther from what was carried than the
+bounds say."""
 
 JUMP = 4.0
-"""Standard errors that a window's own center must lie beyond the carried one, and half a window, to be a jump."""
+"""Standard errors that a window's own center must lie beyond the carried one, and half a window, to
+be a jump."""
 
 
 class ReportsOnBounds:
@@ -54,7 +62,8 @@ class ReportsOnBounds:
 
     def __init__(self, settings: Settings, state: CarriedState, moment: float) -> None:
         self.epsilon = settings.epsilon
-        self._settings, self._state = settings, state
+        self._settings = settings
+        self._state = state
         self._channel = best_channel(settings.epsilon, moment)
 
     def channel(self, public: Public) -> Mechanism:  # noqa: ARG002 - always the same
@@ -68,7 +77,9 @@ class ReportsOnBounds:
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:
         """Private to public: one integer per user."""
         center, half_width = self.window(public)
-        return self.channel(public).randomize((summaries.mean - center) / half_width, words)[:, None]
+        return self.channel(public).randomize((summaries.mean - center) / half_width, words)[
+            :, None
+        ]
 
     def valid(self, reports: Reports, public: Public) -> Bools:
         """Public: tell which integers can be reports."""
@@ -85,6 +96,7 @@ class ReportsOnBounds:
             return 0.0, 4.0 * sum(channel.moments)
         mean, stderr = (channel.step * x for x in round_mean_and_stderr(tally))
         least = float(channel.variance(np.linspace(0.0, 1.0, 129)).min()) / tally.n
+
         return mean, max(stderr**2, least)
 
     def decode(self, tally: Tally, public: Public) -> Public | Estimate:  # noqa: ARG002 - the first stage
@@ -92,7 +104,12 @@ class ReportsOnBounds:
         mean, variance = self.moments(tally, {})
         state = self._state
         far = JUMP * math.sqrt(variance + state.center_variance) + 0.5 * (state.half_width or 0.0)
-        return {"n": tally.n, "mean": mean, "variance": variance, "jump": int(abs(mean - state.center) > far)}
+        return {
+            "n": tally.n,
+            "mean": mean,
+            "variance": variance,
+            "jump": int(abs(mean - state.center) > far),
+        }
 
     def check(self, found: Public, public: Public) -> None:  # noqa: ARG002 - the first stage
         """Public: refuse what such reports cannot give."""
@@ -115,7 +132,9 @@ class VotesForSpread:
 
     def __init__(self, settings: Settings, state: CarriedState, *, last: bool) -> None:
         self.epsilon = settings.epsilon
-        self._settings, self._state, self._last = settings, state, last
+        self._settings = settings
+        self._state = state
+        self._last = last
         self._votes = scale_votes(settings.epsilon, len(EDGES) + 1)
 
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:
@@ -141,17 +160,22 @@ class VotesForSpread:
         """Public: refuse what votes cannot give."""
         if self._last:
             refuse_result("stage", f"be one before the last: {self.name} answers", "a result")
+
         result_fields(found, {"votes", "voters", *public})
         voters = result_whole_number(found["voters"], "voters", 0)
         for count in result_list(found["votes"], "votes", len(EDGES) + 1, len(EDGES) + 1):
             result_whole_number(count, "votes", 0, voters)
+
         for name, value in public.items():
             if found[name] != value:
                 refuse_result(name, "stay the earlier result", found[name])
 
 
 class NarrowReports(LastRound, ReportsOnBounds):
-    """Users report in the carried window, and the window is answered; after a jump, on the bounds as the others."""
+    """Users report in the carried window, and the window is answered.
+
+    After a jump, on the bounds as the others.
+    """
 
     name = "narrow"
 
@@ -185,7 +209,9 @@ class NarrowReports(LastRound, ReportsOnBounds):
             more = (tally.n, position, noise)
             toward = None if self._assumes else self._state.center
             return _carried_wide_answer(self._settings, self._state, public, more, toward=toward)
-        state, settings = self._state, self._settings
+
+        state = self._state
+        settings = self._settings
         middle, half = self.window(public)
         unit = half / state.gain
         offset = (middle - state.center) / half
@@ -193,16 +219,24 @@ class NarrowReports(LastRound, ReportsOnBounds):
         wide = float(public["mean"]), float(public["variance"])
         left = position + offset if half == state.half_width else 0.0
         found = carried_comparison(state, wide, narrow, left)
+
         if found.contradicts:
             toward = None if self._assumes else narrow[0] + state.missed
             return _carried_wide_answer(
-                settings, state, public, contradicts=found.contradicts, after=found.state, toward=toward
+                settings,
+                state,
+                public,
+                contradicts=found.contradicts,
+                after=found.state,
+                toward=toward,
             )
+
         after = replace(
             _with_votes(settings, found.state, public),
             windows=state.windows + 1, center=min(max(found.answer, -1.0), 1.0), center_variance=found.variance,
         )  # fmt: skip
         stderr = math.sqrt(found.variance) * found.state.caution
+
         return settings.answer(
             found.answer,
             stderr,
@@ -213,18 +247,25 @@ class NarrowReports(LastRound, ReportsOnBounds):
         )  # fmt: skip
 
     def _holding(self, found: Compared, public: Public) -> tuple[float, float]:
-        """Give the interval that holds whatever appeared beyond the window: where reports on the bounds leave the mean.
+        """Give the interval that holds whatever appeared beyond the window.
 
-        It always has the answer in it, and around that as much as the answer owes to these same reports (what they err
-        together is not made good by the other ones), and half of the answer's own interval at least.
+        Where reports on the bounds leave the mean.
+
+        It always has the answer in it, and around that as much as the answer owes to these same
+        reports (what they err together is not made good by the other ones), and half of the
+        answer's own interval at least.
         """
-        n, mean, variance = public["n"], float(public["mean"]), float(public["variance"])
+        n = public["n"]
+        mean = float(public["mean"])
+        variance = float(public["variance"])
+
         if n < 2:
             return -1.0, 1.0
         bounds = _margin_of_bounds(self._settings, n, mean, variance, AWAY)
         z = float(ndtri(0.5 * (1.0 + self._settings.level)))
         owed = found.gain * math.sqrt(variance)
         shared = z * max(owed, 0.5 * math.sqrt(found.variance) * found.state.caution)
+
         return min(found.answer - shared, mean - bounds), max(found.answer + shared, mean + bounds)
 
 
@@ -238,46 +279,72 @@ def _carried_wide_answer(
     after: CarriedState | None = None,
     toward: float | None = None,
 ) -> Estimate:
-    """Public: answer from reports on the bounds alone; `more` are those of users who report there after a jump.
+    """Public: answer from reports on the bounds alone.
 
-    `toward` is the answer that they contradict: where it is given the interval holds however it came to that.
+    `more` are those of users who report there after a jump.
+
+    `toward` is the answer that they contradict: where it is given the interval holds however it
+    came to that.
     """
-    n, mean, variance = public["n"], float(public["mean"]), float(public["variance"])
+    n = public["n"]
+    mean = float(public["mean"])
+    variance = float(public["variance"])
     counted = n + public["voters"] + (more[0] if more else 0)
+
     if more is not None:
         contradicts = "the center has jumped"
         weight = variance / (variance + more[2])
         n, mean, variance = n + more[0], mean + weight * (more[1] - mean), (1.0 - weight) * variance
         after = state.restarted(mean, variance)
+
     if n < 2:
         after = state
+
     if after is None:
         voted = _with_votes(settings, state, public)
-        after = replace(voted, windows=state.windows + 1, center=min(max(mean, -1.0), 1.0), center_variance=variance)
+        after = replace(
+            voted,
+            windows=state.windows + 1,
+            center=min(max(mean, -1.0), 1.0),
+            center_variance=variance,
+        )
+
     stages = (public, {"stage": "carried", "contradicts": contradicts, "state": after.plain()})
     stderr = math.sqrt(variance)
     if n < 2:
         return settings.no_answer(n_users=counted, unclipped=mean, stderr=stderr, stages=stages)
+
     if toward is not None:
         # Who is told to contradict has strayed from what was carried, rather than towards it.
-        away, near = (_margin_of_bounds(settings, n, mean, variance, part) for part in (AWAY, 1.0 - AWAY))
+        away, near = (
+            _margin_of_bounds(settings, n, mean, variance, part) for part in (AWAY, 1.0 - AWAY)
+        )
         ends = (mean - near, mean + away) if toward < mean else (mean - away, mean + near)
+
         return settings.answer(mean, stderr, n_users=counted, stages=stages, interval=ends)
+
     margin = unseen_margin(mean, n * variance, n, far=_far(settings), level=settings.level)
     return settings.answer(mean, stderr, n_users=counted, stages=stages, margin=margin)
 
 
 def _with_votes(settings: Settings, state: CarriedState, public: Public) -> CarriedState:
     """Public: what is carried, with a window's votes for the spread."""
-    return state.voted(tuple(public["votes"]), public["voters"], settings.epsilon, carried_habits(settings.epsilon))
+    return state.voted(
+        tuple(public["votes"]), public["voters"], settings.epsilon, carried_habits(settings.epsilon)
+    )
 
 
-def _margin_of_bounds(settings: Settings, n: int, mean: float, variance: float, part: float) -> float:
+def _margin_of_bounds(
+    settings: Settings, n: int, mean: float, variance: float, part: float
+) -> float:
     """Public: how far the truth lies to one side of reports on the bounds, but for a part of what intervals miss."""
     level = max(1.0 - 2.0 * part * (1.0 - settings.level), 0.5 * settings.level)
     return unseen_margin(mean, n * variance, n, far=_far(settings), level=level)
 
 
 def _far(settings: Settings) -> float:
-    """Variance that the channel of reports on the bounds adds at an end, at most: that of one bit."""
+    """Variance that the channel of reports on the bounds adds at an end, at most.
+
+    That of one bit.
+    """
     return 1.0 / math.tanh(0.5 * min(settings.epsilon, 40.0)) ** 2 - 1.0

@@ -1,4 +1,7 @@
-"""What one window's public results tell the next one: a center, a spread, what a narrow window misses."""
+"""What one window's public results tell the next one.
+
+A center, a spread, what a narrow window misses.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,8 @@ EDGES: Floats = scale_halving_edges(0.4, 0.025)
 """Between the bins of users' distance from the center, on [-1, 1]."""
 
 REACH = 1.2
-"""Half-width of a narrow window, in standard deviations of users' means: what it cuts off is measured, so that it may
-be as narrow as the noise asks for."""
+"""Half-width of a narrow window, in standard deviations of users' means: what it cuts off is
+measured, so that it may be as narrow as the noise asks for."""
 
 WIDEST = 0.6
 """A window of this half-width or more is not worth its reports."""
@@ -32,14 +35,15 @@ SATURATED = 0.5
 """Mean report, in half-widths, from which on users have left the window."""
 
 CONTRADICTION = 3.0
-"""Standard errors between what the bounds say and what was carried, in one window or in the recent ones together, from
-which on nothing is carried: 3 in 1,000 windows without a reason."""
+"""Standard errors between what the bounds say and what was carried, in one window or in the recent
+ones together, from which on nothing is carried: 3 in 1,000 windows without a reason."""
 
 RECENT = 0.2
 """Weight of the newest window among the recent ones."""
 
 MEMORY = 1.0 / 24.0
-"""Least weight of the newest window in what is carried: what is older than some 24 windows is forgotten."""
+"""Least weight of the newest window in what is carried: what is older than some 24 windows is
+forgotten."""
 
 USUAL = 4.0
 """So many windows of usual surprises are taken for granted before more surprise counts as drift."""
@@ -78,14 +82,15 @@ class CarriedState:
     center, center_variance : float
         The last answer, and its squared standard error.
     votes, voters : tuple of int, int
-        Randomized votes for the bins of users' distance from the center, over all windows; how many voted.
+        Randomized votes for the bins of users' distance from the center, over all windows; how many
+        voted.
     half_width, gain : float or None, float
         Of the narrow window, once the spread is known; the share of a move that its reports show.
     pays : bool
         Whether the spread that is known lets a narrow window pay.
     missed, missed_variance : float, float or None
-        What narrow reports miss of the mean (users beyond the window times their distance), and its uncertainty: from
-        the reports on the bounds of the same windows. None: not measured yet.
+        What narrow reports miss of the mean (users beyond the window times their distance), and its
+        uncertainty: from the reports on the bounds of the same windows. None: not measured yet.
     recent, squares, compared : float
         Surprises: the newest ones' average, the sum of all squares, how many.
     reach : float
@@ -136,24 +141,35 @@ class CarriedState:
     def sure_drift(self, noise: float) -> float:
         """Uncertainty of what narrow reports miss, before a window whose two kinds of reports differ by this noise.
 
-        What surprises more than noise may well explain (one standard error of all squares) is drift of what is missed,
-        from one window to the next.
+        What surprises more than noise may well explain (one standard error of all squares) is drift
+        of what is missed, from one window to the next.
         """
         known = self.missed_variance or 0.0
         sure = USUAL + self.squares - math.sqrt(2.0 * self.compared)
         return known + max(sure / (USUAL + self.compared) - 1.0, 0.0) * (noise + known)
 
-    def voted(self, counts: tuple[int, ...], voters: int, epsilon: float, habits: Habits) -> CarriedState:
+    def voted(
+        self, counts: tuple[int, ...], voters: int, epsilon: float, habits: Habits
+    ) -> CarriedState:
         """Add votes, and choose the window once they tell the spread, or when it is another than it was."""
         before = np.array(self.votes or (0,) * (len(EDGES) + 1))
-        old, known = (before // 2, self.voters // 2) if self.voters > habits.most_votes else (before, self.voters)
+        old, known = (
+            (before // 2, self.voters // 2)
+            if self.voters > habits.most_votes
+            else (before, self.voters)
+        )
         state = replace(self, votes=tuple((old + np.array(counts)).tolist()), voters=known + voters)
         scale = state.scale(epsilon)
+
         if scale is None or scale.log_stderr > habits.sure:
             return state
         wanted = self.reach * max(scale.value, habits.room * math.sqrt(self.center_variance))
-        if self.half_width is not None and habits.kept[0] < wanted / self.half_width < habits.kept[1]:
+        if (
+            self.half_width is not None
+            and habits.kept[0] < wanted / self.half_width < habits.kept[1]
+        ):
             return state
+
         gain = 2.0 * float(ndtr(wanted / scale.value)) - 1.0
         pays = wanted < WIDEST
         return replace(
@@ -167,6 +183,7 @@ class CarriedState:
             return None
         votes = scale_votes(epsilon, len(EDGES) + 1)
         shares = votes.shares(self.votes, self.voters)
+
         return fit_scale(shares, EDGES, votes.share_variance(shares, self.voters))
 
 
@@ -174,8 +191,8 @@ class CarriedState:
 class Compared:
     """Public: what a window's own reports on the bounds say of what was carried, and the answer from both.
 
-    `contradicts` says why nothing is carried on, or is empty; `gain` is the weight of the reports on the bounds in the
-    answer.
+    `contradicts` says why nothing is carried on, or is empty; `gain` is the weight of the reports
+    on the bounds in the answer.
     """
 
     answer: float
@@ -206,21 +223,34 @@ def carried_comparison(
     """
     mean, variance = wide
     if abs(position) > SATURATED:
-        return Compared(mean, variance, "users have left the window", state.restarted(mean, variance, left=True))
-    difference, noise = mean - narrow[0], variance + narrow[1]
+        return Compared(
+            mean, variance, "users have left the window", state.restarted(mean, variance, left=True)
+        )
+
+    difference = mean - narrow[0]
+    noise = variance + narrow[1]
     if state.missed_variance is None:
-        gain, before, surprise = 1.0, 0.0, 0.0
+        gain = 1.0
+        before = 0.0
+        surprise = 0.0
     else:
         usual = noise + state.missed_variance
         before = state.sure_drift(noise)
         gain = max(before / (before + noise), MEMORY)
         surprise = (difference - state.missed) / math.sqrt(noise + before)
         squares = (difference - state.missed) ** 2 / usual
-        squares, compared = (1.0 - MEMORY) * state.squares + min(squares, 9.0), (1.0 - MEMORY) * state.compared + 1
+        squares, compared = (
+            (1.0 - MEMORY) * state.squares + min(squares, 9.0),
+            (1.0 - MEMORY) * state.compared + 1,
+        )
         state = replace(state, squares=squares, compared=compared)
+
     recent = (1.0 - RECENT) * state.recent + RECENT * surprise
     if max(abs(surprise), abs(recent) / math.sqrt(RECENT / (2.0 - RECENT))) > CONTRADICTION:
-        return Compared(mean, variance, "reports on the bounds say otherwise", state.restarted(mean, variance))
+        return Compared(
+            mean, variance, "reports on the bounds say otherwise", state.restarted(mean, variance)
+        )
+
     missed = state.missed + gain * (difference - state.missed)
     after = replace(
         state,
@@ -231,4 +261,5 @@ def carried_comparison(
     least = narrow[1] + before
     weight = 1.0 if state.missed_variance is None else least / (least + variance)
     answer = (1.0 - weight) * (narrow[0] + state.missed) + weight * mean
+
     return Compared(answer, (1.0 - weight) ** 2 * least + weight**2 * variance, "", after, weight)

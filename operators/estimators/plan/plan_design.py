@@ -1,7 +1,10 @@
-"""The tuned plan's design as a record: what each stage asks, and what the plan is predicted to reach.
+"""The tuned plan's design as a record.
 
-Everything follows from public numbers (epsilon, how many users, the law of their sizes), so a design is public and the
-same for everyone. `meanstream.operators.estimators.plan.plan_search` finds it.
+What each stage asks, and what the plan is predicted to reach.
+
+Everything follows from public numbers (epsilon, how many users, the law of their sizes), so a
+design is public and the same for everyone. `meanstream.operators.estimators.plan.plan_search` finds
+it.
 """
 
 from __future__ import annotations
@@ -47,7 +50,8 @@ class StageDesign:
     Attributes
     ----------
     kind : str
-        "vote" (for a bin of the mean), "full" (the mean on [-1, 1]) or "clip" (the mean within a window).
+        "vote" (for a bin of the mean), "full" (the mean on [-1, 1]) or "clip" (the mean within a
+        window).
     share : float
         Of the users.
     channel, second_moment : str, float
@@ -59,7 +63,8 @@ class StageDesign:
     error : float
         Predicted standard error of the stage's center estimate.
     bias : float
-        Predicted root mean square of the clip bias, over the error of the center: the largest over laws.
+        Predicted root mean square of the clip bias, over the error of the center: the largest over
+        laws.
     least : int
         Votes: users with fewer samples send the random zero row.
     half_width, bins : float, int
@@ -89,17 +94,29 @@ class StageDesign:
         given = result_fields(found, {one.name for one in dataclass_fields(cls)})
         vote = result_one_of(given["kind"], "kind", KINDS) == "vote"
         result_one_of(given["channel"], "channel", ("",) if vote else tuple(CHANNELS))
+
         for name, (low, high) in RANGES.items():
             result_number(given[name], name, low, high)
+
         result_whole_number(given["least"], "least", 1, GREATEST_SIZE)
         result_whole_number(given["bins"], "bins", 1, MAX_BINS)
         return cls(**given)
 
     def describe(self) -> dict[str, Any]:
         """Plain data."""
-        found: dict[str, Any] = {"stage": self.kind, "share": round(self.share, 4), "stderr": self.error}
+        found: dict[str, Any] = {
+            "stage": self.kind,
+            "share": round(self.share, 4),
+            "stderr": self.error,
+        }
+
         if self.kind == "vote":
-            return found | {"bins": self.bins, "half_width": self.half_width, "least_size": self.least}
+            return found | {
+                "bins": self.bins,
+                "half_width": self.half_width,
+                "least_size": self.least,
+            }
+
         return found | {"window": self.window, "channel": self.channel, "effective_size": self.cap}
 
 

@@ -1,4 +1,7 @@
-"""The search for the tuned plan's design: kind and shares by the tables, then every window at its own error."""
+"""The search for the tuned plan's design.
+
+Kind and shares by the tables, then every window at its own error.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,16 @@ from scipy.special import ndtr
 
 from meanstream.operators.estimators.plan.plan_design import PlanDesign, StageDesign
 from meanstream.operators.estimators.plan.plan_risk import COARSE
-from meanstream.operators.estimators.plan.plan_tables import Problem, Tables, WindowRow, make_plan_tables
-from meanstream.operators.estimators.plan.window_effect import window_uniform_nodes, window_vote_failure
+from meanstream.operators.estimators.plan.plan_tables import (
+    Problem,
+    Tables,
+    WindowRow,
+    make_plan_tables,
+)
+from meanstream.operators.estimators.plan.window_effect import (
+    window_uniform_nodes,
+    window_vote_failure,
+)
 from meanstream.operators.records import Floats
 from meanstream.operators.rounds.localization import Bins
 from meanstream.operators.rounds.user_sizes import SizeDistribution
@@ -52,7 +63,12 @@ class _Vote:
 
 
 def search_plan(
-    epsilon: float, users: int, sizes: SizeDistribution, between_users: float = 0.0, *, far: bool = False
+    epsilon: float,
+    users: int,
+    sizes: SizeDistribution,
+    between_users: float = 0.0,
+    *,
+    far: bool = False,
 ) -> PlanDesign:
     """Find the design with the least predicted risk.
 
@@ -67,7 +83,8 @@ def search_plan(
     between_users : float
         Declared bound on the standard deviation of users' own means, on [-1, 1].
     far : bool
-        Whether a group of them may lie anywhere, as large as this bound allows; else tails fall off exponentially.
+        Whether a group of them may lie anywhere, as large as this bound allows; else tails fall off
+        exponentially.
 
     Examples
     --------
@@ -78,17 +95,28 @@ def search_plan(
     best = _one_stage(problem)
     if users < 3 * _LEAST_REPORTS:
         return best
-    tables = Tables(make_plan_tables(epsilon, users, sizes, between_users, COARSE, far=far), problem)
-    found = [_best_shares(tables, vote, clips) for vote in _starts(tables) for clips in range(1, MOST_CLIPS + 1)]
+
+    tables = Tables(
+        make_plan_tables(epsilon, users, sizes, between_users, COARSE, far=far), problem
+    )
+    found = [
+        _best_shares(tables, vote, clips)
+        for vote in _starts(tables)
+        for clips in range(1, MOST_CLIPS + 1)
+    ]
     found.sort(key=lambda candidate: candidate[0])
     exact = [_exact(chain, shares) for _, chain, shares in found[:_KEPT]]
+
     return min([best, *exact], key=lambda design: design.risk * _STAGE_COST ** len(design.stages))
 
 
 def search_plan_with_shares(
     epsilon: float, users: int, sizes: SizeDistribution, between_users: float, shares: Floats
 ) -> PlanDesign:
-    """Find the design of least risk among those with these shares: a first stage, and as many clip stages."""
+    """Find the design of least risk among those with these shares.
+
+    A first stage, and as many clip stages.
+    """
     problem = make_plan_tables(epsilon, users, sizes, between_users)
     tables = Tables(make_plan_tables(epsilon, users, sizes, between_users, COARSE), problem)
     found = [_exact(_Chain(tables, vote, len(shares) - 1), shares) for vote in _starts(tables)]
@@ -119,18 +147,28 @@ def search_full_stage(problem: Problem, share: float) -> StageDesign:
 
 
 def _starts(tables: Tables) -> list[_Vote | None]:
-    """First stages worth a closer look: reports on [-1, 1], and the two best votes, judged with two clip stages."""
+    """First stages worth a closer look.
+
+    Reports on [-1, 1], and the two best votes, judged with two clip stages.
+    """
     candidates = _votes(tables)
-    rough = sorted((_Chain(tables, vote, 2).risk(np.log([0.5, 0.5, 1.0])), i) for i, vote in enumerate(candidates))
+    rough = sorted(
+        (_Chain(tables, vote, 2).risk(np.log([0.5, 0.5, 1.0])), i)
+        for i, vote in enumerate(candidates)
+    )
+
     return [None, *(candidates[i] for _, i in rough[:2])]
 
 
 def _votes(tables: Tables) -> list[_Vote]:
     """Candidates for a vote: width of the bins, and who votes."""
-    sizes, between_users = tables.problem.sizes, tables.problem.between_users
+    sizes = tables.problem.sizes
+    between_users = tables.problem.between_users
     narrowest = max(_SPREADS[0] * math.sqrt(1 / sizes.greatest + between_users**2), 1 / _MOST_BINS)
-    votes, weight = [], window_uniform_nodes(1.0)[1]
+    votes = []
+    weight = window_uniform_nodes(1.0)[1]
     widths = np.geomspace(narrowest, _WIDEST, _TRIED).tolist() if narrowest < _WIDEST else []
+
     for half_width in [float(f"{width:.3g}") for width in widths]:
         row = tables.after_vote(half_width)
         for spread in _SPREADS:
@@ -139,6 +177,7 @@ def _votes(tables: Tables) -> list[_Vote]:
             inside = sizes.tail(least) * (2 * float(ndtr(spread)) - 1)
             if inside > 0 and Bins(half_width).count >= 5:
                 votes.append(_Vote(half_width, least, inside, row, weight))
+
     return votes
 
 
@@ -146,7 +185,9 @@ class _Chain:
     """Risk of a design as a function of the stages' shares."""
 
     def __init__(self, tables: Tables, vote: _Vote | None, clips: int) -> None:
-        self.tables, self.vote, self.clips = tables, vote, clips
+        self.tables = tables
+        self.vote = vote
+        self.clips = clips
         self.users = tables.problem.users
         self.full = tables.problem.channel_for(tables.problem.full_moment)[2]
         self.tolerable = 0.05 * tables.floor
@@ -161,38 +202,53 @@ class _Chain:
         if _too_few(shares, self.users):
             return 10.0
         reports = self.users * shares
+
         if self.vote is None:
-            variance, failure = self.full / reports[0], 0.0
+            variance = self.full / reports[0]
+            failure = 0.0
             following = reports[1:]
         else:
             choice, _, failure = self.first_window(self.vote, self.vote.row, reports)
             variance = self.vote.row.effect.risk(float(reports[1]), choice)
             following = reports[2:]
+
         for count in following:
             variance = self.tables.clip(variance, float(count))
+
         return float(variance + failure)
 
-    def first_window(self, vote: _Vote, row: WindowRow, reports: Floats) -> tuple[int, float, float]:
+    def first_window(
+        self, vote: _Vote, row: WindowRow, reports: Floats
+    ) -> tuple[int, float, float]:
         """Choose the window after a vote, the threshold of a failure, and compute what failures add to the risk."""
-        problem, effect = self.tables.problem, row.effect
+        problem = self.tables.problem
+        effect = row.effect
         far = window_vote_failure(problem.epsilon, float(reports[0]), vote.bins, vote.inside)
         left = float(reports[2:].sum())
         restart = self.full / left if left > 0 else _LOST
+
         stderr = np.sqrt(problem.least_moment(effect.second_moment) / reports[1])
         threshold = _THRESHOLDS[:, None] * effect.far
         unnoticed = ndtr((threshold - effect.far) / stderr)
         alarm = ndtr((effect.near - threshold[..., None]) / stderr[:, None]) @ vote.weight
-        # A false alarm costs the restart; a wrong pair costs it too, or, if nothing notices, much more.
+        # A false alarm costs the restart; a wrong pair costs it too, or, if nothing notices, much
+        # more.
         every = far * (restart + unnoticed * _LOST) + alarm * restart
         best = every.argmin(axis=0)
         failure = every[best, np.arange(len(best))]
         cost = effect.cost(float(reports[1]))
-        choice = int(np.argmin(np.where(failure <= max(self.tolerable, failure.min()), cost, np.inf)))
+        choice = int(
+            np.argmin(np.where(failure <= max(self.tolerable, failure.min()), cost, np.inf))
+        )
+
         return choice, float(threshold[best[choice], choice]), float(failure[choice])
 
 
 def _best_shares(tables: Tables, vote: _Vote | None, clips: int) -> tuple[float, _Chain, Floats]:
-    """Find the shares of least interpolated risk; returns it with the cost of the stages, the chain and the shares."""
+    """Find the shares of least interpolated risk.
+
+    Returns it with the cost of the stages, the chain and the shares.
+    """
     from scipy.optimize import minimize  # noqa: PLC0415 - a quarter of a second of every start that searches nothing
 
     chain = _Chain(tables, vote, clips)
@@ -210,31 +266,47 @@ def _best_shares(tables: Tables, vote: _Vote | None, clips: int) -> tuple[float,
     )
     shares = np.round(chain.shares(np.append(found.x, 0.0)), 3)
     shares[-1] = 1.0 - shares[:-1].sum()
+
     return math.exp(float(found.fun)) * _STAGE_COST ** len(shares), chain, shares
 
 
 def _exact(chain: _Chain, shares: Floats) -> PlanDesign:
-    """Design with these shares: every window chosen again for the error that its center really has."""
-    tables, problem = chain.tables, chain.tables.problem
+    """Design with these shares.
+
+    Every window chosen again for the error that its center really has.
+    """
+    tables = chain.tables
+    problem = chain.tables.problem
     reports = problem.users * shares
+
     if _too_few(shares, problem.users):
         return _one_stage(problem)
-    stages, failure = [], 0.0
+    stages = []
+    failure = 0.0
+
     if chain.vote is None:
         stages.append(search_full_stage(problem, float(shares[0])))
     else:
-        vote, row = chain.vote, tables.exact_after_vote(chain.vote.half_width)
+        vote = chain.vote
+        row = tables.exact_after_vote(chain.vote.half_width)
         choice, threshold, failure = chain.first_window(vote, row, reports)
         clip = _clip_stage(problem, row, choice, float(shares[1]))
         stages += [
             _vote_stage(vote, float(shares[0])),
             replace(clip, threshold=threshold if len(shares) > 2 else 0.0),
         ]
+
     for share in shares[len(stages) :]:
         row = tables.exact_row(stages[-1].error ** 2)
         stages.append(
-            _clip_stage(problem, row, int(np.argmin(row.effect.cost(float(share) * problem.users))), float(share))
+            _clip_stage(
+                problem,
+                row,
+                int(np.argmin(row.effect.cost(float(share) * problem.users))),
+                float(share),
+            )
         )
+
     return PlanDesign(stages=tuple(stages), risk=stages[-1].error ** 2 + failure, failure=failure)
 
 
@@ -251,8 +323,10 @@ def _vote_stage(vote: _Vote, share: float) -> StageDesign:
 
 def _clip_stage(problem: Problem, row: WindowRow, choice: int, share: float) -> StageDesign:
     """Make the clip stage of one candidate of a row."""
-    effect, cap = row.effect, float(row.caps[choice])
+    effect = row.effect
+    cap = float(row.caps[choice])
     name, guess, _ = problem.channel_for(float(effect.second_moment[choice]))
+
     return StageDesign(
         kind="clip",
         share=share,

@@ -1,4 +1,7 @@
-"""The stages of the tuned plan: a vote for a bin, and reports of means within a window around a public center."""
+"""The stages of the tuned plan.
+
+A vote for a bin, and reports of means within a window around a public center.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,9 @@ from meanstream.operators.rounds.votes.registry import make_votes
 
 
 class PairVoteStage:
-    """Users vote for the bin of their mean; the two bins side by side with the most votes make the first center.
+    """Users vote for the bin of their mean.
+
+    The two bins side by side with the most votes make the first center.
 
     Parameters
     ----------
@@ -46,8 +51,8 @@ class PairVoteStage:
     the same length for everyone. Bins are half-open, so a user votes for one bin or, with fewer than `least` samples,
     for none; two rows differ in at most two bits, each randomized at epsilon / 2.
 
-    Scoring pairs instead of letting users vote for the neighbors of their bin keeps the votes one-hot: a mean on the
-    edge of two bins splits its votes, but not those of their pair.
+    Scoring pairs instead of letting users vote for the neighbors of their bin keeps the votes
+    one-hot: a mean on the edge of two bins splits its votes, but not those of their pair.
     """
 
     name = "vote"
@@ -79,12 +84,18 @@ class PairVoteStage:
         """Public: the middle of the best pair; the middle of [-1, 1] if no one voted."""
         before = public.get("found", [])
         if not tally.n:
-            return {"center": 0.0, "stderr": 1.0, "found": [*before, {"stage": self.name, "reports": 0}]}
+            return {
+                "center": 0.0,
+                "stderr": 1.0,
+                "found": [*before, {"stage": self.name, "reports": 0}],
+            }
+
         counts = [a + b for a, b in pairwise(tally.sums)]
         best = int(np.argmax(counts))
         center = self.bins.edges(best)[1]
         found = {"stage": self.name, "reports": tally.n, "center": center, "bins": self.bins.count}
         found["votes"] = counts[best]  # randomized zeros vote too
+
         return {"center": center, "stderr": self.design.error, "found": [*before, found]}
 
     def check(self, found: Public, public: Public) -> None:
@@ -97,7 +108,9 @@ class PairVoteStage:
 
 
 class WindowStage:
-    """Users report how far their mean lies from a public center: shrunk by their size, clipped to a window.
+    """Users report how far their mean lies from a public center.
+
+    Shrunk by their size, clipped to a window.
 
     Parameters
     ----------
@@ -117,12 +130,22 @@ class WindowStage:
     **Privacy.** Local, pure epsilon, of everything a user knows, its number of samples included: one integer. What is
     randomized lies in [-1, 1] whatever the data; center and window come from public results of users asked before.
 
-    With g the clipped distance in windows, the estimate is `center + window * mean(reports) / (A kappa)`: A is the mean
-    shrinkage, kappa lies halfway between no clipping and the steepest. Its squared standard error is that of the
-    reports and `((1 - kappa) / kappa)**2` times that of the center, or the predicted clip bias if this is larger.
+    With g the clipped distance in windows, the estimate is
+    `center + window * mean(reports) / (A kappa)`: A is the mean shrinkage, kappa lies halfway
+    between no clipping and the steepest. Its squared standard error is that of the reports and
+    `((1 - kappa) / kappa)**2` times that of the center, or the predicted clip bias if this is
+    larger.
     """
 
-    def __init__(self, settings: Settings, design: StageDesign, *, restart: StageDesign, name: str, last: bool) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        design: StageDesign,
+        *,
+        restart: StageDesign,
+        name: str,
+        last: bool,
+    ) -> None:
         self.epsilon = settings.epsilon
         self.name = name
         self.design = design
@@ -146,6 +169,7 @@ class WindowStage:
             return summaries.mean
         shrink = np.sqrt(np.minimum(summaries.count, self.design.cap) / self.design.cap)
         offset = shrink * (summaries.mean - float(public["center"]))
+
         return np.asarray(np.clip(offset / self.design.window, -1.0, 1.0))
 
     def valid(self, reports: Reports, public: Public) -> Bools:
@@ -158,15 +182,22 @@ class WindowStage:
 
     def decode(self, tally: Tally, public: Public) -> Public | Estimate:
         """Public: the next center, or the answer."""
-        result = self._after_restart(tally, public) if "restart" in public else self._moved(tally, public)
+        result = (
+            self._after_restart(tally, public)
+            if "restart" in public
+            else self._moved(tally, public)
+        )
+
         return self._answer(result) if self._last else result
 
     def _moved(self, tally: Tally, public: Public) -> Public:
         """Move the center by the mean report."""
-        center, before = float(public.get("center", 0.0)), float(public.get("stderr", 1.0))
+        center = float(public.get("center", 0.0))
+        before = float(public.get("stderr", 1.0))
         found: dict[str, Any] = {"stage": self.name, "reports": tally.n}
         if tally.n < 2:
             return _result(public, found, center, before)
+
         mean, stderr = (self._channel.step * x for x in round_mean_and_stderr(tally))
         design = self.design
         unit = design.window / (design.shrunk * design.gain)
@@ -174,8 +205,10 @@ class WindowStage:
         moved = center + unit * mean
         found |= {"window": design.window, "channel": self.design.channel, "mean": mean}
         result = _result(public, found, moved, math.hypot(unit * stderr, left))
+
         if design.threshold and abs(mean) > design.threshold:
             result["restart"] = []
+
         return result
 
     def _after_restart(self, tally: Tally, public: Public) -> Public:
@@ -185,24 +218,30 @@ class WindowStage:
         if tally.n >= 2:
             mean, stderr = (self._restart_channel.step * x for x in round_mean_and_stderr(tally))
             groups.append([tally.n, mean, stderr])
+
         n = sum(group[0] for group in groups)
         if not n:
             return _result(public, found, 0.0, 1.0) | {"restart": []}
         mean = sum(group[0] * group[1] for group in groups) / n
         stderr = math.sqrt(sum((group[0] * group[2]) ** 2 for group in groups)) / n
+
         return _result(public, found, mean, stderr) | {"restart": groups}
 
     def check(self, found: Public, public: Public) -> None:
         """Public: refuse a center outside of [-1, 1], and all else that is no center with its error."""
         if self._last:
             refuse_result("stage", f"be one before the last: {self.name} answers", "a result")
+
         again = {"restart"} if "restart" in public else set()
         result_fields(found, {"center", "unclipped", "stderr", "found"} | again, {"restart"})
         result_near(
-            found["center"], "center", min(max(result_number(found["unclipped"], "unclipped", -MOST, MOST), -1.0), 1.0)
+            found["center"],
+            "center",
+            min(max(result_number(found["unclipped"], "unclipped", -MOST, MOST), -1.0), 1.0),
         )
         result_number(found["stderr"], "stderr", 0.0, MOST)
         result_added_entries(found, public, "found")
+
         for group in result_added_entries(found, public, "restart"):
             count, mean, stderr = result_list(group, "restart", 3, 3)
             result_whole_number(count, "restart", 2)
@@ -211,9 +250,14 @@ class WindowStage:
 
     def _answer(self, result: Public) -> Estimate:
         n_users = sum(stage["reports"] for stage in result["found"])
-        unclipped, stderr = float(result["unclipped"]), float(result["stderr"])
+        unclipped = float(result["unclipped"])
+        stderr = float(result["stderr"])
+
         if result["found"][-1]["reports"] < 2:
-            return self._settings.no_answer(n_users=n_users, unclipped=unclipped, stages=result["found"])
+            return self._settings.no_answer(
+                n_users=n_users, unclipped=unclipped, stages=result["found"]
+            )
+
         return self._settings.answer(unclipped, stderr, n_users=n_users, stages=result["found"])
 
 
@@ -221,7 +265,12 @@ def _result(public: Public, found: dict[str, Any], center: float, stderr: float)
     """Public data of a stage: its center within [-1, 1], and what was found so far."""
     inside = min(max(center, -1.0), 1.0)
     found |= {"center": inside, "stderr": stderr}
-    return {"center": inside, "unclipped": center, "stderr": stderr, "found": [*public.get("found", []), found]}
+    return {
+        "center": inside,
+        "unclipped": center,
+        "stderr": stderr,
+        "found": [*public.get("found", []), found],
+    }
 
 
 def _channel(epsilon: float, design: StageDesign) -> Mechanism:

@@ -1,4 +1,7 @@
-"""Tables for the search of the tuned plan's design: what every window costs, for every error of its center."""
+"""Tables for the search of the tuned plan's design.
+
+What every window costs, for every error of its center.
+"""
 
 from __future__ import annotations
 
@@ -52,12 +55,17 @@ class Problem:
 
     def least_moment(self, second_moment: Floats) -> Floats:
         """Second moment of the best channel's reports for each of these second moments."""
-        return np.asarray(np.min([c0 + c1 * second_moment for _, _, c0, c1 in self.channels], axis=0))
+        return np.asarray(
+            np.min([c0 + c1 * second_moment for _, _, c0, c1 in self.channels], axis=0)
+        )
 
     @property
     def full_moment(self) -> float:
         """Mean square of users' means on [-1, 1]: the largest over the laws."""
-        return min(1.0, max(law.second_moment + theta**2 for law, theta in zip(self.laws, MEANS, strict=False)))
+        return min(
+            1.0,
+            max(law.second_moment + theta**2 for law, theta in zip(self.laws, MEANS, strict=False)),
+        )
 
 
 def make_plan_tables(
@@ -76,6 +84,7 @@ def make_plan_tables(
             c0, c1 = make_channel(name, epsilon, second_moment=guess).moments
             if not any(have[0] == name and have[2:] == (c0, c1) for have in channels):
                 channels.append((name, guess, c0, c1))
+
     laws = tuple(plan_risk_laws(sizes, between_users, detail, far=far))
     return Problem(epsilon, users, sizes, between_users, laws, tuple(channels))
 
@@ -106,11 +115,14 @@ def _make_row(
     """Compute the effect of every pair of a cap and a window."""
     node, weight = error
     spread = float(weight @ node**2)
-    parts, windows = [], []
+    parts = []
+    windows = []
+
     for cap in caps:
         shrunk = problem.sizes.mean_sqrt(cap) / math.sqrt(cap)
         window = np.minimum(factors * math.sqrt(1 / cap + problem.between_users**2 + spread), 2.0)
         windows.append(window)
+
         parts.append(
             window_effect(
                 problem.laws,
@@ -122,27 +134,42 @@ def _make_row(
                 far_error=far_error,
             )
         )
+
     columns = ("variance", "bias_squared", "lasting", "gain", "second_moment", "far")
-    joined = {name: np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in columns}
+    joined = {
+        name: np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in columns
+    }
     effect = WindowEffect(**joined, near=np.concatenate([part.near for part in parts]))
-    return WindowRow(np.repeat(np.asarray(caps, dtype=np.float64), len(factors)), np.concatenate(windows), effect)
+
+    return WindowRow(
+        np.repeat(np.asarray(caps, dtype=np.float64), len(factors)), np.concatenate(windows), effect
+    )
 
 
 class Tables:
-    """Rows over a grid of errors of the center, interpolated, for a problem in little detail; exact rows in full."""
+    """Rows over a grid of errors of the center, interpolated, for a problem in little detail.
+
+    Exact rows in full.
+    """
 
     def __init__(self, coarse: Problem, problem: Problem) -> None:
-        self.coarse, self.problem = coarse, problem
+        self.coarse = coarse
+        self.problem = problem
         self.caps = _caps_of(problem.sizes)
         largest = min(1.0, problem.channel_for(problem.full_moment)[2] / (0.02 * problem.users))
         least = 0.02 * largest / problem.sizes.mean_sqrt(math.inf) ** 2
         count = 2 + math.ceil(_STEPS_PER_DECADE * math.log10(largest / least))
         self._log = np.linspace(math.log(least), math.log(largest), count)
+
         rows = [self.row(math.exp(v)) for v in self._log]
         scale = [1.0 / math.exp(v) for v in self._log]
         self._variance = np.stack([row.effect.variance for row in rows])
-        self._bias = np.stack([s * row.effect.bias_squared for s, row in zip(scale, rows, strict=True)])
-        self._lasting = np.stack([s * row.effect.lasting for s, row in zip(scale, rows, strict=True)])
+        self._bias = np.stack(
+            [s * row.effect.bias_squared for s, row in zip(scale, rows, strict=True)]
+        )
+        self._lasting = np.stack(
+            [s * row.effect.lasting for s, row in zip(scale, rows, strict=True)]
+        )
 
     def row(self, variance: float) -> WindowRow:
         """Compute the row of a center with a normal error of this variance, in little detail."""
@@ -150,7 +177,9 @@ class Tables:
 
     def after_vote(self, half_width: float) -> WindowRow:
         """Compute the row of a center in the middle of the pair of bins that won a vote, in little detail."""
-        return _make_row(self.coarse, self.caps, _WINDOWS, window_uniform_nodes(2 * half_width), 8 * half_width)
+        return _make_row(
+            self.coarse, self.caps, _WINDOWS, window_uniform_nodes(2 * half_width), 8 * half_width
+        )
 
     def exact_row(self, variance: float) -> WindowRow:
         """Compute `row` in full detail, for more windows."""
@@ -158,7 +187,13 @@ class Tables:
 
     def exact_after_vote(self, half_width: float) -> WindowRow:
         """Compute `after_vote` in full detail, for more windows."""
-        return _make_row(self.problem, self.caps, _FINE_WINDOWS, window_uniform_nodes(2 * half_width), 8 * half_width)
+        return _make_row(
+            self.problem,
+            self.caps,
+            _FINE_WINDOWS,
+            window_uniform_nodes(2 * half_width),
+            8 * half_width,
+        )
 
     def clip(self, variance: float, reports: float) -> float:
         """Risk after the best clip stage, by interpolation."""
@@ -166,10 +201,12 @@ class Tables:
         i = min(int(place), len(self._log) - 2)
         f = place - i
         spread, bias, lasting = (
-            (1 - f) * table[i] + f * table[i + 1] for table in (self._variance, self._bias, self._lasting)
+            (1 - f) * table[i] + f * table[i + 1]
+            for table in (self._variance, self._bias, self._lasting)
         )
         risk = spread / reports + variance * bias
         best = int(np.argmin((risk + LASTING_COST * variance * lasting).max(axis=0)))
+
         return float(risk[:, best].max())
 
     @property

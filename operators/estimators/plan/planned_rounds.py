@@ -12,7 +12,10 @@ from scipy.special import ndtri
 from meanstream.operators.estimators.adaptive.adaptive import Adaptive
 from meanstream.operators.estimators.one_shot import OneShot
 from meanstream.operators.estimators.plan.plan_design import PlanDesign
-from meanstream.operators.estimators.plan.plan_risk import plan_risk_clip_moments, plan_risk_skewed_law
+from meanstream.operators.estimators.plan.plan_risk import (
+    plan_risk_clip_moments,
+    plan_risk_skewed_law,
+)
 from meanstream.operators.estimators.plan.plan_search import search_full_stage, search_plan
 from meanstream.operators.estimators.plan.plan_stages import PairVoteStage, WindowStage
 from meanstream.operators.estimators.plan.plan_tables import make_plan_tables
@@ -28,9 +31,10 @@ from meanstream.operators.validation import require
 class Plan(EstimatorTraits):
     """Mean of a population from users with very different numbers of samples, in stages that close in on it.
 
-    Released to the statistician: one report of each user, in one stage. The first stage is a vote for a bin (H) or an
-    unbiased report on [-1, 1] (R); one to three stages of clipped reports (C) around the latest center follow. Kind,
-    windows, channels and shares minimise the predicted risk; where one stage is best, all users are in it.
+    Released to the statistician: one report of each user, in one stage. The first stage is a vote
+    for a bin (H) or an unbiased report on [-1, 1] (R); one to three stages of clipped reports (C)
+    around the latest center follow. Kind, windows, channels and shares minimise the predicted risk;
+    where one stage is best, all users are in it.
 
     Parameters
     ----------
@@ -39,20 +43,22 @@ class Plan(EstimatorTraits):
     users : int
         How many users take part (public).
     sizes : SizeDistribution or "unknown"
-        Law of a user's number of samples (public). "unknown": a tenth of the users is requested it first, and the
-        windows are chosen then; for `users * epsilon**2` of at least 10**4.
+        Law of a user's number of samples (public). "unknown": a tenth of the users is requested it
+        first, and the windows are chosen then; for `users * epsilon**2` of at least 10**4.
     mode : {"tuned"}
         The papers have no such plan.
     level : float
         Nominal coverage of the interval.
     between_users : float, optional
-        Declared bound on the standard deviation of users' own means, on [-1, 1]; 0 if all users draw from one law, as
-        the papers assume. Left out, it is not bounded: with `tails`, `adaptive` finds out how much users differ. It
-        never costs: where one report of each user on [-1, 1] is predicted to be as good, everyone sends that.
+        Declared bound on the standard deviation of users' own means, on [-1, 1]; 0 if all users
+        draw from one law, as the papers assume. Left out, it is not bounded: with `tails`,
+        `adaptive` finds out how much users differ. It never costs: where one report of each user on
+        [-1, 1] is predicted to be as good, everyone sends that.
     tails : {"exponential"}, optional
-        Declares that the tails of users' means fall off at least exponentially: few users lie far from all others. Left
-        out, nothing is assumed of them: without a declared spread everyone reports on [-1, 1], with one the interval
-        holds for a group anywhere, as large as the spread allows.
+        Declares that the tails of users' means fall off at least exponentially: few users lie far
+        from all others. Left out, nothing is assumed of them: without a declared spread everyone
+        reports on [-1, 1], with one the interval holds for a group anywhere, as large as the spread
+        allows.
 
     Notes
     -----
@@ -62,8 +68,8 @@ class Plan(EstimatorTraits):
     **The interval is honest only if what is declared is true**: windows are as narrow as `between_users` allows, and
     the clip bias of users who differ more does not average out.
 
-    Where a vote went wrong, the reports of the next stage all lie at one end of its window: then everyone left reports
-    on [-1, 1].
+    Where a vote went wrong, the reports of the next stage all lie at one end of its window: then
+    everyone left reports on [-1, 1].
 
     Raises
     ------
@@ -91,7 +97,10 @@ class Plan(EstimatorTraits):
 
     @classmethod
     def candidate_options(cls, between_users: float | None, tails: str | None) -> dict[str, Any]:
-        """Users who are alike, unless their spread is declared: without a bound it is another estimator."""
+        """Users who are alike, unless their spread is declared.
+
+        Without a bound it is another estimator.
+        """
         return {"between_users": between_users or 0.0, "tails": tails}
 
     def __init__(
@@ -108,58 +117,101 @@ class Plan(EstimatorTraits):
         require(tails in (None, *TAILS), "tails", f"be {' or '.join(TAILS)}, or be left out", tails)
         free = tails is None
         unknown = isinstance(sizes, str)
-        require(not unknown or sizes == "unknown", "sizes", "be a SizeDistribution or 'unknown'", sizes)
+        require(
+            not unknown or sizes == "unknown", "sizes", "be a SizeDistribution or 'unknown'", sizes
+        )
+
         known = None if isinstance(sizes, str) else sizes
-        settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=known, mode=mode, level=level)
+        settings = Settings(
+            method=self.name, epsilon=epsilon, users=users, sizes=known, mode=mode, level=level
+        )
         require(settings.tuned, "mode", "be 'tuned' for plan (the papers have none)", mode)
-        self.epsilon, self.mode, self.between_users, self._settings = epsilon, mode, between_users, settings
+        self.epsilon = epsilon
+
+        self.mode = mode
+        self.between_users = between_users
+        self._settings = settings
         self.design: PlanDesign | None = None
         self._instead: Adaptive | OneShot | None = None
-        common: dict[str, Any] = {"epsilon": epsilon, "users": users, "sizes": known, "mode": mode, "level": level}
+
+        common: dict[str, Any] = {
+            "epsilon": epsilon,
+            "users": users,
+            "sizes": known,
+            "mode": mode,
+            "level": level,
+        }
         one_shot = OneShot(**common)
+
         if between_users is None:
             self._take(one_shot if free else Adaptive(**common))
             return
-        require(0.0 <= between_users <= 1.0, "between_users", "lie in [0, 1] (half the range)", between_users)
+
+        require(
+            0.0 <= between_users <= 1.0,
+            "between_users",
+            "lie in [0, 1] (half the range)",
+            between_users,
+        )
+
         if unknown:
             self.rounds, self.shares = unknown_sizes_rounds(settings, between_users)
             return
+
         design = plan_for(epsilon, users, settings.known_sizes, between_users, far=free)
         if len(design.stages) == 1 or one_shot.predicted_mse(between_users) <= design.risk:
             self._take(one_shot)
         else:
-            self.design, self.rounds = design, self._stages(design)
+            self.design = design
+            self.rounds = self._stages(design)
             self.shares = tuple(stage.share for stage in design.stages)
 
     def _take(self, other: Adaptive | OneShot) -> None:
         """Let another estimator do it."""
         self._instead = other
-        self.rounds, self.shares = tuple(other.rounds), tuple(other.shares)
+        self.rounds = tuple(other.rounds)
+        self.shares = tuple(other.shares)
 
     def _stages(self, design: PlanDesign) -> tuple[Round, ...]:
-        restart = search_full_stage(make_plan_tables(self.epsilon, 1, self._settings.known_sizes, 0.0), 1.0)
+        restart = search_full_stage(
+            make_plan_tables(self.epsilon, 1, self._settings.known_sizes, 0.0), 1.0
+        )
         made: list[Round] = []
+
         for number, stage in enumerate(design.stages):
             if stage.kind == "vote":
                 made.append(PairVoteStage(self._settings, stage))
                 continue
+
             last = number == len(design.stages) - 1
             name = f"{stage.kind} {number + 1}"
             made.append(WindowStage(self._settings, stage, restart=restart, name=name, last=last))
+
         return tuple(made)
 
     def breaking_point(self) -> float | None:
         """Smallest spread of users' means (exponential tail) that biases it by a half-width of its interval."""
         if self.design is None:
             return None
-        sizes, declared = self._settings.known_sizes, self.between_users or 0.0
+        sizes = self._settings.known_sizes
+        declared = self.between_users or 0.0
+
         return breaking_point(self.design, sizes, declared=declared, level=self._settings.level)
 
     def describe(self) -> dict[str, Any]:
-        """Public, plain data: kind, stages, and the predicted standard error on [-1, 1] as `predicted_stderr`."""
+        """Public, plain data.
+
+        Kind, stages, and the predicted standard error on [-1, 1] as `predicted_stderr`.
+        """
         if self._instead is not None:
-            own = {"method": self.name, "kind": self._instead.name, "between_users": self.between_users}
+            own = {
+                "method": self.name,
+                "kind": self._instead.name,
+                "between_users": self.between_users,
+            }
+
             return self._instead.describe() | own
+
         if self.design is None:
             return self._settings.describe() | self._before_sizes_are_known()
         return self._settings.describe() | {
@@ -180,7 +232,8 @@ class Plan(EstimatorTraits):
             "predicted_stderr": math.sqrt(sum(channel.moments) / users),
             "predicted_stderr_holds": "at most: windows are chosen after a tenth of the users reported their sizes",
             "stages": [
-                {"stage": step.name, "share": share} for step, share in zip(self.rounds, self.shares, strict=True)
+                {"stage": step.name, "share": share}
+                for step, share in zip(self.rounds, self.shares, strict=True)
             ],
         }
 
@@ -194,12 +247,19 @@ def plan_for(
 
 
 @lru_cache(maxsize=128)
-def _kept(epsilon: float, users: int, sizes: tuple[bytes, bytes], between_users: float, far: bool) -> PlanDesign:
-    support, probability = np.frombuffer(sizes[0], np.int64), np.frombuffer(sizes[1], np.float64)
-    return search_plan(epsilon, users, SizeDistribution(support, probability), between_users, far=far)
+def _kept(
+    epsilon: float, users: int, sizes: tuple[bytes, bytes], between_users: float, far: bool
+) -> PlanDesign:
+    support = np.frombuffer(sizes[0], np.int64)
+    probability = np.frombuffer(sizes[1], np.float64)
+    return search_plan(
+        epsilon, users, SizeDistribution(support, probability), between_users, far=far
+    )
 
 
-def breaking_point(design: PlanDesign, sizes: SizeDistribution, *, declared: float, level: float) -> float | None:
+def breaking_point(
+    design: PlanDesign, sizes: SizeDistribution, *, declared: float, level: float
+) -> float | None:
     """Smallest spread of users' means (exponential tail) that biases the plan by a half-width of its interval.
 
     Parameters
@@ -226,15 +286,22 @@ def breaking_point(design: PlanDesign, sizes: SizeDistribution, *, declared: flo
     for spread in np.geomspace(1e-5, 0.5, 48).tolist():
         if spread > declared and abs(_bias(design, sizes, spread)) > margin:
             return float(spread)
+
     return None
 
 
 def _bias(design: PlanDesign, sizes: SizeDistribution, spread: float) -> float:
-    """Where the last stage ends up, center after center, if users' means are skewed; 0 for reports on [-1, 1]."""
+    """Where the last stage ends up, center after center, if users' means are skewed.
+
+    0 for reports on [-1, 1].
+    """
     law = plan_risk_skewed_law(sizes, spread)
     error = 0.0
     for stage in design.stages:
         if stage.kind == "clip":
-            mean, _ = plan_risk_clip_moments(law, stage.cap, np.array([stage.window]), np.array([error]))
+            mean, _ = plan_risk_clip_moments(
+                law, stage.cap, np.array([stage.window]), np.array([error])
+            )
             error += float(mean[0, 0]) / (stage.shrunk * stage.gain)
+
     return error

@@ -1,4 +1,7 @@
-"""The tuned plan where the law of users' numbers of samples is not known: some users are requested it first."""
+"""The tuned plan where the law of users' numbers of samples is not known.
+
+Some users are requested it first.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,8 @@ from meanstream.operators.rounds.votes.registry import make_votes
 from meanstream.operators.validation import require
 
 LEAST_USERS_EPSILON_SQUARED = 1e4
-"""Users times epsilon squared from which on the law can be learned well enough to be worth its users."""
+"""Users times epsilon squared from which on the law can be learned well enough to be worth its
+users."""
 
 SHARES = (0.10, 0.06, 0.13, 0.13, 0.17, 0.41)
 """Of the votes on sizes, of the mean shrinkage, and of the four stages of the plan that follows."""
@@ -40,11 +44,14 @@ CLASSES = 21
 """Sizes are distinguished by powers of two, up to 2**20."""
 
 _CLEAR = 3.3
-"""A class counts if its share exceeds the noise of an empty one by that many standard deviations."""
+"""A class counts if its share exceeds the noise of an empty one by that many standard
+deviations."""
 _PER_CLASS = 5
 
 
-def unknown_sizes_rounds(settings: Settings, between_users: float) -> tuple[tuple[Round, ...], tuple[float, ...]]:
+def unknown_sizes_rounds(
+    settings: Settings, between_users: float
+) -> tuple[tuple[Round, ...], tuple[float, ...]]:
     """Make the stages of a plan that learns the law of sizes first, and their shares of the users.
 
     Parameters
@@ -65,12 +72,18 @@ def unknown_sizes_rounds(settings: Settings, between_users: float) -> tuple[tupl
         "learning it would cost more than it brings, or go wrong"
     )
     require(strength >= LEAST_USERS_EPSILON_SQUARED, "sizes", rule, "unknown")
-    following = [PlannedRound(settings, number, last=number == len(SHARES) - 3) for number in range(len(SHARES) - 2)]
+    following = [
+        PlannedRound(settings, number, last=number == len(SHARES) - 3)
+        for number in range(len(SHARES) - 2)
+    ]
+
     return (SizeVoteRound(settings, between_users), GainRound(settings), *following), SHARES
 
 
 class SizeVoteRound:
-    """Users vote for the power of two below their number of samples; the design of the other stages follows from it.
+    """Users vote for the power of two below their number of samples.
+
+    The design of the other stages follows from it.
 
     Parameters
     ----------
@@ -105,7 +118,10 @@ class SizeVoteRound:
         return Tally(len(reports), self.votes.counts(reports)) if len(reports) else Tally()
 
     def decode(self, tally: Tally, public: Public) -> Public | Estimate:  # noqa: ARG002 - the first stage
-        """Public: the design of the other stages; reports on [-1, 1] from everyone if windows do not pay."""
+        """Public: the design of the other stages.
+
+        Reports on [-1, 1] from everyone if windows do not pay.
+        """
         found: dict[str, Any] = {"stage": self.name, "reports": tally.n}
         if not tally.n:
             return {"restart": [], "found": [found]}
@@ -115,6 +131,7 @@ class SizeVoteRound:
         shares = np.array(SHARES[2:]) / sum(SHARES[2:])
         users = round(self._settings.users * sum(SHARES[2:]))
         design = search_plan_with_shares(self.epsilon, users, sizes, self._between_users, shares)
+
         if len(design.stages) == 1:
             return {"restart": [], "found": [found]}
         found["kind"] = design.kind
@@ -127,6 +144,7 @@ class SizeVoteRound:
             result_list(found["restart"], "restart", 0, 0)
         else:
             _design_of(result_fields(found, {"design", "found"}), self._settings)
+
         result_added_entries(found, public, "found")
 
 
@@ -161,21 +179,31 @@ def learned_unknown_sizes(shares: Floats, noise: float) -> SizeDistribution:
     missing = 1.0 - float(kept.sum())
     if missing > _CLEAR * noise:
         kept[0] += missing
+
     if not kept.any():
         kept[0] = 1.0
+
     law: dict[int, float] = {}
     for number in np.flatnonzero(kept).tolist():
         spread = (np.arange(_PER_CLASS) + 0.5) / _PER_CLASS
-        sizes = np.unique(np.floor(2.0**number * (1.0 + spread)).astype(np.int64)) if number else np.array([1])
+        sizes = (
+            np.unique(np.floor(2.0**number * (1.0 + spread)).astype(np.int64))
+            if number
+            else np.array([1])
+        )
+
         for size in sizes.tolist():
             law[size] = law.get(size, 0.0) + float(kept[number]) / len(sizes)
+
     support = np.array(sorted(law))
     probability = np.array([law[size] for size in support.tolist()])
     return SizeDistribution(support, probability / probability.sum())
 
 
 class GainRound:
-    """Users report how much they are shrunk in the last stage: its mean, without the rounding to powers of two.
+    """Users report how much they are shrunk in the last stage.
+
+    Its mean, without the rounding to powers of two.
 
     Parameters
     ----------
@@ -202,8 +230,15 @@ class GainRound:
 
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:
         """Private to public: one randomized integer per user."""
-        value = self._full.distance(summaries, public) if "restart" in public else self.shrinkage(summaries, public)
-        return np.asarray(self.channel(public).randomize(value, words), dtype=np.int64).reshape(-1, 1)
+        value = (
+            self._full.distance(summaries, public)
+            if "restart" in public
+            else self.shrinkage(summaries, public)
+        )
+
+        return np.asarray(self.channel(public).randomize(value, words), dtype=np.int64).reshape(
+            -1, 1
+        )
 
     def shrinkage(self, summaries: Summaries, public: Public) -> Floats:
         """Private: `2 a - 1` of each user, in [-1, 1]."""
@@ -224,16 +259,23 @@ class GainRound:
             return self._full.decode(tally, public)
         found: dict[str, Any] = {"stage": self.name, "reports": tally.n}
         design = [StageDesign(**stage) for stage in public["design"]]
+
         if tally.n >= 2:
             mean, stderr = (self._channel.step * x for x in round_mean_and_stderr(tally))
-            learned, measured, error = design[-1].shrunk, 0.5 * (1.0 + mean), 0.5 * stderr
+            learned = design[-1].shrunk
+            measured = 0.5 * (1.0 + mean)
+            error = 0.5 * stderr
             found |= {"shrunk": measured, "stderr": error}
+
             # Far off, the report is noise: the learned law is then the better guess.
             ratio = measured / learned if abs(measured - learned) < 0.3 * learned else 1.0
             design = [
-                replace(stage, shrunk=min(stage.shrunk * ratio, 1.0)) if stage.kind == "clip" else stage
+                replace(stage, shrunk=min(stage.shrunk * ratio, 1.0))
+                if stage.kind == "clip"
+                else stage
                 for stage in design
             ]
+
         return {"design": [asdict(stage) for stage in design], "found": [*public["found"], found]}
 
     def check(self, found: Public, public: Public) -> None:
@@ -241,9 +283,19 @@ class GainRound:
         if "restart" in public:
             self._full.check(found, public)
             return
-        after, before = (_design_of(one, self._settings) for one in (result_fields(found, {"design", "found"}), public))
-        if [replace(stage, shrunk=1.0) for stage in after] != [replace(stage, shrunk=1.0) for stage in before]:
-            refuse_result("design", "stay the earlier result, except for the shrinkage", "another one")
+
+        after, before = (
+            _design_of(one, self._settings)
+            for one in (result_fields(found, {"design", "found"}), public)
+        )
+
+        if [replace(stage, shrunk=1.0) for stage in after] != [
+            replace(stage, shrunk=1.0) for stage in before
+        ]:
+            refuse_result(
+                "design", "stay the earlier result, except for the shrinkage", "another one"
+            )
+
         result_added_entries(found, public, "found")
 
 
@@ -277,6 +329,7 @@ class PlannedRound:
         design = StageDesign(**stages[self._number]) if stages else _full()
         if design.kind == "vote" and "restart" not in public:
             return PairVoteStage(self._settings, design)
+
         return WindowStage(self._settings, design, restart=_full(), name=self.name, last=self._last)
 
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:
@@ -303,22 +356,38 @@ class PlannedRound:
         if "design" not in public:
             self.chosen(public).check(found, public)
             return
-        result_unchanged(result_fields(found, {"design"}, found if isinstance(found, dict) else ()), public, "design")
-        self.chosen(public).check({name: value for name, value in found.items() if name != "design"}, public)
+
+        result_unchanged(
+            result_fields(found, {"design"}, found if isinstance(found, dict) else ()),
+            public,
+            "design",
+        )
+        self.chosen(public).check(
+            {name: value for name, value in found.items() if name != "design"}, public
+        )
 
 
 def _design_of(found: Public, settings: Settings) -> list[StageDesign]:
     """Public: read the design of the stages that follow; it can be made, whatever it says."""
     count = len(SHARES) - 2
-    design = [StageDesign.of(stage) for stage in result_list(found["design"], "design", count, count)]
+    design = [
+        StageDesign.of(stage) for stage in result_list(found["design"], "design", count, count)
+    ]
     kinds = [stage.kind for stage in design]
+
     if kinds[0] not in ("vote", "full") or any(kind != "clip" for kind in kinds[1:]):
-        refuse_result("design", "begin with a vote or a report on [-1, 1], and continue with windows", "other kinds")
+        refuse_result(
+            "design",
+            "begin with a vote or a report on [-1, 1], and continue with windows",
+            "other kinds",
+        )
+
     for stage in design:
         if stage.kind == "vote":
             PairVoteStage(settings, stage)
         else:
             WindowStage(settings, stage, restart=_full(), name="stage", last=False)
+
     return design
 
 

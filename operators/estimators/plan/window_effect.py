@@ -1,4 +1,7 @@
-"""What a window around a public center costs: bias and variance of the estimate, averaged over the center's error."""
+"""What a window around a public center costs.
+
+Bias and variance of the estimate, averaged over the center's error.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +29,17 @@ def window_error_nodes() -> tuple[Floats, Floats]:
     Nineteen in twenty errors are normal; one is drawn from a law of twice the standard deviation, since what a stage
     leaves of a large error of the stage before it makes the tails heavier than normal ones.
     """
-    (usual, usual_weight), (large, large_weight) = (np.polynomial.hermite_e.hermegauss(k) for k in (5, 3))
-    rare, ratio = 0.05, 2.0
+    (usual, usual_weight), (large, large_weight) = (
+        np.polynomial.hermite_e.hermegauss(k) for k in (5, 3)
+    )
+    rare = 0.05
+    ratio = 2.0
     usual = usual * math.sqrt((1 - rare * ratio**2) / (1 - rare))
     usual_weight = usual_weight / usual_weight.sum() * (1 - rare)
     large_weight = large_weight / large_weight.sum() * rare
     usual_weight[2] += large_weight[1]
     node = np.concatenate([ratio * large[:1], usual, ratio * large[2:]])
+
     return node, np.concatenate([large_weight[:1], usual_weight, large_weight[2:]])
 
 
@@ -53,9 +60,11 @@ class WindowEffect:
     bias_squared : float array (L, C)
         Squared bias, averaged over the error of the center.
     lasting : float array (L, C)
-        Part of `bias_squared` that is the same in every round: of the mean bias, which skewed laws have.
+        Part of `bias_squared` that is the same in every round: of the mean bias, which skewed laws
+        have.
     gain : float array (C,)
-        kappa, by which the mean report is divided: halfway between no clipping and the steepest clipping.
+        kappa, by which the mean report is divided: halfway between no clipping and the steepest
+        clipping.
     second_moment : float array (C,)
         Largest mean square of what is sent, relative to the window; it decides the channel.
     near : float array (C, K)
@@ -73,8 +82,13 @@ class WindowEffect:
     far: Floats
 
     def cost(self, reports: float) -> Floats:
-        """Compute what windows are chosen by: the risk, bias that lasts counted `1 + LASTING_COST` times."""
-        return np.asarray((self.variance / reports + self.bias_squared + LASTING_COST * self.lasting).max(axis=0))
+        """Compute what windows are chosen by.
+
+        The risk, bias that lasts counted `1 + LASTING_COST` times.
+        """
+        return np.asarray(
+            (self.variance / reports + self.bias_squared + LASTING_COST * self.lasting).max(axis=0)
+        )
 
     def risk(self, reports: float, choice: int) -> float:
         """Predicted mean squared error with one of the windows."""
@@ -121,6 +135,7 @@ def window_effect(
     off = node + mean / (shrunk * gain)[:, None]
     sent = np.min([c0 + c1 * second for c0, c1 in moments], axis=0)
     unit = (window / (shrunk * gain)) ** 2
+
     return WindowEffect(
         variance=unit * (sent - (mean**2 @ weight) / window**2),
         bias_squared=off**2 @ weight,

@@ -1,4 +1,7 @@
-"""What a local channel is: a number on [-1, 1] goes in, one random integer comes out, unbiased and private."""
+"""What a local channel is.
+
+A number on [-1, 1] goes in, one random integer comes out, unbiased and private.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,10 @@ class Mechanism(Protocol):
     draws: int
 
     def randomize(self, x: npt.ArrayLike, words: RandomWords, first_draw: int = 0) -> Ints:
-        """Private to public: one integer for each value, which is cut to [-1, 1]; uses draws from `first_draw`."""
+        """Private to public: one integer for each value, which is cut to [-1, 1].
+
+        Uses draws from `first_draw`.
+        """
         ...
 
     def valid(self, reports: Ints) -> Bools:

@@ -1,4 +1,7 @@
-"""The hybrid mechanism: a coin decides between the piecewise and the one-bit channel, and no one learns how it fell."""
+"""The hybrid mechanism.
+
+A coin decides between the piecewise and the one-bit channel, and no one learns how it fell.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,8 @@ class HybridChannel:
         self.piecewise = PiecewiseChannel(epsilon)
         self.step = self.piecewise.step
         self.share = round(-math.expm1(-0.5 * epsilon) * UNIT_53) / UNIT_53
-        # Piecewise reports are odd: so is the bit's, and it says no more than coth(epsilon / 2) would.
+        # Piecewise reports are odd: so is the bit's, and it says no more than coth(epsilon / 2)
+        # would.
         farthest = 1.0 / (math.tanh(0.5 * min(epsilon, 40.0)) * (1.0 - 2.0**-45))
         self.bit = 2 * math.ceil((farthest / self.step - 1.0) / 2.0) + 1
         # For a huge epsilon the bit lies just beyond the grid.
@@ -68,6 +72,7 @@ class HybridChannel:
         bits = words(first_draw + 1)
         is_wide = random_coins(random_bits_53(bits, 0), np.full(value.shape, self.share))
         sign = np.where(random_coins(random_bits_53(bits, 1), self._up(value)), self.bit, -self.bit)
+
         return np.where(is_wide, self.piecewise.randomize(value, words, first_draw), sign)
 
     def _up(self, value: Floats) -> Floats:
@@ -100,6 +105,7 @@ class HybridChannel:
         up = float(self._up(clip_random_to_unit(x)))
         found[self.bit - self.low] += (1.0 - self.share) * up
         found[-self.bit - self.low] += (1.0 - self.share) * (1.0 - up)
+
         return found
 
     def spend(self) -> float:

@@ -49,7 +49,8 @@ class LaplaceChannel:
         require_positive(epsilon=epsilon)
         require(epsilon >= LEAST_EPSILON, "epsilon", "be at least 2**-15", epsilon)
         self.epsilon = epsilon
-        # The noise is as wide as 1 / epsilon: so may the grid be, and float64 then always suffices for the inversion.
+        # The noise is as wide as 1 / epsilon: so may the grid be, and float64 then always suffices
+        # for the inversion.
         self.half = FINEST_HALF >> max(0, math.ceil(-math.log2(epsilon)))
         self.step = 1.0 / self.half
         slack = LaplaceNoise(2 * self.half / epsilon).epsilon_slack * 2.0

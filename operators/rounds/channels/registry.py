@@ -40,8 +40,8 @@ def make_channel(name: str, epsilon: float, *, second_moment: float = 1.0) -> Me
     epsilon : float
         Privacy of one report.
     second_moment : float, default 1
-        Public guess of the mean square of the values, in [0, 1]. "dithered" and "window" are made for it; the others
-        are the same for every guess.
+        Public guess of the mean square of the values, in [0, 1]. "dithered" and "window" are made
+        for it; the others are the same for every guess.
 
     Examples
     --------
@@ -50,6 +50,7 @@ def make_channel(name: str, epsilon: float, *, second_moment: float = 1.0) -> Me
     """
     require(name in CHANNELS, "channel", f"be one of {', '.join(CHANNELS)}", name)
     check_window_channel_moment(second_moment)
+
     if name in _ADAPTIVE:
         return CHANNELS[name](epsilon, second_moment=second_moment)
     return CHANNELS[name](epsilon)
@@ -63,7 +64,8 @@ def best_channel(epsilon: float, second_moment: float) -> Mechanism:
     epsilon : float
         Privacy of one report.
     second_moment : float
-        Public guess of the mean square of the values, in [0, 1]. A wrong guess costs accuracy, never privacy.
+        Public guess of the mean square of the values, in [0, 1]. A wrong guess costs accuracy,
+        never privacy.
 
     Examples
     --------

@@ -23,7 +23,8 @@ class TunedWindowChannel(WindowChannel):
     epsilon : float
         Privacy of a report, for any two values.
     second_moment : float
-        Expected square of the values, in [0, 1]; it decides the width of the window. 1 is the worst case.
+        Expected square of the values, in [0, 1]; it decides the width of the window. 1 is the worst
+        case.
 
     Notes
     -----
@@ -47,7 +48,9 @@ class TunedWindowChannel(WindowChannel):
     def __init__(self, epsilon: float, *, second_moment: float = 1.0) -> None:
         check_window_channel_moment(second_moment)
         require_positive(epsilon=epsilon)
-        super().__init__(epsilon, points=PIECEWISE_POINTS, window=_best_window(epsilon, second_moment))
+        super().__init__(
+            epsilon, points=PIECEWISE_POINTS, window=_best_window(epsilon, second_moment)
+        )
 
 
 @lru_cache(maxsize=4096)

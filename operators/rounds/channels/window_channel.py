@@ -1,7 +1,8 @@
 """Channels that report a random point of a grid, likelier within a window that follows the value.
 
-Duchi's one bit (two points, a window of one), dithered k-ary randomised response (k points, a window of one) and the
-piecewise mechanism (many points, a wide window) are one mechanism with different numbers of points.
+Duchi's one bit (two points, a window of one), dithered k-ary randomised response (k points, a
+window of one) and the piecewise mechanism (many points, a wide window) are one mechanism with
+different numbers of points.
 """
 
 from __future__ import annotations
@@ -67,11 +68,18 @@ class WindowChannel:
         require_positive(epsilon=epsilon)
         require(points >= 2, "points", "be at least 2", points)
         require(1 <= window < points, "window", f"lie between 1 and {points - 1}", window)
-        require(math.gcd(points, window) == 1, "window", f"have no divisor in common with {points}", window)
+        require(
+            math.gcd(points, window) == 1,
+            "window",
+            f"have no divisor in common with {points}",
+            window,
+        )
         self.epsilon = epsilon
+
         self.points = points
         self.window = window
-        self.low, self.high = 1 - points, points - 1
+        self.low = 1 - points
+        self.high = points - 1
         self.unlikely, self.likely = _masses(epsilon, points, window)
         places = points - window
         self._places = places
@@ -89,7 +97,10 @@ class WindowChannel:
         is_out = number < outside
         other = (number // np.uint64(self.unlikely)).astype(np.int64)
         other += np.where(other >= start, self.window, 0)
-        inside = start + ((number - np.where(is_out, number, outside)) // np.uint64(self.likely)).astype(np.int64)
+        inside = start + (
+            (number - np.where(is_out, number, outside)) // np.uint64(self.likely)
+        ).astype(np.int64)
+
         return 2 * np.where(is_out, other, inside) - (self.points - 1)
 
     def place(self, x: npt.ArrayLike, number: Ints) -> Ints:
@@ -98,7 +109,9 @@ class WindowChannel:
 
     def valid(self, reports: Ints) -> Bools:
         """Public: tell which integers can be reports."""
-        return np.asarray((reports >= self.low) & (reports <= self.high) & ((reports - self.low) % 2 == 0))
+        return np.asarray(
+            (reports >= self.low) & (reports <= self.high) & ((reports - self.low) % 2 == 0)
+        )
 
     def bias(self, x: npt.ArrayLike) -> Floats:
         """Zero, but for the rounding of a random fraction to 2**-53."""
@@ -113,14 +126,20 @@ class WindowChannel:
 
     @cached_property
     def moments(self) -> tuple[float, float]:
-        """Two numbers (c0, c1): the second moment is at most `c0 + c1 * x**2`; equal for two points."""
+        """Two numbers (c0, c1).
+
+        The second moment is at most `c0 + c1 * x**2`; equal for two points.
+        """
         if self._places == 1:  # The window's center is -1 or 1 whatever the value.
             return self.step**2 * (self._constant + self._signal), 0.0
         return self.step**2 * (self._constant + self._signal), 1.0 / self._signal
 
     @cached_property
     def _constant(self) -> float:
-        """Second moment of the report around the window's center: all points, and the likely ones again."""
+        """Second moment of the report around the window's center.
+
+        All points, and the likely ones again.
+        """
         everywhere = self.unlikely / UNIT_63 * self.points * (self.points**2 - 1) / 3.0
         return everywhere + self._signal * (self.window**2 - 1) / 3.0
 
@@ -131,6 +150,7 @@ class WindowChannel:
         fraction = position - start
         found = np.zeros(2 * self.points - 1)
         found[::2] = (1.0 - fraction) * self.pmf_at(start) + fraction * self.pmf_at(start + 1)
+
         return found
 
     def pmf_at(self, start: int) -> Floats:
@@ -184,8 +204,8 @@ class PiecewiseChannel(WindowChannel):
     -----
     **Privacy.** Local, pure epsilon, for one report; see `WindowChannel`.
 
-    Its window is the share `1 / (exp(epsilon / 2) + 1)` of the points. Against the continuous mechanism, the grid adds
-    less than 1e-6 to the variance for epsilon up to 8.
+    Its window is the share `1 / (exp(epsilon / 2) + 1)` of the points. Against the continuous
+    mechanism, the grid adds less than 1e-6 to the variance for epsilon up to 8.
 
     References
     ----------
@@ -204,7 +224,8 @@ class PiecewiseChannel(WindowChannel):
     def __init__(self, epsilon: float) -> None:
         require_positive(epsilon=epsilon)
         share = 1.0 / (math.exp(min(0.5 * epsilon, 60.0)) + 1.0)
-        # An odd window has no divisor in common with the number of points: both masses can then be integers.
+        # An odd window has no divisor in common with the number of points: both masses can then be
+        # integers.
         window = 2 * round((PIECEWISE_POINTS * share - 1.0) / 2.0) + 1
         super().__init__(epsilon, points=PIECEWISE_POINTS, window=max(1, window))
 
@@ -217,7 +238,8 @@ class DitheredChannel(WindowChannel):
     epsilon : float
         Privacy of a report, for any two values.
     second_moment : float
-        Expected square of the values, in [0, 1]; it decides the number of levels. 1 is the worst case.
+        Expected square of the values, in [0, 1]; it decides the number of levels. 1 is the worst
+        case.
 
     Notes
     -----
@@ -242,13 +264,16 @@ def check_window_channel_moment(second_moment: float) -> None:
     require(0.0 <= second_moment <= 1.0, "second_moment", "lie between 0 and 1", second_moment)
 
 
-def window_channel_second_moments(epsilon: float, points: Floats, window: Floats) -> tuple[Floats, Floats]:
+def window_channel_second_moments(
+    epsilon: float, points: Floats, window: Floats
+) -> tuple[Floats, Floats]:
     """Compute `WindowChannel.moments` for many channels at once, but for the rounding of their masses."""
     growth = math.expm1(min(epsilon, 60.0))
     unlikely = 1.0 / (points + window * growth)
     signal = window * growth * unlikely
     places = points - window
     spread = unlikely * points * (points**2 - 1.0) / 3.0 + signal * (window**2 + 2.0) / 3.0
+
     return spread / (signal * places) ** 2, np.where(places == 1.0, 0.0, 1.0 / signal)
 
 
@@ -264,7 +289,9 @@ def _masses(epsilon: float, points: int, window: int) -> tuple[int, int]:
     """Integer masses of an unlikely and of a likely point, which add up to 2**63 over all points, exactly."""
     places = points - window
     unlikely = random_share_threshold(places, epsilon, UNIT_63, weight=window)
-    # The window's masses must add up to a multiple of its width: solve places * unlikely = 2**63 modulo it.
+    # The window's masses must add up to a multiple of its width: solve places * unlikely = 2**63
+    # modulo it.
     wanted = UNIT_63 * pow(places, -1, window) % window if window > 1 else 0
     unlikely += (wanted - unlikely) % window
+
     return unlikely, (UNIT_63 - places * unlikely) // window

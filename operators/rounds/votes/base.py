@@ -38,7 +38,10 @@ class Votes(Protocol):
     width: int
 
     def randomize(self, row: Any, words: RandomWords, first_draw: int = 0) -> Reports:
-        """Private to public: one report (a row) for each vote, a bin from 0 or -1 for none; or for each row of bits."""
+        """Private to public: one report (a row) for each vote, a bin from 0 or -1 for none.
+
+        Or for each row of bits.
+        """
         ...
 
     def valid(self, reports: Reports) -> Bools:
@@ -68,7 +71,9 @@ class Votes(Protocol):
 
 
 class VotesBase:
-    """Debiasing shared by all votes: a report names the voter's bin with probability p, any other bin with q.
+    """Debiasing shared by all votes.
+
+    A report names the voter's bin with probability p, any other bin with q.
 
     Subclasses set `likely` (p) and `unlikely` (q) as they are really used, quotients of integers.
     """
@@ -100,7 +105,9 @@ class VotesBase:
         return np.asarray((named - self.unlikely) / (self.likely - self.unlikely))
 
     def share_variance(self, share: npt.ArrayLike, n: float) -> Floats:
-        """Variance of `shares` over the drawing of the n voters and their reports; infinite without any.
+        """Variance of `shares` over the drawing of the n voters and their reports.
+
+        Infinite without any.
 
         Parameters
         ----------
@@ -111,11 +118,18 @@ class VotesBase:
         """
         signal = self.likely - self.unlikely
         named = self.unlikely + signal * np.clip(np.asarray(share, dtype=np.float64), 0.0, 1.0)
-        return np.asarray(named * (1.0 - named) / signal**2 / n) if n else np.full(np.shape(share), math.inf)
+        return (
+            np.asarray(named * (1.0 - named) / signal**2 / n)
+            if n
+            else np.full(np.shape(share), math.inf)
+        )
 
     @property
     def z_score(self) -> float:
-        """Mean of one voter's (own bin named - other bin named), in standard deviations: times sqrt(n) for n voters."""
+        """Mean of one voter's (own bin named - other bin named), in standard deviations.
+
+        Times sqrt(n) for n voters.
+        """
         signal = self.likely - self.unlikely
         second = self.likely + self.unlikely - 2.0 * self._both()
         return signal / math.sqrt(second - signal**2)
@@ -130,4 +144,6 @@ class VotesBase:
 
     def _check_rows(self, row: Ints, least: int) -> None:
         n_bad = int(np.count_nonzero((row < least) | (row >= self.bins)))
-        require(n_bad == 0, "row", f"hold bins from {least} to {self.bins - 1}", f"{n_bad} that are not")
+        require(
+            n_bad == 0, "row", f"hold bins from {least} to {self.bins - 1}", f"{n_bad} that are not"
+        )

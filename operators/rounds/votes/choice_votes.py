@@ -82,16 +82,29 @@ class RandomizedResponseVotes(ChoiceVotes):
         others = self.categories - 1
         self.unlikely_mass = random_share_threshold(others, epsilon, UNIT_63)
         self.likely_mass = UNIT_63 - others * self.unlikely_mass
-        require(self.likely_mass > self.unlikely_mass, "epsilon", f"be large enough for {bins} bins", epsilon)
+
+        require(
+            self.likely_mass > self.unlikely_mass,
+            "epsilon",
+            f"be large enough for {bins} bins",
+            epsilon,
+        )
         self.likely = self.likely_mass / UNIT_63
         self.unlikely = self.unlikely_mass / UNIT_63
 
     def randomize(self, row: Ints, words: RandomWords, first_draw: int = 0) -> Reports:
-        """Private to public: one category for each vote, a bin from 0 or -1 for none; shape (n, 1)."""
+        """Private to public: one category for each vote, a bin from 0 or -1 for none.
+
+        Shape (n, 1).
+        """
         category = self.category(row)
-        jump = (random_bits_63(words(first_draw), 0) // np.uint64(self.unlikely_mass)).astype(np.int64)
-        # A jump to one of the others counts on from the voter's category; whatever lies beyond stays there.
+        jump = (random_bits_63(words(first_draw), 0) // np.uint64(self.unlikely_mass)).astype(
+            np.int64
+        )
+        # A jump to one of the others counts on from the voter's category; whatever lies beyond
+        # stays there.
         jump = np.where(jump < self.categories - 1, jump + 1, 0)
+
         return ((category + jump) % self.categories)[:, None]
 
     def valid(self, reports: Reports) -> Bools:
@@ -147,15 +160,22 @@ class SubsetVotes(ChoiceVotes):
         k = self.categories
         self.width = packed_columns(k)
         self.members = min(k - 1, max(1, round(k / (math.exp(min(epsilon, 60.0)) + 1.0))))
+
         inner = epsilon - 4.0 * k * k / UNIT_53
-        require(inner > 0.0, "epsilon", f"be above {4.0 * k * k / UNIT_53:.1g} for {bins} bins", epsilon)
-        self.out_mass = random_share_threshold(1.0, inner, UNIT_53, weight=self.members / (k - self.members))
+        require(
+            inner > 0.0, "epsilon", f"be above {4.0 * k * k / UNIT_53:.1g} for {bins} bins", epsilon
+        )
+        self.out_mass = random_share_threshold(
+            1.0, inner, UNIT_53, weight=self.members / (k - self.members)
+        )
         out = self.out_mass / UNIT_53
         self.likely = 1.0 - out
         self.unlikely = (self.likely * (self.members - 1) + out * self.members) / (k - 1)
 
     def randomize(self, row: Ints, words: RandomWords, first_draw: int = 0) -> Reports:
-        """Private to public: a set of categories for each vote, as bits; one draw for every two categories.
+        """Private to public: a set of categories for each vote, as bits.
+
+        One draw for every two categories.
 
         Parameters
         ----------
@@ -171,18 +191,23 @@ class SubsetVotes(ChoiceVotes):
         is_in = random_bits_53(bits, 0) >= self.out_mass
         missing = self.members - is_in.astype(np.int64)
         others = np.empty((len(row), self.categories - 1), np.bool_)
+
         for i in range(self.categories - 1):
             if i % 2 == 0:
                 bits = words(first_draw + 1 + i // 2)
+
             left = self.categories - 1 - i
-            # Taken with probability missing / left: exact sampling of a set, one candidate after the other.
+            # Taken with probability missing / left: exact sampling of a set, one candidate after
+            # the other.
             number = random_bits_53(bits, i % 2)
             others[:, i] = number < -(-(missing * UNIT_53) // left)
             missing = missing - others[:, i]
+
         chosen = np.zeros((len(row), self.categories), np.bool_)
         own = np.arange(self.categories) == category[:, None]
         chosen[own] = is_in
         chosen[~own] = others.ravel()
+
         return pack_votes(chosen)
 
     def valid(self, reports: Reports) -> Bools:

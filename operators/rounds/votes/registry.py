@@ -6,7 +6,11 @@ from typing import Any, cast
 
 from meanstream.operators.rounds.votes.base import Votes, VotesBase
 from meanstream.operators.rounds.votes.choice_votes import RandomizedResponseVotes, SubsetVotes
-from meanstream.operators.rounds.votes.unary_votes import BinaryVotes, OptimizedVotes, SymmetricVotes
+from meanstream.operators.rounds.votes.unary_votes import (
+    BinaryVotes,
+    OptimizedVotes,
+    SymmetricVotes,
+)
 from meanstream.operators.validation import closest_valid, require
 
 __all__ = ["VOTES", "Votes", "make_votes"]
@@ -44,5 +48,8 @@ def make_votes(name: str, epsilon: float, bins: int, **options: Any) -> Votes:
     build: Any = VOTES[name]
     for option in options:
         if option not in build.options:
-            raise ValueError(f"{name} takes no option {option!r}{closest_valid(option, sorted(build.options))}")
+            raise ValueError(
+                f"{name} takes no option {option!r}{closest_valid(option, sorted(build.options))}"
+            )
+
     return cast(Votes, build(epsilon, bins, **options))

@@ -5,11 +5,21 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from meanstream.operators.noise.random_bits import UNIT_32, RandomWords, random_bits_32, random_flip_threshold
+from meanstream.operators.noise.random_bits import (
+    UNIT_32,
+    RandomWords,
+    random_bits_32,
+    random_flip_threshold,
+)
 from meanstream.operators.records import Bools, Floats, Ints
 from meanstream.operators.rounds.round_records import Reports
 from meanstream.operators.rounds.votes.base import VotesBase
-from meanstream.operators.rounds.votes.vote_packing import pack_votes, packed_column_sums, packed_columns, packing_fits
+from meanstream.operators.rounds.votes.vote_packing import (
+    pack_votes,
+    packed_column_sums,
+    packed_columns,
+    packing_fits,
+)
 from meanstream.operators.validation import require
 
 
@@ -59,6 +69,7 @@ class UnaryVotes(VotesBase):
             bits[:, first : first + 4] = number < np.uint32(self.set_other)
             mine = np.flatnonzero((row >= first) & (row < first + number.shape[1]))
             bits[mine, row[mine]] = number[mine, row[mine] - first] < np.uint32(self.set_own)
+
         return pack_votes(bits)
 
     def valid(self, reports: Reports) -> Bools:
@@ -75,7 +86,9 @@ class UnaryVotes(VotesBase):
 
 
 class SymmetricVotes(UnaryVotes):
-    """Every bit is flipped with the same probability: symmetric unary encoding, also called basic RAPPOR.
+    """Every bit is flipped with the same probability.
+
+    Symmetric unary encoding, also called basic RAPPOR.
 
     Parameters
     ----------
@@ -114,7 +127,9 @@ class SymmetricVotes(UnaryVotes):
 
 
 class OptimizedVotes(UnaryVotes):
-    """The voter's bit is reported by a fair coin, the zeros almost as they are: optimized unary encoding.
+    """The voter's bit is reported by a fair coin, the zeros almost as they are.
+
+    Optimized unary encoding.
 
     Parameters
     ----------
@@ -159,7 +174,8 @@ class BinaryVotes(UnaryVotes):
     bins : int
         Number of bins, 1 to 1000.
     bits : int, default min(6, bins)
-        In how many places the rows of any two users can differ; DAME's rows are a bin and its two neighbors.
+        In how many places the rows of any two users can differ; DAME's rows are a bin and its two
+        neighbors.
 
     Notes
     -----
@@ -205,9 +221,18 @@ class BinaryVotes(UnaryVotes):
         require(rows.shape[1:] == (self.bins,), "rows", f"have {self.bins} columns", rows.shape)
         if self.bits < self.bins:
             n_bad = int(np.count_nonzero(rows.sum(axis=1) > self.bits // 2))
-            require(n_bad == 0, "rows", f"have at most {self.bits // 2} bits set", f"{n_bad} that have more")
+            require(
+                n_bad == 0,
+                "rows",
+                f"have at most {self.bits // 2} bits set",
+                f"{n_bad} that have more",
+            )
+
         bits = np.empty(rows.shape, np.bool_)
         for block, first in enumerate(range(0, self.bins, 4)):
             number = random_bits_32(words, first_draw + block)[:, : self.bins - first]
-            bits[:, first : first + 4] = rows[:, first : first + 4] ^ (number < np.uint32(self.set_other))
+            bits[:, first : first + 4] = rows[:, first : first + 4] ^ (
+                number < np.uint32(self.set_other)
+            )
+
         return pack_votes(bits)

@@ -34,14 +34,23 @@ def pack_votes(rows: Bits | Bools) -> Ints:
     for column in range(columns):
         part = rows[:, column * PER_COLUMN : (column + 1) * PER_COLUMN]
         padded[:, column, : part.shape[1]] = part
-    return np.packbits(padded, axis=2, bitorder="little").view("<i8").reshape(n, columns).astype(np.int64)
+
+    return (
+        np.packbits(padded, axis=2, bitorder="little")
+        .view("<i8")
+        .reshape(n, columns)
+        .astype(np.int64)
+    )
 
 
 def unpack_votes(packed: Ints, bits: int) -> Bits:
     """Rows of bits (n, bits) from integers (n, columns): the inverse of `pack_votes`."""
     n, columns = packed.shape
-    raw = np.ascontiguousarray(packed).astype("<i8", copy=False).view(np.uint8).reshape(n, columns, 8)
+    raw = (
+        np.ascontiguousarray(packed).astype("<i8", copy=False).view(np.uint8).reshape(n, columns, 8)
+    )
     wide = np.unpackbits(raw, axis=2, bitorder="little")
+
     return wide[:, :, :PER_COLUMN].reshape(n, columns * PER_COLUMN)[:, :bits]
 
 
@@ -58,4 +67,5 @@ def packed_column_sums(packed: Ints, bits: int) -> tuple[int, ...]:
     found = np.zeros(bits, np.int64)
     for start in range(0, len(packed), _CHUNK):
         found += unpack_votes(packed[start : start + _CHUNK], bits).sum(axis=0, dtype=np.int64)
+
     return tuple(found.tolist())

@@ -1,20 +1,24 @@
-"""Agents in a Beam pipeline: samples to releases, which anyone may read, and to each agent's own estimate.
+"""Agents in a Beam pipeline.
+
+Samples to releases, which anyone may read, and to each agent's own estimate.
 
 Two lines of a pipeline are enough::
 
-    samples = pipeline | beam.Create([("N14228", 7.0, 1357034400.0), ("N24211", -4.0, 1357037000.0)])
-    answers = samples | CollaborateAgents(name="delays", lower=-30, upper=120, epsilon=1.0, delta=1e-6)
+    samples = pipeline | beam.Create([("N14228", 7.0, 1357034400.0), ("N24211", -4.0,
+    1357037000.0)]) answers = samples | CollaborateAgents(name="delays", lower=-30, upper=120,
+    epsilon=1.0, delta=1e-6)
 
-The name tells this deployment's noise from that of every other one under the same secret; a value column of its own, or
-a job of its own, takes a name of its own. `answers.estimates` is private: each line is for its agent.
-`answers.releases` and `answers.population` are public. `CollaborateAgents` is made of parts that can be applied alone:
-`ReleaseMeans` (private to public), `SnapshotReleases` (public) and `EstimateAgents` (private). In a federation each
-party releases and answers its own agents, and reads everyone's releases from a topic, which is all that it sees of the
+The name tells this deployment's noise from that of every other one under the same secret; a value
+column of its own, or a job of its own, takes a name of its own. `answers.estimates` is private:
+each line is for its agent. `answers.releases` and `answers.population` are public.
+`CollaborateAgents` is made of parts that can be applied alone: `ReleaseMeans` (private to public),
+`SnapshotReleases` (public) and `EstimateAgents` (private). In a federation each party releases and
+answers its own agents, and reads everyone's releases from a topic, which is all that it sees of the
 others::
 
-    made = samples | ReleaseMeans(settings, refresh=3600)
-    population = topic | SnapshotReleases(settings, options, AgentWindows(refresh=3600), ticks=made.ticks)
-    estimates = made.own | EstimateAgents(settings, options, AgentWindows(refresh=3600), population=population)
+    made = samples | ReleaseMeans(settings, refresh=3600) population = topic |
+    SnapshotReleases(settings, options, AgentWindows(refresh=3600), ticks=made.ticks) estimates =
+    made.own | EstimateAgents(settings, options, AgentWindows(refresh=3600), population=population)
 
 Whatever runs them, name the runner: `DirectRunner` may run a pipeline again
 on another.
@@ -46,12 +50,20 @@ from meanstream.pipelines.beam.agents.answer_agents import (
 )
 from meanstream.pipelines.beam.agents.collaborated import Collaborated, collaborated
 from meanstream.pipelines.beam.agents.hashed_covariates import agent_covariates
-from meanstream.pipelines.beam.agents.pairwise_turns import CollaboratePairwise, PairwiseCollaborated
+from meanstream.pipelines.beam.agents.pairwise_turns import (
+    CollaboratePairwise,
+    PairwiseCollaborated,
+)
 from meanstream.pipelines.beam.agents.snapshot_releases import EstimateAgents, SnapshotReleases
 from meanstream.pipelines.beam.element_types.agent_batch import AgentBatch
 from meanstream.pipelines.beam.element_types.beam_samples import AGENT_SHARDS, sample_batch
 from meanstream.pipelines.beam.element_types.elements import SampleFields
-from meanstream.pipelines.beam.input.parse_messages import Parsed, ParseMessages, SampleRow, SampleRows
+from meanstream.pipelines.beam.input.parse_messages import (
+    Parsed,
+    ParseMessages,
+    SampleRow,
+    SampleRows,
+)
 from meanstream.pipelines.beam.worker.transform_arguments import (
     as_kind,
     as_seconds,
@@ -113,11 +125,12 @@ def agent_batch(
     time : float array (n,)
         Event time, seconds since the epoch.
     ids : sequence of str (n,), optional
-        Identifies a sample of its agent: of several with one id the first in event time counts. Samples of one agent
-        that share an event time are taken in the order of their ids; give them where a source may give samples in
-        another order.
+        Identifies a sample of its agent: of several with one id the first in event time counts.
+        Samples of one agent that share an event time are taken in the order of their ids; give them
+        where a source may give samples in another order.
     persons : sequence of str (n,), optional
-        Whose sample it is within its agent, where `AgentsSettings.per_person` limits a person's samples.
+        Whose sample it is within its agent, where `AgentsSettings.per_person` limits a person's
+        samples.
 
     Examples
     --------
@@ -129,6 +142,7 @@ def agent_batch(
     key = None if ids is None else _hashed("ids", ids, len(batch), b"")
     person = None if persons is None else _hashed("persons", persons, len(batch), PERSONS)
     position = np.arange(1, len(batch) + 1)
+
     return AgentBatch(batch.names, batch.agent, batch.value, batch.time, key, position, person)
 
 
@@ -138,6 +152,7 @@ def _hashed(name: str, texts: Sequence[str], n: int, key: bytes) -> Words:
     ok = len(text) == n and all(0 < len(one) <= MAX_ID_BYTES for one in text)
     require(ok, name, f"be {n} strings of 1 to {MAX_ID_BYTES} bytes", len(text))
     offsets = np.concatenate([[0], np.cumsum([len(one) for one in text], dtype=np.int64)])
+
     return hash_ids(np.frombuffer(b"".join(text), np.uint8), offsets, key)
 
 
@@ -154,14 +169,15 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
     settings : AgentsSettings, optional
         The deployment's `name` must be given.
     options : EngineOptions, optional
-        Of answers: collaboration (by default that of the mode), level, stddev, quantiles and covariates; further as for
-        `ReleaseMeans`. Every worker holds the covariates: see `agent_covariates`.
+        Of answers: collaboration (by default that of the mode), level, stddev, quantiles and
+        covariates; further as for `ReleaseMeans`. Every worker holds the covariates: see
+        `agent_covariates`.
     secret, refresh, fields, shards
-        As for `ReleaseMeans`. With `refresh` the agents with new samples are answered at each multiple, otherwise
-        everyone at the end.
+        As for `ReleaseMeans`. With `refresh` the agents with new samples are answered at each
+        multiple, otherwise everyone at the end.
     name, lower, upper, epsilon, delta
-        Instead of `settings`: those of `AgentsSettings`, whose other parameters are then as usual. A tenth of the
-        budget goes into the histogram where quantiles are requested.
+        Instead of `settings`: those of `AgentsSettings`, whose other parameters are then as usual.
+        A tenth of the budget goes into the histogram where quantiles are requested.
 
     Examples
     --------
@@ -189,18 +205,41 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
         delta: float | None = None,
     ) -> None:
         super().__init__()
-        parameters = {"lower": lower, "upper": upper, "epsilon": epsilon, "delta": delta, "name": name}
-        given = settings_from_parameters(settings, parameters, ("lower", "upper", "epsilon", "delta"))
+        parameters = {
+            "lower": lower,
+            "upper": upper,
+            "epsilon": epsilon,
+            "delta": delta,
+            "name": name,
+        }
+        given = settings_from_parameters(
+            settings, parameters, ("lower", "upper", "epsilon", "delta")
+        )
+
         told = as_kind("options", options or EngineOptions(), EngineOptions)
-        self.settings = settings or AgentsSettings(**given | usual_histogram(told.quantiles, (), {}))
+        self.settings = settings or AgentsSettings(
+            **given | usual_histogram(told.quantiles, (), {})
+        )
+
         if options is None and self.settings.mode == "paper":
             told = replace(told, collaboration="tests")
-        require_coded(make_collaboration(told.collaboration, lower=self.settings.lower, upper=self.settings.upper))
+
+        require_coded(
+            make_collaboration(
+                told.collaboration, lower=self.settings.lower, upper=self.settings.upper
+            )
+        )
         self._options = require_histogram_of_quantiles(self.settings, told)
-        refresh, shards = None if refresh is None else as_seconds("refresh", refresh), as_shards(shards)
+
+        refresh, shards = (
+            None if refresh is None else as_seconds("refresh", refresh),
+            as_shards(shards),
+        )
         self._windows = AgentWindows(refresh=refresh, lateness=told.allowed_lateness)
         self._shards = shards
-        self._release = ReleaseMeans(self.settings, told, secret=secret, refresh=refresh, fields=fields, shards=shards)
+        self._release = ReleaseMeans(
+            self.settings, told, secret=secret, refresh=refresh, fields=fields, shards=shards
+        )
 
     def display_data(self) -> dict[str, Any]:
         """Show the settings, which are public."""

@@ -1,4 +1,7 @@
-"""Bytes of what agents' steps pass on, and of the state of their shards: versioned, with a checksum, never pickle."""
+"""Bytes of what agents' steps pass on, and of the state of their shards.
+
+Versioned, with a checksum, never pickle.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,9 @@ from apache_beam.coders import typecoders
 from meanstream.operators.agents.own_histogram import HistogramColumns
 from meanstream.operators.collaboration.alone import FittedAlone
 from meanstream.operators.collaboration.covariates.learned_effects import LearnedEffects
-from meanstream.operators.collaboration.covariates.prior_with_covariates_fitted import FittedWithCovariates
+from meanstream.operators.collaboration.covariates.prior_with_covariates_fitted import (
+    FittedWithCovariates,
+)
 from meanstream.operators.collaboration.james_stein import FittedJamesStein
 from meanstream.operators.collaboration.noise_share import FittedNoise
 from meanstream.operators.collaboration.prior_by_count_fitted import FittedByCount
@@ -54,7 +59,14 @@ from meanstream.pipelines.beam.element_types.packed import (
     unpacked,
 )
 from meanstream.streaming.events.encode import EventLines
-from meanstream.streaming.events.wire import BudgetEvent, DriftEvent, PersonalEstimate, Population, Refusal, Release
+from meanstream.streaming.events.wire import (
+    BudgetEvent,
+    DriftEvent,
+    PersonalEstimate,
+    Population,
+    Refusal,
+    Release,
+)
 from meanstream.streaming.store.state_snapshot import Columns
 
 _TICK = struct.Struct("<qd")
@@ -72,18 +84,31 @@ _OWN = tuple(field.name for field in fields(OwnSamples))
 
 
 def pack_for_coder(samples: AgentSamples) -> Packed:
-    """Private: write samples for their shard, in as few bytes as they need: a runner copies them often."""
-    numbers = {"time": samples.time.view(np.int64), "position": samples.position}  # of times, the bits
+    """Private: write samples for their shard, in as few bytes as they need.
+
+    A runner copies them often.
+    """
+    numbers = {
+        "time": samples.time.view(np.int64),
+        "position": samples.position,
+    }  # of times, the bits
+
     if samples.key.any():
         numbers["key"] = samples.key.view(np.int64)
-    first: dict[str, Any] = {name: int(column[0]) if len(column) else 0 for name, column in numbers.items()}
+
+    first: dict[str, Any] = {
+        name: int(column[0]) if len(column) else 0 for name, column in numbers.items()
+    }
     if len(samples):
         first["times"] = [float(samples.time.min()), float(samples.time.max())]
+
     columns = packed_shrunk("agent", samples.agent) | packed_shrunk("point", samples.point)
     for name, column in numbers.items():
         columns |= packed_steps(name, column)
+
     if len(samples.person):
         columns["person"] = samples.person
+
     return Packed(packed("samples", first, columns, samples.names))
 
 
@@ -96,10 +121,14 @@ def packed_sample_times(encoded: bytes) -> list[float]:
 def unpack_for_coder(encoded: bytes) -> AgentSamples:
     """Private: read what `pack_for_coder` wrote."""
     first, columns = unpacked(encoded, "samples")
-    time, position = (numbers_of_packed(name, columns, first[name]) for name in ("time", "position"))
+    time, position = (
+        numbers_of_packed(name, columns, first[name]) for name in ("time", "position")
+    )
     key = columns.get("key", np.zeros(0, np.uint64))
+
     if key.itemsize < 8:  # steps: keys stand in the order of places
         key = numbers_of_packed("key", columns, first["key"])
+
     return AgentSamples(
         names=names_of_packed(columns),
         agent=packed_grown("agent", columns),
@@ -119,14 +148,19 @@ class AgentReleasesCoder(coders.Coder):  # type: ignore[misc]
         columns = {**packed_narrow(packed_columns_of(value.releases)), "time": value.time}
         if len(value.words):
             columns["words"] = value.words
-        return packed("releases", {"number": value.number, "alike": value.alike}, columns, value.names)
+
+        return packed(
+            "releases", {"number": value.number, "alike": value.alike}, columns, value.names
+        )
 
     def decode(self, encoded: bytes) -> AgentReleases:
         """Read columns."""
         head, columns = unpacked(encoded, "releases")
-        names, time = names_of_packed(columns), columns.pop("time")
+        names = names_of_packed(columns)
+        time = columns.pop("time")
         words = columns.pop("words", np.zeros((0, 2), np.uint64))
         releases = ReleaseColumns(**packed_wide(columns))
+
         return AgentReleases(
             names=names, number=head["number"], releases=releases, time=time,
             alike=head["alike"],
@@ -135,7 +169,9 @@ class AgentReleasesCoder(coders.Coder):  # type: ignore[misc]
 
     def estimate_size(self, value: AgentReleases) -> int:
         """Runners ask often."""
-        return estimated_bytes([*packed_columns_of(value.releases).values(), value.time, value.words], value.names)
+        return estimated_bytes(
+            [*packed_columns_of(value.releases).values(), value.time, value.words], value.names
+        )
 
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""
@@ -158,6 +194,7 @@ class ForShardCoder(coders.Coder):  # type: ignore[misc]
             return b"m" + b"".join(_TICK.pack(tick.number, tick.newest) for tick in value.ticks)
         if isinstance(value, Packed):
             return b"p" + value.encoded
+
         if isinstance(value, ForgetAgent):
             return b"f" + value.agent.encode()
         raise TypeError(f"shard takes packed batches and ticks, got {type(value).__name__}")
@@ -167,12 +204,14 @@ class ForShardCoder(coders.Coder):  # type: ignore[misc]
         if encoded[:1] == b"t" and len(encoded) > _TICK.size:
             number, newest = _TICK.unpack_from(encoded, 1)
             return Tick(number, newest, encoded[1 + _TICK.size :])
+
         if encoded[:1] == b"m" and len(encoded) % _TICK.size == 1:
             return Ticks(tuple(Tick(*one) for one in _TICK.iter_unpack(encoded[1:])))
         if encoded[:1] == b"p":
             return Packed(encoded[1:])
         if encoded[:1] == b"f":
             return ForgetAgent(encoded[1:].decode())
+
         raise DamagedBytesError("data for a shard must be packed batches or ticks, got others")
 
     def estimate_size(self, value: ForShard) -> int:
@@ -191,18 +230,39 @@ class OwnBatchCoder(coders.Coder):  # type: ignore[misc]
 
     def encode(self, value: OwnBatch) -> bytes:
         """Columns one after the other."""
-        columns = {name: getattr(value.own, name) for name in _OWN} | {"part": value.part, "newest": value.newest}
+        columns = {name: getattr(value.own, name) for name in _OWN} | {
+            "part": value.part,
+            "newest": value.newest,
+        }
+
         if not value.own.cells.shape[1]:
             del columns["cells"]
-        return packed("own", {"number": value.number}, {**packed_narrow(columns), "words": value.words}, value.names)
+
+        return packed(
+            "own",
+            {"number": value.number},
+            {**packed_narrow(columns), "words": value.words},
+            value.names,
+        )
 
     def decode(self, encoded: bytes) -> OwnBatch:
         """Read columns."""
         head, columns = unpacked(encoded, "own")
-        names, words, number = names_of_packed(columns), columns.pop("words"), head["number"]
+        names = names_of_packed(columns)
+        words = columns.pop("words")
+        number = head["number"]
         columns = packed_wide(columns)
-        part, newest = columns.pop("part"), columns.pop("newest")
-        return OwnBatch(names=names, words=words, number=number, own=OwnSamples(**columns), part=part, newest=newest)
+        part = columns.pop("part")
+        newest = columns.pop("newest")
+
+        return OwnBatch(
+            names=names,
+            words=words,
+            number=number,
+            own=OwnSamples(**columns),
+            part=part,
+            newest=newest,
+        )
 
     def estimate_size(self, value: OwnBatch) -> int:
         """Runners ask often."""
@@ -224,21 +284,34 @@ class PartialReleasesCoder(coders.Coder):  # type: ignore[misc]
         for role, summary in (("summary", value.summary), ("before", value.before)):
             if summary is None:
                 continue
-            kind = next((name for name, known in SUMMARIES.items() if isinstance(summary, known)), None)
+            kind = next(
+                (name for name, known in SUMMARIES.items() if isinstance(summary, known)), None
+            )
+
             if kind is None:
-                raise TypeError(f"summary must be one of {', '.join(SUMMARIES)}, got {type(summary).__name__}")
+                raise TypeError(
+                    f"summary must be one of {', '.join(SUMMARIES)}, got {type(summary).__name__}"
+                )
+
             plain = summary.snapshot()
             arrays = {name: array for name, array in plain.items() if isinstance(array, np.ndarray)}
             shape = {name: array.shape for name, array in arrays.items() if array.ndim > 1}
             rest = {name: one for name, one in plain.items() if name not in arrays}
             head[role] = {"kind": kind, "plain": rest, "shape": shape}
             columns |= {f"{role} {name}": array.ravel() for name, array in arrays.items()}
+
         pools = {shard: value.pools[shard].snapshot() for shard in sorted(value.pools)}
         sums = np.array([pool.pop("sums") for pool in pools.values()], np.float64).ravel()
+
         if value.histograms is not None:
-            told = {f"histogram {name}": column for name, column in value.histograms._asdict().items()}
+            told = {
+                f"histogram {name}": column for name, column in value.histograms._asdict().items()
+            }
             columns |= packed_narrow(told)
-        return packed("partial", {**head, "pools": list(pools.items())}, {**columns, "pool sums": sums})
+
+        return packed(
+            "partial", {**head, "pools": list(pools.items())}, {**columns, "pool sums": sums}
+        )
 
     def decode(self, encoded: bytes) -> PartialReleases:
         """Read them."""
@@ -249,16 +322,27 @@ class PartialReleasesCoder(coders.Coder):  # type: ignore[misc]
             for (shard, pool), part in zip(head["pools"], sums, strict=True)
         }
         found: dict[str, Any] = {}
+
         for role in ("summary", "before"):
             if role in head:
                 of = head[role]
-                arrays = {k.removeprefix(f"{role} "): v for k, v in columns.items() if k.startswith(f"{role} ")}
+                arrays = {
+                    k.removeprefix(f"{role} "): v
+                    for k, v in columns.items()
+                    if k.startswith(f"{role} ")
+                }
                 arrays |= {name: arrays[name].reshape(shape) for name, shape in of["shape"].items()}
                 found[role] = SUMMARIES[of["kind"]].restore({**of["plain"], **arrays})
+
         if "histogram agent" in columns:
-            told = (columns[f"histogram {name}"].astype(np.int64) for name in HistogramColumns._fields)
+            told = (
+                columns[f"histogram {name}"].astype(np.int64) for name in HistogramColumns._fields
+            )
             found["histograms"] = HistogramColumns(*told)
-        return PartialReleases(pools=pools, turns=dict(head["turns"]), number=head["number"], **found)
+
+        return PartialReleases(
+            pools=pools, turns=dict(head["turns"]), number=head["number"], **found
+        )
 
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""
@@ -277,11 +361,14 @@ class FittedReleasesCoder(coders.Coder):  # type: ignore[misc]
         }  # fmt: skip
         pool = {f"pool {name}": getattr(value.pool, name) for name in _POOL}
         known["independent"] = value.pool.independent
+
         if value.pool.long_run is not None:
             pool |= {f"long {name}": getattr(value.pool.long_run, name) for name in _POOL}
+
         if value.shares is not None:
             known["shares agents"] = value.shares.agents
             columns |= {f"shares {name}": getattr(value.shares, name) for name in _SHARES}
+
         return packed("fitted", {**known, "fitted": head}, {**columns, **pool})
 
     def decode(self, encoded: bytes) -> FittedReleases:
@@ -290,14 +377,21 @@ class FittedReleasesCoder(coders.Coder):  # type: ignore[misc]
         lower, upper = head.pop("bounds")
         known: dict[str, Any] = {name: columns.pop(f"pool {name}") for name in _POOL}
         known |= {"lower": lower, "upper": upper, "independent": head.pop("independent")}
+
         if "long variance" in columns:
             long_run: dict[str, Any] = {name: columns.pop(f"long {name}") for name in _POOL}
             known["long_run"] = VariancePosterior(**long_run)
+
         pool = VariancePosterior(**known)
-        shares, agents = None, head.pop("shares agents", None)
+        shares = None
+        agents = head.pop("shares agents", None)
         if agents is not None:
-            shares = SharesPrior(agents=agents, **{name: columns.pop(f"shares {name}") for name in _SHARES})
-        fitted, shards = _population(head.pop("fitted"), columns), bytes.fromhex(head.pop("shards"))
+            shares = SharesPrior(
+                agents=agents, **{name: columns.pop(f"shares {name}") for name in _SHARES}
+            )
+
+        fitted = _population(head.pop("fitted"), columns)
+        shards = bytes.fromhex(head.pop("shards"))
         return FittedReleases(fitted=fitted, pool=pool, shares=shares, shards=shards, **head)
 
     def is_deterministic(self) -> bool:
@@ -318,7 +412,11 @@ class EstimateBatchCoder(coders.Coder):  # type: ignore[misc]
 
     def estimate_size(self, value: EstimateBatch) -> int:
         """Runners ask often."""
-        return len(value.lines.text) if isinstance(value.lines, LineText) else sum(map(len, value.lines))
+        return (
+            len(value.lines.text)
+            if isinstance(value.lines, LineText)
+            else sum(map(len, value.lines))
+        )
 
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""
@@ -385,9 +483,15 @@ def require_coded(collaboration: Collaboration) -> None:
     """Refuse a collaboration whose summary or population has no coder, before the pipeline runs."""
     empty = np.zeros(0, np.int64)
     none = ReleaseColumns(
-        agent=empty, index=empty, count=empty, total=empty, mean=np.zeros(0), noise_variance=np.zeros(0)
+        agent=empty,
+        index=empty,
+        count=empty,
+        total=empty,
+        mean=np.zeros(0),
+        noise_variance=np.zeros(0),
     )
     summary = collaboration.summarize(none)
+
     for what, made, known in (
         ("summaries", summary, SUMMARIES),
         ("populations", collaboration.fit_summary(summary, 1.0), POPULATIONS),
@@ -400,7 +504,10 @@ def _plain(fitted: Any) -> tuple[list[Any], Columns]:
     """Arrays as columns; a population within one as its plain values, and its arrays under its name and a dot."""
     kind = next((name for name, known in POPULATIONS.items() if type(fitted) is known), None)
     if kind is None:
-        raise TypeError(f"population must be one of {', '.join(POPULATIONS)}, got {type(fitted).__name__}")
+        raise TypeError(
+            f"population must be one of {', '.join(POPULATIONS)}, got {type(fitted).__name__}"
+        )
+
     plain: dict[str, Any] = {}
     columns: Columns = {}
     for name in (field.name for field in fields(POPULATIONS[kind])):
@@ -408,10 +515,13 @@ def _plain(fitted: Any) -> tuple[list[Any], Columns]:
         if isinstance(value, np.ndarray):
             columns[name] = value
         elif type(value) in (*POPULATIONS.values(), LearnedEffects):
-            plain[name], inner = value.snapshot() if isinstance(value, LearnedEffects) else _plain(value)
+            plain[name], inner = (
+                value.snapshot() if isinstance(value, LearnedEffects) else _plain(value)
+            )
             columns |= {f"{name}.{column}": array for column, array in inner.items()}
         else:
             plain[name] = list(value.items()) if isinstance(value, dict) else value
+
     return [kind, plain], columns
 
 
@@ -419,7 +529,12 @@ def _population(head: list[Any], columns: Columns) -> Any:
     """Read what `_plain` wrote."""
     kind, plain = head
     for name, value in plain.items():
-        inner = {at.removeprefix(f"{name}."): array for at, array in columns.items() if at.startswith(f"{name}.")}
+        inner = {
+            at.removeprefix(f"{name}."): array
+            for at, array in columns.items()
+            if at.startswith(f"{name}.")
+        }
+
         if name in ("spread_probability", "size_probability", "probability"):
             plain[name] = dict(value)
         elif name == "noise":  # as a named tuple is read again
@@ -428,4 +543,7 @@ def _population(head: list[Any], columns: Columns) -> Any:
             plain[name] = LearnedEffects.restore(value, inner)
         elif inner:
             plain[name] = _population(value, inner)
-    return POPULATIONS[kind](**plain, **{name: array for name, array in columns.items() if "." not in name})
+
+    return POPULATIONS[kind](
+        **plain, **{name: array for name, array in columns.items() if "." not in name}
+    )

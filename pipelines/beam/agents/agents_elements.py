@@ -1,4 +1,6 @@
-"""What moves between the steps of agents on Beam: batches as arrays, on either side of the privacy boundary.
+"""What moves between the steps of agents on Beam.
+
+Batches as arrays, on either side of the privacy boundary.
 
 `AgentSamples`, `OwnBatch` and `EstimateBatch` are private; `AgentReleases` are public.
 """
@@ -13,7 +15,15 @@ import numpy as np
 import pyarrow as pa
 
 from meanstream.operators.agents.agents import AgentsSettings, ReleaseBatch
-from meanstream.operators.records import AnyInts, Bools, Floats, Ints, OwnSamples, ReleaseColumns, Words
+from meanstream.operators.records import (
+    AnyInts,
+    Bools,
+    Floats,
+    Ints,
+    OwnSamples,
+    ReleaseColumns,
+    Words,
+)
 from meanstream.operators.validation import require
 from meanstream.pipelines.beam.element_types.packed import pack_narrow
 from meanstream.streaming.agents.agents_releases import release_rows
@@ -31,14 +41,19 @@ class ForShard:
 
 @dataclass(frozen=True, slots=True)
 class Packed(ForShard):
-    """Bytes of `AgentSamples` (private) or of `AgentReleases`: a shard keeps them as they are, and reads them once."""
+    """Bytes of `AgentSamples` (private) or of `AgentReleases`.
+
+    A shard keeps them as they are, and reads them once.
+    """
 
     encoded: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetAgent(ForShard):
-    """An element among the samples that erases what the state of a job holds of an agent; see `ReleaseMeans`.
+    """An element among the samples that erases what the state of a job holds of an agent.
+
+    See `ReleaseMeans`.
 
     Parameters
     ----------
@@ -72,7 +87,8 @@ class AgentSamples:
     agent : int array (n,)
         Place in `names`.
     point : int array (n,)
-        The value on the grid of its bounds (`AgentsSettings.grid`): clipped, and no longer than it needs to be.
+        The value on the grid of its bounds (`AgentsSettings.grid`): clipped, and no longer than it
+        needs to be.
     time : float array (n,)
         Event time, seconds since the epoch.
     key : uint64 array (n,)
@@ -100,7 +116,11 @@ class AgentSamples:
 
     def take(self, which: Bools) -> AgentSamples:
         """Select samples; the names stay."""
-        columns = {name: column[which] if len(column) else column for name, column in self.columns().items()}
+        columns = {
+            name: column[which] if len(column) else column
+            for name, column in self.columns().items()
+        }
+
         return AgentSamples(names=self.names, **columns)
 
 
@@ -122,6 +142,7 @@ def numbered_anew(agent: AnyInts, many: int) -> tuple[Ints, Ints]:
     if 8 * len(agent) < many:  # of few sorting is cheaper
         used, place = np.unique(agent, return_inverse=True)
         return used.astype(np.int64), place
+
     occurs = np.zeros(many, np.bool_)
     occurs[agent] = True
     return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[agent]
@@ -130,7 +151,11 @@ def numbered_anew(agent: AnyInts, many: int) -> tuple[Ints, Ints]:
 def without_agent(samples: AgentSamples, agent: str) -> AgentSamples:
     """Private: leave out an agent, and its name."""
     which = np.flatnonzero(np.array(samples.names.to_pylist()) == agent)
-    return samples_with_own_names(samples.take(~np.isin(samples.agent, which))) if len(which) else samples
+    return (
+        samples_with_own_names(samples.take(~np.isin(samples.agent, which)))
+        if len(which)
+        else samples
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +192,9 @@ def ticks_joined(ticks: Iterable[Tick]) -> dict[int, Tick]:
         if other is not None:
             bits = bytes(a | b for a, b in zip_longest(tick.shards, other.shards, fillvalue=0))
             tick = Tick(tick.number, max(tick.newest, other.newest), bits)  # noqa: PLW2901 - the two are one
+
         found[tick.number] = tick
+
     return found
 
 
@@ -186,7 +213,8 @@ class AgentReleases:
     time : float array (n,)
         Event time at which each became due, seconds since the epoch.
     alike : bool
-        Whether they were made as the settings of anyone who reads them say: only such tell of the variance of a sample.
+        Whether they were made as the settings of anyone who reads them say: only such tell of the
+        variance of a sample.
     words : uint64 array (m, 2)
         Hash of each name, where anyone who made them knows it; else of no rows.
     """
@@ -209,13 +237,18 @@ class AgentReleases:
         """Write them as the engine does, one JSON object each."""
         none = np.zeros(0, np.int64)
         version = np.zeros(len(self), np.uint64)  # it stays in the ledger
-        batch = ReleaseBatch(releases=self.releases, version=version, time=self.time, exhausted=none)
+        batch = ReleaseBatch(
+            releases=self.releases, version=version, time=self.time, exhausted=none
+        )
+
         return EventLines(Release, release_rows([batch], self.names.to_pylist(), settings).output)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OwnBatch:
-    """Private: what agents know of themselves, each for its owner; `own.agent` is a place in `names`.
+    """Private: what agents know of themselves, each for its owner.
+
+    `own.agent` is a place in `names`.
 
     Attributes
     ----------

@@ -18,7 +18,11 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP
 import meanstream.pipelines.beam.element_types.source_coder as _coder  # noqa: F401 - it registers itself
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.records import Ints
-from meanstream.pipelines.beam.agents.agents_parts import agents_part_outputs, agents_part_release, agents_part_split
+from meanstream.pipelines.beam.agents.agents_parts import (
+    agents_part_outputs,
+    agents_part_release,
+    agents_part_split,
+)
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.collaborated import Collaborated, collaborated
 from meanstream.pipelines.beam.agents.split_agents import NOTES, AgentDirectory, split_columns
@@ -56,21 +60,30 @@ def run_agents_file(
     arguments: Sequence[str] = (),
     shards: int = AGENT_SHARDS,
 ) -> dict[str, int]:
-    """Read a file or a topic, release, answer everyone once at its end; return the pipeline's counters."""
+    """Read a file or a topic, release, answer everyone once at its end.
+
+    Return the pipeline's counters.
+    """
 
     def build(pipeline: beam.Pipeline) -> None:
-        answers = pipeline | AnswerAgentsSource(settings, source, engine_options, secret, shards=shards)
+        answers = pipeline | AnswerAgentsSource(
+            settings, source, engine_options, secret, shards=shards
+        )
         write_agents_file(answers, settings, sinks)
 
     counters = run_on_runner(runner, arguments, build)
     for place in sinks.values():
         if isinstance(place, Path):
             place.touch()
+
     return counters
 
 
 class AnswerAgentsSource(beam.PTransform):  # type: ignore[misc]
-    """A file or a topic to `Collaborated`: releases, and everyone's answer at its end; parameters as above."""
+    """A file or a topic to `Collaborated`.
+
+    Releases, and everyone's answer at its end; parameters as above.
+    """
 
     def __init__(
         self,
@@ -90,16 +103,27 @@ class AnswerAgentsSource(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, pbegin: Any) -> Collaborated:
         """Read, release, answer."""
-        settings, options, secret, shards = self._settings, self._options, self._secret, self._shards
+        settings = self._settings
+        options = self._options
+        secret = self._secret
+        shards = self._shards
         read = agents_part_outputs(ReadAgents(settings, options, secret, shards))
-        split = agents_part_split(pbegin | "Source" >> beam.Create([self._source], reshuffle=False) | "Read" >> read)
+        split = agents_part_split(
+            pbegin | "Source" >> beam.Create([self._source], reshuffle=False) | "Read" >> read
+        )
+
         final = options.final_release
         most = options.max_agents  # of all shards together: the intake has counted them already
-        made = agents_part_release(split, settings, WINDOWS, secret, final_release=final, shards=shards, most=most)
+        made = agents_part_release(
+            split, settings, WINDOWS, secret, final_release=final, shards=shards, most=most
+        )
+
         return collaborated(made, settings, options, WINDOWS, shards=shards)
 
 
-def write_agents_file(answers: Collaborated, settings: AgentsSettings, sinks: Mapping[str, Path | str]) -> None:
+def write_agents_file(
+    answers: Collaborated, settings: AgentsSettings, sinks: Mapping[str, Path | str]
+) -> None:
     """Write what each role's file or topic is for."""
     notices = (
         answers.notices | "Notice lines" >> beam.Map(_notice).with_output_types(EventLines),
@@ -112,6 +136,7 @@ def write_agents_file(answers: Collaborated, settings: AgentsSettings, sinks: Ma
         "population": (answers.population, _population),
         "notices": (notices, _as_they_are),
     }
+
     for role, place in sinks.items():
         events, in_lines = outputs[role]
         trust = Trust.PRIVATE if role == "estimates" else Trust.PUBLIC
@@ -122,12 +147,15 @@ def write_agents_file(answers: Collaborated, settings: AgentsSettings, sinks: Ma
 class ReadAgents(Step):
     """Private: a file or a topic to samples of the shards, in the engine's order.
 
-    Which samples count is decided by the engine's own intake, in the order of the source: plausible times, duplicates,
-    lateness. So a file, or a topic, is read by one worker, from its beginning; a pipeline of one's own that reads
-    partitions in parallel has `meanstream.pipelines.beam.kafka.beam_kafka_source.ReadKafka`.
+    Which samples count is decided by the engine's own intake, in the order of the source: plausible
+    times, duplicates, lateness. So a file, or a topic, is read by one worker, from its beginning; a
+    pipeline of one's own that reads partitions in parallel has
+    `meanstream.pipelines.beam.kafka.beam_kafka_source.ReadKafka`.
     """
 
-    def __init__(self, settings: AgentsSettings, options: EngineOptions, secret: SecretLocation, shards: int) -> None:
+    def __init__(
+        self, settings: AgentsSettings, options: EngineOptions, secret: SecretLocation, shards: int
+    ) -> None:
         self._settings = settings
         self._options = options
         self._secret = secret
@@ -135,11 +163,14 @@ class ReadAgents(Step):
 
     def process(self, element: SourceLocation) -> Iterator[Any]:
         """Read it whole."""
-        stats, directory = EngineStats(), AgentDirectory(self._shards)
+        stats = EngineStats()
+        directory = AgentDirectory(self._shards)
         id_key = key_derived_from_secret(self._secret.load(), "sample ids")
         source = element.open(id_key)
         intake = Intake(self._settings.grid, self._options, source.name, stats)
-        given, ended = 0, False
+        given = 0
+        ended = False
+
         with closing(source):
             while not ended:
                 batch = source.next_batch(self._options.batch_size)
@@ -151,19 +182,30 @@ class ReadAgents(Step):
                     TaggedOutput(REJECTED, letter)
                     for letter in dead_letters_of_parse(batch.rejects, source.name, "sample")
                 )
+
                 if due.person is not None:  # the shards decide which of them count
                     stats.accepted += len(due.time)
+
                 if len(due.time):
                     yield from self._split(due, given, intake.names, directory)
                     given += len(due.time)
+
         count_intake_metrics(_COUNTED, stats)
 
-    def _split(self, due: Due, given: int, names: list[str], directory: AgentDirectory) -> Iterator[Any]:
+    def _split(
+        self, due: Due, given: int, names: list[str], directory: AgentDirectory
+    ) -> Iterator[Any]:
         n = len(due.time)
         position: Ints = np.arange(given + 1, given + 1 + n)  # the engine has put them in order
-        columns = {"point": self._settings.grid.encode(due.value), "time": due.time, "position": position}
+        columns = {
+            "point": self._settings.grid.encode(due.value),
+            "time": due.time,
+            "position": position,
+        }
+
         if due.person is not None:
             columns["person"] = due.person
+
         yield from split_columns(names, due.agent, columns, directory, MIN_TIMESTAMP)
         for note in ticks_noted(due.time, directory.of(names, due.agent)[1][due.agent], WINDOWS):
             yield TaggedOutput(NOTES, tick_note(note))
@@ -189,4 +231,6 @@ def _as_they_are(lines: Any) -> EventLines:
 def _notice(event: Any) -> EventLines:
     """Write numbers as the engine does."""
     plain = event.model_dump(mode="json")
-    return EventLines(type(event), [json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode()])
+    return EventLines(
+        type(event), [json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode()]
+    )

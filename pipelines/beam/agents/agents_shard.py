@@ -1,4 +1,7 @@
-"""The state of a shard of agents as plain objects: what its bytes become, and what becomes bytes again."""
+"""The state of a shard of agents as plain objects.
+
+What its bytes become, and what becomes bytes again.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,11 @@ from meanstream.pipelines.beam.agents.agents_elements import (
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.charges import ShardSpend
 from meanstream.pipelines.beam.agents.journal import PART, StateJournal
-from meanstream.pipelines.beam.agents.shard_turns import releases_together, steps_by_agent, steps_by_window
+from meanstream.pipelines.beam.agents.shard_turns import (
+    releases_together,
+    steps_by_agent,
+    steps_by_window,
+)
 from meanstream.pipelines.beam.element_types.beam_samples import repeated_samples
 from meanstream.pipelines.beam.element_types.packed import (
     SHARD,
@@ -58,7 +65,8 @@ class Turn:
     late, duplicates : int
         Samples that were not used.
     uncounted : dict of str to int
-        Samples that were not used because of a person's limit, or of the greatest number of agents, by reason.
+        Samples that were not used because of a person's limit, or of the greatest number of agents,
+        by reason.
     """
 
     released: list[ReleaseBatch]
@@ -102,10 +110,13 @@ class AgentShard:
         self._forgotten: list[int] = []
         self._touched: list[AnyInts] = []
         self._counted: list[dict[str, Words]] = []  # of persons
+
         if encoded:
             self._restore(encoded)
+
         for change in changes:
             self._take_in(change)
+
         self._saved = self.agents.n_agents
 
     def _restore(self, encoded: bytes) -> None:
@@ -115,39 +126,59 @@ class AgentShard:
         self._before = SpendLedger(columns.pop("before").tobytes())
         self._add(names_of_packed(columns).to_pylist(), columns.pop("words"))
         self.spend.rounds[:] = columns.pop("spent")
+
         if self.agents.persons is not None:
-            self.agents.persons.restore(0, {name: columns.pop(f"person {name}") for name in ("key", "count")})
+            self.agents.persons.restore(
+                0, {name: columns.pop(f"person {name}") for name in ("key", "count")}
+            )
+
         scalars = {name: np.array(head[name]) for name in ("version", "window")}
         for chunk in range(-(-self.agents.n_agents // CHUNK)):
             part = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
-            self.agents.restore_chunk(chunk, {**scalars, **{k: column[part] for k, column in columns.items()}})
+            self.agents.restore_chunk(
+                chunk, {**scalars, **{k: column[part] for k, column in columns.items()}}
+            )
 
     def to_bytes(self) -> bytes:
         """Give what makes the same shard again: plain arrays with a version and a checksum."""
         columns = self.agents.rows(slice(0, self.agents.n_agents))
         version = self.agents.snapshot_chunk(0, copy=False)["version"]
         scalars = {"version": int(version), "window": int(columns.pop("window"))}
-        columns |= {"spent": self.spend.rounds, "before": np.frombuffer(self._before.to_bytes(), np.uint8)}
+        columns |= {
+            "spent": self.spend.rounds,
+            "before": np.frombuffer(self._before.to_bytes(), np.uint8),
+        }
         names = pa.array(self.agents.names, pa.large_string())
+
         if self.agents.persons is not None:
-            columns |= {f"person {name}": column for name, column in self.agents.persons.whole().items()}
+            columns |= {
+                f"person {name}": column for name, column in self.agents.persons.whole().items()
+            }
+
         head: dict[str, Any] = {"reached": self.reached, **scalars}
         if self._forgotten:
             head["forgotten"] = self._forgotten
+
         return packed(SHARD, head, {**packed_narrow(columns), "words": self.words}, names)
 
     def forget(self, name: str, words: Callable[[list[str]], Words]) -> None:
-        """Leave of an agent what its releases have shown, and its spent budget; of one without releases, nothing."""
+        """Leave of an agent what its releases have shown, and its spent budget.
+
+        Of one without releases, nothing.
+        """
         place = self._places.get(name)
         if place is None or place in self._forgotten:
             return
         self.agents.forget(np.array([place]))
+
         if self.spend.rounds[place]:
             self._forgotten.append(place)
             return
+
         other = f"forgotten-{place}"
         while other in self._places:  # agents choose their names
             other += "-"
+
         del self._places[name]
         self._places[other] = place
         self.agents.names[place] = other
@@ -158,10 +189,13 @@ class AgentShard:
         flags = np.zeros(self.agents.n_agents, np.bool_)
         for agents in self._touched:  # one entry for each sample: not to be sorted
             flags[agents] = True
+
         touched = np.flatnonzero(flags)
         few = PART * len(touched) <= self.agents.n_agents
         journal.save(self._change(touched) if few else None, self.to_bytes)
-        self._touched, self._counted, self._saved = [], [], self.agents.n_agents
+        self._touched = []
+        self._counted = []
+        self._saved = self.agents.n_agents
 
     def _change(self, touched: Ints) -> bytes:
         """Give the rows of some agents, of whom those that are new have their names."""
@@ -169,10 +203,20 @@ class AgentShard:
         head = {"reached": self.reached, "window": int(rows.pop("window"))}
         columns = {"place": touched, "spent": self.spend.rounds[touched]}
         columns |= {f"row {name}": column for name, column in rows.items()}
+
         if self.agents.persons is not None:
-            columns |= {n: np.concatenate([np.zeros(0, np.uint64), *(c[n] for c in self._counted)]) for n in _PERSON}
+            columns |= {
+                n: np.concatenate([np.zeros(0, np.uint64), *(c[n] for c in self._counted)])
+                for n in _PERSON
+            }
+
         names = pa.array(self.agents.names[self._saved :], pa.large_string())
-        return packed("shard change", head, {**packed_narrow(columns), "words": self.words[self._saved :]}, names)
+        return packed(
+            "shard change",
+            head,
+            {**packed_narrow(columns), "words": self.words[self._saved :]},
+            names,
+        )
 
     def _take_in(self, change: bytes) -> None:
         """Put rows in place of what was known of their agents."""
@@ -181,8 +225,13 @@ class AgentShard:
         self._add(names_of_packed(columns).to_pylist(), columns["words"])
         place = columns["place"].astype(np.int64)
         self.spend.rounds[place] = columns["spent"]
-        rows = {name.removeprefix("row "): column for name, column in columns.items() if name.startswith("row ")}
+        rows = {
+            name.removeprefix("row "): column
+            for name, column in columns.items()
+            if name.startswith("row ")
+        }
         self.agents.put_rows(place, {**rows, "window": np.array(head["window"])})
+
         if self.agents.persons is not None:
             self.agents.persons.take(*(columns[name] for name in _PERSON))
 
@@ -190,42 +239,62 @@ class AgentShard:
         self, samples: Sequence[AgentSamples], words: Callable[[list[str]], Words], ticks: Sequence[Tick],
         windows: AgentWindows, *, final_release: bool,
     ) -> Turn:  # fmt: skip
-        """Take in the samples of windows, in the order of event time; release what is due; the last tick is the newest.
+        """Take in the samples of windows, in the order of event time.
 
-        What it releases is what it would release with a turn for each window. A sample of another window is late: its
-        window has been released without it. A released window stays closed, even where its tick comes again.
+        Release what is due; the last tick is the newest.
+
+        What it releases is what it would release with a turn for each window. A sample of another
+        window is late: its window has been released without it. A released window stays closed,
+        even where its tick comes again.
         """
         tick = ticks[-1]
         number = max(tick.number, self.reached)
         samples, names, numbers, too_many = self._admitted(samples, words)
         agent, point, time = self._joined(samples, names, numbers)
         part = windows.number(time)
-        gone = np.isin(agent, self._forgotten) if self._forgotten else np.zeros(len(agent), np.bool_)
+
+        gone = (
+            np.isin(agent, self._forgotten) if self._forgotten else np.zeros(len(agent), np.bool_)
+        )
         open_ = [one.number for one in ticks if one.number > self.reached]
         late = ~(part == open_[0] if len(open_) == 1 else np.isin(part, open_)) & ~gone
         order, again = _order(samples, agent, time, late | gone, part)
         person = self._persons(samples)
+
         if order is not None:
             agent, point, time, part = agent[order], point[order], time[order], part[order]
             person = None if person is None else person[order]
+
         end = windows.end(number)
         taken = self._taken(agent, point, time, person, part, answers=end is not None)
-        released, fates = taken.released, taken.fates
+        released = taken.released
+        fates = taken.fates
+
         if end is not None:
             released.append(self.agents.advance(end))
         else:
             released.append(self.agents.advance(float(np.nextafter(tick.newest, np.inf))))
             if final_release:
                 released.append(self.agents.release_now(tick.newest))
+
         self.reached = number
         self._note([agent, *(batch.releases.agent for batch in released)], agent, person, fates)
-        own, part = taken.own, taken.part
+        own = taken.own
+        part = taken.part
+
         if own is None:
-            own, part = self.agents.own(), np.full(self.agents.n_agents, tick.number)
+            own = self.agents.own()
+            part = np.full(self.agents.n_agents, tick.number)
+
         told = np.flatnonzero(own.count)
-        uncounted = {} if fates is None else {why: int((fates == fate).sum()) for fate, why in UNCOUNTED.items()}
+        uncounted = (
+            {}
+            if fates is None
+            else {why: int((fates == fate).sum()) for fate, why in UNCOUNTED.items()}
+        )
         uncounted[TOO_MANY] = too_many
         uncounted[FORGOTTEN] = int(np.count_nonzero(gone))
+
         return Turn(
             released=list(releases_together(released)),
             own=records_of_agents(own, told, own.agent[told]),
@@ -235,15 +304,26 @@ class AgentShard:
             uncounted=uncounted,
         )
 
-    def _note(self, touched: list[AnyInts], agent: AnyInts, person: Words | None, fates: Fates | None) -> None:
+    def _note(
+        self, touched: list[AnyInts], agent: AnyInts, person: Words | None, fates: Fates | None
+    ) -> None:
         """Note whose rows have changed, and which samples of persons have counted, to be saved."""
         self._touched += touched
         if person is not None and fates is not None:
             counts = fates == COUNTS
-            self._counted.append({"person agent": self.words[agent[counts], 0], "person": person[counts]})
+            self._counted.append(
+                {"person agent": self.words[agent[counts], 0], "person": person[counts]}
+            )
 
     def _taken(
-        self, agent: AnyInts, point: AnyInts, time: Floats, person: Words | None, part: Ints, *, answers: bool
+        self,
+        agent: AnyInts,
+        point: AnyInts,
+        time: Floats,
+        person: Words | None,
+        part: Ints,
+        *,
+        answers: bool,
     ) -> _Taken:
         """Take samples in; where windows are answered, note what each agent has at the end of each that it is in."""
         if answers:
@@ -256,24 +336,38 @@ class AgentShard:
     ) -> _Taken:
         """Take in samples of several windows, and note what each agent has at the end of each that it is in.
 
-        What one had, in blocks, cannot be computed backwards from what it has. Event time that makes releases due, and
-        the number of all persons, join the agents: then windows are taken in one after the other.
+        What one had, in blocks, cannot be computed backwards from what it has. Event time that
+        makes releases due, and the number of all persons, join the agents: then windows are taken
+        in one after the other.
         """
         alone = isinstance(self.agents.settings.times, Counts) and person is None
-        steps = steps_by_agent(agent, part, self.agents.n_agents) if alone else steps_by_window(part)
-        released, fates = list[ReleaseBatch](), np.zeros(len(part), np.int8)
-        owns, parts = [self.agents.own(np.zeros(0, np.int64))], [np.zeros(0, np.int64)]
+        steps = (
+            steps_by_agent(agent, part, self.agents.n_agents) if alone else steps_by_window(part)
+        )
+        released = list[ReleaseBatch]()
+        fates = np.zeros(len(part), np.int8)
+        owns = [self.agents.own(np.zeros(0, np.int64))]
+        parts = [np.zeros(0, np.int64)]
+
         for here in steps:
             whose = None if person is None else person[here]
             released.append(self.agents.update_points(agent[here], point[here], time[here], whose))
             found = released[-1].fates
             if found is not None:
                 fates[here] = found
+
             counted = here if found is None else here[found == COUNTS]
             who, first = np.unique(agent[counted], return_index=True)
             owns.append(self.agents.own(who.astype(np.int64)))
             parts.append(part[counted][first])
-        own = OwnSamples(**{f.name: np.concatenate([getattr(o, f.name) for o in owns]) for f in fields(OwnSamples)})
+
+        own = OwnSamples(
+            **{
+                f.name: np.concatenate([getattr(o, f.name) for o in owns])
+                for f in fields(OwnSamples)
+            }
+        )
+
         return _Taken(released, None if person is None else fates, own, np.concatenate(parts))
 
     def _persons(self, samples: Sequence[AgentSamples]) -> Words | None:
@@ -285,44 +379,65 @@ class AgentShard:
     def _admitted(
         self, samples: Sequence[AgentSamples], words: Callable[[list[str]], Words]
     ) -> tuple[Sequence[AgentSamples], list[str], list[Ints], int]:
-        """Leave out samples of agents without room; give the rest, their names and numbers, and how many are out."""
+        """Leave out samples of agents without room.
+
+        Give the rest, their names and numbers, and how many are out.
+        """
         names, numbers = _names_together(samples)
         room = self._most - len(self._places)
         newcomers = [name for name in names if name not in self._places]
         if len(newcomers) <= room:
             self._add(newcomers, words(newcomers))
             return samples, names, numbers, 0
+
         fresh = np.array([name not in self._places for name in names], np.bool_)
         agents = [number.take(part.agent) for number, part in zip(numbers, samples, strict=True)]
         first = np.full(len(names), np.inf)
         for agent, part in zip(agents, samples, strict=True):
             np.minimum.at(first, agent, part.time)
+
         places = np.flatnonzero(fresh)
         goes = ~fresh
         goes[places] = admission_columns(first[places], words(newcomers), max(room, 0))
+
         kept = [goes[agent] for agent in agents]
         inside = [
-            samples_with_own_names(part.take(good)) for part, good in zip(samples, kept, strict=True) if good.any()
+            samples_with_own_names(part.take(good))
+            for part, good in zip(samples, kept, strict=True)
+            if good.any()
         ]
         names, numbers = _names_together(inside)
         newcomers = [name for name in names if name not in self._places]
         self._add(newcomers, words(newcomers))
+
         return inside, names, numbers, sum(int(np.count_nonzero(~good)) for good in kept)
 
     def _joined(
         self, samples: Sequence[AgentSamples], names: list[str], numbers: list[Ints]
     ) -> tuple[AnyInts, AnyInts, Floats]:
         """Join batches; number their agents as the shard does."""
-        places = pack_narrow(np.fromiter(map(self._places.__getitem__, names), np.int64, len(names)))
+        places = pack_narrow(
+            np.fromiter(map(self._places.__getitem__, names), np.int64, len(names))
+        )
         agents: list[AnyInts] = [np.zeros(0, np.uint8)]
-        agents += [places.take(number).take(part.agent) for number, part in zip(numbers, samples, strict=True)]
+        agents += [
+            places.take(number).take(part.agent)
+            for number, part in zip(numbers, samples, strict=True)
+        ]
         points: list[AnyInts] = [np.zeros(0, np.uint8), *(part.point for part in samples)]
-        return np.concatenate(agents), np.concatenate(points), np.concatenate([np.zeros(0), *(p.time for p in samples)])
+
+        return (
+            np.concatenate(agents),
+            np.concatenate(points),
+            np.concatenate([np.zeros(0), *(p.time for p in samples)]),
+        )
 
     def _add(self, names: list[str], words: Words) -> None:
         if not names:
             return
-        self._places.update(zip(names, range(len(self._places), len(self._places) + len(names)), strict=True))
+        self._places.update(
+            zip(names, range(len(self._places), len(self._places) + len(names)), strict=True)
+        )
         self.agents.add_agents(names, words)
         self.words = np.concatenate([self.words, words])
         self.spend.rounds = np.concatenate([self.spend.rounds, self._before.spent(words)])
@@ -344,12 +459,18 @@ def _names_together(samples: Sequence[AgentSamples]) -> tuple[list[str], list[In
         return [], []
     distinct: list[pa.Array] = []
     place: list[int] = []
+
     for part in samples:  # where everyone sends in turn, batches have the same names
         if not distinct or not part.names.equals(distinct[-1]):
             distinct.append(part.names)
+
         place.append(len(distinct) - 1)
+
     coded = pa.concat_arrays(distinct).dictionary_encode()
-    numbers = np.split(np.asarray(coded.indices), np.cumsum([len(names) for names in distinct])[:-1])
+    numbers = np.split(
+        np.asarray(coded.indices), np.cumsum([len(names) for names in distinct])[:-1]
+    )
+
     return coded.dictionary.to_pylist(), [numbers[at] for at in place]
 
 
@@ -364,19 +485,26 @@ def _order(
     if not keyed and not late.any() and np.all(time[1:] > time[:-1]):
         return None, 0
     position = np.concatenate([part.position for part in samples])
+
     if not keyed:
         tied = (time[1:] == time[:-1]) & (position[1:] >= position[:-1])
         if not late.any() and np.all(tied | (time[1:] > time[:-1])):
             return None, 0
         order = np.lexsort((position, time))
+
         return order[~late[order]], 0
-    key = np.concatenate([part.key if len(part.key) else np.zeros(len(part), np.uint64) for part in samples])
+
+    key = np.concatenate(
+        [part.key if len(part.key) else np.zeros(len(part), np.uint64) for part in samples]
+    )
     if not late.any() and np.all(time[1:] >= time[:-1]) and np.all(key[1:] > key[:-1]):
         return None, 0
+
     order = np.lexsort((position, key, time))
     order = order[~late[order]]
     owner = agent.astype(np.int64)
     if len(part) and part[order].min(initial=0) != part[order].max(initial=0):
         owner = np.unique(np.stack([owner, part]), axis=1, return_inverse=True)[1].ravel()
+
     again = repeated_samples(owner[order], key[order])
     return order[~again], int(np.count_nonzero(again))

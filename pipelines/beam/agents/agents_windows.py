@@ -1,8 +1,11 @@
-"""When shards of agents answer: at the end of every window in which someone has sent a sample, or once, at the end.
+"""When shards of agents answer.
 
-Three things happen at the end of a window, one after the other, and event time keeps them apart by a millisecond each:
-shards release; shards of releases tell what has changed; the population is fitted. Samples themselves are never put
-into windows: which window a sample belongs to is arithmetic on arrays.
+At the end of every window in which someone has sent a sample, or once, at the end.
+
+Three things happen at the end of a window, one after the other, and event time keeps them apart by
+a millisecond each: shards release; shards of releases tell what has changed; the population is
+fitted. Samples themselves are never put into windows: which window a sample belongs to is
+arithmetic on arrays.
 """
 
 from __future__ import annotations
@@ -28,7 +31,8 @@ from meanstream.pipelines.beam.worker.transform_arguments import as_seconds
 MILLI = 1000
 LEAST_REFRESH = 1.0
 STEPS = 3
-"""Milliseconds from the end of a window, all lateness passed, within which its population is fitted."""
+"""Milliseconds from the end of a window, all lateness passed, within which its population is
+fitted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +59,15 @@ class AgentWindows:
     def __post_init__(self) -> None:
         object.__setattr__(self, "lateness", as_seconds("lateness", self.lateness))
         require(self.lateness >= 0, "lateness", "be at least 0", self.lateness)
+
         if self.refresh is not None:
             object.__setattr__(self, "refresh", as_seconds("refresh", self.refresh))
-            require(self.refresh >= LEAST_REFRESH, "refresh", f"be at least {LEAST_REFRESH:g} s on Beam", self.refresh)
+            require(
+                self.refresh >= LEAST_REFRESH,
+                "refresh",
+                f"be at least {LEAST_REFRESH:g} s on Beam",
+                self.refresh,
+            )
 
     def number(self, time: Floats) -> Ints:
         """Tell which window each event time belongs to."""
@@ -70,7 +80,10 @@ class AgentWindows:
         return None if self.refresh is None else (number + 1) * self.refresh
 
     def noted(self, number: int) -> Timestamp | None:
-        """Give the time that carries a note of a window's samples; None: the time that the samples came with."""
+        """Give the time that carries a note of a window's samples.
+
+        None: the time that the samples came with.
+        """
         return None if self.refresh is None else self._after(number, -1)
 
     def released(self, number: int) -> Timestamp:
@@ -88,7 +101,10 @@ class AgentWindows:
     def _after(self, number: int, step: int) -> Timestamp:
         if self.refresh is None:
             # Whole seconds: so near to the end of time runners round.
-            return Timestamp(micros=GlobalWindow().max_timestamp().micros - (STEPS - step) * 1_000_000)
+            return Timestamp(
+                micros=GlobalWindow().max_timestamp().micros - (STEPS - step) * 1_000_000
+            )
+
         end = round((number + 1) * self.refresh * 1e6) + round(self.lateness * 1e6)
         return Timestamp(micros=(-(-end // MILLI) + step) * MILLI)
 
@@ -97,7 +113,9 @@ class AgentWindows:
         if self.refresh is None:
             return GlobalWindows()
         size = round(self.refresh * 1e6)
-        return FixedWindows(Duration(micros=size), offset=Timestamp(micros=self._after(-1, step).micros % size))
+        return FixedWindows(
+            Duration(micros=size), offset=Timestamp(micros=self._after(-1, step).micros % size)
+        )
 
 
 class CarryNotes(beam.PTransform):  # type: ignore[misc]
@@ -110,7 +128,9 @@ class CarryNotes(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         """Put them there; of a bounded input the time stays that of the samples."""
-        return pcoll | "Window" >> _window_into(self._windows.carrier(self._step), TimestampCombiner.OUTPUT_AT_LATEST)
+        return pcoll | "Window" >> _window_into(
+            self._windows.carrier(self._step), TimestampCombiner.OUTPUT_AT_LATEST
+        )
 
 
 def _window_into(window_fn: Any, combiner: Any) -> beam.WindowInto:

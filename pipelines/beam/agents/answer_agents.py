@@ -1,4 +1,7 @@
-"""Private: each agent's answer under the population of its window. What single events are made of."""
+"""Private: each agent's answer under the population of its window.
+
+What single events are made of.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +41,11 @@ from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.wire import PersonalEstimate, Population, Release
 
-_OWN, _POPULATION = b"o", b"p"
+_OWN = b"o"
+_POPULATION = b"p"
 TOGETHER = 1 << 15
-"""Answers that are computed at a time, or a few shards more: of all of a large bundle memory would not be bounded."""
+"""Answers that are computed at a time, or a few shards more: of all of a large bundle memory would
+not be bounded."""
 
 
 @dataclass(slots=True)
@@ -65,7 +70,10 @@ class OwnByShard(Step):
     def process(self, element: OwnBatch) -> Iterator[tuple[int, bytes]]:
         """Key a batch; all of its agents are of one shard of `ReleaseMeans`."""
         if len(element.words):
-            yield int(element.words[0, 1] % np.uint64(self._shards)), _OWN + self._coder.encode(element)
+            yield (
+                int(element.words[0, 1] % np.uint64(self._shards)),
+                _OWN + self._coder.encode(element),
+            )
 
 
 class PopulationToShards(Step):
@@ -86,13 +94,15 @@ class PopulationToShards(Step):
 
 
 class AnswerAgents(Step):
-    """Private: each agent's estimate, of its own mean and the population of its window; for that agent only.
+    """Private: each agent's estimate, of its own mean and the population of its window.
 
-    Agents wait for the population of their window, or of a later one: whichever comes first. So it does not matter
-    which of the two comes earlier, nor how late.
+    For that agent only.
 
-    Shards that are ready in one bundle are answered together at its end: an answer is the same bytes among whatever
-    others, and each evaluation costs as much as some thousand agents.
+    Agents wait for the population of their window, or of a later one: whichever comes first. So it
+    does not matter which of the two comes earlier, nor how late.
+
+    Shards that are ready in one bundle are answered together at its end: an answer is the same
+    bytes among whatever others, and each evaluation costs as much as some thousand agents.
     """
 
     MADE = MADE
@@ -100,7 +110,11 @@ class AnswerAgents(Step):
     POPULATION = ReadModifyWriteStateSpec("population", BytesCoder())
 
     def __init__(
-        self, settings: AgentsSettings, options: EngineOptions, windows: AgentWindows, owner: StateOwner
+        self,
+        settings: AgentsSettings,
+        options: EngineOptions,
+        windows: AgentWindows,
+        owner: StateOwner,
     ) -> None:
         self._settings = settings
         self._options = options
@@ -110,8 +124,10 @@ class AnswerAgents(Step):
     def setup(self) -> None:
         """Begin to count."""
         self._mark = self._owner.mark()
-        self._estimates, self._lag = metric_counter("estimates"), DistributionOf("answer_lag_milliseconds")
-        self._own, self._population = OwnBatchCoder(), FittedReleasesCoder()
+        self._estimates = metric_counter("estimates")
+        self._lag = DistributionOf("answer_lag_milliseconds")
+        self._own = OwnBatchCoder()
+        self._population = FittedReleasesCoder()
         self._known: tuple[bytes, FittedReleases] | None = None
 
     def start_bundle(self) -> None:
@@ -135,6 +151,7 @@ class AnswerAgents(Step):
             if fitted is None or fitted.number < batch.number:
                 own.add(element[1][1:])
                 return
+
             batches = [batch]
         else:
             fitted = self._read(element[1][1:])
@@ -143,11 +160,15 @@ class AnswerAgents(Step):
             population.write(element[1][1:])
             batches = [self._own.decode(encoded) for encoded in own.read()]
             own.clear()
+
             for early in (batch for batch in batches if batch.number > fitted.number):
                 own.add(self._own.encode(early))
+
             batches = [batch for batch in batches if batch.number <= fitted.number]
+
         ready = self._ready.setdefault(fitted.number, _Ready(fitted, time))
         ready.batches += sorted(batches, key=lambda batch: batch.number)
+
         if sum(len(batch) for batch in ready.batches) >= TOGETHER:
             yield from self._flush()
 
@@ -160,8 +181,10 @@ class AnswerAgents(Step):
         for _, one in sorted(ready.items()):
             for batch in one.batches:
                 self._record_lag(batch, one.population)
+
             lines = self._answer(one.batches, one.population)
             self._estimates.inc(len(lines))
+
             if lines:
                 yield with_window_time(one.time, EstimateBatch(lines))
 
@@ -169,6 +192,7 @@ class AnswerAgents(Step):
         """Decode a population; the shards of a worker have the same one."""
         if self._known is None or self._known[0] != encoded:
             self._known = encoded, self._population.decode(encoded)
+
         return self._known[1]
 
     def _answer(self, batches: list[OwnBatch], population: FittedReleases) -> Sequence[bytes]:
@@ -181,18 +205,22 @@ class AnswerAgents(Step):
         place = batch.own.agent[rows]
         own = records_of_agents(batch.own, rows, record_agent_hash(batch.words)[place])
         names = batch.names.take(pa.array(place)).to_pylist()
+
         times = np.where(now, population.newest, batch.newest)[rows]
         host = PersonalEstimates(self._settings, self._options)
         told = host.answer_rows(
             names, own, population.pool, population.fitted, times,
             overtaken=overtaken, population_time=population.newest, shares=population.shares,
         )  # fmt: skip
+
         return LineText(b"".join(map(text_of_lines, told)))
 
     def _record_lag(self, batch: OwnBatch, population: FittedReleases) -> None:
         """Tell how long the oldest window of a batch has waited."""
         end = self._windows.end(int(batch.part.min()))
-        self._lag.update(round(1000 * (now_seconds() - (population.newest if end is None else end))))
+        self._lag.update(
+            round(1000 * (now_seconds() - (population.newest if end is None else end)))
+        )
 
 
 def _together(batches: list[OwnBatch]) -> OwnBatch | None:
@@ -201,8 +229,14 @@ def _together(batches: list[OwnBatch]) -> OwnBatch | None:
     if len(batches) <= 1:
         return batches[0] if batches else None
     starts = np.cumsum([0, *(len(batch.names) for batch in batches[:-1])])
-    rows = {of.name: np.concatenate([getattr(batch.own, of.name) for batch in batches]) for of in fields(OwnSamples)}
-    rows["agent"] = np.concatenate([batch.own.agent + start for batch, start in zip(batches, starts, strict=True)])
+    rows = {
+        of.name: np.concatenate([getattr(batch.own, of.name) for batch in batches])
+        for of in fields(OwnSamples)
+    }
+    rows["agent"] = np.concatenate(
+        [batch.own.agent + start for batch, start in zip(batches, starts, strict=True)]
+    )
+
     return OwnBatch(
         names=pa.concat_arrays([batch.names for batch in batches]),
         words=np.concatenate([batch.words for batch in batches]),
@@ -224,7 +258,9 @@ class FormatPopulation(Step):
         """Describe it."""
         host = PersonalEstimates(self._settings, self._options)
         described = host.description(element.fitted, element.pool)
-        (line,) = host.describe(described, element.agents, element.newest, overtaken=element.overtaken).lines
+        (line,) = host.describe(
+            described, element.agents, element.newest, overtaken=element.overtaken
+        ).lines
         yield Population.model_validate_json(line)
 
 

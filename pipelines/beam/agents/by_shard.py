@@ -23,6 +23,7 @@ def releases_to_shards(
     if len(of_name) and np.all(of_name == of_name[0]):  # as a shard has made them
         yield int(of_name[0]), Packed(coder.encode(batch))
         return
+
     of_release = of_name[batch.releases.agent]
     for shard in np.unique(of_release).tolist():
         yield shard, Packed(coder.encode(releases_taken(batch, of_release == shard)))

@@ -11,10 +11,17 @@ import numpy as np
 from meanstream.operators.agents.agents import ReleaseBatch
 from meanstream.operators.agents.released_change_tests import NOTHING
 from meanstream.operators.records import Bools, Ints, ReleaseColumns, Words
-from meanstream.pipelines.beam.element_types.packed import packed, packed_columns_of, packed_narrow, unpacked
+from meanstream.pipelines.beam.element_types.packed import (
+    packed,
+    packed_columns_of,
+    packed_narrow,
+    unpacked,
+)
 from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
 
-_LATEST = tuple(one.name for one in fields(ReleaseColumns) if one.name not in ("agent", "covariates"))
+_LATEST = tuple(
+    one.name for one in fields(ReleaseColumns) if one.name not in ("agent", "covariates")
+)
 
 
 class ShardSpend:
@@ -33,10 +40,12 @@ class ShardSpend:
 
 
 class ReleaseLedger:
-    """What each agent of a shard was charged, and the releases that were given for it; charged before they leave.
+    """What each agent of a shard was charged, and the releases that were given for it.
 
-    The state is two things: how many releases each agent was charged, which says at once whether a release is new, and
-    the rows, which are only ever added and are read when one is not.
+    Charged before they leave.
+
+    The state is two things: how many releases each agent was charged, which says at once whether a
+    release is new, and the rows, which are only ever added and are read when one is not.
 
     Parameters
     ----------
@@ -51,48 +60,75 @@ class ReleaseLedger:
     another version it would be a second look at the agent's data, and is refused.
     """
 
-    def __init__(self, spend: ShardSpend | SpendLedger, rows: Callable[[], Iterable[bytes]]) -> None:
+    def __init__(
+        self, spend: ShardSpend | SpendLedger, rows: Callable[[], Iterable[bytes]]
+    ) -> None:
         self._spend: Any = spend
         self._rows = rows
 
-    def charge(self, batch: ReleaseBatch, words: Words, payer: Any = None) -> tuple[ReleaseBatch, Bools, bytes | None]:
+    def charge(
+        self, batch: ReleaseBatch, words: Words, payer: Any = None
+    ) -> tuple[ReleaseBatch, Bools, bytes | None]:
         """Charge releases; give what may leave, which were refused, and the row to add."""
         releases, payer = batch.releases, words if payer is None else payer
         new = releases.index > self._spend.spent(payer)
         refused = np.zeros(len(releases), np.bool_)
+
         if not new.all():
             batch, refused = self._stored(batch, words, ~new)
+
         row = None
         if new.any():
             order = np.flatnonzero(new)[np.argsort(releases.index[new], kind="stable")]
             for index in np.unique(releases.index[order]).tolist():
                 who = payer[order[releases.index[order] == index]]
                 if np.any(self._spend.spent(who) != index - 1):
-                    raise ValueError("release must be its agent's next one in the ledger, got a later one")
+                    raise ValueError(
+                        "release must be its agent's next one in the ledger, got a later one"
+                    )
+
                 self._spend.charge(who)
+
             row = _row(batch, words, new)
+
         return batch, refused, row
 
-    def _stored(self, batch: ReleaseBatch, words: Words, again: Bools) -> tuple[ReleaseBatch, Bools]:
-        """Put stored releases in place of those that were charged before; refuse those of another input."""
+    def _stored(
+        self, batch: ReleaseBatch, words: Words, again: Bools
+    ) -> tuple[ReleaseBatch, Bools]:
+        """Put stored releases in place of those that were charged before.
+
+        Refuse those of another input.
+        """
         stored: dict[tuple[int, int, int], tuple[dict[str, np.ndarray], int]] = {}
         for encoded in self._rows():
             _, columns = unpacked(encoded, "charged")
             index = columns["index"].tolist()
             for place, (first, second) in enumerate(columns["words"].tolist()):
                 stored[first, second, index[place]] = columns, place
+
         columns = {name: getattr(batch.releases, name).copy() for name in _LATEST}
-        time, refused = batch.time.copy(), np.zeros(len(again), np.bool_)
+        time = batch.time.copy()
+        refused = np.zeros(len(again), np.bool_)
         for at in np.flatnonzero(again).tolist():
-            found, place = stored[int(words[at, 0]), int(words[at, 1]), int(batch.releases.index[at])]
+            found, place = stored[
+                int(words[at, 0]), int(words[at, 1]), int(batch.releases.index[at])
+            ]
             if found["version"][place] != batch.version[at]:
                 refused[at] = True
                 continue
+
             time[at] = found["time"][place]
             for name in _LATEST:
-                columns[name][at] = found[name][place] if name in found else 0  # no votes are not kept
+                columns[name][at] = (
+                    found[name][place] if name in found else 0
+                )  # no votes are not kept
+
         releases = ReleaseColumns(agent=batch.releases.agent, **columns)
-        drift = np.where(again, NOTHING, batch.drift) if len(batch.drift) else batch.drift  # it was told with them
+        drift = (
+            np.where(again, NOTHING, batch.drift) if len(batch.drift) else batch.drift
+        )  # it was told with them
+
         return replace(batch, releases=releases, time=time, drift=drift), refused
 
 
@@ -102,6 +138,7 @@ def charges_of_rows(rows: Iterable[bytes]) -> SpendLedger:
     for encoded in rows:
         _, columns = unpacked(encoded, "charged")
         charges.charge_at_least(columns["words"], columns["index"])
+
     return charges
 
 

@@ -1,4 +1,7 @@
-"""From releases to the population and everyone's answers: what the transform and the command share."""
+"""From releases to the population and everyone's answers.
+
+What the transform and the command share.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,8 @@ class Collaborated(NamedTuple):
     rejected : PCollection of DeadLetter
         Public: elements that were no samples, with the reason and nothing of what they said.
     drifts : PCollection of DriftEvent
-        Public: agents whose releases show that their mean has changed, or may have; with a memory only.
+        Public: agents whose releases show that their mean has changed, or may have; with a memory
+        only.
     """
 
     estimates: beam.PCollection
@@ -42,7 +46,12 @@ class Collaborated(NamedTuple):
 
 
 def collaborated(
-    made: Released, settings: AgentsSettings, options: EngineOptions, windows: AgentWindows, *, shards: int
+    made: Released,
+    settings: AgentsSettings,
+    options: EngineOptions,
+    windows: AgentWindows,
+    *,
+    shards: int,
 ) -> Collaborated:
     """Fit the population to releases, and answer the agents."""
     population = made | "Snapshot" >> SnapshotReleases(settings, options, windows, shards=shards)
@@ -51,4 +60,7 @@ def collaborated(
     )
     tell = beam.ParDo(FormatPopulation(settings, options)).with_output_types(Population)
     told = population | "Tell" >> tell
-    return Collaborated(estimates, made.releases, told, made.notices, made.refusals, made.rejected, made.drifts)
+
+    return Collaborated(
+        estimates, made.releases, told, made.notices, made.refusals, made.rejected, made.drifts
+    )

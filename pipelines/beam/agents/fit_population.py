@@ -9,7 +9,12 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.coders import BytesCoder
 from apache_beam.transforms.timeutil import TimeDomain
-from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
+from apache_beam.transforms.userstate import (
+    BagStateSpec,
+    ReadModifyWriteStateSpec,
+    TimerSpec,
+    on_timer,
+)
 from apache_beam.transforms.window import TimestampedValue
 
 from meanstream.operators.agents.agents import AgentsSettings
@@ -31,10 +36,12 @@ from meanstream.streaming.engine.engine_options import EngineOptions
 
 
 class FitReleases(Step):
-    """Public: the summary of everyone's newest release, as state, to the population that it shows; once per window.
+    """Public: the summary of everyone's newest release, as state, to the population that it shows.
 
-    Shards tell what has changed, so that those without new releases have nothing to do. A window that is overtaken has
-    the population of the newest one that has ended.
+    Once per window.
+
+    Shards tell what has changed, so that those without new releases have nothing to do. A window
+    that is overtaken has the population of the newest one that has ended.
     """
 
     MADE = MADE
@@ -45,7 +52,11 @@ class FitReleases(Step):
     DUE = TimerSpec("answer", TimeDomain.WATERMARK)
 
     def __init__(
-        self, settings: AgentsSettings, options: EngineOptions, windows: AgentWindows, owner: StateOwner
+        self,
+        settings: AgentsSettings,
+        options: EngineOptions,
+        windows: AgentWindows,
+        owner: StateOwner,
     ) -> None:
         self._settings = settings
         self._options = options
@@ -54,7 +65,8 @@ class FitReleases(Step):
 
     def setup(self) -> None:
         """Begin without releases."""
-        self._coder, self._partial = ForShardCoder(), PartialReleasesCoder()
+        self._coder = ForShardCoder()
+        self._partial = PartialReleasesCoder()
         self._mark = self._owner.mark()
         self._known: tuple[bytes, PartialReleases] | None = None
         self._covariates = HashedCovariates(self._options.covariates)
@@ -91,31 +103,41 @@ class FitReleases(Step):
         due = self._turns(ticks, target, timer).take(time)
         if not due:
             return
+
         whole = self._whole(state.read() or b"")
         told = [self._partial.decode(encoded) for encoded in waiting.read()]
         waiting.clear()
         changes = [change for change in told if change.number <= due[-1].number]
         later = [change for change in told if change.number > due[-1].number]
+
         for change in whole.take(changes) + later:
             waiting.add(self._partial.encode(change))
+
         if changes:
             encoded = self._partial.encode(whole)
             state.write(encoded)
             self._known = encoded, whole
+
         if len(due) > 1:
             self._overtaken.inc(len(due) - 1)
+
         tick = due[-1]
         shards = np.zeros(max(len(one.shards) for one in due), np.uint8)
         for one in due:
             shards[: len(one.shards)] |= np.frombuffer(one.shards, np.uint8)
-        yield with_window_time(self._windows.fitted(tick.number), self.fit(whole, due, shards.tobytes()))
+
+        yield with_window_time(
+            self._windows.fitted(tick.number), self.fit(whole, due, shards.tobytes())
+        )
 
     def fit(self, whole: PartialReleases, due: list[Tick], shards: bytes = b"") -> FittedReleases:
         """Fit the population to everyone's newest release."""
         nobody = PooledVariance(self._settings.lower, self._settings.upper)
         pool = (whole.pool() if whole.pools else nobody).posterior()
-        host, told = PersonalEstimates(self._settings, self._options), whole.histograms or NO_HISTOGRAMS
+        host = PersonalEstimates(self._settings, self._options)
+        told = whole.histograms or NO_HISTOGRAMS
         told = told.take(np.flatnonzero(told.number))
+
         return FittedReleases(
             number=due[-1].number, newest=due[-1].newest, agents=whole.summary.n, pool=pool,
             fitted=host.fit_summary(self._covariates.of_summary(whole.summary), pool),
@@ -125,13 +147,20 @@ class FitReleases(Step):
 
     def empty(self) -> PartialReleases:
         """Give the summary that nothing was added to."""
-        none, nothing = np.zeros(0, np.int64), np.zeros(0)
-        columns = ReleaseColumns(agent=none, index=none, count=none, total=none, mean=nothing, noise_variance=nothing)
+        none = np.zeros(0, np.int64)
+        nothing = np.zeros(0)
+        columns = ReleaseColumns(
+            agent=none, index=none, count=none, total=none, mean=nothing, noise_variance=nothing
+        )
         summary = PersonalEstimates(self._settings, self._options).summarize(columns)
+
         return PartialReleases(summary=summary, pools={}, turns={})
 
     def _whole(self, encoded: bytes) -> PartialReleases:
-        """Make the summary of its bytes; one whose bytes are still those it was written with is as it was."""
+        """Make the summary of its bytes.
+
+        One whose bytes are still those it was written with is as it was.
+        """
         known, self._known = self._known, None  # what fails half-way is read again
         if known is not None and known[0] == encoded:
             return known[1]

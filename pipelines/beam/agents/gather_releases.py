@@ -12,7 +12,12 @@ import pyarrow as pa
 from apache_beam.coders import BytesCoder
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.timeutil import TimeDomain
-from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
+from apache_beam.transforms.userstate import (
+    BagStateSpec,
+    ReadModifyWriteStateSpec,
+    TimerSpec,
+    on_timer,
+)
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
@@ -29,7 +34,11 @@ from meanstream.pipelines.beam.agents.agents_coders import (
 )
 from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, Packed, Tick
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
-from meanstream.pipelines.beam.agents.by_shard import releases_shards, releases_taken, releases_to_shards
+from meanstream.pipelines.beam.agents.by_shard import (
+    releases_shards,
+    releases_taken,
+    releases_to_shards,
+)
 from meanstream.pipelines.beam.agents.journal import StateJournal
 from meanstream.pipelines.beam.agents.latest_by_agent import LatestOfShard
 from meanstream.pipelines.beam.agents.population_event import PartialReleases
@@ -45,18 +54,25 @@ from meanstream.pipelines.beam.worker.beam_windows import with_window_time
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.wire import Release
-from meanstream.streaming.sources.received_releases import is_received_counted, received_release_columns
+from meanstream.streaming.sources.received_releases import (
+    is_received_counted,
+    received_release_columns,
+)
 
 
 class ReleasesByShard(Step):
-    """Public: releases of our own windows to the shards of their agents; `TypeError` for anything else."""
+    """Public: releases of our own windows to the shards of their agents.
+
+    `TypeError` for anything else.
+    """
 
     def __init__(self, shards: int) -> None:
         self._shards = shards
 
     def setup(self) -> None:
         """Begin without agents."""
-        self._words, self._coder = RememberedWords(), AgentReleasesCoder()
+        self._words = RememberedWords()
+        self._coder = AgentReleasesCoder()
 
     def process(self, element: AgentReleases) -> Iterator[tuple[int, Packed]]:
         """Split a batch."""
@@ -68,12 +84,17 @@ class ReleasesByShard(Step):
 class ReceiveReleases(Step):
     """Public: releases from anywhere, single or in batches, to the shards of their agents, by their event time.
 
-    A note of each window that occurs, with the newest event time in it, goes to `NOTES`. What cannot have been made is
-    left out and counted by reason (`rejected_too_precise`...).
+    A note of each window that occurs, with the newest event time in it, goes to `NOTES`. What
+    cannot have been made is left out and counted by reason (`rejected_too_precise`...).
     """
 
     def __init__(
-        self, settings: AgentsSettings, windows: AgentWindows, shards: int, *, max_samples: int | None = None
+        self,
+        settings: AgentsSettings,
+        windows: AgentWindows,
+        shards: int,
+        *,
+        max_samples: int | None = None,
     ) -> None:
         self._settings = settings
         self._windows = windows
@@ -82,7 +103,8 @@ class ReceiveReleases(Step):
 
     def setup(self) -> None:
         """Begin without agents."""
-        self._words, self._coder = RememberedWords(), AgentReleasesCoder()
+        self._words = RememberedWords()
+        self._coder = AgentReleasesCoder()
         self._possible = PossibleReleases(self._settings, max_samples=self._max_samples)
 
     def start_bundle(self) -> None:
@@ -90,13 +112,16 @@ class ReceiveReleases(Step):
         self._events: list[Release] = []
         self._first: Timestamp | None = None
 
-    def process(self, element: Release | AgentReleases, time: Any = beam.DoFn.TimestampParam) -> Iterable[Any] | None:
+    def process(
+        self, element: Release | AgentReleases, time: Any = beam.DoFn.TimestampParam
+    ) -> Iterable[Any] | None:
         """Take a release, or a batch of them."""
         self._first = time if self._first is None or time < self._first else self._first
         if isinstance(element, AgentReleases):
             return self._received(element, time)
         if not isinstance(element, Release):
             raise TypeError(f"collaboration takes releases only, got {type(element).__name__}")
+
         self._events.append(element)
         return self._flush() if len(self._events) >= BATCH else None
 
@@ -105,31 +130,45 @@ class ReceiveReleases(Step):
         return map(intake_in_global_window, self._flush())
 
     def _flush(self) -> Iterator[Any]:
-        events, first = self._events, self._first
+        events = self._events
+        first = self._first
         self.start_bundle()
+
         if first is None:  # nothing came
             return
+
         for batch in gather_releases(events, self._settings):
             yield from self._received(batch, first)
 
     def _received(self, batch: AgentReleases, first: Timestamp) -> Iterator[Any]:
         reasons = self._possible.reasons(batch.releases)
-        for reason, count in zip(*np.unique(reasons[reasons != ""], return_counts=True), strict=True):
+        for reason, count in zip(
+            *np.unique(reasons[reasons != ""], return_counts=True), strict=True
+        ):
             metric_counter("rejected_", str(reason)).inc(int(count))
+
         releases = _with_own_bins(batch.releases, self._settings)
         batch = replace(batch, words=self._words.of(batch.names.to_pylist()), releases=releases)
         batch = releases_taken(batch, reasons == "")
-        number, shards = self._windows.number(batch.time), releases_shards(batch, self._words, self._shards)
+        number = self._windows.number(batch.time)
+        shards = releases_shards(batch, self._words, self._shards)
+
         for window in np.unique(number).tolist():
             inside = releases_taken(batch, number == window, number=window)
             for part in releases_to_shards(inside, self._words, self._coder, self._shards):
                 yield with_window_time(first, part)
+
         for note in ticks_noted(batch.time, shards[batch.releases.agent], self._windows):
-            yield TaggedOutput(NOTES, with_window_time(self._windows.noted(note.number) or first, tick_note(note)))
+            yield TaggedOutput(
+                NOTES, with_window_time(self._windows.noted(note.number) or first, tick_note(note))
+            )
 
 
 class GatherShard(Step):
-    """Public: keeps the newest release of every agent of a shard; tells at the end of a window what has changed."""
+    """Public: keeps the newest release of every agent of a shard.
+
+    Tells at the end of a window what has changed.
+    """
 
     MADE = MADE
     WAITING = BagStateSpec("waiting", BytesCoder())
@@ -157,7 +196,9 @@ class GatherShard(Step):
 
     def setup(self) -> None:
         """Begin without agents."""
-        self._coder, self._releases, self._partial = ForShardCoder(), AgentReleasesCoder(), PartialReleasesCoder()
+        self._coder = ForShardCoder()
+        self._releases = AgentReleasesCoder()
+        self._partial = PartialReleasesCoder()
         self._mark = self._owner.mark()
         self._words = RememberedWords()
         self._told: set[int] = set()  # shards whose state has been told
@@ -178,6 +219,7 @@ class GatherShard(Step):
         self._mark.claim(made, waiting, ticks, state, head)
         turns = self._turns(ticks, target, timer)
         keep_waiting(element[1], waiting, turns)
+
         if isinstance(element[1], Packed):  # a release is its own tick
             turns.keep(Tick(packed_releases_number(element[1].encoded), -np.inf))
 
@@ -201,14 +243,17 @@ class GatherShard(Step):
         due = self._turns(ticks, target, timer).take(time)
         if not due:
             return
+
         number = due[-1].number
         batches = self._take(waiting, number)
         if not batches and key in self._told:
             return
+
         journal = StateJournal(state, changes, head)
         shard = self._shard(key, journal)
         changed = shard.changed(batches, self._words.of)
         self._told.add(key)
+
         if changed is None:
             return
         old, new = map(PersonalEstimates(self._settings, self._options).summarize, changed)
@@ -220,30 +265,43 @@ class GatherShard(Step):
             number=number,
             histograms=self._histograms(shard, changed[1]),
         )
+
         shard.save(journal)
         self._known[key] = journal.mark, shard
-        yield with_window_time(self._windows.gathered(number), (0, Packed(self._partial.encode(told))))
+        yield with_window_time(
+            self._windows.gathered(number), (0, Packed(self._partial.encode(told)))
+        )
 
     def _shard(self, key: int, journal: StateJournal) -> LatestOfShard:
-        """Make the shard of its state; one whose state is still that which it wrote is as it was."""
+        """Make the shard of its state.
+
+        One whose state is still that which it wrote is as it was.
+        """
         known = self._known.pop(key, None)  # until it is written again it is not to be found
         if known is not None and known[0] == journal.mark:
             return known[1]
         return LatestOfShard(self._settings, *journal.read())
 
     def _histograms(self, shard: LatestOfShard, now: ReleaseColumns) -> HistogramColumns | None:
-        return None if self._settings.histogram is None else newest_histograms(now, shard.agents, self._shards)
+        return (
+            None
+            if self._settings.histogram is None
+            else newest_histograms(now, shard.agents, self._shards)
+        )
 
     def _take(self, waiting: Any, number: int) -> list[AgentReleases]:
         """Take the releases of windows up to a number out of a bag."""
-        taken, encoded = [], list(waiting.read())
+        taken = []
+        encoded = list(waiting.read())
         waiting.clear()
+
         for one in encoded:
             batch = self._releases.decode(one)
             if batch.number <= number:
                 taken.append(batch)
             else:
                 waiting.add(one)
+
         return taken
 
     def _turns(self, ticks: Any, target: Any, timer: Any) -> WaitingTurns:
@@ -257,27 +315,36 @@ def gather_releases(events: list[Release], settings: AgentsSettings) -> Iterator
     held = [event for event in events if is_received_counted(event)]
     if len(held) < len(events):
         metric_counter("rejected_", "malformed").inc(len(events) - len(held))
+
     events = held
-    columns = received_release_columns(events, 0 if settings.histogram is None else settings.histogram.bins)
+    columns = received_release_columns(
+        events, 0 if settings.histogram is None else settings.histogram.bins
+    )
     alike = (columns["epsilon"] == settings.epsilon) & (columns["delta"] == settings.delta)
     alike &= columns["tuned"] == (settings.mode == "tuned")
     coded = pa.array([event.agent for event in events], pa.string()).dictionary_encode()
     agent = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     names = ("index", "count", "total", "mean", "noise_variance", "votes", "histogram")
     releases = ReleaseColumns(agent=agent, **{name: columns[name] for name in names})
+
     if settings.vote is None:
         releases = replace(releases, votes=records_without_votes())
     else:
-        releases = releases.with_votes(alike & settings.vote.possible(releases, columns["vote_variance"]))
+        releases = releases.with_votes(
+            alike & settings.vote.possible(releases, columns["vote_variance"])
+        )
+
     if settings.histogram is not None:
         possible = settings.histogram.possible_of(releases, columns["histogram_variance"])
         releases = releases.with_histograms(alike & possible)
+
     batch = AgentReleases(
         names=coded.dictionary.cast(pa.large_string()),
         number=0,
         releases=releases,
         time=columns["time"],
     )
+
     for flag in (True, False):
         if np.any(alike == flag):
             yield releases_taken(batch, alike == flag, alike=flag)

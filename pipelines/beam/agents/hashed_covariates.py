@@ -18,7 +18,9 @@ from meanstream.streaming.agents.declared_covariates import covariates_of_column
 
 
 class HashedCovariates:
-    """Adds the codes of attributes to the summary of everyone's releases: state holds releases, and no codes.
+    """Adds the codes of attributes to the summary of everyone's releases.
+
+    State holds releases, and no codes.
 
     So a pipeline that goes on with other attributes begins nothing again.
     """
@@ -38,12 +40,19 @@ class HashedCovariates:
             return summary
         place = np.searchsorted(self._hashes, summary.agent)
         inside = np.minimum(place, max(len(self._hashes) - 1, 0))
-        known = self._hashes[inside] == summary.agent if len(self._hashes) else np.zeros(summary.n, np.bool_)
+        known = (
+            self._hashes[inside] == summary.agent
+            if len(self._hashes)
+            else np.zeros(summary.n, np.bool_)
+        )
+
         return replace(summary, codes=self._codes[np.where(known, inside, len(self._hashes))])
 
 
 def agent_covariates(given: Mapping[str, Mapping[str, Any]]) -> AgentCovariates:
-    """Read attributes that a pipeline is given: a mapping from each agent to its attributes by name.
+    """Read attributes that a pipeline is given.
+
+    A mapping from each agent to its attributes by name.
 
     Examples
     --------
@@ -51,10 +60,16 @@ def agent_covariates(given: Mapping[str, Mapping[str, Any]]) -> AgentCovariates:
     'seats'
     """
     if not isinstance(given, Mapping):
-        raise TypeError(f"covariates must map agents to their attributes, got {type(given).__name__}")
+        raise TypeError(
+            f"covariates must map agents to their attributes, got {type(given).__name__}"
+        )
+
     columns = dict.fromkeys(name for row in given.values() for name in row)
     try:
         table = {name: pa.array([row.get(name) for row in given.values()]) for name in columns}
     except (pa.ArrowException, TypeError, ValueError):  # whose texts show values
-        raise ValueError("covariates must have one type of values in each column, got several") from None
+        raise ValueError(
+            "covariates must have one type of values in each column, got several"
+        ) from None
+
     return covariates_of_columns(list(given), table)

@@ -10,14 +10,29 @@ import numpy as np
 
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.collaboration.own_releases import OwnReleases
-from meanstream.operators.collaboration.variance.pooled_variance import PooledVariance, pooled_release_differences
+from meanstream.operators.collaboration.variance.pooled_variance import (
+    PooledVariance,
+    pooled_release_differences,
+)
 from meanstream.operators.records import VOTE_BINS, Ints, ReleaseColumns, Words
-from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, numbered_anew, record_agent_hash
+from meanstream.pipelines.beam.agents.agents_elements import (
+    AgentReleases,
+    numbered_anew,
+    record_agent_hash,
+)
 from meanstream.pipelines.beam.agents.journal import PART, StateJournal
-from meanstream.pipelines.beam.element_types.packed import LATEST, packed, packed_columns_of, packed_narrow, unpacked
+from meanstream.pipelines.beam.element_types.packed import (
+    LATEST,
+    packed,
+    packed_columns_of,
+    packed_narrow,
+    unpacked,
+)
 from meanstream.streaming.store.state_snapshot import Columns
 
-_LATEST = tuple(field.name for field in fields(ReleaseColumns) if field.name not in ("agent", "covariates"))
+_LATEST = tuple(
+    field.name for field in fields(ReleaseColumns) if field.name not in ("agent", "covariates")
+)
 _OWN = "own "
 
 
@@ -34,16 +49,22 @@ class LatestOfShard:
         As `save` has added them to it since, in their order.
     """
 
-    def __init__(self, settings: AgentsSettings, encoded: bytes = b"", changes: Sequence[bytes] = ()) -> None:
+    def __init__(
+        self, settings: AgentsSettings, encoded: bytes = b"", changes: Sequence[bytes] = ()
+    ) -> None:
         self._settings = settings
         self._pool = PooledVariance(settings.lower, settings.upper)
         self._agent: Ints = np.zeros(0, np.int64)  # hash, increasing
-        self._columns: dict[str, Any] = {name: np.zeros(0, np.int64) for name in _LATEST} | self._nothing(0)
+        self._columns: dict[str, Any] = {
+            name: np.zeros(0, np.int64) for name in _LATEST
+        } | self._nothing(0)
         self._own = OwnReleases(settings)
         self._changed: list[Ints] = []
         self.turns = 0  # changes that were told
+
         if encoded:
             self._read(*unpacked(encoded, LATEST))
+
         for change in changes:
             part = LatestOfShard(settings)
             part._read(*unpacked(change, "latest shard change"))
@@ -52,8 +73,11 @@ class LatestOfShard:
 
     def _read(self, head: dict[str, Any], columns: Columns) -> None:
         whole = {n: c if c.dtype.kind == "f" else c.astype(np.int64) for n, c in columns.items()}
-        own = {name.removeprefix(_OWN): whole.pop(name) for name in columns if name.startswith(_OWN)}
-        self._pool, self._agent = PooledVariance.restore(head["pool"]), whole.pop("agent")
+        own = {
+            name.removeprefix(_OWN): whole.pop(name) for name in columns if name.startswith(_OWN)
+        }
+        self._pool = PooledVariance.restore(head["pool"])
+        self._agent = whole.pop("agent")
         self.turns = head.get("turns", 0)
         self._columns = {**self._nothing(len(self._agent)), **whole}
         self._own = OwnReleases.of_columns(self._settings, own)
@@ -62,7 +86,10 @@ class LatestOfShard:
         """Give votes and histograms of agents that have neither."""
         histogram = self._settings.histogram
         bins = 0 if histogram is None else 2 + histogram.bins
-        return {"votes": np.zeros((n, 2 + VOTE_BINS), np.int64), "histogram": np.zeros((n, bins), np.int64)}
+        return {
+            "votes": np.zeros((n, 2 + VOTE_BINS), np.int64),
+            "histogram": np.zeros((n, bins), np.int64),
+        }
 
     def to_bytes(self) -> bytes:
         """Give what makes the same again."""
@@ -80,6 +107,7 @@ class LatestOfShard:
             changed = np.unique(np.concatenate([np.zeros(0, np.int64), *self._changed]))
             few = PART * len(changed) <= len(self._agent)
             change = self._part(changed)._packed("latest shard change") if few else None
+
         journal.save(change, self.to_bytes)
         self._changed = []
 
@@ -88,11 +116,15 @@ class LatestOfShard:
         place = np.searchsorted(self._agent, agent)
         place = place[np.append(self._agent, -1)[place] == agent]
         part = LatestOfShard(self._settings)
-        part._pool, part._agent, part.turns = self._pool, self._agent[place], self.turns
+        part._pool = self._pool
+        part._agent = self._agent[place]
+        part.turns = self.turns
         part._columns = {name: column[place] for name, column in self._columns.items()}
+
         if self._own.combines:
             own = {name: column[place] for name, column in self._own.columns().items()}
             part._own = OwnReleases.of_columns(self._settings, own)
+
         return part
 
     def _put(self, part: LatestOfShard) -> None:
@@ -103,9 +135,14 @@ class LatestOfShard:
         at = np.searchsorted(self._agent, part._agent)
 
         def together(here: Columns, there: Columns) -> Columns:
-            both = {n: np.insert(column, place[fresh], there[n][fresh], axis=0) for n, column in here.items()}
+            both = {
+                n: np.insert(column, place[fresh], there[n][fresh], axis=0)
+                for n, column in here.items()
+            }
+
             for name, column in both.items():
                 column[at] = there[name]
+
             return both
 
         self._pool, self._columns = part._pool, together(self._columns, part._columns)
@@ -113,26 +150,41 @@ class LatestOfShard:
             own = together(self._own.columns(), part._own.columns())
             self._own = OwnReleases.of_columns(self._settings, own)
 
-    def observe(self, batches: Sequence[AgentReleases], words: Callable[[list[str]], Words]) -> None:
+    def observe(
+        self, batches: Sequence[AgentReleases], words: Callable[[list[str]], Words]
+    ) -> None:
         """Take releases in, each once, in any order; of an agent's, the newest stays."""
         if not batches:
             return
         numbered = [numbered_anew(batch.releases.agent, len(batch.names)) for batch in batches]
         hashes = [
-            record_agent_hash(batch.hashes(words))[used] for batch, (used, _) in zip(batches, numbered, strict=True)
+            record_agent_hash(batch.hashes(words))[used]
+            for batch, (used, _) in zip(batches, numbered, strict=True)
         ]
-        fresh = {name: np.concatenate([getattr(b.releases, name) for b in batches]) for name in _LATEST}
+
+        fresh = {
+            name: np.concatenate([getattr(b.releases, name) for b in batches]) for name in _LATEST
+        }
         known, place = np.unique(np.concatenate([self._agent, *hashes]), return_inverse=True)
         old, *rest = np.split(place, np.cumsum([len(self._agent), *map(len, hashes[:-1])]))
-        new = np.concatenate([of_names[at] for of_names, (_, at) in zip(rest, numbered, strict=True)])
+        new = np.concatenate(
+            [of_names[at] for of_names, (_, at) in zip(rest, numbered, strict=True)]
+        )
+
         last = np.zeros(len(known), np.int64)
         last[old] = self._columns["index"]
         later = np.flatnonzero(fresh["index"] > last[new])
         order = later[np.lexsort((fresh["index"][later], new[later]))]
-        twice = (new[order[1:]] == new[order[:-1]]) & (fresh["index"][order[1:]] == fresh["index"][order[:-1]])
+        twice = (new[order[1:]] == new[order[:-1]]) & (
+            fresh["index"][order[1:]] == fresh["index"][order[:-1]]
+        )
         order = order[np.concatenate([np.ones(min(len(order), 1), np.bool_), ~twice])]
         agent = np.concatenate([old, new[order]])
-        both: dict[str, Any] = {name: np.concatenate([self._columns[name], fresh[name][order]]) for name in _LATEST}
+
+        both: dict[str, Any] = {
+            name: np.concatenate([self._columns[name], fresh[name][order]]) for name in _LATEST
+        }
+
         alike = np.repeat([batch.alike for batch in batches], [len(batch) for batch in batches])
         told = np.concatenate([np.ones(len(old), np.bool_), alike[order]])
         releases = ReleaseColumns(agent=agent, **both)
@@ -141,20 +193,26 @@ class LatestOfShard:
         self._own.observe(releases.take(told & (np.arange(len(told)) >= len(old))))
         newest = np.zeros(len(known), np.int64)
         newest[agent] = np.arange(len(agent))  # of several releases of an agent the last one stays
-        self._agent, self._columns = known, {name: column[newest] for name, column in both.items()}
+        self._agent = known
+        self._columns = {name: column[newest] for name, column in both.items()}
 
     def changed(
         self, batches: Sequence[AgentReleases], words: Callable[[list[str]], Words]
     ) -> tuple[ReleaseColumns, ReleaseColumns] | None:
-        """Take releases in; give what the fit reads of the agents with new ones, before and now; None where no one has.
+        """Take releases in; give what the fit reads of the agents with new ones, before and now.
+
+        None where no one has.
 
         The first time of all agents.
         """
         if not self.turns:
             self.observe(batches, words)
-            self.turns, self._changed = 1, [self._agent]
+            self.turns = 1
+            self._changed = [self._agent]
             now = self.combined()
+
             return now.take(np.zeros(0, np.int64)), now
+
         hashes = [record_agent_hash(batch.hashes(words)) for batch in batches]
         part = self._part(np.unique(np.concatenate([np.zeros(0, np.int64), *hashes])))
         before = part.combined()
@@ -163,11 +221,13 @@ class LatestOfShard:
         place = np.searchsorted(now.agent, before.agent)
         fresh = np.ones(len(now), np.bool_)
         fresh[place] = now.index[place] != before.index
+
         if not fresh.any():
             return None
         self._put(part)
         self._changed.append(now.agent[fresh])
         self.turns += 1
+
         return before.take(fresh[place]), now.take(fresh)
 
     @property
@@ -191,4 +251,5 @@ class LatestOfShard:
         pool = PooledVariance.restore(self._pool.snapshot())  # ours will go on
         if self._settings.vote is not None:
             pool.count_votes(self._columns["votes"], self._settings.vote.noise.variance)
+
         return pool

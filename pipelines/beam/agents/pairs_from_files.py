@@ -11,7 +11,11 @@ from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamS
 from meanstream.pipelines.beam.agents.agents_elements import EstimateBatch
 from meanstream.pipelines.beam.agents.agents_from_files import WINDOWS, ReadAgents
 from meanstream.pipelines.beam.agents.agents_parts import agents_part_outputs, agents_part_split
-from meanstream.pipelines.beam.agents.pairwise_turns import StepFederation, pairwise_capacity, step_pairs
+from meanstream.pipelines.beam.agents.pairwise_turns import (
+    StepFederation,
+    pairwise_capacity,
+    step_pairs,
+)
 from meanstream.pipelines.beam.beam_runners import run_on_runner
 from meanstream.pipelines.beam.beam_sinks import WriteEvents
 from meanstream.pipelines.beam.element_types.beam_source import SourceLocation
@@ -32,7 +36,9 @@ def run_pairs_file(
     runner: str = "FnApiRunner",
     arguments: Sequence[str] = (),
 ) -> dict[str, int]:
-    """Read a file or a topic, let agents query each other, answer everyone once; return the pipeline's counters.
+    """Read a file or a topic, let agents query each other, answer everyone once.
+
+    Return the pipeline's counters.
 
     **Privacy.** Only estimates leave, each for its agent: what one agent releases to another stays in the pipeline.
     """
@@ -40,9 +46,12 @@ def run_pairs_file(
 
     def build(pipeline: beam.Pipeline) -> None:
         read = agents_part_outputs(ReadAgents(settings.release, engine_options, secret, 1))
-        split = agents_part_split(pipeline | "Source" >> beam.Create([source], reshuffle=False) | "Read" >> read)
+        split = agents_part_split(
+            pipeline | "Source" >> beam.Create([source], reshuffle=False) | "Read" >> read
+        )
         step = StepFederation(settings, WINDOWS, secret, engine_options, capacity)
         estimates = step_pairs(split, step, WINDOWS).estimates
+
         for place in sinks.values():
             write = WriteEvents(place, _lines, role="sink", trust=Trust.PRIVATE)
             _ = estimates | "Write estimates" >> write
@@ -51,6 +60,7 @@ def run_pairs_file(
     for place in sinks.values():
         if isinstance(place, Path):
             place.touch()
+
     return counters
 
 

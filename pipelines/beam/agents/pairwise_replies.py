@@ -54,10 +54,14 @@ class PairBatchCoder(Coder):  # type: ignore[misc]
     def decode(self, encoded: bytes) -> PairBatch:
         """Read columns."""
         head, columns = unpacked(encoded, "pairs")
-        names, time = names_of_packed(columns), columns.pop("time")
+        names = names_of_packed(columns)
+        time = columns.pop("time")
         n = len(time)
         releases = ReleaseColumns(agent=np.arange(n), **columns)
-        return PairBatch(agent=names[:n], reader=names[n:], number=head["number"], releases=releases, time=time)
+
+        return PairBatch(
+            agent=names[:n], reader=names[n:], number=head["number"], releases=releases, time=time
+        )
 
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""
@@ -72,8 +76,12 @@ def pairwise_release_columns(batch: ReleaseBatch, which: Ints) -> ReleaseColumns
     return replace(batch.releases.take(which), agent=np.arange(len(which)))
 
 
-def pairwise_release_ids(agent: list[str], reader: list[str], index: list[int], *, deployment: str | None) -> list[str]:
-    """Give the ids of pairwise releases: deployment, who was queried, who asked, which of the one to the other it is.
+def pairwise_release_ids(
+    agent: list[str], reader: list[str], index: list[int], *, deployment: str | None
+) -> list[str]:
+    """Give the ids of pairwise releases.
+
+    Deployment, who was queried, who asked, which of the one to the other it is.
 
     Examples
     --------
@@ -81,5 +89,11 @@ def pairwise_release_ids(agent: list[str], reader: list[str], index: list[int], 
     ['pairs/tail%207:N14228:3']
     """
     places = list(range(len(agent)))
-    asked = [one.removesuffix(":0") for one in release_ids(agent, places, [0] * len(agent), deployment=deployment)]
-    return [f"{one}:{told}" for one, told in zip(asked, release_ids(reader, places, index), strict=True)]
+    asked = [
+        one.removesuffix(":0")
+        for one in release_ids(agent, places, [0] * len(agent), deployment=deployment)
+    ]
+
+    return [
+        f"{one}:{told}" for one, told in zip(asked, release_ids(reader, places, index), strict=True)
+    ]

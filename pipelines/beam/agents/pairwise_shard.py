@@ -1,4 +1,7 @@
-"""The state of a federation whose agents ask each other: what its bytes become, and what becomes bytes again."""
+"""The state of a federation whose agents ask each other.
+
+What its bytes become, and what becomes bytes again.
+"""
 
 from __future__ import annotations
 
@@ -55,18 +58,26 @@ class FederationShard:
     """
 
     def __init__(
-        self, settings: PairwiseStreamSettings, noise: NoiseSource, capacity: int, encoded: bytes = b""
+        self,
+        settings: PairwiseStreamSettings,
+        noise: NoiseSource,
+        capacity: int,
+        encoded: bytes = b"",
     ) -> None:
         self.stream = PairwiseStream(settings, noise, capacity=capacity)
         self.reached = NEVER
         self.names: list[str] = []
         self.alone: Bools = np.zeros(0, np.bool_)
-        self._release, self._capacity = settings.means, capacity
+        self._release = settings.means
+        self._capacity = capacity
+
         if encoded:
             head, columns = unpacked(encoded, "federation")
             self.names = names_of_packed(columns).to_pylist()
-            self.reached, self.alone = head["reached"], columns.pop("alone") > 0
+            self.reached = head["reached"]
+            self.alone = columns.pop("alone") > 0
             self.stream.restore_snapshot(columns, self.names)
+
         self._number = {name: number for number, name in enumerate(self.names)}
 
     def to_bytes(self) -> bytes:
@@ -76,7 +87,10 @@ class FederationShard:
         return packed("federation", {"reached": self.reached}, columns, names)
 
     def turn(self, samples: Sequence[AgentSamples], number: int, windows: AgentWindows) -> PairTurn:
-        """Take in the samples of a window, in the order of event time; each lets its agent query."""
+        """Take in the samples of a window, in the order of event time.
+
+        Each lets its agent query.
+        """
         agent, point, time, unused = self._in_order(samples, windows)
         self.reached = max(self.reached, number)  # a window that was taken stays closed
         made = self.stream.take_points(agent, point, time, self.names)
@@ -90,7 +104,10 @@ class FederationShard:
     def _in_order(
         self, samples: Sequence[AgentSamples], windows: AgentWindows
     ) -> tuple[Ints, Ints, Floats, dict[str, int]]:
-        """Sort the samples that count as the engine does, ties by name; say how many others there are, and why."""
+        """Sort the samples that count as the engine does, ties by name.
+
+        Say how many others there are, and why.
+        """
         if not samples:
             return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), {}
         names = [part.names.to_pylist() for part in samples]
@@ -99,10 +116,12 @@ class FederationShard:
         codes = [np.array([place[name] for name in some], np.int64) for some in names]
         agent = np.concatenate([of[part.agent] for of, part in zip(codes, samples, strict=True)])
         point, time, position = (
-            np.concatenate([getattr(part, name) for part in samples]) for name in ("point", "time", "position")
+            np.concatenate([getattr(part, name) for part in samples])
+            for name in ("point", "time", "position")
         )
         keys = [part.key if len(part.key) else np.zeros(len(part), np.uint64) for part in samples]
         key = np.concatenate(keys)
+
         late = windows.number(time) <= self.reached
         order = np.lexsort((agent, position, key, time))
         order = order[~late[order]]
@@ -113,6 +132,7 @@ class FederationShard:
         counts = {"late": late, "duplicate": again, "too_many_agents": beyond}
         unused = {reason: int(which.sum()) for reason, which in counts.items() if which.any()}
         order, numbers = order[~beyond], numbers[~beyond]
+
         return numbers, point[order].astype(np.int64), time[order], unused
 
     def _numbers(self, agent: Ints, every: list[str]) -> Ints:
@@ -124,8 +144,12 @@ class FederationShard:
             if name not in self._number and len(self.names) < self._capacity:
                 self._number[name] = len(self.names)
                 self.names.append(name)
+
             of[code] = self._number.get(name, -1)
-        self.alone = np.concatenate([self.alone, np.zeros(len(self.names) - len(self.alone), np.bool_)])
+
+        self.alone = np.concatenate(
+            [self.alone, np.zeros(len(self.names) - len(self.alone), np.bool_)]
+        )
         return of[agent]
 
     def _batch(self, made: PairwiseReleases) -> ReleaseBatch:
@@ -138,4 +162,5 @@ class FederationShard:
             noise_variance=made.noise_variance,
         )
         none = np.zeros(0, np.int64)
+
         return ReleaseBatch(releases=columns, version=made.version, time=made.time, exhausted=none)

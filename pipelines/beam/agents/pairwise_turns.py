@@ -1,4 +1,7 @@
-"""A small federation on Beam whose agents ask each other, as in the paper: one shard, releases addressed to readers."""
+"""A small federation on Beam whose agents ask each other, as in the paper.
+
+One shard, releases addressed to readers.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,12 @@ import pyarrow as pa
 from apache_beam.coders import BytesCoder
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.timeutil import TimeDomain
-from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
+from apache_beam.transforms.userstate import (
+    BagStateSpec,
+    ReadModifyWriteStateSpec,
+    TimerSpec,
+    on_timer,
+)
 
 from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
 from meanstream.operators.agents.agents import ReleaseBatch
@@ -21,10 +29,18 @@ from meanstream.operators.records import Bools, Ints
 from meanstream.operators.validation import require
 from meanstream.pipelines.beam.agents.agents_coders import ForShardCoder
 from meanstream.pipelines.beam.agents.agents_elements import EstimateBatch, Packed, Tick
-from meanstream.pipelines.beam.agents.agents_parts import SplitSamples, agents_part_outputs, agents_part_split
+from meanstream.pipelines.beam.agents.agents_parts import (
+    SplitSamples,
+    agents_part_outputs,
+    agents_part_split,
+)
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.charges import ReleaseLedger
-from meanstream.pipelines.beam.agents.pairwise_replies import PairBatch, pairwise_release_columns, pairwise_release_ids
+from meanstream.pipelines.beam.agents.pairwise_replies import (
+    PairBatch,
+    pairwise_release_columns,
+    pairwise_release_ids,
+)
 from meanstream.pipelines.beam.agents.pairwise_shard import FederationShard, PairTurn
 from meanstream.pipelines.beam.agents.release_agents import REFUSALS
 from meanstream.pipelines.beam.agents.split_agents import SplitByShard
@@ -42,7 +58,12 @@ from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
 from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
 from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
 from meanstream.pipelines.beam.worker.beam_windows import ForGood, with_window_time
-from meanstream.pipelines.beam.worker.transform_arguments import as_kind, as_seconds, require_timers, shown_settings
+from meanstream.pipelines.beam.worker.transform_arguments import (
+    as_kind,
+    as_seconds,
+    require_timers,
+    shown_settings,
+)
 from meanstream.pipelines.beam.worker.transform_outputs import typed_outputs
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation, require_beam_secret_named
 from meanstream.streaming.engine.engine_options import EngineOptions
@@ -76,14 +97,17 @@ class PairwiseCollaborated(NamedTuple):
 
 
 class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
-    """Samples to every agent's estimate as in the paper: at each sample its agent queries one other and tests its mean.
+    """Samples to every agent's estimate as in the paper.
 
-    For reproduction and for small federations: the state of all ordered pairs is one element, of at most 256 MiB.
-    Larger ones take `CollaborateAgents`, or name partners. As in `run agents --schedule round_robin`, no agent waits
-    for another, and agents may come late: `meanstream.lab.papers.colme.pairwise_stream`.
+    At each sample its agent queries one other and tests its mean.
 
-    Input as for `ReleaseMeans`; output: `PairwiseCollaborated`. Samples of agents beyond `max_agents` are counted and
-    left out.
+    For reproduction and for small federations: the state of all ordered pairs is one element, of at
+    most 256 MiB. Larger ones take `CollaborateAgents`, or name partners. As in
+    `run agents --schedule round_robin`, no agent waits for another, and agents may come late:
+    `meanstream.lab.papers.colme.pairwise_stream`.
+
+    Input as for `ReleaseMeans`; output: `PairwiseCollaborated`. Samples of agents beyond
+    `max_agents` are counted and left out.
 
     **Privacy.** Neighboring streams differ in the value of one sample; who produced samples and when is public. All
     releases of an agent to one reader are (epsilon, delta)-differentially private, and are charged to the ordered pair
@@ -99,7 +123,8 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
     secret : SecretLocation, optional
         Where workers find the secret; by default in their environment.
     refresh : float, optional
-        Seconds of event time: samples are taken in at each multiple. By default once, at the end of a bounded input.
+        Seconds of event time: samples are taken in at each multiple. By default once, at the end of
+        a bounded input.
     fields : SampleFields, optional
         As for `ReleaseMeans`.
 
@@ -135,14 +160,20 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
         refresh = None if refresh is None else as_seconds("refresh", refresh)
         self._settings = settings
         self._secret = secret or SecretLocation()
+
         self._windows = AgentWindows(refresh=refresh, lateness=told.allowed_lateness)
-        self._options, self._capacity = told, pairwise_capacity(settings, told.max_agents)
+        self._options = told
+        self._capacity = pairwise_capacity(settings, told.max_agents)
         given = as_kind("fields", fields or SampleFields(), SampleFields)
-        self._intake = SampleIntake.of(given, SampleFields(), secret=secret, max_future=told.max_future)
+        self._intake = SampleIntake.of(
+            given, SampleFields(), secret=secret, max_future=told.max_future
+        )
 
     def display_data(self) -> dict[str, Any]:
         """Show the settings, which are public."""
-        return shown_settings(self._settings.release, **_choices(self._settings), refresh=self._windows.refresh)
+        return shown_settings(
+            self._settings.release, **_choices(self._settings), refresh=self._windows.refresh
+        )
 
     def expand(self, pcoll: beam.PCollection) -> PairwiseCollaborated:
         """Bring all samples to one key, wait for the end of a window, step."""
@@ -152,12 +183,20 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
         require(ends, "refresh", "be given for an unbounded input", self._windows.refresh)
         split = SplitByShard(self._settings.release.grid, self._windows, 1, intake)
         given = agents_part_split(pcoll | "Split" >> agents_part_outputs(split))
-        step = StepFederation(self._settings, self._windows, self._secret, self._options, self._capacity)
+        step = StepFederation(
+            self._settings, self._windows, self._secret, self._options, self._capacity
+        )
+
         return step_pairs(given, step, self._windows)
 
 
-def step_pairs(given: SplitSamples, step: StepFederation, windows: AgentWindows) -> PairwiseCollaborated:
-    """Private to addressed: samples of one key, with notes of their windows, to what the agents get."""
+def step_pairs(
+    given: SplitSamples, step: StepFederation, windows: AgentWindows
+) -> PairwiseCollaborated:
+    """Private to addressed.
+
+    Samples of one key, with notes of their windows, to what the agents get.
+    """
     ticks = given.notes | "Tick" >> TickShards(windows, 1, step.owner) | "Ticks" >> TicksOf(1)
     made = (
         (given.samples | "For good" >> ForGood(), ticks)
@@ -166,6 +205,7 @@ def step_pairs(given: SplitSamples, step: StepFederation, windows: AgentWindows)
     )
     types = {ESTIMATES: EstimateBatch, "releases": PairBatch, REFUSALS: Refusal}
     estimates, releases, refusals = typed_outputs(made, types)
+
     return PairwiseCollaborated(estimates, releases, refusals, given.rejected)
 
 
@@ -198,16 +238,23 @@ class StepFederation(Step):
         self._settings = settings
         self._windows = windows
         self._secret = secret
-        self._level, self._members, self._capacity = options.level, options.members, capacity
+        self._level = options.level
+        self._members = options.members
+        self._capacity = capacity
 
     def setup(self) -> None:
         """Begin to count."""
-        self._coder, self._mark = ForShardCoder(), self.owner.mark()
+        self._coder = ForShardCoder()
+        self._mark = self.owner.mark()
         self._noise: NoiseSource | None = None
-        # How many releases there are depends on values, where an agent queries those of its class alone.
+        # How many releases there are depends on values, where an agent queries those of its class
+        # alone.
         told = ("releases", "refusals") if self._settings.schedule == "round_robin" else ()
         self._counters = {name: metric_counter(name) for name in ("estimates", *told)}
-        self._rejected = {why: metric_counter("rejected_", why) for why in ("late", "duplicate", "too_many_agents")}
+        self._rejected = {
+            why: metric_counter("rejected_", why)
+            for why in ("late", "duplicate", "too_many_agents")
+        }
 
     def process(  # noqa: PLR0917 - all of the state that says whether it is another's
         self,
@@ -239,42 +286,62 @@ class StepFederation(Step):
         target: Any = beam.DoFn.StateParam(TARGET),
         timer: Any = beam.DoFn.TimerParam(DUE),
     ) -> Iterator[Any]:
-        """Step through the windows that have ended, the earliest first; charge, and only then tell."""
+        """Step through the windows that have ended, the earliest first.
+
+        Charge, and only then tell.
+        """
         self._mark.claim(made, waiting, ticks, state, charges)
         due = WaitingTurns(ticks, target, timer, self._coder, self._windows.released).take(time)
         if not due:
             return
+
         samples = take_waiting_samples(waiting, due[-1].number, self._windows)
         if self._noise is None:
             self._noise = noise_from_secret(self._secret.load(), self._settings.name)
+
         shard = FederationShard(self._settings, self._noise, self._capacity, state.read() or b"")
         spend = SpendLedger(charges.read() or b"")
         rows = ReleaseLedger(spend, ledger.read)
         told: list[Any] = []
+
         for tick in due:
             taken, samples = waiting_up_to(samples, tick.number, self._windows)
             turn = shard.turn(taken, tick.number, self._windows)
             charged, refused, row = rows.charge(turn.released, shard.words(turn))
             if row is not None:
                 ledger.add(row)
+
             shard.alone[turn.reader[refused]] = True
             for reason, unused in turn.unused.items():
                 self._rejected[reason].inc(unused)
+
             told += self._tell(shard, charged, refused, turn, tick)
+
         charges.write(spend.to_bytes())
         state.write(shard.to_bytes())
         yield from told
 
     def _tell(
-        self, shard: FederationShard, batch: ReleaseBatch, refused: Bools, turn: PairTurn, tick: Tick
+        self,
+        shard: FederationShard,
+        batch: ReleaseBatch,
+        refused: Bools,
+        turn: PairTurn,
+        tick: Tick,
     ) -> Iterator[Any]:
-        time, names = self._windows.released(tick.number), shard.names
+        time = self._windows.released(tick.number)
+        names = shard.names
+
         for place in np.flatnonzero(refused).tolist():
-            yield TaggedOutput(REFUSALS, with_window_time(time, self._refusal(shard, batch, turn, place)))
+            yield TaggedOutput(
+                REFUSALS, with_window_time(time, self._refusal(shard, batch, turn, place))
+            )
+
         goes = np.flatnonzero(~refused)
         for name, number in (("refusals", len(refused) - len(goes)), ("releases", len(goes))):
             if name in self._counters:
                 self._counters[name].inc(number)
+
         if len(goes):
             agent, reader = (
                 pa.array([names[place] for place in who[goes].tolist()], pa.large_string())
@@ -283,8 +350,15 @@ class StepFederation(Step):
             columns = pairwise_release_columns(batch, goes)
             yield with_window_time(
                 time,
-                PairBatch(agent=agent, reader=reader, number=tick.number, releases=columns, time=batch.time[goes]),
+                PairBatch(
+                    agent=agent,
+                    reader=reader,
+                    number=tick.number,
+                    releases=columns,
+                    time=batch.time[goes],
+                ),
             )
+
         if len(seen := shard.stream.seen_since(self._begin(tick.number))):
             lines = self._lines(shard, tick, seen)
             self._counters["estimates"].inc(len(lines))
@@ -294,13 +368,18 @@ class StepFederation(Step):
         refresh = self._windows.refresh
         return -np.inf if refresh is None else number * refresh
 
-    def _refusal(self, shard: FederationShard, batch: ReleaseBatch, turn: PairTurn, place: int) -> Refusal:
-        names, index = shard.names, int(batch.releases.index[place])
-        agent, reader = int(batch.releases.agent[place]), int(turn.reader[place])
+    def _refusal(
+        self, shard: FederationShard, batch: ReleaseBatch, turn: PairTurn, place: int
+    ) -> Refusal:
+        names = shard.names
+        index = int(batch.releases.index[place])
+        agent = int(batch.releases.agent[place])
+        reader = int(turn.reader[place])
+
         return Refusal(
-            release_id=pairwise_release_ids([names[agent]], [names[reader]], [index], deployment=self._settings.name)[
-                0
-            ],
+            release_id=pairwise_release_ids(
+                [names[agent]], [names[reader]], [index], deployment=self._settings.name
+            )[0],
             agent=names[agent],
             time=time_as_datetime(float(batch.time[place])),
             spent=index,
@@ -310,8 +389,10 @@ class StepFederation(Step):
 
     def _lines(self, shard: FederationShard, tick: Tick, seen: Ints) -> list[bytes]:
         """Write the estimates of agents with new samples as the engine does."""
-        stream, release = shard.stream, self._settings.release
+        stream = shard.stream
+        release = self._settings.release
         answer, own = stream.estimate(seen, level=self._level)
+
         alone = shard.alone[seen]
         value, low, high, gain, size = (
             np.where(alone, getattr(own, name), getattr(answer, name))
@@ -329,9 +410,13 @@ class StepFederation(Step):
             "component": answer.component.tolist(),
             "membership": answer.membership.tolist(),
         }
+
         if self._members:
-            members = [[] if shard.alone[number] else stream.members(number) for number in seen.tolist()]
+            members = [
+                [] if shard.alone[number] else stream.members(number) for number in seen.tolist()
+            ]
             columns["members"] = members
+
         constants = {
             "time": iso_times(np.array([tick.newest]))[0],
             "level": self._level,
@@ -340,11 +425,14 @@ class StepFederation(Step):
             "delta": float(release.delta),
             "mode": release.mode,
         }
+
         return list(encode_columns_as_lines(PersonalEstimate, columns, constants).lines)
 
 
 def pairwise_capacity(settings: PairwiseStreamSettings, most: int) -> int:
-    """Say how many agents there may be: as many as a state of 256 MiB holds, or fewer that were chosen.
+    """Say how many agents there may be.
+
+    As many as a state of 256 MiB holds, or fewer that were chosen.
 
     Raises
     ------
@@ -356,8 +444,12 @@ def pairwise_capacity(settings: PairwiseStreamSettings, most: int) -> int:
     fit = settings.most_agents // 2  # of 1 GiB
     rule = f"be at most {fit} for a state of 256 MiB, or come with partners"
     require(most <= fit or most == MAX_AGENTS, "max_agents", rule, most)
+
     return min(most, fit)
 
 
 def _choices(settings: PairwiseStreamSettings) -> dict[str, Any]:
-    return {name: getattr(settings, name) for name in ("schedule", "weights", "variance", "stddev", "significance")}
+    return {
+        name: getattr(settings, name)
+        for name in ("schedule", "weights", "variance", "stddev", "significance")
+    }

@@ -1,4 +1,7 @@
-"""What everyone's releases become, from shards to the population of all: public, made of releases alone."""
+"""What everyone's releases become, from shards to the population of all.
+
+Public, made of releases alone.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +24,17 @@ _NO_ROWS: Ints = np.zeros(0, np.int64)
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class PartialReleases:
-    """Public: what a fit reads of everyone's newest release: of all shards, or what has changed in one.
+    """Public: what a fit reads of everyone's newest release.
+
+    Of all shards, or what has changed in one.
 
     Attributes
     ----------
     summary : ReleaseSummary
         Of the newest release of each agent; of a change, of those who have released.
     pools : dict of int to PooledVariance
-        By shard: of one sample, read off all releases so far. They are sums of floats, so they stay apart until all
-        are there and can be added in one order.
+        By shard: of one sample, read off all releases so far. They are sums of floats, so they stay
+        apart until all are there and can be added in one order.
     turns : dict of int to int
         By shard: how many changes it has told.
     before : ReleaseSummary or None
@@ -37,8 +42,9 @@ class PartialReleases:
     number : int
         Of a change: the window at whose end it was told.
     histograms : HistogramColumns or None
-        The newest histograms of those that a prior of shares is learned of, or, of a change, of those of them who have
-        released; an agent's number is the hash of its name. None where there are no histograms.
+        The newest histograms of those that a prior of shares is learned of, or, of a change, of
+        those of them who have released; an agent's number is the hash of its name. None where there
+        are no histograms.
     """
 
     summary: ReleaseSummary
@@ -49,7 +55,9 @@ class PartialReleases:
     histograms: HistogramColumns | None = None
 
     def take(self, changes: Iterable[PartialReleases]) -> list[PartialReleases]:
-        """Take changes of shards in, each once, a shard's in their order; give those whose turn has not come.
+        """Take changes of shards in, each once, a shard's in their order.
+
+        Give those whose turn has not come.
 
         In whatever order they come: the same, to the last bit.
         """
@@ -59,20 +67,26 @@ class PartialReleases:
             known = self.turns.get(shard, 0)
             if turn > known + 1:
                 rest.append(change)
+
             if turn != known + 1:
                 continue
+
             if change.before is not None:
                 self.summary.subtract(change.before)
+
             self.summary.merge(change.summary)
             self._take_histograms(change.histograms)
             self.pools[shard] = change.pools[shard]
             self.turns[shard] = turn
+
         return rest
 
     def _take_histograms(self, told: HistogramColumns | None) -> None:
         known = self.histograms
         if told is not None:
-            self.histograms = newest_histograms_together(told.take(_NO_ROWS) if known is None else known, told)
+            self.histograms = newest_histograms_together(
+                told.take(_NO_ROWS) if known is None else known, told
+            )
 
     def pool(self) -> PooledVariance:
         """Add up the pools, in the order of the shards."""
@@ -80,6 +94,7 @@ class PartialReleases:
         pooled = PooledVariance.restore(first.snapshot())
         for part in rest:
             pooled.merge(part)
+
         return pooled
 
 
@@ -101,7 +116,8 @@ class FittedReleases:
     shares : SharesPrior or None
         What the agents' distributions are like; None where there are no histograms.
     overtaken : int
-        How many earlier windows have no population of their own: they had ended, too, when this one was fitted.
+        How many earlier windows have no population of their own: they had ended, too, when this one
+        was fitted.
     shards : bytes
         Which shards have agents to answer, as `tick_bits` writes them.
     """

@@ -14,7 +14,12 @@ import pyarrow as pa
 from apache_beam.coders import BytesCoder
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.timeutil import TimeDomain
-from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec, TimerSpec, on_timer
+from apache_beam.transforms.userstate import (
+    BagStateSpec,
+    ReadModifyWriteStateSpec,
+    TimerSpec,
+    on_timer,
+)
 
 from meanstream.operators.agents.admission import TOO_MANY
 from meanstream.operators.agents.agents import AgentsSettings, ReleaseBatch
@@ -46,18 +51,26 @@ from meanstream.pipelines.beam.worker.beam_metrics import DistributionOf, metric
 from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
 from meanstream.pipelines.beam.worker.beam_windows import with_window_time
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
-from meanstream.streaming.agents.agents_releases import release_budget_lines, release_refusal_lines, release_rows
+from meanstream.streaming.agents.agents_releases import (
+    release_budget_lines,
+    release_refusal_lines,
+    release_rows,
+)
 from meanstream.streaming.agents.drift_events import DriftsOfReleases
 from meanstream.streaming.events.wire import BudgetEvent, DriftEvent, Refusal
 from meanstream.streaming.store.secret_source import noise_from_secret
 
-OWN, NOTICES, REFUSALS, DRIFTS = "own", "notices", "refusals", "drifts"
+OWN = "own"
+NOTICES = "notices"
+REFUSALS = "refusals"
+DRIFTS = "drifts"
 
 
 class ReleaseShard(Step):
     """Private to public: the agents of a shard, their samples and their ledger, as state.
 
-    Samples wait until event time has passed the end of a window, so that their order does not depend on their arrival.
+    Samples wait until event time has passed the end of a window, so that their order does not
+    depend on their arrival.
 
     **Privacy.** Noise is a function of (secret, release id, input): what is executed again releases the same again. A
     release is charged in the state, which is committed with what leaves, before it leaves.
@@ -92,14 +105,16 @@ class ReleaseShard(Step):
 
     def setup(self) -> None:
         """Begin to count."""
-        self._coder, self._mark = ForShardCoder(), self._owner.mark()
+        self._coder = ForShardCoder()
+        self._mark = self._owner.mark()
         self._noise: KeyedNoise | None = None
         self._known: dict[int, tuple[bytes, AgentShard]] = {}
         counted = ("agents", "exhausted", "releases", "refusals", "drifts", "drift_warnings")
         self._counters = {name: metric_counter(name) for name in counted}
         reasons = ("late", "duplicate", TOO_MANY, FORGOTTEN, *UNCOUNTED.values())
         self._rejected = {reason: metric_counter("rejected_", reason) for reason in reasons}
-        self._lasted, self._lag = DistributionOf("batch_milliseconds"), DistributionOf("release_lag_milliseconds")
+        self._lasted = DistributionOf("batch_milliseconds")
+        self._lag = DistributionOf("release_lag_milliseconds")
 
     def process(  # noqa: PLR0917 - all of the state that says whether it is another's
         self,
@@ -123,7 +138,9 @@ class ReleaseShard(Step):
             shard.forget(element[1].agent, keyed_owner_words)
             journal.save(None, shard.to_bytes)
             self._known[element[0]] = journal.mark, shard
+
             return
+
         keep_waiting(element[1], waiting, self._turns(ticks, target, timer))
 
     @on_timer(DUE)  # type: ignore[untyped-decorator]
@@ -147,22 +164,30 @@ class ReleaseShard(Step):
         due = self._turns(ticks, target, timer).take(time)
         if not due:
             return
-        began, tick = perf_counter(), due[-1]
+
+        began = perf_counter()
+        tick = due[-1]
         samples = take_waiting_samples(waiting, tick.number, self._windows)
         journal = StateJournal(state, changes, head)
         shard = self._shard(key, journal, ledger)
         known = shard.agents.n_agents
         rows = ReleaseLedger(shard.spend, ledger.read)
-        turn = shard.turn(samples, keyed_owner_words, due, self._windows, final_release=self._final_release)
+        turn = shard.turn(
+            samples, keyed_owner_words, due, self._windows, final_release=self._final_release
+        )
         self._count(turn, tick)
+
         for batch in turn.released:
             who = batch.releases.agent
             charged, refused, row = rows.charge(batch, shard.words[who], who)
             if row is not None:
                 ledger.add(row)
+
             yield from self._let_out(shard, charged, refused, tick)
+
         if len(turn.own):
             yield self._own(shard, turn, due)
+
         shard.save(journal)
         self._known[key] = journal.mark, shard
         self._counters["agents"].inc(shard.agents.n_agents - known)
@@ -172,35 +197,62 @@ class ReleaseShard(Step):
         return WaitingTurns(ticks, target, timer, self._coder, self._windows.released)
 
     def _count(self, turn: Turn, tick: Tick) -> None:
-        for reason, unused in (("late", turn.late), ("duplicate", turn.duplicates), *turn.uncounted.items()):
+        for reason, unused in (
+            ("late", turn.late),
+            ("duplicate", turn.duplicates),
+            *turn.uncounted.items(),
+        ):
             if unused:
                 self._rejected[reason].inc(unused)
+
         end = self._windows.end(tick.number)
         self._lag.update(round(1000 * (now() - (tick.newest if end is None else end))))
 
     def _shard(self, key: int, journal: StateJournal, ledger: Any) -> AgentShard:
-        """Make the shard of its state; one whose state is still that which it wrote is as it was."""
+        """Make the shard of its state.
+
+        One whose state is still that which it wrote is as it was.
+        """
         known = self._known.pop(key, None)  # until it is written again it is not to be found
         if known is not None and known[0] == journal.mark:
             return known[1]
+
         if self._noise is None:
             self._noise = noise_from_secret(self._secret.load(), self._settings.name)
+
         encoded, changes = journal.read()
         before = None
+
         if not encoded:  # a shard that begins, or one whose agents were lost
             before = charges_of_rows(ledger.read())
-        return AgentShard(self._settings, self._noise, encoded, changes, most=self._most, charges=before)
 
-    def _let_out(self, shard: AgentShard, batch: ReleaseBatch, refused: np.ndarray, tick: Tick) -> Iterator[Any]:
-        time, names, settings = self._windows.released(tick.number), shard.agents.names, self._settings
+        return AgentShard(
+            self._settings, self._noise, encoded, changes, most=self._most, charges=before
+        )
+
+    def _let_out(
+        self, shard: AgentShard, batch: ReleaseBatch, refused: np.ndarray, tick: Tick
+    ) -> Iterator[Any]:
+        time = self._windows.released(tick.number)
+        names = shard.agents.names
+        settings = self._settings
         if refused.any():
             rows = release_rows([batch], names, settings)
-            lines = release_refusal_lines(rows, np.flatnonzero(refused).tolist(), names, settings).lines
+            lines = release_refusal_lines(
+                rows, np.flatnonzero(refused).tolist(), names, settings
+            ).lines
+
             for line in lines:
-                yield TaggedOutput(REFUSALS, with_window_time(time, Refusal.model_validate_json(line)))
+                yield TaggedOutput(
+                    REFUSALS, with_window_time(time, Refusal.model_validate_json(line))
+                )
+
         goes = np.flatnonzero(~refused)
-        self._counters["refusals"].inc(len(refused) - len(goes))  # none is a number, too: it is there from the first
+        self._counters["refusals"].inc(
+            len(refused) - len(goes)
+        )  # none is a number, too: it is there from the first
         self._counters["releases"].inc(len(goes))
+
         if not len(goes):
             return
         releases = batch.releases.take(goes) if refused.any() else batch.releases
@@ -214,18 +266,28 @@ class ReleaseShard(Step):
         )
         yield with_window_time(time, public)
         self._counters["exhausted"].inc(len(batch.exhausted))
-        for line in release_budget_lines([batch], names, settings).lines if len(batch.exhausted) else ():
-            yield TaggedOutput(NOTICES, with_window_time(time, BudgetEvent.model_validate_json(line)))
+
+        for line in (
+            release_budget_lines([batch], names, settings).lines if len(batch.exhausted) else ()
+        ):
+            yield TaggedOutput(
+                NOTICES, with_window_time(time, BudgetEvent.model_validate_json(line))
+            )
+
         drifts = DriftsOfReleases.of([batch], np.flatnonzero(refused).tolist())
         self._counters["drifts"].inc(drifts.drifts)
         self._counters["drift_warnings"].inc(drifts.warnings)
+
         for line in drifts.lines(names).lines:
             yield TaggedOutput(DRIFTS, with_window_time(time, DriftEvent.model_validate_json(line)))
 
     def _own(self, shard: AgentShard, turn: Turn, due: list[Tick]) -> Any:
         who, place = numbered_anew(turn.own.agent, shard.agents.n_agents)
         number = due[-1].number
-        newest = np.array([tick.newest for tick in due])[np.searchsorted([tick.number for tick in due], turn.part)]
+        newest = np.array([tick.newest for tick in due])[
+            np.searchsorted([tick.number for tick in due], turn.part)
+        ]
+
         batch = OwnBatch(
             names=pa.array([shard.agents.names[a] for a in who.tolist()], pa.large_string()),
             words=shard.words[who],
@@ -234,4 +296,5 @@ class ReleaseShard(Step):
             part=turn.part,
             newest=newest,
         )
+
         return TaggedOutput(OWN, with_window_time(self._windows.released(number), batch))

@@ -1,4 +1,7 @@
-"""How a shard takes in many windows at once: in as few steps, and with as few batches of releases, as can be."""
+"""How a shard takes in many windows at once.
+
+In as few steps, and with as few batches of releases, as can be.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +14,22 @@ from meanstream.operators.agents.sorting import order_by_agent
 from meanstream.operators.records import AnyInts, Ints, ReleaseColumns
 
 TOGETHER = 1 << 16
-"""Releases of a batch, as soon as there are several batches: an element of a pipeline stays of moderate size."""
+"""Releases of a batch, as soon as there are several batches: an element of a pipeline stays of
+moderate size."""
 
 
 def steps_by_window(part: Ints) -> Iterator[Ints]:
     """Give the samples of each window, the earliest first; samples are in the order of windows."""
-    yield from np.split(np.arange(len(part)), np.flatnonzero(np.diff(part)) + 1) if len(part) else ()
+    yield from (
+        np.split(np.arange(len(part)), np.flatnonzero(np.diff(part)) + 1) if len(part) else ()
+    )
 
 
 def steps_by_agent(agent: AnyInts, part: Ints, many: int) -> Iterator[Ints]:
     """Give the samples of each of `many` agents' first window, then of each one's second, and so on.
 
-    Agents know nothing of each other here, so that a step need not be one window. Samples are in the order of windows.
+    Agents know nothing of each other here, so that a step need not be one window. Samples are in
+    the order of windows.
 
     Examples
     --------
@@ -41,7 +48,9 @@ def steps_by_agent(agent: AnyInts, part: Ints, many: int) -> Iterator[Ints]:
 
 
 def releases_together(batches: Sequence[ReleaseBatch]) -> Iterator[ReleaseBatch]:
-    """Put batches together, up to a size, each in the order of time, agent and number: a batch costs as much as many.
+    """Put batches together, up to a size, each in the order of time, agent and number.
+
+    A batch costs as much as many.
 
     Of what they took the place of they say nothing.
     """
@@ -50,9 +59,11 @@ def releases_together(batches: Sequence[ReleaseBatch]) -> Iterator[ReleaseBatch]
         if not len(batch.releases):
             continue
         some.append(batch)
+
         if sum(len(one.releases) for one in some) >= TOGETHER:
             yield _joined(some)
             some = []
+
     if some:
         yield _joined(some)
 
@@ -63,7 +74,10 @@ def _joined(batches: list[ReleaseBatch]) -> ReleaseBatch:
     releases = ReleaseColumns.joined([batch.releases for batch in batches])
     time = np.concatenate([batch.time for batch in batches])
     order = np.lexsort((releases.index, releases.agent, time))
-    drift, since = (np.concatenate([getattr(batch, name) for batch in batches]) for name in ("drift", "since"))
+    drift, since = (
+        np.concatenate([getattr(batch, name) for batch in batches]) for name in ("drift", "since")
+    )
+
     return ReleaseBatch(
         releases=releases.take(order),
         version=np.concatenate([batch.version for batch in batches])[order],

@@ -1,4 +1,7 @@
-"""Everyone's newest release as one population per window, and agents answered with it: to be applied alone, too."""
+"""Everyone's newest release as one population per window, and agents answered with it.
+
+To be applied alone, too.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,17 @@ from meanstream.operators.validation import require
 from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, EstimateBatch
 from meanstream.pipelines.beam.agents.agents_parts import Released, agents_part_state
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
-from meanstream.pipelines.beam.agents.answer_agents import AnswerAgents, OwnByShard, PopulationToShards
+from meanstream.pipelines.beam.agents.answer_agents import (
+    AnswerAgents,
+    OwnByShard,
+    PopulationToShards,
+)
 from meanstream.pipelines.beam.agents.fit_population import FitReleases
-from meanstream.pipelines.beam.agents.gather_releases import GatherShard, ReceiveReleases, ReleasesByShard
+from meanstream.pipelines.beam.agents.gather_releases import (
+    GatherShard,
+    ReceiveReleases,
+    ReleasesByShard,
+)
 from meanstream.pipelines.beam.agents.population_event import FittedReleases
 from meanstream.pipelines.beam.agents.split_agents import NOTES
 from meanstream.pipelines.beam.agents.ticks import KEYED, NOTE, TickShards, TicksOf
@@ -42,18 +53,19 @@ _EITHER = typehints.Tuple[int, bytes]
 class SnapshotReleases(beam.PTransform):  # type: ignore[misc]
     """Public: releases to the population that everyone's newest one shows, once per window.
 
-    Input: `Released` of `ReleaseMeans`; or releases from anywhere, `Release` events or batches `AgentReleases` in the
-    global window, as those have them who read a topic of releases and nothing else. Each counts in the window of its
-    event time and in all later ones, once, however often and in whatever order it comes. Output: `FittedReleases`, one
-    for each window with releases.
+    Input: `Released` of `ReleaseMeans`; or releases from anywhere, `Release` events or batches
+    `AgentReleases` in the global window, as those have them who read a topic of releases and
+    nothing else. Each counts in the window of its event time and in all later ones, once, however
+    often and in whatever order it comes. Output: `FittedReleases`, one for each window with
+    releases.
 
     **Privacy.** Post-processing of releases: it spends nothing.
 
     Parameters
     ----------
     settings : AgentsSettings
-        How the releases were made; the variance of a sample is read off those that were made with its epsilon, delta
-        and mode.
+        How the releases were made; the variance of a sample is read off those that were made with
+        its epsilon, delta and mode.
     options : EngineOptions, optional
         Collaboration and level; and `stddev`, where the standard deviation of one sample is known.
     windows : AgentWindows, optional
@@ -61,11 +73,12 @@ class SnapshotReleases(beam.PTransform):  # type: ignore[misc]
     shards : int
         As for `ReleaseMeans`.
     ticks : PCollection of (int, Tick), optional
-        Of one's own agents' `Released`, of as many shards: windows in which there are own samples have a population
-        too, so that they can be answered. Where the input is `Released` it has them.
+        Of one's own agents' `Released`, of as many shards: windows in which there are own samples
+        have a population too, so that they can be answered. Where the input is `Released` it has
+        them.
     max_samples : int, optional
-        Of releases from anywhere: that many samples an agent has at most; see `PossibleReleases`. What cannot have been
-        made with the settings is left out and counted by reason.
+        Of releases from anywhere: that many samples an agent has at most; see `PossibleReleases`.
+        What cannot have been made with the settings is left out and counted by reason.
 
     Examples
     --------
@@ -94,14 +107,19 @@ class SnapshotReleases(beam.PTransform):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         shards = as_shards(shards)
-        PossibleReleases(as_kind("settings", settings, AgentsSettings), max_samples)  # refused here if it cannot be
+        PossibleReleases(
+            as_kind("settings", settings, AgentsSettings), max_samples
+        )  # refused here if it cannot be
         self._settings = settings
         self._options = require_histogram_of_quantiles(settings, options or EngineOptions())
+
         self._windows = windows or AgentWindows(refresh=None)
         self._shards = shards
         self._ticks = ticks
         state = agents_part_state(self._settings, self._windows, shards)
-        self._owner = StateOwner(settings={**state, "state": "releases", "name": None})  # they are of many deployments
+        self._owner = StateOwner(
+            settings={**state, "state": "releases", "name": None}
+        )  # they are of many deployments
         self._max_samples = max_samples
 
     def display_data(self) -> dict[str, Any]:
@@ -114,12 +132,15 @@ class SnapshotReleases(beam.PTransform):  # type: ignore[misc]
         keyed, all_ticks = self._ours(made) if isinstance(made, Released) else self._received(made)
         given = self._settings, self._options, self._windows, self._owner
         ticks = all_ticks | "Ticks" >> beam.Flatten()
-        # FnApiRunner takes timers of steps that it has fused for one another's; it does not fuse what is flattened.
+        # FnApiRunner takes timers of steps that it has fused for one another's; it does not fuse
+        # what is flattened.
         changes = (
             (keyed | "For good" >> ForGood(), ticks | "Of shards" >> TicksOf(self._shards))
             | "For shards" >> beam.Flatten()
-            | "Gather" >> beam.ParDo(GatherShard(*given, shards=self._shards)).with_output_types(KEYED)
+            | "Gather"
+            >> beam.ParDo(GatherShard(*given, shards=self._shards)).with_output_types(KEYED)
         )
+
         return (
             (changes, ticks | "Of all" >> TicksOf(self._shards, whole=True))
             | "For all" >> beam.Flatten()
@@ -133,26 +154,37 @@ class SnapshotReleases(beam.PTransform):  # type: ignore[misc]
         by_shard = beam.ParDo(ReleasesByShard(self._shards)).with_output_types(KEYED)
         return made.releases | "Shards" >> by_shard, [made.ticks]
 
-    def _received(self, releases: beam.PCollection) -> tuple[beam.PCollection, list[beam.PCollection]]:
+    def _received(
+        self, releases: beam.PCollection
+    ) -> tuple[beam.PCollection, list[beam.PCollection]]:
         """Releases that others have made; they tick."""
         _check(releases)
         window_fn = releases.windowing.windowfn
-        require(isinstance(window_fn, GlobalWindows), "releases", "be in the global window", type(window_fn).__name__)
+        require(
+            isinstance(window_fn, GlobalWindows),
+            "releases",
+            "be in the global window",
+            type(window_fn).__name__,
+        )
+
         ends = releases.is_bounded or self._windows.refresh is not None
         require(ends, "refresh", "be given for an unbounded input", self._windows.refresh)
         most = self._max_samples
         receive = ReceiveReleases(self._settings, self._windows, self._shards, max_samples=most)
         parts = releases | "Receive" >> beam.ParDo(receive).with_outputs(NOTES, main="releases")
         keyed, notes = typed_outputs(parts, {"releases": KEYED, NOTES: NOTE})
-        # A step later than notes of samples: releases of the same pipeline come with the end of their window.
+        # A step later than notes of samples: releases of the same pipeline come with the end of
+        # their window.
         ticks = notes | "Tick" >> TickShards(self._windows, self._shards, self._owner, step=1)
+
         return keyed, [ticks] if self._ticks is None else [ticks, self._ticks]
 
 
 class EstimateAgents(beam.PTransform):  # type: ignore[misc]
     """Private: each agent's own sums to its estimate with an interval, under the population of the same window.
 
-    Input: `OwnBatch` of `ReleaseMeans`. Output: `EstimateBatch`: it belongs to the agents, line by line.
+    Input: `OwnBatch` of `ReleaseMeans`. Output: `EstimateBatch`: it belongs to the agents, line by
+    line.
 
     **Privacy.** An estimate mixes in its agent's raw mean and is addressed to that agent. It spends nothing.
 
@@ -183,7 +215,9 @@ class EstimateAgents(beam.PTransform):  # type: ignore[misc]
         self._options = require_histogram_of_quantiles(settings, options)
         self._windows = windows
         self._population = population
-        self._owner = StateOwner(settings={**agents_part_state(settings, windows, shards), "state": "answers"})
+        self._owner = StateOwner(
+            settings={**agents_part_state(settings, windows, shards), "state": "answers"}
+        )
 
     def display_data(self) -> dict[str, Any]:
         """Show the settings, which are public."""
@@ -191,7 +225,8 @@ class EstimateAgents(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         """Answer a shard of agents at a time."""
-        # Not a side input: Flink's runner (Beam 2.70) cannot make a checkpoint of a step that has one.
+        # Not a side input: Flink's runner (Beam 2.70) cannot make a checkpoint of a step that has
+        # one.
         own = pcoll | "Own" >> beam.ParDo(OwnByShard(self._shards)).with_output_types(_EITHER)
         tell = beam.ParDo(PopulationToShards(self._shards)).with_output_types(_EITHER)
         answer = AnswerAgents(self._settings, self._options, self._windows, self._owner)

@@ -1,4 +1,7 @@
-"""Private: samples to the shards of their agents, a batch at a time; and public notes of the windows they are in."""
+"""Private: samples to the shards of their agents, a batch at a time.
+
+And public notes of the windows they are in.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +39,13 @@ NOTES = "notes"
 class SplitByShard(Step):
     """Private: samples, one by one or in batches, to the shards of their agents, many at a time.
 
-    A note of each window that occurs, with the newest event time in it, goes to `NOTES`; what is no sample goes, with
-    its reason, to `REJECTED`. Both are public.
+    A note of each window that occurs, with the newest event time in it, goes to `NOTES`; what is no
+    sample goes, with its reason, to `REJECTED`. Both are public.
     """
 
-    def __init__(self, grid: FixedPoint, windows: AgentWindows, shards: int, intake: SampleIntake) -> None:
+    def __init__(
+        self, grid: FixedPoint, windows: AgentWindows, shards: int, intake: SampleIntake
+    ) -> None:
         self._grid = grid
         self._windows = windows
         self._shards = shards
@@ -61,6 +66,7 @@ class SplitByShard(Step):
         if isinstance(element, ForgetAgent):
             shard = int(self._words.of([element.agent])[0, 1] % np.uint64(self._shards))
             return [*self._split(), (shard, element)]  # what came before it goes before it
+
         return self._split() if self._reader.add(element, time) else None
 
     def finish_bundle(self) -> Iterator[Any]:
@@ -70,32 +76,56 @@ class SplitByShard(Step):
     def _split(self) -> Iterator[Any]:
         first = self._reader.first
         parts, rejects = self._reader.read()
+
         if first is None:
             return
         yield from intake_rejected(rejects, first, "sample")
+
         if not parts:
             return
         names, agent, columns = self._columns(parts)
         columns["point"] = pack_narrow(self._grid.encode(columns.pop("value")))
         yield from split_columns(names, agent, columns, self._directory, first)
         shard = self._directory.of(names, agent)[1][agent]
+
         for note in ticks_noted(columns["time"], shard, self._windows):
-            yield TaggedOutput(NOTES, with_window_time(self._windows.noted(note.number) or first, tick_note(note)))
+            yield TaggedOutput(
+                NOTES, with_window_time(self._windows.noted(note.number) or first, tick_note(note))
+            )
 
     def _columns(self, parts: list[SampleColumns]) -> tuple[list[str], Ints, dict[str, np.ndarray]]:
-        """Join parts that may have directories of their own; where one has ids, those of the others are 0."""
-        own = [name for name in ("key", "person") if any(getattr(part, name) is not None for part in parts)]
+        """Join parts that may have directories of their own.
+
+        Where one has ids, those of the others are 0.
+        """
+        own = [
+            name
+            for name in ("key", "person")
+            if any(getattr(part, name) is not None for part in parts)
+        ]
+
         if not self._intake.persons:
             own = [name for name in own if name != "person"]
+
         if len(parts) == 1:
             (part,) = parts
-            return part.names, part.agent, {name: getattr(part, name) for name in ("value", "time", "position", *own)}
+            return (
+                part.names,
+                part.agent,
+                {name: getattr(part, name) for name in ("value", "time", "position", *own)},
+            )
+
         columns = {
-            name: np.concatenate([getattr(part, name) for part in parts]) for name in ("value", "time", "position")
+            name: np.concatenate([getattr(part, name) for part in parts])
+            for name in ("value", "time", "position")
         }
+
         for name in own:
             hashes = ((getattr(part, name), len(part)) for part in parts)
-            columns[name] = np.concatenate([np.zeros(n, np.uint64) if key is None else key for key, n in hashes])
+            columns[name] = np.concatenate(
+                [np.zeros(n, np.uint64) if key is None else key for key, n in hashes]
+            )
+
         return *numbered_columns_together(parts), columns
 
 
@@ -114,7 +144,8 @@ class AgentDirectory:
         self._open([])
 
     def _open(self, names: list[str]) -> None:
-        self._names, self._text = names, pa.array(names, pa.large_string())
+        self._names = names
+        self._text = pa.array(names, pa.large_string())
         self._given: dict[int, tuple[Ints, pa.Array]] = {}
         self._shard = np.full(len(names), -1, np.int16)
 
@@ -126,13 +157,16 @@ class AgentDirectory:
             known = self._shard
             self._open(names)
             self._shard[: len(known)] = known
+
         used = np.zeros(len(names), np.bool_)
         used[agent] = True
         occur = np.flatnonzero(used)
         fresh = occur[self._shard[occur] < 0]
+
         if len(fresh):
             words = self._words.of(self._text.take(pa.array(fresh)).to_pylist())
             self._shard[fresh] = words[:, 1] % np.uint64(self.shards)
+
         return occur, self._shard
 
     def text(self, shard: int, places: Ints) -> pa.Array:
@@ -140,16 +174,21 @@ class AgentDirectory:
         known = self._given.get(shard)
         if known is None or not np.array_equal(known[0], places):
             known = self._given[shard] = places, self._text.take(pa.array(places))
+
         return known[1]
 
 
 def split_columns(
-    names: list[str], agent: Ints, columns: dict[str, np.ndarray], directory: AgentDirectory, time: Timestamp
+    names: list[str],
+    agent: Ints,
+    columns: dict[str, np.ndarray],
+    directory: AgentDirectory,
+    time: Timestamp,
 ) -> Iterator[Any]:
     """Private: give samples to the shards of their agents, each as early as the earliest of them came.
 
-    Columns are those of `AgentSamples`, apart from the agent; without a key where no sample has an id, without a person
-    where persons are not distinguished.
+    Columns are those of `AgentSamples`, apart from the agent; without a key where no sample has an
+    id, without a person where persons are not distinguished.
     """
     occur, shard_of = directory.of(names, agent)
     who = occur[np.argsort(shard_of[occur], kind="stable")]  # shard by shard
@@ -161,11 +200,20 @@ def split_columns(
     shard = shard_of.astype(np.uint8 if directory.shards <= 2**8 else np.uint16).take(agent)
     order = np.argsort(shard, kind="stable")
     edges = np.cumsum(np.bincount(shard, minlength=directory.shards)).tolist()
+
     none = np.zeros(0, np.uint64)
-    taken = {"key": none, "person": none, **columns, "agent": pack_narrow(canonical_location).take(agent)}
+    taken = {
+        "key": none,
+        "person": none,
+        **columns,
+        "agent": pack_narrow(canonical_location).take(agent),
+    }
     taken = {name: column.take(order) if len(column) else column for name, column in taken.items()}
+
     for number in np.flatnonzero(many).tolist():
         part = slice(edges[number - 1] if number else 0, edges[number])
         mine = {name: column[part] for name, column in taken.items()}
-        samples = AgentSamples(names=directory.text(number, who[first[number] : first[number] + many[number]]), **mine)
+        samples = AgentSamples(
+            names=directory.text(number, who[first[number] : first[number] + many[number]]), **mine
+        )
         yield with_window_time(time, (number, pack_for_coder(samples)))

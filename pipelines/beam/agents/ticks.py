@@ -19,16 +19,18 @@ from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
 from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
 from meanstream.pipelines.beam.worker.beam_windows import ForGood
 
-KEYED, NOTE = typehints.Tuple[int, ForShard], typehints.Tuple[int, typehints.Tuple[float, bytes]]
+KEYED = typehints.Tuple[int, ForShard]
+NOTE = typehints.Tuple[int, typehints.Tuple[float, bytes]]
 _ONE_KEY = typehints.Tuple[int, typehints.Tuple[int, float, bytes]]
 
 
 class TickShards(beam.PTransform):  # type: ignore[misc]
     """Public: notes of windows with samples, `(number, (newest event time, shards))`, to ticks of those shards.
 
-    Whatever a shard gives, it gives at a tick. All ticks pass one state, which says what made the shards: a shard that
-    is empty cannot know that its agents, under another number of shards, had releases in another. One tick more for
-    each window has the number of shards as its key and names them: it is for what waits for all of them.
+    Whatever a shard gives, it gives at a tick. All ticks pass one state, which says what made the
+    shards: a shard that is empty cannot know that its agents, under another number of shards, had
+    releases in another. One tick more for each window has the number of shards as its key and names
+    them: it is for what waits for all of them.
 
     Parameters
     ----------
@@ -37,7 +39,13 @@ class TickShards(beam.PTransform):  # type: ignore[misc]
     """
 
     def __init__(
-        self, windows: AgentWindows, shards: int, owner: StateOwner, *, step: int = 0, everybody: bool = False
+        self,
+        windows: AgentWindows,
+        shards: int,
+        owner: StateOwner,
+        *,
+        step: int = 0,
+        everybody: bool = False,
     ) -> None:
         super().__init__()
         self._owner = owner
@@ -69,7 +77,9 @@ class TicksOf(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         """Leave the others out."""
-        return pcoll | "Some" >> beam.ParDo(_Some(self._shards, whole=self._whole)).with_output_types(KEYED)
+        return pcoll | "Some" >> beam.ParDo(
+            _Some(self._shards, whole=self._whole)
+        ).with_output_types(KEYED)
 
 
 class _ToShards(Step):
@@ -103,6 +113,7 @@ class _ToShards(Step):
         shards = list(range(self._shards)) if self._everybody else tick_shards(noted)
         for shard in shards:
             self._ticks[shard].append(Tick(number, newest))
+
         self._first = time if self._first is None or time < self._first else self._first
         yield self._shards, Tick(number, newest, tick_bits(np.array(shards, np.int64)))
 
@@ -111,6 +122,7 @@ class _ToShards(Step):
         for shard, ticks in self._ticks.items():
             one = ticks[0] if len(ticks) == 1 else Ticks(tuple(ticks))
             yield intake_in_global_window(TimestampedValue((shard, one), self._first))
+
         self.start_bundle()
 
 
@@ -149,9 +161,11 @@ def ticks_noted(time: np.ndarray, shard: np.ndarray, windows: AgentWindows) -> I
         return
     newest = time.max()
     oldest_number, newest_number = windows.number(np.array([time.min(), newest])).tolist()
+
     if oldest_number == newest_number:
         yield Tick(newest_number, float(newest), tick_bits(shard))
         return
+
     number = windows.number(time)
     order = np.argsort(number, kind="stable")
     for part in np.split(order, np.flatnonzero(np.diff(number[order])) + 1):
@@ -164,7 +178,9 @@ def tick_note(tick: Tick) -> tuple[int, tuple[float, bytes]]:
 
 
 @discreet_step
-def _one_key(notes: tuple[int, Iterable[tuple[float, bytes]]]) -> tuple[int, tuple[int, float, bytes]]:
+def _one_key(
+    notes: tuple[int, Iterable[tuple[float, bytes]]],
+) -> tuple[int, tuple[int, float, bytes]]:
     told = list(notes[1])
     shards = sorted({shard for _, bits in told for shard in tick_shards(bits)})
     return 0, (notes[0], max(newest for newest, _ in told), tick_bits(np.array(shards, np.int64)))

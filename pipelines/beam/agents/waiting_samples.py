@@ -1,8 +1,9 @@
 """What waits in the state of a key until its window has ended.
 
-A window is overtaken where a later one has ended, too, before its turn has come: by a backlog, or in a bounded input.
-Then both have one turn. A key puts off its turn once, up to the newest window that is known to have ended by then, and
-never again before it has had it: so nothing waits for ever behind windows that keep coming.
+A window is overtaken where a later one has ended, too, before its turn has come: by a backlog, or
+in a bounded input. Then both have one turn. A key puts off its turn once, up to the newest window
+that is known to have ended by then, and never again before it has had it: so nothing waits for ever
+behind windows that keep coming.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ from meanstream.pipelines.beam.agents.agents_elements import (
 )
 from meanstream.pipelines.beam.agents.agents_windows import MILLI, AgentWindows
 
-_TARGET = struct.Struct("<q?")  # the window that the timer is set to, and whether a turn was put off to it
+_TARGET = struct.Struct(
+    "<q?"
+)  # the window that the timer is set to, and whether a turn was put off to it
 
 
 class WaitingTurns:
@@ -51,39 +54,66 @@ class WaitingTurns:
     """
 
     def __init__(
-        self, ticks: Any, target: Any, timer: Any, coder: ForShardCoder, when: Callable[[int], Timestamp]
+        self,
+        ticks: Any,
+        target: Any,
+        timer: Any,
+        coder: ForShardCoder,
+        when: Callable[[int], Timestamp],
     ) -> None:
-        self._ticks, self._target, self._timer, self._coder, self._when = ticks, target, timer, coder, when
+        self._ticks = ticks
+        self._target = target
+        self._timer = timer
+        self._coder = coder
+        self._when = when
 
     def keep(self, element: Tick | Ticks) -> None:
         """Wait for the end of a window, or of several."""
         self._ticks.add(self._coder.encode(element))
-        first = element.number if isinstance(element, Tick) else min(tick.number for tick in element.ticks)
+        first = (
+            element.number
+            if isinstance(element, Tick)
+            else min(tick.number for tick in element.ticks)
+        )
         known = self._target.read()
         number, put_off = _TARGET.unpack(known) if known else (first, False)
+
         if not known or first < number:
             self._set(first, put_off=put_off)
 
     def take(self, time: Timestamp) -> list[Tick]:
-        """Take out the ticks whose turn has come, the earliest first, each window once; none where it is put off."""
+        """Take out the ticks whose turn has come, the earliest first, each window once.
+
+        None where it is put off.
+        """
         known = self._target.read()
         put_off = bool(known) and _TARGET.unpack(known)[1]
-        waiting = ticks_joined(tick for one in map(self._coder.decode, self._ticks.read()) for tick in _each(one))
+        waiting = ticks_joined(
+            tick for one in map(self._coder.decode, self._ticks.read()) for tick in _each(one)
+        )
         numbers = sorted(waiting)
         # Runners cut times to the millisecond.
-        n_due = bisect_right(numbers, time.micros + MILLI, key=lambda number: self._when(number).micros)
-        due, rest = numbers[:n_due], numbers[n_due:]
+        n_due = bisect_right(
+            numbers, time.micros + MILLI, key=lambda number: self._when(number).micros
+        )
+        due = numbers[:n_due]
+        rest = numbers[n_due:]
+
         if not due or (rest and not put_off and overtakes()):
             if rest:
                 self._set(max(rest) if due else min(rest), put_off=bool(due) or put_off)
+
             return []
+
         self._ticks.clear()
         for number in rest:
             self._ticks.add(self._coder.encode(waiting[number]))
+
         if rest:
             self._set(max(rest) if overtakes() else min(rest), put_off=True)
         else:
             self._target.write(b"")
+
         return [waiting[number] for number in due]
 
     def _set(self, number: int, *, put_off: bool) -> None:
@@ -98,12 +128,18 @@ def _each(element: ForShard) -> tuple[Tick, ...]:
 
 
 def overtakes() -> bool:
-    """Say that windows whose turn comes late have it together; tests let each have its own, as in a stream on time."""
+    """Say that windows whose turn comes late have it together.
+
+    Tests let each have its own, as in a stream on time.
+    """
     return True
 
 
 def take_waiting_samples(waiting: Any, number: int, windows: AgentWindows) -> list[AgentSamples]:
-    """Take the samples of windows up to a number out of a bag; what is of later ones stays in its bytes."""
+    """Take the samples of windows up to a number out of a bag.
+
+    What is of later ones stays in its bytes.
+    """
     taken: list[AgentSamples] = []
     rest: list[bytes] = []
     for encoded in waiting.read():
@@ -111,12 +147,15 @@ def take_waiting_samples(waiting: Any, number: int, windows: AgentWindows) -> li
         if windows.number(np.array(times[:1]))[0] > number:
             rest.append(encoded)
             continue
+
         now, later = waiting_up_to([unpack_for_coder(encoded)], number, windows)
         taken += now
         rest += [pack_for_coder(part).encoded for part in later]
+
     waiting.clear()
     for encoded in rest:
         waiting.add(encoded)
+
     return taken
 
 
@@ -124,6 +163,7 @@ def forget_waiting_samples(waiting: Any, agent: str) -> None:
     """Take the samples of an agent out of a bag, and its name."""
     kept = [without_agent(unpack_for_coder(encoded), agent) for encoded in waiting.read()]
     waiting.clear()
+
     for part in kept:
         if len(part):
             waiting.add(pack_for_coder(part).encoded)
@@ -139,10 +179,13 @@ def waiting_up_to(
         if windows.number(part.time.max(keepdims=True))[0] <= number:
             taken.append(part)
             continue
+
         now = windows.number(part.time) <= number
         if now.any():
             taken.append(part.take(now))
+
         rest.append(part.take(~now))
+
     return taken, rest
 
 

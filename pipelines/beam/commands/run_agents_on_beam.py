@@ -24,38 +24,50 @@ if TYPE_CHECKING:
 def run_agents_on_beam(options: AgentsOptions, runner: str) -> None:
     """Run agents as a pipeline: see `run_beam_command`.
 
-    The same source, settings and secret give the same releases as the engine, and the same estimates up to rounding.
-    The store's file is not made: the ledger is the state of the pipeline. What goes to a topic is there at least once,
-    the same each time: see `meanstream.pipelines.beam.kafka.write_kafka.WriteKafka`.
+    The same source, settings and secret give the same releases as the engine, and the same
+    estimates up to rounding. The store's file is not made: the ledger is the state of the pipeline.
+    What goes to a topic is there at least once, the same each time: see
+    `meanstream.pipelines.beam.kafka.write_kafka.WriteKafka`.
     """
     if options.schedule in PAIRWISE:
         _run_pairs_on_beam(options, runner)
         return
+
     agents = Command(name="agents", settings=check_agents, run=_run)
     run_beam_command(agents, options, runner)
 
 
-def _run(settings: AgentsSettings, source: SourceLocation, places: Places, **more: Any) -> dict[str, int]:
+def _run(
+    settings: AgentsSettings, source: SourceLocation, places: Places, **more: Any
+) -> dict[str, int]:
     from meanstream.pipelines.beam.agents.agents_from_files import run_agents_file
 
     return run_agents_file(settings, source, places, **more)
 
 
 def _run_pairs_on_beam(options: AgentsOptions, runner: str) -> None:
-    """Run agents that query each other as a pipeline; the same file, settings and secret give the engine's answers."""
+    """Run agents that query each other as a pipeline.
+
+    The same file, settings and secret give the engine's answers.
+    """
     with refusing_options():
         plain = f"be of another kind with {DATAFLOW}, as a template has no pairs"
         require(runner != DATAFLOW, "schedule", plain, options.schedule)
         require(not options.members, "members", "be left out with --runner", options.members)
         pairs = pairwise_options(options)
-        most, given = pairs.settings.most_agents, options.max_agents
+        most = pairs.settings.most_agents
+        given = options.max_agents
+
         if most is not None:  # of 1 GiB; the state of a key is a quarter of that
             rule = f"be at most {most // 2} with --runner, or come with --partners"
             require(given <= most // 2 or given == MAX_AGENTS, "max_agents", rule, given)
             given = min(given, most // 2)
+
     chosen = replace(pairs.options, max_agents=given)
 
-    def run(_: AgentsSettings, source: SourceLocation, places: Places, **more: Any) -> dict[str, int]:
+    def run(
+        _: AgentsSettings, source: SourceLocation, places: Places, **more: Any
+    ) -> dict[str, int]:
         from meanstream.pipelines.beam.agents.pairs_from_files import run_pairs_file
 
         return run_pairs_file(pairs.settings, source, places, **more)

@@ -1,4 +1,6 @@
-"""`run agents --runner` and `run rounds --runner`: checked before anything runs, run in silence, and told.
+"""`run agents --runner` and `run rounds --runner`.
+
+Checked before anything runs, run in silence, and told.
 
 Nothing of Beam is loaded before the options are found to be good.
 """
@@ -63,16 +65,25 @@ def run_beam_command(command: Command, options: AgentsOptions | RoundsOptions, r
     if runner == "DataflowRunner":
         template_command_on_dataflow(command.name, options, options.runner_arg or [])
         return
+
     _refuse_together(options, runner)
     with refusing_options():
-        arguments, sinks = runner_arguments(runner, options.runner_arg or []), _sink_locations(options.sinks)
+        arguments = runner_arguments(runner, options.runner_arg or [])
+        sinks = _sink_locations(options.sinks)
         settings = command.settings(options)
         secret = runner_secret_location(options.store, option_environment(options.secret_file))
-        source, more = _source_location(options, options.column_mapping()), options.engine_options()
+        source = _source_location(options, options.column_mapping())
+        more = options.engine_options()
 
     def run(places: Places) -> dict[str, int]:
         return command.run(
-            settings, source, places, secret=secret, engine_options=more, runner=runner, arguments=arguments
+            settings,
+            source,
+            places,
+            secret=secret,
+            engine_options=more,
+            runner=runner,
+            arguments=arguments,
         )
 
     _print_counters(options, runner, _run_to_sinks(sinks, run))
@@ -83,87 +94,130 @@ def _refuse_together(options: AgentsOptions | RoundsOptions, runner: str) -> Non
     refusals = Refusals()
     with refusals.collecting():
         runner_arguments(runner, options.runner_arg or [])
+
     engine_only = options_of_host(type(options), "engine")
     for field in fields(options):
         given = getattr(options, field.name)
         if field.name in engine_only and given != field.default:
             with refusals.collecting():
                 require(False, field.name, "be left out with --runner", str(given))
+
     with refusals.collecting():
         _check_source_ends(options)
+
     with refusals.collecting():
         check_store_path(options.store)
         check_apart(options, options.store)
+
     with refusals.collecting():
         _sink_locations(options.sinks)
+
     with refusals.collecting():
         require_beam_of_runners()
+
     with refusals.collecting():
         require_beam_secret_named(options)
+
     with refusals.collecting():
         options.settings()
+
     with refusals.collecting():
         options.engine_options()
+
     refusals.end()
 
 
 def _check_source_ends(options: AgentsOptions | RoundsOptions) -> None:
     """Refuse a topic whose end is not said: a pipeline of the command line ends."""
-    source, offsets = str(options.source), options.offsets
+    source = str(options.source)
+    offsets = options.offsets
     if not is_kafka_location(source):
         require(offsets is None, "offsets", "be left out where the source is no topic", offsets)
         return
+
     place = KafkaLocation.parse(source)
     require(place.gap == "refuse", "gap", "be 'refuse' with --runner", place.gap)
+
     if offsets is None:
         rule = "be given with --runner and a topic, or else offsets"
         require(options.until_end, "until_end", rule, options.until_end)
         return
+
     require(not options.until_end, "until_end", "be left out with offsets", options.until_end)
     require(place.partitions is None, "partitions", "be left out with offsets", place.partitions)
     runner_offset_ranges(offsets)
 
 
-def _source_location(options: AgentsOptions | RoundsOptions, mapping: ColumnMapping) -> SourceLocation:
-    """Say what workers read: a file by its whole path, for they may stand elsewhere; of a topic, ranges decided now."""
+def _source_location(
+    options: AgentsOptions | RoundsOptions, mapping: ColumnMapping
+) -> SourceLocation:
+    """Say what workers read.
+
+    A file by its whole path, for they may stand elsewhere; of a topic, ranges decided now.
+    """
     source = str(options.source)
     if is_kafka_location(source):
         ranges = None if options.offsets is None else runner_offset_ranges(options.offsets)
-        return SourceLocation(location=source, mapping=mapping, ranges=runner_offsets_held_now(source, ranges))
+        return SourceLocation(
+            location=source, mapping=mapping, ranges=runner_offsets_held_now(source, ranges)
+        )
+
     location = str(Path(source).resolve()) if Path(source).is_file() else source
     return SourceLocation(location=location, mapping=mapping, sort=options.sort)
 
 
 def _sink_locations(sinks: Mapping[str, str]) -> dict[str, Path | str | None]:
-    """Give the file or the topic of each role, None for the terminal; files that hold something are refused."""
+    """Give the file or the topic of each role, None for the terminal.
+
+    Files that hold something are refused.
+    """
     places: dict[str, Path | str | None] = {}
     for role, place in sinks.items():
         if is_kafka_location(place) or place == "-":
             places[role] = None if place == "-" else place
             continue
-        name, path = OPTION_OF.get(role, role), Path(place)
+
+        name = OPTION_OF.get(role, role)
+        path = Path(place)
         rule = "be a .jsonl file in an existing folder, a topic, or '-', with --runner"
         require(path.suffix == ".jsonl" and path.parent.is_dir(), name, rule, place)
-        require(not path.exists() or not path.stat().st_size, name, "be a new file with --runner", place)
+        require(
+            not path.exists() or not path.stat().st_size, name, "be a new file with --runner", place
+        )
         places[role] = path.resolve()
+
     return places
 
 
-def _run_to_sinks(sinks: Mapping[str, Path | str | None], run: Callable[[Places], dict[str, int]]) -> dict[str, int]:
-    """Run a pipeline in silence, then show what goes to the terminal; return the pipeline's counters."""
+def _run_to_sinks(
+    sinks: Mapping[str, Path | str | None], run: Callable[[Places], dict[str, int]]
+) -> dict[str, int]:
+    """Run a pipeline in silence, then show what goes to the terminal.
+
+    Return the pipeline's counters.
+    """
     with tempfile.TemporaryDirectory() as folder, quiet_runner():
         files = {role: Path(folder, f"{role}.jsonl") for role in sinks}
-        counters = run({role: files[role] if place is None else place for role, place in sinks.items()})
+        counters = run(
+            {role: files[role] if place is None else place for role, place in sinks.items()}
+        )
+
         for role, place in sinks.items():
             if place is None and files[role].exists():
                 sys.stdout.buffer.write(files[role].read_bytes())
                 sys.stdout.flush()
+
     return counters
 
 
-def _print_counters(options: AgentsOptions | RoundsOptions, runner: str, counters: Mapping[str, int]) -> None:
+def _print_counters(
+    options: AgentsOptions | RoundsOptions, runner: str, counters: Mapping[str, int]
+) -> None:
     """Say what was done."""
     if options.json:
         print_options_json({"runner": runner, **counters})
     elif not options.quiet:
-        sys.stderr.write(", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counters.items()) + "\n")
+        sys.stderr.write(
+            ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counters.items())
+            + "\n"
+        )

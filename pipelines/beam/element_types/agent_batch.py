@@ -1,4 +1,7 @@
-"""Samples of agents as an element of a pipeline, and their bytes: what sources give and agents take."""
+"""Samples of agents as an element of a pipeline, and their bytes.
+
+What sources give and agents take.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,19 @@ from meanstream.streaming.events.event_columns import SampleColumns
 
 
 class AgentBatch(SampleColumns):
-    """Private: samples as a pipeline's element, with their ids; made by `agent_transforms.agent_batch`."""
+    """Private: samples as a pipeline's element, with their ids.
+
+    Made by `agent_transforms.agent_batch`.
+    """
 
     __slots__ = ()
 
     def take(self, which: Ints | Bools | slice) -> AgentBatch:
         """Select entries; the list of names stays."""
         some = SampleColumns.take(self, which)
-        return AgentBatch(some.names, some.agent, some.value, some.time, some.key, some.position, some.person)
+        return AgentBatch(
+            some.names, some.agent, some.value, some.time, some.key, some.position, some.person
+        )
 
 
 class AgentBatchCoder(coders.Coder):  # type: ignore[misc]
@@ -41,21 +49,31 @@ class AgentBatchCoder(coders.Coder):  # type: ignore[misc]
             "time": value.time,
             "position": pack_narrow(value.position),
         }
-        hashes = {name: hashed for name in ("key", "person") if (hashed := getattr(value, name)) is not None}
+
+        hashes = {
+            name: hashed
+            for name in ("key", "person")
+            if (hashed := getattr(value, name)) is not None
+        }
         names = pa.array([value.names[place] for place in used.tolist()], pa.large_string())
+
         return packed("batch", {}, {**columns, **hashes}, names)
 
     def decode(self, encoded: bytes) -> AgentBatch:
         """Read columns."""
         _, columns = unpacked(encoded, "batch")
         names = names_of_packed(columns).to_pylist()
-        agent, position = columns["agent"].astype(np.int64), columns["position"].astype(np.int64)
+        agent = columns["agent"].astype(np.int64)
+        position = columns["position"].astype(np.int64)
         hashes = (columns.get("key"), position, columns.get("person"))
+
         return AgentBatch(names, agent, columns["value"], columns["time"], *hashes)
 
     def estimate_size(self, value: AgentBatch) -> int:
         """Runners ask often; names are not counted, as batches share them."""
-        return estimated_bytes([value.agent, value.value, value.time, value.position, value.key, value.person])
+        return estimated_bytes(
+            [value.agent, value.value, value.time, value.position, value.key, value.person]
+        )
 
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""

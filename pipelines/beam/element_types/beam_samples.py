@@ -18,14 +18,16 @@ from meanstream.streaming.events.event_columns import SampleColumns
 SHARDS = 8
 """Of users of rounds, by default."""
 AGENT_SHARDS = 16
-"""Of agents: one for each 62,500 of those that are taken by default, so that the state of each stays small.
+"""Of agents: one for each 62,500 of those that are taken by default, so that the state of each
+stays small.
 
 Each costs a turn's overhead in every window that it has samples in.
 """
 
 
 BATCH = 1 << 18
-"""Samples are collected, that many at a time, one by one or in batches; a user then has one sum for many samples."""
+"""Samples are collected, that many at a time, one by one or in batches; a user then has one sum for
+many samples."""
 
 
 MAX_REMEMBERED = 1 << 20
@@ -35,10 +37,13 @@ FEW = 1 << 14
 """Names of a batch whose hashes are remembered."""
 
 NOBODY = ""
-"""Stands in a batch for every name that is none: such samples are rejected where the batch is read."""
+"""Stands in a batch for every name that is none: such samples are rejected where the batch is
+read."""
 
 
-def sample_batch(user: Sequence[str] | np.ndarray | pa.Array, value: Any, time: Any) -> SampleColumns:
+def sample_batch(
+    user: Sequence[str] | np.ndarray | pa.Array, value: Any, time: Any
+) -> SampleColumns:
     """Make one element of many samples.
 
     Parameters
@@ -46,8 +51,9 @@ def sample_batch(user: Sequence[str] | np.ndarray | pa.Array, value: Any, time: 
     user : sequence of str (n,)
         Who.
     value : float array (n,), or (n, coordinates) for estimators of vectors
-        In the unit of the declared bounds, or numbers of declared categories from 0. A sample that is not finite is
-        rejected where the batch is read, and so is one without a name or with an implausible time.
+        In the unit of the declared bounds, or numbers of declared categories from 0. A sample that
+        is not finite is rejected where the batch is read, and so is one without a name or with an
+        implausible time.
     time : float array (n,)
         Event time, seconds since the epoch.
 
@@ -63,20 +69,29 @@ def sample_batch(user: Sequence[str] | np.ndarray | pa.Array, value: Any, time: 
     (['a', 'b'], [0, 1, 0])
     """
     coded = _column("user", user).dictionary_encode()
-    values, times = _numbers("value", value), _numbers("time", time)
+    values = _numbers("value", value)
+    times = _numbers("time", time)
     require(
-        len(values) == len(times) == len(coded), "columns", "be of one length", [len(coded), len(values), len(times)]
+        len(values) == len(times) == len(coded),
+        "columns",
+        "be of one length",
+        [len(coded), len(values), len(times)],
     )
+
     names = coded.dictionary
-    shaped = pc.and_(pc.match_substring_regex(names, NAME_PATTERN), pc.invert(pc.utf8_is_space(names)))
+    shaped = pc.and_(
+        pc.match_substring_regex(names, NAME_PATTERN), pc.invert(pc.utf8_is_space(names))
+    )
     good = pc.and_(shaped, pc.less_equal(pc.utf8_length(names), MAX_NAME)).to_pylist()
     agent: Ints = coded.indices.fill_null(len(good)).to_numpy(zero_copy_only=False).astype(np.int64)
     known = names.to_pylist()
+
     if not all(good) or coded.null_count:
         kept = np.flatnonzero(good)
         places = np.full(len(good) + 1, len(kept))
         places[kept] = np.arange(len(kept))
         agent, known = places[agent], [*(known[place] for place in kept.tolist()), NOBODY]
+
     return SampleColumns(known, agent, values, times, None, np.zeros(len(agent), np.int64))
 
 
@@ -99,6 +114,7 @@ def samples_by_shard(words: Words, shards: int) -> Iterator[tuple[int, Ints]]:
     if shards == 1:
         yield 0, np.arange(len(words))
         return
+
     shard = (words[:, 1] % np.uint64(shards)).astype(np.int64)
     order = np.argsort(shard, kind="stable")
     edges = np.searchsorted(shard[order], np.arange(shards + 1)).tolist()
@@ -119,6 +135,7 @@ def repeated_samples(owner: AnyInts, key: Words) -> Bools:
     order = np.argsort(key, kind="stable")
     if not np.any(key[order[1:]] == key[order[:-1]]):  # the usual case
         return again
+
     order = np.lexsort((owner, key))
     again[order[1:]] = (key[order[1:]] == key[order[:-1]]) & (owner[order[1:]] == owner[order[:-1]])
     return np.asarray(again & (key != 0))
@@ -131,19 +148,26 @@ class RememberedWords:
         self._forget()
 
     def of(self, names: list[str]) -> Words:
-        """Give the hash of each name; to remember more than a few at once costs more than to hash them again."""
+        """Give the hash of each name.
+
+        To remember more than a few at once costs more than to hash them again.
+        """
         if len(names) > FEW:
             return keyed_owner_words(names)
+
         if len(self._place) + len(names) > MAX_REMEMBERED:
             self._forget()
+
         place = self._place
         unknown = [name for name in names if name not in place]
         if len(unknown) == len(names):
             words = keyed_owner_words(names)
             self._remember(unknown, words)
             return words
+
         if unknown:
             self._remember(unknown, keyed_owner_words(unknown))
+
         return self._words[np.fromiter(map(place.__getitem__, names), np.int64, len(names))]
 
     def _forget(self) -> None:
@@ -157,6 +181,7 @@ class RememberedWords:
             grown = np.zeros((max(many, 2 * len(self._words)), 2), np.uint64)
             grown[: self._many] = self._words[: self._many]
             self._words = grown
+
         self._words[self._many : many] = words
         self._place.update(zip(names, range(self._many, many), strict=True))
         self._many = many

@@ -18,7 +18,8 @@ class SourceLocation:
     Parameters
     ----------
     location : str
-        As for `meanstream.streaming.open_source.open_source`; a file may be in a bucket, `gs://...`.
+        As for `meanstream.streaming.open_source.open_source`; a file may be in a bucket,
+        `gs://...`.
     mapping : ColumnMapping
         Which column means what.
     sort : bool
@@ -37,6 +38,9 @@ class SourceLocation:
         if not is_kafka_location(self.location):
             with local_file(self.location) as path:
                 return open_source(path, self.mapping, sort=self.sort, id_key=id_key)
+
         from meanstream.streaming.kafka.reading.ranges import RangeSource
 
-        return RangeSource(KafkaLocation.parse(self.location), self.mapping, self.ranges, id_key=id_key)
+        return RangeSource(
+            KafkaLocation.parse(self.location), self.mapping, self.ranges, id_key=id_key
+        )

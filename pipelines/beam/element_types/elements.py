@@ -1,4 +1,7 @@
-"""Which part of an element is whose sample: by name, never by the place that a schema happens to give it."""
+"""Which part of an element is whose sample.
+
+By name, never by the place that a schema happens to give it.
+"""
 
 from __future__ import annotations
 
@@ -36,27 +39,29 @@ class BadElementError(Exception):
 class SampleFields:
     """Where the parts of a sample are in an element.
 
-    An element is a `beam.Row`, a named tuple, a mapping, a dataclass or a `Sample` event, whose fields are taken by
-    name. A plain tuple has no names: where the PCollection has no schema and nothing else is named here, one of two is
-    `(agent, value)`, one of three `(agent, value, time)`. Everything else is rejected, unless all parts are made by
-    functions.
+    An element is a `beam.Row`, a named tuple, a mapping, a dataclass or a `Sample` event, whose
+    fields are taken by name. A plain tuple has no names: where the PCollection has no schema and
+    nothing else is named here, one of two is `(agent, value)`, one of three `(agent, value, time)`.
+    Everything else is rejected, unless all parts are made by functions.
 
     Parameters
     ----------
     agent : str or callable
         Whose sample it is: a string, or a whole number.
     value : str or callable, or tuple of str
-        The number that was measured, in the unit of the bounds; of a vector the coordinates, in one field or in one
-        each; the text of a category, where categories are declared.
+        The number that was measured, in the unit of the bounds; of a vector the coordinates, in one
+        field or in one each; the text of a category, where categories are declared.
     time : str or callable, optional
-        Event time: seconds since the epoch, an aware datetime or Beam's `Timestamp`. By default the field `time`, if
-        the element has one, otherwise the element's timestamp. The two differ: a timestamp is what the source has
-        given, often when it received a message, and is never behind the source's watermark; a field is what the sample
-        says, and may be late.
+        Event time: seconds since the epoch, an aware datetime or Beam's `Timestamp`. By default the
+        field `time`, if the element has one, otherwise the element's timestamp. The two differ: a
+        timestamp is what the source has given, often when it received a message, and is never
+        behind the source's watermark; a field is what the sample says, and may be late.
     id : str or callable, optional
-        Tells a sample from another: of several with one id the first in event time counts. By default there are none.
+        Tells a sample from another: of several with one id the first in event time counts. By
+        default there are none.
     person : str or callable, optional
-        Whose sample it is within its agent, where a person's samples are limited: a string, or a whole number.
+        Whose sample it is within its agent, where a person's samples are limited: a string, or a
+        whole number.
 
     Examples
     --------
@@ -75,7 +80,12 @@ class SampleFields:
 
     def __post_init__(self) -> None:
         for name, part in self.parts().items():
-            require(callable(part) or (isinstance(part, str) and part != ""), name, "be a name or a function", part)
+            require(
+                callable(part) or (isinstance(part, str) and part != ""),
+                name,
+                "be a name or a function",
+                part,
+            )
 
     def parts(self) -> dict[str, Part]:
         """Give those that are named or made."""
@@ -84,6 +94,7 @@ class SampleFields:
             found |= {f"value.{number}": name for number, name in enumerate(self.value)}
         else:
             found["value"] = self.value
+
         more = {"time": self.time, "id": self.id, "person": self.person}
         return found | {name: part for name, part in more.items() if part is not None}
 
@@ -100,6 +111,7 @@ class SampleFields:
                 hint = closest_valid(part, names, listed="the samples have")
                 name = owner if kind == "agent" else kind.partition(".")[0]
                 raise ValueError(f"{name} must name a field of the samples, got {part!r}{hint}")
+
         return replace(self, time=TIME) if self.time is None and TIME in names else self
 
 
@@ -108,9 +120,15 @@ def element_fields(element_type: Any) -> list[str] | None:
     if isinstance(element_type, RowTypeConstraint):
         found = element_type
     else:
-        found = RowTypeConstraint.from_user_type(element_type) if isinstance(element_type, type) else None
+        found = (
+            RowTypeConstraint.from_user_type(element_type)
+            if isinstance(element_type, type)
+            else None
+        )
+
         if found is None and isinstance(element_type, type) and is_dataclass(element_type):
             return [field.name for field in fields(element_type)]
+
     return None if found is None else [name for name, _ in found._fields]
 
 
@@ -130,7 +148,12 @@ class ElementParts:
     """
 
     def __init__(
-        self, given: SampleFields, *, coordinates: int = 0, categories: bool = False, tuples: bool = False
+        self,
+        given: SampleFields,
+        *,
+        coordinates: int = 0,
+        categories: bool = False,
+        tuples: bool = False,
     ) -> None:
         self._given = given
         self._coordinates = coordinates
@@ -142,16 +165,21 @@ class ElementParts:
     def of(self, element: Any, stamp: int) -> list[Any]:
         """Take agent, value or coordinates, time and, where there are any, id and person."""
         if self._usual and type(element) is tuple and tuple(map(type, element)) == _USUAL:
-            agent, value, time = element  # nothing can be wrong with it but the name, and a stream has millions
+            agent, value, time = (
+                element  # nothing can be wrong with it but the name, and a stream has millions
+            )
             return [_text(agent, "agent"), value, time]
+
         try:
             agent, value, time, name = self._raw(element, stamp)
             row = [_text(agent, "agent"), *self._values(value), _seconds(time)]
             if self._given.id is not None:
                 row.append(_text(name, "id"))
+
             if self._given.person is not None:
                 whose = _made(self._given.person, element, self._by_name(element) or {}, "person")
                 row.append(_text(whose, "person"))
+
             return row
         except BadElementError:
             raise
@@ -164,17 +192,25 @@ class ElementParts:
             if len(element) not in (2, 3):
                 raise BadElementError("malformed")
             return element[0], element[1], element[2] if len(element) == 3 else at, None
-        given, named = self._given, self._by_name(element)
+
+        given = self._given
+        named = self._by_name(element)
         if named is None and not all(callable(part) for part in given.parts().values()):
             raise BadElementError("malformed")
+
         named = named or {}
         value: Any
+
         if isinstance(given.value, tuple):
             value = [named.get(name) for name in given.value]
         else:
             value = _made(given.value, element, named, "value")
-        time = named.get(TIME, at) if given.time is None else _made(given.time, element, named, "time")
+
+        time = (
+            named.get(TIME, at) if given.time is None else _made(given.time, element, named, "time")
+        )
         name = None if given.id is None else _made(given.id, element, named, "id")
+
         return _made(given.agent, element, named, "agent"), value, time, name
 
     def _by_name(self, element: Any) -> Mapping[str, Any] | None:
@@ -183,15 +219,22 @@ class ElementParts:
             return element
         if isinstance(element, beam.Row):
             return dict(vars(element))
+
         kind: Any = type(element)
         if isinstance(element, tuple) and hasattr(kind, "_fields"):
             return dict(zip(kind._fields, element, strict=True))
         known: Any = ()
+
         if is_dataclass(kind):
             known = [field.name for field in fields(kind)]
         elif isinstance(element, Sample):
             known = kind.model_fields
-        return {name: getattr(element, name) for name in known if name in self._wanted} if known else None
+
+        return (
+            {name: getattr(element, name) for name in known if name in self._wanted}
+            if known
+            else None
+        )
 
     def _values(self, value: Any) -> list[Any]:
         if self._categories:
@@ -200,6 +243,7 @@ class ElementParts:
             return [_number(value)]
         if value is None:
             raise BadElementError("missing_value")
+
         if not isinstance(value, (tuple, list, np.ndarray)) or len(value) != self._coordinates:
             raise BadElementError("bad_value")
         return [_number(one) for one in value]
@@ -208,6 +252,7 @@ class ElementParts:
 def _made(part: Part, element: Any, named: Mapping[str, Any], kind: str) -> Any:
     if isinstance(part, str):
         return named.get(part)
+
     try:
         return part(element)
     except Exception:
@@ -220,6 +265,7 @@ def _text(raw: Any, kind: str) -> bytes | None:
         return None
     if isinstance(raw, (bool, np.bool_)) or not isinstance(raw, (str, int, np.integer)):
         raise BadElementError(f"bad_{kind}")
+
     try:
         return str(raw).encode()
     except ValueError:  # a lone surrogate, or thousands of digits
@@ -229,14 +275,18 @@ def _text(raw: Any, kind: str) -> bytes | None:
 def _number(raw: Any) -> float | None:
     if raw is None:
         return None
-    if isinstance(raw, (bool, np.bool_)) or not isinstance(raw, (int, float, np.integer, np.floating, Decimal)):
+    if isinstance(raw, (bool, np.bool_)) or not isinstance(
+        raw, (int, float, np.integer, np.floating, Decimal)
+    ):
         raise BadElementError("bad_value")
+
     try:
         value = float(raw)
     except OverflowError:  # a whole number beyond all floats
         return LARGEST if raw > 0 else -LARGEST
     except ValueError:  # a decimal that signals
         raise BadElementError("not_finite") from None
+
     return math.copysign(LARGEST, value) if math.isinf(value) and raw != value else value
 
 
@@ -246,12 +296,17 @@ def _seconds(raw: Any) -> float | None:
         return None
     if isinstance(raw, Timestamp):
         return float(raw.micros) / 1e6
+
     if isinstance(raw, datetime):
         if raw.utcoffset() is None:
             raise BadElementError("bad_time")
         return raw.timestamp()
-    if isinstance(raw, (bool, np.bool_)) or not isinstance(raw, (int, float, np.integer, np.floating, Decimal)):
+
+    if isinstance(raw, (bool, np.bool_)) or not isinstance(
+        raw, (int, float, np.integer, np.floating, Decimal)
+    ):
         raise BadElementError("bad_time")
+
     try:
         return float(raw)
     except (OverflowError, ValueError):

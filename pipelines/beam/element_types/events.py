@@ -1,4 +1,7 @@
-"""Events as elements of a pipeline; and plain data as bytes with a version, or bytes that do not read."""
+"""Events as elements of a pipeline.
+
+And plain data as bytes with a version, or bytes that do not read.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,9 @@ class DamagedBytesError(ValueError):
 
 def beam_event_to_json(values: list[Any]) -> bytes:
     """Write plain data with a version; a float keeps every bit, and equal data have equal bytes."""
-    return json.dumps([VERSION, *values], sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    return json.dumps(
+        [VERSION, *values], sort_keys=True, separators=(",", ":"), allow_nan=False
+    ).encode()
 
 
 def beam_event_from_json(encoded: bytes) -> list[Any]:
@@ -33,6 +38,7 @@ def beam_event_from_json(encoded: bytes) -> list[Any]:
         values = json.loads(encoded)
     except ValueError:
         values = None
+
     if not isinstance(values, list) or values[:1] != [VERSION]:
         raise DamagedBytesError(f"intermediate data must be of version {VERSION}, got others")
     return values[1:]
@@ -52,7 +58,9 @@ class EventCoder(coders.Coder):  # type: ignore[misc]
         try:
             return self.kind.model_validate_json(encoded)
         except ValidationError:  # which shows what it has found
-            raise DamagedBytesError(f"{self.kind.topic} must read as one of a known version, got others") from None
+            raise DamagedBytesError(
+                f"{self.kind.topic} must read as one of a known version, got others"
+            ) from None
 
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""
@@ -60,7 +68,10 @@ class EventCoder(coders.Coder):  # type: ignore[misc]
 
 
 class EventLinesCoder(coders.Coder):  # type: ignore[misc]
-    """Events on their way to a sink, as trusted as they are: what they are, then their lines as they stand."""
+    """Events on their way to a sink, as trusted as they are.
+
+    What they are, then their lines as they stand.
+    """
 
     def encode(self, value: EventLines) -> bytes:
         """JSON escapes line ends, so these are ours."""
@@ -72,6 +83,7 @@ class EventLinesCoder(coders.Coder):  # type: ignore[misc]
         (topic,) = beam_event_from_json(head)
         if topic not in EVENTS:
             raise DamagedBytesError("lines of events must be of a known kind, got others")
+
         return EventLines(EVENTS[topic], LineText(lines))
 
     def is_deterministic(self) -> bool:
@@ -92,6 +104,7 @@ def beam_events_as_lines(element: Any, trust: Trust) -> EventLines:
     """Give the lines of an element on its way to a topic: an event, or many."""
     if isinstance(element, Event):
         element = encode_lines(type(element), [element])
+
     if not isinstance(element, EventLines):
         raise TypeError(f"topic takes events only, got {type(element).__name__}")
     check_sink_trust(trust, element.kind)

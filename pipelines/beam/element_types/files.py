@@ -24,20 +24,27 @@ def file_in_bucket(location: str) -> bool:
 
 @contextmanager
 def local_file(location: str) -> Iterator[str]:
-    """Give the path of a file; one in a bucket is copied first, and the copy goes when no one holds it open any more.
+    """Give the path of a file.
+
+    One in a bucket is copied first, and the copy goes when no one holds it open any more.
 
     Readers of files seek, so that a stream from the network is not enough for them.
     """
     if not file_in_bucket(location):
         yield location
         return
+
     from apache_beam.io.filesystems import CompressionTypes, FileSystems
 
     as_it_is = CompressionTypes.UNCOMPRESSED  # whatever its name ends with
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, location.rpartition("/")[2])
-        with FileSystems.open(location, compression_type=as_it_is) as there, path.open("wb") as here:
+        with (
+            FileSystems.open(location, compression_type=as_it_is) as there,
+            path.open("wb") as here,
+        ):
             shutil.copyfileobj(there, here)
+
         yield str(path)
 
 
@@ -48,7 +55,9 @@ def write_file_whole(location: str, data: bytes) -> None:
 
         with FileSystems.create(location, compression_type=CompressionTypes.UNCOMPRESSED) as file:
             file.write(data)
+
         return
+
     path = Path(location)
     part = path.with_name(f".{path.name}.{os.getpid()}")
     part.write_bytes(data)

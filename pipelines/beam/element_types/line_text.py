@@ -1,4 +1,7 @@
-"""Lines of events on their way through a pipeline: in one piece, as they are written and as they travel."""
+"""Lines of events on their way through a pipeline.
+
+In one piece, as they are written and as they travel.
+"""
 
 from __future__ import annotations
 
@@ -49,6 +52,7 @@ class LineText(Sequence[bytes]):
     def _lines(self) -> list[bytes]:
         if self._apart is None:
             self._apart = split_event_lines(self.text)
+
         return self._apart
 
 

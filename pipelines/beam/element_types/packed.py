@@ -1,4 +1,7 @@
-"""How agents' data become bytes: a version, plain values, arrays, names; what is kept as state has a checksum."""
+"""How agents' data become bytes.
+
+A version, plain values, arrays, names; what is kept as state has a checksum.
+"""
 
 from __future__ import annotations
 
@@ -23,23 +26,33 @@ from meanstream.streaming.store.state_snapshot import (
 )
 
 VERSION = 2
-SHARD, LATEST = "shard 2", "latest shard 2"
+SHARD = "shard 2"
+LATEST = "latest shard 2"
 """Kinds of the whole of a shard's state."""
 KEPT = frozenset({SHARD, LATEST, "charged", "federation", "partial", "own", "fitted"})
 VIEWED = frozenset({"samples"})
 NARROW = ((2**8, np.uint8), (2**16, np.uint16), (2**32, np.uint32))
 
 
-def packed(kind: str, head: dict[str, Any], columns: Columns, names: pa.Array | None = None) -> bytes:
+def packed(
+    kind: str, head: dict[str, Any], columns: Columns, names: pa.Array | None = None
+) -> bytes:
     """Write plain values, arrays and names; what is kept as state with a checksum.
 
     Tables are cut after the last column that is not zero: of most agents little has happened.
     """
     cut = {name: _cut(column) for name, column in columns.items() if column.ndim == 2}
-    width = {name: columns[name].shape[1] for name, some in cut.items() if some.shape[1] < columns[name].shape[1]}
+    width = {
+        name: columns[name].shape[1]
+        for name, some in cut.items()
+        if some.shape[1] < columns[name].shape[1]
+    }
     text = json.dumps([VERSION, kind, head, width], separators=(",", ":")).encode()
     write = encode_snapshot_columns if kind in KEPT else write_snapshot_columns
-    return write({"": _bytes(text), **columns, **cut, **({} if names is None else _name_columns(names))})
+
+    return write(
+        {"": _bytes(text), **columns, **cut, **({} if names is None else _name_columns(names))}
+    )
 
 
 def unpacked(encoded: bytes, kind: str) -> tuple[dict[str, Any], Columns]:
@@ -48,11 +61,13 @@ def unpacked(encoded: bytes, kind: str) -> tuple[dict[str, Any], Columns]:
         columns = decode_snapshot_columns(encoded)
     else:
         columns = (view_snapshot_columns if kind in VIEWED else read_snapshot_columns)(encoded)
+
     head, width = _head(columns, kind)
     for name, whole in width.items():
         some = columns[name]
         columns[name] = np.zeros((len(some), whole), some.dtype)
         columns[name][:, : some.shape[1]] = some
+
     return head, columns
 
 
@@ -65,7 +80,10 @@ def _head(columns: Columns, kind: str) -> tuple[dict[str, Any], dict[str, int]]:
     """Take the plain values out, and the widths of tables that were cut."""
     version, found, *rest = json.loads(columns.pop("").tobytes())
     if version != VERSION or found != kind:
-        raise DamagedBytesError(f"data of agents must be of version {VERSION} and their kind, got {version}")
+        raise DamagedBytesError(
+            f"data of agents must be of version {VERSION} and their kind, got {version}"
+        )
+
     head, width = rest
     return head, width
 
@@ -73,38 +91,63 @@ def _head(columns: Columns, kind: str) -> tuple[dict[str, Any], dict[str, int]]:
 def _cut(table: np.ndarray) -> np.ndarray:
     """Leave out the last columns as far as all of their bits are zero."""
     bits = table.view(np.int64) if table.dtype == np.float64 else table
-    return table[:, : int(np.max(np.flatnonzero(np.bitwise_or.reduce(bits, axis=0)), initial=-1)) + 1]
+    return table[
+        :, : int(np.max(np.flatnonzero(np.bitwise_or.reduce(bits, axis=0)), initial=-1)) + 1
+    ]
 
 
 def estimated_bytes(columns: Iterable[np.ndarray | None], names: pa.Array | None = None) -> int:
-    """Estimate what columns take as bytes: runners ask often, and would write all of them to learn it."""
-    return sum(column.nbytes for column in columns if column is not None) + (0 if names is None else names.nbytes)
+    """Estimate what columns take as bytes.
+
+    Runners ask often, and would write all of them to learn it.
+    """
+    return sum(column.nbytes for column in columns if column is not None) + (
+        0 if names is None else names.nbytes
+    )
 
 
 def packed_columns_of(releases: ReleaseColumns) -> Columns:
-    """Give releases as arrays; votes only where there are some, histograms where they have columns; no attributes."""
+    """Give releases as arrays.
+
+    Votes only where there are some, histograms where they have columns; no attributes.
+    """
     columns: Columns = {field.name: getattr(releases, field.name) for field in fields(releases)}
     del columns["covariates"]
+
     if not columns["votes"].any():
         del columns["votes"]
+
     if not columns["histogram"].shape[1]:
         del columns["histogram"]
+
     return columns
 
 
 def pack_narrow(column: AnyInts) -> AnyInts:
-    """Take the least unsigned type that holds all of a column; what holds negative or huge numbers stays as it is."""
+    """Take the least unsigned type that holds all of a column.
+
+    What holds negative or huge numbers stays as it is.
+    """
     return _in_least(column, _greatest(column))
 
 
 def packed_narrow(columns: Columns) -> Columns:
-    """Write whole numbers of 64 bits in the least type that holds all of their column; the rest as it is."""
-    return {name: _signed(column) if column.dtype == np.int64 else column for name, column in columns.items()}
+    """Write whole numbers of 64 bits in the least type that holds all of their column.
+
+    The rest as it is.
+    """
+    return {
+        name: _signed(column) if column.dtype == np.int64 else column
+        for name, column in columns.items()
+    }
 
 
 def packed_wide(columns: Columns) -> Columns:
     """Read what `packed_narrow` wrote: whole numbers of 64 bits."""
-    return {name: column.astype(np.int64) if column.dtype.kind in "iu" else column for name, column in columns.items()}
+    return {
+        name: column.astype(np.int64) if column.dtype.kind in "iu" else column
+        for name, column in columns.items()
+    }
 
 
 def packed_shrunk(name: str, column: AnyInts) -> Columns:
@@ -114,6 +157,7 @@ def packed_shrunk(name: str, column: AnyInts) -> Columns:
     greatest = _greatest(column)
     if 2**16 <= greatest < 2**24:
         return {name: column.astype(np.uint16), f"{name} high": (column >> 16).astype(np.uint8)}
+
     return {name: _in_least(column, greatest)}
 
 
@@ -125,11 +169,15 @@ def packed_grown(name: str, columns: Columns) -> AnyInts:
     whole = high.astype(np.uint32)
     whole <<= 16
     whole |= columns[name]
+
     return whole
 
 
 def packed_steps(name: str, numbers: Ints) -> Columns:
-    """Write numbers as the steps between them, unsigned, where none falls and all are small; otherwise as they are."""
+    """Write numbers as the steps between them, unsigned, where none falls and all are small.
+
+    Otherwise as they are.
+    """
     steps = np.zeros(len(numbers), np.int64)
     np.subtract(numbers[1:], numbers[:-1], out=steps[1:])
     greatest = _greatest(steps)
@@ -143,6 +191,7 @@ def numbers_of_packed(name: str, columns: Columns, first: int) -> Ints:
     if column.dtype.kind == "u":
         np.cumsum(numbers, out=numbers)
         numbers += first
+
     return numbers
 
 
@@ -155,7 +204,11 @@ def _greatest(column: AnyInts) -> int:
 
 def _signed(column: Ints) -> AnyInts:
     least = int(column.min(initial=0))
-    return column.astype(np.int32) if -(2**31) <= least < 0 and column.max() < 2**31 else pack_narrow(column)
+    return (
+        column.astype(np.int32)
+        if -(2**31) <= least < 0 and column.max() < 2**31
+        else pack_narrow(column)
+    )
 
 
 def _in_least(column: AnyInts, greatest: int) -> AnyInts:
@@ -165,17 +218,26 @@ def _in_least(column: AnyInts, greatest: int) -> AnyInts:
 
 def names_of_packed(columns: Columns) -> pa.Array:
     """Take the names out."""
-    lengths, text = columns.pop("name_length"), columns.pop("name_text")
+    lengths = columns.pop("name_length")
+    text = columns.pop("name_text")
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     buffers = [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(text.tobytes())]
+
     return pa.Array.from_buffers(pa.large_string(), len(lengths), buffers)
 
 
 def _name_columns(names: pa.Array) -> Columns:
     names = pa.concat_arrays([names.cast(pa.large_binary())])  # without an offset
-    offsets = np.frombuffer(names.buffers()[1], np.int64)[names.offset : names.offset + len(names) + 1]
+    offsets = np.frombuffer(names.buffers()[1], np.int64)[
+        names.offset : names.offset + len(names) + 1
+    ]
     data = names.buffers()[2]
-    text = b"" if data is None or not len(names) else data[int(offsets[0]) : int(offsets[-1])].to_pybytes()
+    text = (
+        b""
+        if data is None or not len(names)
+        else data[int(offsets[0]) : int(offsets[-1])].to_pybytes()
+    )
+
     return {"name_length": np.diff(offsets).astype(np.int32), "name_text": _bytes(text)}
 
 

@@ -17,14 +17,18 @@ class SourceLocationCoder(coders.Coder):  # type: ignore[misc]
 
     def encode(self, value: SourceLocation) -> bytes:
         """JSON."""
-        return beam_event_to_json([value.location, value.mapping.model_dump(mode="json"), value.sort, value.ranges])
+        return beam_event_to_json(
+            [value.location, value.mapping.model_dump(mode="json"), value.sort, value.ranges]
+        )
 
     def decode(self, encoded: bytes) -> SourceLocation:
         """Read and check it."""
         location, mapping, sort, ranges = beam_event_from_json(encoded)
         return SourceLocation(
             location=location,
-            mapping=ColumnMapping.model_validate_json(json.dumps(mapping)),  # strict: a list would be no tuple
+            mapping=ColumnMapping.model_validate_json(
+                json.dumps(mapping)
+            ),  # strict: a list would be no tuple
             sort=sort,
             ranges=tuple((partition, first, stop) for partition, first, stop in ranges),
         )

@@ -1,6 +1,9 @@
-"""Private: elements of a user's pipeline to samples, each on its own; what is no sample goes out with its reason.
+"""Private: elements of a user's pipeline to samples, each on its own.
 
-What becomes of an element depends on nothing next to it: not on its neighbors, its bundle or the number of workers.
+What is no sample goes out with its reason.
+
+What becomes of an element depends on nothing next to it: not on its neighbors, its bundle or the
+number of workers.
 """
 
 from __future__ import annotations
@@ -25,7 +28,12 @@ from meanstream.operators.limits import MAX_FUTURE
 from meanstream.operators.records import Bools
 from meanstream.operators.validation import require
 from meanstream.pipelines.beam.element_types.beam_samples import BATCH, NOBODY
-from meanstream.pipelines.beam.element_types.elements import BadElementError, ElementParts, SampleFields, element_fields
+from meanstream.pipelines.beam.element_types.elements import (
+    BadElementError,
+    ElementParts,
+    SampleFields,
+    element_fields,
+)
 from meanstream.pipelines.beam.input.parse_lines import PrivacyUnit, dead_letters_of_parse
 from meanstream.pipelines.beam.worker.beam_metrics import DistributionOf, metric_counter
 from meanstream.pipelines.beam.worker.transform_arguments import as_kind, as_seconds
@@ -93,7 +101,10 @@ class SampleIntake:
         categories: tuple[str, ...] | None = None,
         privacy_unit: PrivacyUnit = "sample",
     ) -> SampleIntake:
-        """Take what a transform was given; without a time of one's own, the engine's `max_future`."""
+        """Take what a transform was given.
+
+        Without a time of one's own, the engine's `max_future`.
+        """
         limit = MAX_FUTURE if max_future is None else as_seconds("max_future", max_future)
         require(limit >= 0, "max_future", "be at least 0", limit)
         return cls(
@@ -101,7 +112,9 @@ class SampleIntake:
             tuples=fields == default,
             coordinates=coordinates,
             categories=categories,
-            secret=SecretLocation() if secret is None else as_kind("secret", secret, SecretLocation),
+            secret=SecretLocation()
+            if secret is None
+            else as_kind("secret", secret, SecretLocation),
             max_future=limit,
             privacy_unit=privacy_unit,
         )
@@ -109,11 +122,23 @@ class SampleIntake:
     def taking(self, pcoll: beam.PCollection, *, owner: str) -> SampleIntake:
         """Hold it to the PCollection of samples: its window, and its schema, if it has one."""
         window_fn = pcoll.windowing.windowfn
-        require(isinstance(window_fn, GlobalWindows), "samples", "be in the global window", type(window_fn).__name__)
+        require(
+            isinstance(window_fn, GlobalWindows),
+            "samples",
+            "be in the global window",
+            type(window_fn).__name__,
+        )
         names = None if _is_batch(pcoll.element_type) else element_fields(pcoll.element_type)
+
         if names is None:
             return self
-        require(not self.persons or self.fields.person is not None, "person", "be given with per_person", None)
+        require(
+            not self.persons or self.fields.person is not None,
+            "person",
+            "be given with per_person",
+            None,
+        )
+
         return replace(self, fields=self.fields.named(names, owner=owner), tuples=False)
 
 
@@ -138,7 +163,12 @@ class SampleReader:
             categories=intake.categories is not None,
             tuples=intake.tuples,
         )
-        self._id_key = b"" if intake.fields.id is None else key_derived_from_secret(intake.secret.load(), "sample ids")
+
+        self._id_key = (
+            b""
+            if intake.fields.id is None
+            else key_derived_from_secret(intake.secret.load(), "sample ids")
+        )
         self._private = intake.privacy_unit == "user"
         self._samples = metric_counter("samples", private=self._private)
         self._together = DistributionOf("batch_samples", private=self._private)
@@ -156,42 +186,62 @@ class SampleReader:
         """Take an element; say whether there are that many that they should be read now."""
         if self.first is None or time.micros < self.first.micros:
             self.first = time
+
         if isinstance(element, SampleColumns):
             self._batches.append(element)
             self._waiting += len(element)
         else:
             self._rows.append((element, time.micros))
             self._waiting += 1
+
         return self._waiting >= BATCH
 
     def read(self) -> tuple[list[SampleColumns], Rejects]:
-        """Give the samples, in parts that may have directories of their own, and the rest; begin again."""
-        rows, batches, waiting = self._rows, self._batches, self._waiting
+        """Give the samples, in parts that may have directories of their own, and the rest.
+
+        Begin again.
+        """
+        rows = self._rows
+        batches = self._batches
+        waiting = self._waiting
         self.start()
-        rejects, parts = Rejects(), []
+        rejects = Rejects()
+        parts = []
         latest = clock.time() + self._intake.max_future
+
         for batch in [*self._joined(batches), *([self._columns(rows, rejects)] if rows else [])]:
             if not len(batch):
                 continue
             good = self._good(batch, latest, rejects)
             if len(good):
                 parts.append(good)
+
         if waiting:
             self._samples.inc(waiting)
             self._together.update(waiting)
+
         for reason, count in Counter(rejects.reason).items():
             metric_counter("rejected_", reason, private=self._private).inc(count)
+
         return parts, rejects
 
     def _joined(self, batches: list[SampleColumns]) -> Iterator[SampleColumns]:
-        """Join batches that share a directory of names: a check of many samples costs as much as one of few.
+        """Join batches that share a directory of names.
+
+        A check of many samples costs as much as one of few.
 
         One that is not whole is left alone, and so are then those beside it.
         """
         of = self._intake.coordinates
-        for _, alike in groupby(batches, key=lambda one: (id(one.names), one.key is None, one.person is None)):
+        for _, alike in groupby(
+            batches, key=lambda one: (id(one.names), one.key is None, one.person is None)
+        ):
             parts = list(alike)
-            whole = concatenate_columns(parts) if all(_belongs_together(part, of) for part in parts) else None
+            whole = (
+                concatenate_columns(parts)
+                if all(_belongs_together(part, of) for part in parts)
+                else None
+            )
             yield from parts if whole is None or not _is_whole(whole, of) else [whole]
 
     def _columns(self, rows: list[tuple[Any, int]], rejects: Rejects) -> SampleColumns:
@@ -202,6 +252,7 @@ class SampleReader:
                 found.append(self._parts.of(element, stamp))
             except BadElementError as bad:
                 rejects.add(str(bad), 0)
+
         n = self._intake.coordinates
         fields = self._intake.fields
         mapping = ColumnMapping(
@@ -211,16 +262,23 @@ class SampleReader:
             person=None if fields.person is None else "person",
             time_unit="s",
         )
+
         if not found:
             return no_sample_columns(keyed=mapping.id is not None)
         names = [*mapping.required, *mapping.optional]
         kinds = dict.fromkeys(("agent", "id", "person", CATEGORY), pa.binary())
         raw = {
-            name: pa.array([row[place] for row in found], kinds.get(name, pa.float64()), from_pandas=False)
+            name: pa.array(
+                [row[place] for row in found], kinds.get(name, pa.float64()), from_pandas=False
+            )
             for place, name in enumerate(names)
         }
-        samples, bad_rows = Decoder(mapping, id_key=self._id_key).decode(raw, np.zeros(len(found), np.int64))
+
+        samples, bad_rows = Decoder(mapping, id_key=self._id_key).decode(
+            raw, np.zeros(len(found), np.int64)
+        )
         rejects.extend(bad_rows)
+
         return samples
 
     def _good(self, batch: SampleColumns, latest: float, rejects: Rejects) -> SampleColumns:
@@ -228,36 +286,55 @@ class SampleReader:
         if not _is_whole(batch, self._intake.coordinates):
             rejects.add_many("malformed", np.zeros(len(batch.agent), np.int64))
             return batch.take(slice(0))
+
         if self._intake.persons and batch.person is None:
             rejects.add_many("missing_person", batch.position)
             return batch.take(slice(0))
-        time, finite = batch.time, np.isfinite(batch.value)
+
+        time = batch.time
+        finite = np.isfinite(batch.value)
         faults: list[tuple[str, Bools]] = []
         nobody = self._nobody(batch.names)
+
         if nobody is not None:
             faults.append(("bad_agent", np.asarray(batch.agent == nobody)))
-        if len(time) and not (time.min() >= EARLIEST and time.max() < min(LATEST, latest)):  # false if one is NaN
+
+        if len(time) and not (
+            time.min() >= EARLIEST and time.max() < min(LATEST, latest)
+        ):  # false if one is NaN
             plausible = (time >= EARLIEST) & (time < LATEST)
             faults += [("bad_time", ~plausible), ("in_future", time > latest)]
+
         if not finite.all():
-            faults.append(("not_finite", np.asarray(~(finite.all(axis=1) if finite.ndim == 2 else finite))))
+            faults.append(
+                ("not_finite", np.asarray(~(finite.all(axis=1) if finite.ndim == 2 else finite)))
+            )
+
         if self._intake.categories is not None:
             known = np.isin(batch.value, np.arange(len(self._intake.categories)))
             faults += [] if known.all() else [("unknown_category", np.asarray(~known))]
+
         good = np.ones(len(batch), np.bool_)
         for reason, which in faults:  # each sample for its first one
             rejects.add_many(reason, batch.position[which & good])
             good &= ~which
+
         return batch if good.all() else batch.take(good)
 
     def _nobody(self, names: list[str]) -> int | None:
-        """Find the number of no name; of a directory that batches share, only what is new is looked through."""
+        """Find the number of no name.
+
+        Of a directory that batches share, only what is new is looked through.
+        """
         known, seen, found = self._looked
         if names is not known or len(names) < seen:
-            seen, found = 0, None
+            seen = 0
+            found = None
+
         if found is None and len(names) > seen:
             new = names[seen:]
             found = seen + new.index(NOBODY) if NOBODY in new else None
+
         self._looked = names, len(names), found
         return found
 
@@ -273,11 +350,20 @@ def _is_whole(batch: SampleColumns, coordinates: int) -> bool:
 def _belongs_together(batch: SampleColumns, coordinates: int) -> bool:
     """Say whether the columns of a batch are of one length, and values have so many coordinates."""
     n = len(batch.agent)
-    columns = (batch.time, batch.position, *(one for one in (batch.key, batch.person) if one is not None))
-    return batch.value.shape == ((n, coordinates) if coordinates else (n,)) and all(len(one) == n for one in columns)
+    columns = (
+        batch.time,
+        batch.position,
+        *(one for one in (batch.key, batch.person) if one is not None),
+    )
+
+    return batch.value.shape == ((n, coordinates) if coordinates else (n,)) and all(
+        len(one) == n for one in columns
+    )
 
 
-def intake_rejected(rejects: Rejects, time: Timestamp, privacy_unit: PrivacyUnit) -> Iterator[TaggedOutput]:
+def intake_rejected(
+    rejects: Rejects, time: Timestamp, privacy_unit: PrivacyUnit
+) -> Iterator[TaggedOutput]:
     """Redacted: what was no sample and why, at the earliest time of its bundle."""
     for letter in dead_letters_of_parse(rejects, SOURCE, privacy_unit):
         yield TaggedOutput(REJECTED, TimestampedValue(letter, time))

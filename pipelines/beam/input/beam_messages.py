@@ -1,4 +1,7 @@
-"""What any source gives as a message: its value, what stands next to it, and what tells it from another."""
+"""What any source gives as a message.
+
+Its value, what stands next to it, and what tells it from another.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,13 @@ def require_messages(element_type: Any, value: str, wanted: Sequence[str]) -> No
     """
     if element_type in (bytes, str):
         away = [name for name in wanted if name != "@timestamp"]
-        require(not away, "mapping", "name fields of the value where elements are bytes or text", ", ".join(away))
+        require(
+            not away,
+            "mapping",
+            "name fields of the value where elements are bytes or text",
+            ", ".join(away),
+        )
+
     kind = isinstance(element_type, type) and issubclass(element_type, PubsubMessage)
     names = None if kind else element_fields(element_type)
     if names is not None and value not in names:
@@ -68,7 +77,10 @@ def require_messages(element_type: Any, value: str, wanted: Sequence[str]) -> No
 
 
 def message_of_element(element: Any, stamp: int, *, field: str = VALUE) -> Message:
-    """Take a message out of an element: bytes, text, a key and a value, a Pub/Sub message, or a row with a field."""
+    """Take a message out of an element.
+
+    Bytes, text, a key and a value, a Pub/Sub message, or a row with a field.
+    """
     try:
         return _taken(element, stamp, field)
     except Exception:
@@ -79,28 +91,42 @@ def _taken(element: Any, stamp: int, field: str) -> Message:
     at = {"@timestamp": stamp // 1000} if stamp > 0 else {}
     if isinstance(element, PubsubMessage):
         name = element.message_id or ""
-        return Message(element.data, {**at, HEADERS: element.attributes or {}}, name, 0, _number_of(name))
+        return Message(
+            element.data, {**at, HEADERS: element.attributes or {}}, name, 0, _number_of(name)
+        )
+
     named = _fields(element)
     if named is not None:
         return _of_row(named, field, at) if field in named else NOTHING
+
     if type(element) is tuple and len(element) == 2:
         key = element[0]
-        return Message(_bytes(element[1]), {**at, "@key": key if isinstance(key, bytes | str) else None})
+        return Message(
+            _bytes(element[1]), {**at, "@key": key if isinstance(key, bytes | str) else None}
+        )
+
     return Message(_bytes(element), at)
 
 
 def _of_row(named: Mapping[str, Any], field: str, at: Mapping[str, Any]) -> Message:
-    """Take the fields that Kafka's connectors give; an offset tells a message from all others of its partition."""
+    """Take the fields that Kafka's connectors give.
+
+    An offset tells a message from all others of its partition.
+    """
     beside: dict[str, Any] = {**at, HEADERS: _headers(named.get("headers") or ())}
     if _is_count(stamp := named.get("timestamp"), 1 << 53):
         beside["@timestamp"] = stamp
+
     for name in ("key", "topic"):
         if isinstance(named.get(name), bytes | str):
             beside[f"@{name}"] = named[name]
-    partition, offset = named.get("partition", 0), named.get("offset")
+
+    partition = named.get("partition", 0)
+    offset = named.get("offset")
     placed = _is_count(offset, 1 << PARTITION_SHIFT) and _is_count(partition, _MOST_PARTITIONS)
     if not placed:
         return Message(_bytes(named[field]), beside)
+
     name = f"{beside.get('@topic', '')}/{partition}/{offset}"
     return Message(_bytes(named[field]), beside, name, partition, offset)  # type: ignore[arg-type]  # checked above
 
@@ -114,16 +140,28 @@ def _fields(element: Any) -> Mapping[str, Any] | None:
         return element
     if isinstance(element, beam.Row):
         return dict(vars(element))
+
     names = getattr(type(element), "_fields", None)
-    return dict(zip(names, element, strict=True)) if isinstance(element, tuple) and names is not None else None
+    return (
+        dict(zip(names, element, strict=True))
+        if isinstance(element, tuple) and names is not None
+        else None
+    )
 
 
 def _headers(given: Any) -> dict[str, Any]:
-    """Take headers as a mapping or as a list of names with values; of a name that is there twice the last one."""
+    """Take headers as a mapping or as a list of names with values.
+
+    Of a name that is there twice the last one.
+    """
     pairs = given.items() if isinstance(given, Mapping) else given
     try:
         found = [(one.key, one.value) if isinstance(one, beam.Row) else tuple(one) for one in pairs]
-        return {name: text for name, text in found if isinstance(name, str) and isinstance(text, bytes | str)}
+        return {
+            name: text
+            for name, text in found
+            if isinstance(name, str) and isinstance(text, bytes | str)
+        }
     except (AttributeError, TypeError, ValueError):
         return {}
 
@@ -141,6 +179,7 @@ def message_keys(names: Sequence[str]) -> Words:
     offsets: Ints = np.concatenate([[0], np.cumsum([len(one) for one in text], dtype=np.int64)])
     keys = np.zeros(len(names), np.uint64)
     keys[given] = hash_ids(np.frombuffer(b"".join(text), np.uint8), offsets)
+
     return keys
 
 

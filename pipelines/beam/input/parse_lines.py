@@ -1,4 +1,7 @@
-"""Values of messages to batches of samples, whatever brought them: the engine's parser, reasons and dead letters."""
+"""Values of messages to batches of samples, whatever brought them.
+
+The engine's parser, reasons and dead letters.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,12 @@ from meanstream.pipelines.beam.element_types.agent_batch import AgentBatch
 from meanstream.pipelines.beam.element_types.events import EventCoder
 from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
-from meanstream.streaming.events.event_columns import Rejects, SampleColumns, column_partitions, column_positions
+from meanstream.streaming.events.event_columns import (
+    Rejects,
+    SampleColumns,
+    column_partitions,
+    column_positions,
+)
 from meanstream.streaming.events.wire import DeadLetter, PrivateDeadLetter
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.connection.values import PartitionRecords, block_of_values
@@ -31,7 +39,8 @@ from meanstream.streaming.store.secret_source import key_derived_from_secret
 DEAD_LETTERS = "dead_letters"
 
 PrivacyUnit = Literal["sample", "user"]
-"""What is protected: of agents one sample's value; of rounds all samples of a user, with their number and times."""
+"""What is protected: of agents one sample's value; of rounds all samples of a user, with their
+number and times."""
 
 UNITS = get_args(PrivacyUnit)
 
@@ -60,13 +69,15 @@ class MessageParser:
     mapping : ColumnMapping
         Which field means what.
     secret : SecretLocation, optional
-        Where the secret is from which hashes of ids and persons are keyed; used only if there is such a column.
+        Where the secret is from which hashes of ids and persons are keyed; used only if there is
+        such a column.
     max_future : float
         Seconds that a sample may lie ahead of the clock.
     privacy_unit : str
         Whose figures these are: of a "user" they are the operator's.
     location : KafkaLocation, optional
-        The topic, if it is one: its registry says how values are read. By default each is a JSON object.
+        The topic, if it is one: its registry says how values are read. By default each is a JSON
+        object.
     columns : tuple of str, optional
         Instead, each value is a line of CSV of these.
     """
@@ -81,7 +92,9 @@ class MessageParser:
         columns: tuple[str, ...] | None = None,
     ) -> None:
         key = (
-            b"" if not mapping.optional else key_derived_from_secret((secret or SecretLocation()).load(), "sample ids")
+            b""
+            if not mapping.optional
+            else key_derived_from_secret((secret or SecretLocation()).load(), "sample ids")
         )
         self._parser = value_parser(mapping, location, columns, id_key=key)
         self.wanted = self._parser.wanted
@@ -97,9 +110,11 @@ class MessageParser:
         if future.any():
             rejects.add_many("in_future", samples.position[future])
             samples = samples.take(~future)
+
         metric_counter("events", private=self._private).inc(len(records.values))
         for reason in rejects.reason:
             metric_counter("rejected_", reason, private=self._private).inc()
+
         return samples, rejects
 
 
@@ -113,7 +128,11 @@ def value_parser(
     """Make what reads values: JSON objects, what a topic's registry says, or lines of CSV."""
     if columns is not None:
         return TopicParser(mapping, id_key=id_key, make_values=partial(CsvValues, columns))
-    return TopicParser(mapping, id_key=id_key) if location is None else topic_parser(location, mapping, id_key=id_key)
+    return (
+        TopicParser(mapping, id_key=id_key)
+        if location is None
+        else topic_parser(location, mapping, id_key=id_key)
+    )
 
 
 def parsed_compact(samples: SampleColumns) -> AgentBatch:
@@ -124,8 +143,13 @@ def parsed_compact(samples: SampleColumns) -> AgentBatch:
     return AgentBatch(names, agent.astype(np.int64), samples.value, samples.time, *hashes)
 
 
-def dead_letter_kind_of_parse(privacy_unit: PrivacyUnit) -> type[DeadLetter] | type[PrivateDeadLetter]:
-    """Say whose the dead letters are: that a record of a user was none is protected as its samples are."""
+def dead_letter_kind_of_parse(
+    privacy_unit: PrivacyUnit,
+) -> type[DeadLetter] | type[PrivateDeadLetter]:
+    """Say whose the dead letters are.
+
+    That a record of a user was none is protected as its samples are.
+    """
     return PrivateDeadLetter if privacy_unit == "user" else DeadLetter
 
 
@@ -135,7 +159,10 @@ def dead_letters_of_parse(
     """Redacted: why and where, never what it said; public for agents."""
     kind = dead_letter_kind_of_parse(privacy_unit)
     position = np.array(rejects.position, np.int64)
-    places = zip(column_partitions(position).tolist(), column_positions(position).tolist(), strict=True)
+    places = zip(
+        column_partitions(position).tolist(), column_positions(position).tolist(), strict=True
+    )
+
     for reason, (partition, place), size in zip(rejects.reason, places, rejects.size, strict=True):
         yield kind(reason=reason, source=source, partition=partition, position=place, size=size)  # type: ignore[arg-type]
 
@@ -168,7 +195,9 @@ class CsvValues:
         places: Mapping[str, Places] | None = None,  # noqa: ARG002 - as other parsers of values are made
     ) -> None:
         mapping.require_table("lines of CSV")
-        self._parser = RecordParser(CsvFormat(list(columns), ",", mapping), mapping, decoder=decoder)
+        self._parser = RecordParser(
+            CsvFormat(list(columns), ",", mapping), mapping, decoder=decoder
+        )
 
     def parse(
         self, records: PartitionRecords, number: Ints, beside: RawColumns, rejects: Rejects
@@ -177,10 +206,14 @@ class CsvValues:
         values = [value or b"" for value in records.values]
         lines = [value.removesuffix(b"\n").removesuffix(b"\r") for value in values]
         single = np.fromiter(
-            (b"\n" not in one and b"\r" not in one and one != b"" for one in lines), np.bool_, len(lines)
+            (b"\n" not in one and b"\r" not in one and one != b"" for one in lines),
+            np.bool_,
+            len(lines),
         )
+
         for place in np.flatnonzero(~single).tolist():
             rejects.add("malformed", int(number[place]), len(values[place]))
+
         kept = [line for line, good in zip(lines, single.tolist(), strict=True) if good]
         if not kept:
             return []

@@ -1,4 +1,7 @@
-"""Messages of any source to samples, in a pipeline: with KafkaIO, Pub/Sub, files or a service of one's own."""
+"""Messages of any source to samples, in a pipeline.
+
+With KafkaIO, Pub/Sub, files or a service of one's own.
+"""
 
 from __future__ import annotations
 
@@ -53,10 +56,11 @@ class Parsed(NamedTuple):
     Attributes
     ----------
     samples : PCollection of AgentBatch
-        Private: samples in batches, each at the time of its first one; for `CollaborateAgents`, `RunRounds` and their
-        parts. `SampleRows` makes rows with a schema of them.
+        Private: samples in batches, each at the time of its first one; for `CollaborateAgents`,
+        `RunRounds` and their parts. `SampleRows` makes rows with a schema of them.
     rejected : PCollection of PrivateDeadLetter, or of DeadLetter
-        Which messages were not used, and why: private for rounds, public for agents (see `privacy_unit`).
+        Which messages were not used, and why: private for rounds, public for agents (see
+        `privacy_unit`).
     """
 
     samples: beam.PCollection
@@ -74,17 +78,18 @@ class SampleRow(NamedTuple):
 class ParseMessages(beam.PTransform):  # type: ignore[misc]
     """Private: messages of any source to batches of samples, by the engine's parser, reasons and bounds.
 
-    Input, in the global window: bytes or text; pairs of key and value, as `ReadFromKafka` gives them; rows with a field
-    `value` and, where they are there, `key`, `timestamp` (milliseconds), `topic`, `partition`, `offset` and `headers`,
-    as `ReadFromKafka(with_metadata=True)` gives them; or Pub/Sub messages. A value is a JSON object or, with `columns`,
-    a line of CSV or, with `registry_of`, what a Schema Registry says. Everything else is `malformed`. `mapping` may
-    read a part from next to the value (`@key`, `@topic`, `@header.NAME`, and `@timestamp`, which is the element's own
-    where a row has no such field).
+    Input, in the global window: bytes or text; pairs of key and value, as `ReadFromKafka` gives
+    them; rows with a field `value` and, where they are there, `key`, `timestamp` (milliseconds),
+    `topic`, `partition`, `offset` and `headers`, as `ReadFromKafka(with_metadata=True)` gives them;
+    or Pub/Sub messages. A value is a JSON object or, with `columns`, a line of CSV or, with
+    `registry_of`, what a Schema Registry says. Everything else is `malformed`. `mapping` may read a
+    part from next to the value (`@key`, `@topic`, `@header.NAME`, and `@timestamp`, which is the
+    element's own where a row has no such field).
 
-    A source that gives a message again gives a sample again. What tells samples apart is the column of ids or, without
-    one, a Pub/Sub message's id, or topic, partition and offset of a row: each counts once in its window. Bytes, text
-    and pairs have nothing of the kind. Event time is the source's: give downstream windows the lateness that they shall
-    allow.
+    A source that gives a message again gives a sample again. What tells samples apart is the column
+    of ids or, without one, a Pub/Sub message's id, or topic, partition and offset of a row: each
+    counts once in its window. Bytes, text and pairs have nothing of the kind. Event time is the
+    source's: give downstream windows the lateness that they shall allow.
 
     **Privacy.** Dead letters carry no part of a message. For agents that a message was none is public; for rounds it
     is private with the number of messages.
@@ -96,21 +101,22 @@ class ParseMessages(beam.PTransform):  # type: ignore[misc]
     columns : sequence of str, optional
         Values are lines of CSV of these columns, without a header.
     registry_of : str, optional
-        `kafka://HOST:PORT/TOPIC?registry=URL`: values are read as the registry of this topic says; workers read a file
-        of properties (`config=`) themselves.
+        `kafka://HOST:PORT/TOPIC?registry=URL`: values are read as the registry of this topic says;
+        workers read a file of properties (`config=`) themselves.
     value : str
         The field that is the message, where elements have fields.
     name : str
         What dead letters call the source.
     secret : SecretLocation, optional
-        Where workers find the secret from which the hash of ids is keyed; used only if there is a column of ids.
+        Where workers find the secret from which the hash of ids is keyed; used only if there is a
+        column of ids.
     batch_size : int
         Messages of a batch, at most.
     max_future : float
         Seconds that a sample may lie ahead of the clock.
     privacy_unit : str
-        "user", the default, for rounds: dead letters and figures (`events`, `rejected_REASON`) are the operator's.
-        "sample", for agents alone, where they are public.
+        "user", the default, for rounds: dead letters and figures (`events`, `rejected_REASON`) are
+        the operator's. "sample", for agents alone, where they are public.
 
     Raises
     ------
@@ -144,38 +150,78 @@ class ParseMessages(beam.PTransform):  # type: ignore[misc]
         privacy_unit: PrivacyUnit = "user",
     ) -> None:
         super().__init__()
-        require(isinstance(mapping, ColumnMapping), "mapping", "be a ColumnMapping", type(mapping).__name__)
-        texts = columns is None or (not isinstance(columns, str) and all(isinstance(one, str) for one in columns))
+        require(
+            isinstance(mapping, ColumnMapping),
+            "mapping",
+            "be a ColumnMapping",
+            type(mapping).__name__,
+        )
+        texts = columns is None or (
+            not isinstance(columns, str) and all(isinstance(one, str) for one in columns)
+        )
         require(texts, "columns", "be the names of the columns", columns)
-        require(columns is None or registry_of is None, "columns", "be left out with registry_of", columns)
-        require(isinstance(batch_size, int) and batch_size >= 1, "batch_size", "be at least 1", batch_size)
+
+        require(
+            columns is None or registry_of is None,
+            "columns",
+            "be left out with registry_of",
+            columns,
+        )
+
+        require(
+            isinstance(batch_size, int) and batch_size >= 1,
+            "batch_size",
+            "be at least 1",
+            batch_size,
+        )
         require(max_future >= 0, "max_future", "be at least 0", max_future)
-        require(privacy_unit in UNITS, "privacy_unit", f"be one of {', '.join(UNITS)}", privacy_unit)
+        require(
+            privacy_unit in UNITS, "privacy_unit", f"be one of {', '.join(UNITS)}", privacy_unit
+        )
+
         if registry_of is not None:
             location = KafkaLocation.parse(registry_of, role="registry_of")
             require(location.registry is not None, "registry_of", "name a registry", registry_of)
+
         given = None if columns is None else tuple(columns)
         self._wanted = value_parser(mapping, columns=given).wanted
-        self._letter, self._value = dead_letter_kind_of_parse(privacy_unit), value
+        self._letter = dead_letter_kind_of_parse(privacy_unit)
+        self._value = value
+
         secret = None if not mapping.optional else secret or SecretLocation()
         self._parse = ParseEach(
-            name, mapping, secret, batch_size, max_future, privacy_unit, given, registry_of, value, self._wanted
+            name,
+            mapping,
+            secret,
+            batch_size,
+            max_future,
+            privacy_unit,
+            given,
+            registry_of,
+            value,
+            self._wanted,
         )
 
     def expand(self, pcoll: beam.PCollection) -> Parsed:
         """Parse in batches."""
         window_fn = pcoll.windowing.windowfn
-        require(isinstance(window_fn, GlobalWindows), "messages", "be in the global window", type(window_fn).__name__)
+        require(
+            isinstance(window_fn, GlobalWindows),
+            "messages",
+            "be in the global window",
+            type(window_fn).__name__,
+        )
         require_messages(pcoll.element_type, self._value, self._wanted)
         split = pcoll | "Parse" >> beam.ParDo(self._parse).with_outputs(REJECTED, main="samples")
+
         return Parsed(*typed_outputs(split, {"samples": AgentBatch, REJECTED: self._letter}))
 
 
 class SampleRows(beam.PTransform):  # type: ignore[misc]
     """Private: batches of samples to rows with a schema, each at its own event time, for steps of one's own.
 
-    Ids, and whose sample it is within its agent, stay behind: give `CollaborateAgents` the batches. The rows are as
-    private as the samples.
+    Ids, and whose sample it is within its agent, stay behind: give `CollaborateAgents` the batches.
+    The rows are as private as the samples.
     """
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
@@ -226,7 +272,9 @@ class ParseEach(Step):
     def setup(self) -> None:
         """Find the secret, if there are ids to hash."""
         location = None if self._registry_of is None else KafkaLocation.parse(self._registry_of)
-        self._parser = MessageParser(self._mapping, self._secret, self._max_future, self._unit, location, self._columns)
+        self._parser = MessageParser(
+            self._mapping, self._secret, self._max_future, self._unit, location, self._columns
+        )
 
     def start_bundle(self) -> None:
         """Begin without messages."""
@@ -237,6 +285,7 @@ class ParseEach(Step):
         """Take a message."""
         self._messages.append(message_of_element(element, time.micros, field=self._value))
         self._first = min(self._first, time)
+
         if len(self._messages) >= self._batch_size:
             yield from self._batch()
 
@@ -245,17 +294,27 @@ class ParseEach(Step):
         yield from self._batch()
 
     def _batch(self) -> Iterator[Any]:
-        messages, first = self._messages, self._first
+        messages = self._messages
+        first = self._first
         self.start_bundle()
+
         if not messages:
             return
         absent: dict[str, Any] = {HEADERS: {}}
-        beside = {name: [one.beside.get(name, absent.get(name)) for one in messages] for name in self._wanted}
-        rows, none = np.arange(len(messages)), np.zeros(len(messages), np.int64)
-        samples, rejects = self._parser.parse(PartitionRecords(none, rows, [one.value for one in messages], beside))
+        beside = {
+            name: [one.beside.get(name, absent.get(name)) for one in messages]
+            for name in self._wanted
+        }
+        rows = np.arange(len(messages))
+        none = np.zeros(len(messages), np.int64)
+        samples, rejects = self._parser.parse(
+            PartitionRecords(none, rows, [one.value for one in messages], beside)
+        )
+
         if len(samples):
             found = parsed_compact(_distinguish(samples, messages))
             yield WindowedValue(found, parsed_timestamp(samples.time.min()), (GlobalWindow(),))
+
         kind = dead_letter_kind_of_parse(self._unit)
         for reason, row, size in zip(rejects.reason, rejects.position, rejects.size, strict=True):
             place = {"partition": messages[row].partition, "position": messages[row].position}
@@ -272,4 +331,5 @@ def _distinguish(samples: SampleColumns, messages: Sequence[Message]) -> SampleC
         np.array([messages[place].position for place in row], np.int64),
     )
     key = message_keys(names) if any(names) else samples.key
+
     return replace(samples, key=key, position=position)

@@ -1,4 +1,7 @@
-"""Offsets of a partition as a restriction of Beam: claimed in order, checkpointed anywhere, never shared."""
+"""Offsets of a partition as a restriction of Beam.
+
+Claimed in order, checkpointed anywhere, never shared.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ _VERSION = 1
 
 @dataclass(slots=True)
 class Claim:
-    """Offsets from `start` to before `following`, taken at once; the tracker cuts what is no longer its own."""
+    """Offsets from `start` to before `following`, taken at once.
+
+    The tracker cuts what is no longer its own.
+    """
 
     start: int
     following: int
@@ -32,8 +38,8 @@ class Claim:
 class OffsetsTracker(RestrictionTracker):  # type: ignore[misc]
     """Offsets of one partition, of which batches are claimed.
 
-    A runner may take the rest away between two batches (a checkpoint). It may not give a part of the rest to a second
-    worker: event time of a partition is known only to who reads it in order.
+    A runner may take the rest away between two batches (a checkpoint). It may not give a part of
+    the rest to a second worker: event time of a partition is known only to who reads it in order.
 
     Examples
     --------
@@ -63,11 +69,15 @@ class OffsetsTracker(RestrictionTracker):  # type: ignore[misc]
     def try_claim(self, position: Claim) -> bool:
         """Claim a batch, cut to the range; False if nothing of it is left to claim."""
         if position.start != self._next:
-            raise ValueError(f"offsets must be claimed in order from {self._next}, got {position.start}")
+            raise ValueError(
+                f"offsets must be claimed in order from {self._next}, got {position.start}"
+            )
+
         position.following = min(position.following, self._range.stop)
         if position.following <= position.start:
             return False
         self._next = position.following
+
         return True
 
     def try_split(self, fraction_of_remainder: float) -> tuple[OffsetRange, OffsetRange] | None:
@@ -76,12 +86,15 @@ class OffsetsTracker(RestrictionTracker):  # type: ignore[misc]
             return None
         rest = OffsetRange(self._next, self._range.stop)
         self._range = OffsetRange(self._range.start, self._next)
+
         return self._range, rest
 
     def check_done(self) -> None:
         """Fail if offsets were left out."""
         if self._next < self._range.stop:
-            raise ValueError(f"offsets from {self._next} to {self._range.stop} must be claimed, got an end before them")
+            raise ValueError(
+                f"offsets from {self._next} to {self._range.stop} must be claimed, got an end before them"
+            )
 
     def is_bounded(self) -> bool:
         """Whether reading ends."""
@@ -103,7 +116,10 @@ class OffsetRangeCoder(coders.Coder):  # type: ignore[misc]
         """Read them."""
         version, start, stop = _RANGE.unpack(encoded)
         if version != _VERSION:
-            raise ValueError(f"offsets of a checkpoint must be of version {_VERSION}, got {version}")
+            raise ValueError(
+                f"offsets of a checkpoint must be of version {_VERSION}, got {version}"
+            )
+
         return OffsetRange(start, stop)
 
     def is_deterministic(self) -> bool:

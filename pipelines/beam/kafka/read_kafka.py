@@ -1,10 +1,13 @@
-"""Workers that read partitions of a topic: which offsets, batch after batch, and how far event time has come.
+"""Workers that read partitions of a topic.
 
-Of agents event time is that of the newest sample. Of rounds it must not be: windows of a pipeline close by it, and
-times are protected there (`meanstream.streaming.rounds.closing`). Where reading ends, event time of rounds stands still
-until then. Where it does not, event time is the clock at a moment, once a partition was read to where it ended at that
-moment; batches are cut there. Partitions are read side by side, so a sample just behind the moment may still count
-while another partition is read: the time that computing takes decides, as between two batches of the engine.
+Which offsets, batch after batch, and how far event time has come.
+
+Of agents event time is that of the newest sample. Of rounds it must not be: windows of a pipeline
+close by it, and times are protected there (`meanstream.streaming.rounds.closing`). Where reading
+ends, event time of rounds stands still until then. Where it does not, event time is the clock at a
+moment, once a partition was read to where it ended at that moment; batches are cut there.
+Partitions are read side by side, so a sample just behind the moment may still count while another
+partition is read: the time that computing takes decides, as between two batches of the engine.
 """
 
 from __future__ import annotations
@@ -32,7 +35,12 @@ from meanstream.pipelines.beam.input.parse_lines import (
     parsed_compact,
     parsed_timestamp,
 )
-from meanstream.pipelines.beam.kafka.offsets import UNBOUNDED, Claim, OffsetsProvider, PartitionRange
+from meanstream.pipelines.beam.kafka.offsets import (
+    UNBOUNDED,
+    Claim,
+    OffsetsProvider,
+    PartitionRange,
+)
 from meanstream.pipelines.beam.kafka.record_keys import with_record_keys
 from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
 from meanstream.pipelines.beam.worker.beam_steps import Step
@@ -60,9 +68,16 @@ class PartitionMoment(NamedTuple):
 
 
 class EventTimeProvider(WatermarkEstimatorProvider):  # type: ignore[misc]
-    """Event time of a partition; none has passed before its first sample was read, and a checkpoint says so."""
+    """Event time of a partition.
 
-    def initial_estimator_state(self, element: PartitionRange, restriction: OffsetRange) -> Timestamp:  # noqa: ARG002
+    None has passed before its first sample was read, and a checkpoint says so.
+    """
+
+    def initial_estimator_state(
+        self,
+        element: PartitionRange,  # noqa: ARG002
+        restriction: OffsetRange,  # noqa: ARG002
+    ) -> Timestamp:
         """Begin before all times."""
         return MIN_TIMESTAMP
 
@@ -82,7 +97,9 @@ OFFSETS = beam.DoFn.RestrictionParam(OffsetsProvider())
 class PlanRanges(Step):
     """Which offsets of which partitions are read; decided once, by a worker."""
 
-    def __init__(self, location: str, ranges: dict[int, tuple[int, int]] | None, *, until_end: bool) -> None:
+    def __init__(
+        self, location: str, ranges: dict[int, tuple[int, int]] | None, *, until_end: bool
+    ) -> None:
         self._location = location
         self._ranges = ranges
         self._until_end = until_end
@@ -92,7 +109,9 @@ class PlanRanges(Step):
         location = KafkaLocation.parse(self._location)
         reader = PartitionReader(location)
         try:
-            for partition, start, stop in planned_reads(reader, location, self._ranges, until_end=self._until_end):
+            for partition, start, stop in planned_reads(
+                reader, location, self._ranges, until_end=self._until_end
+            ):
                 if start < stop:
                     yield partition, start, stop
         finally:
@@ -113,10 +132,17 @@ def planned_reads(
         for partition, (start, stop) in ranges.items():
             low, high = marks[partition]
             held = low <= start and stop <= high
-            require(held, name, f"be held by partition {partition} ([{low}, {high}))", (start, stop))
+            require(
+                held, name, f"be held by partition {partition} ([{low}, {high}))", (start, stop)
+            )
+
         return [(partition, start, stop) for partition, (start, stop) in sorted(ranges.items())]
+
     latest = location.start == "latest"
-    return [(p, high if latest else low, high if until_end else UNBOUNDED) for p, (low, high) in marks.items()]
+    return [
+        (p, high if latest else low, high if until_end else UNBOUNDED)
+        for p, (low, high) in marks.items()
+    ]
 
 
 class ReadRange(Step):
@@ -144,7 +170,9 @@ class ReadRange(Step):
         """Connect."""
         location = KafkaLocation.parse(self._location)
         self._name = location.topic
-        self._parser = MessageParser(self._mapping, self._secret, self._max_future, self._unit, location)
+        self._parser = MessageParser(
+            self._mapping, self._secret, self._max_future, self._unit, location
+        )
         self._reader = PartitionReader(location, beside=self._parser.wanted)
         self._silent_since: dict[int, float] = {}
 
@@ -159,18 +187,28 @@ class ReadRange(Step):
         watermark: Any = EVENT_TIME,
     ) -> Iterator[Any]:
         """Read to the end of the range."""
-        at, until = tracker.current_restriction().start, time.monotonic() + SILENT_SECONDS
+        at = tracker.current_restriction().start
+        until = time.monotonic() + SILENT_SECONDS
         while at < (stop := tracker.current_restriction().stop):
-            taken = self._reader.take(element[0], at, min(self._batch_size, stop - at), WAIT_SECONDS)
+            taken = self._reader.take(
+                element[0], at, min(self._batch_size, stop - at), WAIT_SECONDS
+            )
             if taken.following == at:
                 what = f"offset {at} of partition {element[0]}"
-                require(time.monotonic() < until, "source", f"hold {what} within {SILENT_SECONDS:g} s", self._name)
+                require(
+                    time.monotonic() < until,
+                    "source",
+                    f"hold {what} within {SILENT_SECONDS:g} s",
+                    self._name,
+                )
                 continue
+
             claim = Claim(at, taken.following)
             if not tracker.try_claim(claim):
                 return
             yield from self._batch(taken, claim.following, watermark)
-            at, until = claim.following, time.monotonic() + SILENT_SECONDS
+            at = claim.following
+            until = time.monotonic() + SILENT_SECONDS
 
     @property
     def _by_clock(self) -> bool:
@@ -183,17 +221,21 @@ class ReadRange(Step):
         if len(samples):
             compact = parsed_compact(with_record_keys(self._reader.log, samples))
             yield with_window_time(parsed_timestamp(samples.time.min()), compact)
+
         for letter in dead_letters_of_parse(rejects, self._name, self._unit):
             yield TaggedOutput(DEAD_LETTERS, letter)
+
         if len(samples) and not self._by_clock:
             _advance(watermark, parsed_timestamp(samples.time.max()))
 
 
 class ReadPartition(ReadRange):
-    """Private: partitions to batches for ever; what is not read yet is handed back to the runner after each turn.
+    """Private: partitions to batches for ever.
 
-    Flink's runner keeps something of each turn for as long as a job lives, so there is one in `turn` seconds and no
-    more: who has come to the end of a partition lets it be until then.
+    What is not read yet is handed back to the runner after each turn.
+
+    Flink's runner keeps something of each turn for as long as a job lives, so there is one in
+    `turn` seconds and no more: who has come to the end of a partition lets it be until then.
     """
 
     def __init__(self, *given: Any, turn: float = TURN_SECONDS, drain: bool = False) -> None:
@@ -209,44 +251,66 @@ class ReadPartition(ReadRange):
         watermark: Any = EVENT_TIME,
     ) -> Iterator[Any]:
         """Read for a turn, or until there is nothing more for now."""
-        metric_counter("reading_turns", private=self._unit == "user").inc()  # a turn is as long as there is to read
-        partition, at, until = element[0], tracker.current_restriction().start, time.monotonic() + self._turn
+        metric_counter(
+            "reading_turns", private=self._unit == "user"
+        ).inc()  # a turn is as long as there is to read
+        partition = element[0]
+        at = tracker.current_restriction().start
+        until = time.monotonic() + self._turn
         moment: PartitionMoment | None = None
+
         while time.monotonic() < until:
             if self._by_clock:
                 moment = self._moment(partition, at, moment, watermark)
+
             taken = self._reader.take(partition, at, self._batch_size, WAIT_SECONDS)
             if taken.following > at:
-                claim = Claim(at, taken.following if moment is None else min(taken.following, moment.end))
+                claim = Claim(
+                    at, taken.following if moment is None else min(taken.following, moment.end)
+                )
                 if not tracker.try_claim(claim):
                     return
+
                 self._silent_since.pop(partition, None)
                 yield from self._batch(taken, claim.following, watermark)
                 at = claim.following
             elif taken.ended and self._drain:
-                tracker.try_claim(Claim(at, UNBOUNDED))  # there is no rest: event time passes this partition
+                tracker.try_claim(
+                    Claim(at, UNBOUNDED)
+                )  # there is no rest: event time passes this partition
                 return
             elif taken.ended:
                 if not self._by_clock:
                     self._idle(partition, watermark)
-                # Beam's runner for Flink waits for whole seconds, of what is left when it hears of them.
-                tracker.defer_remainder(Duration(max(1, math.ceil(until - time.monotonic())) + SPARE_SECONDS))
+
+                # Beam's runner for Flink waits for whole seconds, of what is left when it hears of
+                # them.
+                tracker.defer_remainder(
+                    Duration(max(1, math.ceil(until - time.monotonic())) + SPARE_SECONDS)
+                )
                 return
+
         tracker.defer_remainder()
 
     def _moment(
         self, partition: int, at: int, moment: PartitionMoment | None, watermark: Any
     ) -> PartitionMoment | None:
-        """Let event time come to a moment whose records were all read, and begin the next; None if none is begun."""
+        """Let event time come to a moment whose records were all read, and begin the next.
+
+        None if none is begun.
+        """
         if moment is not None and at < moment.end:
             return moment
+
         if moment is not None:
             _advance(watermark, parsed_timestamp(np.float64(moment.clock)))
+
         clock = time.time()
         try:
             end = self._reader.marks([partition])[partition].high
         except ValueError:  # no broker answers: event time waits
             return None
+
         if at < end:
             return PartitionMoment(clock, end)
         _advance(watermark, parsed_timestamp(np.float64(clock)))

@@ -1,4 +1,7 @@
-"""Events of a pipeline to a Kafka topic, without a JVM: the engine's records, at least once, and the same each time."""
+"""Events of a pipeline to a Kafka topic, without a JVM.
+
+The engine's records, at least once, and the same each time.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,8 @@ from meanstream.streaming.sinks.sink_protocol import Trust
 class WriteKafka(beam.PTransform):  # type: ignore[misc]
     """Events to records of a topic: the bytes, keys and headers that the engine's sink writes.
 
-    Input: events such as `WindowEstimate` or `DeadLetter`, or `EventLines` of many, which are written byte for byte.
-    There is no output.
+    Input: events such as `WindowEstimate` or `DeadLetter`, or `EventLines` of many, which are
+    written byte for byte. There is no output.
 
     **What is guaranteed.** A bundle is done when all replicas have acknowledged its records, in order, and a request
     that was sent twice is written once (idempotent producer). A bundle that the runner executes again, after a
@@ -35,10 +38,11 @@ class WriteKafka(beam.PTransform):  # type: ignore[misc]
     Parameters
     ----------
     location : str
-        `kafka://HOST:PORT/TOPIC?OPTION=VALUE`, as the engine's sinks take it; `create=N` makes the topic where it is
-        missing. Workers read a file of properties (`config=`) themselves.
+        `kafka://HOST:PORT/TOPIC?OPTION=VALUE`, as the engine's sinks take it; `create=N` makes the
+        topic where it is missing. Workers read a file of properties (`config=`) themselves.
     role : str
-        What the topic is: topics of "sink", "releases", "estimates" and "population" are made compacted.
+        What the topic is: topics of "sink", "releases", "estimates" and "population" are made
+        compacted.
     trust : Trust
         Who can read it.
 

@@ -33,17 +33,25 @@ class SpendLedger:
     def __init__(self, encoded: bytes) -> None:
         self._words: Words = np.zeros((0, 2), np.uint64)
         self._rounds: Ints = np.zeros(0, np.int64)
+
         if encoded:
             version, n = _HEAD.unpack_from(encoded)
             if version != LEDGER_VERSION:
-                raise DamagedBytesError(f"ledger of a shard must be of version {LEDGER_VERSION}, got {version}")
-            self._words = np.frombuffer(encoded, "<u8", 2 * n, _HEAD.size).reshape(n, 2).astype(np.uint64)
+                raise DamagedBytesError(
+                    f"ledger of a shard must be of version {LEDGER_VERSION}, got {version}"
+                )
+
+            self._words = (
+                np.frombuffer(encoded, "<u8", 2 * n, _HEAD.size).reshape(n, 2).astype(np.uint64)
+            )
             self._rounds = np.frombuffer(encoded, "<i8", n, _HEAD.size + 16 * n).astype(np.int64)
 
     def to_bytes(self) -> bytes:
         """Give what makes the same ledger again."""
         head = _HEAD.pack(LEDGER_VERSION, len(self._rounds))
-        return b"".join([head, self._words.astype("<u8").tobytes(), self._rounds.astype("<i8").tobytes()])
+        return b"".join(
+            [head, self._words.astype("<u8").tobytes(), self._rounds.astype("<i8").tobytes()]
+        )
 
     def __len__(self) -> int:
         return len(self._rounds)
@@ -59,6 +67,7 @@ class SpendLedger:
         """Charge one round to each of these different users."""
         place, known = self._find(words)
         self._rounds[place[known]] += 1
+
         if not known.all():
             self._words = np.concatenate([self._words, words[~known]])
             self._rounds = np.concatenate([self._rounds, np.ones(int((~known).sum()), np.int64)])
@@ -70,17 +79,24 @@ class SpendLedger:
         who, place = np.unique(words, axis=0, return_inverse=True)
         most = np.zeros(len(who), np.int64)
         np.maximum.at(most, place.ravel(), rounds)
+
         while (less := self.spent(who) < most).any():
             self.charge(who[less])
 
     def _find(self, words: Words) -> tuple[Ints, Bools]:
-        keys, wanted = _bytes_of(self._words), _bytes_of(words)
+        keys = _bytes_of(self._words)
+        wanted = _bytes_of(words)
         place = np.searchsorted(keys, wanted)
         known = place < len(keys)
         known[known] = keys[place[known]] == wanted[known]
+
         return place.astype(np.int64), known
 
 
 def _bytes_of(words: Words) -> np.ndarray:
     """Sort and compare both halves as one: big-endian bytes keep the order of the numbers."""
-    return np.ascontiguousarray(words.astype(">u8")).view("S16")[:, 0] if len(words) else np.zeros(0, "S16")
+    return (
+        np.ascontiguousarray(words.astype(">u8")).view("S16")[:, 0]
+        if len(words)
+        else np.zeros(0, "S16")
+    )

@@ -1,7 +1,7 @@
 """Keyed state begins with what made it, and under anything else it is refused in one line, before it is read.
 
-A runner restores whatever bytes a savepoint holds. Continued with other bounds, they would be other sums; with another
-secret, name or number of shards, a release id would get a second value.
+A runner restores whatever bytes a savepoint holds. Continued with other bounds, they would be other
+sums; with another secret, name or number of shards, a release id would get a second value.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class StateOwner:
     Attributes
     ----------
     settings : mapping
-        What the state cannot change, by the names of the options: the deployment's name, privacy parameters, shards...
+        What the state cannot change, by the names of the options: the deployment's name, privacy
+        parameters, shards...
     secret : SecretLocation or None
         Where workers find the secret; None for state that is made of public data.
     """
@@ -60,7 +61,9 @@ class StateOwner:
 
 
 class StateMark:
-    """What a state begins with: the same bytes on every worker and retry, and nothing of the secret.
+    """What a state begins with.
+
+    The same bytes on every worker and retry, and nothing of the secret.
 
     Parameters
     ----------
@@ -83,7 +86,9 @@ class StateMark:
     """
 
     def __init__(self, settings: Mapping[str, Any], secret: bytes) -> None:
-        (self._settings,) = beam_event_from_json(beam_event_to_json([dict(settings)]))  # as it will be read
+        (self._settings,) = beam_event_from_json(
+            beam_event_to_json([dict(settings)])
+        )  # as it will be read
         self._secret = secret
         salt = identity_repeated_salt(self._settings, secret)
         made = make_identity(self._settings, secret, salt=salt)
@@ -95,7 +100,10 @@ class StateMark:
         saved = made.read()
         if not saved:
             if any(map(_holds, kept)):
-                raise OtherIdentityError("state must say what made it, got none (begin a job under a new name)")
+                raise OtherIdentityError(
+                    "state must say what made it, got none (begin a job under a new name)"
+                )
+
             made.write(self._encoded)
         elif saved != self._encoded:
             (identity,) = beam_event_from_json(saved)
@@ -103,18 +111,26 @@ class StateMark:
             raise OtherIdentityError("state must begin as this version writes it, got another mark")
 
     def key(self, shard: int) -> int:
-        """Give a shard's key for data on their way to be grouped; data that others have made never have it."""
+        """Give a shard's key for data on their way to be grouped.
+
+        Data that others have made never have it.
+        """
         return self._number << KEY_BITS | shard
 
     def shard(self, key: int) -> int:
         """Read what `key` gave."""
         if key >> KEY_BITS != self._number:
-            raise OtherIdentityError("name, settings, shards and secret must be those that the state was made with")
+            raise OtherIdentityError(
+                "name, settings, shards and secret must be those that the state was made with"
+            )
+
         return key & ((1 << KEY_BITS) - 1)
 
 
 class MarkKeys(Step):
-    """Data to keys that say what made them: what waits in a runner's own state to be grouped is known again.
+    """Data to keys that say what made them.
+
+    What waits in a runner's own state to be grouped is known again.
 
     Parameters
     ----------

@@ -1,7 +1,9 @@
-"""How much of a worker's cache a state takes: told by its length where it is bytes, as all state of ours is.
+"""How much of a worker's cache a state takes.
 
-Beam (2.77) weighs whatever it caches by a walk over the globals of all modules that are loaded: 2 ms for each read and
-write of a state, whatever its size, which is more than all of our work on it.
+Told by its length where it is bytes, as all state of ours is.
+
+Beam (2.77) weighs whatever it caches by a walk over the globals of all modules that are loaded: 2
+ms for each read and write of a state, whatever its size, which is more than all of our work on it.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ def weigh_state_by_length() -> None:
             if one is None:
                 return int(whole(*values))
             found += one
+
         return found
 
     weight.by_length = True  # type: ignore[attr-defined]
@@ -45,5 +48,10 @@ def _length(value: Any) -> int | None:
         return sys.getsizeof(value)
     if type(value) not in {list, tuple}:
         return None
+
     parts = [_length(one) for one in value]
-    return None if None in parts else sys.getsizeof(value) + sum(part for part in parts if part is not None)
+    return (
+        None
+        if None in parts
+        else sys.getsizeof(value) + sum(part for part in parts if part is not None)
+    )

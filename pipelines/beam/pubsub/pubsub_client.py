@@ -8,6 +8,9 @@ from google.cloud import pubsub_v1
 
 
 def make_pubsub_publisher() -> Any:
-    """Connect a publisher that keeps the order of messages of one key; to the emulator, where one is named."""
+    """Connect a publisher that keeps the order of messages of one key.
+
+    To the emulator, where one is named.
+    """
     options = pubsub_v1.types.PublisherOptions(enable_message_ordering=True)
     return pubsub_v1.PublisherClient(publisher_options=options)

@@ -21,7 +21,10 @@ def check_pubsub_name(role: str, kind: str, name: str) -> str:
     Traceback (most recent call last):
     ValueError: topic must be projects/PROJECT/topics/NAME, got 'means'
     """
-    require(re.fullmatch(_NAME % kind, name) is not None, role, f"be projects/PROJECT/{kind}/NAME", name)
+    require(
+        re.fullmatch(_NAME % kind, name) is not None, role, f"be projects/PROJECT/{kind}/NAME", name
+    )
+
     if not _has_client():
         raise ValueError(f"{role} needs google-cloud-pubsub: pip install 'meanstream[gcp]'")
     return name.rpartition("/")[2]

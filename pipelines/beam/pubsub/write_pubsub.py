@@ -22,10 +22,11 @@ WAITING = 10_000
 class WritePubSub(beam.PTransform):  # type: ignore[misc]
     """Events to messages of a topic: the bytes that the engine's sinks write.
 
-    Input: events such as `WindowEstimate` or `DeadLetter`, or `EventLines` of many, which are written byte for byte.
-    There is no output. Attributes are `schema_version`, `event` (the name that `meanstream schema` takes) and, of
-    releases and refusals, `release_id`. The ordering key is the agent or, of a window estimate, the round: subscribers
-    with message ordering get an agent's releases in order. Beam's own sink is not used: on Dataflow it drops the key.
+    Input: events such as `WindowEstimate` or `DeadLetter`, or `EventLines` of many, which are
+    written byte for byte. There is no output. Attributes are `schema_version`, `event` (the name
+    that `meanstream schema` takes) and, of releases and refusals, `release_id`. The ordering key is
+    the agent or, of a window estimate, the round: subscribers with message ordering get an agent's
+    releases in order. Beam's own sink is not used: on Dataflow it drops the key.
 
     **What is guaranteed.** A bundle is done when the service has taken its messages. A bundle that the runner executes
     again is written again: at least once. What is written again is the same, because noise is keyed by what it is for:
@@ -36,8 +37,8 @@ class WritePubSub(beam.PTransform):  # type: ignore[misc]
     Parameters
     ----------
     topic : str
-        `projects/PROJECT/topics/NAME`; it must exist. Workers find Google's credentials as its clients do, or the
-        emulator that the variable `PUBSUB_EMULATOR_HOST` names.
+        `projects/PROJECT/topics/NAME`; it must exist. Workers find Google's credentials as its
+        clients do, or the emulator that the variable `PUBSUB_EMULATOR_HOST` names.
     trust : Trust
         Who can subscribe.
 
@@ -82,10 +83,14 @@ class SendMessages(Step):
         lines = beam_events_as_lines(element, self._trust)
         records = sink_records(self._topic, lines)
         for value, key, headers in zip(records.values, records.keys, records.headers, strict=True):
-            future = self._publisher.publish(self._topic, value, ordering_key=key or "", **dict(headers))
+            future = self._publisher.publish(
+                self._topic, value, ordering_key=key or "", **dict(headers)
+            )
             self._waiting.append(future)
+
             if len(self._waiting) >= WAITING:
                 self._wait()
+
         count_sent_metrics(lines)
 
     def finish_bundle(self) -> None:
@@ -102,6 +107,9 @@ class SendMessages(Step):
             try:
                 future.result(ANSWER_SECONDS)
             except Exception as error:
-                said = f"topic must accept messages, got {type(error).__name__} from {self._topic!r}"
+                said = (
+                    f"topic must accept messages, got {type(error).__name__} from {self._topic!r}"
+                )
                 raise DeliveryFailedError(said) from None
+
         self._waiting.clear()

@@ -1,4 +1,7 @@
-"""Over the budget, a user's data does not enter: the ledger of each slot of users, round after round."""
+"""Over the budget, a user's data does not enter.
+
+The ledger of each slot of users, round after round.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +44,10 @@ class UsersBySlot(Step):
 class EnforceBudget(Step):
     """Users of a slot, round after round in the order of time; who cannot pay does not enter.
 
-    Rounds wait until event time has come to their release, so that an earlier round is always charged before a later
-    one. Users who do not enter are counted (`over_budget`). Of users who never entered before, those enter for whom
-    there is room; samples of the others are counted (`rejected_too_many_agents`).
+    Rounds wait until event time has come to their release, so that an earlier round is always
+    charged before a later one. Users who do not enter are counted (`over_budget`). Of users who
+    never entered before, those enter for whom there is room; samples of the others are counted
+    (`rejected_too_many_agents`).
 
     **Privacy.** The state is keyed by slot, of which there is one number for all pipelines, so that a user's state is
     never in another place; it lives as long as the pipeline, and a user's total spend over all rounds stays within
@@ -55,7 +59,9 @@ class EnforceBudget(Step):
     LEDGER = ReadModifyWriteStateSpec("ledger", BytesCoder())
     RELEASE = TimerSpec("release", TimeDomain.WATERMARK)
 
-    def __init__(self, settings: RoundsSettings, owner: StateOwner, *, most: int | None = None) -> None:
+    def __init__(
+        self, settings: RoundsSettings, owner: StateOwner, *, most: int | None = None
+    ) -> None:
         self._settings = settings
         self._owner = owner
         self._most = most  # users of a slot that ever enter
@@ -98,15 +104,19 @@ class EnforceBudget(Step):
         due = RoundQueue(self._settings, arrived, near, far).due(time)
         if not due:
             return
+
         spend = SpendLedger(ledger.read() or b"")
         for batch in due:
             yield from self._enter(key, batch, spend)
+
         ledger.write(spend.to_bytes())
 
     def _enter(self, key: int, batch: UserBatch, spend: SpendLedger) -> Iterator[Any]:
         batch = self._with_room(batch, spend)
         horizon = self._settings.horizon
-        pays = np.ones(len(batch), np.bool_) if horizon is None else spend.spent(batch.words) < horizon
+        pays = (
+            np.ones(len(batch), np.bool_) if horizon is None else spend.spent(batch.words) < horizon
+        )
         taking = batch if pays.all() else batch.take(pays)
         spend.charge(taking.words)
         self._refused.inc(len(batch) - len(taking))
@@ -119,7 +129,10 @@ class EnforceBudget(Step):
         new = spend.spent(batch.words) == 0
         inside = ~new
         names = batch.names.filter(pa.array(new)).to_pylist()
-        inside[new] = admission_names(slot_name_hashes(names, self._places), self._most - len(spend))
+        inside[new] = admission_names(
+            slot_name_hashes(names, self._places), self._most - len(spend)
+        )
         kept = batch.take(inside)
         self._beyond.inc(batch.n_samples - kept.n_samples)
+
         return kept

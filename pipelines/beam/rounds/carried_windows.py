@@ -1,4 +1,7 @@
-"""Rounds that hand on what their results showed: windows one after the other, at one key, as the engine runs them."""
+"""Rounds that hand on what their results showed.
+
+Windows one after the other, at one key, as the engine runs them.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +34,10 @@ from meanstream.streaming.rounds.window_round import WindowRound
 class RunCarried(beam.PTransform):  # type: ignore[misc]
     """Private to public: users' sums per window to one `WindowEstimate` per window, each given what the last showed.
 
-    A stage of a window hangs on the answer of the window before it, so that no two windows run at once: all users of
-    all windows come to one key, whose worker runs all stages of a window and keeps what is carried. Reports are made
-    there a million users a few seconds; what grows with samples is summed up before, on all workers.
+    A stage of a window hangs on the answer of the window before it, so that no two windows run at
+    once: all users of all windows come to one key, whose worker runs all stages of a window and
+    keeps what is carried. Reports are made there a million users a few seconds; what grows with
+    samples is summed up before, on all workers.
     """
 
     def __init__(self, settings: RoundsSettings, secret: SecretLocation) -> None:
@@ -75,7 +79,8 @@ class AnswerCarried(Step):
     def setup(self) -> None:
         """Begin to count."""
         self._mark = self._owner.mark()
-        self._rounds, self._users = metric_counter("rounds"), DistributionOf("rounds_window_users")
+        self._rounds = metric_counter("rounds")
+        self._users = DistributionOf("rounds_window_users")
 
     def process(  # noqa: PLR0917 - Beam's way
         self,
@@ -107,14 +112,18 @@ class AnswerCarried(Step):
         due = RoundQueue(self._settings, arrived, near, far).due(time)
         if not due:
             return
+
         kept = carried.read()
         state: Public | None = beam_event_from_json(kept)[0] if kept else None
         for users in due:
             event, state = self._answered(users, state)
             yield carried_in_window(self._settings, event, users.window)
+
         carried.write(beam_event_to_json([state]))
 
-    def _answered(self, users: UserBatch, state: Public | None) -> tuple[WindowEstimate, Public | None]:
+    def _answered(
+        self, users: UserBatch, state: Public | None
+    ) -> tuple[WindowEstimate, Public | None]:
         """Run all stages of a window; give the answer, and what the next window is given."""
         this = WindowRound(self._settings, users.window, users=len(users), carried=state)
         public: Public = {}
@@ -127,7 +136,9 @@ class AnswerCarried(Step):
                 self._users.update(len(users))
                 line = estimate_event_line(this, found, len(users)).lines[0]
                 return WindowEstimate.model_validate_json(line), this.carried_after(found)
+
             public = found
+
         raise AssertionError("the last stage gives the estimate")
 
 

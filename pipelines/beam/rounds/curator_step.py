@@ -1,7 +1,10 @@
-"""Rounds with a trusted curator on Beam: users' sums added up exactly, then noised once in a keyed step.
+"""Rounds with a trusted curator on Beam.
 
-The adding up is a CombineFn, which a runner may run any number of times on any part of the users: there is no noise in
-it. What comes out is private until `ReleaseOnce`, whose state remembers per round and release what was released.
+Users' sums added up exactly, then noised once in a keyed step.
+
+The adding up is a CombineFn, which a runner may run any number of times on any part of the users:
+there is no noise in it. What comes out is private until `ReleaseOnce`, whose state remembers per
+round and release what was released.
 """
 
 from __future__ import annotations
@@ -71,7 +74,10 @@ class CuratorSums:
 
     def __add__(self, other: CuratorSums) -> CuratorSums:
         if (self.window, self.release, self.users) != (other.window, other.release, other.users):
-            raise ValueError("sums added up must be of one release of one round, and of the same number of users")
+            raise ValueError(
+                "sums added up must be of one release of one round, and of the same number of users"
+            )
+
         return CuratorSums(
             window=self.window,
             release=self.release,
@@ -89,7 +95,15 @@ class CuratorSumsCoder(coders.Coder):  # type: ignore[misc]
         """Whole numbers as text: they have no greatest one."""
         if value is None:
             return beam_event_to_json([])
-        head = [*value.window, value.release, value.users, value.taking, value.public, value.tally.n]
+        head = [
+            *value.window,
+            value.release,
+            value.users,
+            value.taking,
+            value.public,
+            value.tally.n,
+        ]
+
         return beam_event_to_json([*head, *value.tally.sums])
 
     def decode(self, encoded: bytes) -> CuratorSums | None:
@@ -100,7 +114,10 @@ class CuratorSumsCoder(coders.Coder):  # type: ignore[misc]
         start, end, release, users, taking, public, n, *sums = parts
         tally = Tally(n, tuple(sums))
         window = Window(start, end)
-        return CuratorSums(window=window, release=release, users=users, taking=taking, tally=tally, public=public)
+
+        return CuratorSums(
+            window=window, release=release, users=users, taking=taking, tally=tally, public=public
+        )
 
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""
@@ -117,11 +134,15 @@ class SumUp(NeedsFindings):
         self._settings = settings
         self._release = release
 
-    def process(self, element: tuple[int, UserBatch], findings: StageFindings | None = None) -> Iterator[CuratorSums]:
+    def process(
+        self, element: tuple[int, UserBatch], findings: StageFindings | None = None
+    ) -> Iterator[CuratorSums]:
         """Add up, once the release before has found something."""
-        batch, settings = element[1], self._settings
+        batch = element[1]
+        settings = self._settings
         users = settings.users if findings is None else findings.users
         goes_on = findings is not None or (self._release == 0 and users is not None)
+
         if goes_on:  # otherwise the round has fewer releases than the pipeline
             this = WindowRound(settings, batch.window, users=users or 0)
             public = {} if findings is None else findings.public
@@ -131,7 +152,12 @@ class SumUp(NeedsFindings):
                     release=self._release,
                     users=settings.design_users(this.users),
                     taking=len(batch),
-                    tally=curator_sum(this, self._release, public, batch.sums.summaries(batch.words, settings.grid)),
+                    tally=curator_sum(
+                        this,
+                        self._release,
+                        public,
+                        batch.sums.summaries(batch.words, settings.grid),
+                    ),
                     public=public,
                 )
 
@@ -139,7 +165,10 @@ class SumUp(NeedsFindings):
 @typehints.with_input_types(CuratorSums)
 @typehints.with_output_types(CuratorSums)
 class AddSums(Combine):
-    """Private: exact sums added up in any order; no noise: a runner may do this again, and with other parts."""
+    """Private: exact sums added up in any order.
+
+    No noise: a runner may do this again, and with other parts.
+    """
 
     def create_accumulator(self) -> CuratorSums | None:
         """Nothing yet."""
@@ -155,6 +184,7 @@ class AddSums(Combine):
         for accumulator in accumulators:
             if accumulator is not None:
                 total = self.add_input(total, accumulator)
+
         return total
 
     def extract_output(self, accumulator: CuratorSums | None) -> CuratorSums | None:
@@ -187,7 +217,8 @@ class ReleaseOnce(Step):
     def setup(self) -> None:
         """Begin to count."""
         self._mark = self._owner.mark()
-        self._refused, self._rounds = metric_counter("refusals"), metric_counter("rounds")
+        self._refused = metric_counter("refusals")
+        self._rounds = metric_counter("rounds")
         self._users = DistributionOf("rounds_window_users")
 
     def process(
@@ -198,9 +229,13 @@ class ReleaseOnce(Step):
     ) -> Iterator[WindowEstimate | TaggedOutput]:
         """Release, unless this was released before; findings go to `FINDINGS`."""
         self._mark.claim(made, released)
-        sums, secret = element[1], self._secret.load()
-        version = hashlib.blake2b(CuratorSumsCoder().encode(sums), key=hashlib.sha256(secret).digest()).digest()
+        sums = element[1]
+        secret = self._secret.load()
+        version = hashlib.blake2b(
+            CuratorSumsCoder().encode(sums), key=hashlib.sha256(secret).digest()
+        ).digest()
         before = released.read()
+
         if before is None:
             released.write(version)
             found = self._release(sums, secret)
@@ -211,15 +246,28 @@ class ReleaseOnce(Step):
     def _release(self, sums: CuratorSums, secret: bytes) -> StageFindings | WindowEstimate:
         this = WindowRound(self._settings, sums.window, users=sums.users)
         if self._last and sums.release != this.stages[-1]:
-            raise ValueError(f"max_stages must be at least {len(this.stages)} here, got {sums.release + 1}")
+            raise ValueError(
+                f"max_stages must be at least {len(this.stages)} here, got {sums.release + 1}"
+            )
+
         found = curator_noise_once(this, secret, sums.release, sums.public, sums.tally)
         if isinstance(found, Estimate):
-            metric_counter("rounds_reports_", sums.release).inc(sums.taking)  # everyone who took part is charged once
+            metric_counter("rounds_reports_", sums.release).inc(
+                sums.taking
+            )  # everyone who took part is charged once
             self._rounds.inc()
             self._users.update(sums.taking)
-            return WindowEstimate.model_validate_json(estimate_event_line(this, found, sums.taking).lines[0])
+
+            return WindowEstimate.model_validate_json(
+                estimate_event_line(this, found, sums.taking).lines[0]
+            )
+
         return StageFindings(
-            window=sums.window, stage=sums.release, users=sums.users, counted=sums.taking, public=found
+            window=sums.window,
+            stage=sums.release,
+            users=sums.users,
+            counted=sums.taking,
+            public=found,
         )
 
 
@@ -258,21 +306,30 @@ class RunReleases(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         """Run the releases one after the other."""
-        findings, estimates = self._findings, []
+        findings = self._findings
+        estimates = []
         for release in range(self._releases):
             asked = SumUp(self._settings, release)
             sums = WithFindings(asked, findings, self._settings, self._placing, out=CuratorSums)
             step = ReleaseOnce(self._settings, self._secret, last=release == self._releases - 1)
+
             findings, found = known_findings_and_estimates(
                 pcoll
                 | f"Sum up {release}" >> sums
-                | f"Add {release}" >> beam.CombineGlobally(AddSums()).without_defaults().with_output_types(CuratorSums)
-                | f"Key {release}" >> beam.FlatMap(_keyed).with_output_types(tuple[str, CuratorSums])
+                | f"Add {release}"
+                >> beam.CombineGlobally(AddSums()).without_defaults().with_output_types(CuratorSums)
+                | f"Key {release}"
+                >> beam.FlatMap(_keyed).with_output_types(tuple[str, CuratorSums])
                 | f"Release {release}" >> beam.ParDo(step).with_outputs(FINDINGS, main=ESTIMATES),
                 label=f"Of {release}",
             )
             estimates.append(found)
-        return estimates[0] if len(estimates) == 1 else tuple(estimates) | "Estimates" >> beam.Flatten()
+
+        return (
+            estimates[0]
+            if len(estimates) == 1
+            else tuple(estimates) | "Estimates" >> beam.Flatten()
+        )
 
 
 @discreet_step

@@ -21,35 +21,59 @@ from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 class JoinUsers(beam.PTransform):  # type: ignore[misc]
     """Private to private: `(shard, ForRound)` with the time of its round to users' sums per window.
 
-    Parameters as for `SummarizeUsers`; without `max_users` anyone who made the sums has counted their users.
+    Parameters as for `SummarizeUsers`; without `max_users` anyone who made the sums has counted
+    their users.
     """
 
     def __init__(
-        self, settings: RoundsSettings, secret: SecretLocation, *, shards: int = SHARDS, max_users: int | None = None
+        self,
+        settings: RoundsSettings,
+        secret: SecretLocation,
+        *,
+        shards: int = SHARDS,
+        max_users: int | None = None,
     ) -> None:
         super().__init__()
         self._max_users = max_users
         self._settings = settings
         self._shards = shards
-        made = {**rounds_deployment_identity(settings), "shards": shards, "slots": SLOTS}  # a user's ledger never moves
+        made = {
+            **rounds_deployment_identity(settings),
+            "shards": shards,
+            "slots": SLOTS,
+        }  # a user's ledger never moves
         self._owner = StateOwner(settings=made, secret=secret)
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         """Shuffle by shard, join, enforce the budget."""
-        settings, keyed = self._settings, tuple[int, UserBatch]
-        session, most = settings.windows.kind == "session", self._max_users
-        of_window = None if most is None or settings.horizon is not None else -(-most // self._shards)
-        of_slot = None if most is None else -(-most // SLOTS)
-        join, budget = (
-            JoinBatches(settings, self._shards, self._owner, most=of_window),
-            EnforceBudget(settings, self._owner, most=of_slot),
+        settings = self._settings
+        keyed = tuple[int, UserBatch]
+        session = settings.windows.kind == "session"
+        most = self._max_users
+        of_window = (
+            None if most is None or settings.horizon is not None else -(-most // self._shards)
         )
+        of_slot = None if most is None else -(-most // SLOTS)
+        join = JoinBatches(settings, self._shards, self._owner, most=of_window)
+        budget = EnforceBudget(settings, self._owner, most=of_slot)
+
         mark = MarkKeys(self._owner, _any_round if session else _of_round)
-        marked = pcoll | "Mark" >> beam.ParDo(mark).with_output_types(tuple[tuple[int, int], ForRound])
-        placed = marked | "Place" >> (JoinSessions(settings) if session else CarryRounds(settings, late_panes=True))
-        joined = placed | "Shuffle" >> beam.GroupByKey() | "Join" >> beam.ParDo(join).with_output_types(keyed)
+        marked = pcoll | "Mark" >> beam.ParDo(mark).with_output_types(
+            tuple[tuple[int, int], ForRound]
+        )
+        placed = marked | "Place" >> (
+            JoinSessions(settings) if session else CarryRounds(settings, late_panes=True)
+        )
+
+        joined = (
+            placed
+            | "Shuffle" >> beam.GroupByKey()
+            | "Join" >> beam.ParDo(join).with_output_types(keyed)
+        )
+
         if session:
             joined = joined | "Carry" >> CarryRounds(settings)
+
         if settings.horizon is None:
             return joined
         return (

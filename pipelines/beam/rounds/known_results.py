@@ -1,8 +1,9 @@
 """What a round has found so far, told to every part of it: by grouping, not as a side input.
 
-Flink's runner (Beam 2.70) cannot make a checkpoint of a step with a side input: its job begins again and again. So a
-step's elements and what is known of their round go, as bytes of their own coders, to the same keys, and are grouped in
-the window that carries the round. The order within a group is anyone's: what the steps make of it are exact sums.
+Flink's runner (Beam 2.70) cannot make a checkpoint of a step with a side input: its job begins
+again and again. So a step's elements and what is known of their round go, as bytes of their own
+coders, to the same keys, and are grouped in the window that carries the round. The order within a
+group is anyone's: what the steps make of it are exact sums.
 """
 
 from __future__ import annotations
@@ -36,16 +37,23 @@ from meanstream.streaming.events.round_events import StageResult, WindowEstimate
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.window_widths import Window
 
-FINDINGS, ESTIMATES = "findings", "estimates"
-_ELEMENT, _FINDINGS, _RESULT = b"e", b"f", b"r"
+FINDINGS = "findings"
+ESTIMATES = "estimates"
+_ELEMENT = b"e"
+_FINDINGS = b"f"
+_RESULT = b"r"
 _EITHER = tuple[int, bytes]
 
 SMALL = 4000
-"""Batches of fewer users share the first key of their round: a group costs a runner more than their reports."""
+"""Batches of fewer users share the first key of their round: a group costs a runner more than their
+reports."""
 
 
 class Spot(NamedTuple):
-    """Where an element goes: the window of its round, a whole number, and how many users it holds."""
+    """Where an element goes.
+
+    The window of its round, a whole number, and how many users it holds.
+    """
 
     window: Window
     number: int
@@ -90,12 +98,18 @@ def known_at_one_worker(kind: type) -> Placing:
 
 
 def known_shards(settings: RoundsSettings, shards: int) -> int:
-    """Give the number of parts of a round: one where few users are declared, however many really come."""
+    """Give the number of parts of a round.
+
+    One where few users are declared, however many really come.
+    """
     return 1 if settings.users is not None and settings.users < SMALL else shards
 
 
 def known_round_key(window: Window, number: int = 0, keys: int = 1) -> int:
-    """Name a group of a round: with the window in it a runner has few windows for a key, which it looks through."""
+    """Name a group of a round.
+
+    With the window in it a runner has few windows for a key, which it looks through.
+    """
     return (window.end // MILLI * keys + number) % 2**62
 
 
@@ -109,7 +123,8 @@ class WithFindings(beam.PTransform):  # type: ignore[misc]
     Parameters
     ----------
     dofn : DoFn
-        With `process` and `setup`; without parameters of Beam's, and without anything at a bundle's ends.
+        With `process` and `setup`; without parameters of Beam's, and without anything at a bundle's
+        ends.
     findings : PCollection of StageFindings, optional
         At most one per round; a round without them gives None.
     settings : RoundsSettings
@@ -117,10 +132,12 @@ class WithFindings(beam.PTransform):  # type: ignore[misc]
     placing : Placing
         What the elements are, and to which keys they go.
     out : type, optional
-        What comes out. By default findings and estimates, as `known_findings_and_estimates` splits them.
+        What comes out. By default findings and estimates, as `known_findings_and_estimates` splits
+        them.
     results : PCollection of StageResult, optional
-        What a statistician has published: `process(element, findings, results)` gets those of the round, in an order
-        that is the same for everyone. Without this and `findings`, `dofn` is applied as it is.
+        What a statistician has published: `process(element, findings, results)` gets those of the
+        round, in an order that is the same for everyone. Without this and `findings`, `dofn` is
+        applied as it is.
     """
 
     def __init__(
@@ -141,28 +158,45 @@ class WithFindings(beam.PTransform):  # type: ignore[misc]
         self._out = out
         self._results = results
 
-    def expand(self, pcoll: beam.PCollection) -> beam.PCollection | tuple[beam.PCollection, beam.PCollection]:
+    def expand(
+        self, pcoll: beam.PCollection
+    ) -> beam.PCollection | tuple[beam.PCollection, beam.PCollection]:
         """Group a round's elements with what is known of it, then apply."""
-        given, step = pcoll, beam.ParDo(self._dofn)
+        given = pcoll
+        step = beam.ParDo(self._dofn)
+
         if self._findings is not None or self._results is not None:
             told = self._results is not None
-            given, step = self._grouped(pcoll), beam.ParDo(_Apply(self._dofn, self._placing, results=told))
+            given = self._grouped(pcoll)
+            step = beam.ParDo(_Apply(self._dofn, self._placing, results=told))
+
         if self._out is None:
-            return known_findings_and_estimates(given | "Apply" >> step.with_outputs(FINDINGS, main=ESTIMATES))
+            return known_findings_and_estimates(
+                given | "Apply" >> step.with_outputs(FINDINGS, main=ESTIMATES)
+            )
+
         return given | "Apply" >> step.with_output_types(self._out)
 
     def _grouped(self, pcoll: beam.PCollection) -> beam.PCollection:
-        settings, keys = self._settings, known_shards(self._settings, self._placing.keys)
+        settings = self._settings
+        keys = known_shards(self._settings, self._placing.keys)
         placing = replace(self._placing, keys=keys)
-        elements = pcoll | "Elements" >> beam.ParDo(_ElementBytes(placing)).with_output_types(_EITHER)
+        elements = pcoll | "Elements" >> beam.ParDo(_ElementBytes(placing)).with_output_types(
+            _EITHER
+        )
         either = [elements | "Carry" >> CarryRounds(settings)]
+
         if self._findings is not None:
-            findings = self._findings | "To all" >> beam.ParDo(_FindingsToAll(keys)).with_output_types(_EITHER)
+            findings = self._findings | "To all" >> beam.ParDo(
+                _FindingsToAll(keys)
+            ).with_output_types(_EITHER)
             either.append(findings | "Carry findings" >> CarryRounds(settings))
+
         if self._results is not None:
             to_all = beam.ParDo(_ResultsToAll(settings, keys)).with_output_types(_EITHER)
             results = self._results | "Results to all" >> to_all
             either.append(results | "Carry results" >> CarryRounds(settings))
+
         return either | "With findings" >> beam.Flatten() | "Of a round" >> beam.GroupByKey()
 
 
@@ -170,7 +204,9 @@ def known_findings_and_estimates(
     both: DoOutputsTuple, *, label: str = "Of"
 ) -> tuple[beam.PCollection, beam.PCollection]:
     """Public: what a step has found, at the tag `FINDINGS`, and the estimates that it has made."""
-    findings, estimates = typed_outputs(both, {FINDINGS: StageFindings, ESTIMATES: WindowEstimate}, label=label)
+    findings, estimates = typed_outputs(
+        both, {FINDINGS: StageFindings, ESTIMATES: WindowEstimate}, label=label
+    )
     return findings, estimates
 
 
@@ -186,7 +222,8 @@ class _ElementBytes(Step):
 
     def process(self, element: Any) -> Iterator[tuple[int, bytes]]:
         """Key one."""
-        keys, (window, number, size) = self._placing.keys, self._placing.spot(element)
+        keys = self._placing.keys
+        (window, number, size) = self._placing.spot(element)
         key = known_round_key(window, number % keys if size >= SMALL else 0, keys)
         yield key, _ELEMENT + self._coder.encode(element)
 
@@ -194,8 +231,8 @@ class _ElementBytes(Step):
 class _FindingsToAll(Step):
     """Public: findings to every key that their round may have; those of a small round to the first.
 
-    The number of users is rounded down to two digits, by less than a tenth: a round of half of `SMALL` has no batch of
-    `SMALL` users.
+    The number of users is rounded down to two digits, by less than a tenth: a round of half of
+    `SMALL` has no batch of `SMALL` users.
     """
 
     def __init__(self, keys: int) -> None:
@@ -217,7 +254,8 @@ class _ResultsToAll(Step):
 
     def process(self, element: StageResult) -> Iterator[TimestampedValue]:
         """Copy them."""
-        encoded, window = _RESULT + StageResultCoder().encode(element), Window.between(element.start, element.end)
+        encoded = _RESULT + StageResultCoder().encode(element)
+        window = Window.between(element.start, element.end)
         for number in range(self._keys):
             keyed = known_round_key(window, number, self._keys), encoded
             yield carried_in_window(self._settings, keyed, window)
@@ -241,11 +279,15 @@ class _Apply(Step):
         sorts: dict[bytes, list[bytes]] = {_ELEMENT: [], _FINDINGS: [], _RESULT: []}
         for one in element[1]:
             sorts[one[:1]].append(one[1:])
+
         known = sorts[_FINDINGS]
         require(len(known) <= 1, "findings", "be given at most once for every round", len(known))
         told: list[Any] = [StageFindingsCoder().decode(known[0]) if known else None]
-        if self._results:  # in one order: of two results of a stage, every worker and every retry takes the same
+        if (
+            self._results
+        ):  # in one order: of two results of a stage, every worker and every retry takes the same
             told.append([StageResultCoder().decode(one) for one in sorted(sorts[_RESULT])])
+
         # Without findings the round has fewer stages than the pipeline.
         idle = not known and not self._results and isinstance(self._dofn, NeedsFindings)
         elements = [] if idle else [self._coder.decode(one) for one in sorts[_ELEMENT]]

@@ -1,4 +1,7 @@
-"""Which result of a stage users were queried upon: the first one that was accepted, for good, in every pipeline."""
+"""Which result of a stage users were queried upon.
+
+The first one that was accepted, for good, in every pipeline.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,15 @@ from meanstream.streaming.rounds.window_round import WindowRound
 
 
 class PinnedResults:
-    """Results of stages in a folder of the users' side, one small file each; a file is made once and never replaced.
+    """Results of stages in a folder of the users' side, one small file each.
+
+    A file is made once and never replaced.
 
     Parameters
     ----------
     folder : str
-        It is there, on a file system that all workers share (hard links must work); kept as long as users may be asked.
+        It is there, on a file system that all workers share (hard links must work); kept as long as
+        users may be asked.
 
     Notes
     -----
@@ -35,7 +41,13 @@ class PinnedResults:
         self._folder = Path(folder)
 
     def accepted(
-        self, this: WindowRound, stage: int, public: Public, came: Sequence[StageResult], *, shape: tuple[int, ...] = ()
+        self,
+        this: WindowRound,
+        stage: int,
+        public: Public,
+        came: Sequence[StageResult],
+        *,
+        shape: tuple[int, ...] = (),
     ) -> tuple[Public | None, int]:
         """Public: what users are queried upon after a stage, and how many of these results are others."""
         pinned = self._read(self._path_of(this.id, stage))
@@ -44,6 +56,7 @@ class PinnedResults:
             if found is None:
                 return None, len(came)
             pinned = self._keep(self._path_of(this.id, stage), came[len(refused)])
+
         others = sum(one.public != pinned.public for one in came)
         return first_accepted_result(this, public, [pinned], shape=shape)[0], others
 
@@ -52,22 +65,28 @@ class PinnedResults:
         return self._folder / f"{name}-{stage}.json"
 
     def _keep(self, place: Path, result: StageResult) -> StageResult:
-        """Make the file, whole or not at all; if another worker was first, its result is the one that counts."""
+        """Make the file, whole or not at all.
+
+        If another worker was first, its result is the one that counts.
+        """
         with tempfile.NamedTemporaryFile(dir=self._folder, prefix=".pin-") as file:
             file.write(result.model_dump_json().encode())
             file.flush()
             os.fsync(file.fileno())
+
             try:
                 os.link(file.name, place)
             except FileExistsError:
                 kept = self._read(place)
                 assert kept is not None  # noqa: S101 - files are never removed
                 return kept
+
         folder = os.open(self._folder, os.O_RDONLY)
         try:
             os.fsync(folder)  # before anyone is queried
         finally:
             os.close(folder)
+
         return result
 
     @staticmethod
@@ -77,4 +96,6 @@ class PinnedResults:
         except FileNotFoundError:
             return None
         except ValidationError:
-            raise ValueError(f"pins must hold results of stages, got another file: {place.name}") from None
+            raise ValueError(
+                f"pins must hold results of stages, got another file: {place.name}"
+            ) from None

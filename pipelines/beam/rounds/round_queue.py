@@ -1,4 +1,7 @@
-"""Rounds that wait for their release in the state of a key: a turn reads those that are near, not all of them."""
+"""Rounds that wait for their release in the state of a key.
+
+A turn reads those that are near, not all of them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,11 @@ from apache_beam.utils.timestamp import Timestamp
 
 from meanstream.pipelines.beam.rounds.rounds_coders import UserBatchCoder, encoded_window
 from meanstream.pipelines.beam.rounds.rounds_elements import UserBatch
-from meanstream.pipelines.beam.rounds.rounds_windows import MILLI, window_release_time, window_timestamp
+from meanstream.pipelines.beam.rounds.rounds_windows import (
+    MILLI,
+    window_release_time,
+    window_timestamp,
+)
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.window_widths import Window
 
@@ -20,17 +27,21 @@ ARRIVED = BagStateSpec("waiting", BytesCoder())
 NEAR = ReadModifyWriteStateSpec("near", BytesCoder())
 FAR = ReadModifyWriteStateSpec("far", BytesCoder())
 
-MOST_NEAR, NEAR_BYTES = 32, 1 << 18
+MOST_NEAR = 32
+NEAR_BYTES = 1 << 18
 """Batches and bytes that are read at every release; of large batches it is the next one."""
 
 _LENGTH = struct.Struct("<I")
 
 
 class RoundQueue:
-    """Batches of users until the release of their rounds, the earliest first; a key's state, and plain bytes.
+    """Batches of users until the release of their rounds, the earliest first.
 
-    Every window has a timer. If each of them read all batches that wait, a thousand windows would cost a million
-    batches. So what has arrived is sorted once into the next few batches and those far off.
+    A key's state, and plain bytes.
+
+    Every window has a timer. If each of them read all batches that wait, a thousand windows would
+    cost a million batches. So what has arrived is sorted once into the next few batches and those
+    far off.
 
     Parameters
     ----------
@@ -49,25 +60,33 @@ class RoundQueue:
     def wait(self, batch: UserBatch, timer: Any) -> None:
         """Keep a batch until the release of its round, at which a timer of that round fires."""
         self._arrived.add(UserBatchCoder().encode(batch))
-        timer.set(window_timestamp(self._settings, batch.window), dynamic_timer_tag=str(batch.window.end))
+        timer.set(
+            window_timestamp(self._settings, batch.window), dynamic_timer_tag=str(batch.window.end)
+        )
 
     def due(self, time: Timestamp) -> list[UserBatch]:
         """Take out the batches whose rounds are due, in the order of time.
 
-        Rounds wait until event time has come to their release, so that an earlier round is always before a later one.
+        Rounds wait until event time has come to their release, so that an earlier round is always
+        before a later one.
         """
         limit = time.micros // MILLI
-        arrived, near = list(self._arrived.read()), list(_apart(self._near.read()))
-        if not arrived and near and self._release(near[-1]) >= limit:  # those far off come after all that are near
+        arrived = list(self._arrived.read())
+        near = list(_apart(self._near.read()))
+        if (
+            not arrived and near and self._release(near[-1]) >= limit
+        ):  # those far off come after all that are near
             due = self._count_due(near, limit)
             self._near.write(_joined(near[due:]))
             return _decoded(near[:due])
+
         waiting = sorted([*near, *_apart(self._far.read()), *arrived], key=_time_order)
         due = self._count_due(waiting, limit)
         beyond = due + self._count_near(waiting[due:])
         self._arrived.clear()
         self._near.write(_joined(waiting[due:beyond]))
         self._far.write(_joined(waiting[beyond:]))
+
         return _decoded(waiting[:due])
 
     def _release(self, encoded: bytes) -> int:
@@ -75,7 +94,9 @@ class RoundQueue:
         return (window_release_time(self._settings, encoded_window(encoded)) - MILLI) // MILLI
 
     def _count_due(self, waiting: list[bytes], limit: int) -> int:
-        return next((n for n, one in enumerate(waiting) if self._release(one) > limit), len(waiting))
+        return next(
+            (n for n, one in enumerate(waiting) if self._release(one) > limit), len(waiting)
+        )
 
     def _count_near(self, waiting: list[bytes]) -> int:
         """Count batches that are near, those of a round together."""
@@ -85,6 +106,7 @@ class RoundQueue:
             if full and self._release(one) > self._release(waiting[n - 1]):
                 return n
             size += len(one)
+
         return len(waiting)
 
 

@@ -2,13 +2,14 @@
 
 Two lines of a pipeline are enough::
 
-    samples = pipeline | beam.Create([("N14228", 7.0, 1357034400.0), ("N24211", -4.0, 1357037000.0)])
-    means = (samples | RunRounds("one_shot", name="delays", lower=-30, upper=120, epsilon=1.0, window="7d")).estimates
+    samples = pipeline | beam.Create([("N14228", 7.0, 1357034400.0), ("N24211", -4.0,
+    1357037000.0)]) means = (samples | RunRounds("one_shot", name="delays", lower=-30, upper=120,
+    epsilon=1.0, window="7d")).estimates
 
-`RunRounds` is made of parts that can be applied alone: `SummarizeUsers` (private), `EncodeReports` (private to public),
-`AggregateReports` and `DecodeEstimate` (public). `ReportRounds` is the users' side alone, `AnswerReports` the
-statistician's. Whatever runs them, name the runner: `DirectRunner` may run a pipeline
-again on another.
+`RunRounds` is made of parts that can be applied alone: `SummarizeUsers` (private), `EncodeReports`
+(private to public), `AggregateReports` and `DecodeEstimate` (public). `ReportRounds` is the users'
+side alone, `AnswerReports` the statistician's. Whatever runs them, name the runner: `DirectRunner`
+may run a pipeline again on another.
 """
 
 from __future__ import annotations
@@ -24,8 +25,17 @@ from meanstream.operators.estimators.registry import estimator_name
 from meanstream.operators.validation import require
 from meanstream.pipelines.beam.element_types.beam_samples import SHARDS, sample_batch
 from meanstream.pipelines.beam.element_types.elements import SampleFields
-from meanstream.pipelines.beam.input.parse_messages import Parsed, ParseMessages, SampleRow, SampleRows
-from meanstream.pipelines.beam.rounds.known_results import WithFindings, known_at_one_worker, known_users_by_shard
+from meanstream.pipelines.beam.input.parse_messages import (
+    Parsed,
+    ParseMessages,
+    SampleRow,
+    SampleRows,
+)
+from meanstream.pipelines.beam.rounds.known_results import (
+    WithFindings,
+    known_at_one_worker,
+    known_users_by_shard,
+)
 from meanstream.pipelines.beam.rounds.rounds_elements import ReportBatch, StageFindings
 from meanstream.pipelines.beam.rounds.rounds_parts import (
     AggregateReports,
@@ -40,7 +50,12 @@ from meanstream.pipelines.beam.rounds.rounds_parts import (
     rounds_part_stages,
 )
 from meanstream.pipelines.beam.rounds.rounds_windows import CarryRounds
-from meanstream.pipelines.beam.rounds.stages_on_beam import EncodeNextStage, FormatReports, FormatResults, StampReports
+from meanstream.pipelines.beam.rounds.stages_on_beam import (
+    EncodeNextStage,
+    FormatReports,
+    FormatResults,
+    StampReports,
+)
 from meanstream.pipelines.beam.worker.transform_arguments import (
     as_kind,
     as_shards,
@@ -88,8 +103,8 @@ class Answered(NamedTuple):
     estimates : PCollection of WindowEstimate
         Public: one per window that has samples.
     rejected : PCollection of PrivateDeadLetter
-        Private, for the operator of the pipeline: elements that were no samples, with the reason and nothing of what
-        they said.
+        Private, for the operator of the pipeline: elements that were no samples, with the reason
+        and nothing of what they said.
     """
 
     estimates: beam.PCollection
@@ -104,8 +119,8 @@ class Reported(NamedTuple):
     reports : PCollection of ReportBatch
         Public: of the first stage, or of the stage after the last result.
     rejected : PCollection of PrivateDeadLetter
-        Private, for the operator of the users' side: elements that were no samples, with the reason and nothing of what
-        they said.
+        Private, for the operator of the users' side: elements that were no samples, with the reason
+        and nothing of what they said.
     """
 
     reports: beam.PCollection
@@ -124,16 +139,16 @@ class RunRounds(beam.PTransform):  # type: ignore[misc]
     Parameters
     ----------
     estimator : str, class or RoundsSettings
-        A key of `meanstream.operators.estimators.registry.ESTIMATORS`, or a class of your own; or all settings, whose
-        name is needed here.
+        A key of `meanstream.operators.estimators.registry.ESTIMATORS`, or a class of your own; or
+        all settings, whose name is needed here.
     options, fields, secret, shards
         As for `SummarizeUsers`.
     max_stages : int, optional
-        How many stages the pipeline is made for, if the settings have no `users`: the estimator is then designed per
-        window. By default as many as it has for 1 to 10 million users.
+        How many stages the pipeline is made for, if the settings have no `users`: the estimator is
+        then designed per window. By default as many as it has for 1 to 10 million users.
     name, lower, upper, epsilon, window
-        With the name of an estimator: those of `RoundsSettings`, whose other parameters are then as usual. The window
-        may be one of Beam's, too: `FixedWindows`, `SlidingWindows`, `Sessions`.
+        With the name of an estimator: those of `RoundsSettings`, whose other parameters are then as
+        usual. The window may be one of Beam's, too: `FixedWindows`, `SlidingWindows`, `Sessions`.
 
     Examples
     --------
@@ -160,19 +175,30 @@ epsilon 1), got None
     ) -> None:
         super().__init__()
         whole = estimator if isinstance(estimator, RoundsSettings) else None
-        parameters = {"lower": lower, "upper": upper, "epsilon": epsilon, "window": window, "name": name}
+        parameters = {
+            "lower": lower,
+            "upper": upper,
+            "epsilon": epsilon,
+            "window": window,
+            "name": name,
+        }
         given = settings_from_parameters(whole, parameters, ("lower", "upper", "epsilon", "window"))
+
         if whole is None:
             given["window"] = as_window(given["window"])
+
         if isinstance(estimator, RoundsSettings):
             self._settings = estimator
         else:
             self._settings = RoundsSettings(estimator=estimator_name(estimator), **given)
+
         shards = as_shards(shards)
         self._secret = secret or SecretLocation()
         self._shards = shards
         self._stages = rounds_part_stages(self._settings, max_stages)
-        self._summarize = SummarizeUsers(self._settings, options, fields=fields, secret=secret, shards=shards)
+        self._summarize = SummarizeUsers(
+            self._settings, options, fields=fields, secret=secret, shards=shards
+        )
 
     def display_data(self) -> dict[str, Any]:
         """Show the settings, which are public."""
@@ -189,8 +215,8 @@ epsilon 1), got None
 class ReportRounds(beam.PTransform):  # type: ignore[misc]
     """The users' side alone: samples to reports, and nothing else leaves.
 
-    Input as for `SummarizeUsers`; output: `Reported`. A pipeline asks a stage of each round: the first, or the one
-    after the last result that it is given.
+    Input as for `SummarizeUsers`; output: `Reported`. A pipeline asks a stage of each round: the
+    first, or the one after the last result that it is given.
 
     **Privacy.** Each user reports once in a round, whatever the statistician publishes, as long as the pipelines of
     these rounds read the same samples and have one folder of `pins`. Anyone who loses the folder must not run rounds
@@ -205,9 +231,10 @@ class ReportRounds(beam.PTransform):  # type: ignore[misc]
     results : PCollection of StageResult, optional
         What the statistician has published, bounded: all of it is read before a round is released.
     pins : str or Path, optional
-        Needed with `results`, and only then: absolute path of a folder that is there and that all workers share. It
-        holds the first result of each stage that was accepted. Every later pipeline of these rounds must be given it:
-        users are queried upon that result, and a contradicting one is refused and counted (`results_refused`).
+        Needed with `results`, and only then: absolute path of a folder that is there and that all
+        workers share. It holds the first result of each stage that was accepted. Every later
+        pipeline of these rounds must be given it: users are queried upon that result, and a
+        contradicting one is refused and counted (`results_refused`).
     options, fields, shards
         As for `SummarizeUsers`.
     """
@@ -225,22 +252,36 @@ class ReportRounds(beam.PTransform):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         require_rounds_parts(as_kind("settings", settings, RoundsSettings))
-        require((pins is None) == (results is None), "pins", "be given with results, and only then", pins)
+        require(
+            (pins is None) == (results is None),
+            "pins",
+            "be given with results, and only then",
+            pins,
+        )
+
         require(pins is None or Path(pins).is_absolute(), "pins", "be an absolute path", pins)
         self._settings = settings
         self._secret = secret or SecretLocation()
         self._results = results
         self._pins = None if pins is None else str(pins)
         self._shards = shards = as_shards(shards)
-        self._summarize = SummarizeUsers(settings, options, fields=fields, secret=secret, shards=shards)
+        self._summarize = SummarizeUsers(
+            settings, options, fields=fields, secret=secret, shards=shards
+        )
 
     def expand(self, pcoll: beam.PCollection) -> Reported:
         """Sum up and encode."""
         settings = self._settings
         users, rejected = pcoll | "Summarize" >> self._summarize
-        findings = None if settings.users is not None else users | "Count users" >> CountedUsers(settings)
-        encode, placing = EncodeNextStage(settings, self._secret, self._pins), known_users_by_shard(self._shards)
-        report = WithFindings(encode, findings, settings, placing, out=ReportBatch, results=self._results)
+        findings = (
+            None if settings.users is not None else users | "Count users" >> CountedUsers(settings)
+        )
+        encode = EncodeNextStage(settings, self._secret, self._pins)
+        placing = known_users_by_shard(self._shards)
+        report = WithFindings(
+            encode, findings, settings, placing, out=ReportBatch, results=self._results
+        )
+
         return Reported(users | "Encode" >> report, rejected)
 
 
@@ -257,10 +298,13 @@ class ReportLines(beam.PTransform):  # type: ignore[misc]
 
 
 class AnswerReports(beam.PTransform):  # type: ignore[misc]
-    """The statistician's side alone: reports to results of stages and estimates; it needs neither samples nor a secret.
+    """The statistician's side alone.
 
-    Input: `ReportBatch` of all stages so far, bounded: a report that comes behind the release of its round is dropped
-    by the runner. Output: a pair of `StageResult`, for users whose stage comes next, and `WindowEstimate`.
+    Reports to results of stages and estimates; it needs neither samples nor a secret.
+
+    Input: `ReportBatch` of all stages so far, bounded: a report that comes behind the release of
+    its round is dropped by the runner. Output: a pair of `StageResult`, for users whose stage comes
+    next, and `WindowEstimate`.
 
     Parameters
     ----------
@@ -281,16 +325,30 @@ class AnswerReports(beam.PTransform):  # type: ignore[misc]
         settings = self._settings
         if pcoll.element_type not in (ReportBatch, Any, typehints.Any):
             raise TypeError(f"statistician takes reports only, got {pcoll.element_type}")
-        stamped = pcoll | "Stamp" >> beam.ParDo(StampReports(settings)).with_output_types(ReportBatch)
+        stamped = pcoll | "Stamp" >> beam.ParDo(StampReports(settings)).with_output_types(
+            ReportBatch
+        )
         reports = stamped | "Carry" >> CarryRounds(settings)
         findings: beam.PCollection | None = None
-        results, estimates = [], []
+        results = []
+        estimates = []
+
         for stage in range(self._stages):
             before = findings
-            findings, found = rounds_part_answers(reports, settings, stage, before, last=stage == self._stages - 1)
+            findings, found = rounds_part_answers(
+                reports, settings, stage, before, last=stage == self._stages - 1
+            )
+
             tell = WithFindings(
-                FormatResults(settings), before, settings, known_at_one_worker(StageFindings), out=StageResult
+                FormatResults(settings),
+                before,
+                settings,
+                known_at_one_worker(StageFindings),
+                out=StageResult,
             )
             results.append(findings | f"Tell {stage}" >> tell)
             estimates.append(found)
-        return tuple(results) | "Results" >> beam.Flatten(), tuple(estimates) | "Estimates" >> beam.Flatten()
+
+        return tuple(results) | "Results" >> beam.Flatten(), tuple(
+            estimates
+        ) | "Estimates" >> beam.Flatten()

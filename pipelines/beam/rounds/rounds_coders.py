@@ -1,4 +1,7 @@
-"""Bytes of what moves between the steps of a round: compact, versioned, the same for the same data; never pickle."""
+"""Bytes of what moves between the steps of a round.
+
+Compact, versioned, the same for the same data; never pickle.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +45,11 @@ class UserBatchCoder(coders.Coder):  # type: ignore[misc]
 
     def encode(self, value: UserBatch) -> bytes:
         """Columns one after the other."""
-        columns, total = value.sums.columns(), value.sums.total
+        columns = value.sums.columns()
+        total = value.sums.total
         arrays = [value.words, *(columns[name] for name in _SUMS)]
         narrow = total.itemsize if total.dtype.kind == "u" else 0
+
         return _packed(b"u", value.window, (len(value), _width(total), narrow), arrays, value.names)
 
     def decode(self, encoded: bytes) -> UserBatch:
@@ -53,10 +58,14 @@ class UserBatchCoder(coders.Coder):  # type: ignore[misc]
         words, at = _array(data, at, np.uint64, (n, 2))
         columns = {"user": np.arange(n)}
         kinds = {"total": f"<u{narrow}"} if narrow else {}
+
         for name in _SUMS:
             wide = width if name == "total" or (name == "first" and not narrow) else 0
             columns[name], at = _array(data, at, kinds.get(name, np.int64), _shape(n, wide))
-        return UserBatch(window=window, names=_names(data, at, n), words=words, sums=UserSums(**columns))
+
+        return UserBatch(
+            window=window, names=_names(data, at, n), words=words, sums=UserSums(**columns)
+        )
 
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""
@@ -83,6 +92,7 @@ class UserSamplesCoder(coders.Coder):  # type: ignore[misc]
         key, at = _array(data, at, np.uint64, (n,))
         position, at = _array(data, at, np.int64, (n,))
         names = _names(data, at, users)
+
         return UserSamples(
             window=window, names=names, words=words, user=user.astype(np.int64), value=value, time=time, key=key,
             position=position,
@@ -117,14 +127,18 @@ class ReportBatchCoder(coders.Coder):  # type: ignore[misc]
         """Columns one after the other; the number of columns of a report is its width."""
         n, width = value.reports.shape
         numbers = np.array([n, width], np.int64)
-        return _packed(b"r", value.window, (n, value.stage, value.users), [numbers, value.reports], value.names)
+        return _packed(
+            b"r", value.window, (n, value.stage, value.users), [numbers, value.reports], value.names
+        )
 
     def decode(self, encoded: bytes) -> ReportBatch:
         """Read columns."""
         window, (n, stage, users), data, at = _opened(encoded, b"r")
         numbers, at = _array(data, at, np.int64, (2,))
         reports, at = _array(data, at, np.int64, (n, int(numbers[1])))
-        return ReportBatch(window=window, stage=stage, users=users, names=_names(data, at, n), reports=reports)
+        return ReportBatch(
+            window=window, stage=stage, users=users, names=_names(data, at, n), reports=reports
+        )
 
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""
@@ -164,7 +178,10 @@ class StageTallyCoder(coders.Coder):  # type: ignore[misc]
         if not numbers:
             return None
         start, end, stage, users, n, *sums = numbers
-        return StageTally(window=Window(start, end), stage=stage, users=users, tally=Tally(n, tuple(sums)))
+
+        return StageTally(
+            window=Window(start, end), stage=stage, users=users, tally=Tally(n, tuple(sums))
+        )
 
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""
@@ -176,13 +193,17 @@ class StageFindingsCoder(coders.Coder):  # type: ignore[misc]
 
     def encode(self, value: StageFindings) -> bytes:
         """JSON; a float keeps every bit."""
-        return beam_event_to_json([*value.window, value.stage, value.users, value.counted, value.public])
+        return beam_event_to_json(
+            [*value.window, value.stage, value.users, value.counted, value.public]
+        )
 
     def decode(self, encoded: bytes) -> StageFindings:
         """Read JSON."""
         start, end, stage, users, counted, public = beam_event_from_json(encoded)
         window = Window(start, end)
-        return StageFindings(window=window, stage=stage, users=users, counted=counted, public=public)
+        return StageFindings(
+            window=window, stage=stage, users=users, counted=counted, public=public
+        )
 
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""
@@ -234,13 +255,26 @@ def _shape(n: int, width: int) -> tuple[int, ...]:
 
 
 def _packed(
-    kind: bytes, window: Window, numbers: tuple[int, int, int], arrays: Sequence[npt.NDArray[Any]], names: pa.Array
+    kind: bytes,
+    window: Window,
+    numbers: tuple[int, int, int],
+    arrays: Sequence[npt.NDArray[Any]],
+    names: pa.Array,
 ) -> bytes:
     names = names if names.type == pa.large_string() else names.cast(pa.large_string())
     _, ends, data = names.buffers()
-    edges = np.frombuffer(ends, np.int64, len(names) + 1, 8 * names.offset) if len(names) else np.zeros(1, np.int64)
+    edges = (
+        np.frombuffer(ends, np.int64, len(names) + 1, 8 * names.offset)
+        if len(names)
+        else np.zeros(1, np.int64)
+    )
     text = b"" if data is None else memoryview(data)[edges[0] : edges[-1]]
-    parts = [_HEAD.pack(VERSION, kind[0], *window, *numbers), *(array.tobytes() for array in arrays)]
+
+    parts = [
+        _HEAD.pack(VERSION, kind[0], *window, *numbers),
+        *(array.tobytes() for array in arrays),
+    ]
+
     return b"".join([*parts, (edges[1:] - edges[:-1]).astype(np.int32).tobytes(), text])
 
 
@@ -256,7 +290,9 @@ def _opened(encoded: bytes, kind: bytes) -> tuple[Window, tuple[int, int, int], 
     return Window(start, end), (numbers[0], numbers[1], numbers[2]), encoded, _HEAD.size
 
 
-def _array(data: bytes, at: int, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> tuple[npt.NDArray[Any], int]:
+def _array(
+    data: bytes, at: int, dtype: npt.DTypeLike, shape: tuple[int, ...]
+) -> tuple[npt.NDArray[Any], int]:
     array = np.frombuffer(data, dtype, math.prod(shape), at).reshape(shape)
     return array, at + array.nbytes
 
@@ -266,4 +302,5 @@ def _names(data: bytes, at: int, n: int) -> pa.Array:
     offsets = np.zeros(n + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data).slice(at)]
+
     return pa.Array.from_buffers(pa.large_string(), n, buffers)

@@ -1,7 +1,9 @@
-"""What moves between the steps of a round on Beam: batches of users as arrays, on either side of the privacy boundary.
+"""What moves between the steps of a round on Beam.
 
-`UserBatch` and `UserSamples` are private. `ReportBatch`, `StageTally` and `StageFindings` are public: they are made of
-reports alone.
+Batches of users as arrays, on either side of the privacy boundary.
+
+`UserBatch` and `UserSamples` are private. `ReportBatch`, `StageTally` and `StageFindings` are
+public: they are made of reports alone.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ from meanstream.streaming.rounds.window_widths import Window
 
 
 class ForRound(ABC):
-    """Private: what a round receives of some users: their sums, or samples that are summed up when all are there."""
+    """Private: what a round receives of some users.
+
+    Their sums, or samples that are summed up when all are there.
+    """
 
     __slots__ = ()
     window: Window
@@ -79,6 +84,7 @@ class UserBatch(ForRound):
         edges = np.searchsorted(shard[order], np.arange(shards + 1)).tolist()
         whole = self.take(order)
         columns = whole.sums.columns()
+
         for number, (first, behind) in enumerate(pairwise(edges)):
             if first < behind:
                 mine = {name: column[first:behind] for name, column in columns.items()}
@@ -171,13 +177,20 @@ class StageTally:
 
     def __add__(self, other: StageTally) -> StageTally:
         if (self.window, self.stage, self.users) != (other.window, other.stage, other.users):
-            raise ValueError("reports added up must be of one stage of one round, and of the same number of users")
-        return StageTally(window=self.window, stage=self.stage, users=self.users, tally=self.tally + other.tally)
+            raise ValueError(
+                "reports added up must be of one stage of one round, and of the same number of users"
+            )
+
+        return StageTally(
+            window=self.window, stage=self.stage, users=self.users, tally=self.tally + other.tally
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageFindings:
-    """Public: what everyone knows of a round after a stage; before the first, how many users take part.
+    """Public: what everyone knows of a round after a stage.
+
+    Before the first, how many users take part.
 
     Attributes
     ----------
@@ -201,20 +214,32 @@ class StageFindings:
 
 
 def join_user_records(batches: Sequence[UserBatch]) -> UserBatch:
-    """Join batches of one window: in any order, with the same result, the users in the order of their hashes."""
+    """Join batches of one window.
+
+    In any order, with the same result, the users in the order of their hashes.
+    """
     first = batches[0]
-    if len(batches) == 1 and np.all(first.words[1:, 0] > first.words[:-1, 0]):  # as `summarize_by_shard` makes them
+    if len(batches) == 1 and np.all(
+        first.words[1:, 0] > first.words[:-1, 0]
+    ):  # as `summarize_by_shard` makes them
         return first
+
     words = np.concatenate([batch.words for batch in batches])
     known, code = record_user_words(words)
     sums = [batch.sums.columns() for batch in batches]
     columns = {name: np.concatenate([part[name] for part in sums]) for name in sums[0]}
+
     if len(known) == len(words):
         joined = UserSums(**{**columns, "user": code}).take(known)
     else:
         joined = join_summaries([UserSums(**{**columns, "user": code})])
-    names = pa.concat_arrays([batch.names for batch in batches]) if len(batches) > 1 else first.names
-    return UserBatch(window=first.window, names=names.take(pa.array(known)), words=words[known], sums=joined)
+
+    names = (
+        pa.concat_arrays([batch.names for batch in batches]) if len(batches) > 1 else first.names
+    )
+    return UserBatch(
+        window=first.window, names=names.take(pa.array(known)), words=words[known], sums=joined
+    )
 
 
 def record_user_words(words: Words) -> tuple[Ints, Ints]:
@@ -231,6 +256,7 @@ def record_user_words(words: Words) -> tuple[Ints, Ints]:
             order = np.lexsort((words[:, 1], words[:, 0]))
             ordered = words[order]
             same = np.all(ordered[1:] == ordered[:-1], axis=1)
+
     begins = np.concatenate([np.ones(min(len(order), 1), np.bool_), ~same])
     code = np.empty(len(order), np.int64)
     code[order] = np.cumsum(begins) - 1

@@ -43,10 +43,16 @@ def run_rounds_file(
     arguments: Sequence[str] = (),
     shards: int = SHARDS,
 ) -> dict[str, int]:
-    """Read a file or a topic, run its rounds, write one line per window; return the pipeline's counters."""
+    """Read a file or a topic, run its rounds, write one line per window.
+
+    Return the pipeline's counters.
+    """
 
     def build(pipeline: beam.Pipeline) -> None:
-        write_rounds_file(pipeline | AnswerRoundsSource(settings, source, engine_options, secret, shards=shards), sink)
+        write_rounds_file(
+            pipeline | AnswerRoundsSource(settings, source, engine_options, secret, shards=shards),
+            sink,
+        )
 
     return run_on_runner(runner, arguments, build)
 
@@ -96,12 +102,15 @@ _COUNTED = ("events", "accepted", "agents")
 class ReadSums(Step):
     """Private: a file or a topic to users' sums per window, keyed by shard, when the windows close.
 
-    Which samples count, and who takes part, is decided by the engine's own intake: plausible times, duplicates, places
-    of users. So a file, or a topic, is read by one worker, from its beginning, which holds the sums of open windows; a
-    pipeline of one's own that reads partitions in parallel has `beam_kafka_source.ReadKafka`.
+    Which samples count, and who takes part, is decided by the engine's own intake: plausible times,
+    duplicates, places of users. So a file, or a topic, is read by one worker, from its beginning,
+    which holds the sums of open windows; a pipeline of one's own that reads partitions in parallel
+    has `beam_kafka_source.ReadKafka`.
     """
 
-    def __init__(self, settings: RoundsSettings, options: EngineOptions, secret: SecretLocation, shards: int) -> None:
+    def __init__(
+        self, settings: RoundsSettings, options: EngineOptions, secret: SecretLocation, shards: int
+    ) -> None:
         self._settings = settings
         self._options = options
         self._secret = secret
@@ -109,21 +118,32 @@ class ReadSums(Step):
 
     def process(self, element: SourceLocation) -> Iterator[Any]:
         """Read it whole."""
-        stats, secret = RoundsStats(), self._secret.load()
+        stats = RoundsStats()
+        secret = self._secret.load()
         source = element.open(key_derived_from_secret(secret, "sample ids"))
         intake = RoundsIntake(self._settings, self._options, source, stats, slot_key(secret))
-        hashes, waiting, ended = RememberedWords(), OpenWindows(self._settings.windows, intake.places), False
+        hashes = RememberedWords()
+        waiting = OpenWindows(self._settings.windows, intake.places)
+        ended = False
+
         with closing(source):
             while not ended:
-                batch, now = source.next_batch(self._options.batch_size), time.time()
+                batch = source.next_batch(self._options.batch_size)
+                now = time.time()
                 ended = batch.exhausted
                 entries = intake.admit_to_windows(batch.samples, batch.rejects, now)
                 stats.rejected.update(batch.rejects.reason)
                 waiting.add(summarize_entries(self._settings.windows, entries, self._settings.grid))
                 reached = intake.closed(waiting, now, ended=ended)
+
                 while (one := waiting.first_ended(reached)) is not None:
-                    parts, names = {one[0]: intake.places.enter(*one, now)}, intake.names
-                    yield from summarize_by_shard(self._settings, parts, names, hashes.of(names), self._shards)
+                    parts = {one[0]: intake.places.enter(*one, now)}
+                    names = intake.names
+                    yield from summarize_by_shard(
+                        self._settings, parts, names, hashes.of(names), self._shards
+                    )
+
         if refused := intake.places.take_refused():
             stats.rejected["too_many_agents"] += refused
+
         count_intake_metrics(_COUNTED, stats, private=True)

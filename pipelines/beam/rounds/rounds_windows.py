@@ -1,9 +1,12 @@
-"""Which Beam window carries a round: one whose end is the round's release time, so that each round has one pane.
+"""Which Beam window carries a round.
 
-A round is released when the watermark passes the end of its window by the allowed lateness. So what belongs to a round
-is stamped with the last millisecond before its release and put into fixed windows of the rounds' period: each carries
-exactly one round, late data that are allowed are there on time, and a group per window is one per round. Batches
-are put into windows, not samples; which window a sample belongs to is arithmetic on arrays.
+One whose end is the round's release time, so that each round has one pane.
+
+A round is released when the watermark passes the end of its window by the allowed lateness. So what
+belongs to a round is stamped with the last millisecond before its release and put into fixed
+windows of the rounds' period: each carries exactly one round, late data that are allowed are there
+on time, and a group per window is one per round. Batches are put into windows, not samples; which
+window a sample belongs to is arithmetic on arrays.
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ MILLI = 1000
 """Microseconds: runners cut times of windows and timers to the millisecond."""
 
 LATE_FOR = 30 * 86_400.0
-"""Seconds that data for a released round are still distinguished and counted; later, the runner drops them."""
+"""Seconds that data for a released round are still distinguished and counted; later, the runner
+drops them."""
 
 
 def window_release_time(settings: RoundsSettings, window: Window) -> int:
@@ -53,8 +57,9 @@ def carried_in_window(settings: RoundsSettings, value: Any, window: Window) -> T
 class CarryRounds(beam.PTransform):  # type: ignore[misc]
     """Elements that were stamped into the window that carries their round.
 
-    Sessions of one population never overlap, so their ends lie a gap apart at least, and a window of the gap's size
-    carries one of them. Windows of a calendar are longer than the step that their ends are multiples of.
+    Sessions of one population never overlap, so their ends lie a gap apart at least, and a window
+    of the gap's size carries one of them. Windows of a calendar are longer than the step that their
+    ends are multiples of.
     """
 
     def __init__(self, settings: RoundsSettings, *, late_panes: bool = False) -> None:
@@ -83,8 +88,9 @@ class JoinSessions(beam.PTransform):  # type: ignore[misc]
 
 
 def _window_into(window_fn: WindowFn, *, late_panes: bool) -> beam.WindowInto:
-    # A pane when the watermark passes, then one for each late element: as `AfterWatermark(late=AfterCount(1))`, for
-    # which Beam's own driver of triggers builds classes for each group.
+    # A pane when the watermark passes, then one for each late element: as
+    # `AfterWatermark(late=AfterCount(1))`, for which Beam's own driver of triggers builds classes
+    # for each group.
     return beam.WindowInto(
         window_fn,
         trigger=DefaultTrigger(),
@@ -94,7 +100,9 @@ def _window_into(window_fn: WindowFn, *, late_panes: bool) -> beam.WindowInto:
 
 
 class _BatchSessions(WindowFn):  # type: ignore[misc]
-    """Sessions of batches: a batch lasts from its first sample to a gap after its last, until the release.
+    """Sessions of batches.
+
+    A batch lasts from its first sample to a gap after its last, until the release.
 
     Not a kind of Beam's `Sessions`, which would reach the runner as its parent.
     """
@@ -104,7 +112,10 @@ class _BatchSessions(WindowFn):  # type: ignore[misc]
         self._sessions = Sessions(Duration(micros=settings.windows.size))
 
     def assign(self, context: WindowFn.AssignContext) -> list[IntervalWindow]:
-        """Read the window of the batch, which is exact; Beam's is at least as long, to the millisecond."""
+        """Read the window of the batch, which is exact.
+
+        Beam's is at least as long, to the millisecond.
+        """
         batch: ForRound = context.element[1]
         release = window_release_time(self._settings, batch.window)
         start = (batch.window.start + release - batch.window.end) // MILLI * MILLI

@@ -1,4 +1,7 @@
-"""The stages of a round: private sums to reports, reports to tallies, tallies to what the next stage needs."""
+"""The stages of a round.
+
+Private sums to reports, reports to tallies, tallies to what the next stage needs.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,22 @@ from meanstream.operators.rounds.round_records import Estimate, Public, Tally
 from meanstream.pipelines.beam.rounds.known_results import FINDINGS, NeedsFindings
 from meanstream.pipelines.beam.rounds.pinned_settings import PinnedResults
 from meanstream.pipelines.beam.rounds.rounds_coders import StageTallyCoder
-from meanstream.pipelines.beam.rounds.rounds_elements import ReportBatch, StageFindings, StageTally, UserBatch
+from meanstream.pipelines.beam.rounds.rounds_elements import (
+    ReportBatch,
+    StageFindings,
+    StageTally,
+    UserBatch,
+)
 from meanstream.pipelines.beam.rounds.rounds_windows import carried_in_window
 from meanstream.pipelines.beam.worker.beam_metrics import DistributionOf, metric_counter
 from meanstream.pipelines.beam.worker.beam_steps import Combine, Step
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.events.round_events import StageResult, WindowEstimate
-from meanstream.streaming.rounds.event_lines import estimate_event_line, report_event_lines, stage_event_line
+from meanstream.streaming.rounds.event_lines import (
+    estimate_event_line,
+    report_event_lines,
+    stage_event_line,
+)
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.stage_results import results_by_stage, shape_of_result
 from meanstream.streaming.rounds.window_round import WindowRound
@@ -43,7 +55,9 @@ class EncodeStage(NeedsFindings):
         self._stage = stage
         self._secret = secret
 
-    def process(self, element: tuple[int, UserBatch], findings: StageFindings | None = None) -> Iterator[ReportBatch]:
+    def process(
+        self, element: tuple[int, UserBatch], findings: StageFindings | None = None
+    ) -> Iterator[ReportBatch]:
         """Make them, once the stage before has found something."""
         batch = element[1]
         users = self._settings.users if findings is None else findings.users
@@ -58,11 +72,14 @@ class EncodeStage(NeedsFindings):
 class EncodeNextStage(Step):
     """Private to public: the reports of the stage after the last result that is accepted of a statistician's.
 
-    Of several results of a stage the first that the stage can have found counts, in this pipeline and in every later
-    one that has the same `pins`; the others are counted (`results_refused`). Without `pins` the first stage is queried.
+    Of several results of a stage the first that the stage can have found counts, in this pipeline
+    and in every later one that has the same `pins`; the others are counted (`results_refused`).
+    Without `pins` the first stage is queried.
     """
 
-    def __init__(self, settings: RoundsSettings, secret: SecretLocation, pins: str | None = None) -> None:
+    def __init__(
+        self, settings: RoundsSettings, secret: SecretLocation, pins: str | None = None
+    ) -> None:
         self._settings = settings
         self._secret = secret
         self._pins = None if pins is None else PinnedResults(pins)
@@ -81,31 +98,44 @@ class EncodeNextStage(Step):
         batch = element[1]
         users = self._settings.users if findings is None else findings.users
         this = WindowRound(self._settings, batch.window, users=users or 0)
-        came, shape = results_by_stage(this.id, results), shape_of_result(batch.sums.total)
+        came = results_by_stage(this.id, results)
+        shape = shape_of_result(batch.sums.total)
         public: Public = {}
+
         for stage in this.stages:
             found = None
             if self._pins is not None:
-                found, others = self._pins.accepted(this, stage, public, came.get(stage, ()), shape=shape)
+                found, others = self._pins.accepted(
+                    this, stage, public, came.get(stage, ()), shape=shape
+                )
                 self._refused.inc(others)
+
             if found is None:
                 yield stage_reports(this, stage, public, batch, self._secret)
                 return
+
             public = found
 
 
 def stage_reports(
     this: WindowRound, stage: int, public: Public, batch: UserBatch, secret: SecretLocation
 ) -> ReportBatch:
-    """Private to public: reports of the users of a batch whom a stage asks; none is an answer, too."""
+    """Private to public: reports of the users of a batch whom a stage asks.
+
+    None is an answer, too.
+    """
     design = this.settings.design_users(this.users)
     asked = batch.take(this.stage_of(batch.words) == stage)
     reports = np.zeros((0, 0), np.int64)
     metric_counter("rounds_reports_", stage).inc(len(asked))
+
     if len(asked):
         summaries = asked.sums.summaries(asked.words, this.settings.grid)
         reports = this.reports(secret.load(), stage, public, summaries)
-    return ReportBatch(window=this.window, stage=stage, users=design, names=asked.names, reports=reports)
+
+    return ReportBatch(
+        window=this.window, stage=stage, users=design, names=asked.names, reports=reports
+    )
 
 
 class FormatReports(Step):
@@ -118,7 +148,9 @@ class FormatReports(Step):
         """Write them."""
         if len(element):
             this = WindowRound(self._settings, element.window, users=element.users)
-            yield from report_event_lines(this, element.stage, element.names.to_pylist(), element.reports).lines
+            yield from report_event_lines(
+                this, element.stage, element.names.to_pylist(), element.reports
+            ).lines
 
 
 class StampReports(Step):
@@ -135,7 +167,10 @@ class StampReports(Step):
 
 
 class TallyStage(Step):
-    """Public: the reports of one stage, added up batch by batch; those that no user can have made are counted."""
+    """Public: the reports of one stage, added up batch by batch.
+
+    Those that no user can have made are counted.
+    """
 
     def __init__(self, settings: RoundsSettings, stage: int) -> None:
         self._settings = settings
@@ -145,16 +180,24 @@ class TallyStage(Step):
         """Begin to count."""
         self._refused = metric_counter("rejected_", "invalid")
 
-    def process(self, element: ReportBatch, findings: StageFindings | None = None) -> Iterator[StageTally]:
+    def process(
+        self, element: ReportBatch, findings: StageFindings | None = None
+    ) -> Iterator[StageTally]:
         """Add up."""
         tally = Tally()
         if element.stage == self._stage and len(element):
             this = WindowRound(self._settings, element.window, users=element.users)
-            tally, refused = this.tally(self._stage, {} if findings is None else findings.public, element.reports)
+            tally, refused = this.tally(
+                self._stage, {} if findings is None else findings.public, element.reports
+            )
+
             if refused:
                 self._refused.inc(refused)
+
         if element.stage == self._stage:
-            yield StageTally(window=element.window, stage=self._stage, users=element.users, tally=tally)
+            yield StageTally(
+                window=element.window, stage=self._stage, users=element.users, tally=tally
+            )
 
 
 @typehints.with_input_types(StageTally)
@@ -176,6 +219,7 @@ class SumTallies(Combine):
         for accumulator in accumulators:
             if accumulator is not None:
                 total = self.add_input(total, accumulator)
+
         return total
 
     def extract_output(self, accumulator: StageTally | None) -> StageTally | None:
@@ -188,7 +232,10 @@ class SumTallies(Combine):
 
 
 class DecodeStage(Step):
-    """Public: a stage's tally to what the next stage needs; or to the estimate, after the last stage."""
+    """Public: a stage's tally to what the next stage needs.
+
+    Or to the estimate, after the last stage.
+    """
 
     def __init__(self, settings: RoundsSettings, stage: int, *, last: bool) -> None:
         self._settings = settings
@@ -197,7 +244,8 @@ class DecodeStage(Step):
 
     def setup(self) -> None:
         """Begin to count."""
-        self._rounds, self._users = metric_counter("rounds"), DistributionOf("rounds_window_users")
+        self._rounds = metric_counter("rounds")
+        self._users = DistributionOf("rounds_window_users")
 
     def process(
         self, element: StageTally | None, before: StageFindings | None = None
@@ -207,19 +255,32 @@ class DecodeStage(Step):
             found = self._decode(element, before)
             yield TaggedOutput(FINDINGS, found) if isinstance(found, StageFindings) else found
 
-    def _decode(self, element: StageTally, before: StageFindings | None) -> StageFindings | WindowEstimate:
+    def _decode(
+        self, element: StageTally, before: StageFindings | None
+    ) -> StageFindings | WindowEstimate:
         this = WindowRound(self._settings, element.window, users=element.users)
         public, counted = ({}, 0) if before is None else (before.public, before.counted)
+
         if self._last and self._stage != this.stages[-1]:
-            raise ValueError(f"max_stages must be at least {len(this.stages)} here, got {self._stage + 1}")
+            raise ValueError(
+                f"max_stages must be at least {len(this.stages)} here, got {self._stage + 1}"
+            )
+
         found = this.decode(self._stage, public, element.tally)
         counted += element.tally.n
         if isinstance(found, Estimate):
             self._rounds.inc()
             self._users.update(counted)
-            return WindowEstimate.model_validate_json(estimate_event_line(this, found, counted).lines[0])
+            return WindowEstimate.model_validate_json(
+                estimate_event_line(this, found, counted).lines[0]
+            )
+
         return StageFindings(
-            window=element.window, stage=self._stage, users=element.users, counted=counted, public=found
+            window=element.window,
+            stage=self._stage,
+            users=element.users,
+            counted=counted,
+            public=found,
         )
 
 
@@ -229,7 +290,9 @@ class FormatResults(Step):
     def __init__(self, settings: RoundsSettings) -> None:
         self._settings = settings
 
-    def process(self, element: StageFindings, before: StageFindings | None = None) -> Iterator[StageResult]:
+    def process(
+        self, element: StageFindings, before: StageFindings | None = None
+    ) -> Iterator[StageResult]:
         """Write it."""
         this = WindowRound(self._settings, element.window, users=element.users)
         reports = element.counted - (0 if before is None else before.counted)

@@ -1,6 +1,7 @@
 """The entry that Dataflow's launcher calls, for each template: `launch("agents", sys.argv[1:])`.
 
-Everything is checked before a pipeline is built: a bad parameter is one line on standard error and exit code 2.
+Everything is checked before a pipeline is built: a bad parameter is one line on standard error and
+exit code 2.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def launch(key: str, arguments: Sequence[str]) -> None:
 def launch_template(key: str, arguments: Sequence[str]) -> Any:
     """Check, build, submit; return the result.
 
-    Dataflow's launcher waits for the job by itself and wants this program to end, so only other runners are waited for.
+    Dataflow's launcher waits for the job by itself and wants this program to end, so only other
+    runners are waited for.
 
     Parameters
     ----------
@@ -69,14 +71,20 @@ def launch_template(key: str, arguments: Sequence[str]) -> Any:
         options, runner = launch_beam_options(template, given, rest)
         pipeline = _pipeline(options, runner)
         add(pipeline)
+
     result = pipeline.run()
     if runner != "DataflowRunner":
         result.wait_until_finish()
+
     return result
 
 
-def launch_beam_options(template: Template, given: Given, rest: Sequence[str]) -> tuple[PipelineOptions, str]:
-    """Check what is for Beam, and set what the template needs; give the options and the runner's name.
+def launch_beam_options(
+    template: Template, given: Given, rest: Sequence[str]
+) -> tuple[PipelineOptions, str]:
+    """Check what is for Beam, and set what the template needs.
+
+    Give the options and the runner's name.
 
     No parameter of the template is among them, so that the job shows none.
 
@@ -97,10 +105,12 @@ def launch_beam_options(template: Template, given: Given, rest: Sequence[str]) -
     known = typed.get_all_options()
     unknown = typed.get_all_options(retain_unknown_options=True).keys() - known.keys()
     names = [*template.parameters]
+
     for name in sorted(unknown):
         raise ValueError(
             f"{name} must be a parameter of this template or an option of Beam{closest_valid(name, names)}"
         )
+
     runner = typed.view_as(StandardOptions).runner
     options = PipelineOptions(runner_arguments(str(runner), rest))
     options.view_as(SetupOptions).save_main_session = False
@@ -108,10 +118,13 @@ def launch_beam_options(template: Template, given: Given, rest: Sequence[str]) -
         given.options.source, until_end=given.options.until_end
     )
     options.view_as(WorkerOptions).sdk_container_image = given.own["sdk_container_image"]
+
     if runner == "DataflowRunner":
         _check_dataflow(options, given)
-        # The list of this machine's packages, editable ones with their folder, would be staged next to the pipeline.
+        # The list of this machine's packages, editable ones with their folder, would be staged next
+        # to the pipeline.
         options.view_as(DebugOptions).add_experiment("disable_logging_submission_environment")
+
     return options, str(runner)
 
 
@@ -121,15 +134,25 @@ def _check_dataflow(options: PipelineOptions, given: Given) -> None:
 
     image = options.view_as(WorkerOptions).sdk_container_image
     require(
-        image is not None, "sdk_container_image", "be given on Dataflow: the image of docker/beam.Dockerfile", image
+        image is not None,
+        "sdk_container_image",
+        "be given on Dataflow: the image of docker/beam.Dockerfile",
+        image,
     )
     google = options.view_as(GoogleCloudOptions)
+
     for name, words in (
         ("dataflow_service_options", google.dataflow_service_options),
         ("experiments", options.view_as(DebugOptions).experiments),
     ):
         # A sample that is taken in twice makes another sum under the same release id.
-        require(AT_LEAST_ONCE not in (words or ()), name, "leave every sample exactly once", AT_LEAST_ONCE)
+        require(
+            AT_LEAST_ONCE not in (words or ()),
+            name,
+            "leave every sample exactly once",
+            AT_LEAST_ONCE,
+        )
+
     for role, place in {"source": given.options.source, **given.options.sinks}.items():
         rule = "be in a bucket or a topic on Dataflow: a worker's disk goes with it"
         require(not place.startswith("/"), OPTION_OF.get(role, role), rule, place)

@@ -29,23 +29,32 @@ def rounds_pipeline(given: Given) -> Callable[[beam.Pipeline], None]:
     ValueError
         Naming the parameter, the rule and the value.
     """
-    options, own = given.options, given.own
+    options = given.options
+    own = given.own
     settings = options.settings()
     settings.require_user_privacy()
     check_template_source_place(options.source, until_end=options.until_end, idle_seconds=None)
     check_template_letters_place(options.dead_letters, options.source)
     check_template_sink_places(options.sinks, options.source, until_end=options.until_end)
-    mapping, secret, shards = options.column_mapping(), template_secret_place(own["secret"]), own["shards"]
+    mapping = options.column_mapping()
+    secret = template_secret_place(own["secret"])
+    shards = own["shards"]
 
     from meanstream.pipelines.beam.element_types.beam_source import SourceLocation
     from meanstream.pipelines.beam.rounds.round_transforms import RunRounds
-    from meanstream.pipelines.beam.rounds.rounds_from_files import AnswerRoundsSource, write_rounds_file
+    from meanstream.pipelines.beam.rounds.rounds_from_files import (
+        AnswerRoundsSource,
+        write_rounds_file,
+    )
     from meanstream.pipelines.beam.template.template_topic import ReadTopic
 
     if not is_template_file_place(options.source):
         read = ReadTopic(options, mapping, secret, None, "user")
         run = RunRounds(settings, options.engine_options(), secret=secret, shards=shards)
-        return lambda pipeline: write_rounds_file((pipeline | "Read" >> read | "Rounds" >> run).estimates, options.sink)
+        return lambda pipeline: write_rounds_file(
+            (pipeline | "Read" >> read | "Rounds" >> run).estimates, options.sink
+        )
+
     place = SourceLocation(location=options.source, mapping=mapping)
     answer = AnswerRoundsSource(settings, place, options.engine_options(), secret, shards=shards)
     return lambda pipeline: write_rounds_file(pipeline | "Rounds" >> answer, options.sink)

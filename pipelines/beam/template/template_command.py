@@ -1,7 +1,7 @@
 """`meanstream run agents|rounds --runner DataflowRunner`: the template, launched from here.
 
-Dataflow's workers see neither this machine's files nor its environment. So source and sinks are in buckets or topics,
-and `--secret-file` names a version in Secret Manager.
+Dataflow's workers see neither this machine's files nor its environment. So source and sinks are in
+buckets or topics, and `--secret-file` names a version in Secret Manager.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ SAME = {"secret_file": "secret"}
 """Parameters of a template that have another name."""
 
 
-def template_command_on_dataflow(key: str, options: AgentsOptions | RoundsOptions, runner_args: Sequence[str]) -> None:
+def template_command_on_dataflow(
+    key: str, options: AgentsOptions | RoundsOptions, runner_args: Sequence[str]
+) -> None:
     """Submit a job and say which; it goes on without this process.
 
     Parameters
@@ -38,7 +40,8 @@ def template_command_on_dataflow(key: str, options: AgentsOptions | RoundsOption
     options : AgentsOptions or RoundsOptions
         What was typed.
     runner_args : sequence of str
-        Options of Beam, and parameters that only a template has, such as `--sdk_container_image=...`.
+        Options of Beam, and parameters that only a template has, such as
+        `--sdk_container_image=...`.
 
     Raises
     ------
@@ -51,7 +54,11 @@ def template_command_on_dataflow(key: str, options: AgentsOptions | RoundsOption
     if options.json:
         print_options_json({"runner": DATAFLOW, "job": job})
     elif not options.quiet:
-        sys.stderr.write(f"submitted: {job}\n" if job else "written where --template_location says; nothing runs\n")
+        sys.stderr.write(
+            f"submitted: {job}\n"
+            if job
+            else "written where --template_location says; nothing runs\n"
+        )
 
 
 def _template_arguments(key: str, options: AgentsOptions | RoundsOptions) -> list[str]:
@@ -71,8 +78,11 @@ def _template_arguments(key: str, options: AgentsOptions | RoundsOptions) -> lis
             continue
         name = SAME.get(field.name, field.name)
         text = ";".join(value) if isinstance(value, list) else str(value)
+
         with refusals.collecting():
             require(name in known, name, f"be left out with {DATAFLOW}", text)
+
         arguments.append(f"--{name}={text.lower() if isinstance(value, bool) else text}")
+
     refusals.end()
     return arguments

@@ -1,6 +1,9 @@
-"""What the parameters of a template look like: one pattern each, checked by Dataflow and again by the launcher.
+"""What the parameters of a template look like.
 
-The patterns are anchored and have no look-around, so that RE2, Java and JavaScript read them as Python does.
+One pattern each, checked by Dataflow and again by the launcher.
+
+The patterns are anchored and have no look-around, so that RE2, Java and JavaScript read them as
+Python does.
 """
 
 from __future__ import annotations
@@ -76,7 +79,13 @@ class Form:
         ValueError: epsilon must be a positive number, got '-1'
         """
         # Python's $ matches before a last line end, too.
-        require(re.match(self.regex, text) is not None and not text.endswith("\n"), name, self.rule, text)
+        require(
+            re.match(self.regex, text) is not None and not text.endswith("\n"),
+            name,
+            self.rule,
+            text,
+        )
+
         return self.convert(text)
 
 
@@ -94,7 +103,11 @@ POSITIVE = Form(_POSITIVE, "be a positive number", float)
 NOT_NEGATIVE = Form(rf"{_DIGITS}{_EXPONENT}", "be a number that is not negative", float)
 COUNT = Form(_COUNT, "be a whole number from 1 on", int)
 FLAG = Form(
-    "true|false", "be true or false", lambda text: text == "true", param_type="BOOLEAN", choices=("true", "false")
+    "true|false",
+    "be true or false",
+    lambda text: text == "true",
+    param_type="BOOLEAN",
+    choices=("true", "false"),
 )
 DURATION = Form(_DURATION, DURATION_RULE)
 SPAN = Form(_SPAN, DURATION_RULE + ", longer than nothing")
@@ -116,9 +129,12 @@ MEMORY = Form(
     "be forever, auto, half-life:LENGTH or window:LENGTH, of samples or a duration (as half-life:5000 or window:12w)",
 )
 SIZES = Form(
-    rf"unknown|[a-z]+:{_NUMBER}(,{_NUMBER})*", "be a law such as point:4, poisson:3.5, lognormal:10,1, or unknown"
+    rf"unknown|[a-z]+:{_NUMBER}(,{_NUMBER})*",
+    "be a law such as point:4, poisson:3.5, lognormal:10,1, or unknown",
 )
-OWN_OPTIONS = Form(r"[a-z_]+=[^;=\s]+(;[a-z_]+=[^;=\s]+)*", "be NAME=VALUE, several separated by ';'", _words)
+OWN_OPTIONS = Form(
+    r"[a-z_]+=[^;=\s]+(;[a-z_]+=[^;=\s]+)*", "be NAME=VALUE, several separated by ';'", _words
+)
 NAME = Form(r"[^/\x00-\x1f]+", "have no '/'")
 SOURCE = Form(
     rf"{_PLACE}{_TABLE}|{_TOPIC}|{_PUBSUB % 'subscriptions'}",
@@ -134,12 +150,16 @@ SECRET = Form(
     "be projects/PROJECT/secrets/NAME/versions/NUMBER, a numbered version, or the path of a file on every worker",
 )
 IMAGE = Form(
-    r"[a-z0-9][A-Za-z0-9._:/-]*[:@][A-Za-z0-9._:-]+", "be an image with its tag or digest, such as REGISTRY/NAME:TAG"
+    r"[a-z0-9][A-Za-z0-9._:/-]*[:@][A-Za-z0-9._:-]+",
+    "be an image with its tag or digest, such as REGISTRY/NAME:TAG",
 )
 _OF_USERS = tuple(name for name in ESTIMATORS if estimator_class(name).privacy_unit == "user")
 CURATORS = ", ".join(name for name in _OF_USERS if estimator_class(name).trust == "central")
-ESTIMATOR, COLLABORATION = choice_form(*_OF_USERS), choice_form(*COLLABORATIONS)
-MODE, TAILS, NOISE = choice_form("tuned", "paper"), choice_form("exponential"), choice_form("gaussian", "laplace")
+ESTIMATOR = choice_form(*_OF_USERS)
+COLLABORATION = choice_form(*COLLABORATIONS)
+MODE = choice_form("tuned", "paper")
+TAILS = choice_form("exponential")
+NOISE = choice_form("gaussian", "laplace")
 COVERAGE = choice_form(*COVERAGES)
 CALIBRATION = choice_form("analytic", "classical")
 COUNTER = choice_form("optimal", "toeplitz", "pm1", "pm2")

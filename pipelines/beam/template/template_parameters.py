@@ -11,13 +11,23 @@ from meanstream.operators.validation import require
 from meanstream.pipelines.beam.element_types.beam_samples import SHARDS
 from meanstream.pipelines.beam.template.template_forms import CURATORS, Form, form_named
 from meanstream.pipelines.options.agents_options import AgentsOptions
-from meanstream.pipelines.options.declaration import INPUT, PRIVACY, Declared, InTemplate, cli_option, declared_options
+from meanstream.pipelines.options.declaration import (
+    INPUT,
+    PRIVACY,
+    Declared,
+    InTemplate,
+    cli_option,
+    declared_options,
+)
 from meanstream.pipelines.options.rounds_options import RoundsOptions
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What was given to a template: the options of `meanstream run`, and what only a template has."""
+    """What was given to a template.
+
+    The options of `meanstream run`, and what only a template has.
+    """
 
     options: Any
     own: Mapping[str, Any]
@@ -66,10 +76,12 @@ class Template:
         parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
         for parameter in self.parameters:
             parser.add_argument(f"--{parameter}", action="append", nargs="?", const="")
+
         found, rest = parser.parse_known_args(list(arguments))
         given = {name: texts for name, texts in vars(found).items() if texts is not None}
         for name, texts in given.items():
             require(len(texts) == 1, name, "be given once", ", ".join(texts))
+
         return {name: texts[0] for name, texts in given.items()}, rest
 
     def read(self, given: Mapping[str, str]) -> Given:
@@ -84,9 +96,13 @@ class Template:
         for name, parameter in self.parameters.items():
             text = given.get(name)
             require(text is not None or not parameter.required, name, "be given", None)
+
             if text is not None:
                 values[name] = form_named(parameter.form).read(name, text)
-        own = {field.name: values.pop(field.name) for field in fields(self.own) if field.name in values}
+
+        own = {
+            field.name: values.pop(field.name) for field in fields(self.own) if field.name in values
+        }
         return Given(self.options(**values), asdict(self.own(**own)))
 
     def metadata(self) -> dict[str, Any]:
@@ -97,12 +113,16 @@ class Template:
             "streaming": True,
             "supportsExactlyOnce": True,
             "supportsAtLeastOnce": False,
-            "parameters": [self._described(name, parameter) for name, parameter in self.parameters.items()],
+            "parameters": [
+                self._described(name, parameter) for name, parameter in self.parameters.items()
+            ],
         }
 
     def _described(self, name: str, parameter: InTemplate) -> dict[str, Any]:
         form: Form = form_named(parameter.form)
-        default = {field.name: field.default for kind in (self.options, self.own) for field in fields(kind)}[name]
+        default = {
+            field.name: field.default for kind in (self.options, self.own) for field in fields(kind)
+        }[name]
         shown: dict[str, Any] = {
             "name": name,
             "label": parameter.label,
@@ -111,10 +131,15 @@ class Template:
             "regexes": [form.regex],
             "paramType": form.param_type,
         }
+
         if form.param_type == "ENUM":
             shown["enumOptions"] = [{"value": word, "label": word} for word in form.choices]
+
         if default is not None and not parameter.required:
-            shown["defaultValue"] = str(default).lower() if isinstance(default, bool) else str(default)
+            shown["defaultValue"] = (
+                str(default).lower() if isinstance(default, bool) else str(default)
+            )
+
         return shown
 
 

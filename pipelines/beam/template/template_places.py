@@ -21,7 +21,9 @@ def is_template_file_place(place: str) -> bool:
     return not is_kafka_location(place) and not place.startswith(PUBSUB)
 
 
-def check_template_source_place(source: str, *, until_end: bool, idle_seconds: float | None) -> None:
+def check_template_source_place(
+    source: str, *, until_end: bool, idle_seconds: float | None
+) -> None:
     """Refuse what a pipeline cannot read.
 
     Raises
@@ -31,10 +33,18 @@ def check_template_source_place(source: str, *, until_end: bool, idle_seconds: f
     """
     if is_kafka_location(source):
         place = KafkaLocation.parse(source)
-        require(place.gap == "refuse", "gap", "be 'refuse' on Beam (a range is read whole or not at all)", place.gap)
+        require(
+            place.gap == "refuse",
+            "gap",
+            "be 'refuse' on Beam (a range is read whole or not at all)",
+            place.gap,
+        )
+
         return
+
     for name, given in (("until_end", until_end or None), ("idle_seconds", idle_seconds)):
         require(given is None, name, "be left out where the source is no Kafka topic", given)
+
     if is_template_file_place(source):
         _check_bucket("source", source)
     else:
@@ -59,6 +69,7 @@ def check_template_sink_places(sinks: Mapping[str, str], source: str, *, until_e
         name = OPTION_OF.get(role, role)
         other = taken.setdefault(place.partition("?")[0], name)
         require(other == name, name, f"be another place than {other}", place)
+
         if not is_template_file_place(place):
             _ = (
                 KafkaLocation.parse(place, role=name)
@@ -66,6 +77,7 @@ def check_template_sink_places(sinks: Mapping[str, str], source: str, *, until_e
                 else check_pubsub_name(name, "topics", place)
             )
             continue
+
         require(
             not is_template_endless_place(source, until_end=until_end),
             name,
@@ -97,5 +109,8 @@ def _check_bucket(name: str, place: str) -> None:
             "google.cloud.storage"
         )
         require(
-            bool(there), name, "be a path, unless Beam's connectors are there: pip install 'meanstream[gcp]'", place
+            bool(there),
+            name,
+            "be a path, unless Beam's connectors are there: pip install 'meanstream[gcp]'",
+            place,
         )

@@ -37,6 +37,7 @@ class ReadTopic(beam.PTransform):  # type: ignore[misc]
         super().__init__()
         source = option_location(options.source)
         self._read: beam.PTransform
+
         if is_kafka_location(source):
             self._read = ReadKafka(
                 source,
@@ -50,12 +51,17 @@ class ReadTopic(beam.PTransform):  # type: ignore[misc]
             from meanstream.pipelines.beam.pubsub.read_pubsub import ReadPubSub
 
             self._read = ReadPubSub(source, mapping, secret=secret, privacy_unit=privacy_unit)
-        letters, trust = options.dead_letters, Trust.PRIVATE if privacy_unit == "user" else Trust.PUBLIC
-        self._letters = None if letters is None else write_to_topic_sink(letters, "dead_letters", trust)
+
+        letters = options.dead_letters
+        trust = Trust.PRIVATE if privacy_unit == "user" else Trust.PUBLIC
+        self._letters = (
+            None if letters is None else write_to_topic_sink(letters, "dead_letters", trust)
+        )
 
     def expand(self, pbegin: Any) -> beam.PCollection:
         """Read; write the rejected."""
         read = pbegin | "Samples" >> self._read
         if self._letters is not None:
             _ = read.dead_letters | "Dead letters" >> self._letters
+
         return read.samples

@@ -1,7 +1,9 @@
-"""Steps of a pipeline that keep errors to themselves: what a runner logs of one is never the text of a foreign error.
+"""Steps of a pipeline that keep errors to themselves.
 
-A runner writes the text of whatever a step raises to the logs of its workers and of anyone who started the job. The
-text of an error that is not ours may hold someone's value, so it ends here.
+What a runner logs of one is never the text of a foreign error.
+
+A runner writes the text of whatever a step raises to the logs of its workers and of anyone who
+started the job. The text of an error that is not ours may hold someone's value, so it ends here.
 """
 
 from __future__ import annotations
@@ -22,15 +24,27 @@ _R = TypeVar("_R")
 
 _INSPECT = "_inspect_"
 _STEP = ("setup", "start_bundle", "process", "finish_bundle", "teardown")
-_COMBINE = ("create_accumulator", "add_input", "add_inputs", "merge_accumulators", "compact", "extract_output")
+_COMBINE = (
+    "create_accumulator",
+    "add_input",
+    "add_inputs",
+    "merge_accumulators",
+    "compact",
+    "extract_output",
+)
 
 
 class StepError(Exception):
-    """A step of a pipeline met an error that is none of ours: its type and its place, without its text."""
+    """A step of a pipeline met an error that is none of ours.
+
+    Its type and its place, without its text.
+    """
 
 
 class Step(beam.DoFn):  # type: ignore[misc]
-    """A step whose methods let out errors of ours only; a callback of a timer is marked with `discreet` itself.
+    """A step whose methods let out errors of ours only.
+
+    A callback of a timer is marked with `discreet` itself.
 
     Notes
     -----
@@ -77,9 +91,11 @@ def discreet_step(work: Callable[_P, _R]) -> Callable[_P, _R]:
             made = work(*given, **named)
         except Exception as error:
             _raise_readable(error)
+
         return _each(made) if isinstance(made, Iterator) else made
 
-    # Beam's check of types at run time matches what it gives to names, and does not look through wrappers.
+    # Beam's check of types at run time matches what it gives to names, and does not look through
+    # wrappers.
     worked.__signature__ = inspect.signature(work)  # type: ignore[attr-defined]
     return worked
 
@@ -87,7 +103,9 @@ def discreet_step(work: Callable[_P, _R]) -> Callable[_P, _R]:
 @functools.cache
 def _parameters(kind: Any, method: str) -> tuple[list[str], list[Any]]:
     """Look at the parameters of a method once for all steps of a kind."""
-    found: tuple[list[str], list[Any]] = get_function_args_defaults(getattr(object.__new__(kind), method))
+    found: tuple[list[str], list[Any]] = get_function_args_defaults(
+        getattr(object.__new__(kind), method)
+    )
     return found
 
 
@@ -102,7 +120,8 @@ def _mark(kind: type, names: tuple[str, ...]) -> None:
 def _each(made: Iterator[Any]) -> Any:
     """Hand on what an iterator gives; what becomes of it is not within.
 
-    Always as a generator: Beam's check of types at run time uses up any other iterator before it is read.
+    Always as a generator: Beam's check of types at run time uses up any other iterator before it is
+    read.
     """
     while True:
         try:
@@ -111,13 +130,21 @@ def _each(made: Iterator[Any]) -> Any:
             return
         except Exception as error:
             _raise_readable(error)
+
         yield one
 
 
 def _raise_readable(error: Exception) -> NoReturn:
-    """Raise an error of ours, or one that is out of memory, as it is; of any other what it may say."""
+    """Raise an error of ours, or one that is out of memory, as it is.
+
+    Of any other what it may say.
+    """
     if is_own_error(error) or is_own_error_raised(error) or isinstance(error, MemoryError):
         raise error
     said = describe_own_error(error)
-    shown = f": {said['reason']}" if "reason" in said else " (its text is not shown: it may hold a value)"
+    shown = (
+        f": {said['reason']}"
+        if "reason" in said
+        else " (its text is not shown: it may hold a value)"
+    )
     raise StepError(f"{said['error']} at {said['at']}{shown}") from None

@@ -9,7 +9,8 @@ from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeate
 from apache_beam.transforms.window import GlobalWindows, TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
-# Where it does not say what it holds, Beam's check of types at run time takes it for the element itself.
+# Where it does not say what it holds, Beam's check of types at run time takes it for the element
+# itself.
 _Timed = TimestampedValue[Any]
 
 
@@ -24,5 +25,7 @@ class ForGood(beam.PTransform):  # type: ignore[misc]
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         """Put them there."""
         return pcoll | "Window" >> beam.WindowInto(
-            GlobalWindows(), trigger=Repeatedly(AfterCount(1)), accumulation_mode=AccumulationMode.DISCARDING
+            GlobalWindows(),
+            trigger=Repeatedly(AfterCount(1)),
+            accumulation_mode=AccumulationMode.DISCARDING,
         )

@@ -1,4 +1,7 @@
-"""Events as rows with a schema, for steps that know nothing of this project: Beam YAML, SQL, other languages."""
+"""Events as rows with a schema, for steps that know nothing of this project.
+
+Beam YAML, SQL, other languages.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +33,9 @@ def event_lines(element: Event) -> Sequence[bytes]:
 def row_columns(kind: type[Event], *, one_number: bool = True) -> list[tuple[str, Any]]:
     """Give the columns of an event's row: names and types that a schema of Beam can have.
 
-    Times are text of RFC 3339, as in a file of events. An interval becomes two columns. Whatever has parts of its own
-    is text of JSON. A field that is one number or a list of them is a number, or a list without `one_number`.
+    Times are text of RFC 3339, as in a file of events. An interval becomes two columns. Whatever
+    has parts of its own is text of JSON. A field that is one number or a list of them is a number,
+    or a list without `one_number`.
 
     Examples
     --------
@@ -46,6 +50,7 @@ def row_columns(kind: type[Event], *, one_number: bool = True) -> list[tuple[str
             found += [(bound, column) for bound in _bounds(name)]
         elif name != UNSHOWN:
             found.append((name, column))
+
     return found
 
 
@@ -56,16 +61,19 @@ def _bounds(name: str) -> tuple[str, str]:
 
 def _column(annotation: Any, one_number: bool) -> Any:
     """Give the type of a column for that of a field; of an interval, the type of each bound."""
-    origin, parts = get_origin(annotation), get_args(annotation)
+    origin = get_origin(annotation)
+    parts = get_args(annotation)
     if origin is Annotated:
         return _column(parts[0], one_number)
     if origin is Literal:
         return type(parts[0])
+
     if origin in (Union, types.UnionType):
         kinds = [part for part in parts if part is not type(None)]
         either = _column(kinds[0], one_number)
         column = Sequence[either] if len(kinds) == 2 and not one_number else either  # type: ignore[valid-type]
         return Optional[column] if len(kinds) < len(parts) else column  # noqa: UP045 - what Beam's schemas read
+
     if origin is tuple and len(parts) == 2 and parts[0] is parts[1]:
         return _column(parts[0], one_number)
     return annotation if annotation in (bool, int, float) else str
@@ -84,7 +92,9 @@ class EventRows(beam.PTransform):  # type: ignore[misc]
         Whether an answer is one number, and not a list of them.
     """
 
-    def __init__(self, kind: type[Event], lines: LinesOf = event_lines, *, one_number: bool = True) -> None:
+    def __init__(
+        self, kind: type[Event], lines: LinesOf = event_lines, *, one_number: bool = True
+    ) -> None:
         super().__init__()
         self._columns = row_columns(kind, one_number=one_number)
         self._lines = lines
@@ -92,7 +102,9 @@ class EventRows(beam.PTransform):  # type: ignore[misc]
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
         """Take elements apart."""
         row = RowTypeConstraint.from_fields(self._columns)
-        return pcoll | "To rows" >> beam.ParDo(_ToRows(self._columns, self._lines)).with_output_types(row)
+        return pcoll | "To rows" >> beam.ParDo(
+            _ToRows(self._columns, self._lines)
+        ).with_output_types(row)
 
 
 class _ToRows(Step):
@@ -109,7 +121,10 @@ class _ToRows(Step):
         for name in [name for name in event if name == INTERVAL or name.endswith(f"_{INTERVAL}")]:
             pairs = event.pop(name)
             several = bool(pairs) and isinstance(pairs[0], list)
-            event.update(zip(_bounds(name), zip(*pairs, strict=True) if several else pairs, strict=True))
+            event.update(
+                zip(_bounds(name), zip(*pairs, strict=True) if several else pairs, strict=True)
+            )
+
         return beam.Row(**{name: _cell(event.get(name), column) for name, column in self._columns})
 
 
@@ -121,6 +136,7 @@ def _cell(value: Any, column: Any) -> Any:
         return _cell(value, get_args(column)[0])
     if get_origin(column) is not None:  # a sequence
         return [_cell(one, get_args(column)[0]) for one in value]
+
     if column is str and not isinstance(value, str):
         return msgspec.json.encode(value).decode()
     return column(value)

@@ -1,4 +1,7 @@
-"""Arguments of transforms, checked where a pipeline is built: each is taken as meant, or refused in one line."""
+"""Arguments of transforms, checked where a pipeline is built.
+
+Each is taken as meant, or refused in one line.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +41,17 @@ def as_seconds(name: str, value: Any) -> float:
         return value.total_seconds()
     if isinstance(value, str) and value.strip()[-1:].isalpha():
         return parse_duration(name, value)
+
     if isinstance(value, FixedWindows):
-        require(not value.offset.micros, name, "begin at the epoch, without an offset", value.offset.micros / 1e6)
+        require(
+            not value.offset.micros,
+            name,
+            "begin at the epoch, without an offset",
+            value.offset.micros / 1e6,
+        )
+
         return float(value.size.micros / 1e6)
+
     rule = "be a number of seconds or a duration such as '60s'"
     require(isinstance(value, Real | str), name, rule, type(value).__name__)
     return valid_float(name, value)
@@ -86,24 +97,38 @@ def as_window(value: Any) -> str:
     """
     if isinstance(value, Sessions):
         return f"session:{_text(value.gap_size)}"
+
     if isinstance(value, FixedWindows | SlidingWindows):
         offset = value.offset.micros / 1e6
         require(not offset, "window", "begin at the epoch, without an offset", offset)
-        return _text(value.size) + (f",{_text(value.period)}" if isinstance(value, SlidingWindows) else "")
+        return _text(value.size) + (
+            f",{_text(value.period)}" if isinstance(value, SlidingWindows) else ""
+        )
+
     rule = "be a text such as '7d', or FixedWindows, SlidingWindows or Sessions"
-    require(isinstance(value, str), "window", rule, value if isinstance(value, int | float) else type(value).__name__)
+    require(
+        isinstance(value, str),
+        "window",
+        rule,
+        value if isinstance(value, int | float) else type(value).__name__,
+    )
+
     return str(value)
 
 
-def settings_from_parameters(settings: Any, parameters: Mapping[str, Any], needed: tuple[str, ...]) -> dict[str, Any]:
+def settings_from_parameters(
+    settings: Any, parameters: Mapping[str, Any], needed: tuple[str, ...]
+) -> dict[str, Any]:
     """Give the parameters that were given; settings are given whole, or by name."""
     given = {name: value for name, value in parameters.items() if value is not None}
     require(settings is None or not given, "settings", "be given once", ", ".join(given))
+
     if settings is None:
         for name in needed:
             require(name in given, name, "be given, alone or within settings", None)
     elif not is_dataclass(settings):
         raise ValueError(f"settings must be those of the transform, got {type(settings).__name__}")
+
     return given
 
 
@@ -120,6 +145,7 @@ def shown_settings(settings: Any, **more: Any) -> dict[str, Any]:
     found = {**asdict(settings), **more}
     if "horizon" in found:
         found["horizon"] = counter_limit(found["horizon"])
+
     return {
         name: value if isinstance(value, bool | int | float | str) else str(value)
         for name, value in found.items()
@@ -131,11 +157,16 @@ def require_timers(pipeline: Any, *, bounded: bool) -> None:
     """Refuse a runner that has no timers in streaming, where they are needed."""
     runner = type(pipeline.runner).__name__
     known = not any(name in runner for name in _RUNNERS_WITHOUT_TIMERS)
-    require(known or bounded, "runner", "have timers in streaming, as Flink's and Dataflow's", runner)
+    require(
+        known or bounded, "runner", "have timers in streaming, as Flink's and Dataflow's", runner
+    )
 
 
 def require_populations(pipeline: Any) -> None:
-    """Refuse a runner that drops what a timer gives once event time has gone further: populations would be missing."""
+    """Refuse a runner that drops what a timer gives once event time has gone further.
+
+    Populations would be missing.
+    """
     runner = type(pipeline.runner).__name__
     rule = "give populations, as FnApiRunner, Prism, Flink and Dataflow do (ReleaseMeans alone runs on others)"
     require(runner != "BundleBasedDirectRunner", "runner", rule, runner)

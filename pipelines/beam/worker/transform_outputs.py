@@ -26,8 +26,8 @@ def typed_outputs(
 ) -> Iterator[beam.PCollection]:
     """Give the outputs of these tags, each as a PCollection of its type.
 
-    Beam (2.77) holds every output of a step to what the reader of any of them takes, when it checks types at run time:
-    so between them stands then a step that takes anything.
+    Beam (2.77) holds every output of a step to what the reader of any of them takes, when it checks
+    types at run time: so between them stands then a step that takes anything.
     """
     for tag, kind in kinds.items():
         output = outputs[tag]
@@ -35,4 +35,5 @@ def typed_outputs(
         checks = output.pipeline.options.view_as(TypeOptions)
         if checks.runtime_type_check or checks.performance_runtime_type_check:
             output = output | f"{label} {tag}" >> beam.ParDo(_AsItIs()).with_output_types(kind)
+
         yield output

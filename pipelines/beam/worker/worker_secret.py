@@ -1,4 +1,7 @@
-"""Where a worker finds the secret: a place that travels with the pipeline, never the secret itself."""
+"""Where a worker finds the secret.
+
+A place that travels with the pipeline, never the secret itself.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,8 @@ from meanstream.streaming.store.secret_source import (
 )
 
 RESOURCE = r"projects/[a-z0-9:.-]+/secrets/[A-Za-z0-9_-]+/versions/[1-9][0-9]*"
-"""A numbered version: `latest` would become another secret while a pipeline runs, and noise would be drawn again."""
+"""A numbered version: `latest` would become another secret while a pipeline runs, and noise would
+be drawn again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +36,9 @@ class SecretLocation:
     variable : str, optional
         Name of a variable that holds it.
     resource : str, optional
-        `projects/PROJECT/secrets/NAME/versions/NUMBER` in Google's Secret Manager, which the workers' service account
-        may access. With none of the three, the variable `MEANSTREAM_SECRET`, else the file named by
-        `MEANSTREAM_SECRET_FILE`.
+        `projects/PROJECT/secrets/NAME/versions/NUMBER` in Google's Secret Manager, which the
+        workers' service account may access. With none of the three, the variable
+        `MEANSTREAM_SECRET`, else the file named by `MEANSTREAM_SECRET_FILE`.
 
     Notes
     -----
@@ -58,9 +62,17 @@ class SecretLocation:
     def __post_init__(self) -> None:
         given = [place for place in (self.file, self.variable, self.resource) if place is not None]
         if len(given) > 1:
-            raise ValueError("secret must be in a file or in a variable or in Secret Manager, got more than one")
+            raise ValueError(
+                "secret must be in a file or in a variable or in Secret Manager, got more than one"
+            )
+
         rule = "be a numbered version, projects/PROJECT/secrets/NAME/versions/NUMBER"
-        require(self.resource is None or bool(re.fullmatch(RESOURCE, self.resource)), "secret", rule, self.resource)
+        require(
+            self.resource is None or bool(re.fullmatch(RESOURCE, self.resource)),
+            "secret",
+            rule,
+            self.resource,
+        )
 
     def load(self) -> bytes:
         """Read the secret, once per process.
@@ -76,6 +88,7 @@ class SecretLocation:
             return _from_variable(self.variable)
         if self.resource is not None:
             return _from_secret_manager(self.resource)
+
         named = os.environ.get(SECRET_FILE_VARIABLE)
         if SECRET_VARIABLE not in os.environ and named:
             return _from_file(named)
@@ -109,8 +122,13 @@ def _from_secret_manager(resource: str) -> bytes:
     try:
         found = GcpSecret(resource).get_secret_bytes()
     except RuntimeError as error:
-        why = type(error.__context__).__name__  # its text may be long, and name whom it was refused to
-        raise ValueError(f"secret must be readable in Secret Manager, got {resource!r} ({why})") from None
+        why = type(
+            error.__context__
+        ).__name__  # its text may be long, and name whom it was refused to
+        raise ValueError(
+            f"secret must be readable in Secret Manager, got {resource!r} ({why})"
+        ) from None
+
     return require_secret_key(found, resource)
 
 

@@ -11,17 +11,33 @@ from meanstream.operators.agents.vote_of_spread import FACTOR, PAIR_SENSITIVITY
 from meanstream.operators.collaboration.anytime_intervals import valid_coverage
 from meanstream.operators.collaboration.registry import make_collaboration
 from meanstream.operators.records import VOTE_BINS, Ints
-from meanstream.pipelines.commands.explain.covariates_explained import explain_covariates, explain_covariates_lines
-from meanstream.pipelines.commands.explain.explain_answer import explain_answer, explain_answer_lines
-from meanstream.pipelines.commands.explain.explain_histogram import explain_histogram, explain_histogram_lines
+from meanstream.pipelines.commands.explain.covariates_explained import (
+    explain_covariates,
+    explain_covariates_lines,
+)
+from meanstream.pipelines.commands.explain.explain_answer import (
+    explain_answer,
+    explain_answer_lines,
+)
+from meanstream.pipelines.commands.explain.explain_histogram import (
+    explain_histogram,
+    explain_histogram_lines,
+)
 from meanstream.pipelines.commands.explain.explain_odds import (
     explain_errors_of_agents,
     explain_errors_of_agents_lines,
     explain_odds_lines,
     explain_odds_of_agents,
 )
-from meanstream.pipelines.commands.explain.explain_registry import print_registry_record, registry_record_of_agents
-from meanstream.pipelines.commands.explain.explain_unit import explain_unit_facts, explain_unit_lines, explain_unit_name
+from meanstream.pipelines.commands.explain.explain_registry import (
+    print_registry_record,
+    registry_record_of_agents,
+)
+from meanstream.pipelines.commands.explain.explain_unit import (
+    explain_unit_facts,
+    explain_unit_lines,
+    explain_unit_name,
+)
 from meanstream.pipelines.options.base import print_options_json
 from meanstream.pipelines.options.option_errors import refusing_options
 
@@ -39,8 +55,15 @@ def explain_agents(options: AgentsOptions, *, registry: bool) -> None:
     """Print the facts, as a record of the registry of deployments if that is requested."""
     with refusing_options():
         settings = options.settings()
-        collaboration = explain_command_collaboration(replace(options, mode=settings.mode), settings)
-    facts = {**explain_command_privacy(settings, options.asked_quantiles), "collaboration": collaboration}
+        collaboration = explain_command_collaboration(
+            replace(options, mode=settings.mode), settings
+        )
+
+    facts = {
+        **explain_command_privacy(settings, options.asked_quantiles),
+        "collaboration": collaboration,
+    }
+
     if registry:
         print_registry_record(registry_record_of_agents(facts), as_json=options.json)
     elif options.json:
@@ -49,9 +72,17 @@ def explain_agents(options: AgentsOptions, *, registry: bool) -> None:
         sys.stdout.write(explain_command_text(facts))
 
 
-def explain_command_privacy(settings: AgentsSettings, quantiles: tuple[float, ...] | None = None) -> dict[str, Any]:
-    """Say what is protected, by which mechanism, at which total, and who sees what; as plain data."""
-    unit, releases, odds = explain_unit_facts(settings), _releases(settings), explain_odds_of_agents(settings)
+def explain_command_privacy(
+    settings: AgentsSettings, quantiles: tuple[float, ...] | None = None
+) -> dict[str, Any]:
+    """Say what is protected, by which mechanism, at which total, and who sees what.
+
+    As plain data.
+    """
+    unit = explain_unit_facts(settings)
+    releases = _releases(settings)
+    odds = explain_odds_of_agents(settings)
+
     return {
         "answer": explain_answer(
             settings.privacy_unit,
@@ -109,7 +140,8 @@ def _bounds(settings: AgentsSettings) -> dict[str, Any]:
 
 
 def _mechanism(settings: AgentsSettings) -> dict[str, Any]:
-    counter, fresh = settings.mechanism, settings.fresh
+    counter = settings.mechanism
+    fresh = settings.fresh
     return {
         "counter": counter.name,
         "horizon": settings.most_releases,
@@ -145,33 +177,44 @@ def _releases(settings: AgentsSettings) -> dict[str, Any]:
     """Noise of the first releases; of a mean, so it can be held against the spread of the data."""
     import numpy as np
 
-    times, counter = settings.times, settings.mechanism
+    times = settings.times
+    counter = settings.mechanism
     last = settings.most_releases or ENDLESS_SHOWN
     shown = np.unique(np.minimum([1, 2, 5, 10, 20, last], last))
     result: dict[str, Any] = {"schedule": settings.schedule, "index": shown}
+
     if settings.kept is not None:
         return result | _forgetting(settings, settings.kept, shown)
-    stddev = np.sqrt(counter.noise_variance(shown) * settings.fresh.variance) * settings.grid.resolution
+    stddev = (
+        np.sqrt(counter.noise_variance(shown) * settings.fresh.variance) * settings.grid.resolution
+    )
     result["noise_stddev_of_the_sum"] = stddev
+
     if isinstance(times, Counts):
         result["count"] = times.at(shown)
         result["noise_stddev_of_the_mean"] = stddev / result["count"]
+
     return result
 
 
-def _forgetting(settings: AgentsSettings, kept: KeptSums | KeptWindow, shown: Ints) -> dict[str, Any]:
+def _forgetting(
+    settings: AgentsSettings, kept: KeptSums | KeptWindow, shown: Ints
+) -> dict[str, Any]:
     """Noise of the first releases of an agent that is there at each turn, and of a late one."""
     import numpy as np
 
     found: dict[str, Any] = {"memory": settings.memory}
-    times, index = settings.times, np.arange(1, int(shown[-1]) + 1)
+    times = settings.times
+    index = np.arange(1, int(shown[-1]) + 1)
     count = times.at(index) if isinstance(times, Counts) else index
     weight, _, variance = kept.outlook(count)
     stddev = np.sqrt(variance[shown - 1]) * settings.grid.resolution
     found["noise_stddev_of_the_sum"] = stddev
+
     if isinstance(times, Counts):
         found["count"] = count[shown - 1]
         found["noise_stddev_of_the_mean"] = stddev / weight[shown - 1]
+
     return found
 
 
@@ -182,13 +225,16 @@ def _promise(options: AgentsOptions) -> str:
             f"{100 * options.level:g} % of them hold at each moment, but not all together: "
             "coverage anytime is for repeated looks"
         )
+
     return (
         f"for {100 * options.level:g} % of agents all intervals of the mean hold together, however often one looks;"
         " quantiles stay pointwise"
     )
 
 
-def explain_command_collaboration(options: AgentsOptions, settings: AgentsSettings) -> dict[str, Any]:
+def explain_command_collaboration(
+    options: AgentsOptions, settings: AgentsSettings
+) -> dict[str, Any]:
     """Say how agents learn of one another, and what it costs."""
     options.engine_options()
     valid_coverage(options.coverage, settings.memory)
@@ -201,6 +247,7 @@ def explain_command_collaboration(options: AgentsOptions, settings: AgentsSettin
         covariates=None if declared is None else declared.design,
     )
     covariates = explain_covariates(declared)
+
     known = {
         "learned_prior": "posterior mean; the prior depends on the count and is fitted to all releases",
         "pooled_prior": "posterior mean; one prior for all counts, fitted to all releases",
@@ -208,6 +255,7 @@ def explain_command_collaboration(options: AgentsOptions, settings: AgentsSettin
         "tests": "weighted mean of the agents whose release passes a same-mean test (assumes exact classes)",
         "none": "every agent alone",
     }
+
     return {
         "method": name,
         "estimate": known[name],
@@ -216,13 +264,17 @@ def explain_command_collaboration(options: AgentsOptions, settings: AgentsSettin
         "coverage": options.coverage,
         "intervals": _promise(options),
         **({} if covariates is None else {"covariates": covariates}),
-        "sample_stddev": options.stddev if options.stddev is not None else "learned from releases and own samples",
+        "sample_stddev": options.stddev
+        if options.stddev is not None
+        else "learned from releases and own samples",
     }
 
 
 def explain_command_text(facts: dict[str, Any]) -> str:
     """Write the same facts for reading."""
-    bounds, mechanism, releases, total, unit = (facts[k] for k in ("bounds", "mechanism", "releases", "total", "unit"))
+    bounds, mechanism, releases, total, unit = (
+        facts[k] for k in ("bounds", "mechanism", "releases", "total", "unit")
+    )
     lines = [
         *explain_answer_lines(facts["answer"]),
         explain_unit_name(facts["name"]),
@@ -240,7 +292,11 @@ def explain_command_text(facts: dict[str, Any]) -> str:
         f" sensitivity of a sum {bounds['sensitivity']:g}"
         f" = {bounds['sensitivity_in_grid_units']} grid units of {bounds['resolution']:g}",
         f"counter         {mechanism['counter']}, "
-        + ("no end of releases," if mechanism["horizon"] is None else f"at most {mechanism['horizon']} releases,")
+        + (
+            "no end of releases,"
+            if mechanism["horizon"] is None
+            else f"at most {mechanism['horizon']} releases,"
+        )
         + f" column norm {mechanism['column_norm']:.4g}",
         f"noise           {mechanism['noise']}"
         + (f" ({mechanism['calibration']} calibration)" if mechanism["calibration"] else "")
@@ -250,7 +306,9 @@ def explain_command_text(facts: dict[str, Any]) -> str:
         f" epsilon {mechanism['epsilon_slack']:.1e}",
         f"releases        {releases['schedule']}"
         + (
-            f"; memory {releases['memory']}: older samples {_weigh(releases['memory'])}" if "memory" in releases else ""
+            f"; memory {releases['memory']}: older samples {_weigh(releases['memory'])}"
+            if "memory" in releases
+            else ""
         ),
         *_release_lines(releases),
         *explain_errors_of_agents_lines(facts["by_epsilon"], releases),
@@ -263,6 +321,7 @@ def explain_command_text(facts: dict[str, Any]) -> str:
         "who sees what",
         *(f"  {who:<26}{what}" for who, what in facts["who_sees_what"].items()),
     ]
+
     return "\n".join(lines) + "\n"
 
 
@@ -287,7 +346,10 @@ def _release_lines(releases: dict[str, Any]) -> list[str]:
         if "count" in releases:
             mean = releases["noise_stddev_of_the_mean"][i]
             line = (
-                f"                release {index} after {releases['count'][i]} samples: noise sd of the mean {mean:.4g}"
+                f"                release {index} after {releases['count'][i]} samples: noise sd of "
+                f"the mean {mean:.4g}"
             )
+
         lines.append(line)
+
     return lines

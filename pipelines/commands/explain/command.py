@@ -17,7 +17,8 @@ ASKED_ROUNDS = (
     *("config", "store", "lower", "upper", "epsilon", "window", "json"),
     *("estimator", "option", "users", "sizes", "registry"),
 )
-"""Options of a command line that asks about rounds; a file and the environment may give all others."""
+"""Options of a command line that asks about rounds; a file and the environment may give all
+others."""
 
 if TYPE_CHECKING:
     from meanstream.pipelines.options.asked import ExplainAgentsOptions
@@ -53,8 +54,12 @@ def explain(
     if context.invoked_subcommand is not None:
         given = "diff" if diff else "json" if as_json else None
         if given is not None:
-            raise BadOption(f"{given} must be given without a command, got {context.invoked_subcommand!r}")
+            raise BadOption(
+                f"{given} must be given without a command, got {context.invoked_subcommand!r}"
+            )
+
         return
+
     if diff is None:
         raise BadOption("diff must be two files, got None: add --diff OLD NEW")
     from meanstream.pipelines.commands.explain.explain_diff import explain_diff

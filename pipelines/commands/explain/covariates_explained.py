@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
 
 SHARES = (0.25, 0.5, 0.75)
-"""Shares of the spread that covariates might explain, of which `plan` says what they would bring."""
+"""Shares of the spread that covariates might explain, of which `plan` says what they would
+bring."""
 
 
 def explain_covariates(declared: AgentCovariates | None) -> dict[str, Any] | None:
@@ -21,7 +22,11 @@ def explain_covariates(declared: AgentCovariates | None) -> dict[str, Any] | Non
     return {
         "agents": len(declared.names),
         "attributes": [
-            {"name": one.name, "kind": one.kind, **({"levels": len(one.levels)} if isinstance(one, Category) else {})}
+            {
+                "name": one.name,
+                "kind": one.kind,
+                **({"levels": len(one.levels)} if isinstance(one, Category) else {}),
+            }
             for one in declared.design.attributes
         ],
         "public": "declared public: nothing protects them, and estimates of others may show them",
@@ -34,7 +39,9 @@ def explain_covariates_lines(found: dict[str, Any] | None) -> Iterator[str]:
     if found is None:
         return
     named = ", ".join(
-        f"{one['name'][:40]} ({one['levels']} levels)" if "levels" in one else f"{one['name'][:40]} (number)"
+        f"{one['name'][:40]} ({one['levels']} levels)"
+        if "levels" in one
+        else f"{one['name'][:40]} (number)"
         for one in found["attributes"]
     )
     yield f"covariates      {found['agents']:,} agents have a row: {named}"
@@ -42,7 +49,9 @@ def explain_covariates_lines(found: dict[str, Any] | None) -> Iterator[str]:
     yield f"                privacy cost: {found['cost']}"
 
 
-def planned_with_covariates(declared: AgentCovariates, error: Callable[[float], float]) -> dict[str, Any]:
+def planned_with_covariates(
+    declared: AgentCovariates, error: Callable[[float], float]
+) -> dict[str, Any]:
     """Say what covariates would bring if they explained some shares of the spread."""
     return {
         "agents": len(declared.names),
@@ -54,7 +63,8 @@ def planned_with_covariates(declared: AgentCovariates, error: Callable[[float], 
 def planned_with_covariates_line(found: dict[str, Any]) -> str:
     """Write the same in a sentence."""
     errors = found["error_if_they_explain"]
-    shares, values = (f"{s * 100:.0f} %" for s in errors), (f"{e:.3g}" for e in errors.values())
+    shares = (f"{s * 100:.0f} %" for s in errors)
+    values = (f"{e:.3g}" for e in errors.values())
     return (
         f"Public covariates ({len(found['attributes'])} attributes of {found['agents']:,} agents): if they explain "
         f"{' / '.join(shares)} of the variance of the means, the error together at the median count is "

@@ -1,4 +1,7 @@
-"""The first three lines of `explain`: who is protected against whom, how much, and a person with ten samples."""
+"""The first three lines of `explain`.
+
+Who is protected against whom, how much, and a person with ten samples.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ CONTENTS = {
         "All samples of one person within an agent",
         "which of two equally likely sets of values they have",
     ),
-    "window": ("Everything that one user sends within a window", "which of two equally likely contents it has"),
+    "window": (
+        "Everything that one user sends within a window",
+        "which of two equally likely contents it has",
+    ),
     "values": (
         "The values that one user sends within a window, but not their number",
         "which of two equally likely sets of values they have",
@@ -34,8 +40,14 @@ def explain_answer(
     If one person contributed ten samples: at most 88.2 % of the time.
     """
     what, guess = CONTENTS[unit]
-    once, ten = (f"at most {100 * odds[name]:.1f} % of the time" for name in ("guessed_right", "guessed_right_several"))
-    sources = "all releases" if unit in ("sample", "person") else "all that is published of a window"
+    once, ten = (
+        f"at most {100 * odds[name]:.1f} % of the time"
+        for name in ("guessed_right", "guessed_right_several")
+    )
+    sources = (
+        "all releases" if unit in ("sample", "person") else "all that is published of a window"
+    )
+
     return {
         "protected": f"{what}, against {adversary}, even if they know all other samples.",
         "how_much": f"{total}: from {sources} they guess {guess} {once}.",

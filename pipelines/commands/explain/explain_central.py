@@ -1,4 +1,7 @@
-"""What `meanstream explain rounds` says of a trusted curator: who is trusted, with what, and what releases cost."""
+"""What `meanstream explain rounds` says of a trusted curator.
+
+Who is trusted, with what, and what releases cost.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ def explain_central_facts(settings: RoundsSettings, users: int) -> dict[str, Any
     over = "one answer per window; a curator is trusted with every sample (central)"
     described = estimator.describe()
     half = simulated_half_bounds(settings)
+
     return {
         "trust": "central",
         "protects": "the values that one user sends within a window, NOT its number of samples"
@@ -33,7 +37,9 @@ def explain_central_facts(settings: RoundsSettings, users: int) -> dict[str, Any
             "name": settings.estimator,
             "estimand": estimator.estimand,
             "users": users,
-            "users_are": "declared" if settings.users is not None else "an example: each window counts its users",
+            "users_are": "declared"
+            if settings.users is not None
+            else "an example: each window counts its users",
             "sizes": settings.sizes,
             "predicted_stderr": float(described["predicted_stderr"]) * half,
             "between_users": settings.between_users,
@@ -51,7 +57,9 @@ def explain_central_facts(settings: RoundsSettings, users: int) -> dict[str, Any
 
 
 def _public(settings: RoundsSettings, *, public_sizes: bool) -> str:
-    sessions = "; start and end of each session: the times of its first and last sample are NOT protected"
+    sessions = (
+        "; start and end of each session: the times of its first and last sample are NOT protected"
+    )
     return "participation in each window" + (
         (sessions if settings.windows.kind == "session" else "")
         + ("; the number of samples of each user" if public_sizes else "")
@@ -59,8 +67,11 @@ def _public(settings: RoundsSettings, *, public_sizes: bool) -> str:
 
 
 def _total(settings: RoundsSettings, estimator: Any, over: str) -> dict[str, Any]:
-    each = f"epsilon {settings.epsilon:g}" + (f" and delta {estimator.delta:g}" if estimator.delta else "")
+    each = f"epsilon {settings.epsilon:g}" + (
+        f" and delta {estimator.delta:g}" if estimator.delta else ""
+    )
     horizon = settings.horizon
+
     return {
         "epsilon": settings.epsilon,
         "delta": float(estimator.delta),
@@ -75,7 +86,10 @@ def _total(settings: RoundsSettings, estimator: Any, over: str) -> dict[str, Any
 
 
 def _with_numerics(estimator: Any) -> dict[str, float]:
-    """Add what finite arithmetic costs those who pay most: a larger epsilon, and a delta for tails that are cut."""
+    """Add what finite arithmetic costs those who pay most.
+
+    A larger epsilon, and a delta for tails that are cut.
+    """
     epsilon, delta = central_numeric_cost(estimator)
     return {"epsilon": float(estimator.epsilon) + epsilon, "delta": float(estimator.delta) + delta}
 
@@ -93,7 +107,9 @@ def _releases(estimator: Any) -> list[dict[str, Any]]:
             "epsilon": float(step.epsilon),
             "delta": float(step.delta),
             "paid_by_them_in_all": list(paid[step.payers]),
-            "noise": "none: it is public" if step.payers == "nobody" else "discrete Laplace, once, on exact sums",
+            "noise": "none: it is public"
+            if step.payers == "nobody"
+            else "discrete Laplace, once, on exact sums",
         }
         for number, step in enumerate(estimator.rounds)
     ]
@@ -104,7 +120,10 @@ def explain_central_lines(release: dict[str, Any]) -> list[str]:
     delta = f", delta {release['delta']:g}" if release["delta"] else ""
     share = release["share_of_users"]
     payers = "no one" if release["payers"] == "nobody" else release["payers"]
-    who = f"from {share:.0%} of the users" if share < 1 else "from users chosen by their public sizes"
+    who = (
+        f"from {share:.0%} of the users" if share < 1 else "from users chosen by their public sizes"
+    )
+
     return [
         f"release {release['release']}       {release['name']}: {who}, paid"
         f" by {payers} at epsilon {release['epsilon']:g}{delta}; noise: {release['noise']}",

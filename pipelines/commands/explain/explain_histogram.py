@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from meanstream.operators.agents.agents_settings import AgentsSettings
 
 
-def explain_histogram(settings: AgentsSettings, quantiles: tuple[float, ...] | None) -> dict[str, Any] | None:
+def explain_histogram(
+    settings: AgentsSettings, quantiles: tuple[float, ...] | None
+) -> dict[str, Any] | None:
     """Say what gets noise and what agents receive, as plain data; None where there is no histogram.
 
     `quantiles` is None where they are not known.
@@ -46,6 +48,7 @@ def explain_histogram_lines(found: dict[str, Any] | None) -> list[str]:
         return []
     unknown = ["the requested quantiles"] if found["quantiles"] is None else []
     asked = unknown + query_labels(found["quantiles"] or (), found["exceeds"])
+
     return [
         f"histogram       {found['share']:g} of the budget (of rho): {found['what']},",
         f"                {found['when']};",

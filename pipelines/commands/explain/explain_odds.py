@@ -1,4 +1,7 @@
-"""The guarantee as odds, and how the error goes with epsilon: what `explain` says for people who choose."""
+"""The guarantee as odds, and how the error goes with epsilon.
+
+What `explain` says for people who choose.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +33,16 @@ def explain_odds_of_agents(settings: AgentsSettings) -> dict[str, Any]:
     if settings.per_person is None:
         many = (GROUP * settings.epsilon, 0.0, None if settings.mu is None else GROUP * settings.mu)
         return _odds("a sample", one, f"{GROUP} samples of one person", many)
-    many = (GROUP * settings.epsilon, 0.0, None if settings.mu is None else math.sqrt(GROUP) * settings.mu)
-    return _odds("a person's samples in an agent", one, f"a person's samples in {GROUP} agents", many)
+
+    many = (
+        GROUP * settings.epsilon,
+        0.0,
+        None if settings.mu is None else math.sqrt(GROUP) * settings.mu,
+    )
+
+    return _odds(
+        "a person's samples in an agent", one, f"a person's samples in {GROUP} agents", many
+    )
 
 
 def explain_odds_of_rounds(*, samples: bool, epsilon: float, delta: float) -> dict[str, Any]:
@@ -43,7 +54,10 @@ def explain_odds_of_rounds(*, samples: bool, epsilon: float, delta: float) -> di
 
 def _odds(of: str, one: Guarantee, several: str, many: Guarantee) -> dict[str, Any]:
     epsilon, delta, mu = one
-    belief = None if mu is None and delta else odds_of_a_belief(PRIOR, epsilon, mu)  # no bound for each output then
+    belief = (
+        None if mu is None and delta else odds_of_a_belief(PRIOR, epsilon, mu)
+    )  # no bound for each output then
+
     return {
         "of": of,
         "guessed_right": odds_of_a_guess(epsilon, delta, mu),
@@ -76,25 +90,46 @@ def explain_errors_of_agents(
             releases = releases_of(replace(settings, epsilon=epsilon))
         except ValueError:  # what float64 adds to so small an epsilon is too much of it
             continue
+
         of = "noise_stddev_of_the_mean" if "count" in releases else "noise_stddev_of_the_sum"
         found.append({"epsilon": epsilon, of: releases[of]})
+
     return found
 
 
-def explain_errors_of_agents_lines(errors: list[dict[str, Any]], releases: dict[str, Any]) -> list[str]:
+def explain_errors_of_agents_lines(
+    errors: list[dict[str, Any]], releases: dict[str, Any]
+) -> list[str]:
     """Write the same facts as a table."""
     counts = releases.get("count")
     of = "noise_stddev_of_the_sum" if counts is None else "noise_stddev_of_the_mean"
-    head = [f"release {i}" for i in releases["index"]] if counts is None else [f"{n} samples" for n in counts]
-    what = "noise sd of the sum, by release" if counts is None else "noise sd of the mean, by samples so far"
-    lines = [f"error, epsilon  {what}; `meanstream plan agents` adds sampling, and finds epsilon for an error"]
+    head = (
+        [f"release {i}" for i in releases["index"]]
+        if counts is None
+        else [f"{n} samples" for n in counts]
+    )
+
+    what = (
+        "noise sd of the sum, by release"
+        if counts is None
+        else "noise sd of the mean, by samples so far"
+    )
+    lines = [
+        f"error, epsilon  {what}; `meanstream plan agents` adds sampling, and finds epsilon for an error"
+    ]
     lines.append("                " + f"{'epsilon':>8}" + "".join(f"{name:>18}" for name in head))
+
     return lines + [
-        "                " + f"{row['epsilon']:>8g}" + "".join(f"{noise:>18.4g}" for noise in row[of]) for row in errors
+        "                "
+        + f"{row['epsilon']:>8g}"
+        + "".join(f"{noise:>18.4g}" for noise in row[of])
+        for row in errors
     ]
 
 
-def explain_errors_of_rounds(settings: RoundsSettings, users: int, scale: float) -> list[dict[str, float]]:
+def explain_errors_of_rounds(
+    settings: RoundsSettings, users: int, scale: float
+) -> list[dict[str, float]]:
     """Give the predicted standard error of a window for several values of epsilon."""
     found = []
     for epsilon in sorted({*EPSILONS, settings.epsilon}):
@@ -102,7 +137,14 @@ def explain_errors_of_rounds(settings: RoundsSettings, users: int, scale: float)
             one = replace(settings, epsilon=epsilon, user_budget=None).estimator_for(users)
         except ValueError:  # an estimator may need more than so small an epsilon, or other users
             continue
-        found.append({"epsilon": epsilon, "predicted_stderr": float(one.describe()["predicted_stderr"]) * scale})
+
+        found.append(
+            {
+                "epsilon": epsilon,
+                "predicted_stderr": float(one.describe()["predicted_stderr"]) * scale,
+            }
+        )
+
     return found
 
 
@@ -112,5 +154,6 @@ def explain_errors_of_rounds_lines(errors: list[dict[str, float]], *, planned: b
     return [
         f"error, epsilon  predicted standard error{plan}",
         f"                {'epsilon':<16}" + "".join(f"{row['epsilon']:>10g}" for row in errors),
-        f"                {'standard error':<16}" + "".join(f"{row['predicted_stderr']:>10.4g}" for row in errors),
+        f"                {'standard error':<16}"
+        + "".join(f"{row['predicted_stderr']:>10.4g}" for row in errors),
     ]

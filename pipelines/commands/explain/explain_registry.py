@@ -1,7 +1,10 @@
-"""`meanstream explain ... --registry`: a draft for the registry of deployments of differential privacy.
+"""`meanstream explain ... --registry`.
 
-The fields are those of github.com/opendp/deployments-registry-data, schemas/deployments-schema.yaml. What follows from
-a configuration is filled in; what only its owner knows says so.
+A draft for the registry of deployments of differential privacy.
+
+The fields are those of github.com/opendp/deployments-registry-data,
+schemas/deployments-schema.yaml. What follows from a configuration is filled in; what only its owner
+knows says so.
 """
 
 from __future__ import annotations
@@ -18,7 +21,10 @@ _NAMELESS = "the store of the deployment makes a name and keeps it"
 
 
 def registry_record_of_agents(facts: dict[str, Any]) -> dict[str, Any]:
-    """Fill in what follows from settings of agents; `facts` are those of `meanstream explain agents --json`."""
+    """Fill in what follows from settings of agents.
+
+    `facts` are those of `meanstream explain agents --json`.
+    """
     total, mechanism, bounds, unit = (facts[k] for k in ("total", "mechanism", "bounds", "unit"))
     gaussian = mechanism["noise"] == "gaussian"
     return _record(
@@ -27,7 +33,9 @@ def registry_record_of_agents(facts: dict[str, Any]) -> dict[str, Any]:
         variant="Approximate DP" if gaussian else "Pure DP",
         domain=f"Streams of (agent, value, event time); values are clipped to [{bounds['lower']:g}, "
         f"{bounds['upper']:g}] and held in steps of {bounds['resolution']:g}.",
-        unit="one sample" if unit["per_person"] is None else f"one person's {unit['per_person']} samples in an agent",
+        unit="one sample"
+        if unit["per_person"] is None
+        else f"one person's {unit['per_person']} samples in an agent",
         parameters={"epsilon": total["epsilon"], **({"delta": total["delta"]} if gaussian else {})},
         details=_unit_details(unit),
         model="Central",
@@ -51,6 +59,7 @@ def _release_details(horizon: int | None, schedule: str) -> str:
             f"By the schedule {schedule}, without end. Older samples weigh less, so the total influence of a sample on "
             "all future releases is bounded, and the budget pays for it once."
         )
+
     return (
         f"Each agent at most {horizon} times, by the schedule {schedule}; then it stops for good. "
         "The budget does not come back."
@@ -58,22 +67,33 @@ def _release_details(horizon: int | None, schedule: str) -> str:
 
 
 def registry_record_of_rounds(facts: dict[str, Any]) -> dict[str, Any]:
-    """Fill in what follows from settings of rounds; `facts` are those of `meanstream explain rounds --json`."""
-    total, bounds, estimator = facts["total"], facts["bounds"], facts["estimator"]
+    """Fill in what follows from settings of rounds.
+
+    `facts` are those of `meanstream explain rounds --json`.
+    """
+    total = facts["total"]
+    bounds = facts["bounds"]
+    estimator = facts["estimator"]
     local = facts["trust"] == "local"
     windows = ", ".join(f"{row['windows']}: {row['epsilon']:g}" for row in facts["unit"]["windows"])
     stages = "\n".join(
         f"- {step['name']}: {step['asks']} Epsilon {step['epsilon']:g}, {step['share_of_users']:.0%} of the users"
         for step in facts["mechanisms"]
     )
+
     return _record(
         facts,
         description=f"A mean per window: {estimator['estimand']}.",
         variant="Approximate DP" if total["delta"] else "Pure DP",
         domain=f"Events (user, value, event time); values are clipped to [{bounds['lower']}, {bounds['upper']}] and "
         f"held in steps of {bounds['resolution']:g}.",
-        unit="one sample" if facts["privacy_unit"] == "sample" else "all that one user sends within a window",
-        parameters={"epsilon": total["epsilon"], **({"delta": total["delta"]} if total["delta"] else {})},
+        unit="one sample"
+        if facts["privacy_unit"] == "sample"
+        else "all that one user sends within a window",
+        parameters={
+            "epsilon": total["epsilon"],
+            **({"delta": total["delta"]} if total["delta"] else {}),
+        },
         details=f"{total['over']}. Epsilon by a user's number of windows: {windows}.",
         model="Local" if local else "Central",
         model_details="Each user's report is randomized before it leaves the users' side."
@@ -86,7 +106,9 @@ def registry_record_of_rounds(facts: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def _record(facts: dict[str, Any], *, description: str, mechanisms: str, **own: Any) -> dict[str, Any]:
+def _record(
+    facts: dict[str, Any], *, description: str, mechanisms: str, **own: Any
+) -> dict[str, Any]:
     """Lay out a record of the third tier, in the order of the registry's template."""
     name = facts["name"]
     deployment = {
@@ -108,7 +130,13 @@ def _record(facts: dict[str, Any], *, description: str, mechanisms: str, **own: 
         },
     }
     slug = re.sub(r"[^a-z0-9]+", "-", (name or "unnamed").lower()).strip("-") or "unnamed"
-    return {"url_slug": f"{slug}-meanstream", "status": "Draft", "tier": 3, "deployment": deployment}
+
+    return {
+        "url_slug": f"{slug}-meanstream",
+        "status": "Draft",
+        "tier": 3,
+        "deployment": deployment,
+    }
 
 
 def _guarantee(
@@ -126,7 +154,11 @@ def _guarantee(
     post_processing: str,
 ) -> dict[str, Any]:
     return {
-        "dp_variant": {"variant_name": variant, "data_domain": domain, "unprotected_quantities": facts["public"]},
+        "dp_variant": {
+            "variant_name": variant,
+            "data_domain": domain,
+            "unprotected_quantities": facts["public"],
+        },
         "privacy_loss": {
             "privacy_unit": unit,
             "privacy_unit_details": facts["neighboring"],
@@ -136,7 +168,9 @@ def _guarantee(
         "deployment_model": {
             "model_name": model,
             "model_name_details": model_details,
-            "actors": "\n".join(f"- {who}: sees {what}" for who, what in facts["who_sees_what"].items()),
+            "actors": "\n".join(
+                f"- {who}: sees {what}" for who, what in facts["who_sees_what"].items()
+            ),
             "release_type": "Many releases",
             "release_type_details": release_details,
             "data_source_type": "Dynamic",
@@ -163,9 +197,16 @@ def _implementation(mechanisms: str) -> dict[str, str]:
 
 
 def _unit_details(unit: dict[str, Any]) -> str:
-    groups = ", ".join(f"{g.get('samples', g.get('agents'))}: {g['epsilon']:.3g}" for g in unit["groups"])
-    of = "samples of one person" if unit["per_person"] is None else "agents that hold samples of one person"
+    groups = ", ".join(
+        f"{g.get('samples', g.get('agents'))}: {g['epsilon']:.3g}" for g in unit["groups"]
+    )
+    of = (
+        "samples of one person"
+        if unit["per_person"] is None
+        else "agents that hold samples of one person"
+    )
     mu = "" if unit["mu"] is None else f"mu {unit['mu']:.6g} (Gaussian DP), "
+
     return f"In other units: {mu}rho {unit['rho']:.6g} (zCDP). Epsilon by number of {of}: {groups}."
 
 
@@ -185,7 +226,9 @@ def _as_yaml(record: dict[str, Any]) -> str:
         pass
 
     def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+        return dumper.represent_scalar(
+            "tag:yaml.org,2002:str", value, style="|" if "\n" in value else None
+        )
 
     Dumper.add_representer(str, text)
     return str(yaml.dump(record, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=10_000))

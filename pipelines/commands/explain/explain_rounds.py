@@ -1,4 +1,7 @@
-"""`meanstream explain rounds`: what a round protects, how, what each party sees, and when its interval is honest."""
+"""`meanstream explain rounds`.
+
+What a round protects, how, what each party sees, and when its interval is honest.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +12,34 @@ from typing import TYPE_CHECKING, Any
 from meanstream.operators.estimators.registry import LEARNING_ESTIMATOR, estimator_taken_for
 from meanstream.operators.forecast.rounds_forecast import CARRIED_SPREADS
 from meanstream.operators.noise.group_privacy import GROUPS
-from meanstream.pipelines.commands.explain.explain_answer import explain_answer, explain_answer_lines
-from meanstream.pipelines.commands.explain.explain_central import explain_central_facts, explain_central_lines
+from meanstream.pipelines.commands.explain.explain_answer import (
+    explain_answer,
+    explain_answer_lines,
+)
+from meanstream.pipelines.commands.explain.explain_central import (
+    explain_central_facts,
+    explain_central_lines,
+)
 from meanstream.pipelines.commands.explain.explain_odds import (
     explain_errors_of_rounds,
     explain_errors_of_rounds_lines,
     explain_odds_lines,
     explain_odds_of_rounds,
 )
-from meanstream.pipelines.commands.explain.explain_registry import print_registry_record, registry_record_of_rounds
+from meanstream.pipelines.commands.explain.explain_registry import (
+    print_registry_record,
+    registry_record_of_rounds,
+)
 from meanstream.pipelines.commands.explain.explain_simulated import (
     simulated_channels,
     simulated_half_bounds,
     simulated_users_who_differ,
 )
-from meanstream.pipelines.commands.explain.explain_unit import ADDS_UP, NO_AMPLIFICATION, explain_unit_name
+from meanstream.pipelines.commands.explain.explain_unit import (
+    ADDS_UP,
+    NO_AMPLIFICATION,
+    explain_unit_name,
+)
 from meanstream.pipelines.options.base import print_options_json
 from meanstream.pipelines.options.option_errors import refusing_options
 from meanstream.streaming.sources.categories import OTHER, category_names
@@ -42,6 +58,7 @@ def explain_rounds(options: RoundsOptions, *, registry: bool) -> None:
     with refusing_options():
         settings = options.settings()
         facts = explain_rounds_facts(settings)
+
     if registry:
         print_registry_record(registry_record_of_rounds(facts), as_json=options.json)
     elif options.json:
@@ -59,8 +76,11 @@ def explain_rounds_facts(settings: RoundsSettings) -> dict[str, Any]:
     samples = facts["privacy_unit"] == "sample"
     odds = explain_odds_of_rounds(samples=samples, epsilon=total["epsilon"], delta=total["delta"])
     errors = explain_errors_of_rounds(settings, users, simulated_half_bounds(settings))
-    strength = f"epsilon {total['epsilon']:g}" + (f", delta {total['delta']:g}" if total["delta"] else "")
+    strength = f"epsilon {total['epsilon']:g}" + (
+        f", delta {total['delta']:g}" if total["delta"] else ""
+    )
     answer = explain_answer(_unit_of(facts), _adversary(settings), strength, odds)
+
     return {"answer": answer} | facts | {"odds": odds, "by_epsilon": errors}
 
 
@@ -93,7 +113,11 @@ def _facts(settings: RoundsSettings, estimator: Estimator, users: int) -> dict[s
         "unit": {
             "protects": settings.protected,
             "windows": [
-                {"windows": n, "epsilon": n * settings.epsilon, "delta": n * float(getattr(estimator, "delta", 0.0))}
+                {
+                    "windows": n,
+                    "epsilon": n * settings.epsilon,
+                    "delta": n * float(getattr(estimator, "delta", 0.0)),
+                }
                 for n in GROUPS
             ],
             "adds_up": ADDS_UP,
@@ -102,7 +126,11 @@ def _facts(settings: RoundsSettings, estimator: Estimator, users: int) -> dict[s
         "public": _public(settings) + ("; the number of samples of each user" if samples else ""),
         "bounds": _bounds(settings, estimator),
         "total": _total(settings) | ({"over": "one sample (local)"} if samples else {}),
-        "window": {"window": settings.window, "kind": settings.windows.kind, "overlap": settings.windows.overlap},
+        "window": {
+            "window": settings.window,
+            "kind": settings.windows.kind,
+            "overlap": settings.windows.overlap,
+        },
         "estimator": _estimator(settings, estimator, users),
         "mechanisms": [] if settings.central else _mechanisms(settings, estimator, users),
         "post_processing": "tallies, results of stages, the estimate and its interval, computed from reports alone",
@@ -123,16 +151,30 @@ def _public(settings: RoundsSettings) -> str:
         else ""
     )
     sizes = ""
+
     if settings.sizes is not None and ".csv:" in settings.sizes:
-        sizes = "; the law of sizes as read from the file, which must not be from the protected users"
+        sizes = (
+            "; the law of sizes as read from the file, which must not be from the protected users"
+        )
+
     return f"participation in each window{sessions}{sizes}"
 
 
 def _bounds(settings: RoundsSettings, estimator: Estimator) -> dict[str, Any]:
     if settings.categories is not None:
-        names, rest = category_names(settings.categories), "dead letters (unknown_category)"
-        others = [name for name, one in zip(names, settings.categories, strict=True) if one.endswith(OTHER)]
-        return {"categories": names, "values_outside": f"are {others[0]}" if others else f"become {rest}"}
+        names = category_names(settings.categories)
+        rest = "dead letters (unknown_category)"
+        others = [
+            name
+            for name, one in zip(names, settings.categories, strict=True)
+            if one.endswith(OTHER)
+        ]
+
+        return {
+            "categories": names,
+            "values_outside": f"are {others[0]}" if others else f"become {rest}",
+        }
+
     return {
         "lower": settings.lower,
         "upper": settings.upper,
@@ -142,11 +184,16 @@ def _bounds(settings: RoundsSettings, estimator: Estimator) -> dict[str, Any]:
 
 
 def _total(settings: RoundsSettings) -> dict[str, Any]:
-    horizon, overlap = settings.horizon, settings.windows.overlap
+    horizon = settings.horizon
+    overlap = settings.windows.overlap
+
     if horizon is None:
-        over_time = "epsilon times the number of windows with the user's data: no --user-budget is set"
+        over_time = (
+            "epsilon times the number of windows with the user's data: no --user-budget is set"
+        )
     else:
         over_time = f"at most {horizon} windows; later windows leave out the user's data"
+
     return {
         "epsilon": settings.epsilon,
         "delta": 0.0,
@@ -164,7 +211,9 @@ def _estimator(settings: RoundsSettings, estimator: Estimator, users: int) -> di
         "name": settings.estimator,
         "estimand": estimator.estimand,
         "users": users,
-        "users_are": "declared" if settings.users is not None else "an example: each window counts its users",
+        "users_are": "declared"
+        if settings.users is not None
+        else "an example: each window counts its users",
         "sizes": settings.sizes,
         "predicted_stderr": float(described["predicted_stderr"]) * scale,
         "between_users": settings.between_users,
@@ -180,7 +229,8 @@ def _carried(estimator: Any, scale: float) -> dict[str, Any]:
         "what": "a center, a spread (from votes), and the users outside a narrow window (from reports on the bounds): "
         "functions of public results, in the store and in each estimate",
         "stderr_after_ten": {
-            f"{spread * scale:g}": estimator.predicted_mse(spread, 10) ** 0.5 * scale for spread in CARRIED_SPREADS
+            f"{spread * scale:g}": estimator.predicted_mse(spread, 10) ** 0.5 * scale
+            for spread in CARRIED_SPREADS
         },
         "stderr_alone": alone,
         "contradicted": "by reports on the bounds (three standard errors, in one window or the recent ones), "
@@ -193,12 +243,17 @@ def _carried(estimator: Any, scale: float) -> dict[str, Any]:
 
 
 def _asks(step: Any, estimator: Any) -> str:
-    """Say what a stage asks of a user; of vectors, about how many coordinates and at which share of epsilon."""
+    """Say what a stage asks of a user.
+
+    Of vectors, about how many coordinates and at which share of epsilon.
+    """
     asks = (inspect.getdoc(type(getattr(step, "inner", step))) or str(step.name)).partition("\n")[0]
     if not hasattr(step, "folds"):
         return asks
-    each, epsilon = step.folds.participation, step.epsilon / step.folds.participation
+    each = step.folds.participation
+    epsilon = step.epsilon / step.folds.participation
     some = f"{each} of {step.folds.coordinates} {estimator.features_of}"
+
     return f"{asks} About {some}, which a public hash chooses, at epsilon {epsilon:g}"
 
 
@@ -214,15 +269,19 @@ def _mechanisms(settings: RoundsSettings, estimator: Estimator, users: int) -> l
         }
         for number, (step, share) in enumerate(zip(estimator.rounds, estimator.shares, strict=True))
     ]
+
     if settings.categories is not None:
         stages[-1]["vote"] = estimator.describe()["vote"]
+
     stages[-1]["channels"] = simulated_channels(settings, estimator, users)
     return stages
 
 
 def explain_rounds_text(facts: dict[str, Any]) -> str:
     """Write the same facts for reading."""
-    bounds, total, estimator, differ = (facts[k] for k in ("bounds", "total", "estimator", "users_who_differ"))
+    bounds, total, estimator, differ = (
+        facts[k] for k in ("bounds", "total", "estimator", "users_who_differ")
+    )
     budget = "none" if total["user_budget"] is None else f"{total['user_budget']:g}"
     lines = [
         *explain_answer_lines(facts["answer"]),
@@ -247,6 +306,7 @@ def explain_rounds_text(facts: dict[str, Any]) -> str:
         *(f"  {who:<32}{what}" for who, what in facts["who_sees_what"].items()),
         *_differ_lines(differ),
     ]
+
     return "\n".join(lines) + "\n"
 
 
@@ -263,17 +323,26 @@ def _bounds_line(bounds: dict[str, Any]) -> str:
 
 def _unit_lines(facts: dict[str, Any]) -> list[str]:
     """Say whose data it is, and what it costs to take part again and again."""
-    unit, exact = facts["unit"], facts["total"].get("with_numerics")
+    unit = facts["unit"]
+    exact = facts["total"].get("with_numerics")
     windows = ", ".join(f"{row['windows']}: {row['epsilon']:g}" for row in unit["windows"])
     lines = [f"unit            {unit['protects']}"]
+
     if exact is not None:
-        epsilon, delta = exact["epsilon"], exact["delta"]
+        epsilon = exact["epsilon"]
+        delta = exact["delta"]
         lines.insert(
-            0, f"                with finite arithmetic epsilon is at most {epsilon:.9g} and delta {delta:.3g}"
+            0,
+            f"                with finite arithmetic epsilon is at most {epsilon:.9g} and delta {delta:.3g}",
         )
+
     grows = " (delta grows as epsilon does)" if unit["windows"][0]["delta"] else ""
     lines.append(f"                epsilon by a user's number of windows{grows}: {windows}")
-    return [*lines, f"                {unit['adds_up']}", f"                {unit['amplification']}"]
+    return [
+        *lines,
+        f"                {unit['adds_up']}",
+        f"                {unit['amplification']}",
+    ]
 
 
 def _stage_lines(stage: dict[str, Any]) -> list[str]:
@@ -284,18 +353,21 @@ def _stage_lines(stage: dict[str, Any]) -> list[str]:
         f" at epsilon {stage['epsilon']:g}",
         f"                {stage['asks']}",
     ]
+
     if "vote" in stage:
         vote = stage["vote"]
         lines.append(
             f"vote            {vote['votes']}: a report names a user's own category with probability {vote['own']:.4g},"
             f" each other one with {vote['other']:.4g}"
         )
+
     lines += [
         f"channel         {channel['channel']}, epsilon {channel['epsilon']:g}: {channel['report']}; noise sd"
         f" {channel['noise_stddev_in_half_widths']:.4g} half widths of the window"
         f" ({channel['noise_stddev_on_the_bounds']:.4g} on the bounds)"
         for channel in stage.get("channels", ())
     ]
+
     return lines
 
 
@@ -303,8 +375,10 @@ def _carried_lines(carried: dict[str, Any] | None) -> list[str]:
     if carried is None:
         return []
     after = ", ".join(
-        f"{error:.3g} if they spread by {spread}" for spread, error in carried["stderr_after_ten"].items()
+        f"{error:.3g} if they spread by {spread}"
+        for spread, error in carried["stderr_after_ten"].items()
     )
+
     return [
         f"carried         {carried['what']}",
         f"                predicted standard error after ten windows, by the spread of users' own means: {after};"
@@ -328,7 +402,10 @@ def _differ_lines(differ: dict[str, Any]) -> list[str]:
 def _simulation_lines(differ: dict[str, Any]) -> list[str]:
     with_ = differ["simulated_with"]
     if not differ["simulated"]:
-        return ["  not simulated here for vectors, densities and mixtures: `meanstream simulate rounds`"]
+        return [
+            "  not simulated here for vectors, densities and mixtures: `meanstream simulate rounds`"
+        ]
+
     plain = estimator_taken_for("no search")
     lines = [
         f"  simulated with {with_['users']:,} users, sizes {with_['sizes']}, {with_['runs']} runs per law:",
@@ -338,9 +415,11 @@ def _simulation_lines(differ: dict[str, Any]) -> list[str]:
         f"  {row['law']:<26}{row['coverage']:>9.2f}{row['root_mean_squared_error']:>9.3g}{row['of_one_shot']:>13.2f}"
         for row in differ["simulated"]
     ]
+
     if differ["dishonest_where"]:
         lines.append(
             f"  TOO NARROW if users differ like {', '.join(differ['dishonest_where'])}: there use "
             f"--estimator {LEARNING_ESTIMATOR} or {plain}"
         )
+
     return lines

@@ -18,8 +18,18 @@ SIMULATOR = "lab.simulation.simulated_rounds"
 SIZES = "uniform:1,199"
 """Used for figures if --sizes is not set."""
 
-LAWS = (None, "normal:0.05", "normal:0.2", "skewed:0.05", "skewed:0.2", "far:0.002", "far:0.01", "far:0.05")
-"""Laws of users' own means, standard deviations in half widths of the bounds; shares of a group at the lower end."""
+LAWS = (
+    None,
+    "normal:0.05",
+    "normal:0.2",
+    "skewed:0.05",
+    "skewed:0.2",
+    "far:0.002",
+    "far:0.01",
+    "far:0.05",
+)
+"""Laws of users' own means, standard deviations in half widths of the bounds; shares of a group at
+the lower end."""
 
 PLACES = {"far": "rademacher:0.6"}
 """Center of all others, if not the middle."""
@@ -31,20 +41,27 @@ WARNING = (
 """Of answers that clip; a vote for a category clips nothing."""
 
 MARGIN = 0.15
-"""Simulated coverage this far below 95 % is no accident: under 1 in 1000 for 40 honest runs, 1 in 80 for 10."""
+"""Simulated coverage this far below 95 % is no accident: under 1 in 1000 for 40 honest runs, 1 in
+80 for 10."""
 
-WORK, RUNS = 400_000, 40
+WORK = 400_000
+RUNS = 40
 """Simulated users per law, and the largest number of runs."""
 
 
-def simulated_channels(settings: RoundsSettings, estimator: Estimator, users: int) -> list[dict[str, Any]]:
+def simulated_channels(
+    settings: RoundsSettings, estimator: Estimator, users: int
+) -> list[dict[str, Any]]:
     """Name the channels of the design, and of one simulated round; of one mean only."""
     if not settings.one_mean:
         return []
     answer = ring_module(SIMULATOR).simulate_round(_config(settings, users, None), estimator)
     half = simulated_half_bounds(settings)
     found = []
-    for name in sorted((_texts(estimator.describe()) | _texts(list(answer.stages))) & set(CHANNELS)):
+
+    for name in sorted(
+        (_texts(estimator.describe()) | _texts(list(answer.stages))) & set(CHANNELS)
+    ):
         channel = make_channel(name, estimator.epsilon)
         noise = float(channel.variance([0.0])[0]) ** 0.5
         found.append(
@@ -56,26 +73,41 @@ def simulated_channels(settings: RoundsSettings, estimator: Estimator, users: in
                 "noise_stddev_on_the_bounds": noise * half,
             }
         )
+
     return found
 
 
 def _texts(value: Any) -> set[str]:
     if isinstance(value, str):
         return {value}
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    parts = (
+        value.values()
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, list | tuple)
+        else ()
+    )
+
     return {text for part in parts for text in _texts(part)}
 
 
 def simulated_users_who_differ(settings: RoundsSettings, users: int) -> dict[str, Any]:
-    """Simulate users who differ, with the user's own parameters: coverage and error of the interval."""
+    """Simulate users who differ, with the user's own parameters.
+
+    Coverage and error of the interval.
+    """
     # Vectors, densities and mixtures have laws of their own: `meanstream simulate rounds`.
     rows = [_simulated(settings, users, law) for law in LAWS] if settings.one_mean else []
     return {
-        "warning": None if settings.categories is not None or settings.quantiles is not None else WARNING,
+        "warning": None
+        if settings.categories is not None or settings.quantiles is not None
+        else WARNING,
         "assumed": _assumed(settings, users),
         "simulated": rows,
         "simulated_with": {"users": users, "sizes": settings.sizes or SIZES, "runs": _runs(users)},
-        "dishonest_where": [row["law"] for row in rows if row["coverage"] < settings.level - MARGIN],
+        "dishonest_where": [
+            row["law"] for row in rows if row["coverage"] < settings.level - MARGIN
+        ],
     }
 
 
@@ -84,6 +116,7 @@ def _assumed(settings: RoundsSettings, users: int) -> str:
     if settings.between_users is not None:
         tails = "" if settings.tails is None else f", and that their tails are {settings.tails}"
         return f"declared: the standard deviation of users' own means is at most {settings.between_users:g}{tails}"
+
     if "assumption" in described:
         return str(described["assumption"])
     traits = estimator_class(settings.estimator)
@@ -102,6 +135,7 @@ def _config(settings: RoundsSettings, users: int, law: str | None, **changes: An
         "mode": settings.mode,
     }
     config: RoundsConfig = ring_module(SIMULATOR).RoundsConfig(**{**plain, **changes})
+
     return config
 
 
@@ -114,6 +148,7 @@ def _simulated(settings: RoundsSettings, users: int, law: str | None) -> dict[st
     asked = [(own, settings.estimator_for(users)), (alone, alone.build())]
     found, plain = ring_module(SIMULATOR).simulate_rounds_alike(asked)
     spread = f"{name}:{float(number) * half:g}" if law else "none"
+
     return {
         "law": f"{float(number):.1%} at the lower end" if name == "far" else spread,
         "coverage": found.coverage,

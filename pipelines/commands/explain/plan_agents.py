@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from meanstream.pipelines.commands.explain.covariates_explained import planned_with_covariates_line
-from meanstream.pipelines.commands.explain.explain_unit import explain_unit_facts, explain_unit_lines
+from meanstream.pipelines.commands.explain.explain_unit import (
+    explain_unit_facts,
+    explain_unit_lines,
+)
 from meanstream.pipelines.commands.explain.plan_agents_options import PlanAgentsOptions
 from meanstream.pipelines.options.base import print_options_json
 from meanstream.pipelines.options.option_errors import refusing_options
@@ -22,8 +25,28 @@ if TYPE_CHECKING:
 @takes_options(
     PlanAgentsOptions,
     typed=(
-        *("config", "store", "agents", "epsilon", "delta", "sizes", "lower", "upper", "spread", "stddev"),
-        *("target_half_width", "level", "memory", "quantiles", "exceeds", "mean", "covariates", "json"),
+        *(
+            "config",
+            "store",
+            "agents",
+            "epsilon",
+            "delta",
+            "sizes",
+            "lower",
+            "upper",
+            "spread",
+            "stddev",
+        ),
+        *(
+            "target_half_width",
+            "level",
+            "memory",
+            "quantiles",
+            "exceeds",
+            "mean",
+            "covariates",
+            "json",
+        ),
     ),
     also=("agents_options:AgentsOptions",),
 )
@@ -46,8 +69,11 @@ def plan_agents(options: PlanAgentsOptions) -> None:
     """  # noqa: D301 - click reads the escape
     with refusing_options():
         settings = options.settings()
-        found, unit = options.forecast(settings), explain_unit_facts(settings)
-        shares, covariates = options.shares(settings), options.with_covariates(settings)
+        found = options.forecast(settings)
+        unit = explain_unit_facts(settings)
+        shares = options.shares(settings)
+        covariates = options.with_covariates(settings)
+
     if options.json:
         more: dict[str, Any] = {"shares": [asdict(row) for row in shares]} if shares else {}
         more |= {} if covariates is None else {"covariates": covariates}
@@ -56,8 +82,10 @@ def plan_agents(options: PlanAgentsOptions) -> None:
         _print_tables(found)
         if shares:
             _print_shares(shares)
+
         if covariates is not None:
             typer.echo(planned_with_covariates_line(covariates))
+
         typer.echo("\n".join(explain_unit_lines(unit, settings.delta)))
 
 
@@ -68,25 +96,43 @@ def _print_tables(found: AgentsForecast) -> None:
 
     title = f"{found.agents:,} agents, epsilon {found.epsilon:g}: predicted errors and {found.level:.0%} intervals"
     table = Table(title=title, title_justify="left")
-    for name in ("agents up to", "samples", "error alone", "together", "of it sampling", "of it privacy"):
+    for name in (
+        "agents up to",
+        "samples",
+        "error alone",
+        "together",
+        "of it sampling",
+        "of it privacy",
+    ):
         table.add_column(name, justify="right")
+
     table.add_column("interval alone", justify="right")
     table.add_column("together", justify="right")
+
     for row in found.rows:
         errors = (f"{x:.3g}" for x in (row.alone, row.together, row.sampling, row.privacy))
         intervals = (f"± {x:.3g}" for x in (row.half_width_alone, row.half_width))
         table.add_row(f"{row.quantile:.0%}", f"{row.samples:,}", *errors, *intervals)
+
     console = Console(width=120, highlight=False)
     console.print(table)
     # A title of its own line: one of the table is folded to the table's width.
-    console.print(f"Error together by epsilon, for an agent of the median count, {found.rows[1].samples:,} samples")
+    console.print(
+        f"Error together by epsilon, for an agent of the median count, {found.rows[1].samples:,} samples"
+    )
     bought = Table()
     bought.add_column("epsilon")
+
     for epsilon in found.by_epsilon:
         bought.add_column(f"{epsilon:g}", justify="right")
+
     bought.add_row("error", *(f"{error:.3g}" for error in found.by_epsilon.values()))
     console.print(bought)
-    for line in (*found.sentences(), f"Squared errors are predicted within {found.stated_error:.0%} of alone."):
+
+    for line in (
+        *found.sentences(),
+        f"Squared errors are predicted within {found.stated_error:.0%} of alone.",
+    ):
         console.print(line, markup=False)
 
 
@@ -98,13 +144,31 @@ def _print_shares(rows: list[SharesRow]) -> None:
     from meanstream.operators.forecast.shares_forecast import STATED_ERROR
 
     table = Table()
-    names = ("question", "agents up to", "samples", "error alone", "together", "interval", "released", "interval")
+    names = (
+        "question",
+        "agents up to",
+        "samples",
+        "error alone",
+        "together",
+        "interval",
+        "released",
+        "interval",
+    )
+
     for name in names:
         table.add_column(name, justify="left" if name == "question" else "right")
+
     for row in rows:
         together, released = (f"± {x:.3g}" for x in (row.half_width, row.half_width_released))
-        cells = (f"{row.alone:.3g}", f"{row.together:.3g}", together, f"{row.released:.3g}", released)
+        cells = (
+            f"{row.alone:.3g}",
+            f"{row.together:.3g}",
+            together,
+            f"{row.released:.3g}",
+            released,
+        )
         table.add_row(row.question, f"{row.quantile:.0%}", f"{row.samples:,}", *cells)
+
     console = Console(width=120, highlight=False)
     console.print("Quantiles and shares: together for an agent itself, released for everyone")
     console.print(table)

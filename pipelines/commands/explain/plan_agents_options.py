@@ -26,17 +26,29 @@ class PlanAgentsOptions:
 
     config: ConfigOption = None
     store: Annotated[
-        Path | None, cli_option("Store of `run agents`, for its bounds, budget, schedule and memory.", INPUT)
+        Path | None,
+        cli_option("Store of `run agents`, for its bounds, budget, schedule and memory.", INPUT),
     ] = None
     agents: Annotated[
         int | None,
-        cli_option("Number of agents; default: the names in --sizes FILE.csv:column.", INPUT, min=2, first=True),
+        cli_option(
+            "Number of agents; default: the names in --sizes FILE.csv:column.",
+            INPUT,
+            min=2,
+            first=True,
+        ),
     ] = None
     epsilon: Annotated[
-        float | None, cli_option("Privacy budget of one sample over the life of the stream.", PRIVACY, first=True)
+        float | None,
+        cli_option(
+            "Privacy budget of one sample over the life of the stream.", PRIVACY, first=True
+        ),
     ] = None
     delta: Annotated[
-        float, cli_option("Privacy budget of one sample over the life of the stream.", PRIVACY, first=True)
+        float,
+        cli_option(
+            "Privacy budget of one sample over the life of the stream.", PRIVACY, first=True
+        ),
     ] = 1e-6
     sizes: Annotated[
         str | None,
@@ -48,14 +60,24 @@ class PlanAgentsOptions:
         ),
     ] = None
     lower: Annotated[
-        float | None, cli_option("Lower bound of a value, declared without a look at the data.", PRIVACY, first=True)
+        float | None,
+        cli_option(
+            "Lower bound of a value, declared without a look at the data.", PRIVACY, first=True
+        ),
     ] = None
     upper: Annotated[
-        float | None, cli_option("Upper bound of a value, declared without a look at the data.", PRIVACY, first=True)
+        float | None,
+        cli_option(
+            "Upper bound of a value, declared without a look at the data.", PRIVACY, first=True
+        ),
     ] = None
     spread: Annotated[
         float | None,
-        cli_option("Standard deviation of the agents' own means, in the unit of the value.", INPUT, first=True),
+        cli_option(
+            "Standard deviation of the agents' own means, in the unit of the value.",
+            INPUT,
+            first=True,
+        ),
     ] = None
     stddev: Annotated[
         float | None,
@@ -75,15 +97,23 @@ class PlanAgentsOptions:
     ] = None
     level: Annotated[float, cli_option("Coverage of the intervals.", INPUT, first=True)] = 0.95
     schedule: Annotated[
-        str, cli_option("Times of releases: preferred:FIRST or geometric:FIRST,FACTOR in an agent's samples.", INPUT)
+        str,
+        cli_option(
+            "Times of releases: preferred:FIRST or geometric:FIRST,FACTOR in an agent's samples.",
+            INPUT,
+        ),
     ] = "preferred:10"
     horizon: Annotated[
-        int | None, cli_option("Largest number of releases of an agent; default 40, unlimited with --memory.", INPUT)
+        int | None,
+        cli_option(
+            "Largest number of releases of an agent; default 40, unlimited with --memory.", INPUT
+        ),
     ] = None
     memory: Annotated[
         str,
         cli_option(
-            "Weight of old samples, for means that stay: forever | half-life:SAMPLES | window:SAMPLES | auto.", INPUT
+            "Weight of old samples, for means that stay: forever | half-life:SAMPLES | window:SAMPLES | auto.",
+            INPUT,
         ),
     ] = "forever"
     per_person: Annotated[
@@ -93,21 +123,28 @@ class PlanAgentsOptions:
             INPUT,
         ),
     ] = None
-    spread_share: Annotated[float | None, cli_option("Share of the budget for votes; default 0.1.", INPUT)] = None
+    spread_share: Annotated[
+        float | None, cli_option("Share of the budget for votes; default 0.1.", INPUT)
+    ] = None
     quantiles: Annotated[
         str | None,
         cli_option("Quantiles to plan, such as .5,.9.", INPUT),
     ] = None
     exceeds: Annotated[
-        str | None, cli_option("Thresholds to plan, such as 15,30: each agent's share of values above them.", INPUT)
+        str | None,
+        cli_option(
+            "Thresholds to plan, such as 15,30: each agent's share of values above them.", INPUT
+        ),
     ] = None
     histogram_share: Annotated[
-        float | None, cli_option("Share of the budget for the histogram behind quantiles; default 0.1.", INPUT)
+        float | None,
+        cli_option("Share of the budget for the histogram behind quantiles; default 0.1.", INPUT),
     ] = None
     mean: Annotated[
         float | None,
         cli_option(
-            "Mean of the agents' means, for quantiles and exceedances; default: the middle of the bounds.", INPUT
+            "Mean of the agents' means, for quantiles and exceedances; default: the middle of the bounds.",
+            INPUT,
         ),
     ] = None
     covariates: Annotated[
@@ -124,22 +161,31 @@ class PlanAgentsOptions:
         """Check what agents would agree on."""
         from meanstream.operators.agents.agents_settings import AgentsSettings
         from meanstream.operators.agents.defaults import SPREAD_SHARE, usual_histogram
-        from meanstream.operators.agents.release_times import parse_release_times, require_samples_counted
+        from meanstream.operators.agents.release_times import (
+            parse_release_times,
+            require_samples_counted,
+        )
 
         agreed = ("epsilon", "lower", "upper")
         kept = self.store is not None and all(getattr(self, name) is None for name in agreed)
-        given = {name: getattr(self, name) for name in ("epsilon", "sizes", "lower", "upper", "spread")}
+        given = {
+            name: getattr(self, name) for name in ("epsilon", "sizes", "lower", "upper", "spread")
+        }
+
         for name, value in given.items():
             if value is None and not (kept and name in agreed):
                 raise BadOption(f"{name} must be given")
+
         if self.store is not None and kept:
             settings = settings_of_agents_store(self.store)
             require_samples_counted(settings.times, settings.schedule)
             return settings
+
         horizon: dict[str, Any] = {} if self.horizon is None else {"horizon": self.horizon}
         require_samples_counted(parse_release_times(self.schedule), self.schedule)
         asked, exceeds = self._questions()
         share = {} if self.histogram_share is None else {"histogram_share": self.histogram_share}
+
         return AgentsSettings(
             lower=given["lower"],
             upper=given["upper"],
@@ -163,13 +209,22 @@ class PlanAgentsOptions:
     def shares(self, settings: AgentsSettings) -> list[SharesRow]:
         """Predict what is requested of distributions; empty where nothing is."""
         from meanstream.operators.collaboration.shares.asked_shares import ShareQueries
-        from meanstream.operators.forecast.shares_forecast import forecast_shares, shares_release_settings
+        from meanstream.operators.forecast.shares_forecast import (
+            forecast_shares,
+            shares_release_settings,
+        )
 
         if not settings.histogram_share:
             if self.mean is not None:
-                raise BadOption(f"mean must be left out without quantiles or exceeds, got {self.mean!r}")
+                raise BadOption(
+                    f"mean must be left out without quantiles or exceeds, got {self.mean!r}"
+                )
+
             return []
-        asked = ShareQueries(shares_release_settings(settings, self.horizon), self._questions()[0], self.level)
+
+        asked = ShareQueries(
+            shares_release_settings(settings, self.horizon), self._questions()[0], self.level
+        )
         return forecast_shares(self._crowd(settings), asked, center=self.mean)
 
     def forecast(self, settings: AgentsSettings) -> AgentsForecast:
@@ -177,7 +232,9 @@ class PlanAgentsOptions:
         from meanstream.operators.forecast.together_forecast import forecast_together
 
         crowd = self._crowd(settings)
-        return forecast_together(crowd, settings, level=self.level, target_half_width=self.target_half_width)
+        return forecast_together(
+            crowd, settings, level=self.level, target_half_width=self.target_half_width
+        )
 
     def with_covariates(self, settings: AgentsSettings) -> dict[str, Any] | None:
         """Predict what public covariates would bring; None where there are none."""
@@ -189,7 +246,8 @@ class PlanAgentsOptions:
         if self.covariates is None:
             return None
         _, column, key = (self.sizes or "").rpartition(".csv:")
-        declared, crowd = read_covariates_file(self.covariates, key if column else "agent"), self._crowd(settings)
+        declared = read_covariates_file(self.covariates, key if column else "agent")
+        crowd = self._crowd(settings)
 
         def error(left: float) -> float:
             part = replace(crowd, spread=left * crowd.spread)
@@ -206,4 +264,5 @@ class PlanAgentsOptions:
         quarter = (settings.upper - settings.lower) / 4
         sizes, agents = read_sizes_of(given["sizes"], self.agents, who="agents")
         stddev = quarter if self.stddev is None else self.stddev
+
         return Crowd(agents=agents, sizes=sizes, spread=given["spread"], stddev=stddev)

@@ -33,13 +33,21 @@ class PlanOptions:
     """What a user says about the round that is planned."""
 
     config: ConfigOption = None
-    store: Annotated[Path | None, cli_option("Store of `run rounds`, for its bounds, epsilon and sizes.", INPUT)] = None
+    store: Annotated[
+        Path | None, cli_option("Store of `run rounds`, for its bounds, epsilon and sizes.", INPUT)
+    ] = None
     users: Annotated[
         int | None,
-        cli_option("Number of users; default: the names in --sizes FILE.csv:column.", INPUT, min=1, first=True),
+        cli_option(
+            "Number of users; default: the names in --sizes FILE.csv:column.",
+            INPUT,
+            min=1,
+            first=True,
+        ),
     ] = None
     epsilon: Annotated[
-        float | None, cli_option("Privacy budget of one user's window of samples.", PRIVACY, first=True)
+        float | None,
+        cli_option("Privacy budget of one user's window of samples.", PRIVACY, first=True),
     ] = None
     sizes: Annotated[
         str | None,
@@ -51,10 +59,16 @@ class PlanOptions:
         ),
     ] = None
     lower: Annotated[
-        float, cli_option("Lower bound of a value, declared without a look at the data.", PRIVACY, first=True)
+        float,
+        cli_option(
+            "Lower bound of a value, declared without a look at the data.", PRIVACY, first=True
+        ),
     ] = -1.0
     upper: Annotated[
-        float, cli_option("Upper bound of a value, declared without a look at the data.", PRIVACY, first=True)
+        float,
+        cli_option(
+            "Upper bound of a value, declared without a look at the data.", PRIVACY, first=True
+        ),
     ] = 1.0
     between_users: Annotated[
         float | None,
@@ -76,23 +90,37 @@ class PlanOptions:
     target_half_width: Annotated[
         float | None,
         cli_option(
-            "Desired half-width of the interval; prints the users and the epsilon that it needs.", INPUT, first=True
+            "Desired half-width of the interval; prints the users and the epsilon that it needs.",
+            INPUT,
+            first=True,
         ),
     ] = None
     level: Annotated[float, cli_option("Coverage of the interval.", INPUT, first=True)] = 0.95
-    dimension: Annotated[int | None, cli_option("Coordinates of a vector, to plan its mean.", INPUT, min=1)] = None
+    dimension: Annotated[
+        int | None, cli_option("Coordinates of a vector, to plan its mean.", INPUT, min=1)
+    ] = None
     sparsity: Annotated[
-        int | None, cli_option("Largest number of coordinates that differ from the middle of the bounds.", INPUT, min=1)
+        int | None,
+        cli_option(
+            "Largest number of coordinates that differ from the middle of the bounds.", INPUT, min=1
+        ),
     ] = None
     radius: Annotated[
         float | None,
-        cli_option("Radius of a ball around the middle that holds all vectors, in the unit of the value.", INPUT),
+        cli_option(
+            "Radius of a ball around the middle that holds all vectors, in the unit of the value.",
+            INPUT,
+        ),
     ] = None
-    density: Annotated[bool, cli_option("Plan of the density of the samples.", INPUT, "--density")] = False
+    density: Annotated[
+        bool, cli_option("Plan of the density of the samples.", INPUT, "--density")
+    ] = False
     smoothness: Annotated[
         int | None, cli_option("Number of derivatives of that density (default 2).", INPUT, min=1)
     ] = None
-    components: Annotated[int | None, cli_option("Components of a mixture, to plan their means.", INPUT, min=1)] = None
+    components: Annotated[
+        int | None, cli_option("Components of a mixture, to plan their means.", INPUT, min=1)
+    ] = None
     json: JsonOption = False
 
 
@@ -103,6 +131,7 @@ class _RoundsUnlessSaid(TyperGroup):
         """Name the command where none is named."""
         if args[:1] not in [[name] for name in (*self.commands, "--help")]:
             args = ["rounds", *args]
+
         return super().parse_args(ctx, args)
 
 
@@ -121,8 +150,28 @@ app.command("agents")(plan_agents)
 @takes_options(
     PlanOptions,
     typed=(
-        *("config", "store", "users", "epsilon", "sizes", "lower", "upper", "between_users", "tails", "level"),
-        *("target_half_width", "dimension", "sparsity", "radius", "density", "smoothness", "components", "json"),
+        *(
+            "config",
+            "store",
+            "users",
+            "epsilon",
+            "sizes",
+            "lower",
+            "upper",
+            "between_users",
+            "tails",
+            "level",
+        ),
+        *(
+            "target_half_width",
+            "dimension",
+            "sparsity",
+            "radius",
+            "density",
+            "smoothness",
+            "components",
+            "json",
+        ),
     ),
     also=("rounds_options:RoundsOptions",),
 )
@@ -148,9 +197,11 @@ def plan_rounds(options: PlanOptions) -> None:
     for name in ("epsilon", "sizes"):
         if getattr(options, name) is None:
             raise BadOption(f"{name} must be given")
+
     with refusing_options():
         sizes, users = read_sizes_of(str(options.sizes), options.users, who="users")
         found = forecast_of_plan(options, sizes, users)
+
     from meanstream.operators.forecast.forecast_records import Forecast
 
     if options.json:
@@ -169,13 +220,22 @@ def plan_options_with_store(options: PlanOptions) -> PlanOptions:
     default = {field.name: field.default for field in fields(PlanOptions)}
     names = ("epsilon", "lower", "upper", "sizes", "users", "between_users", "tails", "level")
     left = [name for name in names if getattr(options, name) == default[name]]
+
     with refusing_options():
         for name in ("lower", "upper"):
-            require(isinstance(getattr(kept, name), float), "store", "be one of a single mean", str(options.store))
+            require(
+                isinstance(getattr(kept, name), float),
+                "store",
+                "be one of a single mean",
+                str(options.store),
+            )
+
     return replace(options, **{name: getattr(kept, name) for name in left})
 
 
-def forecast_of_plan(options: PlanOptions, sizes: SizeDistribution, users: int) -> Forecast | FamilyForecast:
+def forecast_of_plan(
+    options: PlanOptions, sizes: SizeDistribution, users: int
+) -> Forecast | FamilyForecast:
     """Predict: of one mean, if nothing else is requested."""
     from meanstream.operators.forecast.family_forecast import FamilyAsk, forecast_family
     from meanstream.operators.forecast.rounds_forecast import forecast_rounds
@@ -185,10 +245,12 @@ def forecast_of_plan(options: PlanOptions, sizes: SizeDistribution, users: int) 
         for name in ("epsilon", "lower", "upper", "level", "between_users", "target_half_width")
     }
     family = {name: getattr(options, name) for name in FAMILY}
+
     if all(value in (None, False) for value in family.values()):
         return forecast_rounds(users=users, sizes=sizes, tails=options.tails, **common)
     if options.tails is not None:
         raise BadOption("tails must be left out for a vector, a density or a mixture")
+
     return forecast_family(FamilyAsk(users=users, sizes=sizes, **common, **family))
 
 
@@ -197,30 +259,47 @@ def _print_table(found: Forecast) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    title = f"{found.users:,} users, epsilon {found.epsilon:g}: predicted {found.level:.0%} intervals"
+    title = (
+        f"{found.users:,} users, epsilon {found.epsilon:g}: predicted {found.level:.0%} intervals"
+    )
     table = Table(title=title, title_justify="left")
     table.add_column("estimator")
+
     for name in ("mse on [-1, 1]", "half-width", "of privacy"):
         table.add_column(name, justify="right")
+
     if found.target_half_width is not None:
         table.add_column(f"users for {found.target_half_width:g}", justify="right")
+
     table.add_column("assumes of the users")
     table.add_column("who sees samples")
     taken = {found.recommended, found.curator.name}
     for one in (*found.candidates, *found.curators):
         name = f"{one.name} ({one.kind})" if one.kind else one.name
         row = [f"[bold]{name}[/bold]" if one.name in taken else name, f"{one.mse:.2e}"]
-        weighs = one.half_width < found.sampling_half_width  # users by size, hence another sampling error
+        weighs = (
+            one.half_width < found.sampling_half_width
+        )  # users by size, hence another sampling error
         row += [f"{one.half_width:.3g}", "-" if weighs else f"{one.privacy_half_width:.3g}"]
+
         if found.target_half_width is not None:
             row.append("-" if one.users_needed is None else f"{one.users_needed:,}")
+
         table.add_row(*row, one.assumes, "no one" if one.trust == "local" else "the curator")
+
     console = Console(width=120, highlight=False)
     console.print(table)
     # A title of its own line: one of the table is folded to the table's width.
     console.print("Half-width of the interval by epsilon")
     console.print(_bought(found))
-    for line in (found.sentence, found.carried_sentence, found.curator_sentence, *_error_lines(found), found.warning):
+
+    for line in (
+        found.sentence,
+        found.carried_sentence,
+        found.curator_sentence,
+        *_error_lines(found),
+        found.warning,
+    ):
         if line:
             console.print(line, markup=False)
 
@@ -234,14 +313,18 @@ def _bought(found: Forecast) -> Table:
     epsilons = sorted({epsilon for errors in found.by_epsilon.values() for epsilon in errors})
     for epsilon in epsilons:
         table.add_column(f"{epsilon:g}", justify="right")
+
     for name, errors in found.by_epsilon.items():
         table.add_row(name, *(f"{errors[e]:.3g}" if e in errors else "-" for e in epsilons))
+
     return table
 
 
 def _error_lines(found: Forecast) -> list[str]:
     """Say what is sampling and what privacy, and which epsilon the target needs with as many users."""
-    lines = [f"Without privacy the half-width would be {found.sampling_half_width:.3g}, from sampling alone."]
+    lines = [
+        f"Without privacy the half-width would be {found.sampling_half_width:.3g}, from sampling alone."
+    ]
     if found.target_half_width is not None:
         needs = [
             f"epsilon {'beyond 20' if epsilon is None else format(epsilon, 'g')} with {name}"
@@ -250,6 +333,7 @@ def _error_lines(found: Forecast) -> list[str]:
         lines.append(
             f"With {found.users:,} users a half-width of {found.target_half_width:g} needs {', '.join(needs)}."
         )
+
     return lines
 
 
@@ -263,19 +347,34 @@ def _print_family(found: FamilyForecast) -> None:
     table = Table(title=title, title_justify="left")
     table.add_column("estimator")
     table.add_column(f"mse, {summed}", justify="right")
+
     if found.wanted != "density":
         table.add_column("half-width of each", justify="right")
+
     if found.target_half_width is not None:
         table.add_column(f"users for {found.target_half_width:g}", justify="right")
+
     table.add_column("assumes")
     for one in found.candidates:
-        row = [f"[bold]{one.name}[/bold]" if one.name == found.recommended else one.name, f"{one.mse:.2e}"]
+        row = [
+            f"[bold]{one.name}[/bold]" if one.name == found.recommended else one.name,
+            f"{one.mse:.2e}",
+        ]
+
         if one.half_width is not None:
             row.append(f"{one.half_width:.3g}")
+
         if found.target_half_width is not None:
             row.append("-" if one.users_needed is None else f"{one.users_needed:,}")
+
         table.add_row(*row, one.assumes)
+
     console = Console(width=120, highlight=False)
     console.print(table)
-    for line in (found.sentence, found.warning, *(f"{name}: {why}." for name, why in found.refused.items())):
+
+    for line in (
+        found.sentence,
+        found.warning,
+        *(f"{name}: {why}." for name, why in found.refused.items()),
+    ):
         console.print(line, markup=False)

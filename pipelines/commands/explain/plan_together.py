@@ -28,7 +28,10 @@ HOW = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What one deployment guarantees to one unit; `mu` where that is all of it (Gaussian DP), next to cut tails."""
+    """What one deployment guarantees to one unit.
+
+    `mu` where that is all of it (Gaussian DP), next to cut tails.
+    """
 
     config: str
     name: str | None
@@ -42,7 +45,8 @@ class Part:
 
 def explain_together(
     configs: Annotated[
-        list[Path], typer.Argument(help="Configuration files of `run agents` and `run rounds`, two or more.")
+        list[Path],
+        typer.Argument(help="Configuration files of `run agents` and `run rounds`, two or more."),
     ],
     as_json: JsonOption = False,
 ) -> None:
@@ -57,10 +61,12 @@ def explain_together(
     parts = [_part(path) for path in configs]
     names = [part.name for part in parts if part.name is not None]
     twice = next((name for name in names if names.count(name) > 1), None)
+
     if twice is not None:
         raise BadOption(
             f"name must differ in each configuration, since it identifies the deployment, got {twice!r} twice"
         )
+
     facts = _sum_of(parts)
     if as_json:
         print_options_json(facts)
@@ -87,12 +93,24 @@ def _sum_of(parts: Sequence[Part]) -> dict[str, Any]:
     if gaussian:
         mu = group_mu(part.mu for part in gaussian if part.mu is not None)
         epsilon += group_epsilon(mu, math.fsum(part.delta - part.tails for part in gaussian))
+
     return {
         "deployments": [
-            {"config": p.config, "name": p.name, "unit": p.unit, "epsilon": p.epsilon, "delta": p.delta, "mu": p.mu}
+            {
+                "config": p.config,
+                "name": p.name,
+                "unit": p.unit,
+                "epsilon": p.epsilon,
+                "delta": p.delta,
+                "mu": p.mu,
+            }
             for p in parts
         ],
-        "together": {"epsilon": epsilon, "delta": math.fsum(part.delta for part in parts), "how": HOW},
+        "together": {
+            "epsilon": epsilon,
+            "delta": math.fsum(part.delta for part in parts),
+            "how": HOW,
+        },
     }
 
 
@@ -101,7 +119,11 @@ def _part(path: Path) -> Part:
 
     with refusing_options():
         options = read_run_file(path)
-        return _of_agents(path, options) if isinstance(options, AgentsOptions) else _of_rounds(path, options)
+        return (
+            _of_agents(path, options)
+            if isinstance(options, AgentsOptions)
+            else _of_rounds(path, options)
+        )
 
 
 def _of_agents(path: Path, options: AgentsOptions) -> Part:
@@ -109,7 +131,9 @@ def _of_agents(path: Path, options: AgentsOptions) -> Part:
     return Part(
         config=str(path),
         name=options.name,
-        unit="one sample" if settings.per_person is None else "all samples of a person in one agent",
+        unit="one sample"
+        if settings.per_person is None
+        else "all samples of a person in one agent",
         epsilon=settings.epsilon,
         delta=settings.delta,
         mu=settings.mu,
@@ -125,10 +149,13 @@ def _of_rounds(path: Path, options: RoundsOptions) -> Part:
     settings = options.settings()
     delta = float(getattr(settings.estimator_for(settings.users or USERS), "delta", 0.0))
     budget = options.user_budget
+
     return Part(
         config=str(path),
         name=options.name,
-        unit="one window of a user" if budget is None else "all windows of a user, within the budget",
+        unit="one window of a user"
+        if budget is None
+        else "all windows of a user, within the budget",
         epsilon=settings.epsilon if budget is None else budget,
         delta=delta if budget is None else delta * (budget // settings.epsilon),
         mu=None,
@@ -145,4 +172,5 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         for p in facts["deployments"]
     ]
     who = f"together, for a person with one of these in each: ({total['epsilon']:.4g}, {total['delta']:g})\n"
+
     return [*lines, who, f"{total['how']}\n"]

@@ -17,7 +17,10 @@ HOUR = 3_600_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromiseFact:
-    """One fact: what it is, its value for reading, and how much is lost: the greater, the weaker the promise."""
+    """One fact: what it is, its value for reading, and how much is lost.
+
+    The greater, the weaker the promise.
+    """
 
     name: str
     value: Any
@@ -37,11 +40,18 @@ def promise_of_agents(settings: AgentsSettings) -> list[PromiseFact]:
     """
     from meanstream.pipelines.commands.explain.explain_odds import explain_odds_of_agents
 
-    persons, most = settings.per_person is not None, settings.most_releases
+    persons = settings.per_person is not None
+    most = settings.most_releases
     guess = explain_odds_of_agents(settings)["guessed_right"]
     unit = "all samples of one person in one agent" if persons else "one sample"
+
     return [
-        PromiseFact(name="unit", value=unit, loss=0 if persons else 1, meaning="epsilon protects this together"),
+        PromiseFact(
+            name="unit",
+            value=unit,
+            loss=0 if persons else 1,
+            meaning="epsilon protects this together",
+        ),
         *_budget(settings.epsilon, settings.delta, guess, "over all releases of an agent"),
         PromiseFact(
             name="horizon",
@@ -49,7 +59,11 @@ def promise_of_agents(settings: AgentsSettings) -> list[PromiseFact]:
             loss=math.inf if most is None else most,
             meaning="largest number of releases of an agent, which share the budget",
         ),
-        _shown("votes", settings.vote is not None, "noisy counts of differences between an agent's samples"),
+        _shown(
+            "votes",
+            settings.vote is not None,
+            "noisy counts of differences between an agent's samples",
+        ),
         _shown("histogram", settings.histogram_share > 0, "noisy histograms of an agent's samples"),
     ]
 
@@ -66,10 +80,14 @@ def promise_of_rounds(settings: RoundsSettings) -> list[PromiseFact]:
     """
     from meanstream.pipelines.commands.explain.explain_rounds import explain_rounds_facts
 
-    facts, windows, budget = explain_rounds_facts(settings), settings.windows, settings.user_budget
-    values, session = "NOT its number" in facts["protects"], windows.kind == "session"
+    facts = explain_rounds_facts(settings)
+    windows = settings.windows
+    budget = settings.user_budget
+    values = "NOT its number" in facts["protects"]
+    session = windows.kind == "session"
     central = facts["trust"] == "central"
     every = f"one begins every {windows.period / HOUR:g} h"
+
     return [
         PromiseFact(
             name="unit",
@@ -77,7 +95,12 @@ def promise_of_rounds(settings: RoundsSettings) -> list[PromiseFact]:
             loss=2 if facts["privacy_unit"] == "sample" else int(values),
             meaning="epsilon protects this together",
         ),
-        *_budget(facts["total"]["epsilon"], facts["total"]["delta"], facts["odds"]["guessed_right"], "in one window"),
+        *_budget(
+            facts["total"]["epsilon"],
+            facts["total"]["delta"],
+            facts["odds"]["guessed_right"],
+            "in one window",
+        ),
         PromiseFact(
             name="trust",
             value="a curator, with every sample (central)" if central else "no one (local)",
@@ -96,7 +119,12 @@ def promise_of_rounds(settings: RoundsSettings) -> list[PromiseFact]:
             loss=math.inf if session else -windows.period,
             meaning="each window with a user's data costs that user epsilon again",
         ),
-        PromiseFact(name="overlap", value=windows.overlap, loss=windows.overlap, meaning="windows that a sample is in"),
+        PromiseFact(
+            name="overlap",
+            value=windows.overlap,
+            loss=windows.overlap,
+            meaning="windows that a sample is in",
+        ),
     ]
 
 
@@ -104,10 +132,22 @@ def _budget(epsilon: float, delta: float, guess: float, over: str) -> list[Promi
     guesses = "an adversary who knows all else chooses between two equally likely contents"
     return [
         PromiseFact(name="epsilon", value=epsilon, loss=epsilon, meaning=f"privacy loss, {over}"),
-        PromiseFact(name="delta", value=delta, loss=delta, meaning="probability that the promise of epsilon fails"),
-        PromiseFact(name="right guesses", value=f"{100 * guess:.1f} %", loss=round(guess, 4), meaning=guesses),
+        PromiseFact(
+            name="delta",
+            value=delta,
+            loss=delta,
+            meaning="probability that the promise of epsilon fails",
+        ),
+        PromiseFact(
+            name="right guesses",
+            value=f"{100 * guess:.1f} %",
+            loss=round(guess, 4),
+            meaning=guesses,
+        ),
     ]
 
 
 def _shown(name: str, shown: bool, meaning: str) -> PromiseFact:
-    return PromiseFact(name=name, value="released" if shown else "not released", loss=int(shown), meaning=meaning)
+    return PromiseFact(
+        name=name, value="released" if shown else "not released", loss=int(shown), meaning=meaning
+    )

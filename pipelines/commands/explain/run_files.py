@@ -43,12 +43,20 @@ def read_run_file(path: Path) -> AgentsOptions | RoundsOptions:
     commands: Any = typer.main.get_command(_READERS)
     kind = "rounds" if _is_of_rounds(path) else "agents"
     with commands.commands[kind].make_context(kind, ["--config", str(path)]) as context:
-        given = {name: value for name, value in context.params.items() if name not in ("print_config", "help_all")}
+        given = {
+            name: value
+            for name, value in context.params.items()
+            if name not in ("print_config", "help_all")
+        }
+
     return RoundsOptions(**given) if kind == "rounds" else AgentsOptions(**given)
 
 
 def _is_of_rounds(path: Path) -> bool:
-    """Tell by an option that only rounds have; what is no configuration is refused where it is read."""
+    """Tell by an option that only rounds have.
+
+    What is no configuration is refused where it is read.
+    """
     import yaml
 
     from meanstream.streaming.strict_yaml import read_strict_yaml_file
@@ -57,4 +65,7 @@ def _is_of_rounds(path: Path) -> bool:
         entries = read_strict_yaml_file(path)
     except (OSError, ValueError, yaml.YAMLError):
         return False
-    return isinstance(entries, dict) and not {"user", "window", "estimator"}.isdisjoint(map(str, entries))
+
+    return isinstance(entries, dict) and not {"user", "window", "estimator"}.isdisjoint(
+        map(str, entries)
+    )

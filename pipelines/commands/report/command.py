@@ -18,13 +18,19 @@ from meanstream.pipelines.options.option_errors import BadOption, refusing_optio
 
 def report(
     *,
-    out: Annotated[Path, typer.Argument(help="HTML file to write: a new one, or an earlier report.")],
+    out: Annotated[
+        Path, typer.Argument(help="HTML file to write: a new one, or an earlier report.")
+    ],
     store: Annotated[
-        Path | None, cli_option("Store of `run agents` or `run rounds`; its engine may be running.", INPUT)
+        Path | None,
+        cli_option("Store of `run agents` or `run rounds`; its engine may be running.", INPUT),
     ] = None,
     result: Annotated[
         Path | None,
-        cli_option("Output of `simulate` or `audit ... --json`, or the .jsonl of `run rounds --sink`.", INPUT),
+        cli_option(
+            "Output of `simulate` or `audit ... --json`, or the .jsonl of `run rounds --sink`.",
+            INPUT,
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -52,16 +58,30 @@ def report(
         raise BadOption("store must be given, or result: one of the two")
     require_matplotlib_for_plots()
     _check_report_path(out, store=store, read={"result": result})
+
     try:
         found = report_of_store(store) if store is not None else report_of_result(Path(str(result)))
     except StoreError as error:
         raise BadOption(str(error)) from None
+
     words = f"report {out.name}"
-    typed = report_part_command_line(words, {"store": store and store.name, "result": result and result.name})
-    found = replace(found, parts=[*found.parts, ReportPart(title="The command that made this report", lines=typed)])
+    typed = report_part_command_line(
+        words, {"store": store and store.name, "result": result and result.name}
+    )
+    found = replace(
+        found,
+        parts=[*found.parts, ReportPart(title="The command that made this report", lines=typed)],
+    )
     save_output("out", out, report_parts_as_html(found).encode())
+
     if as_json:
-        print_options_json({"report": str(out), "title": found.title, "parts": [part.title for part in found.parts]})
+        print_options_json(
+            {
+                "report": str(out),
+                "title": found.title,
+                "parts": [part.title for part in found.parts],
+            }
+        )
     else:
         sys.stdout.write(f"{out}\n")
 
@@ -77,6 +97,7 @@ def _check_report_path(out: Path, *, store: Path | None, read: dict[str, Path | 
             {"out": out}, named if store is None else named | own_paths.own_files_of_store(store)
         )
         own_paths.require_no_store_file("out", out)
+
     if not out.parent.is_dir() or out.is_dir():
         raise BadOption(f"out must be a file in an existing folder, got {str(out)!r}")
     require_new_output("out", out, REPORT_MARK.encode(), "an earlier report")

@@ -1,4 +1,7 @@
-"""A report of what `meanstream audit ... --json` found: claimed against proved, next to what could have been proved."""
+"""A report of what `meanstream audit ... --json` found.
+
+Claimed against proved, next to what could have been proved.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from meanstream.pipelines.commands.report.report_charts import audit_chart
-from meanstream.pipelines.commands.report.report_parts import ReportPage, ReportPart, report_made, report_part_number
+from meanstream.pipelines.commands.report.report_parts import (
+    ReportPage,
+    ReportPart,
+    report_made,
+    report_part_number,
+)
 
 _NUMBERS = ("claimed", "proved", "ceiling", "delta")
 _TEXTS = ("name", "method", "assumption")
@@ -26,7 +34,10 @@ def is_audit_result(found: dict[str, Any]) -> bool:
 
 def _is_row(row: dict[str, Any]) -> bool:
     numbers: list[Any] = [row.get(name) for name in _NUMBERS]
-    known = all(type(value) in (int, float) and math.isfinite(value) and value >= 0 for value in numbers)
+    known = all(
+        type(value) in (int, float) and math.isfinite(value) and value >= 0 for value in numbers
+    )
+
     return (
         known
         and row["claimed"] > 0
@@ -48,16 +59,25 @@ def report_of_audit(path: Path, found: dict[str, Any]) -> ReportPage:
     """
     rows = found["rows"]
     wrong = [row["name"] for row in rows if row["violated"]]
-    verdict = f"{', '.join(wrong)} promise more than they keep." if wrong else "Nothing promises more than it keeps."
+    verdict = (
+        f"{', '.join(wrong)} promise more than they keep."
+        if wrong
+        else "Nothing promises more than it keeps."
+    )
+
     text = (
         f"{verdict} Proved is a lower bound on the true epsilon, so a smaller claim would be false. The ceiling is the "
         "bound for a mechanism that uses its whole claim; where it is low, a low bound says little. By chance one in "
         "twenty of one run's bounds lies above the truth, and one audit in a million reports a violation."
     )
-    drawn = ReportPart(title="Claimed and proved", text=text, picture=audit_chart(rows), table=[*map(_line, rows)])
+    drawn = ReportPart(
+        title="Claimed and proved", text=text, picture=audit_chart(rows), table=[*map(_line, rows)]
+    )
     ways: dict[str, list[str]] = {}
+
     for row in rows:
         ways.setdefault(f"{row['method']}; assumed: {row['assumption']}", []).append(row["name"])
+
     how = [(", ".join(names), way) for way, names in ways.items()]
     said = "; ".join(str(note) for note in found["notes"])
     return ReportPage(
@@ -69,7 +89,10 @@ def report_of_audit(path: Path, found: dict[str, Any]) -> ReportPage:
 
 
 def _line(row: dict[str, Any]) -> tuple[str, str]:
-    claimed, proved, ceiling = (report_part_number(float(row[name])) for name in ("claimed", "proved", "ceiling"))
+    claimed, proved, ceiling = (
+        report_part_number(float(row[name])) for name in ("claimed", "proved", "ceiling")
+    )
     at = f" at delta {row['delta']:g}" if row["delta"] else ""
     end = f": VIOLATED {row.get('fault') or ''}".rstrip() if row["violated"] else ""
+
     return row["name"], f"claimed {claimed}{at}, proved {proved}, ceiling {ceiling}{end}"

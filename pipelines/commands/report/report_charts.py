@@ -1,6 +1,9 @@
-"""The pictures of a report, as SVG; of the same figures as the live page (`meanstream.pipelines.page.page_figures`).
+"""The pictures of a report, as SVG.
 
-Each picture is drawn twice, for a wide and for a narrow window, in colors of the page's style: light or dark.
+Of the same figures as the live page (`meanstream.pipelines.page.page_figures`).
+
+Each picture is drawn twice, for a wide and for a narrow window, in colors of the page's style:
+light or dark.
 """
 
 from __future__ import annotations
@@ -11,8 +14,11 @@ from datetime import UTC, datetime
 from io import StringIO
 from typing import Any
 
-BLUE, GRAY, ORANGE = "#1a6bc2", "#6b7280", "#b8500f"
-_INK, _LINE = "#010203", "#a1a2a3"  # in no picture otherwise
+BLUE = "#1a6bc2"
+GRAY = "#6b7280"
+ORANGE = "#b8500f"
+_INK = "#010203"
+_LINE = "#a1a2a3"  # in no picture otherwise
 _STYLED = {BLUE: "blue", GRAY: "gray", ORANGE: "orange", _INK: "ink", _LINE: "line"}
 _NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 _WIDTHS = {"wide": 9.4, "narrow": 4.6}
@@ -22,11 +28,15 @@ _LOOK: dict[Any, Any] = {
     **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none"),
 }
 SEVERAL_TICKS = 4
-"""A scale is logarithmic where the largest number is that many times the least: then some of its ticks have numbers."""
+"""A scale is logarithmic where the largest number is that many times the least: then some of its
+ticks have numbers."""
 
 
 def convergence_chart(found: Mapping[str, Any]) -> str:
-    """Half-widths together and alone in the course of event time: medians, and 10 % to 90 % quantiles."""
+    """Half-widths together and alone in the course of event time.
+
+    Medians, and 10 % to 90 % quantiles.
+    """
     time = [datetime.fromtimestamp(seconds, UTC) for seconds in found["event_time"]]
 
     def draw(axes: Any) -> None:
@@ -34,6 +44,7 @@ def convergence_chart(found: Mapping[str, Any]) -> str:
             of = found[name]
             axes.fill_between(time, of["low"], of["high"], color=color, alpha=0.18, lw=0)
             axes.plot(time, of["median"], "o-", ms=3, color=color, label=name)
+
         axes.set(xlabel="event time (UTC)", ylabel="half-width, value's unit")
         _dates(axes)
         _scale(axes, [*found["alone"]["high"], *found["together"]["low"]])
@@ -64,10 +75,13 @@ def population_chart(found: Mapping[str, Any]) -> str:
 
 def counts_chart(found: Mapping[str, Any]) -> str:
     """Draw how means, and their spread, go with an agent's number of samples."""
-    center, spread = found["center"], found["spread"]
+    center = found["center"]
+    spread = found["spread"]
 
     def draw(axes: Any) -> None:
-        low, high = ([c + sign * s for c, s in zip(center, spread, strict=True)] for sign in (-1, 1))
+        low, high = (
+            [c + sign * s for c, s in zip(center, spread, strict=True)] for sign in (-1, 1)
+        )
         axes.fill_between(found["n"], low, high, color=BLUE, alpha=0.18, lw=0)
         axes.plot(found["n"], center, "o-", ms=3, color=BLUE, label="center, and spread of means")
         axes.set(xscale="log", xlabel="samples of an agent", ylabel="mean, value's unit")
@@ -77,25 +91,53 @@ def counts_chart(found: Mapping[str, Any]) -> str:
 
 
 def windows_chart(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Each window's answer with its interval; of vectors and categories those of the newest window."""
+    """Each window's answer with its interval.
+
+    Of vectors and categories those of the newest window.
+    """
     import numpy as np
 
     last = rows[-1]
-    vector, names = isinstance(last["value"], list), last.get("categories") or last.get("quantiles")
+    vector = isinstance(last["value"], list)
+    names = last.get("categories") or last.get("quantiles")
     shares = "categories" in last
+
     value = np.array(last["value"] if vector else [row["value"] for row in rows])
-    ends = [np.array(last[end] if vector else [row[end] for row in rows]) for end in ("lower", "upper")]
-    at = np.arange(1, len(value) + 1) if vector else np.array([row["start"][:19] for row in rows], "datetime64[s]")
+    ends = [
+        np.array(last[end] if vector else [row[end] for row in rows]) for end in ("lower", "upper")
+    ]
+    at = (
+        np.arange(1, len(value) + 1)
+        if vector
+        else np.array([row["start"][:19] for row in rows], "datetime64[s]")
+    )
     reach = [np.maximum(value - ends[0], 0), np.maximum(ends[1] - value, 0)]
 
-    of, part = ("share", "category") if shares else ("quantile", "probability") if names else ("mean", "coordinate")
+    of, part = (
+        ("share", "category")
+        if shares
+        else ("quantile", "probability")
+        if names
+        else ("mean", "coordinate")
+    )
 
     def draw(axes: Any) -> None:
-        axes.errorbar(at, value, yerr=reach, fmt="o", ms=4, lw=1.2, color=BLUE, label=f"private {of} with its interval")
+        axes.errorbar(
+            at,
+            value,
+            yerr=reach,
+            fmt="o",
+            ms=4,
+            lw=1.2,
+            color=BLUE,
+            label=f"private {of} with its interval",
+        )
         where = f"{part}, in the newest window" if vector else "start of the window (UTC)"
         axes.set(xlabel=where, ylabel="share of the users" if shares else f"{of}, value's unit")
+
         if names:
             axes.set_xticks(at, [f"{name}"[:24] for name in names], rotation=45, ha="right")
+
         if not vector:
             _dates(axes)
 
@@ -103,7 +145,10 @@ def windows_chart(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def stages_chart(row: Mapping[str, Any]) -> str | None:
-    """Draw where each stage of a window's round left the mean to be; None where the stages say nothing of that."""
+    """Draw where each stage of a window's round left the mean to be.
+
+    None where the stages say nothing of that.
+    """
     shown = [stage for stage in row["stages"] if stage["center"] is not None]
     if not shown:
         return None
@@ -114,7 +159,14 @@ def stages_chart(row: Mapping[str, Any]) -> str | None:
             if stage["lower"] is not None:
                 width = stage["upper"] - stage["lower"]
                 axes.barh(at, width, left=stage["lower"], height=0.5, color=BLUE, alpha=0.25)
-        axes.plot([stage["center"] for stage in shown], range(len(shown)), "o", color=ORANGE, label="center")
+
+        axes.plot(
+            [stage["center"] for stage in shown],
+            range(len(shown)),
+            "o",
+            color=ORANGE,
+            label="center",
+        )
         axes.set(yticks=range(len(names)), xlabel="value's unit", ylim=(len(names) - 0.5, -0.5))
         axes.set_yticklabels(names)
 
@@ -128,8 +180,12 @@ def budget_chart(found: Mapping[str, Any], who: str) -> str:
         from matplotlib.ticker import MaxNLocator
 
         axes.bar(found["labels"], found["agents"], color=BLUE)
-        axes.set(xlabel="rounds paid for" if found["horizon"] is None else "spent share of the budget", ylabel=who)
+        axes.set(
+            xlabel="rounds paid for" if found["horizon"] is None else "spent share of the budget",
+            ylabel=who,
+        )
         axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
+
         if len(found["labels"]) > 24:  # without a limit there may be many
             axes.xaxis.set_major_locator(MaxNLocator(12, integer=True))
         elif axes.get_figure().get_figwidth() < 6:
@@ -145,12 +201,16 @@ def simulation_chart(result: Mapping[str, Any]) -> str:
     styles = {"local": (GRAY, "-"), "ideal": (GRAY, "-."), "oracle": (ORANGE, ":")}
 
     def draw(axes: Any) -> None:
-        axes.errorbar(steps, result["mse"], yerr=reach, fmt="o-", ms=4, color=BLUE, label="simulated")
+        axes.errorbar(
+            steps, result["mse"], yerr=reach, fmt="o-", ms=4, color=BLUE, label="simulated"
+        )
         drawn = list(result["mse"])
+
         for name, (color, line) in styles.items():
             if result.get(name) is not None:
                 axes.plot(steps, result[name], line, color=color, label=name)
                 drawn += result[name]
+
         axes.set(xlabel="samples per agent", ylabel="mean squared error")
         _scale(axes, drawn)
 
@@ -159,19 +219,26 @@ def simulation_chart(result: Mapping[str, Any]) -> str:
 
 def drift_chart(result: Mapping[str, Any], parts: Mapping[str, str], measure: str) -> str:
     """Draw squared error or coverage by the samples since a change, of each part of the agents that there is."""
-    ages, drawn = result["ages"], []
+    ages = result["ages"]
+    drawn = []
 
     def draw(axes: Any) -> None:
         for (name, title), color in zip(parts.items(), (BLUE, ORANGE), strict=True):
             part = result[name]
             if part is None:
                 continue
-            reach = [1.96 * s for s in part["stderr"]] if measure == "mse" and part["stderr"] is not None else None
+            reach = (
+                [1.96 * s for s in part["stderr"]]
+                if measure == "mse" and part["stderr"] is not None
+                else None
+            )
             axes.errorbar(ages, part[measure], yerr=reach, fmt="o-", ms=4, color=color, label=title)
             drawn.extend(part[measure])
+
         axes.set(xscale="log", xlabel="samples of an agent since the change")
         axes.set_xticks(ages, [f"{age:,}" for age in ages])
         axes.minorticks_off()
+
         if measure == "mse":
             axes.set_ylabel("mean squared error")
             _scale(axes, drawn)
@@ -190,7 +257,11 @@ def errors_chart(result: Mapping[str, Any]) -> str:
 
     def draw(axes: Any) -> None:
         axes.barh(
-            [labels[name] for name in names], [result[name] for name in names], xerr=reach, color=BLUE, height=0.5
+            [labels[name] for name in names],
+            [result[name] for name in names],
+            xerr=reach,
+            color=BLUE,
+            height=0.5,
         )
         axes.invert_yaxis()
         axes.set(xlabel="mean squared error on [-1, 1]")
@@ -201,7 +272,9 @@ def errors_chart(result: Mapping[str, Any]) -> str:
 def audit_chart(rows: Sequence[Mapping[str, Any]]) -> str:
     """Draw of each mechanism, in shares of its claim, what was proved and what could have been."""
     at = range(len(rows))
-    proved, ceiling = ([row[name] / row["claimed"] for row in rows] for name in ("proved", "ceiling"))
+    proved, ceiling = (
+        [row[name] / row["claimed"] for row in rows] for name in ("proved", "ceiling")
+    )
 
     def draw(axes: Any) -> None:
         colors = [ORANGE if row["violated"] else BLUE for row in rows]
@@ -214,12 +287,19 @@ def audit_chart(rows: Sequence[Mapping[str, Any]]) -> str:
     return _picture("audit", draw, height=1.2 + 0.28 * len(rows))
 
 
-def _picture(name: str, draw: Callable[[Any], None], *, height: float = 3.6, legend: bool = True) -> str:
+def _picture(
+    name: str, draw: Callable[[Any], None], *, height: float = 3.6, legend: bool = True
+) -> str:
     """Draw a picture in both widths; the style of the report shows the one that fits."""
-    return "".join(_svg(f"{name}-{kind}", kind, draw, (width, height), legend) for kind, width in _WIDTHS.items())
+    return "".join(
+        _svg(f"{name}-{kind}", kind, draw, (width, height), legend)
+        for kind, width in _WIDTHS.items()
+    )
 
 
-def _svg(name: str, kind: str, draw: Callable[[Any], None], size: tuple[float, float], legend: bool) -> str:
+def _svg(
+    name: str, kind: str, draw: Callable[[Any], None], size: tuple[float, float], legend: bool
+) -> str:
     """Write an SVG element; its ids are of this picture alone, and it names no file of a format."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -236,12 +316,18 @@ def _svg(name: str, kind: str, draw: Callable[[Any], None], size: tuple[float, f
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
         draw(axes)
+
         if legend:  # above: never on the data
-            axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.2)
+            axes.legend(
+                frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.2
+            )
+
         figure.savefig(text, format="svg", metadata=_NO_METADATA)
+
     drawn = text.getvalue()
     for color, style in _STYLED.items():
         drawn = drawn.replace(color, f"var(--{style})")
+
     return f'<div class="{kind}">{drawn[drawn.index("<svg") :]}</div>'
 
 
@@ -249,19 +335,25 @@ def _dates(axes: Any) -> None:
     from matplotlib import dates
 
     kinds: Any = dates  # whose constructors have no types
-    locator = kinds.AutoDateLocator(minticks=3, maxticks=5 if axes.get_figure().get_figwidth() < 6 else 9)
+    locator = kinds.AutoDateLocator(
+        minticks=3, maxticks=5 if axes.get_figure().get_figwidth() < 6 else 9
+    )
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(kinds.ConciseDateFormatter(locator))
 
 
 def _scale(axes: Any, values: Sequence[float]) -> None:
-    """Make a scale that always has numbers: logarithmic only where several of its ticks are in reach."""
+    """Make a scale that always has numbers.
+
+    Logarithmic only where several of its ticks are in reach.
+    """
     from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
     known = [value for value in values if value > 0]
     if not known or max(known) < SEVERAL_TICKS * min(known):
         axes.set_ylim(bottom=0)
         return
+
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(ScalarFormatter())

@@ -97,18 +97,24 @@ def _section(part: ReportPart) -> str:
     pieces = [f"<h2>{escape(part.title)}</h2>"]
     if part.text:
         pieces.append(f"<p>{escape(part.text)}</p>")
+
     if part.picture is not None:
         pieces.append(f"<figure>{part.picture}</figure>")
+
     if part.table:
         pieces.append(_table(part.table))
+
     if part.lines is not None:
         kind = ' class="facts"' if part.aligned else ""
         pieces.append(f"<pre{kind}>{escape(part.lines)}</pre>")
+
     return "<section>\n" + "\n".join(pieces) + "\n</section>"
 
 
 def _table(rows: Sequence[tuple[str, str]]) -> str:
-    lines = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
+    lines = "".join(
+        f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows
+    )
     return f"<table>{lines}</table>" if lines else ""
 
 
@@ -127,6 +133,7 @@ def report_part_command_line(command: str, options: Mapping[str, Any]) -> str:
             words.append(f"--{option}" if value else f"--no-{option}")
         elif value is not None:
             words += [f"--{option}", _word(value)]
+
     return " ".join(shlex.quote(word) for word in words)
 
 
@@ -157,7 +164,10 @@ def report_part_options(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     >>> report_part_options({"memory": "forever", "ages": None, "runs": 5})
     [('memory', 'forever'), ('ages', 'null'), ('runs', '5')]
     """
-    return [(name, value if isinstance(value, str) else json.dumps(value)) for name, value in config.items()]
+    return [
+        (name, value if isinstance(value, str) else json.dumps(value))
+        for name, value in config.items()
+    ]
 
 
 def report_made() -> tuple[str, str]:
@@ -170,8 +180,16 @@ def report_run_facts(path: Path, settings: Any) -> list[tuple[str, str]]:
     with closing(Store.read(path)) as store:
         source = (source_identity_of(store) or {}).get("source") or "none yet"
         name = str((store.settings() or {}).get("name"))
-    spent = f"epsilon {settings.epsilon:g}" + (f", delta {settings.delta:g}" if settings.delta else "")
-    facts = [("deployment", name), ("source", str(source)), ("privacy", f"{spent} of {settings.unit}")]
+
+    spent = f"epsilon {settings.epsilon:g}" + (
+        f", delta {settings.delta:g}" if settings.delta else ""
+    )
+    facts = [
+        ("deployment", name),
+        ("source", str(source)),
+        ("privacy", f"{spent} of {settings.unit}"),
+    ]
+
     return [report_made(), *facts, ("version", version("meanstream"))]
 
 
@@ -184,12 +202,18 @@ def report_part_ledger_table(ledger: LedgerReport) -> list[tuple[str, str]]:
     ]
 
 
-def report_part_commands(kind: str, path: Path, flags: dict[str, Any], more: str = "") -> ReportPart:
+def report_part_commands(
+    kind: str, path: Path, flags: dict[str, Any], more: str = ""
+) -> ReportPart:
     """Write the commands of a run, with `more` behind the options of the first."""
     lines = [
-        report_part_command_line(f"run {kind}", {"source": "..."} | flags | {"store": path.name}) + more,
+        report_part_command_line(f"run {kind}", {"source": "..."} | flags | {"store": path.name})
+        + more,
         report_part_command_line("ledger verify", {"store": path.name}),
         report_part_command_line("budget", {"store": path.name}),
     ]
     said = "Where source and sinks are is not in the store."
-    return ReportPart(title="The commands that made the run, and check it", text=said, lines="\n".join(lines))
+
+    return ReportPart(
+        title="The commands that made the run, and check it", text=said, lines="\n".join(lines)
+    )

@@ -1,4 +1,7 @@
-"""Reports from result files: what `simulate` or `audit` printed, or the means that a run of rounds wrote."""
+"""Reports from result files.
+
+What `simulate` or `audit` printed, or the means that a run of rounds wrote.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,8 @@ MOST_BYTES = 1 << 28
 """Of a result: half a million windows; who names more has named something else."""
 
 _NOT_OF_OURS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What reading a file of someone else's runs into: a field that is missing, of another type, or too large."""
+"""What reading a file of someone else's runs into: a field that is missing, of another type, or too
+large."""
 
 
 def report_of_result(path: Path) -> ReportPage:
@@ -43,6 +47,7 @@ def report_of_result(path: Path) -> ReportPage:
         _ = None if found is None else report_parts_as_html(found)  # texts that are none show here
     except _NOT_OF_OURS:
         found = None
+
     if found is None:
         raise BadOption(f"result must be {KINDS}, got {str(path)!r}")
     return found
@@ -56,6 +61,7 @@ def _page_of(path: Path, objects: list[dict[str, Any]]) -> ReportPage | None:
         return _of_simulation(path, first)
     if len(objects) == 1 and is_drift_result(first):
         return report_of_drift(path, first)
+
     if len(objects) == 1 and is_audit_result(first):
         return report_of_audit(path, first)
     return None
@@ -71,37 +77,56 @@ def report_result_windows(rows: list[dict[str, Any]]) -> list[ReportPart]:
         ("to", rows[-1]["end"]),
         ("estimator", ", ".join(sorted({row["method"] for row in rows}))),
     ]
+
     if not isinstance(rows[-1]["value"], list):
         widths = [(row["upper"] - row["lower"]) / 2 for row in rows]
         table.append(("half-width of the interval, median", report_part_number(median(widths))))
+
     said = "Each window's private mean over its users, with its interval."
     if "categories" in rows[-1]:
         said = "The private shares of the categories in the newest window: every user counts once."
+
     if "quantiles" in rows[-1]:
         said = "The private quantiles over users of their own means, in the newest window: every user counts once."
-    parts = [ReportPart(title="Rounds per window", text=said, picture=windows_chart(rows), table=table)]
+
+    parts = [
+        ReportPart(title="Rounds per window", text=said, picture=windows_chart(rows), table=table)
+    ]
     drawn = stages_chart(rows[-1])
+
     if drawn is not None:
         said = f"The newest window, from {rows[-1]['start']}: the interval of each stage, as those before it chose it."
         parts.append(ReportPart(title="Stages of a round", text=said, picture=drawn))
+
     return parts
 
 
 def _of_windows(path: Path, events: list[dict[str, Any]]) -> ReportPage:
     made = [report_made(), ("source", path.name)]
-    rows = [page_figures_of_window(event, None) for event in sorted(events, key=lambda event: str(event["start"]))]
+    rows = [
+        page_figures_of_window(event, None)
+        for event in sorted(events, key=lambda event: str(event["start"]))
+    ]
+
     newest = events[-1]
     privacy = [
-        ("protected", "all that one user sent within a window; a user in several windows is protected less"),
+        (
+            "protected",
+            "all that one user sent within a window; a user in several windows is protected less",
+        ),
         ("epsilon", report_part_number(float(newest["epsilon"]))),
         ("delta", report_part_number(float(newest["delta"]))),
         ("noise added by", "each user" if newest["trust"] == "local" else "a trusted curator"),
         ("coverage of the intervals", report_part_number(float(newest["level"]))),
     ]
+
     return ReportPage(
         title="Meanstream: rounds",
         about=f"From the window estimates in {path.name}, all of which are public.",
-        parts=[*report_result_windows(rows), ReportPart(title="Privacy and reliability", table=privacy)],
+        parts=[
+            *report_result_windows(rows),
+            ReportPart(title="Privacy and reliability", table=privacy),
+        ],
         facts=made,
     )
 
@@ -109,7 +134,10 @@ def _of_windows(path: Path, events: list[dict[str, Any]]) -> ReportPage:
 def _of_simulation(path: Path, result: dict[str, Any]) -> ReportPage:
     config = result["config"]
     agents = "checkpoints" in result
-    figures = [(name, report_part_number(value)) for name, value in result.items() if _figure(value)]
+    figures = [
+        (name, report_part_number(value)) for name, value in result.items() if _figure(value)
+    ]
+
     if agents:
         last = [
             (f"{name} at {result['checkpoints'][-1]:,} samples", report_part_number(series[-1]))
@@ -129,10 +157,17 @@ def _of_simulation(path: Path, result: dict[str, Any]) -> ReportPage:
     else:
         said = "Mean squared error over simulated windows, with 95 % of its own error, and the predicted error."
         parts = [ReportPart(title="Error", text=said, picture=errors_chart(result))]
+
     parts.append(ReportPart(title="Reliability", table=figures))
     parts.append(ReportPart(title="Privacy", table=_privacy(config, agents=agents)))
     parts.append(ReportPart(title="Configuration", table=report_part_options(config)))
-    parts.append(ReportPart(title="The command that made the result", lines=_simulation_command(config, agents=agents)))
+    parts.append(
+        ReportPart(
+            title="The command that made the result",
+            lines=_simulation_command(config, agents=agents),
+        )
+    )
+
     return ReportPage(
         title=f"Meanstream: simulation of {'agents' if agents else 'rounds'}",
         about=f"From {path.name}. The noise of a simulation is seeded and protects no one.",
@@ -147,8 +182,12 @@ def _simulation_command(config: dict[str, Any], *, agents: bool) -> str:
         own = ("significance", "level")  # not options of the command
         options = {name: value for name, value in config.items() if name not in own}
         return report_part_command_line("simulate agents", options | {"json": True})
+
     options = {name: value for name, value in config.items() if name != "options"}
-    flags = "".join(f" --option {name}={value}" for name, value in config.get("options", {}).items())
+    flags = "".join(
+        f" --option {name}={value}" for name, value in config.get("options", {}).items()
+    )
+
     return report_part_command_line("simulate rounds", options) + flags + " --json"
 
 
@@ -158,8 +197,13 @@ def _privacy(config: dict[str, Any], *, agents: bool) -> list[tuple[str, str]]:
         unit = "one sample, over all releases of its agent; a person with many samples is protected less"
     elif _protects_samples(config.get("estimator")):
         unit = "one sample; a user with many samples is protected less"
+
     rows = [("protected", unit), ("epsilon", report_part_number(float(config["epsilon"])))]
-    return [*rows, ("delta", report_part_number(float(config["delta"])))] if "delta" in config else rows
+    return (
+        [*rows, ("delta", report_part_number(float(config["delta"])))]
+        if "delta" in config
+        else rows
+    )
 
 
 def _protects_samples(estimator: Any) -> bool:
@@ -180,19 +224,24 @@ def _objects(path: Path) -> list[dict[str, Any]]:
     try:
         with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)
+
         text = data.decode()
     except (OSError, UnicodeDecodeError):
         raise BadOption(f"result must be a readable file, got {str(path)!r}") from None
+
     if len(data) > MOST_BYTES:
         raise BadOption(f"result must be at most {MOST_BYTES} bytes, got more in {str(path)!r}")
+
     for pieces in ([text], [line for line in text.splitlines() if line.strip()]):
         try:
             found = [json.loads(piece) for piece in pieces]
             _ = json.dumps(found, ensure_ascii=False).encode()  # no half of a surrogate pair
         except (ValueError, RecursionError):
             continue
+
         if found and all(isinstance(one, dict) for one in found):
             return found
+
     raise BadOption(f"result must be {KINDS}, got {str(path)!r}")
 
 
@@ -202,33 +251,47 @@ _NOT_OPTIONS = ("lower", "upper", "ages")
 
 def is_drift_result(found: dict[str, Any]) -> bool:
     """Tell it by its fields."""
-    return {"ages", "changed", "unchanged"} <= found.keys() and isinstance(found.get("config"), dict)
+    return {"ages", "changed", "unchanged"} <= found.keys() and isinstance(
+        found.get("config"), dict
+    )
 
 
 def report_of_drift(path: Path, result: dict[str, Any]) -> ReportPage:
     """Draw a result, and say how it was made."""
-    config, measured = result["config"], {title: result[part] for part, title in PARTS.items() if result[part]}
+    config = result["config"]
+    measured = {title: result[part] for part, title in PARTS.items() if result[part]}
     table = [
-        (f"{title}, {age:,} samples later", f"{report_part_number(error)}, {report_part_number(share)} covered")
+        (
+            f"{title}, {age:,} samples later",
+            f"{report_part_number(error)}, {report_part_number(share)} covered",
+        )
         for title, part in measured.items()
         for age, error, share in zip(result["ages"], part["mse"], part["coverage"], strict=True)
     ]
+
     privacy = [
-        ("protected", "one sample, over all releases of its agent; a person with many samples is protected less"),
+        (
+            "protected",
+            "one sample, over all releases of its agent; a person with many samples is protected less",
+        ),
         ("epsilon", report_part_number(float(config["epsilon"]))),
         ("delta", report_part_number(float(config["delta"]))),
     ]
+
     options = {name: value for name, value in config.items() if name not in _NOT_OPTIONS}
     said = (
         f"Mean squared error of the agents' estimates by the samples of an agent since the change ({config['change']}, "
         f"memory {config['memory']}), with 95 % of its own error."
     )
     covered = "Share of the agents whose mean lies in their 95 % interval."
+
     return ReportPage(
         title="Meanstream: simulation of means that move",
         about=f"From {path.name}. The noise of a simulation is seeded and protects no one.",
         parts=[
-            ReportPart(title="Error since the change", text=said, picture=drift_chart(result, PARTS, "mse")),
+            ReportPart(
+                title="Error since the change", text=said, picture=drift_chart(result, PARTS, "mse")
+            ),
             ReportPart(
                 title="Coverage since the change",
                 text=covered,

@@ -1,4 +1,7 @@
-"""Reports from the store of the users' side of rounds: computed from the reports that its ledger charged."""
+"""Reports from the store of the users' side of rounds.
+
+Computed from the reports that its ledger charged.
+"""
 
 from __future__ import annotations
 
@@ -55,11 +58,14 @@ FLAGS = (
 
 def report_of_rounds(path: Path, ledger: LedgerReport) -> ReportPage:
     """Report the rounds of a store whose ledger was verified."""
-    settings, whole, times = _rounds_settings(path), rounds_budgets(path), "none yet"
+    settings = _rounds_settings(path)
+    whole = rounds_budgets(path)
+    times = "none yet"
     counts = [user.reports for user in whole.users]
     spent = [counts.count(k) for k in range(max(counts, default=0) + 1)]
     found = budget_histogram_record(len(counts), spent, settings.horizon)
     rows = [] if settings.central else report_answers_of_rounds(path, settings)
+
     if rows:
         parts = report_result_windows(rows)
         times = f"{rows[0]['start']} to {rows[-1]['end']}"
@@ -68,24 +74,37 @@ def report_of_rounds(path: Path, ledger: LedgerReport) -> ReportPage:
         parts = [ReportPart(title="Rounds per window", text=said)]
     else:
         parts = [ReportPart(title="Rounds per window", text="No window has been answered yet.")]
+
     most = (
-        f"The user with the largest spending has spent epsilon {whole.summary.spent_max:g}, in {found['most']} rounds"
+        f"The user with the largest spending has spent epsilon {whole.summary.spent_max:g}, in "
+        f"{found['most']} rounds"
     )
-    limit = "there is no limit." if settings.user_budget is None else f"the budget is {settings.user_budget:g}."
+    limit = (
+        "there is no limit."
+        if settings.user_budget is None
+        else f"the budget is {settings.user_budget:g}."
+    )
     text = f"{most}; {limit} {settings.protected}"
-    parts.append(ReportPart(title="Privacy budget", text=text, picture=budget_chart(found, "users")))
+
+    parts.append(
+        ReportPart(title="Privacy budget", text=text, picture=budget_chart(found, "users"))
+    )
     unable = "users who cannot pay for another round", report_part_number(whole.summary.at_budget)
     table = [*report_part_ledger_table(ledger), unable]
+
     if rows:
         again = "windows whose answer was computed again from the charged reports"
         table.append((again, report_part_number(len(rows))))
+
     parts.append(ReportPart(title="Reliability", table=table))
     lines = explain_rounds.explain_rounds_text(explain_rounds.explain_rounds_facts(settings))
     parts.append(ReportPart(title="Privacy promise", lines=lines, aligned=True))
     own = "".join(f" --option {name}={value}" for name, value in settings.options.items())
     flags = {name: getattr(settings, name) for name in FLAGS}
+
     if settings.categories is not None:
         flags |= {"lower": None, "upper": None}
+
     parts.append(report_part_commands("rounds", path, flags, own))
     return ReportPage(
         title="Meanstream: rounds",
@@ -101,6 +120,7 @@ def _rounds_settings(path: Path) -> RoundsSettings:
         plain = store.state("identity")["settings"]
     finally:
         store.close()
+
     return RoundsSettings.of_plain({name: value for name, value in plain.items() if name != SIDE})
 
 
@@ -113,43 +133,66 @@ def report_answers_of_rounds(path: Path, settings: RoundsSettings) -> list[dict[
     for block in _ledger_of_rounds(path):
         for report in map(decoder.decode, block.output):
             rounds[report["round_id"]][report["stage"]].append(report["payload"])
-    events, carried = [], None
-    for name in sorted(rounds, key=_begin_and_end):  # what one window shows may be carried into the next
+
+    events = []
+    carried = None
+    for name in sorted(
+        rounds, key=_begin_and_end
+    ):  # what one window shows may be carried into the next
         event, carried = _answer(settings, name, rounds[name], carried)
         events += [] if event is None else [event]
-    lower, upper = settings.lower, settings.upper
+
+    lower = settings.lower
+    upper = settings.upper
     bounds = None if isinstance(lower, tuple) or isinstance(upper, tuple) else (lower, upper)
-    return [page_figures_of_window(event, bounds) for event in sorted(events, key=lambda event: str(event["start"]))]
+    return [
+        page_figures_of_window(event, bounds)
+        for event in sorted(events, key=lambda event: str(event["start"]))
+    ]
 
 
 def _begin_and_end(name: str) -> tuple[int, int]:
     """Read a round's window off its id, in microseconds."""
-    begin, end = (round(datetime.fromisoformat(text).timestamp() * MICROS) for text in name.split("/")[1:3])
+    begin, end = (
+        round(datetime.fromisoformat(text).timestamp() * MICROS) for text in name.split("/")[1:3]
+    )
     return begin, end
 
 
 def _answer(
-    settings: RoundsSettings, name: str, stages: dict[int, list[list[int]]], carried: dict[str, Any] | None
+    settings: RoundsSettings,
+    name: str,
+    stages: dict[int, list[list[int]]],
+    carried: dict[str, Any] | None,
 ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """Compute one round's answer, and what it carries on; None if a stage is missing whose users are not asked yet."""
+    """Compute one round's answer, and what it carries on.
+
+    None if a stage is missing whose users are not asked yet.
+    """
     import json
 
     import numpy as np
 
     users = sum(map(len, stages.values()))
-    this = WindowRound(settings, Window(*_begin_and_end(name)), settings.design_users(users), carried)
+    this = WindowRound(
+        settings, Window(*_begin_and_end(name)), settings.design_users(users), carried
+    )
     public: dict[str, Any] = {}
     counted = 0
+
     for stage in this.stages:
         payload = stages.get(stage, [])
         reports = np.array(payload, np.int64).reshape(len(payload), -1 if payload else 0)
         tally, _ = this.tally(stage, public, reports)
         found = this.decode(stage, public, tally)
         counted += tally.n
+
         if isinstance(found, Estimate):
             event: dict[str, Any] = json.loads(estimate_event_line(this, found, counted).lines[0])
             return event, this.carried_after(found)
+
         public = found
+
     return None, carried
 
 

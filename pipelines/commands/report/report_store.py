@@ -1,4 +1,7 @@
-"""Reports from the store of a run: everything in them is public, computed from what the ledger charged."""
+"""Reports from the store of a run.
+
+Everything in them is public, computed from what the ledger charged.
+"""
 
 from __future__ import annotations
 
@@ -79,6 +82,7 @@ def _of_agents(path: Path, ledger: LedgerReport) -> ReportPage:
     whole = agents_budgets(path, foretell=True)
     times, parts = _course(path, settings)
     parts.append(_budget_part(settings, whole))
+
     parts.append(
         ReportPart(
             title="Reliability",
@@ -89,26 +93,38 @@ def _of_agents(path: Path, ledger: LedgerReport) -> ReportPage:
             ],
         )
     )
+
     options = AgentsOptions(lower=settings.lower, upper=settings.upper, mode=settings.mode)
     facts = explain.explain_command_privacy(settings) | {
         "collaboration": explain.explain_command_collaboration(options, settings),
     }
-    parts.append(ReportPart(title="Privacy promise", lines=explain.explain_command_text(facts), aligned=True))
-    person = {} if settings.per_person is None else {"person": "...", "per_person": settings.per_person}
+    parts.append(
+        ReportPart(title="Privacy promise", lines=explain.explain_command_text(facts), aligned=True)
+    )
+    person = (
+        {} if settings.per_person is None else {"person": "...", "per_person": settings.per_person}
+    )
     parts.append(report_part_commands("agents", path, _flags(settings) | person))
+
     return ReportPage(
         title="Meanstream: agents",
         about=f"From the store {path.name}; of releases only, hence public.",
         parts=parts,
         facts=[
             *report_run_facts(path, settings),
-            ("releases, in event time", f"{iso_time(times[0])} to {iso_time(times[1])}" if times else "none yet"),
+            (
+                "releases, in event time",
+                f"{iso_time(times[0])} to {iso_time(times[1])}" if times else "none yet",
+            ),
         ],
     )
 
 
 def _flags(settings: AgentsSettings) -> dict[str, Any]:
-    """Give the options that make these settings again; where releases have no end, counter and horizon are none."""
+    """Give the options that make these settings again.
+
+    Where releases have no end, counter and horizon are none.
+    """
     found = {name: getattr(settings, name) for name in FLAGS}
     left_out = ("memory",) if not settings.remembers.forgets else ("counter", "horizon")
     return {name: value for name, value in found.items() if name not in left_out}
@@ -117,13 +133,19 @@ def _flags(settings: AgentsSettings) -> dict[str, Any]:
 def _budget_part(settings: AgentsSettings, whole: Budgets) -> ReportPart:
     """Draw what the agents have spent, and say when their budgets end."""
     limit = "endless" if settings.most_releases is None else str(settings.most_releases)
-    spent = [0] * ((whole.summary.spent_max if settings.most_releases is None else settings.horizon) + 1)
+    spent = [0] * (
+        (whole.summary.spent_max if settings.most_releases is None else settings.horizon) + 1
+    )
+
     for row in whole.agents:
         spent[row.spent] += 1
+
     found = budget_histogram_record(len(whole.agents), spent, settings.most_releases)
     most = f"The agent with the most releases has made {found['most']} of {limit} releases. {settings.protected}"
+
     if whole.forecast is not None:
         most += f" {budget_forecast_text(whole.forecast)}"
+
     return ReportPart(title="Privacy budget", text=most, picture=budget_chart(found, "agents"))
 
 
@@ -132,8 +154,13 @@ def _shorter(gain: float) -> str:
     return f"{abs(shorter)} % {'shorter' if shorter >= 0 else 'longer'}"
 
 
-def _course(path: Path, settings: AgentsSettings) -> tuple[tuple[float, float] | None, list[ReportPart]]:
-    """Draw how the intervals became narrower as releases came, and the population at the end; say from when to when."""
+def _course(
+    path: Path, settings: AgentsSettings
+) -> tuple[tuple[float, float] | None, list[ReportPart]]:
+    """Draw how the intervals became narrower as releases came, and the population at the end.
+
+    Say from when to when.
+    """
     from meanstream.streaming.metrics.telemetry import telemetry_of_population
 
     points, last = report_convergence_of_store(path, settings)
@@ -147,6 +174,7 @@ def _course(path: Path, settings: AgentsSettings) -> tuple[tuple[float, float] |
         "own samples have no noise for themselves. "
         f"At the end intervals are {_shorter(gain)} together than alone (median), by releases alone."
     )
+
     table = [
         (
             f"center {report_part_number(c['center'])}",
@@ -156,8 +184,10 @@ def _course(path: Path, settings: AgentsSettings) -> tuple[tuple[float, float] |
         for c in fitted["components"]
     ]
     about = f"{report_part_number(fitted['agents'])} agents have released; the method is {fitted['method']}."
+
     if fitted["spread"] is not None:
         about += f" Means within a component differ by {report_part_number(fitted['spread'])} (standard deviation)."
+
     dependent = fitted["dependent"]
     if dependent is not None:
         about += (
@@ -165,15 +195,20 @@ def _course(path: Path, settings: AgentsSettings) -> tuple[tuple[float, float] |
             f"counts in the long run is {report_part_number(dependent['ratio'])} times the variance of neighboring "
             "samples; intervals allow for it."
         )
+
     drawn = population_chart(fitted) if fitted["density"] else None
     parts = [
         ReportPart(title="Convergence", text=said, picture=convergence_chart(points)),
         ReportPart(title="Learned population", text=about, picture=drawn, table=table),
     ]
     goes = fitted["goes_with_count"]
+
     if goes is not None and goes["probability"] >= PROBABLE and goes["n"]:
         said = f"Means depend on the number of samples: {100 * goes['probability']:.0f} % probable."
-        parts.append(ReportPart(title="Means and numbers of samples", text=said, picture=counts_chart(goes)))
+        parts.append(
+            ReportPart(title="Means and numbers of samples", text=said, picture=counts_chart(goes))
+        )
+
     parts += covariates_parts(fitted["covariates"])
     return (points["first_time"], points["event_time"][-1]), parts
 
@@ -182,7 +217,9 @@ def covariates_parts(found: dict[str, Any] | None) -> list[ReportPart]:
     """Say what the releases showed of declared public covariates."""
     if found is None:
         return []
-    said = f"Declared public covariates explain {found['explained']:.0%} of the spread of the means."
+    said = (
+        f"Declared public covariates explain {found['explained']:.0%} of the spread of the means."
+    )
     table = [
         (
             one["name"],
@@ -191,13 +228,17 @@ def covariates_parts(found: dict[str, Any] | None) -> list[ReportPart]:
         )
         for one in found["attributes"]
     ]
+
     return [ReportPart(title="Public covariates", text=said, table=table)]
 
 
-def report_convergence_of_store(path: Path, settings: AgentsSettings) -> tuple[dict[str, Any], PublicPopulation | None]:
+def report_convergence_of_store(
+    path: Path, settings: AgentsSettings
+) -> tuple[dict[str, Any], PublicPopulation | None]:
     """Public: quantiles of half-widths at some points of the ledger, and the population at its end.
 
-    The population is learned at each of these points again, from everyone's newest release until then.
+    The population is learned at each of these points again, from everyone's newest release until
+    then.
     """
     import numpy as np
     from scipy.stats import norm
@@ -207,11 +248,20 @@ def report_convergence_of_store(path: Path, settings: AgentsSettings) -> tuple[d
     releases, times, names, covariates = _releases(path)
     usual = "tests" if settings.mode == "paper" else "learned_prior"
     options = EngineOptions(collaboration=usual, covariates=covariates)
-    estimates, followed, before = PersonalEstimates(settings, options), FollowedReleases(settings), NewestReleases()
-    points: dict[str, Any] = {"events": [], "event_time": [], "together": _bands(), "alone": _bands()}
+    estimates = PersonalEstimates(settings, options)
+    followed = FollowedReleases(settings)
+    before = NewestReleases()
+
+    points: dict[str, Any] = {
+        "events": [],
+        "event_time": [],
+        "together": _bands(),
+        "alone": _bands(),
+    }
     points["first_time"] = float(times.min(initial=np.inf))
     population: PublicPopulation | None = None
     cuts = np.unique(np.linspace(0, len(releases), POINTS + 1).astype(np.int64))
+
     for begin, end in pairwise(cuts.tolist()):
         part = releases.take(np.arange(begin, end))
         followed.observe(part, before.replaced(part))
@@ -221,12 +271,16 @@ def report_convergence_of_store(path: Path, settings: AgentsSettings) -> tuple[d
         alone = float(norm.ppf((1 + options.level) / 2)) * np.sqrt(population.variance)
         points["events"].append(int(latest.count.sum()))
         points["event_time"].append(float(times[:end].max()))
+
         for name, half_width in (
             ("together", population.precision()[0]),
             ("alone", np.minimum(alone, (settings.upper - settings.lower) / 2)),
         ):
-            for band, value in zip(points[name].values(), np.quantile(half_width, QUANTILES).tolist(), strict=True):
+            for band, value in zip(
+                points[name].values(), np.quantile(half_width, QUANTILES).tolist(), strict=True
+            ):
                 band.append(value)
+
     return points, population
 
 
@@ -244,6 +298,7 @@ def _releases(path: Path) -> tuple[ReleaseColumns, Floats, list[str], AgentCovar
         times = [time for block in store.ledger.verified() for time in block.rows.time]
         n = min(len(releases), len(times))  # an engine may be writing
         used = releases.take(np.arange(n))
+
         return used, np.array(times[:n], np.float64), store.agents(), covariates_of_last_run(store)
     finally:
         store.close()

@@ -20,11 +20,13 @@ def announcing_address(
 ) -> Iterator[Callable[[], None]]:
     """Tell an address, with its token, once; what is told in a file goes when the context is left.
 
-    On a terminal, or without a store, it is printed. Elsewhere standard error is a log, which others may read: there
-    what is given, to be called once the store is this run's own, writes it into a file next to the store.
+    On a terminal, or without a store, it is printed. Elsewhere standard error is a log, which
+    others may read: there what is given, to be called once the store is this run's own, writes it
+    into a file next to the store.
     """
     place = None if store is None or sys.stderr.isatty() else store.with_name(store.name + suffix)
     written: list[Path] = []
+
     if place is None:
         sys.stderr.write(f"{what}: {secret}\n")
 
@@ -45,9 +47,14 @@ def _write_for_owner(what: str, place: Path, line: str) -> None:
     """Write a line that only the owner of the file can read, in place of one that a killed run has left."""
     fresh = place.with_name(f"{place.name}.{os.getpid()}")
     try:
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(
+            fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+        )
         with os.fdopen(descriptor, "w") as file:
             file.write(line + "\n")
+
         fresh.replace(place)
     except OSError as error:
-        raise RunFailed(f"{what} could not be written to {str(place)!r} ({error.strerror})") from None
+        raise RunFailed(
+            f"{what} could not be written to {str(place)!r} ({error.strerror})"
+        ) from None

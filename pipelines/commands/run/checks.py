@@ -42,7 +42,10 @@ if TYPE_CHECKING:
 
 
 def check_agents(options: AgentSideOptions) -> AgentsSettings:
-    """Refuse options, places, topics and rights that a run could not do with; open nothing and make nothing."""
+    """Refuse options, places, topics and rights that a run could not do with.
+
+    Open nothing and make nothing.
+    """
     settings = check_agents_options(options)
     check_locations(options)
     return settings
@@ -62,13 +65,16 @@ def check_agents_options(options: AgentSideOptions) -> AgentsSettings:
         check_page_options(options.page, remote=options.page_remote)
         check_private_figures(getattr(options, "private_figures", None))
         _check_answers(options)
+
     return settings
 
 
 def check_collaboration(options: EngineOptions, settings: AgentsSettings) -> None:
     """Refuse a way to collaborate that is none, or that knows of no covariates."""
     design = None if options.covariates is None else options.covariates.design
-    make_collaboration(options.collaboration, lower=settings.lower, upper=settings.upper, covariates=design)
+    make_collaboration(
+        options.collaboration, lower=settings.lower, upper=settings.upper, covariates=design
+    )
 
 
 def check_locations(options: StreamOptions) -> None:
@@ -77,21 +83,31 @@ def check_locations(options: StreamOptions) -> None:
     with refusing_options():
         if getattr(options, "reports_only", None) is not None:
             others = _check_stages(str(getattr(options, "stages", "")))
+
         check_sinks(options.sinks, others=others, json=options.json)
-        open_source(option_location(options.source), options.column_mapping(), sort=options.sort).close()
+        open_source(
+            option_location(options.source), options.column_mapping(), sort=options.sort
+        ).close()
 
 
 def _check_stages(stages: str) -> dict[str, str]:
-    """Refuse a topic of stage results that cannot be read; give the place, and the option that names it."""
+    """Refuse a topic of stage results that cannot be read.
+
+    Give the place, and the option that names it.
+    """
     if is_kafka_location(stages):
         from meanstream.streaming.rounds.side_topics import look_for_side_topic
 
         look_for_side_topic(stages, "stages")
+
     return {canonical_sink_location(stages): "stages"}
 
 
 def check_rounds(options: RoundsOptions) -> RoundsSettings:
-    """Refuse options, places, topics and rights that a run could not do with; open nothing and make nothing."""
+    """Refuse options, places, topics and rights that a run could not do with.
+
+    Open nothing and make nothing.
+    """
     settings = check_rounds_options(options)
     check_locations(options)
     return settings
@@ -111,15 +127,20 @@ def check_rounds_options(options: RoundsOptions) -> RoundsSettings:
         parse_duration("wait_for", options.wait_for)
         check_private_figures(options.private_figures)
         check_page_options(options.page, remote=options.page_remote)
+
     return settings
 
 
 def _check_answers(options: AgentSideOptions) -> None:
     """Refuse an address of answers that is none, and tokens that are none or for nothing."""
-    address, tokens = getattr(options, "answers", None), getattr(options, "answer_tokens", None)
+    address = getattr(options, "answers", None)
+    tokens = getattr(options, "answer_tokens", None)
     remote = getattr(options, "answers_remote", False)
     require(address is not None or not remote, "answers_remote", "come with --answers", remote)
-    require(address is not None or tokens is None, "answer_tokens", "come with --answers", str(tokens))
+    require(
+        address is not None or tokens is None, "answer_tokens", "come with --answers", str(tokens)
+    )
+
     if address is not None:
         from meanstream.pipelines.page.page_answers import check_answers
 
@@ -136,13 +157,23 @@ def check_metrics_addresses(options: WatchedOptions) -> None:
 def _check_that_something_comes_out(options: AgentSideOptions) -> None:
     """Refuse a stream without end that would run for ever and never let anything out."""
     ends = options.until_end or getattr(options, "offsets", None) is not None
-    if not is_endless_source(option_location(options.source), ends=ends) or options.releases is not None:
+    if (
+        not is_endless_source(option_location(options.source), ends=ends)
+        or options.releases is not None
+    ):
         return
+
     if (refresh := options.refresh_in_force()) is not None:
         rule = "be a duration with a source that has no end and no --releases: else nothing ever comes out"
         require(refresh.seconds is not None, "refresh", rule, NEVER)
         return
-    require(False, "releases", "be given with a source that has no end: else nothing ever comes out", None)
+
+    require(
+        False,
+        "releases",
+        "be given with a source that has no end: else nothing ever comes out",
+        None,
+    )
 
 
 def _check_output_capacity(options: RoundsOptions) -> None:
@@ -151,6 +182,7 @@ def _check_output_capacity(options: RoundsOptions) -> None:
     reports = options.sinks.get("reports", "")
     # Reports are followed by notes that a stage is complete: two types of event.
     require(not reports.endswith(".parquet"), option, "be a .jsonl file, a topic or '-'", reports)
+
     if options.reports_only is not None:
         stages = str(options.stages)
         if is_kafka_location(stages):
@@ -158,15 +190,27 @@ def _check_output_capacity(options: RoundsOptions) -> None:
 
             check_side_topic(stages, "stages")
         else:
-            require(stages.endswith(".jsonl"), "stages", "be a .jsonl file or a topic with --reports-only", stages)
+            require(
+                stages.endswith(".jsonl"),
+                "stages",
+                "be a .jsonl file or a topic with --reports-only",
+                stages,
+            )
 
 
 def check_store_path(store: Path) -> None:
     """Refuse a store that could not be made."""
-    require(store.parent.is_dir() and not store.is_dir(), "store", "be a file in an existing folder", str(store))
+    require(
+        store.parent.is_dir() and not store.is_dir(),
+        "store",
+        "be a file in an existing folder",
+        str(store),
+    )
 
 
-def check_sinks(places: Mapping[str, str], *, others: Mapping[str, str] | None = None, json: bool = False) -> None:
+def check_sinks(
+    places: Mapping[str, str], *, others: Mapping[str, str] | None = None, json: bool = False
+) -> None:
     """Refuse sinks that could not be opened, before any of them is made."""
     taken = dict(others or {})
     for role, location in places.items():
@@ -175,15 +219,24 @@ def check_sinks(places: Mapping[str, str], *, others: Mapping[str, str] | None =
         require(place not in taken, option, f"be another place than {taken.get(place)}", location)
         taken[place] = option
         check_sink_location(option, location)
-    require(not (json and STDOUT in taken), taken.get(STDOUT, "sink"), "be a file with --json", STDOUT)
+
+    require(
+        not (json and STDOUT in taken), taken.get(STDOUT, "sink"), "be a file with --json", STDOUT
+    )
 
 
 def check_apart(options: Any, store: Path | None) -> None:
     """Refuse an output that is an input, a file of a store or another output, by whatever name."""
-    places = {role: place for role, place in options.sinks.items() if place != STDOUT and not is_kafka_location(place)}
+    places = {
+        role: place
+        for role, place in options.sinks.items()
+        if place != STDOUT and not is_kafka_location(place)
+    }
     written = {OPTION_OF.get(role, role): Path(place) for role, place in places.items()}
+
     if (figures := getattr(options, "private_figures", None)) is not None:
         written["private_figures"] = figures
+
     no_input = {"store", "from_", *written, *(f"{role}_only" for role in places)}
     inputs = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in no_input}
     read = own_files_named(inputs, os.environ)
@@ -192,6 +245,7 @@ def check_apart(options: Any, store: Path | None) -> None:
     require_own_paths_apart(own, read)
     beside = {} if secret is None else {"the secret of the store": secret}
     require_own_paths_apart(written, own | beside | read)
+
     for option, path in {**written, "store": store}.items():
         if path is not None:
             require_no_store_file(option, path)

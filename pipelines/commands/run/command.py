@@ -37,6 +37,7 @@ def warn_of_unknown_variables(context: Any, options: _Logged) -> None:
     lines = unknown_variables(context, os.environ)
     if not lines:
         return
+
     with logging_to_stderr(options.log_format, quiet=True):
         for line in lines:
             _log.warning(line)
@@ -66,12 +67,18 @@ def run_agents_command(options: AgentsOptions) -> None:
     if options.runner_arg and options.runner is None:
         raise BadOption("runner_arg must come with --runner")
     if options.offsets is not None and options.runner is None:
-        raise BadOption("offsets must come with --runner, since the engine continues from its store")
+        raise BadOption(
+            "offsets must come with --runner, since the engine continues from its store"
+        )
+
     if options.runner is None:
         host_agents(options)
         return
+
     resume_collection()
-    ring_module("pipelines.beam.commands.run_agents_on_beam").run_agents_on_beam(options, options.runner)
+    ring_module("pipelines.beam.commands.run_agents_on_beam").run_agents_on_beam(
+        options, options.runner
+    )
 
 
 @app.command("agent-side")

@@ -1,4 +1,7 @@
-"""The source and the sinks of a run, opened as its options say; another source than a store's is refused."""
+"""The source and the sinks of a run, opened as its options say.
+
+Another source than a store's is refused.
+"""
 
 from __future__ import annotations
 
@@ -49,13 +52,22 @@ def closing_opened_store(store: Store) -> Iterator[None]:
     except BaseException:
         store.close()
         raise
+
     store.close()
 
 
 def open_samples(
-    options: StreamOptions, store: Store, *, id_key: bytes, name: str | None, cut: float | None = None
+    options: StreamOptions,
+    store: Store,
+    *,
+    id_key: bytes,
+    name: str | None,
+    cut: float | None = None,
 ) -> Source:
-    """Read the source from where the store is; refuse another than it is filled from, and note that of a new store."""
+    """Read the source from where the store is.
+
+    Refuse another than it is filled from, and note that of a new store.
+    """
     mapping = options.column_mapping()
     source = open_source(
         option_location(options.source),
@@ -70,6 +82,7 @@ def open_samples(
             store, options.engine_options().max_agents
         ),
     )
+
     try:
         found = _identity(options, source, mapping)
         require_source_identity(store, found, address=options.source)
@@ -77,11 +90,15 @@ def open_samples(
     except BaseException:
         source.close()
         raise
+
     return source
 
 
 def check_opened_source(options: StreamOptions) -> str | None:
-    """Refuse another source than a store is filled from, without noting or reading anything; give the store's name."""
+    """Refuse another source than a store is filled from, without noting or reading anything.
+
+    Give the store's name.
+    """
     mapping = options.column_mapping()
     with (
         closing(Store.read(options.store)) as store,
@@ -93,13 +110,21 @@ def check_opened_source(options: StreamOptions) -> str | None:
 
 def _identity(options: StreamOptions, source: Source, mapping: ColumnMapping) -> dict[str, object]:
     seconds = options.engine_options().allowed_lateness
-    return source_identity(source, mapping, lateness=options.LATENESS, seconds=seconds, agent=options.WHO)
+    return source_identity(
+        source, mapping, lateness=options.LATENESS, seconds=seconds, agent=options.WHO
+    )
 
 
 def open_sinks(
-    places: Mapping[str, str], kafka: KafkaSinks | None = None, *, private: Collection[str] = ("estimates",)
+    places: Mapping[str, str],
+    kafka: KafkaSinks | None = None,
+    *,
+    private: Collection[str] = ("estimates",),
 ) -> Sinks:
-    """Open one sink per role; those of some roles stay in the trust domain, everything else is public."""
+    """Open one sink per role.
+
+    Those of some roles stay in the trust domain, everything else is public.
+    """
     return Sinks(
         **{
             role: open_sink(
@@ -127,4 +152,10 @@ def open_kafka_sinks(
         return None
     from meanstream.streaming.kafka.writing.kafka_sink import KafkaSinks
 
-    return KafkaSinks(store.public_id(), stop=stop, crash=crash or no_crash, name=name, private_apart=private_apart)
+    return KafkaSinks(
+        store.public_id(),
+        stop=stop,
+        crash=crash or no_crash,
+        name=name,
+        private_apart=private_apart,
+    )

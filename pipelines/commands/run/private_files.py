@@ -1,4 +1,7 @@
-"""`--private-figures`: what only the operator of a run may know, in a file of its own that no one else can read."""
+"""`--private-figures`.
+
+What only the operator of a run may know, in a file of its own that no one else can read.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ def check_private_figures(path: Path | None) -> None:
     """Refuse a file that is there, or could not be made."""
     if path is not None:
         require(
-            path.suffix == ".json" and path.parent.is_dir(), "private_figures", "be a .json file in a folder", str(path)
+            path.suffix == ".json" and path.parent.is_dir(),
+            "private_figures",
+            "be a .json file in a folder",
+            str(path),
         )
         require(not os.path.lexists(path), "private_figures", "be a new file", str(path))
 

@@ -1,4 +1,7 @@
-"""What a running engine shows: one live line on a terminal, plain lines elsewhere, or records of the log."""
+"""What a running engine shows.
+
+One live line on a terminal, plain lines elsewhere, or records of the log.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +40,11 @@ class Progress:
             from rich.console import Console
             from rich.live import Live
 
-            self._status = Live("reading ...", console=Console(stderr=True), transient=True, auto_refresh=False)
+            self._status = Live(
+                "reading ...", console=Console(stderr=True), transient=True, auto_refresh=False
+            )
             self._status.start()
+
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -49,10 +55,12 @@ class Progress:
         """Show the newest figures, at most so often."""
         now = time.monotonic()
         self._rate.note(now, stats.events)
+
         if self._quiet or now - self._shown < (LIVE_SECONDS if self._live else PLAIN_SECONDS):
             return
         self._shown = now
         line = self.line(stats, self._rate.per_second(now))
+
         if self._status is not None:
             from rich.text import Text
 
@@ -61,10 +69,14 @@ class Progress:
             sys.stderr.write(line + "\n")
 
     def line(self, stats: EngineStats, rate: float) -> str:
-        """One line: events, their rate of the last minute, agents, releases, lag of event time; nothing of values."""
+        """One line: events, their rate of the last minute, agents, releases, lag of event time.
+
+        Nothing of values.
+        """
         reached = "-"
         if stats.event_time is not None and abs(stats.event_time) < 1e11:
             reached = datetime.fromtimestamp(stats.event_time, UTC).strftime("%Y-%m-%d %H:%M")
+
         lag = _lag(stats)
         due = _first_release(stats)
         return (
@@ -75,7 +87,10 @@ class Progress:
 
 
 class LoggedProgress:
-    """Logs the statistics every few seconds; in place of `Progress` where logs are read by programs."""
+    """Logs the statistics every few seconds.
+
+    In place of `Progress` where logs are read by programs.
+    """
 
     def __init__(self) -> None:
         self._shown = time.monotonic()
@@ -91,6 +106,7 @@ class LoggedProgress:
         """Log the newest figures, at most so often."""
         now = time.monotonic()
         self._rate.note(now, stats.events)
+
         if now - self._shown >= PLAIN_SECONDS:
             self._shown = now
             rate = round(self._rate.per_second(now))
@@ -166,8 +182,12 @@ def _lag(stats: EngineStats) -> str:
 
 def agents_intake_text(stats: EngineStats) -> str:
     """Say what came in, and of how many agents."""
-    rejected = ", ".join(f"{n:,} {reason}" for reason, n in sorted(stats.rejected.items())) or "none"
+    rejected = (
+        ", ".join(f"{n:,} {reason}" for reason, n in sorted(stats.rejected.items())) or "none"
+    )
+
     if stats.letters_unwritten:
         rejected += f" ({stats.letters_unwritten:,} without a dead letter: --max-dead-letters)"
+
     full = " (no more are taken: --max-agents)" if stats.full else ""
     return f"{stats.events:,} events, {stats.accepted:,} accepted, rejected: {rejected}; {stats.agents:,} agents{full}"

@@ -1,4 +1,7 @@
-"""`meanstream run agents` and `run agent-side`: an engine of agents on a source, and what it did."""
+"""`meanstream run agents` and `run agent-side`.
+
+An engine of agents on a source, and what it did.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ from typing import TYPE_CHECKING, Any
 from meanstream.operators.agents.agent_memory import AUTO, LIFE
 from meanstream.pipelines.commands.run.agents_dry_run import dry_run_agents
 from meanstream.pipelines.commands.run.checks import check_agents_options, ending_run
-from meanstream.pipelines.commands.run.private_files import private_agents_figures, write_private_figures
+from meanstream.pipelines.commands.run.private_files import (
+    private_agents_figures,
+    write_private_figures,
+)
 from meanstream.pipelines.commands.run.progress_line import agents_intake_text, log_progress_summary
 from meanstream.pipelines.commands.run.run_engine import EngineKind, Input, engine_input, run_engine
 from meanstream.pipelines.commands.run.run_logs import LOGGER, logging_to_stderr
@@ -39,15 +45,19 @@ def host_agents(options: AgentSideOptions) -> None:
 
         host_pairs(options)
         return
+
     if options.dry_run:
         dry_run_agents(options)
         return
+
     with logging_to_stderr(options.log_format, quiet=options.quiet):
         stats = run_agents_engine(options)
         with ending_run():
             write_private_figures(options.private_figures, private_agents_figures(stats))
+
         if options.log_format == "json":
             log_progress_summary(stats)
+
     if options.json:
         print_options_json(agents_summary(stats))
     elif options.log_format == "text" and not options.quiet:
@@ -85,13 +95,21 @@ def run_agents_engine(
     if options.memory == AUTO:
         why = f"as long as {LIFE} releases of {settings.schedule}"
         _log.info("memory is chosen", extra={"memory": settings.memory, "why": why})
+
     kind = EngineKind(
-        open_store=_open_settled, open_input=open_input, make=make, private=("estimates",), private_apart=False
+        open_store=_open_settled,
+        open_input=open_input,
+        make=make,
+        private=("estimates",),
+        private_apart=False,
     )
+
     return run_engine(kind, options, settings, watching(options, settings, also=also), crash)
 
 
-def _open_settled(path: Path, settings: AgentsSettings, *, environment: Mapping[str, str]) -> Deployment:
+def _open_settled(
+    path: Path, settings: AgentsSettings, *, environment: Mapping[str, str]
+) -> Deployment:
     """Open the store; end a move to another store that was interrupted."""
     deployment = open_deployment(path, settings, environment=environment)
     try:
@@ -99,6 +117,7 @@ def _open_settled(path: Path, settings: AgentsSettings, *, environment: Mapping[
     except BaseException:
         deployment.store.close()
         raise
+
     return deployment
 
 
@@ -125,7 +144,12 @@ def agents_summary_line(stats: EngineStats) -> str:
     """Say the same in one line."""
     stopped = f", {stats.exhausted:,} agents at their horizon" if stats.exhausted else ""
     moved = f", {stats.drifts:,} means that changed" if stats.drifts else ""
-    spent = f" (of {stats.spenders:,} agents, at most {stats.most_spent:,} each)" if stats.releases else ""
+    spent = (
+        f" (of {stats.spenders:,} agents, at most {stats.most_spent:,} each)"
+        if stats.releases
+        else ""
+    )
+
     return (
         f"{agents_intake_text(stats)}, {stats.releases:,} releases{spent}{stopped}{moved}, "
         f"{stats.estimates:,} estimates"

@@ -1,4 +1,7 @@
-"""`meanstream run collaborate`: everyone's releases to the estimates of one organization's agents."""
+"""`meanstream run collaborate`.
+
+Everyone's releases to the estimates of one organization's agents.
+"""
 
 from __future__ import annotations
 
@@ -67,8 +70,10 @@ def host_collaboration(options: CollaborateOptions) -> None:
     if options.dry_run:
         _dry_run(options, _check_collaboration(options))
         return
+
     with logging_to_stderr(options.log_format, quiet=options.quiet):
         stats = _run_collaboration(options)
+
     if options.json:
         print_options_json(stats.summary())
     elif not options.quiet and options.log_format == "text":
@@ -80,27 +85,45 @@ def host_collaboration(options: CollaborateOptions) -> None:
 
 
 def _check_collaboration(options: CollaborateOptions) -> Collaboration:
-    """Refuse what can be refused without asking a broker; open nothing but the store, to read its settings."""
+    """Refuse what can be refused without asking a broker.
+
+    Open nothing but the store, to read its settings.
+    """
     if options.releases is None:
         raise BadOption("releases must be given")
     if options.store is None:
         raise BadOption("store must be given")
     if not options.store.is_file():
-        raise BadOption(f"store must be the existing file of the own agents, got {str(options.store)!r}")
+        raise BadOption(
+            f"store must be the existing file of the own agents, got {str(options.store)!r}"
+        )
+
     with refusing_options():
         every = parse_duration("refresh", options.refresh)
         parse_duration("wait_for", options.wait_for)
         engine_options = options.engine_options()
         _require_no_topics(options.sinks)
         check_apart(options, options.store)
-        check_sinks(options.sinks, others={canonical_sink_location(options.releases): "releases"}, json=options.json)
+
+        check_sinks(
+            options.sinks,
+            others={canonical_sink_location(options.releases): "releases"},
+            json=options.json,
+        )
         check_metrics_addresses(options)
         check_page_options(options.page, remote=options.page_remote)
+
     with refusing_to_open():
         settings = own_settings(options.store)
         told = settings.histogram_share > 0 or options.quantiles is None
-        require(told, "quantiles", "be left out: agents of the store release no histogram", options.quantiles)
+        require(
+            told,
+            "quantiles",
+            "be left out: agents of the store release no histogram",
+            options.quantiles,
+        )
         check_collaboration(engine_options, settings)
+
         return Collaboration(
             releases=options.releases,
             store=options.store,
@@ -114,7 +137,9 @@ def _check_collaboration(options: CollaborateOptions) -> Collaboration:
 def _require_no_topics(sinks: Mapping[str, str]) -> None:
     """Refuse a topic: what was written twice could not be told there, because nothing is kept of what was written."""
     for role, place in sinks.items():
-        require(not is_kafka_location(place), OPTION_OF.get(role, role), "be a file or '-' here", place)
+        require(
+            not is_kafka_location(place), OPTION_OF.get(role, role), "be a file or '-' here", place
+        )
 
 
 def _run_collaboration(options: CollaborateOptions) -> CollaborationStats:
@@ -123,12 +148,15 @@ def _run_collaboration(options: CollaborateOptions) -> CollaborationStats:
     with opening_stack() as (opened, stop):
         with refusing_to_open():
             watch = opened.enter_context(_watching_collaboration(options, made))
-            wait_for_addresses([("releases", made.releases)], options.wait_for, stop=stop, health=watch.health)
+            wait_for_addresses(
+                [("releases", made.releases)], options.wait_for, stop=stop, health=watch.health
+            )
             releases = made.open_releases()
             opened.callback(releases.close)
             sinks = open_sinks(options.sinks)
             opened.callback(sinks.close)
             watch.show_progress()
+
             collaborator = Collaborator(
                 releases=releases,
                 store=made.store,
@@ -139,11 +167,14 @@ def _run_collaboration(options: CollaborateOptions) -> CollaborationStats:
                 health=watch.health,
                 on_turn=watch.on_turn,
             )
+
         watch.announce_run(made.settings, source=made.releases.partition("?")[0])
         return collaborator.run(stop, until_end=options.until_end)
 
 
-def _watching_collaboration(options: CollaborateOptions, made: Collaboration) -> AbstractContextManager[Watch]:
+def _watching_collaboration(
+    options: CollaborateOptions, made: Collaboration
+) -> AbstractContextManager[Watch]:
     """Show public figures, and private ones on the page and where the operator asks for them."""
     logged = options.log_format == "json"
     return watching(
@@ -152,7 +183,9 @@ def _watching_collaboration(options: CollaborateOptions, made: Collaboration) ->
         make_metrics=_metrics,
         make_private_metrics=_private_metrics,
         make_telemetry=_telemetry,
-        progress=_LoggedCollaborationProgress() if logged else _CollaborationProgress(quiet=options.quiet),
+        progress=_LoggedCollaborationProgress()
+        if logged
+        else _CollaborationProgress(quiet=options.quiet),
         only_read=True,
     )
 
@@ -194,7 +227,9 @@ class _LoggedCollaborationProgress(LoggedProgress):
         return collaboration_stats(stats).summary()
 
 
-def open_received_releases(location: str, possible: PossibleReleases) -> ReleasesTopic | ReleasesFile:
+def open_received_releases(
+    location: str, possible: PossibleReleases
+) -> ReleasesTopic | ReleasesFile:
     """Open a topic or a file of everyone's releases, of which only possible ones count."""
     if not is_kafka_location(location):
         return ReleasesFile(Path(location), possible)
@@ -207,8 +242,16 @@ def _dry_run(options: CollaborateOptions, made: Collaboration) -> None:
     """Refuse what a run would refuse; otherwise say what it would answer, from what."""
     with refusing_to_open():
         made.open_releases().close()
-        store = {"path": str(made.store), "name": made.settings.name, **asdict(agents_budgets(made.store).summary)}
+        store = {
+            "path": str(made.store),
+            "name": made.settings.name,
+            **asdict(agents_budgets(made.store).summary),
+        }
+
     facts: dict[str, Any] = {"releases": made.releases, "store": store}
     facts.update({OPTION_OF.get(role, role): place for role, place in options.sinks.items()})
-    facts |= {"refresh": options.refresh, "privacy": "nothing is spent: estimates are made of releases that are there"}
+    facts |= {
+        "refresh": options.refresh,
+        "privacy": "nothing is spent: estimates are made of releases that are there",
+    }
     dry_run_facts(facts, dry_run_fact_text, as_json=options.json)

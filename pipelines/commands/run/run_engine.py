@@ -51,7 +51,10 @@ class DeployedStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """What an engine reads, and how: the rest of a source by default, chosen records in a replay."""
+    """What an engine reads, and how.
+
+    The rest of a source by default, chosen records in a replay.
+    """
 
     source: Source
     options: EngineOptions
@@ -59,9 +62,12 @@ class Input:
     done: Callable[[], bool] = lambda: False
 
 
-def engine_input(options: StreamOptions, deployment: DeployedStore, *, cut: float | None = None) -> Input:
+def engine_input(
+    options: StreamOptions, deployment: DeployedStore, *, cut: float | None = None
+) -> Input:
     """Read the source from where the store is."""
-    store, name = deployment.store, deployment.settings.name
+    store = deployment.store
+    name = deployment.settings.name
     source = open_samples(options, store, id_key=deployment.id_key, name=name, cut=cut)
     return Input(source, options.engine_options())
 
@@ -102,20 +108,29 @@ def run_engine(
 
     A test kills the process in `crash`.
     """
-    hook, lateness, refresh = crash or no_crash, options.lateness_in_force(), options.refresh_in_force()
+    hook = crash or no_crash
+    lateness = options.lateness_in_force()
+    refresh = options.refresh_in_force()
     with opening_stack() as (opened, stop):
         with refusing_to_open():
             watch = opened.enter_context(watched)
             wait_for_brokers(options, stop=stop, health=watch.health)
             check_locations(options)
-            deployment = kind.open_store(options.store, settings, environment=option_environment(options.secret_file))
+            deployment = kind.open_store(
+                options.store, settings, environment=option_environment(options.secret_file)
+            )
             store = deployment.store
             opened.enter_context(closing_opened_store(store))
+
             # After the store, which may refuse: then no sink was touched.
-            name, apart = deployment.settings.name, kind.private_apart
-            topics = open_kafka_sinks(options.sinks, store, stop, crash=hook, name=name, private_apart=apart)
+            name = deployment.settings.name
+            apart = kind.private_apart
+            topics = open_kafka_sinks(
+                options.sinks, store, stop, crash=hook, name=name, private_apart=apart
+            )
             sinks = open_sinks(options.sinks, topics, private=kind.private)
             opened.callback(sinks.close)
+
             taken = kind.open_input(options, deployment)
             opened.callback(taken.source.close)
             watch.show_progress()
@@ -123,5 +138,8 @@ def run_engine(
             engine = kind.make(deployment, taken, store=store, sinks=sinks, **shared)
             engine.history = watch.history
             engine.resume()
-        watch.log_run(deployment.settings, source=taken.source.name, lateness=lateness, refresh=refresh)
+
+        watch.log_run(
+            deployment.settings, source=taken.source.name, lateness=lateness, refresh=refresh
+        )
         return engine.run(lambda: stop() or taken.done())

@@ -1,4 +1,7 @@
-"""Logs of a running engine on standard error: a readable line per record, or one JSON object per line."""
+"""Logs of a running engine on standard error.
+
+A readable line per record, or one JSON object per line.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ from meanstream.pipelines.options.option_errors import BadOption, RunFailed
 from meanstream.pipelines.own_errors import describe_own_error, is_own_error
 
 LOGGER = "meanstream"
-"""Parent of all our loggers: `logging.getLogger("meanstream.engine").info("started", extra={"agents": 3})`."""
+"""Parent of all our loggers:
+`logging.getLogger("meanstream.engine").info("started", extra={"agents": 3})`."""
 
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _log = logging.getLogger(f"{LOGGER}.run")
@@ -24,7 +28,9 @@ _log = logging.getLogger(f"{LOGGER}.run")
 
 @contextmanager
 def logging_to_stderr(log_format: str, *, quiet: bool = False) -> Iterator[None]:
-    """Write records of the logger `meanstream`; with JSON also how the run ends, so that nothing else is written.
+    """Write records of the logger `meanstream`.
+
+    With JSON also how the run ends, so that nothing else is written.
 
     Notes
     -----
@@ -41,6 +47,7 @@ def logging_to_stderr(log_format: str, *, quiet: bool = False) -> Iterator[None]
     logger.addHandler(handler)
     logger.setLevel(logging.WARNING if quiet else logging.INFO)
     logger.propagate = False
+
     try:
         if log_format == "json":
             with _logging_the_end():
@@ -113,7 +120,9 @@ class _TextFormatter(logging.Formatter):
         """Quote what a terminal or a reader of words could misunderstand."""
         head = _head(record)
         words = [f"{name}={_word(value)}" for name, value in _fields_of_record(record).items()]
-        return " ".join([head["time"], head["level"], f"{head['logger']}:", _printable(head["event"]), *words])
+        return " ".join(
+            [head["time"], head["level"], f"{head['logger']}:", _printable(head["event"]), *words]
+        )
 
 
 FORMATS: dict[str, type[logging.Formatter]] = {"text": _TextFormatter, "json": _JsonFormatter}
@@ -121,9 +130,12 @@ FORMATS: dict[str, type[logging.Formatter]] = {"text": _TextFormatter, "json": _
 
 def _fields_of_record(record: logging.LogRecord) -> dict[str, Any]:
     """Give the record's fields (its `extra`) as plain values, and what it says of an exception."""
-    fields = {name: _plain_or_type(value) for name, value in vars(record).items() if name not in _STANDARD}
+    fields = {
+        name: _plain_or_type(value) for name, value in vars(record).items() if name not in _STANDARD
+    }
     if record.exc_info and record.exc_info[1] is not None:
         fields.update(describe_own_error(record.exc_info[1]))
+
     return fields
 
 
@@ -139,8 +151,13 @@ def _plain_or_type(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, bool | int | str):
         return value
+
     if isinstance(value, Mapping):
-        return {str(k): _plain_or_type(v) if not isinstance(v, Mapping) else "<mapping>" for k, v in value.items()}
+        return {
+            str(k): _plain_or_type(v) if not isinstance(v, Mapping) else "<mapping>"
+            for k, v in value.items()
+        }
+
     return f"<{type(value).__name__}>"
 
 
@@ -157,14 +174,25 @@ def log_lines_of_defect(error: BaseException) -> str:
     frames = traceback.format_list(traceback.extract_tb(error.__traceback__))
     if frames:
         lines += ["Traceback (most recent call last):\n", *frames]
+
     text = " ".join(str(error).split()) if is_own_error(error) else ""
     shown = f": {text}" if text else " (its text is not shown: it may hold a value)"
     return "".join([*lines, type(error).__name__, shown, "\n"])
 
 
 def _head(record: logging.LogRecord) -> dict[str, str]:
-    time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return {"time": time, "level": record.levelname.lower(), "logger": record.name, "event": record.getMessage()}
+    time = (
+        datetime.fromtimestamp(record.created, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )
+
+    return {
+        "time": time,
+        "level": record.levelname.lower(),
+        "logger": record.name,
+        "event": record.getMessage(),
+    }
 
 
 def _word(value: Any) -> str:

@@ -64,10 +64,15 @@ def showing_page(
     from meanstream.pipelines.page.page_server import PageServer
 
     bounds = (settings.lower, settings.upper)
-    one = all(isinstance(bound, int | float) for bound in bounds)  # vectors may have others for each coordinate
+    one = all(
+        isinstance(bound, int | float) for bound in bounds
+    )  # vectors may have others for each coordinate
     outlook = budget_outlook(settings, None if only_read else store, least=PAGE_SECONDS)
     suffix = COLLABORATE_PAGE_SUFFIX if only_read else PAGE_SUFFIX
-    with PageServer(address, telemetry, bounds=bounds if one else None, remote=remote, outlook=outlook) as server:
+
+    with PageServer(
+        address, telemetry, bounds=bounds if one else None, remote=remote, outlook=outlook
+    ) as server:
         url = server.url.partition("?")[0]
         with announcing_address("page", url, server.url, store=store, suffix=suffix) as tell:
             try:
@@ -82,6 +87,7 @@ def stay_on_page() -> None:
     sys.stderr.flush()
     sys.stdout.flush()
     pause = Event()
+
     with stopping_on_signals() as stop:
         while not stop():
             pause.wait(0.2)

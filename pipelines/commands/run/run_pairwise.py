@@ -1,4 +1,7 @@
-"""`meanstream run agents --schedule round_robin`: agents that query each other, and what the run did."""
+"""`meanstream run agents --schedule round_robin`.
+
+Agents that query each other, and what the run did.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,17 @@ from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.rings import ring_module
 from meanstream.operators.validation import require
 from meanstream.pipelines.commands.run.agents_dry_run import dry_run_facts, dry_run_name
-from meanstream.pipelines.commands.run.checks import check_agents_options, check_locations, ending_run, refusing_to_open
+from meanstream.pipelines.commands.run.checks import (
+    check_agents_options,
+    check_locations,
+    ending_run,
+    refusing_to_open,
+)
 from meanstream.pipelines.commands.run.opening import check_opened_source
-from meanstream.pipelines.commands.run.private_files import private_agents_figures, write_private_figures
+from meanstream.pipelines.commands.run.private_files import (
+    private_agents_figures,
+    write_private_figures,
+)
 from meanstream.pipelines.commands.run.progress_line import agents_intake_text, log_progress_summary
 from meanstream.pipelines.commands.run.run_engine import EngineKind, Input, engine_input, run_engine
 from meanstream.pipelines.commands.run.run_logs import LOGGER, logging_to_stderr
@@ -50,7 +61,10 @@ WITHOUT = (
 
 @dataclass(frozen=True)
 class Pairs:
-    """A run of agents that query each other: its settings, its options but for the schedule, and its capacity."""
+    """A run of agents that query each other.
+
+    Its settings, its options but for the schedule, and its capacity.
+    """
 
     settings: Any
     options: AgentsOptions
@@ -68,12 +82,16 @@ def pairwise_options(options: AgentsOptions) -> Pairs:
     for name in WITHOUT:
         given = getattr(options, name)
         require(given is None, name, f"be left out with --schedule {options.schedule}", str(given))
+
     counter = options.counter or "pm1"
-    horizon = options.horizon or (MAX_HORIZON if counter == "pm1" else None)  # of pm1 it costs nothing
+    horizon = options.horizon or (
+        MAX_HORIZON if counter == "pm1" else None
+    )  # of pm1 it costs nothing
     plain = replace(
         options, schedule="preferred:10", weights=None, variance=None, partners=None, collaboration="tests",
         counter=counter, horizon=horizon, spread_share=0.0,
     )  # fmt: skip
+
     settings = ring_module("lab.papers.colme.pairwise_stream_settings").PairwiseStreamSettings(
         release=plain.settings(),
         schedule=options.schedule,
@@ -82,27 +100,37 @@ def pairwise_options(options: AgentsOptions) -> Pairs:
         stddev=options.stddev,
         partners=None if options.partners is None else read_partners_file(options.partners),
     )
-    most, asked = settings.most_agents, options.max_agents
+    most = settings.most_agents
+
+    asked = options.max_agents
     rule = f"be at most {most} with --schedule {options.schedule}, or come with --partners"
     require(most is None or asked <= most or asked == MAX_AGENTS, "max_agents", rule, asked)
     capacity = asked if most is None else min(asked, most)
+
     return Pairs(settings, replace(plain, max_agents=capacity), capacity)
 
 
 def host_pairs(options: AgentsOptions) -> None:
-    """Run agents that query each other and say what was done; or, for a dry run, what it would run on."""
+    """Run agents that query each other and say what was done.
+
+    Or, for a dry run, what it would run on.
+    """
     with refusing_options():
         pairs = pairwise_options(options)
+
     if options.dry_run:
         _dry_run(pairs)
         return
+
     with logging_to_stderr(options.log_format, quiet=options.quiet):
         stats = run_pairs(pairs)
         with ending_run():
             figures = {**private_agents_figures(stats), "messages": stats.messages}
             write_private_figures(options.private_figures, figures)
+
         if options.log_format == "json":
             log_progress_summary(stats)
+
     if options.json:
         print_options_json(pairs_summary(stats))
     elif options.log_format == "text" and not options.quiet:
@@ -111,14 +139,24 @@ def host_pairs(options: AgentsOptions) -> None:
 
 def run_pairs(pairs: Pairs, *, crash: CrashHook | None = None) -> EngineStats:
     """Check every option, then open store, source and sinks and run to the end or until a signal."""
-    options, release = pairs.options, check_agents_options(pairs.options)
+    options = pairs.options
+    release = check_agents_options(pairs.options)
 
-    def open_store(path: Path, settings: Any, *, environment: Mapping[str, str]) -> PairwiseDeployment:  # noqa: ARG001
+    def open_store(
+        path: Path,
+        settings: Any,  # noqa: ARG001
+        *,
+        environment: Mapping[str, str],  # noqa: ARG001, RUF100
+    ) -> PairwiseDeployment:
         deployment = open_pairwise_deployment(path, pairs.settings, environment=environment)
-        known, few = len(deployment.store.agents()), pairs.settings.partners is None
+        known = len(deployment.store.agents())
+        few = pairs.settings.partners is None
         if few and known > pairs.capacity:
             deployment.store.close()
-            require(False, "max_agents", f"be at least {known}, the agents of the store", pairs.capacity)
+            require(
+                False, "max_agents", f"be at least {known}, the agents of the store", pairs.capacity
+            )
+
         return deployment
 
     def make(deployment: PairwiseDeployment, taken: Input, **shared: Any) -> PairwiseEngine:
@@ -139,11 +177,17 @@ def run_pairs(pairs: Pairs, *, crash: CrashHook | None = None) -> EngineStats:
         private=("estimates",),
         private_apart=False,
     )
-    return run_engine(kind, options, release, watching(options, release, make_metrics=public_pairs_metrics), crash)
+
+    return run_engine(
+        kind, options, release, watching(options, release, make_metrics=public_pairs_metrics), crash
+    )
 
 
 def public_pairs_metrics(**options: Any) -> Metrics:
-    """Make the public metrics without the size of the ledger: how many releases there were may depend on values."""
+    """Make the public metrics without the size of the ledger.
+
+    How many releases there were may depend on values.
+    """
     from meanstream.streaming.metrics.engine_metrics import Metrics
 
     return Metrics(**{**options, "store": None})
@@ -159,12 +203,19 @@ def coalition(settings: Any) -> dict[str, Any]:
     **Privacy.** A function of the settings alone.
     """
     release = settings.release
-    pooled = {f"{readers}_readers": round(settings.coalition_epsilon(readers), 2) for readers in COALITIONS}
+    pooled = {
+        f"{readers}_readers": round(settings.coalition_epsilon(readers), 2)
+        for readers in COALITIONS
+    }
+
     return {"one_reader": release.epsilon, **pooled, "delta": release.delta}
 
 
 def pairs_summary(stats: EngineStats) -> dict[str, Any]:
-    """Say what a run did; how many releases there were is for the operator, see `EngineStats.messages`."""
+    """Say what a run did.
+
+    How many releases there were is for the operator, see `EngineStats.messages`.
+    """
     return {
         "events": stats.events,
         "accepted": stats.accepted,
@@ -182,16 +233,26 @@ def pairs_summary_line(stats: EngineStats) -> str:
 
 
 def _dry_run(pairs: Pairs) -> None:
-    """Refuse what a run would refuse; otherwise say what it would run on, and what coalitions learn."""
-    options, settings = pairs.options, pairs.settings
+    """Refuse what a run would refuse.
+
+    Otherwise say what it would run on, and what coalitions learn.
+    """
+    options = pairs.options
+    settings = pairs.settings
     check_agents_options(options)
     check_locations(options)
+
     with refusing_to_open():
         place: dict[str, Any] = {"path": str(options.store), "name": settings.release.name}
-        known = check_pairwise_deployment(options.store, settings, environment=option_environment(options.secret_file))
+        known = check_pairwise_deployment(
+            options.store, settings, environment=option_environment(options.secret_file)
+        )
+
         if known:
             place["name"] = check_opened_source(options)
-    lateness, refresh = options.lateness_in_force(), options.refresh_in_force()
+
+    lateness = options.lateness_in_force()
+    refresh = options.refresh_in_force()
     facts = {
         "source": options.source,
         "store": place | {"continues": known},
@@ -209,5 +270,8 @@ def _fact_text(fact: Any) -> str:
         return str(fact)
     if "path" in fact:
         return f"{fact['path']}, {dry_run_name(fact)}, which {'continues' if fact['continues'] else 'will begin'}"
-    pooled = ", ".join(f"{name.replace('_', ' ')}: {value:g}" for name, value in fact.items() if name != "delta")
+
+    pooled = ", ".join(
+        f"{name.replace('_', ' ')}: {value:g}" for name, value in fact.items() if name != "delta"
+    )
     return f"epsilon for each sample's value, towards {pooled}; delta {fact['delta']:g}"

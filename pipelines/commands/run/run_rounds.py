@@ -1,4 +1,7 @@
-"""`meanstream run rounds`: samples to a private mean per window, here, on Beam, or one side of it alone."""
+"""`meanstream run rounds`.
+
+Samples to a private mean per window, here, on Beam, or one side of it alone.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,26 @@ from typing import TYPE_CHECKING, Any
 
 from meanstream.operators.rings import ring_module
 from meanstream.pipelines.commands.run.agents_dry_run import dry_run_facts, dry_run_name
-from meanstream.pipelines.commands.run.checks import check_rounds, check_rounds_options, ending_run, refusing_to_open
+from meanstream.pipelines.commands.run.checks import (
+    check_rounds,
+    check_rounds_options,
+    ending_run,
+    refusing_to_open,
+)
 from meanstream.pipelines.commands.run.collection import resume_collection
 from meanstream.pipelines.commands.run.opening import check_opened_source
-from meanstream.pipelines.commands.run.private_files import private_rounds_figures, write_private_figures
+from meanstream.pipelines.commands.run.private_files import (
+    private_rounds_figures,
+    write_private_figures,
+)
 from meanstream.pipelines.commands.run.progress_line import Progress
 from meanstream.pipelines.commands.run.run_engine import EngineKind, Input, engine_input, run_engine
 from meanstream.pipelines.commands.run.run_logs import logging_to_stderr
 from meanstream.pipelines.commands.run.run_page import page_telemetry_of_rounds
-from meanstream.pipelines.commands.run.run_statistician import dry_run_statistician, run_statistician
+from meanstream.pipelines.commands.run.run_statistician import (
+    dry_run_statistician,
+    run_statistician,
+)
 from meanstream.pipelines.commands.run.watching import (
     Watch,
     watching,
@@ -53,20 +67,27 @@ def host_rounds(options: RoundsOptions) -> None:
     """Run the side and the host that were requested, and say what was done."""
     if options.runner is not None:
         resume_collection()
-        ring_module("pipelines.beam.commands.run_rounds_on_beam").run_rounds_on_beam(options, options.runner)
+        ring_module("pipelines.beam.commands.run_rounds_on_beam").run_rounds_on_beam(
+            options, options.runner
+        )
+
         return
+
     _check_sides(options)
     if options.dry_run and options.from_reports is not None:
         dry_run_statistician(options, options.from_reports)
         return
+
     if options.dry_run:
         dry_run_rounds(options)
         return
+
     with logging_to_stderr(options.log_format, quiet=options.quiet):
         reports = options.from_reports
         told = _run_here(options) if reports is None else run_statistician(options, reports)
         if options.log_format == "json":
             _log_summary(told)
+
     if options.json:
         print_options_json(told)
     elif options.log_format == "text" and not options.quiet:
@@ -91,6 +112,7 @@ def run_rounds_engine(
                 "number is "
                 "protected. See it with --private-metrics, --private-figures or --dead-letters"
             )
+
         return RoundsEngine(
             source=taken.source,
             settings=deployment.settings,
@@ -108,6 +130,7 @@ def run_rounds_engine(
         private=("dead_letters",),
         private_apart=True,
     )
+
     return run_engine(kind, options, settings, _watching_rounds(options, settings, also), crash)
 
 
@@ -148,8 +171,13 @@ class RoundsProgress(Progress):
             super().__call__(view)
 
     def line(self, stats: EngineStats, rate: float) -> str:  # noqa: ARG002 - rates are private here
-        """One line: users who were charged, reports, estimates. Events and their times are for `--private-metrics`."""
-        return f"{stats.agents:,} users | {stats.releases:,} reports | {stats.estimates:,} estimates"
+        """One line: users who were charged, reports, estimates.
+
+        Events and their times are for `--private-metrics`.
+        """
+        return (
+            f"{stats.agents:,} users | {stats.releases:,} reports | {stats.estimates:,} estimates"
+        )
 
 
 def _run_here(options: RoundsOptions) -> dict[str, Any]:
@@ -157,6 +185,7 @@ def _run_here(options: RoundsOptions) -> dict[str, Any]:
     stats = run_rounds_engine(options)
     with ending_run():
         write_private_figures(options.private_figures, private_rounds_figures(stats))
+
     return rounds_summary(stats, central=options.settings().central)
 
 
@@ -181,19 +210,33 @@ def _check_sides(options: RoundsOptions) -> None:
     if options.runner_arg:
         raise BadOption("runner_arg must come with --runner")
     if options.offsets is not None:
-        raise BadOption("offsets must come with --runner, since the engine continues from its store")
+        raise BadOption(
+            "offsets must come with --runner, since the engine continues from its store"
+        )
+
     if options.reports_only is not None and options.from_reports is not None:
         raise BadOption("reports_only must not come with --from-reports: each is one side alone")
+
     for side in ("reports_only", "from_reports"):
         if getattr(options, side) is not None and options.stages is None:
             raise BadOption(f"stages must be given with --{side.replace('_', '-')}")
+
     if options.reports_only is not None and options.reports is not None:
         raise BadOption("reports must not come with --reports-only, which says where they go")
     if options.from_reports is not None and options.source is not None:
-        raise BadOption("source must not come with --from-reports: the statistician's side sees no sample")
+        raise BadOption(
+            "source must not come with --from-reports: the statistician's side sees no sample"
+        )
+
     for side in ("reports_only", "from_reports"):
-        if getattr(options, side) is not None and options.name is None and not options.store.exists():
-            raise BadOption(f"name must be given with --{side.replace('_', '-')}: both sides need the same")
+        if (
+            getattr(options, side) is not None
+            and options.name is None
+            and not options.store.exists()
+        ):
+            raise BadOption(
+                f"name must be given with --{side.replace('_', '-')}: both sides need the same"
+            )
 
 
 def _log_summary(told: dict[str, Any]) -> None:
@@ -207,20 +250,33 @@ def _line(told: dict[str, Any]) -> str:
     if "users" not in told:
         rejected = ", ".join(f"{n:,} {reason}" for reason, n in told["rejected"].items()) or "none"
         return f"{told['reports']:,} reports, rejected: {rejected}; {told['estimates']:,} estimates{waiting}"
+
     paid = f"{told['charges']:,} charges" if "charges" in told else f"{told['reports']:,} reports"
     over = f", {told['over_budget']:,} times a user over budget" if told["over_budget"] else ""
-    refused = f", {told['results_refused']:,} stage results refused" if told["results_refused"] else ""
-    return f"{told['users']:,} users, {paid}{over}{refused}, {told['estimates']:,} estimates{waiting}"
+    refused = (
+        f", {told['results_refused']:,} stage results refused" if told["results_refused"] else ""
+    )
+
+    return (
+        f"{told['users']:,} users, {paid}{over}{refused}, {told['estimates']:,} estimates{waiting}"
+    )
 
 
 def dry_run_rounds(options: RoundsOptions) -> None:
-    """Refuse what a run would refuse; otherwise say what it would run on, and what is left of the budgets."""
+    """Refuse what a run would refuse.
+
+    Otherwise say what it would run on, and what is left of the budgets.
+    """
     settings = check_rounds(options)
     facts: dict[str, Any] = {"source": options.source, "store": _store(options, settings)}
     lateness = options.lateness_in_force()
     facts["allowed_lateness"] = f"{lateness.text}: {lateness.why}"
     facts.update({OPTION_OF.get(role, role): place for role, place in options.sinks.items()})
-    facts["privacy"] = {"epsilon": settings.epsilon, "window": settings.window, "user_budget": settings.user_budget}
+    facts["privacy"] = {
+        "epsilon": settings.epsilon,
+        "window": settings.window,
+        "user_budget": settings.user_budget,
+    }
     dry_run_facts(facts, _fact_text, as_json=options.json)
 
 
@@ -228,8 +284,11 @@ def _store(options: RoundsOptions, settings: RoundsSettings) -> dict[str, Any]:
     """Tell what a store would go on with."""
     place = {"path": str(options.store), "name": settings.name}
     with refusing_to_open():
-        if not check_rounds_deployment(options.store, settings, environment=option_environment(options.secret_file)):
+        if not check_rounds_deployment(
+            options.store, settings, environment=option_environment(options.secret_file)
+        ):
             return {**place, "users": 0}
+
         place["name"] = check_opened_source(options)
         return {**place, **asdict(rounds_budgets(options.store).summary)}
 
@@ -237,11 +296,16 @@ def _store(options: RoundsOptions, settings: RoundsSettings) -> dict[str, Any]:
 def _fact_text(fact: Any) -> str:
     if not isinstance(fact, dict):
         return str(fact)
+
     if "window" in fact:
         limit = (
-            "no limit over all windows" if fact["user_budget"] is None else f"at most {fact['user_budget']:g} in all"
+            "no limit over all windows"
+            if fact["user_budget"] is None
+            else f"at most {fact['user_budget']:g} in all"
         )
+
         return f"epsilon {fact['epsilon']:g} for all that a user sends in a window of {fact['window']}, {limit}"
+
     if not fact["users"]:
         return f"{fact['path']}, which will begin; {dry_run_name(fact)}"
     return (

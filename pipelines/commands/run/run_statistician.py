@@ -16,7 +16,12 @@ from meanstream.pipelines.commands.run.checks import (
     check_store_path,
     refusing_to_open,
 )
-from meanstream.pipelines.commands.run.opening import closing_opened_store, open_kafka_sinks, open_sinks, opening_stack
+from meanstream.pipelines.commands.run.opening import (
+    closing_opened_store,
+    open_kafka_sinks,
+    open_sinks,
+    opening_stack,
+)
 from meanstream.pipelines.commands.run.progress_line import LoggedProgress, Progress
 from meanstream.pipelines.commands.run.waiting_line import broker_locations, wait_for_addresses
 from meanstream.pipelines.commands.run.watching import Watch, watching
@@ -26,7 +31,11 @@ from meanstream.streaming.kafka.connection.kafka_location import is_kafka_locati
 from meanstream.streaming.open_sink import canonical_sink_location
 from meanstream.streaming.rounds.received_reports import ReportsFile
 from meanstream.streaming.rounds.rounds_deployment import named_rounds_deployment
-from meanstream.streaming.rounds.rounds_statistician import PUBLIC_SECRET, Statistician, statistician_identity
+from meanstream.streaming.rounds.rounds_statistician import (
+    PUBLIC_SECRET,
+    Statistician,
+    statistician_identity,
+)
 from meanstream.streaming.rounds.statistician_stats import statistician_stats
 from meanstream.streaming.store.deployment_store import kept_deployment_settings
 from meanstream.streaming.store.state_store import Store
@@ -53,14 +62,17 @@ def run_statistician(options: RoundsOptions, reports: str) -> dict[str, Any]:
     with opening_stack() as (opened, stop):
         with refusing_options():
             watch = opened.enter_context(_watching_statistician(options, made.settings))
+
         waited = [("from_reports", reports), *broker_locations(options.sinks)]
         wait_for_addresses(waited, options.wait_for, stop=stop, health=watch.health)
         _check_outputs(options, reports)
+
         with refusing_to_open():
             store = Store.open(options.store, settings=made.identity, secret=PUBLIC_SECRET)
             opened.enter_context(closing_opened_store(store))
             sinks = open_sinks(options.sinks, open_kafka_sinks(options.sinks, store, stop))
             opened.callback(sinks.close)
+
             place = open_reports(reports, follow=not options.until_end)
             opened.callback(place.close)
             statistician = Statistician(
@@ -71,21 +83,32 @@ def run_statistician(options: RoundsOptions, reports: str) -> dict[str, Any]:
                 on_pass=watch.on_turn,
                 health=watch.health,
             )
+
         watch.show_progress()
         return statistician.run(stop).summary()
 
 
 def dry_run_statistician(options: RoundsOptions, reports: str) -> None:
-    """Refuse what a run would refuse; otherwise say what it would read, and which store would go on."""
+    """Refuse what a run would refuse.
+
+    Otherwise say what it would read, and which store would go on.
+    """
     from meanstream.streaming.rounds.side_topics import look_for_side_topic
 
     made = _check_statistician(options, reports)
     _check_outputs(options, reports)
+
     with refusing_to_open():
         if is_kafka_location(reports):
             look_for_side_topic(reports, "from_reports")
+
         kept = _kept_name(options.store, made.identity)
-    store = {"path": str(options.store), "name": kept or made.settings.name, "begun": kept is not None}
+
+    store = {
+        "path": str(options.store),
+        "name": kept or made.settings.name,
+        "begun": kept is not None,
+    }
     facts: dict[str, Any] = {"from_reports": reports, "store": store}
     facts.update({OPTION_OF.get(role, role): place for role, place in options.sinks.items()})
     facts["privacy"] = "no budget is spent here: users' sides have charged these reports"
@@ -93,9 +116,13 @@ def dry_run_statistician(options: RoundsOptions, reports: str) -> None:
 
 
 def _kept_name(path: Path, identity: dict[str, Any]) -> str | None:
-    """Give the name of the deployment that a store has begun with, None if there is no store; refuse another one's."""
+    """Give the name of the deployment that a store has begun with, None if there is no store.
+
+    Refuse another one's.
+    """
     if not path.exists():
         return None
+
     with closing(Store.read(path)) as store:
         store.require_same(identity, PUBLIC_SECRET)
         return str(kept_deployment_settings(store)["name"])
@@ -112,7 +139,10 @@ def _check_statistician(options: RoundsOptions, reports: str) -> _Checked:
     """Refuse what can be refused without asking a broker."""
     for name in ("private_metrics", "private_figures"):
         if getattr(options, name) is not None:
-            raise BadOption(f"{name} must be of the engine that reads samples: without --from-reports")
+            raise BadOption(
+                f"{name} must be of the engine that reads samples: without --from-reports"
+            )
+
     with refusing_options():
         settings = options.settings()
         settings.require_user_privacy()
@@ -122,19 +152,29 @@ def _check_statistician(options: RoundsOptions, reports: str) -> _Checked:
         check_apart(options, options.store)
         check_metrics_addresses(options)
         parse_duration("wait_for", options.wait_for)
+
     return _Checked(settings, identity)
 
 
 def _check_outputs(options: RoundsOptions, reports: str) -> None:
     """Refuse places that cannot be written to."""
     with refusing_options():
-        check_sinks(options.sinks, others={canonical_sink_location(reports): "from_reports"}, json=options.json)
+        check_sinks(
+            options.sinks,
+            others={canonical_sink_location(reports): "from_reports"},
+            json=options.json,
+        )
 
 
-def _watching_statistician(options: RoundsOptions, settings: RoundsSettings) -> AbstractContextManager[Watch]:
+def _watching_statistician(
+    options: RoundsOptions, settings: RoundsSettings
+) -> AbstractContextManager[Watch]:
     """Show the figures of this side, all of which are public."""
     logged = options.log_format == "json"
-    progress = _LoggedStatisticianProgress() if logged else _StatisticianProgress(quiet=options.quiet)
+    progress = (
+        _LoggedStatisticianProgress() if logged else _StatisticianProgress(quiet=options.quiet)
+    )
+
     return watching(options, settings, make_metrics=_metrics, progress=progress)
 
 
@@ -175,7 +215,10 @@ def _check_reports_location(reports: str) -> None:
 
 
 def open_reports(reports: str, *, follow: bool) -> ReportsFile | ReportsTopic:
-    """Open what users' sides have written; a topic is followed unless the run shall end where it ends now."""
+    """Open what users' sides have written.
+
+    A topic is followed unless the run shall end where it ends now.
+    """
     if not is_kafka_location(reports):
         return ReportsFile(Path(reports))
     from meanstream.streaming.rounds.side_topics import ReportsTopic, open_side_topic

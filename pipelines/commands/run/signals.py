@@ -14,13 +14,17 @@ _log = logging.getLogger("meanstream.run")
 def stopping_on_signals() -> Iterator[Callable[[], bool]]:
     """Finish the batch at hand and commit on SIGTERM or Ctrl-C, instead of dying in the middle of it."""
     asked: list[int] = []
-    handlers = {s: signal.signal(s, lambda number, _: asked.append(number)) for s in (signal.SIGTERM, signal.SIGINT)}
+    handlers = {
+        s: signal.signal(s, lambda number, _: asked.append(number))
+        for s in (signal.SIGTERM, signal.SIGINT)
+    }
     said: list[int] = []
 
     def stop() -> bool:
         if asked and not said:
             said.append(asked[0])
             _log.info("stopping", extra={"signal": signal.Signals(asked[0]).name})
+
         return bool(asked)
 
     try:

@@ -1,4 +1,7 @@
-"""`--wait-for`: brokers that are away at the start are waited for; what can never succeed is refused at once."""
+"""`--wait-for`: brokers that are away at the start are waited for.
+
+What can never succeed is refused at once.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,14 @@ if TYPE_CHECKING:
     from meanstream.streaming.engine.engine_health import EngineHealth
 
 
-def wait_for_brokers(options: StreamOptions, *, stop: Callable[[], bool], health: EngineHealth | None = None) -> None:
+def wait_for_brokers(
+    options: StreamOptions, *, stop: Callable[[], bool], health: EngineHealth | None = None
+) -> None:
     """Wait until the brokers of the source and of every sink answer."""
     places = [("source", option_location(options.source)), *broker_locations(options.sinks)]
     if getattr(options, "reports_only", None) is not None:
         places.append(("stages", str(getattr(options, "stages", ""))))
+
     wait_for_addresses(places, options.wait_for, stop=stop, health=health)
 
 
@@ -35,11 +41,15 @@ def wait_for_addresses(
     stop: Callable[[], bool],
     health: EngineHealth | None = None,
 ) -> None:
-    """Wait for the topics among some places, each the value of an option; see `wait_for_brokers`."""
+    """Wait for the topics among some places, each the value of an option.
+
+    See `wait_for_brokers`.
+    """
 
     def noted(what: str) -> None:
         if health is not None:
             health.waiting(what)
+
         if stop():
             raise RunFailed(f"stopped while {what}")
 
@@ -51,10 +61,12 @@ def wait_for_addresses(
             if is_kafka_location(place)
             for one in KafkaLocation.parse(place, role=option, several=option == "source").each()
         ]
+
         if not topics:
             return
         from meanstream.streaming.kafka.connection.first_answer import wait_for_first_answers
 
         wait_for_first_answers(topics, seconds, noted)
+
     if health is not None:
         health.waiting(None)

@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from meanstream.pipelines.commands.run.address_line import announcing_address
 from meanstream.pipelines.commands.run.progress_line import make_progress
-from meanstream.pipelines.commands.run.run_page import page_run_facts, page_telemetry_of_agents, showing_page
+from meanstream.pipelines.commands.run.run_page import (
+    page_run_facts,
+    page_telemetry_of_agents,
+    showing_page,
+)
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.own_paths import ANSWERS_SUFFIX
 
@@ -73,20 +77,35 @@ class Watch:
     tell: tuple[Callable[[], None], ...] = ()
     """Tell what opens private addresses: call it once the store is this run's own."""
 
-    def log_run(self, settings: Any, *, source: str, lateness: Lateness, refresh: Refresh | None) -> None:
-        """Log how late samples may be and when estimates are due, with reasons; show the page which run it is."""
+    def log_run(
+        self, settings: Any, *, source: str, lateness: Lateness, refresh: Refresh | None
+    ) -> None:
+        """Log how late samples may be and when estimates are due, with reasons.
+
+        Show the page which run it is.
+        """
         _log.info("samples may be late", extra={"lateness": lateness.text, "why": lateness.why})
         more = {"lateness": lateness.text, "why": lateness.why}
+
         if refresh is not None:
-            due = {"refresh": refresh.text, "why": refresh.why, "first": refresh.first_due(lateness.text)}
+            due = {
+                "refresh": refresh.text,
+                "why": refresh.why,
+                "first": refresh.first_due(lateness.text),
+            }
             _log.info("estimates are due", extra=due)
             more |= {"refresh": refresh.text, "first_estimates": due["first"]}
+
         self.announce_run(settings, source=source, **more)
 
     def announce_run(self, settings: Any, *, source: str, **more: str) -> None:
-        """Say where page and answers are, once the store is this run's; and to the page, which run it shows."""
+        """Say where page and answers are, once the store is this run's.
+
+        And to the page, which run it shows.
+        """
         for tell in self.tell:
             tell()
+
         if self.history is not None:
             self.history.about = page_run_facts(settings, source=source) | more
 
@@ -120,20 +139,28 @@ def watching_private_metrics_of_rounds(**options: Any) -> Metrics:
 
 
 def _serve_answers(opened: ExitStack, options: WatchedOptions) -> Callable[[], None] | None:
-    """Let agents ask for their answers, where that is requested; give what tells the token that is made for all."""
+    """Let agents ask for their answers, where that is requested.
+
+    Give what tells the token that is made for all.
+    """
     address = getattr(options, "answers", None)
     if address is None or options.store is None:
         return None
     from meanstream.pipelines.page.page_answers import AnswersServer
 
-    tokens, remote = getattr(options, "answer_tokens", None), getattr(options, "answers_remote", False)
+    tokens = getattr(options, "answer_tokens", None)
+    remote = getattr(options, "answers_remote", False)
     server = opened.enter_context(AnswersServer(address, options.store, tokens, remote=remote))
     url = f"{server.url}AGENT"
+
     if server.token is None:
         sys.stderr.write(f"answers: {url}\n")
         return None
+
     secret = f"{url}, Authorization: Bearer {server.token}"
-    return opened.enter_context(announcing_address("answers", url, secret, store=options.store, suffix=ANSWERS_SUFFIX))
+    return opened.enter_context(
+        announcing_address("answers", url, secret, store=options.store, suffix=ANSWERS_SUFFIX)
+    )
 
 
 @contextmanager
@@ -149,25 +176,39 @@ def watching(
     only_read: bool = False,
 ) -> Iterator[Watch]:
     """Show progress, and serve metrics, probes and a page where they are requested, as long as the context is open."""
-    health, telemetry = EngineHealth(), None
+    health = EngineHealth()
+    telemetry = None
     tell: list[Callable[[], None] | None] = []
     with ExitStack() as opened:
         watchers: list[Callable[[EngineStats], None]] = [] if also is None else [also]
-        for address, make in ((options.metrics, make_metrics), (options.private_metrics, make_private_metrics)):
+        for address, make in (
+            (options.metrics, make_metrics),
+            (options.private_metrics, make_private_metrics),
+        ):
             if address is not None:
                 from meanstream.streaming.metrics.metrics_server import MetricsServer
 
                 metrics = make(settings=settings, health=health, store=options.store)
                 server = opened.enter_context(MetricsServer(address, metrics, health))
-                told = "metrics are served" if make is make_metrics else "private metrics are served"
+                told = (
+                    "metrics are served" if make is make_metrics else "private metrics are served"
+                )
                 _log.info(told, extra={"url": f"{server.url}/metrics"})
                 watchers.append(metrics.observe)
+
         if options.page is not None:
             telemetry = make_telemetry(settings=settings)
             telemetry.not_ready = health.not_ready
-            page: Any = {"remote": options.page_remote, "store": options.store, "only_read": only_read}
-            tell.append(opened.enter_context(showing_page(options.page, telemetry, settings, **page)))
+            page: Any = {
+                "remote": options.page_remote,
+                "store": options.store,
+                "only_read": only_read,
+            }
+            tell.append(
+                opened.enter_context(showing_page(options.page, telemetry, settings, **page))
+            )
             watchers.append(telemetry.observe)
+
         tell.append(_serve_answers(opened, options))
         progress = progress or make_progress(options.log_format, quiet=options.quiet)
         watchers.append(progress)

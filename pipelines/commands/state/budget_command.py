@@ -11,10 +11,15 @@ from meanstream.pipelines.options.declaration import INPUT, cli_option
 
 def budget(
     *,
-    store: Annotated[Path, cli_option("Store of `run agents` or `run rounds`; its engine may be running.", INPUT)],
-    agent: Annotated[str | None, cli_option("One agent (or user) to show, without the summary.", INPUT)] = None,
+    store: Annotated[
+        Path, cli_option("Store of `run agents` or `run rounds`; its engine may be running.", INPUT)
+    ],
+    agent: Annotated[
+        str | None, cli_option("One agent (or user) to show, without the summary.", INPUT)
+    ] = None,
     as_of: Annotated[
-        str | None, cli_option("Event time up to which releases count (ISO 8601, default UTC).", INPUT)
+        str | None,
+        cli_option("Event time up to which releases count (ISO 8601, default UTC).", INPUT),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -14,7 +14,11 @@ from meanstream.pipelines.options.option_errors import BadOption
 from meanstream.streaming.agents.agents_budget import AgentBudget, BudgetSummary, agents_budgets
 from meanstream.streaming.agents.budget_forecast import budget_forecast_text
 from meanstream.streaming.events.times import iso_time
-from meanstream.streaming.rounds.rounds_budget import RoundsBudgets, has_rounds_budget, rounds_budgets
+from meanstream.streaming.rounds.rounds_budget import (
+    RoundsBudgets,
+    has_rounds_budget,
+    rounds_budgets,
+)
 from meanstream.streaming.store.state_store import StoreError
 
 
@@ -25,21 +29,42 @@ def show_budget(*, store: Path, agent: str | None, as_of: str | None, as_json: b
         if has_rounds_budget(store):
             _show_rounds(rounds_budgets(store, as_of=until), agent, as_json=as_json)
             return
+
         found = agents_budgets(store, as_of=until, foretell=True)
     except StoreError as error:
         raise BadOption(str(error)) from None
-    ends = dict(zip((row.agent for row in found.agents), found.ends or [None] * len(found.agents), strict=True))
+
+    ends = dict(
+        zip(
+            (row.agent for row in found.agents),
+            found.ends or [None] * len(found.agents),
+            strict=True,
+        )
+    )
     rows = [row for row in found.agents if agent in (None, row.agent)]
+
     if agent is not None and not rows:
         raise BadOption(f"agent must be one of the store's, got {agent!r}")
+
     if as_json:
         foretold = None if found.forecast is None else asdict(found.forecast)
-        summary = {} if agent is not None else {"summary": asdict(found.summary), "forecast": foretold}
-        print_options_json({"agents": [asdict(row) | {"ends": iso_time(ends[row.agent])} for row in rows], **summary})
+        summary = (
+            {} if agent is not None else {"summary": asdict(found.summary), "forecast": foretold}
+        )
+        print_options_json(
+            {
+                "agents": [asdict(row) | {"ends": iso_time(ends[row.agent])} for row in rows],
+                **summary,
+            }
+        )
+
         return
+
     sys.stdout.writelines(_table(rows, ends))
     if agent is None:
-        sys.stdout.write("" if found.forecast is None else f"{budget_forecast_text(found.forecast)}\n")
+        sys.stdout.write(
+            "" if found.forecast is None else f"{budget_forecast_text(found.forecast)}\n"
+        )
         sys.stdout.write(_sentence(found.summary))
 
 
@@ -47,16 +72,20 @@ def _show_rounds(found: RoundsBudgets, user: str | None, *, as_json: bool) -> No
     rows = [row for row in found.users if user in (None, row.user)]
     if user is not None and not rows:
         raise BadOption(f"agent must be one of the store's users, got {user!r}")
+
     if as_json:
         summary = {} if user is not None else {"summary": asdict(found.summary)}
         print_options_json({"users": [asdict(row) for row in rows], **summary})
         return
+
     whole = found.summary
     paid = "reports" if whole.trust == "local" else "charges"
     sys.stdout.write(f"{'user':<24} {paid:>7} {'epsilon':>9} {'remaining':>9}\n")
+
     for row in rows:
         left = "-" if row.remaining is None else f"{row.remaining:g}"
         sys.stdout.write(f"{printable(row.user):<24} {row.reports:>7} {row.spent:>9g} {left:>9}\n")
+
     if user is None:
         limit = "no limit" if whole.user_budget is None else f"{whole.user_budget:g} each"
         sys.stdout.write(
@@ -66,13 +95,16 @@ def _show_rounds(found: RoundsBudgets, user: str | None, *, as_json: bool) -> No
 
 
 def _table(rows: list[AgentBudget], ends: Mapping[str, float | None]) -> list[str]:
-    lines = [f"{'agent':<24} {'spent':>7} {'remaining':>9} {'horizon':>7} {'ends':>15}  protected at\n"]
+    lines = [
+        f"{'agent':<24} {'spent':>7} {'remaining':>9} {'horizon':>7} {'ends':>15}  protected at\n"
+    ]
     lines += [
         f"{printable(row.agent):<24} {row.spent:>7} {_left(row.remaining):>9} {_left(row.horizon):>7} "
         f"{_end(row, ends[row.agent]):>15}  "
         f"({row.epsilon:g}, {row.delta:g})\n"
         for row in rows
     ]
+
     return lines
 
 
@@ -87,6 +119,7 @@ def _end(row: AgentBudget, end: float | None) -> str:
         return "no end"
     if not row.remaining:
         return "ended"
+
     return "-" if end is None else (iso_time(end) or "after year 5138").partition("T")[0]
 
 
@@ -106,4 +139,5 @@ def _seconds(text: str) -> float:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise BadOption(f"as_of must be a time in ISO 8601, got {text!r}") from None
+
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -16,10 +16,13 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
-LettersOption = Annotated[str, cli_option("Dead letters: .jsonl, .parquet or kafka://...", INPUT, "--dead-letters")]
+LettersOption = Annotated[
+    str, cli_option("Dead letters: .jsonl, .parquet or kafka://...", INPUT, "--dead-letters")
+]
 ReasonOption = Annotated[list[str] | None, cli_option("Reason to select; may be repeated.", INPUT)]
 StoreOption = Annotated[
-    Path | None, cli_option("Store of the run, to leave out records that a replay has counted since.", INPUT)
+    Path | None,
+    cli_option("Store of the run, to leave out records that a replay has counted since.", INPUT),
 ]
 
 
@@ -37,8 +40,8 @@ def dlq_list(
 ) -> None:
     """Count dead letters by reason, source and partition.
 
-    A record counts once, with its last reason, however often a replay rejected it again. Dead letters never contain
-    the record itself.
+    A record counts once, with its last reason, however often a replay rejected it again. Dead
+    letters never contain the record itself.
 
     Example: meanstream dlq list --dead-letters dead_letters.jsonl
     """
@@ -53,7 +56,9 @@ def dlq_show(
     dead_letters: LettersOption,
     reason: ReasonOption = None,
     partition: Annotated[int | None, cli_option("Partition to select.", INPUT)] = None,
-    source: Annotated[str | None, cli_option("Source to select and to read; required by --raw-to.", INPUT)] = None,
+    source: Annotated[
+        str | None, cli_option("Source to select and to read; required by --raw-to.", INPUT)
+    ] = None,
     store: StoreOption = None,
     limit: Annotated[int, cli_option("Largest number of records to show.", INPUT, min=1)] = 100,
     raw_to: Annotated[

@@ -1,4 +1,7 @@
-"""`meanstream dlq replay`: records that were not used, given once more to the engine of the same store."""
+"""`meanstream dlq replay`.
+
+Records that were not used, given once more to the engine of the same store.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,11 @@ from typing import TYPE_CHECKING, Any
 from meanstream.operators.validation import closest_valid
 from meanstream.pipelines.commands.run.agents_dry_run import dry_run_agents
 from meanstream.pipelines.commands.run.progress_line import log_progress_summary
-from meanstream.pipelines.commands.run.run_agents import agents_summary, agents_summary_line, run_agents_engine
+from meanstream.pipelines.commands.run.run_agents import (
+    agents_summary,
+    agents_summary_line,
+    run_agents_engine,
+)
 from meanstream.pipelines.commands.run.run_engine import Input
 from meanstream.pipelines.commands.run.run_logs import logging_to_stderr
 from meanstream.pipelines.options.base import option_location, print_options_json
@@ -42,9 +49,11 @@ def replay_dead_letters(options: ReplayOptions) -> None:
     """Run the engine on the records, and say what became of them."""
     options = _with_columns_of_store(options)
     letters = _letters(options)
+
     if options.dry_run:
         dry_run_agents(options)
         return
+
     prepared: list[Replay] = []
 
     def open_input(options: ReplayOptions, deployment: Deployment) -> Input:
@@ -56,11 +65,16 @@ def replay_dead_letters(options: ReplayOptions) -> None:
         stats = run_agents_engine(options, open_input)
         if options.log_format == "json":
             log_progress_summary(stats)
+
     facts = _facts(prepared[0])
     if options.json:
         print_options_json({**facts, **agents_summary(stats)})
     elif options.log_format == "text" and not options.quiet:
-        told = ", ".join(f"{facts[name]:,} {what}" for name, what in _TOLD.items() if facts[name] or name == "replayed")
+        told = ", ".join(
+            f"{facts[name]:,} {what}"
+            for name, what in _TOLD.items()
+            if facts[name] or name == "replayed"
+        )
         sys.stderr.write(f"{told}; {agents_summary_line(stats)}\n")
 
 
@@ -68,37 +82,57 @@ def _letters(options: ReplayOptions) -> DeadLetters:
     """Read the dead letters that are requested."""
     for reason in options.reason or ():
         if reason == COUNTED:
-            raise BadOption(f"reason must be one that can pass, got {reason!r}: the sample that it repeats was counted")
+            raise BadOption(
+                f"reason must be one that can pass, got {reason!r}: the sample that it repeats was counted"
+            )
         if reason in FINAL:
-            raise BadOption(f"reason must be one that can pass, got {reason!r}: it was decided for good")
+            raise BadOption(
+                f"reason must be one that can pass, got {reason!r}: it was decided for good"
+            )
+
         if reason not in REASONS:
-            raise BadOption(f"reason must be one of a dead letter's, got {reason!r}{closest_valid(reason, REASONS)}")
+            raise BadOption(
+                f"reason must be one of a dead letter's, got {reason!r}{closest_valid(reason, REASONS)}"
+            )
+
     place = options.from_ or options.dead_letters
     if place is None:
         raise BadOption("from must be given, or dead_letters")
+
     with refusing_options():
         letters = read_dead_letters(place)
+
     if letters.unreadable:
         sys.stderr.write(f"{letters.unreadable:,} entries are no dead letters and were left out\n")
-    return letters.of(reasons=options.reason or [reason for reason in REASONS if reason not in FINAL])
+
+    return letters.of(
+        reasons=options.reason or [reason for reason in REASONS if reason not in FINAL]
+    )
 
 
 def _with_columns_of_store(options: ReplayOptions) -> ReplayOptions:
     """Fill in the columns that the store is filled from, where a store is named and no columns are given."""
     if not options.of_store:
         return options
+
     try:
         with closing(Store.read(options.store)) as store:
             known = source_identity_of(store) or {}
     except StoreError as error:
         raise BadOption(str(error)) from None
-    return replace(options, **{name: known[name] for name in COLUMNS if name in known and name not in options.said})
+
+    return replace(
+        options,
+        **{name: known[name] for name in COLUMNS if name in known and name not in options.said},
+    )
 
 
 def _prepare(options: ReplayOptions, deployment: Deployment, letters: DeadLetters) -> Replay:
     location = option_location(options.source)
     reopen = reopening(location, options.column_mapping(), id_key=deployment.id_key)
-    return prepare_replay(deployment.store, reopened_source_name(location), reopen, letters, sort=options.sort)
+    return prepare_replay(
+        deployment.store, reopened_source_name(location), reopen, letters, sort=options.sort
+    )
 
 
 def _facts(replayed: Replay) -> dict[str, Any]:

@@ -13,7 +13,12 @@ from meanstream.pipelines.commands.command_outputs import writing_output
 from meanstream.pipelines.options.base import print_options_json
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
-from meanstream.streaming.replay.dead_letters import REASONS, DeadLetters, dead_letters_still_unused, read_dead_letters
+from meanstream.streaming.replay.dead_letters import (
+    REASONS,
+    DeadLetters,
+    dead_letters_still_unused,
+    read_dead_letters,
+)
 from meanstream.streaming.replay.raw_records import write_raw_records
 from meanstream.streaming.replay.reopen import reopened_source_name
 from meanstream.streaming.replay.same_file import require_same_file
@@ -26,8 +31,11 @@ def list_dead_letters(*, dead_letters: str, store: Path | None, as_json: bool) -
     letters = _read(dead_letters, store)
     groups = letters.groups()
     if as_json:
-        print_options_json({"records": len(letters), "unreadable": letters.unreadable, "groups": groups})
+        print_options_json(
+            {"records": len(letters), "unreadable": letters.unreadable, "groups": groups}
+        )
         return
+
     columns = ("reason", "source", "partition", "records", "first", "last", "bytes")
     _print_table(columns, [{**group, "bytes": _sizes(group)} for group in groups])
     _print_unreadable(letters)
@@ -53,17 +61,25 @@ def show_dead_letters(
             partition=partition,
         )
         shown = found.take(slice(0, limit))
+
         if raw_to is not None:
             _write_raw(raw_to, source, shown, store)
+
     rows = list(shown.rows())
     if as_json:
-        print_options_json({"records": len(found), "unreadable": letters.unreadable, "dead_letters": rows})
+        print_options_json(
+            {"records": len(found), "unreadable": letters.unreadable, "dead_letters": rows}
+        )
         return
+
     _print_table(
-        ("reason", "source", "partition", "position", "bytes"), [{**row, "bytes": row["size"]} for row in rows]
+        ("reason", "source", "partition", "position", "bytes"),
+        [{**row, "bytes": row["size"]} for row in rows],
     )
+
     if len(found) > limit:
         sys.stderr.write(f"{len(found) - limit:,} more: see --limit\n")
+
     _print_unreadable(letters)
 
 
@@ -71,8 +87,10 @@ def _read(place: str, store: Path | None) -> DeadLetters:
     """Read dead letters; of a store, only of records that are unused so far."""
     with refusing_options():
         letters = read_dead_letters(place)
+
     if store is None:
         return letters
+
     with _reading(store) as opened:
         return dead_letters_still_unused(letters, opened)
 
@@ -87,7 +105,10 @@ def _reading(path: Path) -> Iterator[Store]:
 
 
 def _require_same_source(location: str, store: Path) -> None:
-    """Refuse a file that has changed since a store has read it: a dead letter's place may hold another record."""
+    """Refuse a file that has changed since a store has read it.
+
+    A dead letter's place may hold another record.
+    """
     if is_kafka_location(location):
         return
     name = reopened_source_name(location)
@@ -102,7 +123,10 @@ def _known_reasons(reasons: list[str] | None) -> list[str]:
     """Check the names of reasons."""
     for name in reasons or ():
         if name not in REASONS:
-            raise BadOption(f"reason must be one of a dead letter's, got {name!r}{closest_valid(name, REASONS)}")
+            raise BadOption(
+                f"reason must be one of a dead letter's, got {name!r}{closest_valid(name, REASONS)}"
+            )
+
     return reasons or []
 
 
@@ -112,6 +136,7 @@ def _source_name(location: str, letters: DeadLetters) -> str:
     if name not in letters.sources:
         hint = closest_valid(name, letters.sources, listed="they name")
         raise BadOption(f"source must be one that the dead letters name, got {location!r}{hint}")
+
     return name
 
 
@@ -119,23 +144,31 @@ def _write_raw(path: Path, source: str | None, letters: DeadLetters, store: Path
     """Copy the records of dead letters out of their source, and say what that means."""
     if source is None:
         raise BadOption("source must be given with raw_to")
+
     if store is not None:
         _require_same_source(source, store)
+
     largest = max(letters.size.tolist(), default=0)
     with writing_output("raw_to", path):
         written = write_raw_records(path, source, letters.position, max_record_bytes=largest)
+
     missing = len(letters) - written
     sys.stderr.write(
         f"{str(path)!r} holds RAW DATA of {written:,} records: keep it inside the trust domain, remove it after use\n"
     )
+
     if missing:
         sys.stderr.write(f"{missing:,} records are not in the source any more\n")
+
     if store is None and "://" not in source:
-        sys.stderr.write(f"whether {source!r} is still the file that was read was not checked: see --store\n")
+        sys.stderr.write(
+            f"whether {source!r} is still the file that was read was not checked: see --store\n"
+        )
 
 
 def _sizes(group: dict[str, Any]) -> str | None:
-    smallest, largest = group["smallest"], group["largest"]
+    smallest = group["smallest"]
+    largest = group["largest"]
     return smallest if smallest == largest else f"{smallest}-{largest}"
 
 

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 def get(
     agent: Annotated[str, typer.Argument(help="Agent to show.")],
     *,
-    store: Annotated[Path, cli_option("Store of `run agents` or `run agent-side`; its engine may be running.", INPUT)],
+    store: Annotated[
+        Path,
+        cli_option("Store of `run agents` or `run agent-side`; its engine may be running.", INPUT),
+    ],
     as_json: JsonOption = False,
 ) -> None:
     """Show the newest estimate of an agent, with its interval.
@@ -39,11 +42,14 @@ def get(
         found = StoreAnswers(store).answer(agent)
     except StoreError as error:
         raise BadOption(str(error)) from None
+
     if found is None:
         raise BadOption(f"agent must have a sample that counts in {str(store)!r}, got {agent!r}")
+
     if as_json:
         print_options_json(found)
         return
+
     sys.stdout.write(_shown(found))
 
 
@@ -55,6 +61,7 @@ def _shown(found: Mapping[str, Any]) -> str:
     budget = found["budget"]
     of = f"{budget['spent']} releases, which have no end" if budget["horizon"] is None else None
     spent = of or f"{budget['spent']} of {budget['horizon']} releases spent"
+
     return (
         f"{printable(found['agent'])}: {found['value']:g} [{low:g}, {high:g}] ({100 * found['level']:g} %), "
         f"of {found['n']:,} samples\n"
@@ -74,8 +81,15 @@ def _of_its_values(found: Mapping[str, Any]) -> str:
     >>> _of_its_values({"quantiles": [{"quantile": 0.9, "value": 31.5, "interval": [28.0, 36.0]}]})
     'quantile 0.9: 31.5 [28, 36]\n'
     """
-    asked = [(f"quantile {one['quantile']:g}", one["value"], one["interval"]) for one in found.get("quantiles", ())]
-    asked += [(f"share above {one['threshold']:g}", one["share"], one["interval"]) for one in found.get("exceeds", ())]
+    asked = [
+        (f"quantile {one['quantile']:g}", one["value"], one["interval"])
+        for one in found.get("quantiles", ())
+    ]
+    asked += [
+        (f"share above {one['threshold']:g}", one["share"], one["interval"])
+        for one in found.get("exceeds", ())
+    ]
+
     return "".join(f"{name}: {value:g} [{low:g}, {high:g}]\n" for name, value, (low, high) in asked)
 
 
@@ -90,4 +104,5 @@ def _duration(seconds: float) -> str:
     for unit, size in (("d", 86_400.0), ("h", 3_600.0), ("min", 60.0)):
         if abs(seconds) >= size:
             return f"{seconds / size:.1f} {unit}"
+
     return f"{seconds:.0f} s"

@@ -11,7 +11,11 @@ from pathlib import Path
 from meanstream.operators.validation import require
 from meanstream.pipelines.options.base import print_options_json
 from meanstream.pipelines.options.option_errors import BadOption, RunFailed, refusing_options
-from meanstream.streaming.own_paths import own_files_of_store, require_no_store_file, require_own_paths_apart
+from meanstream.streaming.own_paths import (
+    own_files_of_store,
+    require_no_store_file,
+    require_own_paths_apart,
+)
 from meanstream.streaming.store.database import CopyFailedError
 from meanstream.streaming.store.ledger_signature import (
     BadSignatureError,
@@ -21,43 +25,71 @@ from meanstream.streaming.store.ledger_signature import (
 )
 from meanstream.streaming.store.secret_source import write_new_secret_file
 from meanstream.streaming.store.state_store import DamagedStoreError, StoreError
-from meanstream.streaming.store.store_audit import LedgerReport, NotedLedger, OtherLedgerError, audit_ledger
+from meanstream.streaming.store.store_audit import (
+    LedgerReport,
+    NotedLedger,
+    OtherLedgerError,
+    audit_ledger,
+)
 from meanstream.streaming.store.store_backup import back_up_store
 
 
 def verify_ledger(
-    *, store: Path, head: str | None, rows: int | None, signature: Path | None, signer: Path | None, as_json: bool
+    *,
+    store: Path,
+    head: str | None,
+    rows: int | None,
+    signature: Path | None,
+    signer: Path | None,
+    as_json: bool,
 ) -> None:
-    """Recompute the hash chain of all releases and compare it with every row; print rows, agents and the head."""
+    """Recompute the hash chain of all releases and compare it with every row.
+
+    Print rows, agents and the head.
+    """
     noted = _noted(rows, head)
     if signature is not None or signer is not None:
         if (rows, head) != (None, None):
             raise BadOption("signature must be given without rows and head, since it contains both")
         noted = ledger_signature(store, signature, signer)
+
     try:
         report = audit_ledger(store, noted)
     except (DamagedStoreError, OtherLedgerError) as error:
         raise RunFailed(str(error)) from None
     except StoreError as error:
         raise BadOption(str(error)) from None
+
     _show(report, as_json=as_json)
 
 
 def sign_ledger(*, store: Path, signing_key: Path, to: Path, as_json: bool) -> None:
     """Verify a ledger and sign its head, so that others can check its beginning and its owner."""
     with refusing_options():
-        require_own_paths_apart({"to": to}, own_files_of_store(store) | {"the signing key": signing_key})
+        require_own_paths_apart(
+            {"to": to}, own_files_of_store(store) | {"the signing key": signing_key}
+        )
         require_no_store_file("to", to)
+
     try:
-        report, name = audit_ledger(store), deployment_of_ledger(store)
+        report = audit_ledger(store)
+        name = deployment_of_ledger(store)
     except DamagedStoreError as error:
         raise RunFailed(str(error)) from None
     except StoreError as error:
         raise BadOption(str(error)) from None
+
     with refusing_options():
-        now = datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        now = (
+            datetime.fromtimestamp(time.time(), UTC)
+            .isoformat(timespec="seconds")
+            .replace("+00:00", "Z")
+        )
         signed = sign_head(signing_key, report, deployment=name, signed_at=now)
-        write_new_secret_file(to, json.dumps(signed.plain()).encode() + b"\n", what="to", mode=0o644)
+        write_new_secret_file(
+            to, json.dumps(signed.plain()).encode() + b"\n", what="to", mode=0o644
+        )
+
     _show(report, as_json=as_json)
 
 
@@ -66,6 +98,7 @@ def ledger_signature(store: Path, signature: Path | None, signer: Path | None) -
     if signature is None or signer is None:
         given, missing = ("signature", "signer") if signer is None else ("signer", "signature")
         raise BadOption(f"{missing} must be given with {given}: a head and who signed it")
+
     try:
         with refusing_options():
             try:
@@ -81,12 +114,14 @@ def back_up_ledger(*, store: Path, to: Path, as_json: bool) -> None:
     with refusing_options():
         require_own_paths_apart({"to": to}, own_files_of_store(store))
         require_no_store_file("to", to)
+
     try:
         report = back_up_store(store, to)
     except (DamagedStoreError, CopyFailedError) as error:
         raise RunFailed(str(error)) from None
     except StoreError as error:
         raise BadOption(str(error)) from None
+
     _show(report, as_json=as_json)
 
 
@@ -101,10 +136,12 @@ def _show(report: LedgerReport, *, as_json: bool) -> None:
 def _noted(rows: int | None, head: str | None) -> NotedLedger:
     with refusing_options():
         require(rows is None or rows >= 0, "rows", "be at least 0", rows)
+
     try:
         digest = None if head is None else bytes.fromhex(head)
     except ValueError:
         digest = b""
+
     if digest is not None and len(digest) != 32:
         raise BadOption(f"head must be 64 hexadecimal digits, got {head!r}")
     return NotedLedger(rows=rows, head=digest)

@@ -30,10 +30,14 @@ def ledger_verify(
     *,
     store: Annotated[Path, cli_option("Store of `run agents`; its engine may be running.", INPUT)],
     head: Annotated[
-        str | None, cli_option("Earlier printed head, which the ledger must contain.", INPUT, metavar="DIGEST")
+        str | None,
+        cli_option("Earlier printed head, which the ledger must contain.", INPUT, metavar="DIGEST"),
     ] = None,
     rows: Annotated[
-        int | None, cli_option("Earlier printed number of rows; with --head, the position of that head.", INPUT)
+        int | None,
+        cli_option(
+            "Earlier printed number of rows; with --head, the position of that head.", INPUT
+        ),
     ] = None,
     signature: SignatureOption = None,
     signer: SignerOption = None,
@@ -53,7 +57,9 @@ def ledger_verify(
     """  # noqa: D301 - click reads the escape
     from meanstream.pipelines.commands.state.ledger_checks import verify_ledger
 
-    verify_ledger(store=store, head=head, rows=rows, signature=signature, signer=signer, as_json=as_json)
+    verify_ledger(
+        store=store, head=head, rows=rows, signature=signature, signer=signer, as_json=as_json
+    )
 
 
 @app.command("sign")

@@ -12,7 +12,9 @@ from meanstream.pipelines.options.declaration import INPUT, OUTPUT, PRIVACY, cli
 def move(
     *,
     from_: Annotated[Path, cli_option("Store that reads the partition now.", INPUT, "--from")],
-    to: Annotated[Path, cli_option("Store of the same deployment; created if it is missing.", OUTPUT)],
+    to: Annotated[
+        Path, cli_option("Store of the same deployment; created if it is missing.", OUTPUT)
+    ],
     partition: Annotated[int, cli_option("Partition of the topic.", INPUT, min=0)],
     secret_file: Annotated[
         Path | None, cli_option("Key of both stores; default: the file next to them.", PRIVACY)
@@ -32,4 +34,6 @@ def move(
     """  # noqa: D301 - click reads the escape
     from meanstream.pipelines.commands.state.partition_moves import move_agents_of_partition
 
-    move_agents_of_partition(from_=from_, to=to, partition=partition, secret_file=secret_file, as_json=as_json)
+    move_agents_of_partition(
+        from_=from_, to=to, partition=partition, secret_file=secret_file, as_json=as_json
+    )

@@ -27,7 +27,9 @@ def secret_new(
     signing: Annotated[
         bool,
         cli_option(
-            "Key for signatures of a ledger's head (Ed25519), with the public key in FILE.pub.", INPUT, "--signing"
+            "Key for signatures of a ledger's head (Ed25519), with the public key in FILE.pub.",
+            INPUT,
+            "--signing",
         ),
     ] = False,
     as_json: JsonOption = False,
@@ -54,13 +56,18 @@ def secret_new(
             public = make_signing_key(file)
         else:
             make_secret(file)
+
     if as_json:
         print_options_json(
-            {"secret_file": str(file)} if public is None else {"signing_key": str(file), "signer": str(public)}
+            {"secret_file": str(file)}
+            if public is None
+            else {"signing_key": str(file), "signer": str(public)}
         )
+
     if public is not None:
         sys.stderr.write(
             f"{str(file)!r} signs heads: keep it secret; {str(public)!r} is for those who check signatures\n"
         )
         return
+
     sys.stderr.write(f"{str(file)!r} holds a new key: keep it secret, and as long as the store\n")

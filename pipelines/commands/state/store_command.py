@@ -13,7 +13,9 @@ from meanstream.pipelines.options.declaration import INPUT, cli_option
 
 
 def forget(
-    agent: Annotated[str, typer.Argument(help="Name of the agent, or of the user of rounds.", metavar="AGENT")],
+    agent: Annotated[
+        str, typer.Argument(help="Name of the agent, or of the user of rounds.", metavar="AGENT")
+    ],
     *,
     store: Annotated[Path, cli_option("Store of an engine, which is stopped.", INPUT)],
     as_json: JsonOption = False,
@@ -65,20 +67,30 @@ def store_show(
 def store_adopt(
     *,
     store: StoreOption,
-    source: Annotated[str | None, cli_option("Additional file or topic of the same data.", INPUT)] = None,
+    source: Annotated[
+        str | None, cli_option("Additional file or topic of the same data.", INPUT)
+    ] = None,
     agent: Annotated[str | None, cli_option("Column of the agent.", INPUT)] = None,
     user: Annotated[str | None, cli_option("Column of the user, for rounds.", INPUT)] = None,
     value: Annotated[str | None, cli_option("Column of the value.", INPUT)] = None,
     time: Annotated[str | None, cli_option("Column of the event time.", INPUT)] = None,
     id: Annotated[str | None, cli_option("Column of the id.", INPUT)] = None,  # noqa: A002
-    person: Annotated[str | None, cli_option("Column of the person within an agent.", INPUT)] = None,
-    lateness: Annotated[str | None, cli_option("Largest delay of a sample, for agents.", INPUT)] = None,
+    person: Annotated[
+        str | None, cli_option("Column of the person within an agent.", INPUT)
+    ] = None,
+    lateness: Annotated[
+        str | None, cli_option("Largest delay of a sample, for agents.", INPUT)
+    ] = None,
     allowed_lateness: Annotated[
         str | None, cli_option("Time from the end of a window to its close, for rounds.", INPUT)
     ] = None,
     older_copy: Annotated[
         bool,
-        cli_option("Confirmation that this is an older copy, on the input that it had read.", INPUT, "--older-copy"),
+        cli_option(
+            "Confirmation that this is an older copy, on the input that it had read.",
+            INPUT,
+            "--older-copy",
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -95,9 +107,18 @@ def store_adopt(
     """  # noqa: D301 - click reads the escape
     from meanstream.pipelines.commands.state.store_notes import adopt_in_store
 
-    columns = {"agent": agent, "user": user, "value": value, "time": time, "id": id, "person": person}
+    columns = {
+        "agent": agent,
+        "user": user,
+        "value": value,
+        "time": time,
+        "id": id,
+        "person": person,
+    }
     delays = {"lateness": lateness, "allowed_lateness": allowed_lateness}
-    adopt_in_store(store, columns | {"source": source} | delays, older_copy=older_copy, as_json=as_json)
+    adopt_in_store(
+        store, columns | {"source": source} | delays, older_copy=older_copy, as_json=as_json
+    )
 
 
 app.command("move")(move)

@@ -39,13 +39,26 @@ def forget_in_store(*, agent: str, store: Path, as_json: bool) -> None:
             opened.close()
     except StoreError as error:
         raise BadOption(str(error)) from None
+
     if as_json:
         print_options_json(asdict(gone))
         return
-    public = "rounds stay spent in the ledger" if of_rounds else "releases stay public, and stay spent in the ledger"
-    kept = f"{gone.releases:,} {public}" if gone.name_kept else "it had released nothing, and its name is gone, too"
+
+    public = (
+        "rounds stay spent in the ledger"
+        if of_rounds
+        else "releases stay public, and stay spent in the ledger"
+    )
+    kept = (
+        f"{gone.releases:,} {public}"
+        if gone.name_kept
+        else "it had released nothing, and its name is gone, too"
+    )
     typer.echo(f"{agent!r} is forgotten, with {gone.samples_waiting:,} samples that waited; {kept}")
-    typer.echo("estimates already written stay in their sinks, and older backups keep what they hold")
+
+    typer.echo(
+        "estimates already written stay in their sinks, and older backups keep what they hold"
+    )
 
 
 def show_store(*, store: Path, as_json: bool) -> None:
@@ -64,27 +77,40 @@ def show_store(*, store: Path, as_json: bool) -> None:
             opened.close()
     except StoreError as error:
         raise BadOption(str(error)) from None
+
     _print_facts(facts, as_json=as_json)
 
 
-def adopt_in_store(store: Path, typed: Mapping[str, str | None], *, older_copy: bool, as_json: bool) -> None:
-    """Record that a store's data continue under another name, for good; `typed` are the options by name."""
+def adopt_in_store(
+    store: Path, typed: Mapping[str, str | None], *, older_copy: bool, as_json: bool
+) -> None:
+    """Record that a store's data continue under another name, for good.
+
+    `typed` are the options by name.
+    """
     given: dict[str, Any] = dict(typed)
     with refusing_options():
         given["source"] = None if given["source"] is None else reopened_source_name(given["source"])
         for name in ("lateness", "allowed_lateness"):
             given[name] = None if given[name] is None else parse_duration(name, given[name])
+
     changes = {name: one for name, one in given.items() if one is not None}
     if bool(changes) == older_copy:
         raise BadOption(
-            "store adopt must be given what changes, or --older-copy, got " + ("both" if changes else "none")
+            "store adopt must be given what changes, or --older-copy, got "
+            + ("both" if changes else "none")
         )
+
     try:
         record = _adopting(
-            store, adopt_source_identity_of_copy if older_copy else partial(adopt_source_identity, changes=changes)
+            store,
+            adopt_source_identity_of_copy
+            if older_copy
+            else partial(adopt_source_identity, changes=changes),
         )
     except StoreError as error:
         raise BadOption(str(error)) from None
+
     _print_facts(record, as_json=as_json)
 
 
@@ -100,9 +126,13 @@ def _print_facts(facts: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_options_json(facts)
         return
+
     for name, fact in facts.items():
         if isinstance(fact, dict):
-            shown = ", ".join(f"{key} {value!r}" for key, value in fact.items() if value is not None)
+            shown = ", ".join(
+                f"{key} {value!r}" for key, value in fact.items() if value is not None
+            )
         else:
             shown = str(fact) if fact else "-"
+
         sys.stdout.write(f"{name:<8} {shown}\n")

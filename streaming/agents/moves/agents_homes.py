@@ -1,4 +1,7 @@
-"""Which agents of a store live in it, and which it has given to another: what `meanstream store move` leaves behind."""
+"""Which agents of a store live in it, and which it has given to another.
+
+What `meanstream store move` leaves behind.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ from meanstream.streaming.store.state_store import Store
 
 MOVES = "moves"
 """State of what was moved; the chunks of `GIVEN` and `RECEIVED` say which agents."""
-GIVEN, RECEIVED = "given", "received"
+GIVEN = "given"
+RECEIVED = "received"
 
 
 @dataclass(slots=True)
@@ -52,6 +56,7 @@ def departed_agents(store: Store) -> Bools:
     gone = np.zeros(len(store.agents()), np.bool_)
     for _, columns in store.chunks(GIVEN):
         gone[columns["agent"]] = True
+
     return gone
 
 
@@ -65,12 +70,17 @@ def received_moves(store: Store) -> Ints:
     number = np.zeros(len(store.agents()), np.int64)
     for _, columns in store.chunks(RECEIVED):
         number[columns["agent"]] = columns["move"]
+
     return number
 
 
 def agents_of_store(store: Store, most: int) -> AgentsOfStore:
     """Tell a source that is shared which agents live in the store."""
-    names, moves, gone, brought = store.agents(), Moves.of(store), departed_agents(store), received_moves(store)
+    names = store.agents()
+    moves = Moves.of(store)
+    gone = departed_agents(store)
+    brought = received_moves(store)
+
     return AgentsOfStore(
         names=tuple(names),
         given=frozenset(names[i] for i in np.flatnonzero(gone).tolist()),
@@ -82,7 +92,10 @@ def agents_of_store(store: Store, most: int) -> AgentsOfStore:
 
 
 def moves_summary(store: Store) -> dict[str, Any] | None:
-    """Public: say how many agents and which partitions were given away and received; None if none ever were."""
+    """Public: say how many agents and which partitions were given away and received.
+
+    None if none ever were.
+    """
     moves = Moves.of(store)
     if not moves.number:
         return None

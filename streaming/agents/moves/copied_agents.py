@@ -1,4 +1,7 @@
-"""What of a store belongs to some of its agents: copied into another store, dropped from its own; in a transaction."""
+"""What of a store belongs to some of its agents.
+
+Copied into another store, dropped from its own; in a transaction.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ SEEN = ("agent ids", "ids")
 def copy_agents(
     giver: Store, taker: Store, settings: AgentsSettings, partition: int, number: Ints
 ) -> tuple[Ints, dict[str, Any]]:
-    """Copy agents of a partition, the partition's place in the source, and what waits; give their numbers there."""
+    """Copy agents of a partition, the partition's place in the source, and what waits.
+
+    Give their numbers there.
+    """
     names = giver.agents()
     known = {name: i for i, name in enumerate(taker.agents())}
     fresh = [names[i] for i in number.tolist() if names[i] not in known]
@@ -42,19 +48,27 @@ def copy_agents(
     agents, saved = agents_at_rest(taker, settings)
     agents.put_rows(here, agents_at_rest(giver, settings)[0].rows(number))
     saved.save_whole(taker, agents)
+
     homes = home_partitions(taker)
     homes[here] = partition
     put_home_partitions(taker, homes)
     _copy_persons(giver, taker, settings)
     rows = _copy_ledger(giver, taker, number, here)
     times = _copy_state(giver, taker, settings, partition)
-    waiting = _copy_pending(giver, taker, dict(zip(number.tolist(), here.tolist(), strict=True)), times)
+    waiting = _copy_pending(
+        giver, taker, dict(zip(number.tolist(), here.tolist(), strict=True)), times
+    )
+
     for kind in SEEN:
         after = 1 + max((chunk for chunk, _ in taker.chunks(kind)), default=-1)
         for i, (_, columns) in enumerate(list(giver.chunks(kind))):
             taker.put_chunk(kind, after + i, columns)
+
     _copy_unused(giver, taker, partition)
-    told = {f"event_time_{who}": iso_time(time) for who, time in zip(("from", "to"), times, strict=True)}
+    told = {
+        f"event_time_{who}": iso_time(time) for who, time in zip(("from", "to"), times, strict=True)
+    }
+
     return here, {"ledger_rows": rows, "samples_waiting": waiting, **told}
 
 
@@ -63,10 +77,12 @@ def agents_at_rest(store: Store, settings: AgentsSettings) -> tuple[Agents, Save
 
     Then what saves them.
     """
-    agents, saved = Agents(settings, _no_noise()), SavedAgents()
+    agents = Agents(settings, _no_noise())
+    saved = SavedAgents()
     agents.add_agents(store.agents())
     saved.restore(store, agents)
     agents.mark_clean()
+
     return agents, saved
 
 
@@ -76,7 +92,10 @@ def _no_noise() -> KeyedNoise:
 
 
 def drop_agents(giver: Store, settings: AgentsSettings, partition: int, number: Ints) -> None:
-    """Forget the state of agents that live elsewhere; their names and ledger rows stay, as what was released here."""
+    """Forget the state of agents that live elsewhere.
+
+    Their names and ledger rows stay, as what was released here.
+    """
     agents, saved = agents_at_rest(giver, settings)
     fresh = Agents(settings, _no_noise())
     fresh.add_agents([agents.names[i] for i in number.tolist()])
@@ -88,23 +107,31 @@ def drop_agents(giver: Store, settings: AgentsSettings, partition: int, number: 
     state = giver.state("engine")
     (source,) = {str((source_identity_of(giver) or {})["source"])}
     state["positions"][source]["partitions"].pop(str(partition))
+
     for what in ("newest", "leading"):
         if isinstance(state["intake"].get(what), dict):
             state["intake"][what].pop(str(partition), None)
+
     giver.put_state("engine", state)
     reached = _reached(state)
     for chunk, columns in list(giver.chunks(PENDING)):
         kept = ~np.isin(columns["agent"], number) & (columns["time"] >= reached)
         replace_chunk_rows(giver, PENDING, chunk, columns, kept)
+
     kind = f"unused {source}"
     for chunk, columns in list(giver.chunks(kind)):
-        replace_chunk_rows(giver, kind, chunk, columns, column_partitions(columns["position"]) != partition)
+        replace_chunk_rows(
+            giver, kind, chunk, columns, column_partitions(columns["position"]) != partition
+        )
 
 
-def replace_chunk_rows(store: Store, kind: str, chunk: int, columns: Columns, kept: np.ndarray) -> None:
+def replace_chunk_rows(
+    store: Store, kind: str, chunk: int, columns: Columns, kept: np.ndarray
+) -> None:
     """Keep some rows of a chunk."""
     if kept.all():
         return
+
     if kept.any():
         store.put_chunk(kind, chunk, {name: column[kept] for name, column in columns.items()})
     else:
@@ -115,13 +142,19 @@ def _copy_ledger(giver: Store, taker: Store, number: Ints, here: Ints) -> int:
     """Append the rows of the agents that the taker does not have, each after its agent's last one."""
     place = np.full(len(giver.agents()), -1, np.int64)
     place[number] = here
-    names, before = taker.agents(), taker.ledger.rows()
+    names = taker.agents()
+    before = taker.ledger.rows()
     spent = np.zeros(len(names), np.int64)
     charged = taker.ledger.spent()[: len(names)]
     spent[: len(charged)] = charged
+
     for block in giver.ledger.verified():
-        agent, index = np.array(block.rows.agent, np.int64), np.array(block.rows.release_index, np.int64)
-        which = np.flatnonzero((place[agent] >= 0) & (index > np.where(place[agent] >= 0, spent[place[agent]], 0)))
+        agent = np.array(block.rows.agent, np.int64)
+        index = np.array(block.rows.release_index, np.int64)
+        which = np.flatnonzero(
+            (place[agent] >= 0) & (index > np.where(place[agent] >= 0, spent[place[agent]], 0))
+        )
+
         if not len(which):
             continue
         to, index = place[agent[which]].tolist(), index[which].tolist()
@@ -134,38 +167,54 @@ def _copy_ledger(giver: Store, taker: Store, number: Ints, here: Ints) -> int:
             },
         )
         taker.ledger.charge(new)
+
     return taker.ledger.rows() - before
 
 
 def _copy_persons(giver: Store, taker: Store, settings: AgentsSettings) -> None:
     """Let the taker know how many samples of each person count already.
 
-    A hash tells a person of an agent, and no one whose it is: those of the agents that stay are copied, too, and do
-    nothing there. Should their agents follow, what was counted since is counted, and nothing twice.
+    A hash tells a person of an agent, and no one whose it is: those of the agents that stay are
+    copied, too, and do nothing there. Should their agents follow, what was counted since is
+    counted, and nothing twice.
     """
     if settings.per_person is None:
         return
-    mine, others = PersonCounts(settings.per_person), PersonCounts(settings.per_person)
+    mine = PersonCounts(settings.per_person)
+    others = PersonCounts(settings.per_person)
+
     for store, counts in ((taker, mine), (giver, others)):
         for number, columns in store.chunks(PERSONS):
             counts.restore(number, columns)
+
     mine.count_at_least(others.whole())
     if len(mine) > MAX_PERSONS:
-        raise StoreError(f"to must have room for all persons of both stores, at most {MAX_PERSONS}, got {len(mine)}")
+        raise StoreError(
+            f"to must have room for all persons of both stores, at most {MAX_PERSONS}, got {len(mine)}"
+        )
+
     new, dropped = mine.changes()
     for number, columns in new.items():
         taker.put_chunk(PERSONS, number, columns)
+
     taker.drop_chunks(PERSONS, dropped)
 
 
-def _copy_state(giver: Store, taker: Store, settings: AgentsSettings, partition: int) -> tuple[float, float]:
-    """Let the taker go on reading the partition, and know all releases; give the event time of each."""
+def _copy_state(
+    giver: Store, taker: Store, settings: AgentsSettings, partition: int
+) -> tuple[float, float]:
+    """Let the taker go on reading the partition, and know all releases.
+
+    Give the event time of each.
+    """
     source = source_identity_of(giver)
     assert source is not None  # noqa: S101 - it was requested
     keep_source_identity_in(taker, source)
-    given, name = giver.state("engine"), source["source"]
+    given = giver.state("engine")
+    name = source["source"]
     position = given["positions"][name]
     place = {str(partition): position["partitions"][str(partition)]}
+
     state = taker.state("engine") or {
         "positions": {},
         "intake": {"watermark": None, "newest": {}},
@@ -176,31 +225,52 @@ def _copy_state(giver: Store, taker: Store, settings: AgentsSettings, partition:
     state["positions"][name] = {**mine, "partitions": {**mine["partitions"], **place}}
     times = _reached(given), _reached(state)
     state["intake"]["watermark"] = max(times) if math.isfinite(max(times)) else None
+
     for what in ("newest", "leading"):
         of_partition = given["intake"].get(what, {}).get(str(partition))
         if of_partition is not None:
             state["intake"].setdefault(what, {})[str(partition)] = of_partition
+
     events = [time for time in (given["event_time"], state["event_time"]) if time is not None]
     state |= {"event_time": max(events, default=None), "ended": False}
-    followed, before = FollowedReleases(settings), NewestReleases()
+    followed = FollowedReleases(settings)
+    before = NewestReleases()
+
     for releases in releases_of_ledger(taker.ledger):
         followed.observe(releases, before.replaced(releases))
+
     for chunk, columns in followed.own.changes():
         taker.put_chunk(OWN_RELEASES, chunk, columns)
+
     taker.put_state("engine", {**state, "variance": followed.snapshot()})
-    note = taker.state("delivered") or {"outbox": 0, "sinks": {}, "refresh_time": None, "final": False}
+    note = taker.state("delivered") or {
+        "outbox": 0,
+        "sinks": {},
+        "refresh_time": None,
+        "final": False,
+    }
     taker.put_state("delivered", {**note, "ledger": taker.ledger.rows(), "final": False})
+
     return times
 
 
-def _copy_pending(giver: Store, taker: Store, to: dict[int, int], times: tuple[float, float]) -> int:
-    """Let the samples of the agents wait in the taker; nothing that waits in either lies behind its event time then."""
-    reached, count = max(times), 0
+def _copy_pending(
+    giver: Store, taker: Store, to: dict[int, int], times: tuple[float, float]
+) -> int:
+    """Let the samples of the agents wait in the taker.
+
+    Nothing that waits in either lies behind its event time then.
+    """
+    reached = max(times)
+    count = 0
     after = 1 + max((chunk for chunk, _ in taker.chunks(PENDING)), default=-1)
     for chunk, columns in list(taker.chunks(PENDING)):
         waits = columns["time"] >= times[1]
         if not waits.all() or (columns["time"] < reached).any():
-            _put_pending(taker, chunk, {name: column[waits] for name, column in columns.items()}, reached)
+            _put_pending(
+                taker, chunk, {name: column[waits] for name, column in columns.items()}, reached
+            )
+
     for _, columns in list(giver.chunks(PENDING)):
         some = np.flatnonzero((columns["time"] >= times[0]) & np.isin(columns["agent"], list(to)))
         if len(some):
@@ -208,6 +278,7 @@ def _copy_pending(giver: Store, taker: Store, to: dict[int, int], times: tuple[f
             moved["agent"] = np.array([to[agent] for agent in moved["agent"].tolist()], np.int64)
             _put_pending(taker, after, moved, reached)
             after, count = after + 1, count + len(some)
+
     return count
 
 
@@ -216,9 +287,14 @@ def _put_pending(store: Store, chunk: int, columns: Columns, reached: float) -> 
     if not len(columns["time"]):
         store.drop_chunks(PENDING, [chunk])
         return
+
     time = np.maximum(columns["time"], reached)
     order = np.argsort(time, kind="stable")
-    store.put_chunk(PENDING, chunk, {**{name: column[order] for name, column in columns.items()}, "time": time[order]})
+    store.put_chunk(
+        PENDING,
+        chunk,
+        {**{name: column[order] for name, column in columns.items()}, "time": time[order]},
+    )
 
 
 def _copy_unused(giver: Store, taker: Store, partition: int) -> None:
@@ -230,6 +306,7 @@ def _copy_unused(giver: Store, taker: Store, partition: int) -> None:
         if len(some):
             taker.put_chunk(kind, piece, {"position": some})
             piece += 1
+
     if piece:
         taker.put_state(kind, piece)
 

@@ -1,10 +1,13 @@
-"""Moves the agents of a partition from one store to another: state, budget and place in the topic, or nothing.
+"""Moves the agents of a partition from one store to another.
 
-Three commits. The giver notes what it is about to do, and to whom. The taker takes everything in one transaction: that
-is the move. The giver drops what it gave. Anyone who is killed in between leaves a giver with a note, which is settled
-by looking into the taker, before the giver lets anything out: either the taker has the move, and the giver drops its
-part, or it does not, and the note is taken back. So there is no time at which both could release, and none at which
-neither could.
+State, budget and place in the topic, or nothing.
+
+Three commits. The giver notes what it is about to do, and to whom. The taker takes everything in
+one transaction: that is the move. The giver drops what it gave. Anyone who is killed in between
+leaves a giver with a note, which is settled by looking into the taker, before the giver lets
+anything out: either the taker has the move, and the giver drops its part, or it does not, and the
+note is taken back. So there is no time at which both could release, and none at which neither
+could.
 """
 
 from __future__ import annotations
@@ -18,7 +21,12 @@ import numpy as np
 
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.records import Ints
-from meanstream.streaming.agents.moves.agents_homes import Moves, departed_agents, put_departed_agents, received_moves
+from meanstream.streaming.agents.moves.agents_homes import (
+    Moves,
+    departed_agents,
+    put_departed_agents,
+    received_moves,
+)
 from meanstream.streaming.agents.moves.copied_agents import copy_agents, drop_agents
 from meanstream.streaming.engine.engine_homes import home_partitions
 from meanstream.streaming.store.kind import OF_AGENTS, require_store_kind
@@ -44,8 +52,8 @@ def move_partition(
     Returns
     -------
     dict
-        How many agents and ledger rows were moved, how many agents stay because it is not known where they live, and
-        event time in both stores.
+        How many agents and ledger rows were moved, how many agents stay because it is not known
+        where they live, and event time in both stores.
 
     Notes
     -----
@@ -57,15 +65,18 @@ def move_partition(
     settings = _require_fit(giver, taker, partition)
     settle_move(taker)
     move = secrets.token_hex(8)
+
     with giver.transaction():
         where = {"to": str(taker.path.resolve()), "store": taker.public_id()}
         giver.put_state(MOVING, {"id": move, "partition": partition, **where})
+
     taker.keep()  # whatever happens from here on, it is not taken away again
     after("noted")
     facts = _take(giver, taker, settings, partition, move)
     after("taken")
     _drop(giver, settings, partition)
     after("dropped")
+
     return facts
 
 
@@ -74,6 +85,7 @@ def settle_move(store: Store) -> None:
     note = store.state(MOVING)
     if not note:
         return
+
     try:
         taker = Store.read(Path(note["to"]))
     except StoreError as error:
@@ -81,12 +93,17 @@ def settle_move(store: Store) -> None:
             f"store must be settled before it goes on, got one that was giving partition {note['partition']} to "
             f"{note['to']!r}, which cannot be read ({error}): put that store back there"
         ) from None
+
     try:
         if taker.public_id() != note["store"]:
-            raise StoreError(f"store must find the one that it was giving to, got another in {note['to']!r}")
+            raise StoreError(
+                f"store must find the one that it was giving to, got another in {note['to']!r}"
+            )
+
         happened = note["id"] in Moves.of(taker).done
     finally:
         taker.close()
+
     if happened:
         _drop(store, saved_deployment_settings(store.settings() or {}), note["partition"])
     else:
@@ -105,18 +122,26 @@ def _require_fit(giver: Store, taker: Store, partition: int) -> AgentsSettings:
     settings, others = (_settings_at_rest(store) for store in (giver, taker))
     if giver.public_id() == taker.public_id():
         raise StoreError(f"to must be another store than from, got {str(taker.path)!r}")
+
     if settings.name is None or settings != others:
         raise StoreError(
             f"to must be a store of the same deployment, with the same name and settings; got {str(taker.path)!r}, "
             f"named {others.name!r} and not {settings.name!r}, or with other settings"
         )
+
     sources = source_identity_of(giver), source_identity_of(taker)
     if sources[0] is None or (sources[1] is not None and sources[0] != sources[1]):
-        raise StoreError(f"to must be a store of the same source, got {sources[1]} and not {sources[0]}")
+        raise StoreError(
+            f"to must be a store of the same source, got {sources[1]} and not {sources[0]}"
+        )
+
     places = _positions(giver, sources[0]["source"])
     if str(partition) not in places:
         has = ", ".join(sorted(places)) or "none"
-        raise StoreError(f"partition must be one that the store has read, got {partition}; it has {has}")
+        raise StoreError(
+            f"partition must be one that the store has read, got {partition}; it has {has}"
+        )
+
     return settings
 
 
@@ -127,6 +152,7 @@ def _settings_at_rest(store: Store) -> AgentsSettings:
         raise StoreError(f"store must have been begun by an engine, got {str(store.path)!r}")
     require_store_kind(store.path, saved, OF_AGENTS)
     _require_delivered(store)
+
     return saved_deployment_settings(saved)
 
 
@@ -138,30 +164,44 @@ def _positions(store: Store, source: str) -> dict[str, Any]:
             f"from must be a store that reads one topic, got one that reads {source!r}: several are read whole by one "
             "store, in which all of their agents live, and no other can have a partition of them"
         )
+
     return dict(position.get("partitions", {}))
 
 
 def _require_delivered(store: Store) -> None:
-    note, waiting = store.state("delivered"), store.outbox()
+    note = store.state("delivered")
+    waiting = store.outbox()
     if note is None and not store.ledger.rows() and not waiting:
         return
-    if note is None or note["ledger"] != store.ledger.rows() or any(seq > note["outbox"] for seq, _, _ in waiting):
+
+    if (
+        note is None
+        or note["ledger"] != store.ledger.rows()
+        or any(seq > note["outbox"] for seq, _, _ in waiting)
+    ):
         raise StoreError(
             f"store must have delivered what it committed, got {str(store.path)!r} with something left: run its engine "
             "until it is delivered"
         )
 
 
-def _take(giver: Store, taker: Store, settings: AgentsSettings, partition: int, move: str) -> dict[str, Any]:
+def _take(
+    giver: Store, taker: Store, settings: AgentsSettings, partition: int, move: str
+) -> dict[str, Any]:
     """Take the agents into the taker, in one transaction: from then on they live there."""
     number = _moved_numbers(giver, partition)
-    moves, others = Moves.of(taker), Moves.of(giver)
+    moves = Moves.of(taker)
+    others = Moves.of(giver)
     moves.number = max(moves.number, others.number) + 1
+
     with taker.transaction():
         here, facts = copy_agents(giver, taker, settings, partition, number)
-        gone, brought = departed_agents(taker), received_moves(taker)
-        gone[here], brought[here] = False, moves.number
+        gone = departed_agents(taker)
+        brought = received_moves(taker)
+        gone[here] = False
+        brought[here] = moves.number
         put_departed_agents(taker, gone)
+
         some = np.flatnonzero(brought)
         taker.put_chunk("received", 0, {"agent": some, "move": brought[some]})
         former = [*others.former.get(str(partition), []), giver.public_id()]
@@ -169,18 +209,28 @@ def _take(giver: Store, taker: Store, settings: AgentsSettings, partition: int, 
         moves.given = [one for one in moves.given if one != partition]
         moves.done = [*moves.done, move]
         moves.save(taker)
+
     unknown = int(np.count_nonzero((home_partitions(giver) < 0) & ~departed_agents(giver)))
-    return {"partition": partition, "agents": len(number), **facts, "agents_of_unknown_partition": unknown}
+    return {
+        "partition": partition,
+        "agents": len(number),
+        **facts,
+        "agents_of_unknown_partition": unknown,
+    }
 
 
 def _drop(giver: Store, settings: AgentsSettings, partition: int) -> None:
     """Drop what lives in the taker now, and remember that it does."""
-    moves, note, number = Moves.of(giver), giver.state(MOVING), _moved_numbers(giver, partition)
+    moves = Moves.of(giver)
+    note = giver.state(MOVING)
+    number = _moved_numbers(giver, partition)
     taker = Store.read(Path(note["to"]))
+
     try:
         moves.number = max(moves.number, Moves.of(taker).number)
     finally:
         taker.close()
+
     with giver.transaction():
         drop_agents(giver, settings, partition, number)
         gone = departed_agents(giver)

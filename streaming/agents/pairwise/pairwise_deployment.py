@@ -23,7 +23,8 @@ from meanstream.streaming.store.state_store import Store
 class PairwiseDeployment:
     """A store that is open for writing, the settings with the deployment's name, its noise, and the key of sample ids.
 
-    `settings` is how one agent releases to one reader; `pairs` is all of it, a `PairwiseStreamSettings`.
+    `settings` is how one agent releases to one reader; `pairs` is all of it, a
+    `PairwiseStreamSettings`.
     """
 
     store: Store
@@ -38,7 +39,9 @@ class PairwiseDeployment:
         return release
 
 
-def open_pairwise_deployment(path: Path, pairs: Any, *, environment: Mapping[str, str]) -> PairwiseDeployment:
+def open_pairwise_deployment(
+    path: Path, pairs: Any, *, environment: Mapping[str, str]
+) -> PairwiseDeployment:
     """Open or create a store of pairs, and find or make its secret; see `open_deployment_store`."""
     store, secret = open_deployment_store(path, _identity(pairs), environment=environment)
     named = pairs.with_name(kept_deployment_settings(store)["name"])
@@ -47,7 +50,10 @@ def open_pairwise_deployment(path: Path, pairs: Any, *, environment: Mapping[str
 
 
 def check_pairwise_deployment(path: Path, pairs: Any, *, environment: Mapping[str, str]) -> bool:
-    """Refuse what `open_pairwise_deployment` would refuse, without making anything; say whether there is a store."""
+    """Refuse what `open_pairwise_deployment` would refuse, without making anything.
+
+    Say whether there is a store.
+    """
     return check_deployment_store(path, _identity(pairs), environment=environment)
 
 

@@ -1,4 +1,7 @@
-"""The engine of agents that query each other: what each receives is charged before its estimate leaves."""
+"""The engine of agents that query each other.
+
+What each receives is charged before its estimate leaves.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +35,9 @@ KINDS = ("pairwise agents", "pairs")
 class PairwiseEngine(Engine):
     """Reads samples, lets each agent query one other at each of them, and lets estimates out.
 
-    As `Engine`, it commits a turn before anything of it leaves, and continues from the last commit. A release goes from
-    one agent to another inside the process: the ledger keeps it, and no sink has it.
+    As `Engine`, it commits a turn before anything of it leaves, and continues from the last commit.
+    A release goes from one agent to another inside the process: the ledger keeps it, and no sink
+    has it.
 
     Parameters
     ----------
@@ -61,13 +65,16 @@ class PairwiseEngine(Engine):
 
     def _make_delivery(self, sinks: Sinks, **more: Any) -> Delivery:
         due = DuePairwiseEstimates(self._pairs, self._options)
-        return super()._make_delivery(sinks, due=due, charged=PairRelease, answers=PAIRWISE_ANSWERS, **more)
+        return super()._make_delivery(
+            sinks, due=due, charged=PairRelease, answers=PAIRWISE_ANSWERS, **more
+        )
 
     def _restore(self, state: dict[str, Any]) -> None:
         self._intake.restore(self._store, state["intake"])
         for kind in KINDS:
             for chunk, columns in self._store.chunks(kind):
                 self.stream.restore(kind, chunk, columns)
+
         self.stream.restored(self._intake.names)
         self._event_time = -math.inf if state["event_time"] is None else state["event_time"]
         self._by_clock = bool(state["by_clock"])
@@ -80,31 +87,44 @@ class PairwiseEngine(Engine):
     def _update(self, active: tuple[int, ...], rejects: Rejects, *, ended: bool) -> list[Any]:  # noqa: ARG002
         due = self._intake.due(active, ended=ended and self._options.drain)
         made = []
+
         if len(due.time):
             made = [self.stream.take(due.agent, due.value, due.time, self._intake.names)]
-            self._event_time, self._by_clock = float(due.time[-1]), False
+            self._event_time = float(due.time[-1])
+            self._by_clock = False
+
         self._note_waiting(released=True)
         return made
 
-    def _commit(self, position: Position, taken: list[Any], rejects: Rejects, *, ended: bool) -> None:
+    def _commit(
+        self, position: Position, taken: list[Any], rejects: Rejects, *, ended: bool
+    ) -> None:
         began = time.perf_counter()
-        store, names = self._store, self._intake.names
-        rows = pair_rows(taken, names, self._pairs.release, released=self._pairs.variance == "released")
+        store = self._store
+        names = self._intake.names
+        rows = pair_rows(
+            taken, names, self._pairs.release, released=self._pairs.variance == "released"
+        )
+
         with store.transaction():
             with crash_step(CrashPoint.SAVE_POSITION, self._crash):
                 self._save_pairs_state(position, ended=ended)
+
             with crash_step(CrashPoint.SAVE_SNAPSHOT, self._crash):
                 for kind, chunk, columns in self.stream.changes():
                     store.put_chunk(kind, chunk, columns)
+
             with crash_step(CrashPoint.CHARGE_LEDGER, self._crash):
                 if store.ledger.charge(rows):  # cannot be: pairs and ledger are committed together
                     raise StoreError(
                         f"store must have the pairs of its ledger, got {str(store.path)!r}: it was changed"
                     )
+
             with crash_step(CrashPoint.FILL_OUTBOX, self._crash):
                 letters = release_dead_letter_lines(self._letters.admit(rejects), self._source.name)
                 store.post(letters.kind.topic, letters.lines)
                 self._unused.save(rejects)
+
         self._saved_agents = len(names)
         self.stats.messages += len(rows)
         self.stats.rejected.update(rejects.reason)
@@ -126,11 +146,16 @@ class PairwiseEngine(Engine):
 
 
 def pair_rows(batches: list[Any], names: list[str], release: Any, *, released: bool) -> LedgerRows:
-    """Write what agents released to their readers, as ledger rows; with variances, where these are released."""
+    """Write what agents released to their readers, as ledger rows.
+
+    With variances, where these are released.
+    """
     columns: dict[str, Any] = {
         name: np.concatenate([np.zeros(0, kind), *[getattr(one, name) for one in batches]])
         for name, kind in (
-            *dict.fromkeys(("agent", "reader", "index", "charge", "count", "total"), np.int64).items(),
+            *dict.fromkeys(
+                ("agent", "reader", "index", "charge", "count", "total"), np.int64
+            ).items(),
             *dict.fromkeys(("mean", "noise_variance", "variance", "time"), np.float64).items(),
             ("version", np.uint64),
         )
@@ -147,10 +172,19 @@ def pair_rows(batches: list[Any], names: list[str], release: Any, *, released: b
         "mean": columns["mean"].tolist(),
         "noise_variance": columns["noise_variance"].tolist(),
     }
+
     if released:
         finite = np.isfinite(columns["variance"])
-        fields["variance"] = [v if ok else None for v, ok in zip(columns["variance"].tolist(), finite, strict=True)]
-    privacy = {"epsilon": float(release.epsilon), "delta": float(release.delta), "mode": release.mode}
+        fields["variance"] = [
+            v if ok else None for v, ok in zip(columns["variance"].tolist(), finite, strict=True)
+        ]
+
+    privacy = {
+        "epsilon": float(release.epsilon),
+        "delta": float(release.delta),
+        "mode": release.mode,
+    }
+
     return LedgerRows(
         agent=agent,
         release_index=columns["charge"].tolist(),
@@ -161,35 +195,66 @@ def pair_rows(batches: list[Any], names: list[str], release: Any, *, released: b
 
 
 def pair_release_ids(
-    names: list[str], agent: list[int], reader: list[int], index: list[int], *, deployment: str | None
+    names: list[str],
+    agent: list[int],
+    reader: list[int],
+    index: list[int],
+    *,
+    deployment: str | None,
 ) -> list[str]:
-    """Give the ids of releases: deployment, who was queried, who queried, which release of the one to the other it is.
+    """Give the ids of releases.
+
+    Deployment, who was queried, who queried, which release of the one to the other it is.
 
     Examples
     --------
     >>> pair_release_ids(["tail 7", "N14228"], [0], [1], [3], deployment="pairs")
     ['pairs/tail%207:N14228:3']
     """
-    first = [one.removesuffix(":0") for one in release_ids(names, agent, [0] * len(agent), deployment=deployment)]
-    return [f"{one}:{other}" for one, other in zip(first, release_ids(names, reader, index), strict=True)]
+    first = [
+        one.removesuffix(":0")
+        for one in release_ids(names, agent, [0] * len(agent), deployment=deployment)
+    ]
+
+    return [
+        f"{one}:{other}"
+        for one, other in zip(first, release_ids(names, reader, index), strict=True)
+    ]
 
 
 def _knows_estimates(store: Store, since: int, keys: set[Key]) -> bool:  # noqa: ARG001 - not in the ledger
-    """Compare with the last commit: estimates are written after it, and written again of it after a crash."""
-    numbers, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    """Compare with the last commit.
+
+    Estimates are written after it, and written again of it after a crash.
+    """
+    numbers = [np.zeros(0, np.int64)]
+    counts = [np.zeros(0, np.int64)]
     for _, columns in store.chunks(KINDS[0]):
         numbers.append(columns["agent"] - 1)
         counts.append(columns["count"])
-    agent, count = np.concatenate(numbers), np.concatenate(counts)
+
+    agent = np.concatenate(numbers)
+    count = np.concatenate(counts)
     names = store.agents()
     known = {names[a]: n for a, n in zip(agent.tolist(), count.tolist(), strict=True) if a >= 0}
     state = store.state("engine")
-    time = -math.inf if state is None or state["event_time"] is None else round(state["event_time"], 6) + 1e-6
+    time = (
+        -math.inf
+        if state is None or state["event_time"] is None
+        else round(state["event_time"], 6) + 1e-6
+    )
+
     return all(at <= time and n <= known.get(agent, 0) for at, agent, n in keys)
 
 
 _ESTIMATES = next(one for one in OWN_ANSWERS if one.role == "estimates")
 PAIRWISE_ANSWERS = (
-    OwnEvents(role=_ESTIMATES.role, option=_ESTIMATES.option, key=_ESTIMATES.key, knows=_knows_estimates, named=False),
+    OwnEvents(
+        role=_ESTIMATES.role,
+        option=_ESTIMATES.option,
+        key=_ESTIMATES.key,
+        knows=_knows_estimates,
+        named=False,
+    ),
 )
 """Of the sinks of agents that query each other."""

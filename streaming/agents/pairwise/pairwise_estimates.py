@@ -24,14 +24,24 @@ class DuePairwiseEstimates(DueEstimates):
 
     def __init__(self, pairs: Any, options: EngineOptions) -> None:
         super().__init__(pairs.release, options)
-        self._pairs, self._options = pairs, options
+        self._pairs = pairs
+        self._options = options
         self._answers = {"level": options.level, "refresh": options.refresh}
 
-    def _refreshed(self, agents: Any, followed: Any, which: Ints | None, event_time: float) -> MadeEstimates:  # noqa: ARG002
+    def _refreshed(
+        self,
+        agents: Any,
+        followed: Any,  # noqa: ARG002
+        which: Ints | None,
+        event_time: float,  # noqa: ARG002, RUF100
+    ) -> MadeEstimates:
         chosen = agents.seen_since(-np.inf) if which is None else which
         answer, alone = agents.estimate(chosen, level=self._options.level)
-        names, counts = [agents.names[number] for number in chosen.tolist()], agents.counts()[chosen]
-        interval, local_interval = _ends(answer), _ends(alone)
+        names = [agents.names[number] for number in chosen.tolist()]
+        counts = agents.counts()[chosen]
+
+        interval = _ends(answer)
+        local_interval = _ends(alone)
         columns: dict[str, Any] = {
             "agent": names,
             "n": counts.tolist(),
@@ -44,8 +54,10 @@ class DuePairwiseEstimates(DueEstimates):
             "component": answer.component.tolist(),
             "membership": answer.membership.tolist(),
         }
+
         if self._options.members:
             columns["members"] = [agents.members(number) for number in chosen.tolist()]
+
         answered = AnsweredAgents(
             time=event_time, names=tuple(names), agent=chosen, count=counts, value=answer.value, interval=interval,
             local=alone.value, local_interval=local_interval, effective_class_size=answer.effective_class_size,
@@ -53,6 +65,7 @@ class DuePairwiseEstimates(DueEstimates):
         )  # fmt: skip
         lines = encode_columns_as_lines(PersonalEstimate, columns, self._constants(event_time))
         width = float(np.median(interval[:, 1] - interval[:, 0]) / 2) if len(chosen) else None
+
         return MadeEstimates(lines, EventLines(Population, []), width, None, answered)
 
     def _constants(self, time: float) -> dict[str, Any]:

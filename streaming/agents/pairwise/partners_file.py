@@ -20,16 +20,35 @@ def read_partners_file(path: Path) -> dict[str, tuple[str, ...]]:
     ValueError
         Naming the option, the rule and the file.
     """
-    options = csv.ConvertOptions(column_types=dict.fromkeys(COLUMNS, pa.string()), strings_can_be_null=False)
+    options = csv.ConvertOptions(
+        column_types=dict.fromkeys(COLUMNS, pa.string()), strings_can_be_null=False
+    )
     try:
         table = csv.read_csv(path, convert_options=options)
     except OSError as error:
-        raise ValueError(f"partners must be a readable file, got {str(path)!r} ({error.strerror})") from None
+        raise ValueError(
+            f"partners must be a readable file, got {str(path)!r} ({error.strerror})"
+        ) from None
     except (pa.ArrowException, UnicodeDecodeError):  # whose texts show rows
-        raise ValueError(f"partners must be CSV with columns agent and partner, got {str(path)!r}") from None
-    require(set(COLUMNS) <= set(table.column_names), "partners", "have columns agent and partner", str(path))
+        raise ValueError(
+            f"partners must be CSV with columns agent and partner, got {str(path)!r}"
+        ) from None
+
+    require(
+        set(COLUMNS) <= set(table.column_names),
+        "partners",
+        "have columns agent and partner",
+        str(path),
+    )
     found: dict[str, list[str]] = {}
+
     for agent, partner in zip(*(table[name].to_pylist() for name in COLUMNS), strict=True):
-        require(bool(agent) and bool(partner), "partners", "name an agent and a partner in each row", str(path))
+        require(
+            bool(agent) and bool(partner),
+            "partners",
+            "name an agent and a partner in each row",
+            str(path),
+        )
         found.setdefault(agent, []).append(partner)
+
     return {agent: tuple(partners) for agent, partners in found.items()}

@@ -1,8 +1,9 @@
 """In which store each agent of a topic lives, told by all stores that read it, so that none is released by two.
 
-A store that reads some of the partitions claims an agent with its first sample, in a compacted topic of one partition
-next to the samples: the first claim in the log stands, anyone who wrote it. When an agent's key moves to a partition of
-another store, that store finds the claim and does not take the samples.
+A store that reads some of the partitions claims an agent with its first sample, in a compacted
+topic of one partition next to the samples: the first claim in the log stands, anyone who wrote it.
+When an agent's key moves to a partition of another store, that store finds the claim and does not
+take the samples.
 
 Only the claims of stores that belong together count: of one group, or of one name.
 """
@@ -85,12 +86,18 @@ class AgentClaims:
     when it takes part in its first one, which is public then, in the order of reports.
     """
 
-    def __init__(self, location: KafkaLocation, owner: str, name: str | None, agents: AgentsOfStore) -> None:
+    def __init__(
+        self, location: KafkaLocation, owner: str, name: str | None, agents: AgentsOfStore
+    ) -> None:
         there = replace(location, topic=_directory_topic(location.topic), create=1, partitions=None)
-        self._group, self._owner, self._name = location.group, owner, name
-        self._agents, self._topic = agents, there.topic
+        self._group = location.group
+        self._owner = owner
+        self._name = name
+        self._agents = agents
+        self._topic = there.topic
         admin = make_client_admin(there)
         ensure_topic(admin, there, config=CONFIG)
+
         self._homes: dict[str, _Home] = {}
         self._claims = 0
         self._next = 0
@@ -106,17 +113,30 @@ class AgentClaims:
         return {name for name in names if self._is_elsewhere(name)}
 
     def claim_own(self) -> None:
-        """Claim the agents that live in the store already; those that it was given, from the store that had them."""
+        """Claim the agents that live in the store already.
+
+        Those that it was given, from the store that had them.
+        """
         self._read()
         moves = self._agents.moves
         own = [name for name in self._agents.names if name not in self._agents.given]
-        self._write([name for name in own if (home := self._homes.get(name)) is None or home.move < moves.get(name, 0)])
+        self._write(
+            [
+                name
+                for name in own
+                if (home := self._homes.get(name)) is None or home.move < moves.get(name, 0)
+            ]
+        )
 
     def claim(self, names: Sequence[str]) -> set[str]:
-        """Claim agents that have sent something, but those that live elsewhere already; say which these are."""
+        """Claim agents that have sent something, but those that live elsewhere already.
+
+        Say which these are.
+        """
         new = [name for name in names if name not in self._homes and name not in self._agents.given]
         if new:
             self._write(new)
+
         return {name for name in names if self._is_elsewhere(name)}
 
     def known(self, names: Collection[str]) -> set[str]:
@@ -138,15 +158,23 @@ class AgentClaims:
         return name in self._agents.given or (home is not None and home.store != self._owner)
 
     def _write(self, names: Sequence[str]) -> None:
-        """Write claims, and read on until all of them have come back: what stands before one of them is known then."""
+        """Write claims, and read on until all of them have come back.
+
+        What stands before one of them is known then.
+        """
         for name in names:
-            claim = _Claim(VERSION, name, self._owner, self._group, self._name, self._agents.moves.get(name, 0))
+            claim = _Claim(
+                VERSION, name, self._owner, self._group, self._name, self._agents.moves.get(name, 0)
+            )
             while True:
                 try:
-                    self._producer.produce(self._topic, msgspec.json.encode(claim), f"{self._owner}/{name}", 0)
+                    self._producer.produce(
+                        self._topic, msgspec.json.encode(claim), f"{self._owner}/{name}", 0
+                    )
                     break
                 except BufferError:
                     self._producer.poll(0.1)
+
         if self._producer.flush(ANSWER_SECONDS):
             raise DirectoryBusyError(f"claims of agents are not written to {self._topic!r}")
         self._read()
@@ -155,14 +183,18 @@ class AgentClaims:
         """Take all claims that are there."""
         deadline = time.monotonic() + ANSWER_SECONDS
         try:
-            _, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, 0), timeout=ANSWER_SECONDS)
+            _, end = self._consumer.get_watermark_offsets(
+                TopicPartition(self._topic, 0), timeout=ANSWER_SECONDS
+            )
             while self._next < end:
                 for message in self._consumer.consume(10_000, 0.1):
                     if message.error() is None:
                         self._take(message.value())
                         deadline = time.monotonic() + ANSWER_SECONDS
+
                 (place,) = self._consumer.position([TopicPartition(self._topic, 0)])
                 self._next = max(self._next, place.offset)
+
                 if time.monotonic() > deadline:
                     raise DirectoryBusyError(f"claims of agents are not read from {self._topic!r}")
         except KafkaException as error:
@@ -174,9 +206,13 @@ class AgentClaims:
             claim = _CLAIM.decode(value or b"")
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return
-        related = claim.group == self._group or (claim.name is not None and claim.name == self._name)
+
+        related = claim.group == self._group or (
+            claim.name is not None and claim.name == self._name
+        )
         if claim.schema_version != VERSION or not related:
             return
+
         self._claims += claim.store == self._owner
         home = self._homes.get(claim.agent)
         if home is None or claim.move > home.move:

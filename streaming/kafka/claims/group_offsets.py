@@ -1,4 +1,7 @@
-"""Offsets committed to the consumer group: for lag tools, and to keep the note of who owns a partition."""
+"""Offsets committed to the consumer group.
+
+For lag tools, and to keep the note of who owns a partition.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,14 @@ logger = logging.getLogger("meanstream.kafka")
 COMMIT_SECONDS = 1.0
 """Offsets are committed so often at most."""
 RENEW_SECONDS = 600.0
-"""Unchanged ones are committed again so often, or Kafka would forget the owners of a quiet topic."""
+"""Unchanged ones are committed again so often, or Kafka would forget the owners of a quiet
+topic."""
 
 
 class GroupOffsets:
-    """Commits offsets without waiting. If that fails nothing is lost: the store knows where it stands.
+    """Commits offsets without waiting.
+
+    If that fails nothing is lost: the store knows where it stands.
 
     Parameters
     ----------
@@ -55,10 +61,14 @@ class GroupOffsets:
         due = RENEW_SECONDS if self._offsets == self._sent else after
         if not self._offsets or now - self._sent_at < due:
             return
-        self._sent, self._sent_at = self._offsets, now
+
+        self._sent = self._offsets
+        self._sent_at = now
         offsets = {int(partition): offset for partition, offset in self._offsets.items()}
         try:
-            consumer.commit(offsets=owned_offsets(self._location.topic, offsets, self._owner), asynchronous=True)
+            consumer.commit(
+                offsets=owned_offsets(self._location.topic, offsets, self._owner), asynchronous=True
+            )
         except KafkaException as error:
             self.on_commit(client_event_error(error), [])
 
@@ -66,4 +76,8 @@ class GroupOffsets:
         """Take the broker's answer; say once that it refuses."""
         if error is not None and not is_retriable_by_client(error) and not self._refused:
             self._refused = True
-            logger.warning("offsets of group %r are not taken: %s", self._location.group, describe_client_error(error))
+            logger.warning(
+                "offsets of group %r are not taken: %s",
+                self._location.group,
+                describe_client_error(error),
+            )

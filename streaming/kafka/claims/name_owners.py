@@ -1,7 +1,7 @@
 """Which store of a deployment's name a partition belongs to, in whichever group it is read.
 
-Noted as `ownership` does, in a group of the name: two stores of one name would release the same samples under the same
-ids, or under two budgets.
+Noted as `ownership` does, in a group of the name: two stores of one name would release the same
+samples under the same ids, or under two budgets.
 """
 
 from __future__ import annotations
@@ -47,17 +47,22 @@ class NameOwners:
         Stores that have given a partition to this one, by partition.
     """
 
-    def __init__(self, location: KafkaLocation, name: str, owner: str, former: FormerOwners) -> None:
+    def __init__(
+        self, location: KafkaLocation, name: str, owner: str, former: FormerOwners
+    ) -> None:
         self._former = former
         self._location = replace(location, group=name_owner_group(name))
-        self._name, self._owner = name, owner
+        self._name = name
+        self._owner = owner
         self._offsets = GroupOffsets(self._location, owner)
         self._consumer = make_client_consumer(self._location, on_commit=self._offsets.on_commit)
 
     def check(self, offsets: Mapping[int, int]) -> None:
         """Refuse partitions that another store of the name owns."""
         try:
-            require_unowned_in_time(self._location, self._consumer, offsets, self._owner, self._former)
+            require_unowned_in_time(
+                self._location, self._consumer, offsets, self._owner, self._former
+            )
         except OwnedElsewhereError as error:
             raise self._refused(error) from None
 

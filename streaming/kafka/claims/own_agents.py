@@ -23,7 +23,9 @@ Answer = TypeVar("Answer")
 class OwnAgents:
     """Asks the directory once for each agent; opened when it is queried first."""
 
-    def __init__(self, location: KafkaLocation, owner: str, name: str | None, agents: AgentsOfStore) -> None:
+    def __init__(
+        self, location: KafkaLocation, owner: str, name: str | None, agents: AgentsOfStore
+    ) -> None:
         self._parameters = location, owner, name, agents
         self._directory: AgentClaims | None = None
         self._names: list[str] = []
@@ -38,21 +40,29 @@ class OwnAgents:
         return _patiently(lambda: self._opened().elsewhere(names)) if names else set()
 
     def claim(self, names: Sequence[str], *, patient: bool) -> set[str]:
-        """Claim for the store who is claimed by none, in this order; say who lives elsewhere or has no room."""
+        """Claim for the store who is claimed by none, in this order.
+
+        Say who lives elsewhere or has no room.
+        """
         return _patiently(lambda: self._claim(names)) if patient else self._claim(names)
 
     def only_own(self, samples: SampleColumns, rejects: Rejects) -> SampleColumns:
         """Leave out the samples of agents that live elsewhere, and of those for whom there is no room."""
         if samples.names is not self._names:
-            self._names, self._fate = samples.names, np.zeros(0, np.int8)
+            self._names = samples.names
+            self._fate = np.zeros(0, np.int8)
+
         missing = len(samples.names) - len(self._fate)
         self._fate = np.concatenate([self._fate, np.full(missing, _UNKNOWN, np.int8)])
         self._ask(np.unique(samples.agent[self._fate[samples.agent] == _UNKNOWN]).tolist())
         fate = self._fate[samples.agent]
+
         if (fate == _OWN).all():
             return samples
+
         for kind, reason in _REASONS.items():
             rejects.add_many(reason, samples.position[fate == kind])
+
         return samples.take(fate == _OWN)
 
     def close(self) -> None:
@@ -65,23 +75,29 @@ class OwnAgents:
             return
         directory = self._opened()
         names = {self._names[code]: code for code in codes}
-        known, room = directory.known(names), directory.room
+        known = directory.known(names)
+        room = directory.room
         new = [name for name in names if name not in known]
         elsewhere = directory.claim([*known, *new[:room]])
+
         for name, code in names.items():
             self._fate[code] = _ELSEWHERE if name in elsewhere else _OWN
+
         for name in new[room:]:
             self._fate[names[name]] = _NO_ROOM
 
     def _claim(self, names: Sequence[str]) -> set[str]:
         directory = self._opened()
-        known, room = directory.known(names), directory.room
+        known = directory.known(names)
+        room = directory.room
         new = [name for name in names if name not in known]
+
         return directory.claim([*known, *new[:room]]) | set(new[room:])
 
     def _opened(self) -> AgentClaims:
         if self._directory is None:
             self._directory = AgentClaims(*self._parameters)
+
         return self._directory
 
 
@@ -93,4 +109,6 @@ def _patiently(ask: Callable[[], Answer]) -> Answer:
             return ask()
         except DirectoryBusyError as error:
             if time.monotonic() > end:
-                raise ValueError(f"source must have a topic of claims that answers, got {error}") from None
+                raise ValueError(
+                    f"source must have a topic of claims that answers, got {error}"
+                ) from None

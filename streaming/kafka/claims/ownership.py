@@ -1,13 +1,15 @@
 """Which store a partition belongs to: read under two ledgers, its agents would be released twice.
 
-The owner is noted in the metadata of the group's committed offset, by everyone who commits. Supported are fixed sets
-of partitions per store (`partitions=`), and an engine that moves to another machine together with its store. A store
-hands over a partition with its agents only (`meanstream store move`): their sums are in the store, hence another one
-is refused. A set may grow by partitions that no one owns.
+The owner is noted in the metadata of the group's committed offset, by everyone who commits.
+Supported are fixed sets of partitions per store (`partitions=`), and an engine that moves to
+another machine together with its store. A store hands over a partition with its agents only
+(`meanstream store move`): their sums are in the store, hence another one is refused. A set may grow
+by partitions that no one owns.
 
-Kafka forgets the offsets of a group that commits nothing for `offsets.retention.minutes` (a week by default), and the
-owners with them. The same is noted under the deployment's name (`name_owners`), whatever the group. Another name is
-another deployment, with a budget of its own: what it releases comes on top.
+Kafka forgets the offsets of a group that commits nothing for `offsets.retention.minutes` (a week by
+default), and the owners with them. The same is noted under the deployment's name (`name_owners`),
+whatever the group. Another name is another deployment, with a budget of its own: what it releases
+comes on top.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ MAX_OWNER = 200
 _MARK = "meanstream-store="
 
 FormerOwners = Mapping[int, Collection[str]]
-"""Ids of stores by partition that they have given away; what is noted of them does not count any more."""
+"""Ids of stores by partition that they have given away; what is noted of them does not count any
+more."""
 _NOBODY: FormerOwners = {}
 
 _OVERTAKEN = (
@@ -54,16 +57,22 @@ class OwnedElsewhereError(ValueError):
 
 def owned_offsets(topic: str, offsets: Mapping[int, int], owner: str) -> list[TopicPartition]:
     """Offsets to commit, each with its owner."""
-    return [TopicPartition(topic, p, offset, metadata=_MARK + owner) for p, offset in sorted(offsets.items())]
+    return [
+        TopicPartition(topic, p, offset, metadata=_MARK + owner)
+        for p, offset in sorted(offsets.items())
+    ]
 
 
-def _owners(location: KafkaLocation, consumer: Consumer, partitions: Iterable[int]) -> dict[int, str]:
+def _owners(
+    location: KafkaLocation, consumer: Consumer, partitions: Iterable[int]
+) -> dict[int, str]:
     """Read which stores own partitions, without those that no one owns."""
     asked = [TopicPartition(location.topic, partition) for partition in partitions]
     found = consumer.committed(asked, timeout=WAIT_SECONDS / 3)
     for partition in found:
         if partition.error is not None:
             raise KafkaException(partition.error)
+
     return {
         p.partition: p.metadata.removeprefix(_MARK)
         for p in found
@@ -72,18 +81,34 @@ def _owners(location: KafkaLocation, consumer: Consumer, partitions: Iterable[in
 
 
 def unowned_partitions(
-    location: KafkaLocation, consumer: Consumer, offsets: Mapping[int, int], owner: str, former: FormerOwners = _NOBODY
+    location: KafkaLocation,
+    consumer: Consumer,
+    offsets: Mapping[int, int],
+    owner: str,
+    former: FormerOwners = _NOBODY,
 ) -> dict[int, int]:
     """Say which partitions no one owns, or one who has given them away; without claiming any."""
     found = _owners(location, consumer, offsets)
-    found = {partition: store for partition, store in found.items() if store not in former.get(partition, ())}
+    found = {
+        partition: store
+        for partition, store in found.items()
+        if store not in former.get(partition, ())
+    }
+
     return _missing(location, found, offsets, owner)
 
 
 def require_unowned_in_time(
-    location: KafkaLocation, consumer: Consumer, offsets: Mapping[int, int], owner: str, former: FormerOwners = _NOBODY
+    location: KafkaLocation,
+    consumer: Consumer,
+    offsets: Mapping[int, int],
+    owner: str,
+    former: FormerOwners = _NOBODY,
 ) -> None:
-    """Refuse partitions that another store owns; ask again for some seconds where someone claims them just now."""
+    """Refuse partitions that another store owns.
+
+    Ask again for some seconds where someone claims them just now.
+    """
     end = time.monotonic() + WAIT_SECONDS
     while True:
         try:
@@ -96,17 +121,22 @@ def require_unowned_in_time(
 
 
 def claim_ownership(
-    location: KafkaLocation, consumer: Consumer, offsets: Mapping[int, int], owner: str, former: FormerOwners = _NOBODY
+    location: KafkaLocation,
+    consumer: Consumer,
+    offsets: Mapping[int, int],
+    owner: str,
+    former: FormerOwners = _NOBODY,
 ) -> None:
     """Make a store the owner of partitions, all or none, unless another one is.
 
-    One transactional producer per group and topic: who claims at the same time is fenced, looks again, and finds the
-    owner. Nothing is claimed that the store owns already.
+    One transactional producer per group and topic: who claims at the same time is fenced, looks
+    again, and finds the owner. Nothing is claimed that the store owns already.
     """
     try:
         missing = unowned_partitions(location, consumer, offsets, owner, former)
     except KafkaException:
         missing = dict(offsets)  # someone claims them just now
+
     attempts = 0
     try:
         while missing:
@@ -114,10 +144,14 @@ def claim_ownership(
             try:
                 missing = _claim_once(location, consumer, missing, owner, former)
             except KafkaException as error:
-                overtaken = is_fatal_to_client(error) or client_event_error(error).code() in _OVERTAKEN
+                overtaken = (
+                    is_fatal_to_client(error) or client_event_error(error).code() in _OVERTAKEN
+                )
                 if not overtaken or attempts == ATTEMPTS:
                     raise
+
                 time.sleep(random.uniform(0.05, 0.2) * attempts)  # noqa: S311 - two must not overtake each other for ever
+
         # Refused where the group has members, whose commits would take the notes of owners away.
         consumer.commit(offsets=owned_offsets(location.topic, offsets, owner), asynchronous=False)
     except KafkaException as error:
@@ -127,21 +161,34 @@ def claim_ownership(
 
 
 def _claim_once(
-    location: KafkaLocation, consumer: Consumer, offsets: Mapping[int, int], owner: str, former: FormerOwners
+    location: KafkaLocation,
+    consumer: Consumer,
+    offsets: Mapping[int, int],
+    owner: str,
+    former: FormerOwners,
 ) -> dict[int, int]:
     """Claim in a transaction; return what is still missing, which is nothing if all went well."""
     claiming = _claim_name(location)
-    producer = make_client_producer(location, wait=False, transactional_id=claiming, transaction_timeout_ms=10_000)
+    producer = make_client_producer(
+        location, wait=False, transactional_id=claiming, transaction_timeout_ms=10_000
+    )
+
     try:
-        producer.init_transactions(WAIT_SECONDS)  # anyone who is claiming is fenced and undone, who has claimed is seen
+        producer.init_transactions(
+            WAIT_SECONDS
+        )  # anyone who is claiming is fenced and undone, who has claimed is seen
         missing = unowned_partitions(location, consumer, offsets, owner, former)
+
         if missing:
             producer.begin_transaction()
             marked = owned_offsets(location.topic, missing, owner)
-            producer.send_offsets_to_transaction(marked, consumer.consumer_group_metadata(), WAIT_SECONDS)
+            producer.send_offsets_to_transaction(
+                marked, consumer.consumer_group_metadata(), WAIT_SECONDS
+            )
             producer.commit_transaction(WAIT_SECONDS)
     finally:
         producer.close()
+
     return unowned_partitions(location, consumer, offsets, owner, former)
 
 
@@ -160,16 +207,26 @@ def _missing(
                 f"which store {found[partition]} reads in group {location.group!r}: give each engine its own "
                 "partitions=, or start this one with that store"
             )
+
     return {partition: offset for partition, offset in offsets.items() if partition not in found}
 
 
 def _refused(location: KafkaLocation, error: KafkaException) -> str:
     code = client_event_error(error).code()
-    if code in (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS):
+    if code in (
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.REBALANCE_IN_PROGRESS,
+    ):
         return f"group must not be used by other consumers, got {location.group!r}"
-    if code in (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
+
+    if code in (
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ):
         return (
             "group must be one with the rights to READ it and to WRITE the transactional id "
             f"{_claim_name(location)!r}, got {location.group!r}"
         )
+
     return f"group must be one whose partitions can be claimed, got {location.group!r} ({describe_client_error(error)})"

@@ -1,4 +1,7 @@
-"""The only file that imports confluent_kafka: clients that are connected, and what their errors mean."""
+"""The only file that imports confluent_kafka.
+
+Clients that are connected, and what their errors mean.
+"""
 
 from __future__ import annotations
 
@@ -64,16 +67,22 @@ CONNECT_SECONDS = 15.0
 """So long is waited for the first answer of a broker."""
 
 BROKER_SECONDS = 0.5
-"""So long may a listener take to say which security.protocol it speaks, while it does not answer us in ours."""
+"""So long may a listener take to say which security.protocol it speaks, while it does not answer us
+in ours."""
 
-_DEFAULTS = {"client.id": "meanstream", "reconnect.backoff.max.ms": "1000", "socket.keepalive.enable": "true"}
+_DEFAULTS = {
+    "client.id": "meanstream",
+    "reconnect.backoff.max.ms": "1000",
+    "socket.keepalive.enable": "true",
+}
 _CONSUMER_DEFAULTS = {
     "fetch.queue.backoff.ms": "10",  # a second, as it is, stops reading for a second whenever the queue is full
     "queued.min.messages": "100000",
     "queued.max.messages.kbytes": "16384",
 }
 _STATISTICS_MS = 1000
-"""Of clients that are looked at all the time. Others have none: what is not looked at stays in memory."""
+"""Of clients that are looked at all the time. Others have none: what is not looked at stays in
+memory."""
 _CALLBACKS = ("on_commit", "on_delivery")
 _FIXED_CONSUMER = {
     "enable.auto.commit": False,
@@ -144,8 +153,13 @@ def make_client_consumer(
     return _connect(Consumer, location, {**fixed, **_dotted(settings)}, wait=wait, health=health)
 
 
-def client_health(location: KafkaLocation, on_statistics: Callable[[dict[str, Any]], None] | None = None) -> Health:
-    """Make what follows a client; `on_statistics` takes librdkafka's statistics each second, too."""
+def client_health(
+    location: KafkaLocation, on_statistics: Callable[[dict[str, Any]], None] | None = None
+) -> Health:
+    """Make what follows a client.
+
+    `on_statistics` takes librdkafka's statistics each second, too.
+    """
     return Health(location.brokers, secrets_of_configuration(location.settings), on_statistics)
 
 
@@ -154,23 +168,28 @@ def make_client_producer(
 ) -> Producer:
     """Connect a producer, idempotent and acknowledged by all replicas; see `make_client_consumer`.
 
-    Anyone who uses it calls `poll` now and then: callbacks and log lines come from there. One that is given a `health`
-    has statistics and is polled each second.
+    Anyone who uses it calls `poll` now and then: callbacks and log lines come from there. One that
+    is given a `health` has statistics and is polled each second.
     """
     fixed = {"enable.idempotence": True, "acks": "all"}
     return _connect(Producer, location, {**fixed, **_dotted(settings)}, wait=wait, health=health)
 
 
 def make_client_admin(location: KafkaLocation) -> AdminClient:
-    """Connect a client for topics and groups; see `make_client_consumer`. Keep it until its futures are done."""
+    """Connect a client for topics and groups; see `make_client_consumer`.
+
+    Keep it until its futures are done.
+    """
     return _connect(AdminClient, location, {})
 
 
-def wait_for_client_answer(location: KafkaLocation, seconds: float, each: Callable[[float, str], None]) -> None:
+def wait_for_client_answer(
+    location: KafkaLocation, seconds: float, each: Callable[[float, str], None]
+) -> None:
     """Wait until a broker of a location answers.
 
-    `each` is called about once a second with the seconds that have passed and why no one has answered; what it raises
-    ends the wait.
+    `each` is called about once a second with the seconds that have passed and why no one has
+    answered; what it raises ends the wait.
     """
     health = client_health(location)
     client = _connect(AdminClient, location, {}, wait=False, health=health)
@@ -182,13 +201,18 @@ def client_event_error(error: KafkaError | KafkaException) -> KafkaError:
     if isinstance(error, KafkaException):
         inner = error.args[0] if error.args else None
         return inner if isinstance(inner, KafkaError) else KafkaError(KafkaError._FAIL, str(error))
+
     return error
 
 
 def is_fatal_to_client(error: KafkaError | KafkaException) -> bool:
     """Whether the client can never be used again: fenced by another, or in an impossible state."""
     error = client_event_error(error)
-    return error.fatal() or error.code() in (KafkaError._FENCED, KafkaError._FATAL, KafkaError.PRODUCER_FENCED)
+    return error.fatal() or error.code() in (
+        KafkaError._FENCED,
+        KafkaError._FATAL,
+        KafkaError.PRODUCER_FENCED,
+    )
 
 
 def _is_abortable(error: KafkaError | KafkaException) -> bool:
@@ -200,7 +224,9 @@ def is_retriable_by_client(error: KafkaError | KafkaException) -> bool:
     """Whether the same call may succeed later, with nothing else to be done."""
     error = client_event_error(error)
     return (
-        not is_fatal_to_client(error) and not _is_abortable(error) and (error.retriable() or error.code() in _RETRIABLE)
+        not is_fatal_to_client(error)
+        and not _is_abortable(error)
+        and (error.retriable() or error.code() in _RETRIABLE)
     )
 
 
@@ -211,7 +237,10 @@ def describe_client_error(error: KafkaError | KafkaException) -> str:
 
 
 def _dotted(settings: dict[str, Any]) -> dict[str, Any]:
-    return {name if name in _CALLBACKS else name.replace("_", "."): value for name, value in settings.items()}
+    return {
+        name if name in _CALLBACKS else name.replace("_", "."): value
+        for name, value in settings.items()
+    }
 
 
 def _connect(
@@ -231,6 +260,7 @@ def _connect(
     configuration.update(settings)
     configuration["bootstrap.servers"] = location.brokers
     callbacks = {"error_cb": health.on_error, "stats_cb": health.on_statistics, "logger": health}
+
     try:
         client = kind({**configuration, **callbacks})
     except KafkaException as error:
@@ -238,6 +268,7 @@ def _connect(
         raise ValueError(
             f"{location.role} must have valid properties of librdkafka, got: {text}{location.seen_in}"
         ) from None
+
     try:
         if wait:
             _wait(client, location, health)
@@ -245,7 +276,9 @@ def _connect(
         close = getattr(client, "close", None)
         if close is not None:
             close()
+
         raise
+
     # From now on it is said when brokers are away. Of a client that is not read its calls say so.
     health.connected = kind is Consumer and configuration["statistics.interval.ms"] > 0
     return client
@@ -267,16 +300,22 @@ def _wait(
                 client.list_topics(location.topic, timeout=min(1.0, most) or 1.0)
             else:
                 client.cluster_id(timeout=min(1.0, most) or 1.0)  # to ask for a topic could make it
+
             return
         except KafkaException as error:
             if not is_retriable_by_client(error):
                 raise ValueError(
                     f"{location.role} must be on brokers that answer, got {describe_client_error(error)}"
                 ) from None
+
         client.poll(0.05)
         _require_protocol(location)
+
         if health.denied is not None:
-            raise ValueError(f"{location.role} must be allowed in by {location.brokers}, got: {health.denied}")
+            raise ValueError(
+                f"{location.role} must be allowed in by {location.brokers}, got: {health.denied}"
+            )
+
         each(time.monotonic() - began, health.last)
         if time.monotonic() - began > most:
             raise ValueError(
@@ -285,7 +324,10 @@ def _wait(
 
 
 def _require_protocol(location: KafkaLocation) -> None:
-    """Refuse a security.protocol that a listener does not speak; those that say nothing may only not be there yet."""
+    """Refuse a security.protocol that a listener does not speak.
+
+    Those that say nothing may only not be there yet.
+    """
     given = str(dict(location.settings).get("security.protocol", "plaintext")).upper()
     for broker in location.brokers.split(","):
         spoken = protocols_of_listener(broker, BROKER_SECONDS)

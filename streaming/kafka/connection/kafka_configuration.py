@@ -70,16 +70,23 @@ def read_configuration(path: Path, environment: Mapping[str, str] | None = None)
     for name, value in _load(path).items():
         where = f"{name} in {str(path)!r}"
         if name in _FIXED or _CALLBACK.search(name):
-            raise ValueError(f"{where} must not be set: {_FIXED.get(name, 'it is not a property of a file')}")
+            raise ValueError(
+                f"{where} must not be set: {_FIXED.get(name, 'it is not a property of a file')}"
+            )
         if not isinstance(value, str | int | float):
-            raise ValueError(f"{where} must be text, a number, true or false, got {type(value).__name__}")
+            raise ValueError(
+                f"{where} must be text, a number, true or false, got {type(value).__name__}"
+            )
+
         text = str(value).lower() if isinstance(value, bool) else str(value)
         pointer = _POINTER.fullmatch(text)
         if pointer is not None:
             text = _follow(where, pointer[1], pointer[2], path.parent, environment)
         elif _SECRET.search(name):
             raise ValueError(f"{where} must be env:NAME or file:PATH, got the secret itself")
+
         settings[name] = text
+
     return tuple(sorted(settings.items()))
 
 
@@ -96,13 +103,20 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         found = read_strict_yaml_file(path)
     except OSError as error:
-        raise ValueError(f"config must be a readable file, got {str(path)!r} ({error.strerror})") from None
+        raise ValueError(
+            f"config must be a readable file, got {str(path)!r} ({error.strerror})"
+        ) from None
     except DuplicateKeyError as error:
-        raise ValueError(f"config must have each name once, got {str(error)!r} twice in {str(path)!r}") from None
+        raise ValueError(
+            f"config must have each name once, got {str(error)!r} twice in {str(path)!r}"
+        ) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)  # the text of the error quotes the file
         line = f", line {mark.line + 1}" if mark is not None else ""
-        raise ValueError(f"config must be a YAML file, got another in {str(path)!r}{line}") from None
+        raise ValueError(
+            f"config must be a YAML file, got another in {str(path)!r}{line}"
+        ) from None
+
     found = {} if found is None else found
     ok = isinstance(found, dict) and all(isinstance(name, str) for name in found)
     require(ok, "config", "be a file of names and values", str(path))
@@ -114,13 +128,19 @@ def _follow(where: str, kind: str, name: str, folder: Path, environment: Mapping
         if not environment.get(name):
             raise ValueError(f"{where} must be in the environment, got no variable {name!r}")
         return environment[name]
+
     path = folder / name
     try:
         text = path.read_text(encoding="utf-8").rstrip("\r\n")
     except OSError as error:
-        raise ValueError(f"{where} must be in a readable file, got {str(path)!r} ({error.strerror})") from None
+        raise ValueError(
+            f"{where} must be in a readable file, got {str(path)!r} ({error.strerror})"
+        ) from None
     except UnicodeDecodeError:
-        raise ValueError(f"{where} must be in a file of text, got another in {str(path)!r}") from None
+        raise ValueError(
+            f"{where} must be in a file of text, got another in {str(path)!r}"
+        ) from None
+
     if not text:
         raise ValueError(f"{where} must be in a file that is not empty, got {str(path)!r}")
     return text

@@ -1,4 +1,7 @@
-"""Whether brokers can be reached: librdkafka's complaints as few lines of the logger `meanstream.kafka`."""
+"""Whether brokers can be reached.
+
+Librdkafka's complaints as few lines of the logger `meanstream.kafka`.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,26 @@ logger = logging.getLogger("meanstream.kafka")
 logger.addFilter(OncePerSecond())
 
 QUIET_SECONDS = 60.0
-"""Lines of one kind are not repeated within that many seconds; the next one says how many were left out."""
+"""Lines of one kind are not repeated within that many seconds; the next one says how many were left
+out."""
 
 _THREAD = re.compile(r"^\[thrd:[^]]*\]: ")
 _STATE = re.compile(r" \(after \d+ms in state \w+(, \d+ identical error\(s\) suppressed)?\)")
 
-_SAID_OTHERWISE = ("FAIL", "ERROR", "CONFWARN", "ADDOFFSETS", "ADDPARTS", "FATAL", "GETPID", "METADATAUPDATE", "TXNERR")
-"""Kinds of lines that the error callback reports too, that a transactional call returns as its error (not the end of
-anything: another client is made), or that say that a producer's property is not a consumer's, or that the topics of a
-broker that was just started are not known yet."""
+_SAID_OTHERWISE = (
+    "FAIL",
+    "ERROR",
+    "CONFWARN",
+    "ADDOFFSETS",
+    "ADDPARTS",
+    "FATAL",
+    "GETPID",
+    "METADATAUPDATE",
+    "TXNERR",
+)
+"""Kinds of lines that the error callback reports too, that a transactional call returns as its
+error (not the end of anything: another client is made), or that say that a producer's property is
+not a consumer's, or that the topics of a broker that was just started are not known yet."""
 
 
 class ErrorLike(Protocol):
@@ -40,13 +54,16 @@ class ErrorLike(Protocol):
 SILENT_US = 8_000_000
 """A broker that owes an answer, and has sent nothing for that many microseconds, is silent."""
 TRYING = 3
-"""So many statistics one after the other in which no broker is connected, though one is tried, are an outage."""
+"""So many statistics one after the other in which no broker is connected, though one is tried, are
+an outage."""
 ANSWERS_US = 2_000_000
 """A broker that was silent answers again when it owes none, or has sent something since."""
 
 
 class Health:
-    """Follows one client, or one after the other; its methods are the callbacks, which any thread may call.
+    """Follows one client, or one after the other.
+
+    Its methods are the callbacks, which any thread may call.
 
     Parameters
     ----------
@@ -59,7 +76,10 @@ class Health:
     """
 
     def __init__(
-        self, brokers: str, secrets: Sequence[str] = (), on_statistics: Callable[[dict[str, Any]], None] | None = None
+        self,
+        brokers: str,
+        secrets: Sequence[str] = (),
+        on_statistics: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         self.connected = False  # until then anyone who connects reports
         self.denied: str | None = None  # authentication or TLS failed
@@ -69,16 +89,23 @@ class Health:
         self._on_statistics = on_statistics
         self._down = False
         self._why = ""
+
         self._trying = 0
-        self._owing: dict[str, int] = {}  # since when a broker was seen to owe an answer, by librdkafka's clock
-        self._quiet: dict[str, tuple[float, int]] = {}  # kind of line to when it was said, and how many were left out
+        self._owing: dict[
+            str, int
+        ] = {}  # since when a broker was seen to owe an answer, by librdkafka's clock
+        self._quiet: dict[
+            str, tuple[float, int]
+        ] = {}  # kind of line to when it was said, and how many were left out
         self._lock = threading.Lock()
 
     def on_error(self, error: ErrorLike) -> None:
         """Take an error that no call returned."""
-        name, text = error.name(), self.redact(error.str())
+        name = error.name()
+        text = self.redact(error.str())
         if name in ("_AUTHENTICATION", "_SSL"):
             self.denied = text
+
         if name == "_ALL_BROKERS_DOWN":
             self.lost(self.last)
         elif name in ("_TRANSPORT", "_RESOLVE", "_TIMED_OUT", "_AUTHENTICATION", "_SSL"):
@@ -94,20 +121,30 @@ class Health:
         silences = self._silences(up, statistics["ts"])
         fresh = [one for one in up if 0 <= one.get("rxidle", 0) < most]
         silent = [silence for silence in silences if silence >= most]
-        answering = up and (fresh or not silent)  # a connection without requests says nothing for the others
-        trying = not up and any(broker["state"] != "INIT" for broker in statistics["brokers"].values())
+        answering = up and (
+            fresh or not silent
+        )  # a connection without requests says nothing for the others
+
+        trying = not up and any(
+            broker["state"] != "INIT" for broker in statistics["brokers"].values()
+        )
         self._trying = self._trying + 1 if trying else 0
+
         if answering and self._down:
             self.reached()
         elif up and not answering:
             self.lost(f"no answer for {min(silent) / 1e6:.0f} s")
         elif self._trying >= TRYING:
             self.lost(self.last)
+
         if self._on_statistics is not None:
             self._on_statistics(statistics)
 
     def _silences(self, up: Sequence[Mapping[str, Any]], now: int) -> list[int]:
-        """Microseconds without a word from brokers that owe an answer: a question after a long rest is a new one."""
+        """Microseconds without a word from brokers that owe an answer.
+
+        A question after a long rest is a new one.
+        """
         owing = [one for one in up if one.get("waitresp_cnt")]
         self._owing = {one["name"]: self._owing.get(one["name"], now) for one in owing}
         return [min(one.get("rxidle", 0), now - self._owing[one["name"]]) for one in owing]
@@ -116,10 +153,15 @@ class Health:
         """Take a line of librdkafka: kind, name of the client, text."""
         kind = str(values[0]) if values else ""
         text = form % values
-        if kind == "FAIL" and not self.connected:  # of a listener that hangs up without a word only the log tells
+
+        if (
+            kind == "FAIL" and not self.connected
+        ):  # of a listener that hangs up without a word only the log tells
             self.last = self.redact(_THREAD.sub("", str(values[-1])))
+
         if kind in _SAID_OTHERWISE:
             level = logging.DEBUG
+
         self._say(level, kind, self.redact(text))
 
     def lost(self, why: str) -> None:
@@ -127,6 +169,7 @@ class Health:
         with self._lock:
             news, self._down = not self._down, True
             self._why = why
+
         if news and self.connected:
             logger.warning("brokers cannot be reached: %s (%s)", self._brokers, why)
 
@@ -134,6 +177,7 @@ class Health:
         """Note that a broker answers."""
         with self._lock:
             news, self._down, self.denied = self._down, False, None
+
         if news and self.connected:
             logger.warning("brokers can be reached again: %s", self._brokers)
 
@@ -146,6 +190,7 @@ class Health:
         """Take secrets, line ends and librdkafka's inner states out of a text."""
         for secret in self._secrets:
             text = text.replace(secret, "***")
+
         return " ".join(_STATE.sub("", text).split())
 
     def _say(self, level: int, kind: str, text: str) -> None:
@@ -155,6 +200,8 @@ class Health:
             if now - since < QUIET_SECONDS:
                 self._quiet[kind] = (since, left_out + 1)
                 return
+
             self._quiet[kind] = (now, 0)
+
         more = f" ({left_out} more lines of this kind were left out)" if left_out else ""
         logger.log(level, "%s%s", text, more)

@@ -1,4 +1,7 @@
-"""Which security.protocol a listener speaks: asked on the wire, since to another one it just hangs up."""
+"""Which security.protocol a listener speaks.
+
+Asked on the wire, since to another one it just hangs up.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +12,30 @@ import struct
 DEFAULT_PORT = 9092
 
 _SASL_HANDSHAKE = 17
-_UNSUPPORTED_MECHANISM, _NO_SASL_HERE = 33, 34
+_UNSUPPORTED_MECHANISM = 33
+_NO_SASL_HERE = 34
 _NO_MECHANISM = b"none"
 _CORRELATION = 1
 _MOST_BYTES = 4096
 
 
 def protocols_of_listener(broker: str, seconds: float) -> tuple[str, ...]:
-    """Ask a broker which values of `security.protocol` its listener takes; none where it does not say.
+    """Ask a broker which values of `security.protocol` its listener takes.
 
-    Nothing is sent but the name of a mechanism that no broker has, and no certificate is looked at: anyone who answers
-    is told nothing, and learns from the brokers' refusals that someone with wrong properties came.
+    None where it does not say.
+
+    Nothing is sent but the name of a mechanism that no broker has, and no certificate is looked at:
+    anyone who answers is told nothing, and learns from the brokers' refusals that someone with
+    wrong properties came.
     """
     address = _address(broker)
     try:
         with socket.create_connection(address, seconds) as plain:
             sasl = _wants_sasl(plain)
+
         if sasl is not None:
             return ("SASL_PLAINTEXT",) if sasl else ("PLAINTEXT",)
+
         with socket.create_connection(address, seconds) as connection:
             return _protocols_with_tls(connection, address[0])
     except OSError:
@@ -35,20 +44,29 @@ def protocols_of_listener(broker: str, seconds: float) -> tuple[str, ...]:
 
 def _protocols_with_tls(connection: socket.socket, host: str) -> tuple[str, ...]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # it is queried whether, not who
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # it is queried whether, not who
+
     try:
         tls = context.wrap_socket(connection, server_hostname=host)
-    except ssl.SSLError as error:  # an alert is TLS, too: of a listener that wants a certificate, say
+    except (
+        ssl.SSLError
+    ) as error:  # an alert is TLS, too: of a listener that wants a certificate, say
         return ("SSL", "SASL_SSL") if "ALERT" in (error.reason or "") else ()
+
     with tls:
         sasl = _wants_sasl(tls)
+
     if sasl is None:
         return ("SSL", "SASL_SSL")
     return ("SASL_SSL",) if sasl else ("SSL",)
 
 
 def _wants_sasl(connection: socket.socket) -> bool | None:
-    """Ask for a mechanism that there is not: a listener without SASL says so; None where it does not answer that."""
+    """Ask for a mechanism that there is not.
+
+    A listener without SASL says so; None where it does not answer that.
+    """
     header = struct.pack(">hhih", _SASL_HANDSHAKE, 1, _CORRELATION, -1)
     request = header + struct.pack(">h", len(_NO_MECHANISM)) + _NO_MECHANISM
     try:
@@ -56,11 +74,13 @@ def _wants_sasl(connection: socket.socket) -> bool | None:
         answer = _read(connection, 10)
     except OSError:
         return None
+
     if len(answer) < 10:
         return None
     size, correlation, code = struct.unpack(">iih", answer)
     if correlation != _CORRELATION or not 6 <= size <= _MOST_BYTES:
         return None
+
     return {_UNSUPPORTED_MECHANISM: True, _NO_SASL_HERE: False}.get(code)
 
 
@@ -69,6 +89,7 @@ def _read(connection: socket.socket, count: int) -> bytes:
     found = b""
     while len(found) < count and (more := connection.recv(count - len(found))):
         found += more
+
     return found
 
 

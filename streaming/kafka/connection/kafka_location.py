@@ -10,7 +10,12 @@ from typing import Literal, Self
 from urllib.parse import unquote
 
 from meanstream.operators.validation import closest_valid, require
-from meanstream.streaming.events.topic_names import MOST_TOPICS, SEPARATOR, joined_topics, topics_joined
+from meanstream.streaming.events.topic_names import (
+    MOST_TOPICS,
+    SEPARATOR,
+    joined_topics,
+    topics_joined,
+)
 from meanstream.streaming.kafka.connection.kafka_configuration import Settings, read_configuration
 from meanstream.streaming.kafka.connection.schema_registry import PREFIX, registry_address
 
@@ -44,7 +49,8 @@ class KafkaLocation:
     topic : str
         Name of the topic; of a source that may have several, their names, see `each`.
     group : str
-        Source: the consumer group under which the owner of each partition and the offsets read are noted.
+        Source: the consumer group under which the owner of each partition and the offsets read are
+        noted.
     partitions : tuple of int or None
         Source: the partitions that this store owns; None for all.
     start : {"earliest", "latest"}
@@ -87,22 +93,35 @@ class KafkaLocation:
 
     @classmethod
     def parse(
-        cls, text: str, *, role: str = "source", environment: Mapping[str, str] | None = None, several: bool = False
+        cls,
+        text: str,
+        *,
+        role: str = "source",
+        environment: Mapping[str, str] | None = None,
+        several: bool = False,
     ) -> Self:
         """Read an address, and the file of properties that it names."""
         brokers, topic, query = _split(text, role, several=several)
         given = _options(query, role)
         config = Path(given["config"]) if "config" in given else None
-        start, gap = given.get("start", "earliest"), given.get("gap", "refuse")
+        start = given.get("start", "earliest")
+        gap = given.get("gap", "refuse")
         require(start in ("earliest", "latest"), "start", "be 'earliest' or 'latest'", start)
         require(gap in ("refuse", "skip"), "gap", "be 'refuse' or 'skip'", gap)
         settings = () if config is None else read_configuration(config, environment)
+
         group = given.get("group", DEFAULT_GROUP)
-        require(_GROUP.fullmatch(group) is not None, "group", "be 1 to 255 visible characters", group)
+        require(
+            _GROUP.fullmatch(group) is not None, "group", "be 1 to 255 visible characters", group
+        )
         whole = "partitions" not in given or SEPARATOR not in topic
         require(
-            whole, "partitions", "be left out with several topics, whose agents one store has", given.get("partitions")
+            whole,
+            "partitions",
+            "be left out with several topics, whose agents one store has",
+            given.get("partitions"),
         )
+
         return cls(
             role=role,
             brokers=brokers,
@@ -138,38 +157,62 @@ class KafkaLocation:
 def _split(text: str, role: str, *, several: bool) -> tuple[str, str, str]:
     form = "be kafka://HOST:PORT/TOPIC?OPTION=VALUE"
     if "@" in text.partition("?")[0]:
-        raise ValueError(f"{role} must name brokers only, got a user or password before them: use config=FILE")
+        raise ValueError(
+            f"{role} must name brokers only, got a user or password before them: use config=FILE"
+        )
+
     address, _, query = text.partition("?")
     require(is_kafka_location(address), role, form, address)
     brokers, _, topic = address[len(SCHEME) :].partition("/")
     for broker in brokers.split(","):
-        require(_BROKER.fullmatch(broker) is not None, role, f"{form} with brokers HOST:PORT", broker)
+        require(
+            _BROKER.fullmatch(broker) is not None, role, f"{form} with brokers HOST:PORT", broker
+        )
+
     topics = topics_joined(topic)
-    require(several or len(topics) == 1, role, "be one topic (several are for the source of an engine)", topic)
+    require(
+        several or len(topics) == 1,
+        role,
+        "be one topic (several are for the source of an engine)",
+        topic,
+    )
     require(len(topics) <= MOST_TOPICS, role, f"be at most {MOST_TOPICS} topics", len(topics))
+
     for i, one in enumerate(topics):
         good = _TOPIC.fullmatch(one) is not None and one not in (".", "..")
         require(good, role, f"{form} with a topic of letters, digits, '.', '_' and '-'", one)
         require(one not in topics[:i], role, "name each topic once", one)
+
     return brokers, joined_topics(topics), query
 
 
 def _options(query: str, role: str) -> dict[str, str]:
-    own, others = (SOURCE_OPTIONS, SINK_OPTIONS) if role == "source" else (SINK_OPTIONS, SOURCE_OPTIONS)
+    own, others = (
+        (SOURCE_OPTIONS, SINK_OPTIONS) if role == "source" else (SINK_OPTIONS, SOURCE_OPTIONS)
+    )
     given: dict[str, str] = {}
+
     for option in query.split("&") if query else ():
         name, _, value = option.partition("=")
         value = unquote(value)
+
         if name not in own and name in others:
             side = "read from" if role == "source" else "written to"
-            raise ValueError(f"{role} must have options of a topic that is {side}, got {name!r}; {', '.join(own)}")
+            raise ValueError(
+                f"{role} must have options of a topic that is {side}, got {name!r}; {', '.join(own)}"
+            )
+
         if name not in own:
-            raise ValueError(f"{role} must have options that are known, got {name!r}{closest_valid(name, own)}")
+            raise ValueError(
+                f"{role} must have options that are known, got {name!r}{closest_valid(name, own)}"
+            )
         if name in given:
             raise ValueError(f"{role} must have each option once, got {name!r} again")
+
         if not value:
             raise ValueError(f"{name} must have a value, got none")
         given[name] = value
+
     return given
 
 
@@ -179,11 +222,16 @@ def _partitions(text: str) -> tuple[int, ...]:
         match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part)
         if match is None:
             raise ValueError(f"partitions must be numbers and ranges such as 0,2-3, got {text!r}")
-        first, last = int(match[1]), int(match[2] or match[1])
+        first = int(match[1])
+        last = int(match[2] or match[1])
         require(
-            first <= last < MAX_PARTITIONS, "partitions", f"be ranges from low to high below {MAX_PARTITIONS}", part
+            first <= last < MAX_PARTITIONS,
+            "partitions",
+            f"be ranges from low to high below {MAX_PARTITIONS}",
+            part,
         )
         found += range(first, last + 1)
+
     require(len(set(found)) == len(found), "partitions", "be distinct", text)
     return tuple(sorted(found))
 

@@ -26,10 +26,12 @@ WAIT_SECONDS = 15.0
 """Seconds to wait for an answer of a broker."""
 
 GONE_SECONDS = 10.0
-"""A topic that is unknown for so long is taken as deleted: a broker that has just started may not know it yet."""
+"""A topic that is unknown for so long is taken as deleted: a broker that has just started may not
+know it yet."""
 
 UNLISTED_SECONDS = 1.0
-"""A topic that is unknown for so long is refused: a broker acknowledges a topic a moment before it lists it."""
+"""A topic that is unknown for so long is refused: a broker acknowledges a topic a moment before it
+lists it."""
 
 _NO_ID = "A" * 22  # sixteen zero bytes: a broker older than topic ids
 
@@ -46,7 +48,8 @@ class Topic:
     partitions : int
         Number of partitions.
     operations : frozenset of str
-        What these credentials may do, such as "READ" and "WRITE"; empty if the broker does not tell.
+        What these credentials may do, such as "READ" and "WRITE"; empty if the broker does not
+        tell.
     """
 
     name: str
@@ -71,6 +74,7 @@ def find_topic(admin: AdminClient, location: KafkaLocation) -> Topic | None:
                 return None
             if not is_retriable_by_client(error) or time.monotonic() > end:
                 raise ValueError(_refused(location, error)) from None
+
             time.sleep(0.1)
 
 
@@ -78,16 +82,30 @@ def require_topic(admin: AdminClient, location: KafkaLocation, operation: str) -
     """Ask for a topic that must exist, and on which an operation ("READ", "WRITE") must be allowed."""
     topic = _find_listed(admin, location, UNLISTED_SECONDS)
     if topic is None:
-        known = sorted(name for name in admin.list_topics(timeout=WAIT_SECONDS).topics if not name.startswith("__"))
+        known = sorted(
+            name
+            for name in admin.list_topics(timeout=WAIT_SECONDS).topics
+            if not name.startswith("__")
+        )
         hint = closest_valid(location.topic, known, listed="the brokers have")
-        raise ValueError(f"{location.role} must be a topic that exists, got {location.topic!r}{hint}")
+        raise ValueError(
+            f"{location.role} must be a topic that exists, got {location.topic!r}{hint}"
+        )
+
     if not topic.allows(operation):
-        raise ValueError(f"{location.role} must be a topic with the right to {operation}, got {location.topic!r}")
+        raise ValueError(
+            f"{location.role} must be a topic with the right to {operation}, got {location.topic!r}"
+        )
+
     return topic
 
 
 def ensure_topic(
-    admin: AdminClient, location: KafkaLocation, *, operation: str = "WRITE", config: Mapping[str, str] | None = None
+    admin: AdminClient,
+    location: KafkaLocation,
+    *,
+    operation: str = "WRITE",
+    config: Mapping[str, str] | None = None,
 ) -> Topic:
     """Ask for a topic, and make it if it is missing and the address says with how many partitions (`create=N`)."""
     if location.create is not None and find_topic(admin, location) is None:
@@ -95,9 +113,13 @@ def ensure_topic(
         try:
             admin.create_topics([new])[location.topic].result(WAIT_SECONDS)
         except KafkaException as error:
-            if client_event_error(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:  # someone else was faster
+            if (
+                client_event_error(error).code() != KafkaError.TOPIC_ALREADY_EXISTS
+            ):  # someone else was faster
                 raise ValueError(_refused(location, error)) from None
+
         _find_listed(admin, location, WAIT_SECONDS)
+
     return require_topic(admin, location, operation)
 
 
@@ -106,6 +128,7 @@ def _find_listed(admin: AdminClient, location: KafkaLocation, seconds: float) ->
     end = time.monotonic() + seconds
     while (topic := find_topic(admin, location)) is None and time.monotonic() < end:
         time.sleep(0.05)
+
     return topic
 
 
@@ -122,7 +145,9 @@ class TopicWatch:
         Time between two questions.
     """
 
-    def __init__(self, admin: AdminClient, location: KafkaLocation, topic: Topic, seconds: float) -> None:
+    def __init__(
+        self, admin: AdminClient, location: KafkaLocation, topic: Topic, seconds: float
+    ) -> None:
         self._admin = admin
         self._location = location
         self._topic = topic
@@ -139,14 +164,18 @@ class TopicWatch:
         """Give what the broker said since the last look, if it said anything."""
         now = time.monotonic()
         self._admin.poll(0)  # what it has to say would pile up
+
         if self._asked is None:
             if now >= self._next:
                 self._asked = _ask(self._admin, self._topic.name, operations=False)
+
             return None
+
         if not self._asked.done():
             return None
         asked, self._asked, self._next = self._asked, None, now + self._seconds
         error = asked.exception()
+
         if error is None:
             self._missing_since = None
             topic = _described(asked.result())
@@ -154,12 +183,21 @@ class TopicWatch:
                 check_same_topic(self._location, self._topic.id, topic)
             except ValueError as other:
                 raise KafkaLostError(str(other)) from None
+
             return topic
-        if isinstance(error, KafkaException) and client_event_error(error).code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+
+        if (
+            isinstance(error, KafkaException)
+            and client_event_error(error).code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+        ):
             self._missing_since = now if self._missing_since is None else self._missing_since
             if now - self._missing_since > GONE_SECONDS:
-                raise KafkaLostError(f"{self._location.role} must keep existing, got no topic {self._topic.name!r}")
+                raise KafkaLostError(
+                    f"{self._location.role} must keep existing, got no topic {self._topic.name!r}"
+                )
+
             self.soon()
+
         return None
 
 
@@ -174,15 +212,20 @@ def check_same_topic(location: KafkaLocation, known_id: str, topic: Topic) -> No
 
 def _ask(admin: AdminClient, name: str, *, operations: bool) -> Future[Any]:
     futures: Mapping[str, Future[Any]] = admin.describe_topics(
-        TopicCollection([name]), include_authorized_operations=operations, request_timeout=WAIT_SECONDS
+        TopicCollection([name]),
+        include_authorized_operations=operations,
+        request_timeout=WAIT_SECONDS,
     )
+
     return futures[name]
 
 
 def _described(found: Any) -> Topic:
     topic_id = str(found.topic_id)
     operations = frozenset(operation.name for operation in found.authorized_operations or ())
-    return Topic(found.name, "" if topic_id == _NO_ID else topic_id, len(found.partitions), operations)
+    return Topic(
+        found.name, "" if topic_id == _NO_ID else topic_id, len(found.partitions), operations
+    )
 
 
 def _refused(location: KafkaLocation, error: KafkaException) -> str:

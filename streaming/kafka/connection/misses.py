@@ -30,16 +30,28 @@ class SchemaMisses:
     """
 
     def __init__(self, while_seconds: float, most_seconds: float) -> None:
-        self._while, self._most = while_seconds, most_seconds
-        self._until, self._count, self._seconds, self._told = 0.0, 0, 0.0, False
+        self._while = while_seconds
+        self._most = most_seconds
+        self._until = 0.0
+        self._count = 0
+        self._seconds = 0.0
+        self._told = False
 
     def too_many(self, now: float) -> bool:
-        """Tell whether no further id is requested; says so once in a while, which ends by itself."""
+        """Tell whether no further id is requested.
+
+        Says so once in a while, which ends by itself.
+        """
         if self._until and now >= self._until:
-            self._until, self._count, self._seconds, self._told = 0.0, 0, 0.0, False
+            self._until = 0.0
+            self._count = 0
+            self._seconds = 0.0
+            self._told = False
+
         self._until = self._until or now + self._while
         if self._count < MAX_MISSES and self._seconds < self._most:
             return False
+
         if not self._told:
             _log.warning(
                 "the registry has no schema of the last %d new ids: for %.0f s further new ids are not looked up, "
@@ -47,6 +59,7 @@ class SchemaMisses:
                 self._count,
                 self._until - now,
             )
+
         self._told = True
         return True
 

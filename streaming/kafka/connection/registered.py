@@ -1,4 +1,7 @@
-"""Values in Confluent's wire format: a zero, the id of a schema in four bytes, then Avro or JSON."""
+"""Values in Confluent's wire format.
+
+A zero, the id of a schema in four bytes, then Avro or JSON.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,8 @@ from meanstream.streaming.sources.source_records import RecordParser
 
 HEAD = 5
 """Bytes before a record: a zero and the id."""
-MAX_READERS, MAX_CHARACTERS = 1_000, 4 << 20
+MAX_READERS = 1_000
+MAX_CHARACTERS = 4 << 20
 """Schemas whose readers are kept, and their text: a reader takes many times as much."""
 
 
@@ -38,15 +42,18 @@ def wire_head(number: int) -> bytes:
 
 
 def without_wire_head(value: bytes) -> bytes:
-    """Give a value of JSON without what a registry's clients put before it: no JSON begins with a zero."""
+    """Give a value of JSON without what a registry's clients put before it.
+
+    No JSON begins with a zero.
+    """
     return value[HEAD:] if value[:1] == b"\x00" else value
 
 
 class RegistryValues:
     """Values of schemas that a registry knows.
 
-    One of an id that it does not know, or of a schema that nothing is read by, is rejected as `unknown_schema`; while
-    the registry does not answer no one can say, and reading waits.
+    One of an id that it does not know, or of a schema that nothing is read by, is rejected as
+    `unknown_schema`; while the registry does not answer no one can say, and reading waits.
 
     Parameters
     ----------
@@ -82,14 +89,19 @@ class RegistryValues:
         values = cast("list[bytes]", records.values)
         schema = _schema_ids(values)
         rows_of = _rows_of_each(schema)
-        often = sorted(rows_of, key=lambda one: len(rows_of[one]), reverse=True)  # whose ids are requested first
+        often = sorted(
+            rows_of, key=lambda one: len(rows_of[one]), reverse=True
+        )  # whose ids are requested first
         readers = {one: self._reader(one) for one in often}
+
         for i in np.flatnonzero(schema < 0).tolist():
             rejects.add("malformed", int(number[i]), len(values[i]))
+
         samples: list[SampleColumns] = []
         unknown = [rows_of.pop(one) for one, reader in readers.items() if reader is None]
         if unknown:
             rejects.add_many("unknown_schema", number[np.sort(np.concatenate(unknown))])
+
         for one, rows in rows_of.items():
             reader = readers[one]
             chosen = [values[i] for i in rows.tolist()] if len(rows) < len(values) else values
@@ -98,18 +110,25 @@ class RegistryValues:
                 samples += reader.parse(chosen, number[rows], columns, rejects, skip=HEAD)
             elif reader is not None:
                 samples += self._parse_json(reader, chosen, number[rows], columns, rejects)
+
         return samples
 
     @staticmethod
     def _parse_json(
-        reader: RecordParser, values: Sequence[bytes], number: Ints, beside: RawColumns, rejects: Rejects
+        reader: RecordParser,
+        values: Sequence[bytes],
+        number: Ints,
+        beside: RawColumns,
+        rejects: Rejects,
     ) -> list[SampleColumns]:
         empty = _are_empty(values)
         rejects.add_many("malformed", number[empty])
+
         if empty.all():
             return []
         texts = [value[HEAD:] for value in values if len(value) > HEAD]
         columns = {part: column.filter(pa.array(~empty)) for part, column in beside.items()}
+
         return [reader.parse(block_of_values(texts, number[~empty]), rejects, columns)]
 
     def _reader(self, number: int) -> AvroRecords | RecordParser | None:
@@ -119,9 +138,14 @@ class RegistryValues:
         found = self._registry.schema(number)
         if found is None:
             return None  # the registry remembers for a while: it may be registered yet
-        if len(self._readers) >= MAX_READERS or self._characters + found.characters > MAX_CHARACTERS:
+
+        if (
+            len(self._readers) >= MAX_READERS
+            or self._characters + found.characters > MAX_CHARACTERS
+        ):
             self._readers.clear()
             self._characters = 0
+
         self._characters += found.characters
         self._readers[number] = self._made(found)
         return self._readers[number]
@@ -131,11 +155,15 @@ class RegistryValues:
             return self._json
         if schema.kind != "AVRO":
             return None
+
         try:
             parsed = parse_avro_schema(schema.text, schema.references)
         except (BadSchemaError, RecursionError):
             return None
-        return AvroRecords(parsed, self._places, self._decoder, numbers_in_text=self._mapping.numbers_in_text)
+
+        return AvroRecords(
+            parsed, self._places, self._decoder, numbers_in_text=self._mapping.numbers_in_text
+        )
 
 
 def _rows_of_each(schema: Ints) -> dict[int, Ints]:
@@ -152,6 +180,7 @@ def _schema_ids(values: Sequence[bytes]) -> Ints:
     head = np.frombuffer(heads, np.uint8).reshape(-1, HEAD)
     number = np.ascontiguousarray(head[:, 1:]).view(">u4").ravel().astype(np.int64)
     short = np.fromiter(map(len, values), np.int64, len(values)) < HEAD
+
     return np.where((head[:, 0] == 0) & ~short, number, -1)
 
 

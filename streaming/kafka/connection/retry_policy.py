@@ -1,4 +1,7 @@
-"""The ladder of errors: what is waited out, and what can never succeed. What lies between fails one delivery."""
+"""The ladder of errors: what is waited out, and what can never succeed.
+
+What lies between fails one delivery.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,8 @@ REFUSED = frozenset(
         "_UNSUPPORTED_FEATURE",
     )
 )
-"""Codes that the same records would meet again and again; a missing topic is reported after librdkafka has waited."""
+"""Codes that the same records would meet again and again; a missing topic is reported after
+librdkafka has waited."""
 
 logger = logging.getLogger("meanstream.kafka")
 
@@ -77,7 +81,9 @@ def _nothing() -> None:
 
 
 class Patience:
-    """Repeats a call, in short pieces, while brokers are away; never silently, and not after it was queried to stop.
+    """Repeats a call, in short pieces, while brokers are away.
+
+    Never silently, and not after it was queried to stop.
 
     Parameters
     ----------
@@ -94,7 +100,9 @@ class Patience:
         Called about once a second while something is waited for.
     """
 
-    def __init__(self, brokers: str, stop: Callable[[], bool], health: Health | None = None) -> None:
+    def __init__(
+        self, brokers: str, stop: Callable[[], bool], health: Health | None = None
+    ) -> None:
         self._health = health
         self.meanwhile: Callable[[], None] = _nothing
         self._brokers = brokers
@@ -102,7 +110,8 @@ class Patience:
 
     def wait_for(self, what: str, attempt: Callable[[float], Result]) -> Result:
         """Call `attempt(seconds)` until it does not say that it may succeed later."""
-        began, said = time.monotonic(), False
+        began = time.monotonic()
+        said = False
         while True:
             called = time.monotonic()
             try:
@@ -110,31 +119,45 @@ class Patience:
             except (KafkaException, BufferError) as error:
                 if isinstance(error, KafkaException) and not is_retriable_by_client(error):
                     raise
-                why = describe_client_error(error) if isinstance(error, KafkaException) else str(error)
+                why = (
+                    describe_client_error(error)
+                    if isinstance(error, KafkaException)
+                    else str(error)
+                )
             else:
                 if said:
-                    logger.warning("%s: %s took %.0f s", self._brokers, what, time.monotonic() - began)
+                    logger.warning(
+                        "%s: %s took %.0f s", self._brokers, what, time.monotonic() - began
+                    )
+
                 if self._health is not None:
                     self._health.reached()
+
                 return result
+
             self.meanwhile()
             waited = time.monotonic() - began
             if waited > GRACE_SECONDS and self._stop():
                 raise DeliveryFailedError(f"stopped while {self._brokers} did not answer ({why})")
+
             if waited > SILENT_SECONDS and self._health is not None:
                 self._health.lost(why)
+
             if waited > SILENT_SECONDS and not said:
                 logger.warning("%s: waiting for the brokers: %s (%s)", self._brokers, what, why)
                 said = True
+
             if time.monotonic() - called < BACK_OFF_SECONDS:
                 time.sleep(BACK_OFF_SECONDS)
 
 
 class Detached:
-    """Makes a call that may ignore its time-out, in a thread that can be left behind; an attempt for `Patience`.
+    """Makes a call that may ignore its time-out, in a thread that can be left behind.
 
-    librdkafka 2.10 to 2.16 may wait without end for a group's coordinator that was replaced while it was away
-    (confluentinc/librdkafka issues 5456 and 5511).
+    An attempt for `Patience`.
+
+    librdkafka 2.10 to 2.16 may wait without end for a group's coordinator that was replaced while
+    it was away (confluentinc/librdkafka issues 5456 and 5511).
 
     Parameters
     ----------
@@ -155,13 +178,18 @@ class Detached:
     def __call__(self, seconds: float) -> None:
         """Call, or go on waiting for the call that was not answered."""
         if self._running is None:
-            self._running, self._began = Future(), time.monotonic()
+            self._running = Future()
+            self._began = time.monotonic()
             threading.Thread(target=self._run, args=(self._running, seconds), daemon=True).start()
+
         try:
             self._running.result(seconds)
         except TimeoutError:
             if time.monotonic() - self._began > STUCK_SECONDS:
-                raise KafkaException(KafkaError(KafkaError._FAIL, "no answer, nor a time-out")) from None
+                raise KafkaException(
+                    KafkaError(KafkaError._FAIL, "no answer, nor a time-out")
+                ) from None
+
             raise BufferError("no answer") from None
         except BaseException:
             self._running = None

@@ -22,7 +22,9 @@ from meanstream.streaming.kafka.connection.misses import SchemaMisses
 
 PREFIX = "schema.registry."
 """Properties of a file of librdkafka properties that are the registry's."""
-USER, TOKEN, CERTIFICATES = "basic.auth.user.info", "bearer.auth.token", "ssl.ca.location"
+USER = "basic.auth.user.info"
+TOKEN = "bearer.auth.token"  # noqa: S105
+CERTIFICATES = "ssl.ca.location"
 SECONDS = 5.0
 """So long is waited for a whole answer."""
 MAX_ANSWER = 4 << 20
@@ -44,7 +46,10 @@ _ADDRESS = re.compile(r"[\x21-\x7e]+")
 
 
 class RegistryAwayError(RuntimeError):
-    """The registry gives no answer that one can go on with; it may later. The message is one line for the user."""
+    """The registry gives no answer that one can go on with; it may later.
+
+    The message is one line for the user.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +93,27 @@ class SchemaRegistry:
         self.address = registry_address(address)
         given = {name.removeprefix(PREFIX): value for name, value in settings}
         unknown = sorted(set(given) - {USER, TOKEN, CERTIFICATES})
-        require(not unknown, "config", f"have {PREFIX}{USER}, {TOKEN} or {CERTIFICATES} only", unknown[:1])
-        self._headers = {"Accept": f"{_TYPE}, application/json", "Content-Type": _TYPE, **_credentials(given)}
-        self._context = _certificates(given[CERTIFICATES]) if CERTIFICATES in given else ssl.create_default_context()
+        require(
+            not unknown,
+            "config",
+            f"have {PREFIX}{USER}, {TOKEN} or {CERTIFICATES} only",
+            unknown[:1],
+        )
+
+        self._headers = {
+            "Accept": f"{_TYPE}, application/json",
+            "Content-Type": _TYPE,
+            **_credentials(given),
+        }
+
+        self._context = (
+            _certificates(given[CERTIFICATES])
+            if CERTIFICATES in given
+            else ssl.create_default_context()
+        )
         self._known: dict[int, RegisteredSchema] = {}
         self._characters = 0  # of all that are known
+
         self._missing: dict[int, float] = {}
         self.familiar: set[int] = set()
         """Ids that had a schema: they are requested whatever else comes; a store keeps them."""
@@ -110,6 +131,7 @@ class SchemaRegistry:
             registry.check()
         except RegistryAwayError as error:
             raise ValueError(str(error)) from None
+
         return registry
 
     def check(self) -> None:
@@ -118,28 +140,39 @@ class SchemaRegistry:
             self._refuse("an answer that is none of a registry")
 
     def schema(self, number: int) -> RegisteredSchema | None:
-        """Give the schema of an id; None if there is none, or too many ids without one were requested just now."""
+        """Give the schema of an id.
+
+        None if there is none, or too many ids without one were requested just now.
+        """
         if number in self._known:
             return self._known[number]
         now = time.monotonic()
         if now < self._missing.get(number, 0.0):
             return None
+
         if number not in self.familiar and self._misses.too_many(now):
             self._learn(now)
             return self._known.get(number)
+
         answer = self._ask("GET", f"/schemas/ids/{number}")
         if answer is None:
             if len(self._missing) >= MAX_KNOWN:
                 self._missing.clear()
+
             self._missing[number] = time.monotonic() + FORGET_SECONDS
             self._misses.note(time.monotonic() - now)
             return None
+
         return self._keep(number, self._read(answer))
 
     def _learn(self, now: float) -> None:
-        """Look up the newest schemas of the topic by its name: made-up ids do not decide what becomes of others."""
+        """Look up the newest schemas of the topic by its name.
+
+        Made-up ids do not decide what becomes of others.
+        """
         if now < self._learn_after:
             return
+
         for subject in self.subjects:
             place = f"/subjects/{quote(subject, safe='')}/versions"
             versions = self._ask("GET", place)
@@ -148,27 +181,39 @@ class SchemaRegistry:
                     answer = self._ask("GET", f"{place}/{version}")
                     if isinstance(answer, dict) and isinstance(answer.get("id"), int):
                         self._keep(answer["id"], self._read(answer))
+
                     self._learned.add((subject, version))
+
         self._learn_after = now + SECONDS
 
     def _keep(self, number: int, found: RegisteredSchema) -> RegisteredSchema:
         if len(self._known) >= MAX_KNOWN or self._characters + found.characters > MAX_TEXT:
             self._known.clear()
             self._characters = 0
+
         self._known[number] = found
         self._characters += found.characters
+
         if len(self.familiar) < MAX_FAMILIAR:
             self.familiar.add(number)
+
         return found
 
     def register(self, subject: str, schema: str) -> int:
-        """Register a JSON schema of our events under a subject that stays readable for ever; give its id."""
+        """Register a JSON schema of our events under a subject that stays readable for ever.
+
+        Give its id.
+        """
         place = quote(subject, safe="")
         self._ask("PUT", f"/config/{place}", {"compatibility": COMPATIBILITY})
-        answer = self._ask("POST", f"/subjects/{place}/versions", {"schemaType": "JSON", "schema": schema})
+        answer = self._ask(
+            "POST", f"/subjects/{place}/versions", {"schemaType": "JSON", "schema": schema}
+        )
         number = answer.get("id") if isinstance(answer, dict) else None
+
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**32:
             self._refuse("no id for a schema")
+
         return number
 
     def _read(self, answer: Any) -> RegisteredSchema:
@@ -177,6 +222,7 @@ class SchemaRegistry:
         kind = str(answer.get("schemaType") or "AVRO")
         if kind != "AVRO":
             return RegisteredSchema(kind, "")
+
         references: dict[str, str] = {}
         self._follow(answer.get("references"), references)
         return RegisteredSchema(kind, answer["schema"], references)
@@ -184,11 +230,21 @@ class SchemaRegistry:
     def _follow(self, several: Any, into: dict[str, str]) -> None:
         """Read the schemas that a schema refers to, the innermost first."""
         for one in several if isinstance(several, list) else ():
-            name, subject, version = (one.get(key) if isinstance(one, dict) else None for key in _REFERENCE)
-            if not (isinstance(name, str) and isinstance(subject, str) and isinstance(version, int)):
+            name, subject, version = (
+                one.get(key) if isinstance(one, dict) else None for key in _REFERENCE
+            )
+            if not (
+                isinstance(name, str) and isinstance(subject, str) and isinstance(version, int)
+            ):
                 continue
-            if name in into or len(into) >= MAX_REFERENCES or sum(map(len, into.values())) > MAX_ANSWER:
+
+            if (
+                name in into
+                or len(into) >= MAX_REFERENCES
+                or sum(map(len, into.values())) > MAX_ANSWER
+            ):
                 continue
+
             into[name] = ""  # it is being read: a circle ends here
             place = quote(subject, safe="", errors="replace")
             answer = self._ask("GET", f"/subjects/{place}/versions/{version}")
@@ -199,20 +255,27 @@ class SchemaRegistry:
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Ask once; None where there is no such thing."""
         try:
-            status, text = self._answer(method, path, None if body is None else json.dumps(body).encode())
+            status, text = self._answer(
+                method, path, None if body is None else json.dumps(body).encode()
+            )
         except (OSError, ValueError, HTTPException) as error:
             self._refuse(_why(error))
+
         if status == 404 and method == "GET":
             return None
+
         if status in (409, 422) and method != "GET":
             raise ValueError(
                 f"registry must take the schema of our events, got HTTP {status} from {self.address}: another schema "
                 "stands there"
             )
+
         if not 200 <= status < 300:
             self._refuse(f"HTTP {status}")
+
         if len(text) > MAX_ANSWER:
             self._refuse(f"more than {MAX_ANSWER} bytes")
+
         try:
             return json.loads(text)
         except (ValueError, RecursionError):
@@ -221,26 +284,37 @@ class SchemaRegistry:
     def _answer(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         """Give an answer; one that comes in small pieces is no reason to wait longer."""
         place = urlsplit(self.address)
-        secret, host = place.scheme == "https", str(place.hostname)
+        secret = place.scheme == "https"
+        host = str(place.hostname)
         connection = HTTPConnection(host, place.port or (443 if secret else 80))
         opened = socket.create_connection((host, connection.port), SECONDS)
+
         if secret:
-            opened = self._context.wrap_socket(opened, server_hostname=host, do_handshake_on_connect=False)
+            opened = self._context.wrap_socket(
+                opened, server_hostname=host, do_handshake_on_connect=False
+            )
+
         connection.sock = opened
         late = threading.Event()
         clock = threading.Timer(SECONDS, _hang_up, (opened, late))
         clock.start()
+
         try:
             with closing(connection):
                 if isinstance(opened, ssl.SSLSocket):
                     opened.do_handshake()
-                connection.request(method, place.path + path, body, {**self._headers, "Connection": "close"})
+
+                connection.request(
+                    method, place.path + path, body, {**self._headers, "Connection": "close"}
+                )
+
                 with connection.getresponse() as answer:
                     found = answer.status, answer.read(MAX_ANSWER + 1)
         finally:
             clock.cancel()
             if late.is_set():
                 self._refuse(f"no whole answer in {SECONDS:g} s")
+
         return found
 
     def _refuse(self, got: str) -> NoReturn:
@@ -251,7 +325,9 @@ def _hang_up(opened: socket.socket, late: threading.Event) -> None:
     """Let anyone who reads from a socket, or writes to it, find its end."""
     late.set()
     with suppress(OSError):
-        socket.socket.shutdown(opened, socket.SHUT_RDWR)  # that of TLS would forget what it reads by
+        socket.socket.shutdown(
+            opened, socket.SHUT_RDWR
+        )  # that of TLS would forget what it reads by
 
 
 _REFERENCE = ("name", "subject", "version")
@@ -270,24 +346,43 @@ def registry_address(text: str) -> str:
         raise ValueError(
             f"registry must be an address, got a user or password before it: use {PREFIX}{USER} in config="
         )
+
     require(_ADDRESS.fullmatch(text) is not None, "registry", rule, text)
     try:
         found = urlsplit(text)
-        good = found.scheme in ("http", "https") and bool(found.hostname) and not (found.query or found.fragment)
+        good = (
+            found.scheme in ("http", "https")
+            and bool(found.hostname)
+            and not (found.query or found.fragment)
+        )
         good = good and found.port != 0
     except ValueError:  # a port that is no number, half an address in brackets
         good = False
+
     require(good, "registry", rule, text)
     return text.rstrip("/")
 
 
 def _credentials(given: Mapping[str, str]) -> dict[str, str]:
-    require(not (USER in given and TOKEN in given), "config", f"have {USER} or {TOKEN}, not both", "both")
+    require(
+        not (USER in given and TOKEN in given),
+        "config",
+        f"have {USER} or {TOKEN}, not both",
+        "both",
+    )
+
     for name in (USER, TOKEN):
-        require(_TEXT.fullmatch(given.get(name, "")) is not None, PREFIX + name, "be visible characters", "others")
+        require(
+            _TEXT.fullmatch(given.get(name, "")) is not None,
+            PREFIX + name,
+            "be visible characters",
+            "others",
+        )
+
     if USER in given:
         require(":" in given[USER], PREFIX + USER, "be USER:PASSWORD", "another text")
         return {"Authorization": "Basic " + base64.b64encode(given[USER].encode()).decode()}
+
     return {"Authorization": f"Bearer {given[TOKEN]}"} if TOKEN in given else {}
 
 

@@ -1,4 +1,7 @@
-"""Values of messages to samples: joined to one text, in which each is a line, and parsed all at once."""
+"""Values of messages to samples.
+
+Joined to one text, in which each is a line, and parsed all at once.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from meanstream.operators.records import Bools, Ints
-from meanstream.streaming.events.event_columns import Rejects, SampleColumns, column_position, no_sample_columns
+from meanstream.streaming.events.event_columns import (
+    Rejects,
+    SampleColumns,
+    column_position,
+    no_sample_columns,
+)
 from meanstream.streaming.sources.decode import RawColumns
 from meanstream.streaming.sources.lines import LineBlock
 from meanstream.streaming.sources.source_records import RecordParser
@@ -19,7 +27,8 @@ HEADERS = "@headers"
 """All headers of a message, as a mapping; of a name that is there twice the last one."""
 
 Extras = Mapping[str, Sequence[Any]]
-"""What messages have next to their values, by its name: `@key`, `@timestamp`, `@topic`, `@headers`."""
+"""What messages have next to their values, by its name: `@key`, `@timestamp`, `@topic`,
+`@headers`."""
 
 
 class JoinedValues(NamedTuple):
@@ -30,7 +39,9 @@ class JoinedValues(NamedTuple):
 
     def select(self, kept: Bools) -> JoinedValues:
         """Copy some values."""
-        lines = LineBlock(memoryview(self.text), np.cumsum(self.size + 1), np.arange(len(self.size)))
+        lines = LineBlock(
+            memoryview(self.text), np.cumsum(self.size + 1), np.arange(len(self.size))
+        )
         return JoinedValues(self.size[kept], bytes(lines.select(kept).data))
 
 
@@ -43,11 +54,15 @@ class ReadValues(NamedTuple):
     def select(self, kept: Bools) -> ReadValues:
         """Select some records."""
         chosen = pa.array(kept[self.which])
-        return ReadValues(self.which[kept], {part: column.filter(chosen) for part, column in self.columns.items()})
+        return ReadValues(
+            self.which[kept], {part: column.filter(chosen) for part, column in self.columns.items()}
+        )
 
 
 class PartitionRecords(NamedTuple):
-    """Records of several partitions, in the order of each; their values are in `joined` alone where they are joined.
+    """Records of several partitions, in the order of each.
+
+    Their values are in `joined` alone where they are joined.
 
     Of those whose values were `read` neither of the two has any.
     """
@@ -64,7 +79,9 @@ class PartitionRecords(NamedTuple):
         if self.read is None:
             return self
         rest = ~self.read.which
-        return PartitionRecords(self.partition[rest], self.offset[rest], self.values, {}, self.joined)
+        return PartitionRecords(
+            self.partition[rest], self.offset[rest], self.values, {}, self.joined
+        )
 
     def before(self, stop: int) -> PartitionRecords:
         """Select the records before an offset; for records of one partition."""
@@ -74,13 +91,19 @@ class PartitionRecords(NamedTuple):
         """Select some records."""
         if kept.all():
             return self
+
         if self.read is not None:
             rest = self.unread().select(kept[~self.read.which])
             read = self.read.select(kept)
-            return rest._replace(partition=self.partition[kept], offset=self.offset[kept], read=read)
+            return rest._replace(
+                partition=self.partition[kept], offset=self.offset[kept], read=read
+            )
+
         chosen = kept.tolist()
         beside = {name: list(compress(column, chosen)) for name, column in self.beside.items()}
-        values, joined = list(compress(self.values, chosen)), None if self.joined is None else self.joined.select(kept)
+        values = list(compress(self.values, chosen))
+        joined = None if self.joined is None else self.joined.select(kept)
+
         return PartitionRecords(self.partition[kept], self.offset[kept], values, beside, joined)
 
 
@@ -124,15 +147,22 @@ def _headers(message: _Message) -> dict[str, Any]:
         return {}
 
 
-def fit_records(records: PartitionRecords, rejects: Rejects, max_record_bytes: int) -> tuple[PartitionRecords, Ints]:
-    """Take out what nothing can be read from, such as empty values and tombstones; give each record's position."""
+def fit_records(
+    records: PartitionRecords, rejects: Rejects, max_record_bytes: int
+) -> tuple[PartitionRecords, Ints]:
+    """Take out what nothing can be read from, such as empty values and tombstones.
+
+    Give each record's position.
+    """
     number = column_position(records.partition, records.offset)
     size = value_sizes(records.values) if records.joined is None else records.joined.size
     unfit = (size == 0) | (size > max_record_bytes)
     if not unfit.any():
         return records, number
+
     for i in np.flatnonzero(unfit).tolist():
         rejects.add("oversized" if size[i] else "malformed", int(number[i]), int(size[i]))
+
     return records.select(~unfit), number[~unfit]
 
 
@@ -151,7 +181,9 @@ def _join_values(values: Sequence[bytes]) -> JoinedValues:
 
 def join_joined_values(parts: Sequence[JoinedValues]) -> JoinedValues:
     """Make one text of several."""
-    return JoinedValues(np.concatenate([part.size for part in parts]), b"".join([part.text for part in parts]))
+    return JoinedValues(
+        np.concatenate([part.size for part in parts]), b"".join([part.text for part in parts])
+    )
 
 
 def block_of_records(records: PartitionRecords, number: Ints) -> LineBlock:
@@ -169,7 +201,10 @@ def block_of_values(values: Sequence[bytes], number: Ints) -> LineBlock:
 def parse_values(
     parser: RecordParser, records: PartitionRecords, rejects: Rejects, max_record_bytes: int
 ) -> SampleColumns:
-    """Make samples of records; note those that cannot be: empty values and tombstones are malformed."""
+    """Make samples of records.
+
+    Note those that cannot be: empty values and tombstones are malformed.
+    """
     records, number = fit_records(records, rejects, max_record_bytes)
     if not len(number):
         return no_sample_columns()

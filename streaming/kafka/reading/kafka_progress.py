@@ -44,7 +44,9 @@ class ReadProgress:
 
     def read(self, partition: int, following: int) -> None:
         """Note records that were given out, or that lie behind the end of a bounded reading."""
-        self.next[partition] = max(self.next[partition], min(following, self.end.get(partition, following)))
+        self.next[partition] = max(
+            self.next[partition], min(following, self.end.get(partition, following))
+        )
         self._idle_since.pop(partition, None)
 
     def reached(self, partition: int, following: int, now: float) -> None:
@@ -64,7 +66,10 @@ class ReadProgress:
     def lags(self) -> dict[int, int]:
         """Count the offsets of each partition that are not given out yet, to the ends of a bounded reading."""
         high = self.high
-        return {p: max(self.end.get(p, high.get(p, 0)) - following, 0) for p, following in self.next.items()}
+        return {
+            p: max(self.end.get(p, high.get(p, 0)) - following, 0)
+            for p, following in self.next.items()
+        }
 
     def done(self, partition: int) -> bool:
         """Say whether a bounded reading of a partition is complete."""
@@ -72,7 +77,10 @@ class ReadProgress:
 
     @property
     def reached_hold(self) -> bool:
-        """Whether a reading that is held at an end has come there; partitions that were added since have none."""
+        """Whether a reading that is held at an end has come there.
+
+        Partitions that were added since have none.
+        """
         return all(self.next[partition] >= end for partition, end in self.end.items())
 
     @property
@@ -91,44 +99,68 @@ class ReadProgress:
     def _idle(self, partition: int, since: float) -> bool:
         """Say whether the end of a partition was reached by then, and nothing came after it, read or not."""
         reached = self._idle_since.get(partition)
-        known = partition not in self.unreachable and self.high.get(partition, 0) <= self.next[partition]
+        known = (
+            partition not in self.unreachable
+            and self.high.get(partition, 0) <= self.next[partition]
+        )
+
         return reached is not None and reached <= since and known
 
 
 def progress_unreachable_partitions(statistics: Mapping[str, Any], topic: str) -> set[int]:
     """Find the partitions of a topic whose broker does not answer in the statistics of a client."""
     brokers = statistics["brokers"].values()
-    up = {broker["nodeid"] for broker in brokers if broker["state"] in ("UP", "UPDATE")} - {-1}  # no leader
+    up = {broker["nodeid"] for broker in brokers if broker["state"] in ("UP", "UPDATE")} - {
+        -1
+    }  # no leader
     partitions = statistics["topics"].get(topic, {}).get("partitions", {})
-    return {int(number) for number, partition in partitions.items() if partition["leader"] not in up}
+
+    return {
+        int(number) for number, partition in partitions.items() if partition["leader"] not in up
+    }
 
 
 def progress_first_offsets(
-    location: KafkaLocation, topic: Topic, position: Position | None, marks: Watermarks, *, shared: bool = False
+    location: KafkaLocation,
+    topic: Topic,
+    position: Position | None,
+    marks: Watermarks,
+    *,
+    shared: bool = False,
 ) -> tuple[dict[int, int], int]:
     """Find where each partition begins, and how many offsets are skipped because retention took them away.
 
-    A partition that was added to the topic after the store had begun is read from its first record, one that the store
-    simply did not own before from where `start=` says. Where it is `shared` by stores that know whose agents are whose,
-    a store that owns some of the partitions goes on next to added ones.
+    A partition that was added to the topic after the store had begun is read from its first record,
+    one that the store simply did not own before from where `start=` says. Where it is `shared` by
+    stores that know whose agents are whose, a store that owns some of the partitions goes on next
+    to added ones.
     """
     if position is None:
-        return {p: low if location.start == "earliest" else high for p, (low, high) in marks.items()}, 0
+        return {
+            p: low if location.start == "earliest" else high for p, (low, high) in marks.items()
+        }, 0
+
     _check_partitions(location, topic, position, marks, shared=shared)
     known = {int(p): int(offset) for p, offset in position["partitions"].items()}
     offsets: dict[int, int] = {}
     skipped = 0
+
     for partition, (low, high) in marks.items():
         if partition in known:
-            offsets[partition] = progress_after_gap(location, partition, known[partition], low, high)
+            offsets[partition] = progress_after_gap(
+                location, partition, known[partition], low, high
+            )
             skipped += offsets[partition] - known[partition]
         else:
             added = partition >= int(position["count"])
             offsets[partition] = low if added or location.start == "earliest" else high
+
     return offsets, skipped
 
 
-def progress_after_gap(location: KafkaLocation, partition: int, wanted: int, low: int, high: int) -> int:
+def progress_after_gap(
+    location: KafkaLocation, partition: int, wanted: int, low: int, high: int
+) -> int:
     """Give the offset to go on from, which is the wanted one unless retention took it away and gap=skip."""
     where = f"partition {partition} of {location.topic!r}"
     if wanted > high:
@@ -136,6 +168,7 @@ def progress_after_gap(location: KafkaLocation, partition: int, wanted: int, low
             f"{location.role} must hold what this store has read of it, got {where} that ends at offset {high}, "
             f"before {wanted}"
         )
+
     if wanted >= low:
         return wanted
     gap = low - wanted
@@ -144,7 +177,10 @@ def progress_after_gap(location: KafkaLocation, partition: int, wanted: int, low
             f"{location.role} must hold what this store has not read yet, got {gap} offsets of {where} that retention "
             "deleted: gap=skip continues without them"
         )
-    logger.warning("skipped %d offsets of %s that retention deleted before they were read", gap, where)
+
+    logger.warning(
+        "skipped %d offsets of %s that retention deleted before they were read", gap, where
+    )
     return low
 
 
@@ -166,6 +202,7 @@ def _check_partitions(
             f"{location.role} must have the {position['count']} partitions that it had when the store was begun, or "
             f"agents would move between stores, got {topic.partitions} in {topic.name!r}"
         )
+
     left = sorted(int(p) for p in position["partitions"] if int(p) not in marks)
     if left:
         raise ValueError(

@@ -1,4 +1,7 @@
-"""Reads a topic at offsets that the store decides: assignment, ends, gaps, new partitions, offsets for lag tools."""
+"""Reads a topic at offsets that the store decides.
+
+Assignment, ends, gaps, new partitions, offsets for lag tools.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,11 @@ from meanstream.operators.validation import require
 from meanstream.streaming.events.event_columns import Position
 from meanstream.streaming.kafka.claims.group_offsets import GroupOffsets
 from meanstream.streaming.kafka.claims.name_owners import NameOwners
-from meanstream.streaming.kafka.claims.ownership import FormerOwners, claim_ownership, require_unowned_in_time
+from meanstream.streaming.kafka.claims.ownership import (
+    FormerOwners,
+    claim_ownership,
+    require_unowned_in_time,
+)
 from meanstream.streaming.kafka.connection.kafka_client import (
     KafkaError,
     KafkaException,
@@ -56,12 +63,15 @@ FIRST_SECONDS = 0.1
 """So long is waited for a record, where there is none."""
 MORE_SECONDS = 0.005
 """So long records are gathered once there is one."""
-BEHIND, BEHIND_SECONDS = 5000, 0.02
-"""With that many at once it is no live stream that is read: then it is waited longer, for fewer and larger batches."""
+BEHIND = 5000
+BEHIND_SECONDS = 0.02
+"""With that many at once it is no live stream that is read: then it is waited longer, for fewer and
+larger batches."""
 TAKE_SECONDS = 0.25
 """So long some are taken at once at most, however large they are."""
 CHUNK = 500
-"""So many messages are taken at once: with more Python looks for garbage among them, which doubles their cost."""
+"""So many messages are taken at once: with more Python looks for garbage among them, which doubles
+their cost."""
 
 _NO_END = np.iinfo(np.int64).max
 
@@ -91,24 +101,37 @@ class TopicReader:
         agents: AgentsOfStore | None = None,
     ) -> None:
         self._gathered = partial(GatheredMessages, beside, joins=joins, read=read)
-        self.name, self.role = location.topic, location.role
+        self.name = location.topic
+        self.role = location.role
         self._location = location
         self._owner = owner
         self._bounded = bounded
         self._progress: ReadProgress | None = None
         self._gaps: set[int] = set()
         self._complaints: set[str] = set()
+
         self._resting = False
         self._group = GroupOffsets(location, owner or "")
         self._shared = agents is not None
         self._given = frozenset[int]() if agents is None else agents.departed_partitions
         self._former: FormerOwners = {} if agents is None else agents.former_owners
-        self._named = None if name is None or owner is None else NameOwners(location, name, owner, self._former)
+        self._named = (
+            None
+            if name is None or owner is None
+            else NameOwners(location, name, owner, self._former)
+        )
+
         self._admin = make_client_admin(location)
         self._topic = require_topic(self._admin, location, "READ")
         self.cluster = str(self._admin.list_topics(location.topic, timeout=ASK_SECONDS).cluster_id)
         wrong = [p for p in location.partitions or () if p >= self._topic.partitions]
-        require(not wrong, "partitions", f"be below {self._topic.partitions}, as topic {self.name!r} has them", wrong)
+        require(
+            not wrong,
+            "partitions",
+            f"be below {self._topic.partitions}, as topic {self.name!r} has them",
+            wrong,
+        )
+
         self._watch = TopicWatch(self._admin, location, self._topic, watch_seconds)
         self.health = client_health(location, self._on_statistics)
         self._consumer = make_client_consumer(
@@ -124,7 +147,9 @@ class TopicReader:
         """How far each partition was read; reading begins here if it has not yet."""
         return self._progress or self.begin(None)
 
-    def take(self, count: int, first: float = FIRST_SECONDS, *, more: bool = False) -> PartitionRecords | None:
+    def take(
+        self, count: int, first: float = FIRST_SECONDS, *, more: bool = False
+    ) -> PartitionRecords | None:
         """Give at most that many records, or wait a moment for the first; None if there was none.
 
         Some are given `more` at once, before anyone looks after the topic again.
@@ -133,22 +158,30 @@ class TopicReader:
         if not more:
             self._wake(progress)
             self._look_after(progress)
+
         gathered = self._gathered()
         events: list[Message] = []
-        wanted, wait, end = 1, first, time.monotonic() + TAKE_SECONDS
+        wanted = 1
+        wait = first
+        end = time.monotonic() + TAKE_SECONDS
+
         while wanted:
             messages = self._consume(wanted, wait)
             full = len(messages) == wanted and time.monotonic() < end
+
             if any(map(Message.error, messages)):
                 events += [message for message in messages if message.error() is not None]
                 messages = [message for message in messages if message.error() is None]
+
             gathered.add(messages)
             wanted = min(CHUNK, count - len(gathered)) if full else 0
             wait = BEHIND_SECONDS if len(gathered) >= BEHIND else MORE_SECONDS
+
         records = self._advance(gathered.records(), progress) if len(gathered) else None
         now = time.monotonic()
         for event in events:
             self._note(event, progress, now)
+
         self._note_ends(progress)
         return records
 
@@ -159,22 +192,30 @@ class TopicReader:
         """
         if self._progress is None:
             return
+
         if not self._resting:
             self._consumer.unassign()
             self._resting = True
+
         self._consumer.poll(0)
 
     def hold(self) -> bool:
-        """Read a topic without end to where its partitions end now, and no further; False if no broker says where."""
+        """Read a topic without end to where its partitions end now, and no further.
+
+        False if no broker says where.
+        """
         progress = self.progress
         try:
             ends = {
-                partition: self._consumer.get_watermark_offsets(TopicPartition(self.name, partition), ASK_SECONDS / 2)
+                partition: self._consumer.get_watermark_offsets(
+                    TopicPartition(self.name, partition), ASK_SECONDS / 2
+                )
                 for partition in progress.next
             }
         except KafkaException as error:
             self._complain(error)
             return False
+
         progress.end = {partition: int(high) for partition, (_, high) in ends.items()}
         return True
 
@@ -193,13 +234,19 @@ class TopicReader:
             "topic": self.name,
             "topic_id": self._topic.id,
             "count": self._topic.partitions,
-            "partitions": {str(partition): offset for partition, offset in sorted(self.progress.next.items())},
+            "partitions": {
+                str(partition): offset for partition, offset in sorted(self.progress.next.items())
+            },
         }
 
     def commit(self, position: Position) -> None:
-        """Tell lag tools what the store has committed: best effort, without waiting, once a second at most."""
+        """Tell lag tools what the store has committed.
+
+        Best effort, without waiting, once a second at most.
+        """
         self._group.note(position["partitions"])
         self._group.send(self._consumer)
+
         if self._named is not None:
             self._named.renew(position["partitions"])
 
@@ -242,10 +289,14 @@ class TopicReader:
         return 0 if self._progress is None else self._progress.skipped
 
     def close(self) -> None:
-        """Let go of the brokers; the last offsets for lag tools are committed if a broker answers."""
+        """Let go of the brokers.
+
+        The last offsets for lag tools are committed if a broker answers.
+        """
         self._group.send(self._consumer, after=0.0)
         if self._named is not None:
             self._named.close()
+
         closing = threading.Thread(target=self._consumer.close, daemon=True)
         closing.start()
         closing.join(CLOSE_SECONDS)  # the client waits much longer for brokers that are away
@@ -255,7 +306,10 @@ class TopicReader:
         require(self._owner is not None, "owner", "be given to read", None)
         wanted = dict.fromkeys(self._location.partitions or range(self._topic.partitions), 0)
         try:
-            require_unowned_in_time(self._location, self._consumer, wanted, self._owner or "", self._former)
+            require_unowned_in_time(
+                self._location, self._consumer, wanted, self._owner or "", self._former
+            )
+
             if self._named is not None:
                 self._named.check(wanted)
         except KafkaException as error:
@@ -269,21 +323,29 @@ class TopicReader:
             given = sorted(self._given.intersection(wanted))
             require(not given, "partitions", "be none that this store has given to another", given)
             marks = self._watermarks(wanted)
-            offsets, skipped = progress_first_offsets(self._location, self._topic, position, marks, shared=self._shared)
+            offsets, skipped = progress_first_offsets(
+                self._location, self._topic, position, marks, shared=self._shared
+            )
             self._claim(offsets)
         except KafkaException as error:
             raise ValueError(self._unreadable(describe_client_error(error))) from None
+
         high = {p: high for p, (_, high) in marks.items()}
-        self._progress = ReadProgress(offsets, dict(high) if self._bounded else {}, skipped, high=high)
+        self._progress = ReadProgress(
+            offsets, dict(high) if self._bounded else {}, skipped, high=high
+        )
         self._resting = True
         self._wake(self._progress)
+
         return self._progress
 
     def _wake(self, progress: ReadProgress) -> None:
         """Read on from where the records were given out."""
         if self._resting:
             progress.look_again()
-            self._consumer.assign(self._partition_positions(p for p in progress.next if not progress.done(p)))
+            self._consumer.assign(
+                self._partition_positions(p for p in progress.next if not progress.done(p))
+            )
             self._resting = False
 
     # -- what a consumer says --------------------------------------------------------------------------------
@@ -298,24 +360,34 @@ class TopicReader:
     def _note_ends(self, progress: ReadProgress) -> None:
         """Note where the partitions end, as the last answers to fetches said."""
         for partition in progress.next:
-            _, high = self._consumer.get_watermark_offsets(TopicPartition(self.name, partition), cached=True)
+            _, high = self._consumer.get_watermark_offsets(
+                TopicPartition(self.name, partition), cached=True
+            )
             progress.high[partition] = max(high, progress.high.get(partition, 0))
 
     def _advance(self, records: PartitionRecords, progress: ReadProgress) -> PartitionRecords:
         """Note how far records go, and leave out those behind the end of a bounded reading."""
-        partition, offset = records.partition, records.offset
+        partition = records.partition
+        offset = records.offset
         self._complaints.clear()
         last = np.full(int(partition.max()) + 1, -1)
         np.maximum.at(last, partition, offset)
+
         for p in np.flatnonzero(last >= 0).tolist():
             progress.read(p, int(last[p]) + 1)
+
         if not progress.end:
             return records
-        return records.select(offset < np.array([progress.end.get(p, _NO_END) for p in range(len(last))])[partition])
+        return records.select(
+            offset < np.array([progress.end.get(p, _NO_END) for p in range(len(last))])[partition]
+        )
 
     def _note(self, event: Message, progress: ReadProgress, now: float) -> None:
-        error, partition, offset = event.error(), event.partition(), event.offset()
+        error = event.error()
+        partition = event.partition()
+        offset = event.offset()
         assert error is not None  # noqa: S101 - that is what an event is
+
         if error.code() == KafkaError._PARTITION_EOF:
             assert partition is not None  # noqa: S101
             assert offset is not None  # noqa: S101
@@ -333,6 +405,7 @@ class TopicReader:
         text = describe_client_error(error)
         if not is_retriable_by_client(error):
             raise KafkaLostError(self._unreadable(text))
+
         if text not in self._complaints:
             self._complaints.add(text)
             logger.warning("reading %r waits: %s", self.name, text)
@@ -350,6 +423,7 @@ class TopicReader:
         try:
             for partition in sorted(self._gaps):
                 self._close_gap(progress, partition)
+
             topic = self._watch.look()
             if topic is not None and topic.partitions > self._topic.partitions:
                 self._grow(progress, topic)
@@ -357,6 +431,7 @@ class TopicReader:
             self._complain(error)
         except ValueError as error:
             raise KafkaLostError(str(error)) from None
+
         self._group.send(self._consumer)
 
     def _close_gap(self, progress: ReadProgress, partition: int) -> None:
@@ -365,6 +440,7 @@ class TopicReader:
         if topic is None:
             self._watch.soon()
             return
+
         check_same_topic(self._location, self._topic.id, topic)
         place = TopicPartition(self.name, partition)
         low, high = self._consumer.get_watermark_offsets(place, timeout=ASK_SECONDS)
@@ -373,19 +449,23 @@ class TopicReader:
         progress.skipped += offset - wanted
         progress.next[partition] = offset
         self._consumer.incremental_unassign([place])
+
         if not progress.done(partition):
             self._consumer.incremental_assign(self._partition_positions([partition]))
+
         self._gaps.discard(partition)
 
     def _grow(self, progress: ReadProgress, topic: Topic) -> None:
         """Read the partitions that were added to the topic."""
         if self._bounded:
             return
+
         if self._location.partitions is not None:
             raise ValueError(
                 f"{self._location.role} must keep its {self._topic.partitions} partitions while a store owns some of "
                 f"them, got {topic.partitions} in {self.name!r}"
             )
+
         marks = self._watermarks(range(self._topic.partitions, topic.partitions))
         offsets = {partition: low for partition, (low, _) in marks.items()}
         self._claim(offsets)
@@ -399,26 +479,36 @@ class TopicReader:
         if self._named is None:
             claim_ownership(self._location, self._consumer, offsets, self._owner, self._former)
             return
+
         self._named.check(offsets)  # before the group notes an owner that is refused
         claim_ownership(self._location, self._consumer, offsets, self._owner, self._former)
         self._named.claim(offsets)
 
     def _watermarks(self, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
-        """Ask for the first offsets and the ends; a topic that was just made may not have leaders yet."""
+        """Ask for the first offsets and the ends.
+
+        A topic that was just made may not have leaders yet.
+        """
         end = time.monotonic() + ASK_SECONDS
         marks: dict[int, tuple[int, int]] = {}
         for partition in partitions:
             while partition not in marks:
                 try:
                     place = TopicPartition(self.name, partition)
-                    marks[partition] = self._consumer.get_watermark_offsets(place, timeout=ASK_SECONDS / 2)
+                    marks[partition] = self._consumer.get_watermark_offsets(
+                        place, timeout=ASK_SECONDS / 2
+                    )
                 except KafkaException as error:
                     unknown = client_event_error(error).code() in _TOPIC_UNKNOWN
                     if time.monotonic() > end or not (unknown or is_retriable_by_client(error)):
                         raise
                     time.sleep(0.1)
+
                     if unknown:
-                        self._consumer.list_topics(self.name, timeout=ASK_SECONDS / 2)  # the client learns of it
+                        self._consumer.list_topics(
+                            self.name, timeout=ASK_SECONDS / 2
+                        )  # the client learns of it
+
         return marks
 
     def _unreadable(self, text: str) -> str:

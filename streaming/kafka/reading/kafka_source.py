@@ -46,7 +46,8 @@ HELD_SECONDS = 0.5
 GATHER_SECONDS = 1.0
 """So long records are gathered if they come faster than one can take them."""
 PART = 16_384
-"""So many records are taken and parsed at once: what is made of them stays in the processor's cache."""
+"""So many records are taken and parsed at once: what is made of them stays in the processor's
+cache."""
 
 
 @dataclass(slots=True)
@@ -62,19 +63,22 @@ class _Gathered:
 class KafkaSource:
     """Reads messages of a topic: committed records only, each once, from where the store stands.
 
-    A value is a JSON object, or with `registry=` Avro or JSON of a schema that the registry knows; parts of a sample
-    may stand next to it (`@key`, `@timestamp`, `@header.NAME`). Every record becomes a sample or a dead letter; an
-    empty value and a tombstone are malformed. While the registry does not answer reading waits.
+    A value is a JSON object, or with `registry=` Avro or JSON of a schema that the registry knows;
+    parts of a sample may stand next to it (`@key`, `@timestamp`, `@header.NAME`). Every record
+    becomes a sample or a dead letter; an empty value and a tombstone are malformed. While the
+    registry does not answer reading waits.
 
     A partition belongs to one store (`ownership`). An agent lives where the partition of its key is
-    read: give several engines fixed sets of partitions, each with its own store. An engine may move to another machine
-    together with its store. Partitions added to the topic are read too, unless the set is fixed: then the engine
-    stops, because keys, hence agents, may have moved to partitions of another store; begun again it refuses these.
+    read: give several engines fixed sets of partitions, each with its own store. An engine may move
+    to another machine together with its store. Partitions added to the topic are read too, unless
+    the set is fixed: then the engine stops, because keys, hence agents, may have moved to
+    partitions of another store; begun again it refuses these.
 
-    Several topics are read side by side, whole, by one store; their name is all of theirs in order, and theirs are the
-    numbers of `meanstream.streaming.events.topic_names`.
+    Several topics are read side by side, whole, by one store; their name is all of theirs in order,
+    and theirs are the numbers of `meanstream.streaming.events.topic_names`.
 
-    Position: next offset of each partition, the id of the topic and the number of its partitions; of several, of each.
+    Position: next offset of each partition, the id of the topic and the number of its partitions;
+    of several, of each.
 
     Parameters
     ----------
@@ -83,7 +87,8 @@ class KafkaSource:
     mapping : ColumnMapping
         Which JSON field means what.
     owner : str, optional
-        Public random id of the store. Without it connection, topic and rights are checked, but nothing can be read.
+        Public random id of the store. Without it connection, topic and rights are checked, but
+        nothing can be read.
     name : str, optional
         Name of the deployment: another store of this name may not own a partition in any group.
     until_end : bool
@@ -93,14 +98,15 @@ class KafkaSource:
     max_record_bytes : int
         Larger values are skipped and reported.
     idle_seconds : float
-        Event time waits for a partition whose end was reached so long ago at most. What a transaction that stands open
-        has written is more to come.
+        Event time waits for a partition whose end was reached so long ago at most. What a
+        transaction that stands open has written is more to come.
     agents : AgentsOfStore, optional
-        Agents that live in the store: with fixed partitions, those of other stores are refused (`directory`), with
-        their samples or, of rounds, when the engine asks (`claim`).
+        Agents that live in the store: with fixed partitions, those of other stores are refused
+        (`directory`), with their samples or, of rounds, when the engine asks (`claim`).
     watch_seconds : float
-        Time between two looks at the topic: for new partitions, and whether it was deleted and made again, which
-        Kafka tells no one. What is read of the new one until then counts; then the engine stops.
+        Time between two looks at the topic: for new partitions, and whether it was deleted and made
+        again, which Kafka tells no one. What is read of the new one until then counts; then the
+        engine stops.
     """
 
     watched = True
@@ -143,7 +149,10 @@ class KafkaSource:
         self._idle_seconds = idle_seconds
         self._held: _Gathered | None = None  # what others must say something of
         self._problem: str | None = None
-        self._parser = topic_parser(location, mapping, id_key=id_key, max_record_bytes=max_record_bytes)
+        self._parser = topic_parser(
+            location, mapping, id_key=id_key, max_record_bytes=max_record_bytes
+        )
+
         opened = partial(
             TopicReader,
             owner=owner,
@@ -155,51 +164,79 @@ class KafkaSource:
             read=self._parser.read_at_once,
             agents=agents,
         )
+
         one = SEPARATOR not in location.topic
-        self._reader: TopicReader | TopicReaders = opened(location) if one else TopicReaders(location, opened)
+        self._reader: TopicReader | TopicReaders = (
+            opened(location) if one else TopicReaders(location, opened)
+        )
         self._homes: OwnAgents | None = None
         self._claims_at_once = agents is None or agents.at_once
+
         if agents is not None and owner is not None and location.partitions is not None:
             self._homes = OwnAgents(location, owner, name, agents)
 
     def next_batch(self, max_samples: int) -> Batch:
         """Give the records that are there, or wait a moment for one."""
-        reader, nothing = self._reader, no_sample_columns()
+        reader = self._reader
+        nothing = no_sample_columns()
         try:
             if self.bounded and self._held is None and reader.done:
-                position, lags = self._position(), reader.lags()
-                return Batch(nothing, Rejects(), position, exhausted=True, active=(), lag=0, lags=lags)
+                position = self._position()
+                lags = reader.lags()
+                return Batch(
+                    nothing, Rejects(), position, exhausted=True, active=(), lag=0, lags=lags
+                )
+
             gathered = self._held or _Gathered(self._position())
         except (KafkaLostError, ValueError) as error:
             raise SourceLostError(str(error)) from None
+
         try:
             self._gather(gathered, max_samples)
-            samples, rejects = concatenate_columns(gathered.parts), gathered.rejects
+            samples = concatenate_columns(gathered.parts)
+            rejects = gathered.rejects
             if self._homes is not None and self._claims_at_once:
                 samples = self._homes.only_own(samples, rejects)
         except (RegistryAwayError, DirectoryBusyError) as error:
             return self._hold(gathered, str(error))
-        self._held, self._problem = None, None
-        lags, active = reader.lags(), reader.active(time.monotonic(), self._idle_seconds)
-        return Batch(samples, rejects, self._position(), active=active, lag=sum(lags.values()), lags=lags)
+
+        self._held = None
+        self._problem = None
+        lags = reader.lags()
+        active = reader.active(time.monotonic(), self._idle_seconds)
+
+        return Batch(
+            samples, rejects, self._position(), active=active, lag=sum(lags.values()), lags=lags
+        )
 
     def _gather(self, gathered: _Gathered, most: int) -> None:
-        """Take what is there and parse it, a part at a time: it is in the processor's cache then."""
-        left, first, end = most, FIRST_SECONDS, math.inf
+        """Take what is there and parse it, a part at a time.
+
+        It is in the processor's cache then.
+        """
+        left = most
+        first = FIRST_SECONDS
+        end = math.inf
         self._parse(gathered)
+
         while left > 0 and gathered is not self._held:
             gathered.records = self._take(min(PART, left), first, more=left < most)
             taken = 0 if gathered.records is None else len(gathered.records.offset)
             self._parse(gathered)
+
             if taken < CHUNK or time.monotonic() > end:
                 break
-            end = min(end, time.monotonic() + GATHER_SECONDS)  # the first part may have waited, and takes longer
+            end = min(
+                end, time.monotonic() + GATHER_SECONDS
+            )  # the first part may have waited, and takes longer
             left -= taken
             first = BEHIND_SECONDS if most - left >= BEHIND else MORE_SECONDS
 
     def _take(self, count: int, first: float, *, more: bool) -> PartitionRecords | None:
         try:
-            return None if more and self._reader.done else self._reader.take(count, first, more=more)
+            return (
+                None if more and self._reader.done else self._reader.take(count, first, more=more)
+            )
         except (KafkaLostError, ValueError) as error:
             raise SourceLostError(str(error)) from None
 
@@ -212,19 +249,30 @@ class KafkaSource:
             gathered.records = None
 
     def _hold(self, gathered: _Gathered, problem: str) -> Batch:
-        """Keep records that no one can read now, as if they were not taken; event time waits for them."""
+        """Keep records that no one can read now, as if they were not taken.
+
+        Event time waits for them.
+        """
         if self._problem is None:
             logger.warning("reading %r waits: %s", self.name, problem)
-        self._held, self._problem = gathered, problem
+
+        self._held = gathered
+        self._problem = problem
         self._reader.rest()
         time.sleep(HELD_SECONDS)
         lags = self._reader.lags()
         active = self._reader.partitions
         nothing = no_sample_columns()
-        return Batch(nothing, Rejects(), gathered.before, active=active, lag=sum(lags.values()), lags=lags)
+
+        return Batch(
+            nothing, Rejects(), gathered.before, active=active, lag=sum(lags.values()), lags=lags
+        )
 
     def _position(self) -> Position:
-        """Tell offsets, and which ids had a schema: these are requested after a restart, whatever ids come before."""
+        """Tell offsets, and which ids had a schema.
+
+        These are requested after a restart, whatever ids come before.
+        """
         known = None if self._parser.registry is None else sorted(self._parser.registry.familiar)
         return {**self._reader.position(), **({"schemas": known} if known else {})}
 
@@ -233,23 +281,32 @@ class KafkaSource:
         return set() if self._homes is None else self._homes.elsewhere(names)
 
     def claim(self, names: Sequence[str], *, patient: bool) -> set[str] | None:
-        """Let users live in the store who live in none yet; say who lives in another, None if no one can say now."""
+        """Let users live in the store who live in none yet.
+
+        Say who lives in another, None if no one can say now.
+        """
         if self._homes is None:
             return set()
+
         try:
             found = self._homes.claim(names, patient=patient)
         except DirectoryBusyError as error:
             if self._problem is None:
                 logger.warning("windows of %r wait: %s", self.name, error)
+
             self._problem = str(error)
             return None
         except ValueError as error:
             raise SourceLostError(str(error)) from None
+
         self._problem = None
         return found
 
     def begin(self) -> None:
-        """Own the partitions and find where to begin, for a store without a position; the first batch does too."""
+        """Own the partitions and find where to begin, for a store without a position.
+
+        The first batch does too.
+        """
         _ = self._reader.done
         if self._homes is not None:
             self._homes.begin()
@@ -257,15 +314,22 @@ class KafkaSource:
     def restore(self, position: Position) -> None:
         """Continue at the offsets of the store."""
         if position.get("topic") != self.name:
-            raise ValueError(f"source must be the topic that this store was filled from, got {self.name!r}")
+            raise ValueError(
+                f"source must be the topic that this store was filled from, got {self.name!r}"
+            )
+
         if self._parser.registry is not None:
             self._parser.registry.familiar.update(position.get("schemas", ()))
+
         self._reader.begin(position)
         if self._homes is not None:
             self._homes.begin()
 
     def hold(self) -> bool:
-        """Read on to where the partitions end now, and no further; False if no broker says where."""
+        """Read on to where the partitions end now, and no further.
+
+        False if no broker says where.
+        """
         try:
             return self._reader.hold()
         except (KafkaLostError, ValueError) as error:
@@ -280,13 +344,19 @@ class KafkaSource:
         self._reader.go_on()
 
     def close(self) -> None:
-        """Let go of the brokers; the last offsets for lag tools are committed if a broker answers."""
+        """Let go of the brokers.
+
+        The last offsets for lag tools are committed if a broker answers.
+        """
         self._reader.close()
         if self._homes is not None:
             self._homes.close()
 
     def commit(self, position: Position) -> None:
-        """Tell lag tools what the store has committed: best effort, without waiting, once a second at most."""
+        """Tell lag tools what the store has committed.
+
+        Best effort, without waiting, once a second at most.
+        """
         self._reader.commit(position)
 
     def rest(self) -> None:

@@ -1,4 +1,7 @@
-"""Everyone's releases from a topic: the latest of each agent, rebuilt from the topic alone, and what comes after."""
+"""Everyone's releases from a topic.
+
+The latest of each agent, rebuilt from the topic alone, and what comes after.
+"""
 
 from __future__ import annotations
 
@@ -53,15 +56,19 @@ class ReleasesTopic:
         self._location = location
         self.received = ReceivedReleases(possible)
         admin = make_client_admin(location)
-        self._offsets = dict.fromkeys(range(require_topic(admin, location, "READ").partitions), OFFSET_BEGINNING)
+        self._offsets = dict.fromkeys(
+            range(require_topic(admin, location, "READ").partitions), OFFSET_BEGINNING
+        )
         self._behind = set(self._offsets)
         self._health = client_health(location)
+
         self._consumer = make_client_consumer(
             location,
             health=self._health,
             enable_partition_eof=True,
             auto_offset_reset="earliest",  # what retention took was older than what stays
-            fetch_queue_backoff_ms=10,  # the default stops reading for a second whenever the queue is full
+            # The default stops reading for a second whenever the queue is full.
+            fetch_queue_backoff_ms=10,
         )
         self._assigned = False
 
@@ -90,14 +97,19 @@ class ReleasesTopic:
         return not self._behind
 
     def poll(self, max_records: int = READ_RECORDS, seconds: float = 1.0) -> Releases:
-        """Give the releases that come next, in the order of the topic; none if none come for that many seconds."""
+        """Give the releases that come next, in the order of the topic.
+
+        None if none come for that many seconds.
+        """
         if not self._assigned:
             topic = self._location.topic
             self._consumer.assign([TopicPartition(topic, p, at) for p, at in self._offsets.items()])
             self._assigned = True
+
         lines: list[Line] = []
         for message in self._consumer.consume(max_records, seconds):
-            (partition, offset), error = message_position(message), message.error()
+            (partition, offset) = message_position(message)
+            error = message.error()
             if error is None:
                 self._offsets[partition] = offset + 1
                 self._behind.add(partition)
@@ -105,13 +117,16 @@ class ReleasesTopic:
                 lines.append((message.key(), value and without_wire_head(value)))
             else:
                 self._note(error, partition)
+
         return self.received.take(lines)
 
     def latest(self) -> Releases:
         """Give the newest release of each agent, in the order of `names`."""
         return self.received.latest()
 
-    def read_to_end(self, *, seconds: float = READ_SECONDS, each: Callable[[Releases], None] | None = None) -> Releases:
+    def read_to_end(
+        self, *, seconds: float = READ_SECONDS, each: Callable[[Releases], None] | None = None
+    ) -> Releases:
         """Read to the end of the topic and give everyone's latest release."""
         until = time.monotonic() + seconds
         while not self.caught_up:
@@ -119,6 +134,7 @@ class ReleasesTopic:
             releases = self.poll()
             if each is not None and len(releases):
                 each(releases)
+
             if before != (self._offsets, self._behind):
                 until = time.monotonic() + seconds
             elif time.monotonic() > until:
@@ -126,21 +142,28 @@ class ReleasesTopic:
                     f"{self._location.role} must be read to its end, got nothing for {seconds:g} s from "
                     f"{str(self._location)!r}"
                 )
+
         return self.latest()
 
     def position(self) -> Position:
         """Tell how far each partition was read."""
-        offsets = {str(partition): offset for partition, offset in self._offsets.items() if offset >= 0}
+        offsets = {
+            str(partition): offset for partition, offset in self._offsets.items() if offset >= 0
+        }
         return {"topic": self._location.topic, "offsets": offsets}
 
     def restore(self, position: Position, latest: Releases) -> None:
-        """Continue after a position, knowing everyone's latest release up to it; call before reading.
+        """Continue after a position, knowing everyone's latest release up to it.
+
+        Call before reading.
 
         The position in another topic is ignored: that one is read from its beginning.
         """
         if position["topic"] != self._location.topic:
             return
-        self._offsets.update({int(p): at for p, at in position["offsets"].items() if int(p) in self._offsets})
+        self._offsets.update(
+            {int(p): at for p, at in position["offsets"].items() if int(p) in self._offsets}
+        )
         self.received.restore(latest)
 
     def close(self) -> None:

@@ -11,7 +11,8 @@ from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.reading.scan import scan_values
 
 LOOK_BACK = 100_000
-"""So many records of each partition are looked at, the newest; a compacted topic holds about one of each agent."""
+"""So many records of each partition are looked at, the newest; a compacted topic holds about one of
+each agent."""
 
 
 class _Ids(msgspec.Struct):
@@ -24,7 +25,9 @@ _IDS = msgspec.json.Decoder(_Ids)
 
 def newest_events(location: KafkaLocation, name: str) -> Iterator[bytes]:
     """Give the newest events that are charged to a deployment, of at most `LOOK_BACK` records of each partition."""
-    return (value for value in scan_values(location, newest=LOOK_BACK) if value and _is_of(name, value))
+    return (
+        value for value in scan_values(location, newest=LOOK_BACK) if value and _is_of(name, value)
+    )
 
 
 def _is_of(name: str, value: bytes) -> bool:
@@ -41,5 +44,6 @@ def _is_of(name: str, value: bytes) -> bool:
         ids = _IDS.decode(value)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return False
+
     encoded = release_ids([""], [0], [0], deployment=name)[0].partition("/")[0]
     return ids.release_id.startswith(f"{encoded}/") or ids.round_id.startswith(f"{name}/")

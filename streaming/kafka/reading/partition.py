@@ -1,4 +1,7 @@
-"""One partition, from a given offset on: for anyone who decides about offsets, as a restriction of Beam does."""
+"""One partition, from a given offset on.
+
+For anyone who decides about offsets, as a restriction of Beam does.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,8 @@ ASK_SECONDS = 10.0
 CHUNK = 500
 """So many messages are taken at once, as in `meanstream.streaming.kafka.reading.kafka_reader`."""
 MORE_SECONDS = 0.05
-"""So long more records are waited for at once, and if there are some and no more come, not again."""
+"""So long more records are waited for at once, and if there are some and no more come, not
+again."""
 
 
 class Marks(NamedTuple):
@@ -63,7 +67,8 @@ class PartitionReader:
     Attributes
     ----------
     log : str
-        Identifies the topic: its id, or where brokers give none the cluster's id and the topic's name.
+        Identifies the topic: its id, or where brokers give none the cluster's id and the topic's
+        name.
     """
 
     def __init__(self, location: KafkaLocation, *, beside: Sequence[str] = ()) -> None:
@@ -73,15 +78,25 @@ class PartitionReader:
         topic = require_topic(admin, location, "READ")
         cluster = "" if topic.id else admin.list_topics(topic.name, timeout=ASK_SECONDS).cluster_id
         self.log = topic.id or f"{cluster}/{topic.name}"
+
         wrong = [p for p in location.partitions or () if p >= topic.partitions]
-        require(not wrong, "partitions", f"be below {topic.partitions}, as topic {topic.name!r} has them", wrong)
+        require(
+            not wrong,
+            "partitions",
+            f"be below {topic.partitions}, as topic {topic.name!r} has them",
+            wrong,
+        )
+
         self.partitions: tuple[int, ...] = location.partitions or tuple(range(topic.partitions))
-        self._consumer = make_client_consumer(location, enable_partition_eof=True, auto_offset_reset="error")
+        self._consumer = make_client_consumer(
+            location, enable_partition_eof=True, auto_offset_reset="error"
+        )
         self._at: tuple[int, int] | None = None  # partition and next offset, where it is assigned
 
     def marks(self, partitions: Iterable[int]) -> dict[int, Marks]:
         """Ask what partitions hold; a topic that was just made may not have leaders yet."""
-        until, marks = time.monotonic() + ASK_SECONDS, {}
+        until = time.monotonic() + ASK_SECONDS
+        marks = {}
         for partition in partitions:
             while partition not in marks:
                 try:
@@ -90,21 +105,30 @@ class PartitionReader:
                     marks[partition] = Marks(int(low), int(high))
                 except KafkaException as error:
                     if time.monotonic() > until or not is_retriable_by_client(error):
-                        raise ValueError(f"{self._what()} ({describe_client_error(error)})") from None
+                        raise ValueError(
+                            f"{self._what()} ({describe_client_error(error)})"
+                        ) from None
+
                     time.sleep(0.1)
+
         return marks
 
     def take(self, partition: int, offset: int, count: int, wait: float) -> Taken:
         """Give what a partition has from an offset on, at most that many records, after at most that many seconds."""
         if self._at != (partition, offset):
             self._consumer.assign([TopicPartition(self._location.topic, partition, offset)])
+
         records: list[Message] = []
-        following, ended, left = offset, False, wait
+        following = offset
+        ended = False
+        left = wait
         until = time.monotonic() + wait
+
         while len(records) < count and not ended and left > 0:
             messages = self._consume(min(CHUNK, count - len(records)), min(left, MORE_SECONDS))
             if records and not messages:
                 break
+
             for message in messages:
                 error = message.error()
                 if error is not None:
@@ -113,11 +137,15 @@ class PartitionReader:
                 elif (message.offset() or 0) >= following:
                     records.append(message)
                     following = (message.offset() or 0) + 1
+
             left = until - time.monotonic()
+
         self._at = (partition, following)
         offsets = np.fromiter(map(_offset, records), np.int64, len(records))
         values = [message.value() for message in records]
-        number, beside = np.full(len(records), partition, np.int64), message_extras(records, self._beside)
+        number = np.full(len(records), partition, np.int64)
+        beside = message_extras(records, self._beside)
+
         return Taken(PartitionRecords(number, offsets, values, beside), following, ended)
 
     def close(self) -> None:
@@ -137,17 +165,21 @@ class PartitionReader:
         code = client_event_error(error).code()
         if code == KafkaError._PARTITION_EOF:
             return True
+
         if code == KafkaError._AUTO_OFFSET_RESET:
             raise KafkaLostError(
                 f"{self._location.role} must hold every requested record, got partition {partition} of "
                 f"{self._location.topic!r} without them (retention deleted them, or they were never there)"
             )
+
         if not is_retriable_by_client(error):
             raise KafkaLostError(f"{self._what()} ({describe_client_error(error)})")
         return False
 
     def _what(self) -> str:
-        return f"{self._location.role} must be a topic that can be read, got {self._location.topic!r}"
+        return (
+            f"{self._location.role} must be a topic that can be read, got {self._location.topic!r}"
+        )
 
 
 def _offset(message: Message) -> int:

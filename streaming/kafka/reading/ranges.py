@@ -1,4 +1,7 @@
-"""Samples of given ranges of offsets, one partition after the other: a topic as if it were a file."""
+"""Samples of given ranges of offsets, one partition after the other.
+
+A topic as if it were a file.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,12 @@ SILENT_SECONDS = 60.0
 
 
 class RangeSource:
-    """Reads committed records of ranges, each once, for no one's store: again the same as often as one likes.
+    """Reads committed records of ranges, each once, for no one's store.
 
-    Lateness is by partition, so the order of the partitions decides nothing; of samples of one id in several
-    partitions that of the first partition counts.
+    Again the same as often as one likes.
+
+    Lateness is by partition, so the order of the partitions decides nothing; of samples of one id
+    in several partitions that of the first partition counts.
 
     Parameters
     ----------
@@ -55,22 +60,31 @@ class RangeSource:
     def next_batch(self, max_samples: int) -> Batch:
         """Give the next records."""
         if not self._left:
-            return Batch(no_sample_columns(), Rejects(), self._position(), exhausted=True, active=())
-        (partition, at, stop), rejects = self._left[0], Rejects()
+            return Batch(
+                no_sample_columns(), Rejects(), self._position(), exhausted=True, active=()
+            )
+
+        (partition, at, stop) = self._left[0]
+        rejects = Rejects()
         until = time.monotonic() + SILENT_SECONDS
         taken = self._reader.take(partition, at, min(max_samples, stop - at), WAIT_SECONDS)
+
         while taken.following == at:
             what = f"offset {at} of partition {partition} within {SILENT_SECONDS:g} s"
             require(time.monotonic() < until, "source", f"give {what}", self.name)
             taken = self._reader.take(partition, at, min(max_samples, stop - at), WAIT_SECONDS)
+
         try:
             samples = self._parser.parse(taken.records.before(stop), rejects)
         except RegistryAwayError as error:
             raise ValueError(str(error)) from None
+
         active = tuple(place[0] for place in self._left)
         self._left[0] = (partition, min(taken.following, stop), stop)
+
         if taken.following >= stop:
             del self._left[0]
+
         return Batch(samples, rejects, self._position(), active=active)
 
     def restore(self, position: Position) -> None:

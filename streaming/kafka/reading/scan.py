@@ -1,4 +1,7 @@
-"""A topic from given offsets to where it ends now: for replays, for dead letters, for single records."""
+"""A topic from given offsets to where it ends now.
+
+For replays, for dead letters, for single records.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,8 @@ class TopicScan:
     location : KafkaLocation
         The topic; only these of its partitions, if it names some.
     start : mapping, optional
-        First offset to read of each partition; others are not read. By default all from their beginning.
+        First offset to read of each partition; others are not read. By default all from their
+        beginning.
     known_id : str
         Id of the topic that is expected, empty if any is.
     newest : int, optional
@@ -81,16 +85,24 @@ class TopicScan:
         self._beside = beside
         topic = require_topic(make_client_admin(location), location, "READ")
         check_same_topic(location, known_id, topic)
-        self._consumer = make_client_consumer(location, enable_partition_eof=True, auto_offset_reset="earliest")
+        self._consumer = make_client_consumer(
+            location, enable_partition_eof=True, auto_offset_reset="earliest"
+        )
+
         try:
-            marks = {p: self._marks(p) for p in start or location.partitions or range(topic.partitions)}
+            marks = {
+                p: self._marks(p) for p in start or location.partitions or range(topic.partitions)
+            }
         except BaseException:
             self._consumer.close()
             raise
+
         self.complete = not any(low for low, _ in marks.values())
         """Whether retention has left every record that was ever in the partitions."""
         back = {p: 0 if newest is None else high - newest for p, (_, high) in marks.items()}
-        self._next = {p: max(low, back[p], start[p] if start else low) for p, (low, _) in marks.items()}
+        self._next = {
+            p: max(low, back[p], start[p] if start else low) for p, (low, _) in marks.items()
+        }
         self._end = {p: high for p, (_, high) in marks.items() if self._next[p] < high}
         self._consumer.assign([TopicPartition(location.topic, p, self._next[p]) for p in self._end])
 
@@ -98,15 +110,21 @@ class TopicScan:
         """Give the records that come next, at most that many; None at the end."""
         until = time.monotonic() + READ_SECONDS
         while self._end:
-            kept = [m for m in self._consumer.consume(min(count, READ_RECORDS), 0.2) if self._takes(m)]
+            kept = [
+                m for m in self._consumer.consume(min(count, READ_RECORDS), 0.2) if self._takes(m)
+            ]
             if kept:
                 partition = np.array([m.partition() for m in kept], np.int64)
                 offset = np.array([m.offset() for m in kept], np.int64)
                 return PartitionRecords(
                     partition, offset, [m.value() for m in kept], message_extras(kept, self._beside)
                 )
+
             if time.monotonic() > until:
-                raise KafkaLostError(f"{self._what()} that can be read to its end, got nothing for {READ_SECONDS:g} s")
+                raise KafkaLostError(
+                    f"{self._what()} that can be read to its end, got nothing for {READ_SECONDS:g} s"
+                )
+
         return None
 
     def seek(self, partition: int, offset: int) -> None:
@@ -114,6 +132,7 @@ class TopicScan:
         if offset >= self._end.get(partition, 0):
             self._finish(partition)
             return
+
         self._consumer.seek(TopicPartition(self._location.topic, partition, offset))
         self._next[partition] = offset
 
@@ -122,19 +141,30 @@ class TopicScan:
         self._consumer.close()
 
     def _takes(self, message: Message) -> bool:
-        """Note what a message means for the end of its partition; say whether it is a record to give."""
-        error, (partition, offset) = message.error(), message_position(message)
+        """Note what a message means for the end of its partition.
+
+        Say whether it is a record to give.
+        """
+        error = message.error()
+        (partition, offset) = message_position(message)
         if error is not None:
             if client_event_error(error).code() == KafkaError._PARTITION_EOF:
                 self._finish(partition)
             elif not is_retriable_by_client(error):
-                raise KafkaLostError(f"{self._what()} that can be read, got {describe_client_error(error)}")
+                raise KafkaLostError(
+                    f"{self._what()} that can be read, got {describe_client_error(error)}"
+                )
+
             return False
+
         if partition not in self._end or offset < self._next[partition]:
             return False
-        self._next[partition], end = offset + 1, self._end[partition]
+        self._next[partition] = offset + 1
+        end = self._end[partition]
+
         if offset + 1 >= end:
             self._finish(partition)
+
         return offset < end
 
     def _finish(self, partition: int) -> None:
@@ -142,7 +172,10 @@ class TopicScan:
             self._consumer.incremental_unassign([TopicPartition(self._location.topic, partition)])
 
     def _marks(self, partition: int) -> tuple[int, int]:
-        """Ask for the first offset and the end; a topic that was just made may not have leaders yet."""
+        """Ask for the first offset and the end.
+
+        A topic that was just made may not have leaders yet.
+        """
         until = time.monotonic() + ASK_SECONDS
         while True:
             try:
@@ -151,7 +184,10 @@ class TopicScan:
                 return int(low), int(high)
             except KafkaException as error:
                 if time.monotonic() > until or not is_retriable_by_client(error):
-                    raise ValueError(f"{self._what()} that can be read, got {describe_client_error(error)}") from None
+                    raise ValueError(
+                        f"{self._what()} that can be read, got {describe_client_error(error)}"
+                    ) from None
+
                 time.sleep(0.1)
 
     def _what(self) -> str:
@@ -159,7 +195,10 @@ class TopicScan:
 
 
 class ScannedTopic:
-    """A source of samples for a replay: a topic from some offsets to where it ends now; it cannot be resumed."""
+    """A source of samples for a replay.
+
+    A topic from some offsets to where it ends now; it cannot be resumed.
+    """
 
     bounded = True
 
@@ -174,7 +213,9 @@ class ScannedTopic:
         max_record_bytes: int = MAX_LINE_BYTES,
     ) -> None:
         self.name = location.topic
-        self._parser = topic_parser(location, mapping, id_key=id_key, max_record_bytes=max_record_bytes)
+        self._parser = topic_parser(
+            location, mapping, id_key=id_key, max_record_bytes=max_record_bytes
+        )
         self._scan = TopicScan(location, start=start, known_id=known_id, beside=self._parser.wanted)
 
     @property
@@ -189,8 +230,10 @@ class ScannedTopic:
             records = self._scan.read(max_samples)
         except KafkaLostError as error:
             raise SourceLostError(str(error)) from None
+
         if records is None:
             return Batch(no_sample_columns(), rejects, {}, exhausted=True)
+
         try:
             return Batch(self._parser.parse(records, rejects), rejects, {})
         except RegistryAwayError as error:
@@ -206,7 +249,10 @@ class ScannedTopic:
 
 
 def scan_values(location: KafkaLocation, *, newest: int | None = None) -> Iterator[bytes | None]:
-    """Give the values of events of a topic, up to its present end; of each partition at most the `newest` ones."""
+    """Give the values of events of a topic, up to its present end.
+
+    Of each partition at most the `newest` ones.
+    """
     try:
         with closing(TopicScan(location, newest=newest)) as scan:
             while (records := scan.read(READ_RECORDS)) is not None:
@@ -221,18 +267,23 @@ def scan_records(location: KafkaLocation, positions: Ints) -> Iterator[tuple[int
     partition = column_partitions(wanted)
     try:
         for number in np.unique(partition).tolist():
-            yield from _read_partition(location, number, column_positions(wanted[partition == number]))
+            yield from _read_partition(
+                location, number, column_positions(wanted[partition == number])
+            )
     except KafkaLostError as error:
         raise ValueError(str(error)) from None
 
 
-def _read_partition(location: KafkaLocation, partition: int, wanted: Ints) -> Iterator[tuple[int, bytes | None]]:
+def _read_partition(
+    location: KafkaLocation, partition: int, wanted: Ints
+) -> Iterator[tuple[int, bytes | None]]:
     at = 0
     with closing(TopicScan(location, start={partition: int(wanted[0])})) as scan:
         while at < len(wanted) and (records := scan.read(READ_RECORDS)) is not None:
             number = column_position(partition, records.offset).tolist()
             for i in np.flatnonzero(np.isin(records.offset, wanted)).tolist():
                 yield number[i], records.values[i]
+
             last = int(records.offset[-1])
             at = int(np.searchsorted(wanted, last, "right"))
             if at < len(wanted) and wanted[at] > last + FAR:

@@ -1,4 +1,7 @@
-"""Several topics as one: read side by side, each at its own offsets, or one after the other for a replay."""
+"""Several topics as one.
+
+Read side by side, each at its own offsets, or one after the other for a replay.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,11 @@ import numpy as np
 from meanstream.streaming.events.event_columns import Batch, Position, Rejects
 from meanstream.streaming.events.topic_names import topics_partition, topics_position
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
-from meanstream.streaming.kafka.connection.values import PartitionRecords, ReadValues, join_joined_values
+from meanstream.streaming.kafka.connection.values import (
+    PartitionRecords,
+    ReadValues,
+    join_joined_values,
+)
 from meanstream.streaming.kafka.reading.kafka_reader import FIRST_SECONDS, TopicReader
 from meanstream.streaming.kafka.reading.scan import ScannedTopic
 from meanstream.streaming.sources.formats.alike_records import joined_columns
@@ -19,7 +26,9 @@ from meanstream.streaming.sources.source_protocol import SourceLostError
 
 
 class TopicReaders:
-    """Reads all partitions of several topics, as `TopicReader` does those of one; numbers tell topic and partition.
+    """Reads all partitions of several topics, as `TopicReader` does those of one.
+
+    Numbers tell topic and partition.
 
     Parameters
     ----------
@@ -29,9 +38,13 @@ class TopicReaders:
         Opens the reader of one topic.
     """
 
-    def __init__(self, location: KafkaLocation, open_reader: Callable[[KafkaLocation], TopicReader]) -> None:
-        self.name, self.role = location.topic, location.role
+    def __init__(
+        self, location: KafkaLocation, open_reader: Callable[[KafkaLocation], TopicReader]
+    ) -> None:
+        self.name = location.topic
+        self.role = location.role
         self._readers: list[TopicReader] = []
+
         try:
             for one in location.each():
                 self._readers.append(open_reader(one))
@@ -39,27 +52,45 @@ class TopicReaders:
         except BaseException:
             self.close()
             raise
+
         self.cluster = self._readers[0].cluster
         self._turn = 0
 
-    def take(self, count: int, first: float = FIRST_SECONDS, *, more: bool = False) -> PartitionRecords | None:
-        """Give the records that are there, of all topics in turn, or wait a moment for one; None if there was none."""
-        readers, going = self._begun(), list[int]()
+    def take(
+        self, count: int, first: float = FIRST_SECONDS, *, more: bool = False
+    ) -> PartitionRecords | None:
+        """Give the records that are there, of all topics in turn, or wait a moment for one.
+
+        None if there was none.
+        """
+        readers = self._begun()
+        going = list[int]()
         for turn in range(self._turn, self._turn + len(readers)):
             i = turn % len(readers)  # another topic is first each time
             if readers[i].done:
                 readers[i].rest()  # nothing behind the end of a bounded reading piles up
             else:
                 going.append(i)
+
         self._turn += 1
-        parts, left = [], count
+        parts = []
+        left = count
         for others, i in zip(range(len(going), 0, -1), going, strict=True):
-            if left and (taken := self._take(i, max(left // others, 1), 0.0, more=more)) is not None:
+            if (
+                left
+                and (taken := self._take(i, max(left // others, 1), 0.0, more=more)) is not None
+            ):
                 parts.append(taken)
                 left -= len(taken.offset)
+
         wait = first / max(len(going), 1)
-        if not parts and going and (taken := self._take(going[0], count, wait, more=more)) is not None:
+        if (
+            not parts
+            and going
+            and (taken := self._take(going[0], count, wait, more=more)) is not None
+        ):
             parts.append(taken)
+
         return _joined(parts) if parts else None
 
     def _take(self, i: int, count: int, wait: float, *, more: bool) -> PartitionRecords | None:
@@ -67,6 +98,7 @@ class TopicReaders:
         if taken is None:
             return None
         self._number(i, int(taken.partition.max(initial=0)))
+
         return taken._replace(partition=taken.partition + self._number(i, 0))
 
     def _number(self, i: int, partition: int) -> int:
@@ -93,10 +125,16 @@ class TopicReaders:
 
     def position(self) -> Position:
         """Tell the next offset of each partition of each topic."""
-        return {"topic": self.name, "topics": {reader.name: reader.position() for reader in self._begun()}}
+        return {
+            "topic": self.name,
+            "topics": {reader.name: reader.position() for reader in self._begun()},
+        }
 
     def commit(self, position: Position) -> None:
-        """Tell lag tools what the store has committed: best effort, without waiting, once a second at most."""
+        """Tell lag tools what the store has committed.
+
+        Best effort, without waiting, once a second at most.
+        """
         for reader in self._readers:
             reader.commit(position["topics"][reader.name])
 
@@ -105,15 +143,20 @@ class TopicReaders:
         return {place: lag for reader in self._readers for place, lag in reader.lags().items()}
 
     def _begun(self) -> Sequence[TopicReader]:
-        """Give the readers, once all have begun: one whose position is queried begins alone, and claims its topic."""
+        """Give the readers, once all have begun.
+
+        One whose position is queried begins alone, and claims its topic.
+        """
         if not all(reader.begun for reader in self._readers):
             self.begin(None)
+
         return self._readers
 
     def begin(self, position: Position | None) -> None:
         """Find where to begin, own the partitions of all topics, and read them from there."""
         for reader in self._readers:
             reader.require_unowned()  # of all topics, before one is claimed
+
         for reader in self._readers:
             reader.begin(None if position is None else position["topics"][reader.name])
 
@@ -132,11 +175,17 @@ class TopicReaders:
         return tuple(self._numbers(lambda reader: reader.partitions))
 
     def _numbers(self, of: Callable[[TopicReader], Sequence[int]]) -> Iterator[int]:
-        return (self._number(i, partition) for i, reader in enumerate(self._begun()) for partition in of(reader))
+        return (
+            self._number(i, partition)
+            for i, reader in enumerate(self._begun())
+            for partition in of(reader)
+        )
 
     def problem(self) -> str | None:
         """Say why no broker answers, or None."""
-        return next((problem for reader in self._readers if (problem := reader.problem()) is not None), None)
+        return next(
+            (problem for reader in self._readers if (problem := reader.problem()) is not None), None
+        )
 
     @property
     def skipped(self) -> int:
@@ -157,7 +206,10 @@ def _joined(parts: Sequence[PartitionRecords]) -> PartitionRecords:
         np.concatenate([part.partition for part in parts]),
         np.concatenate([part.offset for part in parts]),
         list(chain.from_iterable(part.values for part in parts)),
-        {name: list(chain.from_iterable(part.beside[name] for part in parts)) for name in parts[0].beside},
+        {
+            name: list(chain.from_iterable(part.beside[name] for part in parts))
+            for name in parts[0].beside
+        },
         join_joined_values(joined) if joined else None,
         _joined_reads(parts),
     )
@@ -167,12 +219,18 @@ def _joined_reads(parts: Sequence[PartitionRecords]) -> ReadValues | None:
     read = [part.read for part in parts if part.read is not None]
     if not read:
         return None
-    none = [np.zeros(len(part.offset), np.bool_) if part.read is None else part.read.which for part in parts]
+    none = [
+        np.zeros(len(part.offset), np.bool_) if part.read is None else part.read.which
+        for part in parts
+    ]
+
     return ReadValues(np.concatenate(none), joined_columns([one.columns for one in read]))
 
 
 class ScannedTopics:
-    """A source of samples for a replay: topics one after the other, each by its number among all; it cannot be resumed.
+    """A source of samples for a replay.
+
+    Topics one after the other, each by its number among all; it cannot be resumed.
 
     Parameters
     ----------
@@ -203,10 +261,14 @@ class ScannedTopics:
                 break
             if len(self._left) == 1:
                 return batch
+
             del self._left[0]
-        samples, rejects = batch.samples, batch.rejects
+
+        samples = batch.samples
+        rejects = batch.rejects
         position = topics_position(number, np.array(rejects.position, np.int64)).tolist()
         samples = replace(samples, position=topics_position(number, samples.position))
+
         return Batch(samples, Rejects(rejects.reason, position, rejects.size), {})
 
     def restore(self, position: Position) -> None:  # noqa: ARG002 - every source has it

@@ -1,8 +1,15 @@
-"""Records to a topic without a transaction: acknowledged by all replicas, in order, none twice by a resent request."""
+"""Records to a topic without a transaction.
+
+Acknowledged by all replicas, in order, none twice by a resent request.
+"""
 
 from __future__ import annotations
 
-from meanstream.streaming.kafka.connection.kafka_client import KafkaError, Message, make_client_producer
+from meanstream.streaming.kafka.connection.kafka_client import (
+    KafkaError,
+    Message,
+    make_client_producer,
+)
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.writing.kafka_writer import POLL_EVERY, RecordsFailed
 from meanstream.streaming.kafka.writing.repeat import Records
@@ -16,7 +23,8 @@ class IdempotentWriter:
     Parameters
     ----------
     location : KafkaLocation
-        Brokers and properties; `message.timeout.ms` of librdkafka, five minutes, is how long brokers may be away.
+        Brokers and properties; `message.timeout.ms` of librdkafka, five minutes, is how long
+        brokers may be away.
     """
 
     def __init__(self, location: KafkaLocation) -> None:
@@ -33,9 +41,12 @@ class IdempotentWriter:
             if not number % POLL_EVERY:
                 self._producer.poll(0)
                 self._check()
+
             while True:
                 try:
-                    self._producer.produce(records.topic, value, key, headers=headers, on_delivery=self._on_delivery)
+                    self._producer.produce(
+                        records.topic, value, key, headers=headers, on_delivery=self._on_delivery
+                    )
                     break
                 except BufferError:  # the queue is full
                     self._producer.poll(FLUSH_SECONDS)
@@ -45,6 +56,7 @@ class IdempotentWriter:
         """Wait until everything is acknowledged."""
         while self._producer.flush(FLUSH_SECONDS):
             self._check()
+
         self._check()
 
     def discard(self) -> None:

@@ -15,7 +15,11 @@ from meanstream.streaming.kafka.connection.kafka_client import (
     make_client_admin,
 )
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
-from meanstream.streaming.kafka.connection.kafka_topics import ensure_topic, find_topic, require_topic
+from meanstream.streaming.kafka.connection.kafka_topics import (
+    ensure_topic,
+    find_topic,
+    require_topic,
+)
 from meanstream.streaming.kafka.connection.schema_registry import RegistryAwayError, SchemaRegistry
 
 COMPACTED = ("releases", "sink", "estimates", "population", "stages")
@@ -31,7 +35,9 @@ logger = logging.getLogger("meanstream.kafka")
 def require_releases(location: KafkaLocation) -> None:
     """Refuse a registry where it has no schema to keep."""
     if location.registry is not None and location.role != "releases":
-        raise ValueError(f"registry must be given with releases, which others read, got it with {location.role}")
+        raise ValueError(
+            f"registry must be given with releases, which others read, got it with {location.role}"
+        )
 
 
 def register_releases(location: KafkaLocation) -> int:
@@ -39,13 +45,18 @@ def register_releases(location: KafkaLocation) -> int:
     require_releases(location)
     registry = SchemaRegistry.answering(str(location.registry), location.registry_settings)
     try:
-        return registry.register(f"{location.topic}-value", json.dumps(wire_event_schema("release")))
+        return registry.register(
+            f"{location.topic}-value", json.dumps(wire_event_schema("release"))
+        )
     except RegistryAwayError as error:
         raise ValueError(str(error)) from None
 
 
 def check_output_topic(location: KafkaLocation) -> None:
-    """Refuse a topic that may not be written to, or that is not there and shall not be made; make nothing."""
+    """Refuse a topic that may not be written to, or that is not there and shall not be made.
+
+    Make nothing.
+    """
     _check(make_client_admin(location), location)
 
 
@@ -55,12 +66,14 @@ def open_output_topic(location: KafkaLocation) -> str:
     _check(admin, location)
     policy = "compact" if location.role in COMPACTED else "delete"
     ensure_topic(admin, location, config={"cleanup.policy": policy})
+
     if location.role == "releases" and not _is_compacted(admin, location.topic):
         logger.warning(
             "topic %r of the releases is not compacted (cleanup.policy): it keeps each agent's latest release only as "
             "long as its retention",
             location.topic,
         )
+
     return str(admin.list_topics(location.topic, timeout=REQUEST_SECONDS).cluster_id)
 
 
@@ -70,6 +83,7 @@ def _check(admin: AdminClient, location: KafkaLocation) -> None:
     while found is None and location.create is None and time.monotonic() < until:
         time.sleep(0.1)
         found = find_topic(admin, location)
+
     if found is not None:
         require_topic(admin, location, "WRITE")
     elif location.create is None:
@@ -83,8 +97,11 @@ def _is_compacted(admin: AdminClient, topic: str) -> bool:
     """Say whether a topic is compacted; yes where that may not be looked up."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     try:
-        found = admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource].result()
+        found = admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[
+            resource
+        ].result()
     except KafkaException as error:
         logger.debug("configuration of topic %r: %s", topic, describe_client_error(error))
         return True
+
     return "compact" in found["cleanup.policy"].value

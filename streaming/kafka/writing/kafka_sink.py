@@ -24,20 +24,28 @@ from meanstream.streaming.kafka.writing.kafka_outputs import (
 )
 from meanstream.streaming.kafka.writing.kafka_transaction import KafkaTransaction
 from meanstream.streaming.kafka.writing.repeat import Headers, Records
-from meanstream.streaming.sinks.sink_protocol import SinkOpening, SinkPosition, Trust, check_sink_trust
+from meanstream.streaming.sinks.sink_protocol import (
+    SinkOpening,
+    SinkPosition,
+    Trust,
+    check_sink_trust,
+)
 
 KEYS: dict[type[Event], str] = {Population: "population"}
 """Keys of events that are of no agent and of which the newest is what counts."""
 
 
 class KafkaSink:
-    """Writes one record per event: the bytes of the JSON line, keyed by the agent or, a window estimate, by its round.
+    """Writes one record per event.
+
+    The bytes of the JSON line, keyed by the agent or, a window estimate, by its round.
 
     A report is keyed by a hash of its user's name, what a stage found by its round and stage.
 
-    Headers: `schema_version`, `event` (the name that `meanstream schema` takes) and, of releases and refusals,
-    `release_id`. The timestamp of a record is when it was written, not the event time, which is in the event: brokers
-    delete and compact by it, and refuse records from the future.
+    Headers: `schema_version`, `event` (the name that `meanstream schema` takes) and, of releases
+    and refusals, `release_id`. The timestamp of a record is when it was written, not the event
+    time, which is in the event: brokers delete and compact by it, and refuse records from the
+    future.
 
     Parameters
     ----------
@@ -88,8 +96,10 @@ class KafkaSink:
         head: bytes = b"",
     ) -> None:
         self._head = head
-        self.trust, self.watched = trust, watched
-        self._location, self._name = location, name
+        self.trust = trust
+        self.watched = watched
+        self._location = location
+        self._name = name
         self._topic = location.topic
         self._transaction = transaction
         transaction.join(location)
@@ -102,8 +112,8 @@ class KafkaSink:
     def later(self, position: SinkPosition | None) -> Iterator[bytes]:  # noqa: ARG002 - a marker says more
         """Give the newest events of the deployment, unless a marker says which of them this store has written.
 
-        A new store has no marker on the topic, and an old one whose marker Kafka has forgotten has none. Without a name
-        its events are not told from those of others: then there are none.
+        A new store has no marker on the topic, and an old one whose marker Kafka has forgotten has
+        none. Without a name its events are not told from those of others: then there are none.
         """
         if self._name is None or self._transaction.has_marked(self._topic):
             return iter(())
@@ -132,7 +142,10 @@ class KafkaSink:
         self._transaction.write(replace(sink_records(self._topic, events), head=self._head))
 
     def flush(self) -> None:
-        """Commit what all sinks of the cluster have written; the first of them to be flushed does it."""
+        """Commit what all sinks of the cluster have written.
+
+        The first of them to be flushed does it.
+        """
         self._transaction.flush()
 
     def position(self) -> SinkPosition:
@@ -149,7 +162,9 @@ class KafkaSink:
 
 
 class KafkaSinks:
-    """Opens the Kafka sinks of one store: one transaction per cluster, or one of what is private next to it.
+    """Opens the Kafka sinks of one store.
+
+    One transaction per cluster, or one of what is private next to it.
 
     Parameters
     ----------
@@ -160,9 +175,11 @@ class KafkaSinks:
     crash : callable
         Called on both sides of each step of a delivery.
     name : str or None
-        The deployment's name: another store of this name must not have written charged events to the topic.
+        The deployment's name: another store of this name must not have written charged events to
+        the topic.
     private_apart : bool
-        Deliver what is private in transactions of its own, numbered and noted in a group of its own.
+        Deliver what is private in transactions of its own, numbered and noted in a group of its
+        own.
 
     Notes
     -----
@@ -185,7 +202,9 @@ class KafkaSinks:
         self._stop = stop
         self._crash = crash
         self._private_apart = private_apart
-        self._transactions: dict[tuple[str, bool], KafkaTransaction] = {}  # by cluster, and whether apart
+        self._transactions: dict[
+            tuple[str, bool], KafkaTransaction
+        ] = {}  # by cluster, and whether apart
 
     def open(self, location: KafkaLocation, *, trust: Trust) -> KafkaSink:
         """Open the sink of a role; make its topic where the location says so."""
@@ -198,14 +217,23 @@ class KafkaSinks:
                     f"{location.role} must name brokers and config as {other.location.role} does for the same "
                     f"cluster, got {str(location)!r}"
                 )
+
         apart = self._private_apart and trust is Trust.PRIVATE
         if (cluster, apart) not in self._transactions:
             store_id = f"{self._store_id}-private" if apart else self._store_id
             self._transactions[cluster, apart] = KafkaTransaction(
                 location, cluster=cluster, store_id=store_id, stop=self._stop, crash=self._crash
             )
+
         transaction = self._transactions[cluster, apart]
-        return KafkaSink(location, trust=trust, transaction=transaction, name=self._name, watched=not apart, head=head)
+        return KafkaSink(
+            location,
+            trust=trust,
+            transaction=transaction,
+            name=self._name,
+            watched=not apart,
+            head=head,
+        )
 
 
 def sink_records(topic: str, events: EventLines) -> Records:
@@ -218,10 +246,16 @@ def sink_records(topic: str, events: EventLines) -> Records:
     >>> records.keys, records.headers
     (['ann'], [[('schema_version', '1'), ('event', 'release'), ('release_id', 'ann:3')]])
     """
-    kind, count, lines = events.kind, len(events), list(events.lines)
-    common: Headers = [("schema_version", str(kind.model_fields["schema_version"].default)), ("event", kind.topic)]
+    kind = events.kind
+    count = len(events)
+    lines = list(events.lines)
+    common: Headers = [
+        ("schema_version", str(kind.model_fields["schema_version"].default)),
+        ("event", kind.topic),
+    ]
     keys: Sequence[str | None] = [KEYS.get(kind)] * count
     headers: Sequence[Headers] = [common] * count
+
     if "agent" in kind.model_fields:
         named = _NAMES.decode_lines(b"\n".join(lines))
         keys = [names.agent for names in named]
@@ -233,8 +267,11 @@ def sink_records(topic: str, events: EventLines) -> Records:
     elif kind is StageResult:  # its topic may be compacted: each stage of a round is a key
         stages = _STAGES.decode_lines(b"\n".join(lines))
         keys = [f"{one.round_id}/{one.stage}" for one in stages]
-    elif kind is WindowEstimate:  # its topic may be compacted: the newest of each window is what counts
+    elif (
+        kind is WindowEstimate
+    ):  # its topic may be compacted: the newest of each window is what counts
         keys = [rounds.round_id for rounds in _ROUNDS.decode_lines(b"\n".join(lines))]
+
     return Records(topic=topic, kind=kind, values=lines, keys=keys, headers=headers)
 
 

@@ -1,4 +1,7 @@
-"""Deliveries to one cluster, each in one transaction with its number: all of its records are there once, or none."""
+"""Deliveries to one cluster, each in one transaction with its number.
+
+All of its records are there once, or none.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,27 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from meanstream.streaming.crash import CrashHook, no_crash
-from meanstream.streaming.kafka.connection.kafka_client import KafkaException, client_health, describe_client_error
+from meanstream.streaming.kafka.connection.kafka_client import (
+    KafkaException,
+    client_health,
+    describe_client_error,
+)
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.connection.retry_policy import Patience, is_retry_refused
 from meanstream.streaming.kafka.writing.kafka_writer import RecordsFailed, Writer
-from meanstream.streaming.kafka.writing.marker import Marker, MarkerGroup, Place, Written, WrittenTally
+from meanstream.streaming.kafka.writing.marker import (
+    Marker,
+    MarkerGroup,
+    Place,
+    Written,
+    WrittenTally,
+)
 from meanstream.streaming.kafka.writing.repeat import Mismatch, Records, Repeat
-from meanstream.streaming.sinks.sink_protocol import DeliveryFailedError, SinkLostError, SinkPosition
+from meanstream.streaming.sinks.sink_protocol import (
+    DeliveryFailedError,
+    SinkLostError,
+    SinkPosition,
+)
 
 ATTEMPTS = 5
 """To become the only writer, while another process tries the same."""
@@ -26,12 +43,13 @@ logger = logging.getLogger("meanstream.kafka")
 class KafkaTransaction:
     """The deliveries of one store to one cluster, shared by the sinks of all topics there.
 
-    A delivery is a transaction, begun by its first record. It commits, together with the records, the number of the
-    delivery as a marker. The store notes the number later: when it does not come to that, the marker says whether the
-    delivery that is written again is on the topics already, and it is swallowed.
+    A delivery is a transaction, begun by its first record. It commits, together with the records,
+    the number of the delivery as a marker. The store notes the number later: when it does not come
+    to that, the marker says whether the delivery that is written again is on the topics already,
+    and it is swallowed.
 
-    Whatever goes wrong, a new writer with the same transactional id is made: the broker then ends the transaction that
-    was open, one way or the other, and refuses the old writer from there on.
+    Whatever goes wrong, a new writer with the same transactional id is made: the broker then ends
+    the transaction that was open, one way or the other, and refuses the old writer from there on.
 
     Parameters
     ----------
@@ -56,18 +74,23 @@ class KafkaTransaction:
         stop: Callable[[], bool],
         crash: CrashHook = no_crash,
     ) -> None:
-        self.location, self.cluster = location, cluster
+        self.location = location
+        self.cluster = cluster
         self._id = f"meanstream-{store_id}"
         self._owner = secrets.token_hex(8)
         self._crash = crash
         self.health = client_health(location)
         self._patience = Patience(location.brokers, stop, self.health)
         self._group = MarkerGroup(location, f"{self._id}-deliveries", self._patience)
+
         self._roles: dict[str, str] = {}  # by topic
         self._writer: Writer | None = None
         self._owned = False  # the marker has named this process
-        self._delivery: int | None = None  # the last one that the store knows or will know; None: as the marker says
-        self._touched, self._tally = False, WrittenTally()  # something was written or committed since the store's note
+        self._delivery: int | None = (
+            None  # the last one that the store knows or will know; None: as the marker says
+        )
+        self._touched = False
+        self._tally = WrittenTally()  # something was written or committed since the store's note
         self._repeat: Repeat | None = None
 
     def join(self, location: KafkaLocation) -> None:
@@ -78,14 +101,21 @@ class KafkaTransaction:
         """Refuse a topic that another role writes to."""
         other = self._roles.get(location.topic, location.role)
         if other != location.role:
-            raise ValueError(f"{location.role} must be another topic than {other}, got {str(location)!r}")
+            raise ValueError(
+                f"{location.role} must be another topic than {other}, got {str(location)!r}"
+            )
 
     def has_marked(self, topic: str) -> bool:
-        """Say whether the cluster remembers deliveries of this store to a topic; nothing is written."""
+        """Say whether the cluster remembers deliveries of this store to a topic.
+
+        Nothing is written.
+        """
         try:
             return self._group.read([topic], pending=False) is not None
         except KafkaException as error:
-            raise SinkLostError(f"{self._id} must be allowed to write, got {describe_client_error(error)}") from None
+            raise SinkLostError(
+                f"{self._id} must be allowed to write, got {describe_client_error(error)}"
+            ) from None
 
     def while_waiting(self, call: Callable[[], None]) -> None:
         """Have something done about once a second while brokers are waited for."""
@@ -100,6 +130,7 @@ class KafkaTransaction:
         """Send records; they can be read after `flush`."""
         self._ready()
         self._touched = True
+
         if self._repeat is not None:
             self._repeat.take(records)
         else:
@@ -116,19 +147,23 @@ class KafkaTransaction:
         """Tell the number of the last delivery."""
         if self._delivery is None:
             self._ready()
+
         return {"cluster": self.cluster, "delivery": self._delivery}
 
     def restore(self, position: SinkPosition) -> None:
         """Go back to a delivery.
 
-        At the start of a process this looks at the cluster; later it only takes back what was written, and the cluster
-        is looked at with the next record: a run that shall stop need not wait for brokers.
+        At the start of a process this looks at the cluster; later it only takes back what was
+        written, and the cluster is looked at with the next record: a run that shall stop need not
+        wait for brokers.
         """
         if position.get("cluster") != self.cluster:
             return  # another cluster from now on
+
         if self._touched:
             self._discard()
             self._reset()
+
         self._delivery = int(position["delivery"])
         if not self._owned:
             self._ready()
@@ -137,6 +172,7 @@ class KafkaTransaction:
         """Take back what was not committed, so that readers need not wait until it times out."""
         if self._writer is not None:
             self._writer.abort()
+
         self._writer = None
         self._reset()
 
@@ -145,6 +181,7 @@ class KafkaTransaction:
     def _send(self, records: Records) -> None:
         assert self._writer is not None  # noqa: S101 - `_ready` came before
         self._tally.add(records.topic, records.kind, records.values)
+
         try:
             self._writer.send(records)
         except (KafkaException, RecordsFailed) as error:
@@ -153,13 +190,20 @@ class KafkaTransaction:
     def _commit(self, before: Mapping[Place, Written]) -> None:
         assert self._writer is not None  # noqa: S101 - a transaction is open
         delivery = self._last + 1
-        marker = Marker(delivery=delivery, owner=self._owner, written={**before, **self._tally.written()})
+        marker = Marker(
+            delivery=delivery, owner=self._owner, written={**before, **self._tally.written()}
+        )
+
         try:
-            self._writer.commit(self._group.offsets(marker, list(self._roles)), self._group.metadata)
+            self._writer.commit(
+                self._group.offsets(marker, list(self._roles)), self._group.metadata
+            )
         except (KafkaException, RecordsFailed) as error:
             self._settle(error, marker)
+
         self._delivery = delivery
-        self._tally, self._touched = WrittenTally(), True
+        self._tally = WrittenTally()
+        self._touched = True
 
     def _flush_repeat(self, repeat: Repeat) -> None:
         """Swallow what was committed before; commit the rest, if any, under the same number."""
@@ -167,10 +211,13 @@ class KafkaTransaction:
             rest = repeat.rest(self._roles)
         except Mismatch as error:
             raise self._strangers(f"another delivery {self._last + 1} in {error}") from None
+
         logger.info("%s: delivery %d had been committed", self.location.brokers, self._last + 1)
         self._repeat = None
+
         for records in rest:
             self._send(records)
+
         if rest:
             self._commit(repeat.before)
         else:
@@ -179,16 +226,22 @@ class KafkaTransaction:
     def _settle(self, error: KafkaException | RecordsFailed, marker: Marker | None) -> None:
         """After an error, return if the marker was committed after all.
 
-        Only a commit of which no answer came is in doubt. A fatal error may mean that another process has taken over,
-        but also that this transaction was open for too long: then the marker still names this process.
+        Only a commit of which no answer came is in doubt. A fatal error may mean that another
+        process has taken over, but also that this transaction was open for too long: then the
+        marker still names this process.
         """
         cause = error.error if isinstance(error, RecordsFailed) else error
         self._discard()
+
         if is_retry_refused(cause):
             roles = ", ".join(self._roles.values())
-            raise SinkLostError(f"{roles} must accept records, got {describe_client_error(cause)}") from None
+            raise SinkLostError(
+                f"{roles} must accept records, got {describe_client_error(cause)}"
+            ) from None
+
         found = self._start()
         self._reset()
+
         if marker is None or found != marker:
             self._expect(found)
             raise DeliveryFailedError(describe_client_error(cause)) from None
@@ -205,6 +258,7 @@ class KafkaTransaction:
         """Know whether the next delivery is there already."""
         if self._delivery is None:
             self._delivery = marker.delivery
+
         self._repeat = Repeat(marker.written) if marker.delivery > self._delivery else None
 
     def _start(self) -> Marker:
@@ -217,18 +271,22 @@ class KafkaTransaction:
                     raise SinkLostError(
                         f"{self._id} must be allowed to write, got {describe_client_error(error)}"
                     ) from None
+
                 reason = describe_client_error(error)
                 time.sleep(0.1 * attempt)
+
         raise DeliveryFailedError(reason)
 
     def _try_start(self) -> Marker:
         topics = list(self._roles)
-        # It connects while the marker is read: asked to start before, librdkafka may wait half a second to ask again.
+        # It connects while the marker is read: asked to start before, librdkafka may wait half a
+        # second to ask again.
         writer = Writer(self.location, self._id, self._patience, self._crash, health=self.health)
         self._check(self._group.read(topics, pending=False))  # before a rightful owner is shut out
         writer.start()
         marker = self._group.read(topics, pending=True)
         self._check(marker)
+
         if marker is None and self._delivery:
             logger.warning(
                 "%s: the number of the last delivery is gone (offsets expired, or topics were created again); "
@@ -236,24 +294,33 @@ class KafkaTransaction:
                 self.location.brokers,
                 self._delivery + 1,
             )
+
         if marker is None:
             marker = Marker(delivery=self._delivery or 0, owner="")
+
         if marker.owner != self._owner:
             marker = replace(marker, owner=self._owner)
             writer.commit(self._group.offsets(marker, topics), self._group.metadata)
-        self._owned, self._writer = True, writer
+
+        self._owned = True
+        self._writer = writer
         return marker
 
     def _check(self, marker: Marker | None) -> None:
         """Refuse to go on where another process has taken over, or the store is not the one that wrote here."""
         if marker is None:
             return
+
         if self._owned and marker.owner != self._owner:
             raise SinkLostError(
                 f"store must be used by one engine, got another engine that writes with this store's id to "
                 f"{self.location.brokers}"
             )
-        if self._delivery is not None and marker.delivery not in (self._delivery, self._delivery + 1):
+
+        if self._delivery is not None and marker.delivery not in (
+            self._delivery,
+            self._delivery + 1,
+        ):
             raise self._strangers(f"delivery {marker.delivery}")
 
     def _strangers(self, found: str) -> SinkLostError:
@@ -272,7 +339,10 @@ class KafkaTransaction:
         """Let go of the writer; the broker ends its transaction when the next one starts."""
         if self._writer is not None:
             self._writer.discard()
+
         self._writer = None
 
     def _reset(self) -> None:
-        self._touched, self._tally, self._repeat = False, WrittenTally(), None
+        self._touched = False
+        self._tally = WrittenTally()
+        self._repeat = None

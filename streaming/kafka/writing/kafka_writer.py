@@ -23,10 +23,10 @@ from meanstream.streaming.kafka.writing.repeat import Headers, Records
 DEFAULTS = {"transaction.timeout.ms": "90000", "queue.buffering.max.kbytes": "65536"}
 """Properties that a file may set otherwise.
 
-A transaction may stand open for 90 seconds: so long brokers may be away without anything having to be written again.
-After that the broker aborts it, the delivery fails, and is written again when brokers are back. Longer would keep
-readers of the topics waiting when the process dies and is not started again. What waits to be sent takes at most 64 MiB
-of memory.
+A transaction may stand open for 90 seconds: so long brokers may be away without anything having to
+be written again. After that the broker aborts it, the delivery fails, and is written again when
+brokers are back. Longer would keep readers of the topics waiting when the process dies and is not
+started again. What waits to be sent takes at most 64 MiB of memory.
 """
 
 POLL_EVERY = 1000
@@ -46,8 +46,8 @@ class RecordsFailed(Exception):  # noqa: N818 - the caller raises the error
 class Writer:
     """One producer under a transactional id, for one transaction after the other.
 
-    Every method may raise `KafkaException`, after which the writer is to be discarded, and `DeliveryFailedError` if the
-    run shall stop while brokers do not answer.
+    Every method may raise `KafkaException`, after which the writer is to be discarded, and
+    `DeliveryFailedError` if the run shall stop while brokers do not answer.
 
     Parameters
     ----------
@@ -76,8 +76,11 @@ class Writer:
         self._crash = crash
         self._wait_for = patience.wait_for
         self._failures: list[KafkaError] = []
-        self._on_delivery = partial(_note, self._failures)  # holds no writer: records that stay would keep it alive
+        self._on_delivery = partial(
+            _note, self._failures
+        )  # holds no writer: records that stay would keep it alive
         self._open = False
+
         self._producer = make_client_producer(
             location,
             wait=False,
@@ -86,7 +89,11 @@ class Writer:
             partitioner="murmur2_random",  # as Java's clients choose
             delivery_report_only_error=True,
             metadata_recovery_strategy="none",  # brokers that are away stay known: see `Detached`
-            **{name.replace(".", "_"): value for name, value in DEFAULTS.items() if name not in given},
+            **{
+                name.replace(".", "_"): value
+                for name, value in DEFAULTS.items()
+                if name not in given
+            },
         )
 
     def start(self) -> None:
@@ -94,7 +101,10 @@ class Writer:
         self._wait_for("the end of earlier transactions", self._producer.init_transactions)
 
     def hear(self) -> None:
-        """Take what the client has to say, without waiting; a fault that it tells of meets the next call."""
+        """Take what the client has to say, without waiting.
+
+        A fault that it tells of meets the next call.
+        """
         with suppress(KafkaException, SystemError):
             self._producer.poll(0)
 
@@ -112,8 +122,11 @@ class Writer:
                 if not number % POLL_EVERY:
                     self._producer.poll(0)
                     self._check()
+
                 try:
-                    self._producer.produce(topic, value, key, headers=headers, on_delivery=self._on_delivery)
+                    self._producer.produce(
+                        topic, value, key, headers=headers, on_delivery=self._on_delivery
+                    )
                 except BufferError:
                     self._send_when_there_is_room(topic, value, key, headers)
 
@@ -130,10 +143,16 @@ class Writer:
             self._wait_for("records to be acknowledged", acknowledged)
             self._check()
             send_offsets = producer.send_offsets_to_transaction
+
             with crash_step(CrashPoint.SEND_MARKER, self._crash):
-                self._wait_for("the marker", Detached(lambda seconds: send_offsets(list(offsets), group, seconds)))
+                self._wait_for(
+                    "the marker",
+                    Detached(lambda seconds: send_offsets(list(offsets), group, seconds)),
+                )
+
             with crash_step(CrashPoint.COMMIT_TRANSACTION, self._crash):
                 self._wait_for("the commit", producer.commit_transaction)
+
         self._open = False
 
     def abort(self) -> None:
@@ -143,6 +162,7 @@ class Writer:
                 self._producer.abort_transaction(ABORT_SECONDS)
             except KafkaException as error:
                 logger.debug("transaction not aborted: %s", describe_client_error(error))
+
         self.discard()
 
     def discard(self) -> None:
@@ -161,12 +181,15 @@ class Writer:
         try:
             yield
         except (KafkaException, SystemError) as error:
-            # The binding shows a fatal error that it meets before a callback as the cause of a SystemError.
+            # The binding shows a fatal error that it meets before a callback as the cause of a
+            # SystemError.
             cause = error.__cause__ if isinstance(error, SystemError) else error
             if not isinstance(cause, KafkaException):
                 raise
+
             with suppress(KafkaException, SystemError):
                 self._producer.poll(0)
+
             self._check()  # a record that was not taken makes every further call fail
             raise cause from None
 
@@ -174,11 +197,15 @@ class Writer:
         if self._failures:
             raise RecordsFailed(next(filter(is_retry_refused, self._failures), self._failures[0]))
 
-    def _send_when_there_is_room(self, topic: str, value: bytes, key: str | None, headers: Headers) -> None:
+    def _send_when_there_is_room(
+        self, topic: str, value: bytes, key: str | None, headers: Headers
+    ) -> None:
         def attempt(seconds: float) -> None:
             self._producer.poll(seconds)
             self._check()
-            self._producer.produce(topic, value, key, headers=headers, on_delivery=self._on_delivery)
+            self._producer.produce(
+                topic, value, key, headers=headers, on_delivery=self._on_delivery
+            )
 
         self._wait_for("room in the queue of records", attempt)
 

@@ -1,4 +1,7 @@
-"""The marker of a delivery: which deliveries of a store a cluster has, committed together with their records."""
+"""The marker of a delivery.
+
+Which deliveries of a store a cluster has, committed together with their records.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,11 @@ from dataclasses import dataclass, field
 import msgspec
 
 from meanstream.streaming.events.base import Event, PublicEvent
-from meanstream.streaming.kafka.connection.kafka_client import KafkaException, TopicPartition, make_client_consumer
+from meanstream.streaming.kafka.connection.kafka_client import (
+    KafkaException,
+    TopicPartition,
+    make_client_consumer,
+)
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.connection.retry_policy import Patience
 from meanstream.streaming.sinks.sink_protocol import SinkLostError
@@ -44,6 +51,7 @@ class WrittenTally:
         """Take lines."""
         place = (topic, kind.topic)
         self._counts[place] = self._counts.get(place, 0) + len(lines)
+
         if issubclass(kind, PublicEvent):
             digest = self._digests.setdefault(place, hashlib.blake2b(digest_size=8))
             digest.update(b"".join([line + b"\n" for line in lines]))
@@ -51,7 +59,9 @@ class WrittenTally:
     def written(self) -> dict[Place, Written]:
         """Sum up."""
         digests = {place: digest.hexdigest() for place, digest in self._digests.items()}
-        return {place: Written(count, digests.get(place, "")) for place, count in self._counts.items()}
+        return {
+            place: Written(count, digests.get(place, "")) for place, count in self._counts.items()
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +91,9 @@ class Marker:
         '{"version":1,"owner":"f00d","written":[["releases","release",2,"ab12"]]}'
         """
         written = [[*place, what.count, what.digest] for place, what in self.written.items()]
-        return msgspec.json.encode({"version": VERSION, "owner": self.owner, "written": written}).decode()
+        return msgspec.json.encode(
+            {"version": VERSION, "owner": self.owner, "written": written}
+        ).decode()
 
     @classmethod
     def decode(cls, delivery: int, text: str) -> Marker:
@@ -89,7 +101,10 @@ class Marker:
         plain = msgspec.json.decode(text, type=_Plain)
         if plain.version != VERSION:
             raise ValueError(f"version {plain.version}")
-        written = {(topic, kind): Written(count, digest) for topic, kind, count, digest in plain.written}
+        written = {
+            (topic, kind): Written(count, digest) for topic, kind, count, digest in plain.written
+        }
+
         return cls(delivery=delivery, owner=plain.owner, written=written)
 
 
@@ -102,8 +117,8 @@ class _Plain(msgspec.Struct):
 class MarkerGroup:
     """The consumer group of a store that holds its marker: no one consumes in it.
 
-    The marker stands as the offset of partition 0 of each topic of the cluster that the store writes to, so that it is
-    found as long as one of them stays.
+    The marker stands as the offset of partition 0 of each topic of the cluster that the store
+    writes to, so that it is found as long as one of them stays.
 
     Parameters
     ----------
@@ -125,8 +140,13 @@ class MarkerGroup:
         """Read the marker; None if there is none (yet, or any more: offsets expire)."""
         isolation = "read_committed" if pending else "read_uncommitted"
         consumer = make_client_consumer(
-            self._location, wait=False, group_id=self.name, isolation_level=isolation, statistics_interval_ms=0
+            self._location,
+            wait=False,
+            group_id=self.name,
+            isolation_level=isolation,
+            statistics_interval_ms=0,
         )
+
         try:
             self.metadata = consumer.consumer_group_metadata()
             places = [TopicPartition(topic, 0) for topic in topics]
@@ -138,6 +158,7 @@ class MarkerGroup:
             found = self._patience.wait_for("the marker of the last delivery", ask)
         finally:
             consumer.close()
+
         return self._newest(found)
 
     def offsets(self, marker: Marker, topics: Sequence[str]) -> list[TopicPartition]:
@@ -150,6 +171,7 @@ class MarkerGroup:
         if not marked:
             return None
         newest = max(marked, key=lambda place: place.offset)
+
         try:
             return Marker.decode(newest.offset, newest.metadata or "")
         except (ValueError, msgspec.DecodeError):
@@ -162,4 +184,5 @@ def _checked(places: list[TopicPartition]) -> list[TopicPartition]:
     for place in places:
         if place.error is not None:
             raise KafkaException(place.error)
+
     return places

@@ -10,7 +10,8 @@ from meanstream.streaming.events.wire import EVENTS, PersonalEstimate, Populatio
 from meanstream.streaming.kafka.writing.marker import Place, Written, WrittenTally
 
 COMPUTED: frozenset[type[Event]] = frozenset({PersonalEstimate, Population})
-"""Computed from the committed state when they are written; everything else is stored and comes again byte for byte."""
+"""Computed from the committed state when they are written; everything else is stored and comes
+again byte for byte."""
 
 Headers = list[tuple[str, str | bytes | None]]
 
@@ -19,8 +20,8 @@ Headers = list[tuple[str, str | bytes | None]]
 class Records:
     """Events of one type for one topic; `values`, `keys` and `headers` have one entry per record.
 
-    What stands before each value is no part of the event: a registry that was made again may give its schema another
-    id.
+    What stands before each value is no part of the event: a registry that was made again may give
+    its schema another id.
     """
 
     topic: str
@@ -43,7 +44,8 @@ class Mismatch(Exception):  # noqa: N818 - says what is wrong, the caller raises
 class Repeat:
     """Takes the records of a delivery that was committed before, and tells which of them are new after all.
 
-    New are records for a topic that was not written to before, and estimates that other options made different.
+    New are records for a topic that was not written to before, and estimates that other options
+    made different.
 
     Parameters
     ----------
@@ -68,4 +70,5 @@ class Repeat:
             stored = EVENTS.get(place[1]) not in COMPUTED
             if place[0] in topics and stored and now.get(place) != what:
                 raise Mismatch(place[0])
+
         return [r for r in self._taken if self.before.get(p := (r.topic, r.kind.topic)) != now[p]]

@@ -63,6 +63,7 @@ def parse_avro_schema(text: str, references: Mapping[str, str] | None = None) ->
     reader = _Reader()
     for other in (references or {}).values():
         reader.read(_json(other), "")
+
     found = reader.read(_json(text), "")
     _mark_empty(found)
     return found
@@ -72,6 +73,7 @@ def _json(text: str) -> Any:
     raw = text.encode("utf-8", "replace")
     if len(raw) > MAX_SCHEMA_BYTES or (may_be_deep(raw) and nesting(raw) > MAX_NESTING):
         raise BadSchemaError("too large")
+
     try:
         return json.loads(text)
     except ValueError:
@@ -93,16 +95,24 @@ class _Reader:
             return AvroType("union", parts=[self.read(one, space) for one in found])
         if not isinstance(found, dict):
             return self._by_name(found, space)
+
         kind = found.get("type")
         if isinstance(kind, dict | list):
             return self.read(kind, space)
         if kind in ("record", "error", "enum", "fixed"):
             return self._define(found, kind, space)
+
         if kind in ("array", "map"):
-            return AvroType(str(kind), parts=[self.read(found.get("items" if kind == "array" else "values"), space)])
+            return AvroType(
+                str(kind),
+                parts=[self.read(found.get("items" if kind == "array" else "values"), space)],
+            )
+
         plain = self._by_name(kind, space)
         if kind in PRIMITIVES:
-            plain.logical, plain.scale = _text(found.get("logicalType")), _count(found.get("scale"))
+            plain.logical = _text(found.get("logicalType"))
+            plain.scale = _count(found.get("scale"))
+
         return plain
 
     def _by_name(self, name: Any, space: str) -> AvroType:
@@ -110,9 +120,11 @@ class _Reader:
             raise BadSchemaError("a type without a name")
         if name in PRIMITIVES:
             return AvroType(name)
+
         for full in [name] if "." in name else [f"{space}.{name}", name]:
             if full.lstrip(".") in self._named:
                 return self._named[full.lstrip(".")]
+
         raise BadSchemaError("a type that is not defined")
 
     def _define(self, found: Mapping[str, Any], kind: str, space: str) -> AvroType:
@@ -121,12 +133,17 @@ class _Reader:
             raise BadSchemaError("a type without a name")
         space = name.rpartition(".")[0] if "." in name else _text(found.get("namespace", space))
         full = name if "." in name else f"{space}.{name}".lstrip(".")
+
         if full in self._named:
             raise BadSchemaError("a type that is defined twice")
-        made = AvroType("record" if kind == "error" else kind, logical=_text(found.get("logicalType")))
+        made = AvroType(
+            "record" if kind == "error" else kind, logical=_text(found.get("logicalType"))
+        )
         self._named[full] = made
+
         if kind == "fixed":
-            made.size, made.scale = _count(found.get("size")), _count(found.get("scale"))
+            made.size = _count(found.get("size"))
+            made.scale = _count(found.get("scale"))
         elif kind == "enum":
             made.names = [_text(symbol) for symbol in _list(found.get("symbols"))]
         else:
@@ -135,8 +152,10 @@ class _Reader:
                     raise BadSchemaError("a field without a name")
                 if one["name"] in made.names:
                     raise BadSchemaError("a field that is there twice")
+
                 made.names.append(one["name"])
                 made.parts.append(self.read(one.get("type"), space))
+
         return made
 
 
@@ -155,23 +174,34 @@ def _count(found: Any) -> int:
         return 0
     if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found <= MAX_SCHEMA_BYTES:
         raise BadSchemaError("a size that is none")
+
     return found
 
 
 def _mark_empty(root: AvroType) -> None:
-    """Note what takes no byte: what is not shown to be empty is not, so that a type within itself takes some."""
+    """Note what takes no byte.
+
+    What is not shown to be empty is not, so that a type within itself takes some.
+    """
     holders: dict[int, list[AvroType]] = defaultdict(list)
     left: dict[int, int] = {}
     found = []
     for one in _every(root):
         for part in one.parts if one.kind == "record" else ():
             holders[id(part)].append(one)
+
         left[id(one)] = len(one.parts)
-        if one.kind == "null" or (one.kind == "fixed" and not one.size) or (one.kind == "record" and not one.parts):
+        if (
+            one.kind == "null"
+            or (one.kind == "fixed" and not one.size)
+            or (one.kind == "record" and not one.parts)
+        ):
             found.append(one)
+
     while found:
         one = found.pop()
         one.empty = True
+
         for holder in holders[id(one)]:
             left[id(holder)] -= 1
             if not left[id(holder)]:
@@ -179,10 +209,12 @@ def _mark_empty(root: AvroType) -> None:
 
 
 def _every(root: AvroType) -> Iterator[AvroType]:
-    seen, left = {id(root)}, [root]
+    seen = {id(root)}
+    left = [root]
     while left:
         one = left.pop()
         yield one
+
         for part in one.parts:
             if id(part) not in seen:
                 seen.add(id(part))

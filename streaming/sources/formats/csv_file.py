@@ -32,7 +32,8 @@ FEW = 4
 """Names are read as a dictionary while each comes at least that many times in a block."""
 
 csv.field_size_limit((1 << 31) - 1)
-"""Python's own limit, 128 KiB, is of a field: a record would be good in a large block, and malformed in a small one."""
+"""Python's own limit, 128 KiB, is of a field: a record would be good in a large block, and
+malformed in a small one."""
 
 TEXTS: dict[str, pa.DataType] = {}
 PLANS: tuple[dict[str, pa.DataType], ...] = (
@@ -40,7 +41,8 @@ PLANS: tuple[dict[str, pa.DataType], ...] = (
     {"value": pa.float64(), "time": pa.timestamp("us")},
     TEXTS,
 )
-"""Types to read the columns as, the last of which takes every text; the one that served last is tried first."""
+"""Types to read the columns as, the last of which takes every text; the one that served last is
+tried first."""
 
 
 class CsvSource(TextSource):
@@ -61,10 +63,17 @@ class CsvSource(TextSource):
     @classmethod
     def open(cls, location: str, mapping: ColumnMapping, opening: Opening) -> Self:
         """Open a file; nothing but its head is read."""
-        return cls(Path(location), mapping, id_key=opening.id_key, max_line_bytes=opening.max_line_bytes)
+        return cls(
+            Path(location), mapping, id_key=opening.id_key, max_line_bytes=opening.max_line_bytes
+        )
 
     def __init__(
-        self, path: Path, mapping: ColumnMapping, *, id_key: bytes = b"", max_line_bytes: int = MAX_LINE_BYTES
+        self,
+        path: Path,
+        mapping: ColumnMapping,
+        *,
+        id_key: bytes = b"",
+        max_line_bytes: int = MAX_LINE_BYTES,
     ) -> None:
         mapping.require_table(path.name)
         reader = LineReader(path, max_line_bytes=max_line_bytes)
@@ -74,6 +83,7 @@ class CsvSource(TextSource):
         except ValueError:
             reader.close()
             raise
+
         super().__init__(reader, RecordParser(form, mapping, id_key=id_key))
 
 
@@ -94,18 +104,24 @@ class CsvFormat:
         self._plans = list(PLANS)
         self._delimiter = delimiter
         self._header = header
-        found = mapping.resolve(header, shown=not _has_data(header), more=csv_separator_hint(header, delimiter))
+        found = mapping.resolve(
+            header, shown=not _has_data(header), more=csv_separator_hint(header, delimiter)
+        )
         self._fields = {part: header.index(column) for part, column in found.items()}
         self._few_agents = self._quoted = True
 
     def stands_out(self, block: LineBlock) -> Bools | None:
-        """Say which lines pyarrow could take for more or less than one row: those with a stray quote or line end.
+        """Say which lines pyarrow could take for more or less than one row.
 
-        In all others quotes come in pairs around a field, so that each line ends outside of quotes and is one row.
+        Those with a stray quote or line end.
+
+        In all others quotes come in pairs around a field, so that each line ends outside of quotes
+        and is one row.
         """
         data = np.frombuffer(block.data, np.uint8)
         has_returns, has_quotes, has_mark = block.holds(b"\r", b'"', BYTE_ORDER_MARK[:1])
         self._quoted = has_quotes  # in some line of this block, whose parts are read next
+
         if not (has_returns or has_quotes or has_mark):
             return None
         # pyarrow drops a byte order mark where a block begins
@@ -113,12 +129,17 @@ class CsvFormat:
         if has_returns:
             returns = np.flatnonzero(data == ord("\r"))
             odd[block.line_of(returns[data[returns + 1] != ord("\n")])] = True
+
         if has_quotes:
             _mark_stray_quotes(data, block, ord(self._delimiter), odd)
+
         return odd if odd.any() else None
 
     def parse_block(self, block: LineBlock, rejects: Rejects) -> Parsed:
-        """Read all lines with pyarrow, none of which stands out; those with too many or too few fields are rejected."""
+        """Read all lines with pyarrow, none of which stands out.
+
+        Those with too many or too few fields are rejected.
+        """
         for types in list(self._plans) if is_utf8_record(block.data) else [TEXTS]:
             try:
                 table, bad = self._read(block, types)
@@ -126,24 +147,37 @@ class CsvFormat:
                 if types is TEXTS:
                     raise
                 continue
+
             if types is not TEXTS and not self._finite(table):
                 continue  # nan(...) is no number, and only its text tells
             self._plans.sort(key=lambda plan, served=types: plan is not served)  # type: ignore[misc]
             break
-        if table.num_rows + len(bad) != len(block):  # never, as no line stands out; rather slow than shifted
+
+        if table.num_rows + len(bad) != len(
+            block
+        ):  # never, as no line stands out; rather slow than shifted
             raise pa.ArrowInvalid("rows are not lines")
+
         number = block.number
         if bad:
             for i in bad:
                 rejects.add("malformed", int(number[i]), len(block.part(i, i + 1).lines()[0]))
+
             number = np.delete(number, bad)
+
         columns = {part: _one_chunk(table.column(f"f{i}")) for part, i in self._fields.items()}
         if self._few_agents:  # a name that comes often is looked up once for a block
             self._few_agents = FEW * len(columns["agent"].dictionary) <= len(block)
+
         return columns, number
 
     def _finite(self, table: pa.Table) -> bool:
-        columns = [table.column(f"f{i}") for part, i in self._fields.items() if mapping_kind(part) == "value"]
+        columns = [
+            table.column(f"f{i}")
+            for part, i in self._fields.items()
+            if mapping_kind(part) == "value"
+        ]
+
         return all(pc.all(pc.is_finite(column)).as_py() is not False for column in columns)
 
     def _read(self, block: LineBlock, types: dict[str, pa.DataType]) -> tuple[pa.Table, list[int]]:
@@ -153,9 +187,12 @@ class CsvFormat:
             bad.append(row.number - 1)
             return "skip"
 
-        used = {f"f{i}": types.get(mapping_kind(part), pa.binary()) for part, i in self._fields.items()}
+        used = {
+            f"f{i}": types.get(mapping_kind(part), pa.binary()) for part, i in self._fields.items()
+        }
         if self._few_agents:
             used[f"f{self._fields['agent']}"] = pa.dictionary(pa.int32(), pa.binary())
+
         table = arrow_csv.read_csv(
             pa.BufferReader(block.data),
             read_options=arrow_csv.ReadOptions(
@@ -167,7 +204,9 @@ class CsvFormat:
                 delimiter=self._delimiter,
                 quote_char='"' if self._quoted else False,
                 ignore_empty_lines=False,
-                invalid_row_handler=None if types is TEXTS and not is_utf8_record(block.data) else invalid,
+                invalid_row_handler=None
+                if types is TEXTS and not is_utf8_record(block.data)
+                else invalid,
             ),
             convert_options=arrow_csv.ConvertOptions(
                 column_types=used,
@@ -177,36 +216,51 @@ class CsvFormat:
                 check_utf8=False,
             ),
         )
+
         return table, bad
 
     def parse_record(self, record: bytes) -> Texts | str:
         """Read one line with the standard library, strictly."""
         try:
-            rows = list(csv.reader([record.decode("latin-1")], delimiter=self._delimiter, strict=True))
+            rows = list(
+                csv.reader([record.decode("latin-1")], delimiter=self._delimiter, strict=True)
+            )
         except csv.Error:
             return "malformed"
+
         if len(rows) != 1 or len(rows[0]) != len(self._header):
             return "malformed"
         texts = {part: rows[0][i] for part, i in self._fields.items()}
-        return {part: None if text in NULLS else text.encode("latin-1") for part, text in texts.items()}
+        return {
+            part: None if text in NULLS else text.encode("latin-1") for part, text in texts.items()
+        }
 
 
-def _mark_stray_quotes(data: npt.NDArray[np.uint8], block: LineBlock, delimiter: int, odd: Bools) -> None:
-    """Mark the lines in which quotes do not pair: each first one opens a field, each second one closes it.
+def _mark_stray_quotes(
+    data: npt.NDArray[np.uint8], block: LineBlock, delimiter: int, odd: Bools
+) -> None:
+    """Mark the lines in which quotes do not pair.
+
+    Each first one opens a field, each second one closes it.
 
     A doubled quote inside a field closes it and opens it again.
     """
-    quote, line_end = ord('"'), ord("\n")
+    quote = ord('"')
+    line_end = ord("\n")
     at = np.flatnonzero(data == quote)
     per_line = np.diff(np.searchsorted(at, block.end), prepend=0)
     uneven = per_line % 2 == 1
     odd |= uneven
+
     if uneven.any():
         at = at[~np.repeat(uneven, per_line)]
+
     if not len(at):
         return
-    opening, closing = at[0::2], at[1::2]  # of lines that have an even number of them
-    before, after = data[opening - 1], data[closing + 1]
+    opening = at[0::2]
+    closing = at[1::2]  # of lines that have an even number of them
+    before = data[opening - 1]
+    after = data[closing + 1]
     before[0] = before[0] if opening[0] else line_end
     stray = (before != delimiter) & (before != line_end) & (before != quote)
     stray |= (after != delimiter) & (after != line_end) & (after != ord("\r")) & (after != quote)
@@ -214,7 +268,9 @@ def _mark_stray_quotes(data: npt.NDArray[np.uint8], block: LineBlock, delimiter:
 
 
 def csv_separator_hint(header: Sequence[str], delimiter: str = ",") -> str:
-    """Say what columns are separated by, where a header is one long name with other separators; to end a message with.
+    """Say what columns are separated by, where a header is one long name with other separators.
+
+    To end a message with.
 
     Examples
     --------
@@ -223,17 +279,28 @@ def csv_separator_hint(header: Sequence[str], delimiter: str = ",") -> str:
     """
     one = header[0] if len(header) == 1 else ""
     other = next((other for other in SEPARATORS if other != delimiter and other in one), None)
-    return f"; columns must be separated by {SEPARATORS[delimiter]}, and this header has {other!r}" if other else ""
+    return (
+        f"; columns must be separated by {SEPARATORS[delimiter]}, and this header has {other!r}"
+        if other
+        else ""
+    )
 
 
 def _has_data(header: Sequence[str]) -> bool:
-    """Say whether a header may be a first record, which a message must not show; whatever separates its fields."""
-    return any(_is_datum(part.strip('" ')) for name in header for part in re.split(r"[,;|\t]", name))
+    """Say whether a header may be a first record, which a message must not show.
+
+    Whatever separates its fields.
+    """
+    return any(
+        _is_datum(part.strip('" ')) for name in header for part in re.split(r"[,;|\t]", name)
+    )
 
 
 def _is_datum(name: str) -> bool:
     """Say whether a name of a header may be a value or a time: it is no header then."""
-    return name in NULLS or name[:1] in "+-.0123456789" or name.lower() in ("nan", "inf", "infinity")
+    return (
+        name in NULLS or name[:1] in "+-.0123456789" or name.lower() in ("nan", "inf", "infinity")
+    )
 
 
 def _read_header(reader: LineReader, delimiter: str) -> list[str]:
@@ -242,14 +309,20 @@ def _read_header(reader: LineReader, delimiter: str) -> list[str]:
     name = reader.path.name
     if not lines:
         raise ValueError(f"source must start with a header line, got an empty one in {name!r}")
+
     try:
         text = lines[0].removeprefix(BYTE_ORDER_MARK).decode()
         header = next(csv.reader([text], delimiter=delimiter, strict=True))
     except UnicodeDecodeError:
-        raise ValueError(f"source must start with a UTF-8 header line, got another in {name!r}") from None
+        raise ValueError(
+            f"source must start with a UTF-8 header line, got another in {name!r}"
+        ) from None
     except csv.Error:
         hint = csv_separator_hint([] if delimiter in text else [text], delimiter)
-        raise ValueError(f"source must start with a header line of CSV, got another in {name!r}{hint}") from None
+        raise ValueError(
+            f"source must start with a header line of CSV, got another in {name!r}{hint}"
+        ) from None
+
     return [column.strip() for column in header]
 
 

@@ -25,7 +25,13 @@ from meanstream.streaming.sources.formats.nested_records import (
 )
 from meanstream.streaming.sources.lines import LineBlock
 from meanstream.streaming.sources.mapping import ColumnMapping, mapping_kind
-from meanstream.streaming.sources.record_paths import Ambiguous, Places, field_paths, find_value, require_apart
+from meanstream.streaming.sources.record_paths import (
+    Ambiguous,
+    Places,
+    field_paths,
+    find_value,
+    require_apart,
+)
 from meanstream.streaming.sources.source_records import Parsed, Texts, is_utf8_record
 
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -39,19 +45,27 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }
 _SPACE = np.frombuffer(b" \t\r\n", np.uint8)
 _PIECE = 1 << 18
-"""Bytes that pyarrow reads at once: what it has read of that many stays in the processor's cache."""
+"""Bytes that pyarrow reads at once: what it has read of that many stays in the processor's
+cache."""
 
 
 def json_paths(mapping: ColumnMapping) -> dict[str, Places]:
     """Find each part of a sample in the objects of a layout."""
     within = ("payload",) if mapping.layout == "connect" else ()
-    version = f"data.{mapping.schema_version}" if mapping.layout == "cloudevents" else mapping.schema_version
+    version = (
+        f"data.{mapping.schema_version}"
+        if mapping.layout == "cloudevents"
+        else mapping.schema_version
+    )
     names = {**mapping.required, **mapping.optional, "schema_version": version}
+
     return {part: field_paths(name, within) for part, name in names.items()}
 
 
 class JsonFormat:
-    """One JSON object per record. Agent and id are strings or integers, the value a number, the time either.
+    """One JSON object per record.
+
+    Agent and id are strings or integers, the value a number, the time either.
 
     Fields that mean nothing here may hold anything.
 
@@ -67,51 +81,72 @@ class JsonFormat:
         self._places = json_paths(mapping) if places is None else dict(places)
         require_apart(self._places)
         self._types = dict(_TYPES)
+
         if mapping.numbers_in_text:
             self._types["value"] = (int, float, str)
+
         self.alike = AlikeRecords(self._places)
-        self._unique = _unique(frozenset(name for paths in self._places.values() for path in paths for name in path))
+        self._unique = _unique(
+            frozenset(name for paths in self._places.values() for path in paths for name in path)
+        )
 
     def stands_out(self, block: LineBlock) -> Bools | None:
         """Say which records do not begin with a brace and end with one, but for space after it.
 
-        Of all others no object can begin in one record and end in another, nor can two records make up for one
-        another: after a brace, inside an object, another brace is an error, and a text has no line end in it.
+        Of all others no object can begin in one record and end in another, nor can two records make
+        up for one another: after a brace, inside an object, another brace is an error, and a text
+        has no line end in it.
         """
         data = np.frombuffer(block.data, np.uint8)
-        start, last = np.concatenate([[0], block.end[:-1]]), block.end - 2
+        start = np.concatenate([[0], block.end[:-1]])
+        last = block.end - 2
         odd: Bools = data[start] != ord("{")
         odd |= deep_records(block)
         left = np.flatnonzero(~odd)
+
         while len(left):
             ending = data[last[left]]
             odd[left[~((ending == ord("}")) | np.isin(ending, _SPACE))]] = True
             left = left[np.isin(ending, _SPACE)]
             last[left] -= 1
+
         return odd if odd.any() else None
 
     def parse_block(self, block: LineBlock, rejects: Rejects) -> Parsed:  # noqa: ARG002 - all records are good here
-        """Read all records at once: by msgspec if they are alike, or by pyarrow with the types of the first one."""
+        """Read all records at once.
+
+        By msgspec if they are alike, or by pyarrow with the types of the first one.
+        """
         line = block.part(0, 1).lines()[0]
         try:
             alike = self.alike.of_block(block, lambda: self.parse_object(line))
         except ValueError as error:
             raise pa.ArrowInvalid(str(error)) from None
+
         if alike is not None:
             return alike, block.number
         first = self._parts_of(line)
         if isinstance(first, str) or not is_utf8_record(block.data):
             raise pa.ArrowInvalid("some record is bad")
+
         types = {part: _arrow_type(part, first[part]) for part in self._places}
-        schema = arrow_schema({path: types[part] for part, paths in self._places.items() for path in paths})
+        schema = arrow_schema(
+            {path: types[part] for part, paths in self._places.items() for path in paths}
+        )
+
         try:
             table = arrow_json.read_json(
                 pa.BufferReader(block.data),
-                read_options=arrow_json.ReadOptions(use_threads=False, block_size=_piece_bytes(block)),
-                parse_options=arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+                read_options=arrow_json.ReadOptions(
+                    use_threads=False, block_size=_piece_bytes(block)
+                ),
+                parse_options=arrow_json.ParseOptions(
+                    explicit_schema=schema, unexpected_field_behavior="ignore"
+                ),
             )
         except pa.ArrowNotImplementedError:
             raise pa.ArrowInvalid("nested") from None
+
         if table.num_rows != len(block):
             raise pa.ArrowInvalid("objects are not records")
         raw = {part: arrow_part(table, paths) for part, paths in self._places.items()}
@@ -121,6 +156,7 @@ class JsonFormat:
                 continue  # a text is read as one
             if mapping_kind(part) == "value" and not np.isfinite(column.drop_null()).all():
                 raise pa.ArrowInvalid("a number beyond all floats, or none")
+
         return raw, block.number
 
     def parse_record(self, record: bytes) -> Texts | str:
@@ -129,14 +165,19 @@ class JsonFormat:
         if isinstance(found, str):
             return found
         texts: Texts = {}
+
         for part, value in found.items():
             kind = mapping_kind(part)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, self._types[kind])):
+            if value is not None and (
+                isinstance(value, bool) or not isinstance(value, self._types[kind])
+            ):
                 return "unknown_schema_version" if part == "schema_version" else f"bad_{kind}"
+
             try:
                 texts[part] = None if value is None else str(value).encode()
             except ValueError:  # a lone surrogate
                 return f"bad_{kind}"
+
         return texts
 
     def _parts_of(self, record: bytes) -> dict[str, Any] | str:
@@ -145,6 +186,7 @@ class JsonFormat:
         if isinstance(found, str):
             return found
         parts: dict[str, Any] = {}
+
         for part, places in self._places.items():
             try:
                 parts[part] = find_value(found, places)
@@ -152,12 +194,14 @@ class JsonFormat:
                 return "duplicate_columns"
             except TypeError:  # something else than an object on the way
                 parts[part] = ()
+
         return parts
 
     def parse_object(self, record: bytes) -> dict[str, Any] | str:
         """Read one object, or say why not."""
         if may_be_deep(record) and nesting(record) > MAX_NESTING:
             return "malformed"
+
         try:
             found = json.loads(
                 record.decode("utf-8-sig"),
@@ -167,6 +211,7 @@ class JsonFormat:
             )
         except (ValueError, RecursionError):
             return "malformed"
+
         return found if isinstance(found, dict) else "malformed"
 
 
@@ -177,19 +222,24 @@ def _unique(fields: frozenset[str]) -> Callable[[list[tuple[str, Any]]], dict[st
             return found
         times = Counter(name for name, _ in pairs if name in fields)
         twice = frozenset(name for name, count in times.items() if count > 1)
+
         if not twice:
             return found
         ambiguous = Ambiguous(found)
         ambiguous.twice = twice
+
         return ambiguous
 
     return hook
 
 
 def _piece_bytes(block: LineBlock) -> int:
-    """Give a size of pieces in none of which a record has no end; one that holds a line end is no record of pyarrow's.
+    """Give a size of pieces in none of which a record has no end.
 
-    Where one is cut at such a line end the piece cannot be read, and the records are read in halves.
+    One that holds a line end is no record of pyarrow's.
+
+    Where one is cut at such a line end the piece cannot be read, and the records are read in
+    halves.
     """
     longest = int(np.diff(block.end, prepend=0).max())
     return min(max(_PIECE, 2 * longest), len(block.data) + 1)
@@ -202,4 +252,5 @@ def _arrow_type(part: str, value: Any) -> pa.DataType:
         return pa.int64()
     if part == "time":
         return pa.string() if isinstance(value, str) else pa.float64()
+
     return pa.int64() if isinstance(value, int) else pa.string()

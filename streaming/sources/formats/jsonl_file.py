@@ -31,10 +31,17 @@ class JsonlSource(TextSource):
     @classmethod
     def open(cls, location: str, mapping: ColumnMapping, opening: Opening) -> Self:
         """Open a file; nothing but its head is read."""
-        return cls(Path(location), mapping, id_key=opening.id_key, max_line_bytes=opening.max_line_bytes)
+        return cls(
+            Path(location), mapping, id_key=opening.id_key, max_line_bytes=opening.max_line_bytes
+        )
 
     def __init__(
-        self, path: Path, mapping: ColumnMapping, *, id_key: bytes = b"", max_line_bytes: int = MAX_LINE_BYTES
+        self,
+        path: Path,
+        mapping: ColumnMapping,
+        *,
+        id_key: bytes = b"",
+        max_line_bytes: int = MAX_LINE_BYTES,
     ) -> None:
         reader = LineReader(path, max_line_bytes=max_line_bytes)
         try:
@@ -42,4 +49,5 @@ class JsonlSource(TextSource):
         except ValueError:
             reader.close()
             raise
+
         super().__init__(reader, RecordParser(JsonFormat(mapping), mapping, id_key=id_key))

@@ -1,4 +1,7 @@
-"""Nested JSON by pyarrow: the schema that asks for some paths, their columns, and how deep a record may be."""
+"""Nested JSON by pyarrow.
+
+The schema that asks for some paths, their columns, and how deep a record may be.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ from meanstream.streaming.sources.lines import LineBlock
 from meanstream.streaming.sources.record_paths import Path, Places
 
 MAX_NESTING = 256
-"""Objects and arrays within each other in one record: by the bytes alone, not by how deep a parser happens to stand."""
+"""Objects and arrays within each other in one record: by the bytes alone, not by how deep a parser
+happens to stand."""
 
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 _STEP = np.zeros(256, np.int64)
@@ -46,6 +50,7 @@ def deep_records(block: LineBlock) -> Bools:
     deep: Bools = block.end - start > MAX_NESTING
     for i in np.flatnonzero(deep).tolist():
         deep[i] = may_be_deep(bytes(block.data[start[i] : block.end[i]]))
+
     return deep
 
 
@@ -56,12 +61,18 @@ def arrow_schema(types: Mapping[Path, pa.DataType]) -> pa.Schema:
         inner = tree
         for name in path[:-1]:
             inner = inner.setdefault(name, {})
+
         inner[path[-1]] = kind
+
     return pa.schema([(name, _kind(part)) for name, part in tree.items()])
 
 
 def _kind(part: Any) -> pa.DataType:
-    return pa.struct([(name, _kind(inner)) for name, inner in part.items()]) if isinstance(part, dict) else part
+    return (
+        pa.struct([(name, _kind(inner)) for name, inner in part.items()])
+        if isinstance(part, dict)
+        else part
+    )
 
 
 def arrow_part(table: pa.Table, places: Places) -> pa.Array:
@@ -74,4 +85,5 @@ def _at(table: pa.Table, path: Path) -> pa.Array:
     column = table.column(path[0]).combine_chunks()
     for name in path[1:]:
         column = pc.struct_field(column, name)  # null where the object around it is
+
     return column

@@ -1,4 +1,5 @@
-"""Runs an example under Flower's simulation with clients in this process: Flower's engine, without Ray's processes.
+"""Runs an example under Flower's simulation with clients in this process: Flower's engine, without
+Ray's processes.
 
 `python flower_threads.py EXAMPLE`
 """

@@ -31,11 +31,21 @@ def test_a_mechanism_that_promises_too_much_ends_with_1(monkeypatch: pytest.Monk
     ran = meanstream("audit", "mechanism", "counter")
     assert ran.code == 1
     assert b"VIOLATED" in ran.out
-    assert ran.err == b"meanstream: privacy must be as claimed, got less from counter.toeplitz.gaussian\n"
+    assert (
+        ran.err
+        == b"meanstream: privacy must be as claimed, got less from counter.toeplitz.gaussian\n"
+    )
 
 
 @pytest.mark.parametrize(
-    "bad", [["nobody"], ["--epsilon", "0"], ["--delta", "2"], ["counter", "--epsilon", "1e-6"], ["--epsilon", "31"]]
+    "bad",
+    [
+        ["nobody"],
+        ["--epsilon", "0"],
+        ["--delta", "2"],
+        ["counter", "--epsilon", "1e-6"],
+        ["--epsilon", "31"],
+    ],
 )
 def test_what_cannot_be_audited_is_refused_in_one_line(bad: list[str]) -> None:
     assert " must " in meanstream("audit", "mechanism", *bad).message
@@ -43,14 +53,18 @@ def test_what_cannot_be_audited_is_refused_in_one_line(bad: list[str]) -> None:
 
 def test_rounds_prove_most_of_their_epsilon() -> None:
     """False alarms: 1e-6 for each row. Half of 6,000 users are guessed, in two stages of `kent`."""
-    found = meanstream("audit", "rounds", "one_shot", "kent", "item", "--users", "6000", "--seed", "1", "--json")
+    found = meanstream(
+        "audit", "rounds", "one_shot", "kent", "item", "--users", "6000", "--seed", "1", "--json"
+    )
     assert found.code == 0, found.err
     rows = {row["name"]: row for row in found.json["rows"]}
     assert [*rows] == ["one_shot.0", "kent.0", "kent.1", "item.0"]
     assert all(0.5 < rows[name]["proved"] < 1.3 for name in ("one_shot.0", "kent.1"))
 
 
-def test_a_window_into_which_others_are_carried_is_audited_in_every_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_window_into_which_others_are_carried_is_audited_in_every_stage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """In its first window nobody reports in the narrow one, which hangs on what is carried. False alarms: as above."""
     typed = ("audit", "rounds", "repeating", "--users", "12000", "--epsilon", "2", "--seed", "1")
     rows = {row["name"]: row for row in meanstream(*typed, "--json").json["rows"]}
@@ -59,12 +73,16 @@ def test_a_window_into_which_others_are_carried_is_audited_in_every_stage(monkey
     # Known-bad twin: reports in the narrow window through a channel of twice the epsilon.
     channel = NarrowReports.channel
     monkeypatch.setattr(
-        NarrowReports, "channel", lambda self, public: best_channel(2 * channel(self, public).epsilon, 1)
+        NarrowReports,
+        "channel",
+        lambda self, public: best_channel(2 * channel(self, public).epsilon, 1),
     )
     assert meanstream(*typed).err.endswith(b"got less from repeating.2\n")
 
 
-def test_rounds_with_a_channel_that_says_too_much_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounds_with_a_channel_that_says_too_much_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def louder(epsilon: float, points: int, window: int) -> tuple[int, int]:
         return masses(2 * epsilon, points, window)
 
@@ -91,10 +109,14 @@ def test_rounds_that_cannot_be_audited_are_refused_in_one_line(bad: list[str]) -
     assert " must be " in meanstream("audit", "rounds", *bad).message
 
 
-def test_ones_own_configuration_is_audited_through_the_engine_with_deaths_and_a_replay(tmp_path: Path) -> None:
+def test_ones_own_configuration_is_audited_through_the_engine_with_deaths_and_a_replay(
+    tmp_path: Path,
+) -> None:
     """False alarms: 1e-6 for each row. What the configuration says of epsilon is what is claimed."""
     config = tmp_path / "run.yaml"
-    config.write_text("lower: -30\nupper: 120\nepsilon: 2\ndelta: 1.0e-6\nhorizon: 4\nname: delays\nsource: none.csv\n")
+    config.write_text(
+        "lower: -30\nupper: 120\nepsilon: 2\ndelta: 1.0e-6\nhorizon: 4\nname: delays\nsource: none.csv\n"
+    )
     typed = ("--config", str(config), "--canaries", "400", "--kills", "4", "--seed", "1", "--json")
     with patch("os.fsync"):
         ran = asks("audit", "engine", *typed)
@@ -115,10 +137,14 @@ def test_ones_own_configuration_is_audited_through_the_engine_with_deaths_and_a_
     ],
     ids=["agents", "engine", "rounds"],
 )
-def test_a_seed_repeats_an_audit_to_the_byte(audit: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_seed_repeats_an_audit_to_the_byte(
+    audit: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MEANSTREAM_HORIZON", "3")  # fewer releases are audited sooner
     with patch("os.fsync"):
-        one, same, other = (meanstream("audit", *audit, "--seed", seed, "--json").out for seed in "778")
+        one, same, other = (
+            meanstream("audit", *audit, "--seed", seed, "--json").out for seed in "778"
+        )
     assert one == same != other
 
 
@@ -153,7 +179,9 @@ def test_a_memory_is_audited_on_both_ways_by_the_sums_that_are_noised(memory: st
     assert agents.json["rows"][0]["proved"] > 0.85
 
 
-def test_a_memory_calibrated_for_its_steady_releases_alone_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_memory_calibrated_for_its_steady_releases_alone_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The first releases are closer together than the later ones, and forget less."""
     norm: Any = Decayed.l2_sensitivity
     steady = property(lambda self: 0.8 * norm.func(Decayed(self.horizon, decay=self.decay)))
@@ -164,30 +192,61 @@ def test_a_memory_calibrated_for_its_steady_releases_alone_is_caught(monkeypatch
 
 
 def test_a_horizon_that_nobody_comes_to_the_end_of_is_audited_by_its_first_releases() -> None:
-    ran = asks("audit", "engine", "--horizon", "20000", "--canaries", "400", "--seed", "1", "--json")
+    ran = asks(
+        "audit", "engine", "--horizon", "20000", "--canaries", "400", "--seed", "1", "--json"
+    )
     assert ran.code == 0, ran.err
     assert "200 releases jointly, the first of 20,000" in ran.json["rows"][0]["method"]
 
 
 @pytest.mark.parametrize("epsilon", ["31", "1e12"])
 def test_what_every_coin_shows_is_no_claim_to_audit(epsilon: str) -> None:
-    assert asks("audit", "engine", "--epsilon", epsilon).message.startswith("epsilon must be at most 30 for an audit")
+    assert asks("audit", "engine", "--epsilon", epsilon).message.startswith(
+        "epsilon must be at most 30 for an audit"
+    )
     most = ("--epsilon", "30", "--through", "agents", "--canaries", "400", "--seed", "1")
     assert asks("audit", "engine", *most).code == 0
     assert asks("audit", "engine", *most, "--counter", "pm1", "--noise", "laplace").code == 0
-    assert asks("audit", "engine", "--epsilon", "20", *most[2:], "--counter", "pm1", "--noise", "laplace").code == 0
+    assert (
+        asks(
+            "audit",
+            "engine",
+            "--epsilon",
+            "20",
+            *most[2:],
+            "--counter",
+            "pm1",
+            "--noise",
+            "laplace",
+        ).code
+        == 0
+    )
 
 
 def test_what_a_configuration_says_of_sources_and_numbers_is_no_obstacle(tmp_path: Path) -> None:
     config = tmp_path / "run.yaml"
     told = "lower: 0\nupper: 8\nepsilon: 2\ndelta: 1.0e-6\nhorizon: 2\nmax_agents: 5\nmax_future: 1s\nquorum: 2\n"
-    config.write_text(told + "person: who\nper_person: 2\nlateness: 5m\nbatch_size: 7\nsource: none.csv\n")
+    config.write_text(
+        told + "person: who\nper_person: 2\nlateness: 5m\nbatch_size: 7\nsource: none.csv\n"
+    )
     with patch("os.fsync"):
-        typed = ("--config", str(config), "--canaries", "400", "--kills", "2", "--seed", "1", "--json")
+        typed = (
+            "--config",
+            str(config),
+            "--canaries",
+            "400",
+            "--kills",
+            "2",
+            "--seed",
+            "1",
+            "--json",
+        )
         ran = asks("audit", "engine", *typed)
     assert (ran.code, ran.json["violated"]) == (0, []), ran.err
 
 
-@pytest.mark.parametrize("bad", [["--seed", "-5"], ["--upper", "1e-150"], ["--kills", "-1"], ["--through", "nowhere"]])
+@pytest.mark.parametrize(
+    "bad", [["--seed", "-5"], ["--upper", "1e-150"], ["--kills", "-1"], ["--through", "nowhere"]]
+)
 def test_an_engine_that_cannot_be_audited_is_refused_in_one_line(bad: list[str]) -> None:
     assert " must be " in asks("audit", "engine", *bad).message

@@ -1,4 +1,5 @@
-"""`audit store` and `audit topic`: what anybody can tell from releases, and what is wrong with forged ones."""
+"""`audit store` and `audit topic`: what anybody can tell from releases, and what is wrong with
+forged ones."""
 
 from __future__ import annotations
 
@@ -31,9 +32,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     means = rng.uniform(2, 6, AGENTS)
     lines = ["agent,value,time"]
     for k in range(SAMPLES):
-        lines += [f"a{i},{v:.3f},{1_357_000_000 + 60 * k}" for i, v in enumerate(rng.normal(means, 1))]
+        lines += [
+            f"a{i},{v:.3f},{1_357_000_000 + 60 * k}" for i, v in enumerate(rng.normal(means, 1))
+        ]
     (folder / "samples.csv").write_text("\n".join(lines) + "\n")
-    places = ("--source", f"{folder}/samples.csv", "--store", f"{folder}/s.db", "--releases", f"{folder}/r.jsonl")
+    places = (
+        "--source",
+        f"{folder}/samples.csv",
+        "--store",
+        f"{folder}/s.db",
+        "--releases",
+        f"{folder}/r.jsonl",
+    )
     with patch("os.fsync"):
         ran = meanstream(
             "run",
@@ -60,7 +70,9 @@ def test_what_the_engine_made_is_as_promised(made: Path) -> None:
         assert "400 agents, 1,600 releases, at most 4 of one agent" in " ".join(ran.json["notes"])
 
 
-def forged(change: Callable[[dict[str, Any]], None]) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]:
+def forged(
+    change: Callable[[dict[str, Any]], None],
+) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]:
     def every(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         change(events[7])
         return events
@@ -85,12 +97,16 @@ TWINS = {
     "means that do not match their sum on the grid": forged(float_noise),
     "release ids with a second value": repeated,
     "releases past the horizon": forged(
-        lambda event: event.update(index=5, release_id=event["release_id"].rpartition(":")[0] + ":5")
+        lambda event: event.update(
+            index=5, release_id=event["release_id"].rpartition(":")[0] + ":5"
+        )
     ),
     "releases that declare less noise than promised": forged(
         lambda event: event.update(noise_variance=event["noise_variance"] / 2)
     ),
-    "ids that do not match their agent and index": forged(lambda event: event.update(release_id="x/y:1")),
+    "ids that do not match their agent and index": forged(
+        lambda event: event.update(release_id="x/y:1")
+    ),
 }
 
 
@@ -106,18 +122,33 @@ def test_a_topic_that_is_not_as_promised_is_named(fault: str, made: Path, tmp_pa
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize("scale", [1.0, 0.95])
-def test_a_scale_five_percent_too_small_is_told_from_a_hundred_thousand_releases(scale: float, noise: str) -> None:
+def test_a_scale_five_percent_too_small_is_told_from_a_hundred_thousand_releases(
+    scale: float, noise: str
+) -> None:
     """False alarm 1e-6; what the samples add to the noise is less than a percent here."""
-    named = {"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6, "horizon": 5, "counter": "pm2", "noise": noise}
+    named = {
+        "lower": 0,
+        "upper": 1,
+        "epsilon": 1,
+        "delta": 1e-6,
+        "horizon": 5,
+        "counter": "pm2",
+        "noise": noise,
+    }
     settings = AgentsSettings(**named)  # type: ignore[arg-type]
     true = AgentsSettings(**named)  # type: ignore[arg-type]
     fresh = settings.fresh
     narrow = (
-        GaussianNoise(scale * fresh.stddev) if isinstance(fresh, GaussianNoise) else LaplaceNoise(scale * fresh.scale)
+        GaussianNoise(scale * fresh.stddev)
+        if isinstance(fresh, GaussianNoise)
+        else LaplaceNoise(scale * fresh.scale)
     )
     true.__dict__["fresh"] = narrow
     n = 20_000
-    agents = Agents(true, KeyedNoise(bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d"), deployment="x", purpose="y"))
+    agents = Agents(
+        true,
+        KeyedNoise(bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d"), deployment="x", purpose="y"),
+    )
     agents.add_agents([f"a{i}" for i in range(n)])
     rng, law = np.random.default_rng(4), NoiseLaw(settings)
     means = rng.uniform(0.3, 0.7, n)
@@ -127,10 +158,15 @@ def test_a_scale_five_percent_too_small_is_told_from_a_hundred_thousand_releases
     assert row.violated is (scale < 1)
 
 
-def scale_is_told(kind: str, settings: AgentsSettings, true: AgentsSettings, *, violated: bool) -> None:
+def scale_is_told(
+    kind: str, settings: AgentsSettings, true: AgentsSettings, *, violated: bool
+) -> None:
     """Release by other settings than are declared; see whether the audit tells them apart."""
     n = 4_000
-    agents = Agents(true, KeyedNoise(bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d"), deployment="x", purpose="y"))
+    agents = Agents(
+        true,
+        KeyedNoise(bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d"), deployment="x", purpose="y"),
+    )
     agents.add_agents([f"a{i}" for i in range(n)])
     rng, law = np.random.default_rng(5), NoiseLaw(settings)
     for k in range(100):
@@ -144,8 +180,11 @@ def scale_is_told(kind: str, settings: AgentsSettings, true: AgentsSettings, *, 
 @pytest.mark.parametrize("memory", ["forever", "half-life:30", "window:30"])
 @pytest.mark.parametrize("scale", [1.0, 0.95])
 def test_votes_whose_noise_is_five_percent_too_small_are_told(scale: float, memory: str) -> None:
-    """False alarm 1e-6. Of sums that forget nothing is said; their votes are as public as others'."""
-    settings, true = (AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, memory=memory) for _ in range(2))
+    """False alarm 1e-6. Of sums that forget nothing is said; their votes are as public as
+    others'."""
+    settings, true = (
+        AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, memory=memory) for _ in range(2)
+    )
     assert true.vote is not None
     true.__dict__["vote"] = replace(true.vote, noise=GaussianNoise(scale * true.vote.noise.stddev))
     scale_is_told("votes", settings, true, violated=scale < 1)
@@ -153,32 +192,63 @@ def test_votes_whose_noise_is_five_percent_too_small_are_told(scale: float, memo
 
 @pytest.mark.parametrize("scale", [1.0, 0.95])
 def test_histograms_whose_noise_is_five_percent_too_small_are_told(scale: float) -> None:
-    """False alarm 1e-6; what is not looked at, the places of the samples in the bins, is whatever it is."""
-    given: dict[str, Any] = {"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6, "histogram_share": 0.1}
+    """False alarm 1e-6; what is not looked at, the places of the samples in the bins, is whatever
+    it is."""
+    given: dict[str, Any] = {
+        "lower": 0,
+        "upper": 1,
+        "epsilon": 1,
+        "delta": 1e-6,
+        "histogram_share": 0.1,
+    }
     settings, true = (AgentsSettings(**given, exceeds=(0.3,)) for _ in range(2))
     assert true.histogram is not None
-    true.__dict__["histogram"] = replace(true.histogram, noise=GaussianNoise(scale * true.histogram.noise.stddev))
+    true.__dict__["histogram"] = replace(
+        true.histogram, noise=GaussianNoise(scale * true.histogram.noise.stddev)
+    )
     scale_is_told("histograms", settings, true, violated=scale < 1)
 
 
 def test_histograms_are_audited_in_a_store_and_in_a_file(tmp_path: Path) -> None:
     lines = [f"a{i % 40},{i % 9},{1_357_000_000 + i}" for i in range(1_000)]
     (tmp_path / "samples.csv").write_text("\n".join(["agent,value,time", *lines]) + "\n")
-    places = ("--source", f"{tmp_path}/samples.csv", "--store", f"{tmp_path}/s.db", "--releases", f"{tmp_path}/r.jsonl")
+    places = (
+        "--source",
+        f"{tmp_path}/samples.csv",
+        "--store",
+        f"{tmp_path}/s.db",
+        "--releases",
+        f"{tmp_path}/r.jsonl",
+    )
     asked, sink = ("--exceeds", "3"), ("--sink", f"{tmp_path}/e.jsonl")
-    ran = meanstream("run", "agents", *places, *PROMISED, *asked, *sink, environment={"MEANSTREAM_SECRET": SECRET})
+    ran = meanstream(
+        "run",
+        "agents",
+        *places,
+        *PROMISED,
+        *asked,
+        *sink,
+        environment={"MEANSTREAM_SECRET": SECRET},
+    )
     assert ran.code == 0, ran.err
     of_store = meanstream("audit", "store", f"{tmp_path}/s.db", "--json")
     of_file = asks("audit", "topic", f"{tmp_path}/r.jsonl", *PROMISED, *asked, "--json")
     for name, found in (("ledger", of_store), ("releases", of_file)):
-        assert [row["name"] for row in found.json["rows"]] == [name, f"{name}.votes", f"{name}.histograms"]
+        assert [row["name"] for row in found.json["rows"]] == [
+            name,
+            f"{name}.votes",
+            f"{name}.histograms",
+        ]
         assert "too few histograms, 40 degrees of freedom" in found.json["rows"][2]["method"]
 
 
 def test_what_cannot_be_read_is_refused_in_one_line(tmp_path: Path) -> None:
     assert "store must" in meanstream("audit", "store", str(tmp_path / "none.db")).message
     assert "address must be given" in asks("audit", "topic", *PROMISED).message
-    assert "releases must be" in asks("audit", "topic", str(tmp_path / "none.jsonl"), *PROMISED).message
+    assert (
+        "releases must be"
+        in asks("audit", "topic", str(tmp_path / "none.jsonl"), *PROMISED).message
+    )
     said = asks("audit", "topic", str(tmp_path / "none.jsonl")).message
     assert "lower, upper, epsilon and delta must be given" in said
 

@@ -21,7 +21,9 @@ from tests.pipelines.command_line import meanstream
 
 
 def test_every_second_flight_of_an_aircraft_is_held_back() -> None:
-    flights = pa.table({"tailnum": ["a", "b", "a", "a", "b", "a"], "dep_delay": [1, 10, 200, 3, 20, 4]})
+    flights = pa.table(
+        {"tailnum": ["a", "b", "a", "a", "b", "a"], "dep_delay": [1, 10, 200, 3, 20, 4]}
+    )
     stream, truth = hold_back_flights(flights)
     assert stream.to_pydict() == {"tailnum": ["a", "b", "a"], "dep_delay": [1, 10, 3]}
     assert truth.agent.tolist() == ["a", "b"]
@@ -37,7 +39,8 @@ def test_the_flights_are_all_there_and_in_order_of_time() -> None:
 
 
 def test_the_score_is_free_of_the_noise_of_the_truth() -> None:
-    """Errors of variance 1 and 4 against a truth of variance 2: the ratio is 1/4, within 5 standard errors (6e-7)."""
+    """Errors of variance 1 and 4 against a truth of variance 2: the ratio is 1/4, within 5 standard
+    errors (6e-7)."""
     generator = np.random.default_rng(5)
     n = 20_000
     true = generator.normal(0, 10, n)
@@ -48,7 +51,9 @@ def test_the_score_is_free_of_the_noise_of_the_truth() -> None:
         variance_of_mean=np.full(n, 2.0),
     )
     value, local = true + generator.normal(0, 1, n), true + generator.normal(0, 2, n)
-    measured = score_demo(truth, count=truth.count, value=value, local=local, lower=value - 1.96, upper=value + 1.96)
+    measured = score_demo(
+        truth, count=truth.count, value=value, local=local, lower=value - 1.96, upper=value + 1.96
+    )
     assert measured is not None
     assert abs(measured.ratio - 0.25) < 5 * measured.stderr
     assert abs(measured.coverage - 0.95) < 5 * (0.05 * 0.95 / n) ** 0.5 + 0.01
@@ -58,7 +63,10 @@ def test_a_score_over_few_aircraft_is_none() -> None:
     few = np.full(20, 30)
     nothing = np.zeros(20)
     truth = Truth(agent=few.astype(str), count=few, mean=nothing, variance_of_mean=nothing)
-    assert score_demo(truth, count=few, value=nothing, local=nothing, lower=nothing, upper=nothing) is None
+    assert (
+        score_demo(truth, count=few, value=nothing, local=nothing, lower=nothing, upper=nothing)
+        is None
+    )
 
 
 def shown_demo() -> str:
@@ -72,7 +80,8 @@ def lines_of(output: str) -> list[str]:
 
 
 def words_of(output: str) -> str:
-    """Leave out of the demo's output what other flights change: names, figures, widths, where lines break."""
+    """Leave out of the demo's output what other flights change: names, figures, widths, where lines
+    break."""
     said = re.sub(r"\bN\d\w*|-?\b\d[\d.,e-]*", "0", " ".join(lines_of(output)))
     return re.sub(r"([━─])+", r"\1", " ".join(said.split()))
 
@@ -81,8 +90,11 @@ def run_demo(folder: Path, seed: int = 0) -> dict[str, Any]:
     return meanstream("demo", "--quiet", "--json", "--seed", str(seed), "--out", str(folder)).json
 
 
-def test_the_demo_learns_and_repeats_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer aircraft learn less from each other: .72 of the squared error of learning alone, with this seed."""
+def test_the_demo_learns_and_repeats_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fewer aircraft learn less from each other: .72 of the squared error of learning alone, with
+    this seed."""
     flights = flights_of_few_aircraft()
     monkeypatch.setattr(agents, "read_flights", lambda _: flights)
     first = run_demo(tmp_path / "first")
@@ -99,7 +111,8 @@ def test_the_demo_learns_and_repeats_itself(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_rows_of_the_readme_are_those_of_the_rule() -> None:
-    """A hash of seed and name draws them, from the aircraft that are scored; a reader can repeat it."""
+    """A hash of seed and name draws them, from the aircraft that are scored; a reader can repeat
+    it."""
     stream, truth = hold_back_flights(read_flights(flights_file()))
     names, counts = np.unique(stream["tailnum"].to_pylist(), return_counts=True)
     assert names.tolist() == truth.agent.tolist()
@@ -117,8 +130,11 @@ def test_the_readme_shows_what_the_demo_prints(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_a_whole_year_is_learned_from(tmp_path: Path) -> None:
-    """The goal, as a mean over seeds: at most .6 of the squared error of learning alone; better than the tests."""
-    errors = [run_demo(tmp_path / str(seed), seed)["squared_error_relative_to_alone"] for seed in range(4)]
+    """The goal, as a mean over seeds: at most .6 of the squared error of learning alone; better
+    than the tests."""
+    errors = [
+        run_demo(tmp_path / str(seed), seed)["squared_error_relative_to_alone"] for seed in range(4)
+    ]
     assert np.mean([error["learned_prior"]["ratio"] for error in errors]) < 0.6
     for error in errors:
         assert error["learned_prior"]["ratio"] < error["tests"]["ratio"]

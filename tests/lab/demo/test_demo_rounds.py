@@ -17,7 +17,9 @@ from tests.pipelines.command_line import meanstream
 
 
 def test_the_truth_counts_every_aircraft_once() -> None:
-    hours = np.array(["2013-01-01T10", "2013-01-01T11", "2013-01-02T10", "2013-01-05T10"], "datetime64[h]")
+    hours = np.array(
+        ["2013-01-01T10", "2013-01-01T11", "2013-01-02T10", "2013-01-05T10"], "datetime64[h]"
+    )
     flights = pa.table(
         {
             "tailnum": ["a", "a", "b", "a"],
@@ -25,7 +27,8 @@ def test_the_truth_counts_every_aircraft_once() -> None:
             "time_hour": hours.astype("datetime64[s]"),
         }
     )
-    # Weeks begin on Thursday, as days since the epoch do: the last flight is in the week of January 3.
+    # Weeks begin on Thursday, as days since the epoch do: the last flight is in the week of January
+    # 3.
     assert _true_means(flights, "7d").tolist() == [(15 + 120) / 2, -3.0]
 
 
@@ -43,7 +46,9 @@ def test_a_whole_year_is_answered(tmp_path: Path) -> None:
     answer_every_week(tmp_path / "all", half_width=10)
 
 
-def test_the_demo_answers_every_week_and_repeats_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_answers_every_week_and_repeats_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     flights = flights_of_few_aircraft()
     monkeypatch.setattr(rounds, "read_flights", lambda _: flights)
     first = answer_every_week(tmp_path / "first", half_width=10 * EVERY**0.5)

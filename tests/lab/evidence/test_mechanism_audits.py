@@ -1,4 +1,5 @@
-"""The audit of all registries: what is right proves its claim to the last digits, and what is wrong is named."""
+"""The audit of all registries: what is right proves its claim to the last digits, and what is wrong
+is named."""
 
 import math
 from collections.abc import Callable
@@ -35,7 +36,9 @@ NAMES = [*mechanism_audits(epsilon=1.0, delta=1e-6)]
 def test_every_mechanism_of_the_registries_proves_its_claim(name: str) -> None:
     row = mechanism_audits([name], epsilon=0.8, delta=1e-5)[name]()
     assert not row.violated
-    least = 0.8999 if name == "central.central.mean" else 0.9999  # nobody moves both of its sums as far as each goes
+    least = (
+        0.8999 if name == "central.central.mean" else 0.9999
+    )  # nobody moves both of its sums as far as each goes
     assert least < row.ratio < 1.00001
 
 
@@ -47,7 +50,8 @@ def test_all_registries_are_in_the_table() -> None:
 
 
 class Loud:
-    """A channel of a kind that nobody has seen: one bit, flipped as if epsilon were twice as large."""
+    """A channel of a kind that nobody has seen: one bit, flipped as if epsilon were twice as
+    large."""
 
     name, draws, low, high, step = "loud", 1, -1, 1, 1.0
 
@@ -147,7 +151,9 @@ def test_whatever_enters_a_registry_is_audited_without_a_line(
 
 
 def settings(**changes: object) -> AgentsSettings:
-    return AgentsSettings(**{"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6, "spread_share": 0, **changes})  # type: ignore[arg-type]
+    return AgentsSettings(
+        **{"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6, "spread_share": 0, **changes}
+    )  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
@@ -155,7 +161,9 @@ def test_noise_a_percent_too_narrow_is_a_violation(noise: str) -> None:
     made = settings(counter="pm2", noise=noise)
     fresh = made.fresh
     narrow = (
-        GaussianNoise(0.99 * fresh.stddev) if isinstance(fresh, GaussianNoise) else LaplaceNoise(0.99 * fresh.scale)
+        GaussianNoise(0.99 * fresh.stddev)
+        if isinstance(fresh, GaussianNoise)
+        else LaplaceNoise(0.99 * fresh.scale)
     )
     assert not audit_counter("good", made).violated
     made.__dict__["fresh"] = narrow
@@ -202,7 +210,9 @@ def test_signed_tails_of_the_sampler_add_up() -> None:
 
 def test_pairs_that_overlap_are_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     """Known bad: a pair of samples is voted on with each release that follows."""
-    audit = mechanism_audits(["agents.means_and_votes"], epsilon=1.0, delta=1e-6)["agents.means_and_votes"]
+    audit = mechanism_audits(["agents.means_and_votes"], epsilon=1.0, delta=1e-6)[
+        "agents.means_and_votes"
+    ]
     cast = SpreadVote.cast
 
     def again(self: SpreadVote, rows: dict[str, Ints], agent: Ints, *more: Any) -> None:

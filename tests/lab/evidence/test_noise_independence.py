@@ -1,4 +1,5 @@
-"""Products of draws: how often good noise is blamed, whatever the samples, and that shared noise is found."""
+"""Products of draws: how often good noise is blamed, whatever the samples, and that shared noise is
+found."""
 
 from __future__ import annotations
 
@@ -31,10 +32,15 @@ def judged(found: NoiseDraws, *, laplace: bool = False) -> str | None:
 def test_good_noise_is_blamed_no_more_often_than_is_said(
     bound: float, laplace: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At an error of 1 in 10, with samples that all lie at the same bound: 6 of 60, and 5 standard errors more."""
+    """At an error of 1 in 10, with samples that all lie at the same bound: 6 of 60, and 5 standard
+    errors more."""
     monkeypatch.setattr(noise_independence, "ALARM_ERROR", ERROR)
     rng = np.random.default_rng(6)
-    make = (lambda: rng.laplace(0, 0.5**0.5, (1000, 4))) if laplace else (lambda: rng.normal(size=(1000, 4)))
+    make = (
+        (lambda: rng.laplace(0, 0.5**0.5, (1000, 4)))
+        if laplace
+        else (lambda: rng.normal(size=(1000, 4)))
+    )
     blamed = sum(judged(draws(make(), np.full((1000, 4), bound), bound), laplace=laplace) is not None
                  for _ in range(AUDITS))  # fmt: skip
     assert blamed < AUDITS * ERROR + 5 * np.sqrt(AUDITS * ERROR)
@@ -42,7 +48,8 @@ def test_good_noise_is_blamed_no_more_often_than_is_said(
 
 @pytest.mark.parametrize("bound", [0.0, 0.5, 2.0])
 def test_noise_that_two_bins_share_is_found(bound: float) -> None:
-    """Two standard deviations that samples might add: the columns' lengths say that they added next to nothing."""
+    """Two standard deviations that samples might add: the columns' lengths say that they added next
+    to nothing."""
     rng = np.random.default_rng(7)
     noise = rng.normal(size=(2000, 4))
     noise[:, 2] = noise[:, 0]

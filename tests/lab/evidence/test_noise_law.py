@@ -1,4 +1,5 @@
-"""The law of the noise: how often its bound is wrong, and that nothing is said of noise that rounding hides."""
+"""The law of the noise: how often its bound is wrong, and that nothing is said of noise that
+rounding hides."""
 
 import numpy as np
 import pytest
@@ -20,7 +21,8 @@ def test_a_good_scale_is_blamed_once_in_a_million_audits() -> None:
 
 
 def test_squares_of_laplace_draws_are_blamed_no_more_often_than_is_said() -> None:
-    """Of 20,000 sums of 1,000 squares 20 at an error of 1e-3, 1,000 at one of 1 in 20; normal error bars take 52."""
+    """Of 20,000 sums of 1,000 squares 20 at an error of 1e-3, 1,000 at one of 1 in 20; normal error
+    bars take 52."""
     rng = np.random.default_rng(3)
     shares = [float(np.mean(rng.laplace(0, 0.5**0.5, FREEDOM) ** 2)) for _ in range(AUDITS)]
     for error in (1e-3, 0.05):
@@ -30,15 +32,24 @@ def test_squares_of_laplace_draws_are_blamed_no_more_often_than_is_said() -> Non
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize("epsilon", [30.0, 100.0, 1e3, 1e8, 1e15])
-def test_noise_that_rounding_hides_is_unknown_and_nobody_is_blamed(epsilon: float, noise: str) -> None:
-    settings = AgentsSettings(lower=0, upper=1, epsilon=epsilon, delta=1e-6, horizon=8, noise=noise, counter="pm2")
+def test_noise_that_rounding_hides_is_unknown_and_nobody_is_blamed(
+    epsilon: float, noise: str
+) -> None:
+    settings = AgentsSettings(
+        lower=0, upper=1, epsilon=epsilon, delta=1e-6, horizon=8, noise=noise, counter="pm2"
+    )
     agents = Agents(
-        settings, KeyedNoise(bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d"), deployment="x", purpose="y")
+        settings,
+        KeyedNoise(bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d"), deployment="x", purpose="y"),
     )
     agents.add_agents([f"a{i}" for i in range(1_000)])
     law, rng = NoiseLaw(settings), np.random.default_rng(4)
     for second in range(60):
-        law.take(agents.update(np.arange(1_000), rng.random(1_000), np.full(1_000, float(second))).releases)
+        law.take(
+            agents.update(
+                np.arange(1_000), rng.random(1_000), np.full(1_000, float(second))
+            ).releases
+        )
     sums, votes = law.row("sums"), next(law.rows_of_counts("x"), None)
     assert not sums.violated
     assert sums.proved < 1.1 * epsilon

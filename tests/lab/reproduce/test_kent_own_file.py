@@ -1,4 +1,5 @@
-"""Kent's Fig. 4 on a file of one's own: errors that are known, what the curves show, files that are refused."""
+"""Kent's Fig. 4 on a file of one's own: errors that are known, what the curves show, files that are
+refused."""
 
 from __future__ import annotations
 
@@ -14,15 +15,19 @@ from tests.pipelines.command_line import asks
 
 def alike(users: int = 400, samples: int = 60) -> OwnShares:
     """Users of one law."""
-    return OwnShares(np.random.default_rng(2).multinomial(samples, [0.5, 0.3, 0.2], users).astype(np.int64))
+    return OwnShares(
+        np.random.default_rng(2).multinomial(samples, [0.5, 0.3, 0.2], users).astype(np.int64)
+    )
 
 
 def test_the_item_levels_err_as_computed_and_the_user_level_gains_from_more_samples() -> None:
-    """Laplace noise drawn here gives the full item level's error within a fifth (its standard error is 4 %)."""
+    """Laplace noise drawn here gives the full item level's error within a fifth (its standard error
+    is 4 %)."""
     data = alike()
     users, k = data.count.shape
     few, many = (
-        own_share_errors(data, epsilon=4.0, constant=0.25, samples=samples, runs=30, seed=3) for samples in (6, 60)
+        own_share_errors(data, epsilon=4.0, constant=0.25, samples=samples, runs=30, seed=3)
+        for samples in (6, 60)
     )
     assert set(few) == set(SCHEMES)
     rng, found = np.random.default_rng(5), []
@@ -44,7 +49,9 @@ def test_the_item_levels_err_as_computed_and_the_user_level_gains_from_more_samp
 def write(path: Path, users: int, each: int) -> Path:
     rng = np.random.default_rng(1)
     rows = [
-        f"u{i},{'abcdef'[c]}" for i in range(users) for c in rng.choice(6, each, p=[0.4, 0.3, 0.1, 0.1, 0.05, 0.05])
+        f"u{i},{'abcdef'[c]}"
+        for i in range(users)
+        for c in rng.choice(6, each, p=[0.4, 0.3, 0.1, 0.1, 0.05, 0.05])
     ]
     path.write_text("\n".join(["officer,race", *rows, ",a", "u1,"]) + "\n")
     return path
@@ -63,7 +70,18 @@ def test_rare_categories_are_one_and_users_with_few_samples_are_left_out(tmp_pat
 
 def test_the_command_draws_and_prints_each_scheme(tmp_path: Path) -> None:
     path = write(tmp_path / "stops.csv", 60, 12)
-    typed = ["reproduce", "kent", "--figure", "4", "--file", str(path), "--user", "officer", "--value", "race"]
+    typed = [
+        "reproduce",
+        "kent",
+        "--figure",
+        "4",
+        "--file",
+        str(path),
+        "--user",
+        "officer",
+        "--value",
+        "race",
+    ]
     ran = asks(*typed, "--samples", "12", "--runs", "2", "--out", str(tmp_path))
     assert ran.code == 0, ran.err
     text = ran.out.decode()
@@ -75,7 +93,10 @@ def test_the_command_draws_and_prints_each_scheme(tmp_path: Path) -> None:
     ("typed", "message"),
     [
         (["--figure", "4"], "file must be given with --figure 4, and only then, got None"),
-        (["--figure", "2", "--file", "f.csv"], "file must be given with --figure 4, and only then, got f.csv"),
+        (
+            ["--figure", "2", "--file", "f.csv"],
+            "file must be given with --figure 4, and only then, got f.csv",
+        ),
         (["--figure", "4", "--file", "none.csv"], "file must be a CSV file, got 'none.csv'"),
         (
             ["--figure", "4", "--file", "F", "--value", "rage"],
@@ -94,7 +115,9 @@ def test_what_cannot_be_read_is_one_line(typed: list[str], message: str, tmp_pat
     assert ran.message.startswith(message)
 
 
-@pytest.mark.parametrize(("option", "value"), [("user", "officer"), ("value", "race"), ("samples", "50")])
+@pytest.mark.parametrize(
+    ("option", "value"), [("user", "officer"), ("value", "race"), ("samples", "50")]
+)
 def test_what_is_about_the_file_needs_it(option: str, value: str) -> None:
     ran = asks("reproduce", "kent", "--figure", "2", f"--{option}", value)
     shown = value if option == "samples" else repr(value)

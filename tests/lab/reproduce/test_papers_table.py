@@ -1,4 +1,5 @@
-"""The table of the documents' algorithms, theorems and figures: each of its commands runs, with small sizes."""
+"""The table of the documents' algorithms, theorems and figures: each of its commands runs, with
+small sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`meanstream reproduce colme`: numbers beside the reference, a picture, and refusals; at a hundredth of the steps."""
+"""`meanstream reproduce colme`: numbers beside the reference, a picture, and refusals; at a
+hundredth of the steps."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(reproduce, name, (100, 300))
 
     def run(arguments: str) -> tuple[int, str, str]:
-        words = arguments.split() if arguments.startswith("ladder") else ["colme", *arguments.split()]
+        words = (
+            arguments.split() if arguments.startswith("ladder") else ["colme", *arguments.split()]
+        )
         monkeypatch.setattr("sys.argv", ["meanstream", "reproduce", *words])
         with pytest.raises(SystemExit) as ended:
             main.main()
@@ -37,7 +40,9 @@ def test_figures(command, tmp_path: Path, figure: int) -> None:
     result = json.loads(out)
     assert code == 0
     assert Path(result["png"]).read_bytes().startswith(b"\x89PNG")
-    assert [panel["title"] for panel in result["panels"]] == [panel.title for panel in FIGURES[figure].panels]
+    assert [panel["title"] for panel in result["panels"]] == [
+        panel.title for panel in FIGURES[figure].panels
+    ]
     for panel in result["panels"]:
         for curve in panel["curves"]:
             assert curve["checkpoints"][-1] == 300
@@ -74,7 +79,9 @@ def test_text_shows_both_numbers(command, tmp_path: Path) -> None:
     )
 
 
-def test_the_ladder_ends_with_the_default_and_each_step_is_relative_to_the_one_before(command, tmp_path: Path) -> None:
+def test_the_ladder_ends_with_the_default_and_each_step_is_relative_to_the_one_before(
+    command, tmp_path: Path
+) -> None:
     code, out, _ = command(f"ladder --runs 2 --out {tmp_path}")
     assert code == 0
     rows = [re.findall(r"[-+.e0-9]+", line.partition("  ")[2]) for line in out.splitlines()[2:8]]
@@ -89,14 +96,19 @@ def test_the_ladder_ends_with_the_default_and_each_step_is_relative_to_the_one_b
     [
         ("--figure 5", "figure must be one of 2, 3, 4, got 5"),
         ("--runs 0", "runs must be at least 1, got 0"),
-        ("--out /dev/null/x", "out must be a folder, or a new one, got '/dev/null/x' (Not a directory)"),
+        (
+            "--out /dev/null/x",
+            "out must be a folder, or a new one, got '/dev/null/x' (Not a directory)",
+        ),
     ],
 )
 def test_bad_options_are_one_line_and_exit_code_2(command, arguments: str, line: str) -> None:
     assert command(arguments) == (2, "", f"meanstream: {line}\n")
 
 
-def test_without_matplotlib_one_line_names_the_extra(command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_one_line_names_the_extra(
+    command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     code, out, err = command("--figure 2")
     assert (code, out) == (2, "")

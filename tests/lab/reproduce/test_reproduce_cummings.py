@@ -1,4 +1,5 @@
-"""`meanstream reproduce cummings`: numbers beside reference ranges, a picture, refusals; with few users and runs."""
+"""`meanstream reproduce cummings`: numbers beside reference ranges, a picture, refusals; with few
+users and runs."""
 
 from __future__ import annotations
 
@@ -33,13 +34,19 @@ def test_every_curve_is_measured_and_drawn(command, tmp_path: Path) -> None:
     assert Path(result["png"]).read_bytes().startswith(b"\x89PNG")
     assert [panel["sizes"] for panel in result["panels"]] == ["zipf:1,100", "uniform:1,100"]
     for panel in result["panels"]:
-        assert [curve["label"] for curve in panel["curves"]] == [curve.label for curve in cummings_figures.CURVES]
+        assert [curve["label"] for curve in panel["curves"]] == [
+            curve.label for curve in cummings_figures.CURVES
+        ]
         base = panel["curves"][cummings_figures.BASE]
         for curve in panel["curves"]:
             assert len(curve["mse"]) == 2
-            assert curve["ratio"] == [ours / one for ours, one in zip(curve["mse"], base["mse"], strict=True)]
+            assert curve["ratio"] == [
+                ours / one for ours, one in zip(curve["mse"], base["mse"], strict=True)
+            ]
     # The same configuration as `simulate rounds`: the number is measured, not written down.
-    first = cummings_figures.cummings_figures_configuration(cummings_figures.CURVES[0], "zipf:1,100", 1.0, 3, 1)
+    first = cummings_figures.cummings_figures_configuration(
+        cummings_figures.CURVES[0], "zipf:1,100", 1.0, 3, 1
+    )
     from meanstream.lab.simulation.simulated_rounds import simulate_rounds
 
     assert result["panels"][0]["curves"][0]["mse"][0] == simulate_rounds(first).mse / 4.0
@@ -62,7 +69,8 @@ def test_refusals_come_first(command, tmp_path: Path) -> None:
 
 
 def test_appendix_c_has_the_paper_s_exponents(command, tmp_path: Path) -> None:
-    """1/n for halving at the median, n^-3/2 for truncated weights, where noise does not dominate."""
+    """1/n for halving at the median, n^-3/2 for truncated weights, where noise does not
+    dominate."""
     code, out, _ = command(f"--figure c --out {tmp_path}/new --json")
     assert code == 0
     slopes = {curve["label"]: curve["slope"] for curve in json.loads(out)["panels"][0]["curves"]}

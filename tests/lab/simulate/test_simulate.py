@@ -10,11 +10,15 @@ import pytest
 
 from meanstream.pipelines.commands import main
 
-FIELDS = "checkpoints mse stderr local ideal oracle coverage type1 type2 agent_steps_per_second config"
+FIELDS = (
+    "checkpoints mse stderr local ideal oracle coverage type1 type2 agent_steps_per_second config"
+)
 SMALL = "--agents 12 --steps 60 --runs 3 --checkpoints 10,60"
 
 
-def run(arguments: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str, str]:
+def run(
+    arguments: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> tuple[int, str, str]:
     monkeypatch.setattr("sys.argv", ["meanstream", "simulate", "agents", *arguments.split()])
     with pytest.raises(SystemExit) as ended:
         main.main()
@@ -61,7 +65,9 @@ def test_the_issue_s_command_and_its_config_file_agree(command, tmp_path: Path) 
         "seed": 1,
         "mode": "paper",
     }
-    _, from_flags, _ = command(" ".join(f"--{name} {value}" for name, value in flags.items()) + " --json")
+    _, from_flags, _ = command(
+        " ".join(f"--{name} {value}" for name, value in flags.items()) + " --json"
+    )
     config = tmp_path / "simulation.yaml"
     config.write_text("".join(f"{name}: {value}\n" for name, value in flags.items()))
     _, from_file, _ = command(f"--config {config} --json")
@@ -100,23 +106,32 @@ def test_bad_options_are_one_line_and_exit_code_2(command, arguments: str, line:
 
 def arrays(path: Path, steps: int = 30, agents: int = 4, **extra: np.ndarray) -> Path:
     generator = np.random.default_rng(1)
-    data, noise = generator.uniform(0, 1, (steps, agents)), generator.standard_normal((steps, agents))
+    data, noise = (
+        generator.uniform(0, 1, (steps, agents)),
+        generator.standard_normal((steps, agents)),
+    )
     np.savez(path, **{"data": data, "noise": noise, "variance_noise": noise[::-1], **extra})
     return path
 
 
 def test_trace_replays_given_arrays(command, tmp_path: Path) -> None:
     path = arrays(tmp_path / "given.npz")
-    code, out, _ = command(f"--trace {path} --counter pm2 --weights windowed --noise-variance 0.5 --json")
+    code, out, _ = command(
+        f"--trace {path} --counter pm2 --weights windowed --noise-variance 0.5 --json"
+    )
     result = json.loads(out)
     data = np.load(path)["data"]
     assert code == 0
     assert np.shape(result["estimates"]) == (30, 4)
     assert result["config"]["mode"] == "paper"
     assert all(a in members for a, members in enumerate(result["classes"]))
-    assert np.abs(np.array(result["estimates"][0]) - data[0]).max() > 1e-3  # somebody else's mean came in
+    assert (
+        np.abs(np.array(result["estimates"][0]) - data[0]).max() > 1e-3
+    )  # somebody else's mean came in
     _, released, _ = command(f"--trace {path} --variance released --noise-variance 0.5 --json")
-    np.testing.assert_allclose(json.loads(released)["estimates"][0], data[0])  # no variance yet at t = 1
+    np.testing.assert_allclose(
+        json.loads(released)["estimates"][0], data[0]
+    )  # no variance yet at t = 1
 
 
 @pytest.mark.parametrize(
@@ -124,15 +139,25 @@ def test_trace_replays_given_arrays(command, tmp_path: Path) -> None:
     [
         ("--agents 5", {}, "agents must be 4 as in the trace, got 5"),
         ("--steps 31", {}, "steps must be 30 as in the trace, got 31"),
-        ("", {"noise": np.zeros((3, 4))}, "noise must have shape (steps, agents) = (30, 4), got (3, 4)"),
-        ("", {"data": np.zeros(3)}, "trace must hold 'data' as numbers of shape (steps, agents), got shape (3,)"),
+        (
+            "",
+            {"noise": np.zeros((3, 4))},
+            "noise must have shape (steps, agents) = (30, 4), got (3, 4)",
+        ),
+        (
+            "",
+            {"data": np.zeros(3)},
+            "trace must hold 'data' as numbers of shape (steps, agents), got shape (3,)",
+        ),
         ("", {"data": np.full((30, 4), np.nan)}, "data must be finite, got 'NaN or infinity'"),
         ("--test oracle", {}, "class_sizes must be given for a trace with test oracle, got None"),
         ("--schedule broadcast", {}, "schedule must be pairwise for a trace, got 'broadcast'"),
         ("--noise-variance -1", {}, "noise_variance must be positive and finite, got -1"),
     ],
 )
-def test_traces_that_do_not_fit_are_refused(command, tmp_path: Path, arguments: str, extra: dict, line: str) -> None:
+def test_traces_that_do_not_fit_are_refused(
+    command, tmp_path: Path, arguments: str, extra: dict, line: str
+) -> None:
     path = arrays(tmp_path / "given.npz", **extra)
     code, out, err = command(f"--trace {path} {arguments}")
     assert (code, out, err) == (2, "", f"meanstream: {line}\n")

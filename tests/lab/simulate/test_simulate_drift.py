@@ -1,4 +1,5 @@
-"""`meanstream simulate agents --change` and `reproduce drift`: JSON, table, picture and refusals."""
+"""`meanstream simulate agents --change` and `reproduce drift`: JSON, table, picture and
+refusals."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ def simulate(arguments: str):
 
 def test_json_is_what_the_simulator_finds() -> None:
     result = simulate(f"{SMALL} --json").json
-    config = DriftConfig(agents=6, steps=800, runs=2, change="step:0.4,0.5@200", memory="half-life:200")
+    config = DriftConfig(
+        agents=6, steps=800, runs=2, change="step:0.4,0.5@200", memory="half-life:200"
+    )
     found = simulate_drift(config).as_dict()
     assert result.pop("agent_steps_per_second") > 0
     assert list(result) == ["ages", "changed", "unchanged", "config"]
@@ -36,7 +39,9 @@ def test_the_table_has_a_line_for_each_age_of_each_part() -> None:
     assert [line.split()[:2] for line in lines[1:5]] == [
         [age, part] for part in ("changed", "unchanged") for age in ("200", "500")
     ]
-    assert lines[5].startswith("change step:0.4,0.5@200, memory half-life:200, collaboration learned_prior; epsilon 1")
+    assert lines[5].startswith(
+        "change step:0.4,0.5@200, memory half-life:200, collaboration learned_prior; epsilon 1"
+    )
     everybody = simulate("--agents 6 --steps 400 --runs 1 --change all:0.1").out.decode()
     assert "unchanged" not in everybody
 
@@ -61,15 +66,33 @@ FORMS = "be step:SIZE,SHARE, walk:SD/EVERY, new-class:MEAN[,SHARE] or all:SIZE, 
     ("arguments", "line"),
     [
         ("--change step:1", f"change must {FORMS}, got 'step:1'"),
-        ("--change all:.1 --steps 5", "change must begin 200 samples or more before the last of 5 steps, got 'all:.1'"),
-        ("--change walk:1/1 --agents 90000", "change must make at most 100000000 steps of means, got 'walk:1/1'"),
-        ("--change all:1e9", "change must keep means within 1e+06 standard deviations of a sample (0.5) of 0"),
+        (
+            "--change all:.1 --steps 5",
+            "change must begin 200 samples or more before the last of 5 steps, got 'all:.1'",
+        ),
+        (
+            "--change walk:1/1 --agents 90000",
+            "change must make at most 100000000 steps of means, got 'walk:1/1'",
+        ),
+        (
+            "--change all:1e9",
+            "change must keep means within 1e+06 standard deviations of a sample (0.5) of 0",
+        ),
         ("--memory forever", "memory must be left out without --change, got 'forever'"),
-        ("--change all:.1 --memory window:9", "schedule must have its first release within memory window:9"),
-        ("--change all:.1 --memory half-life:3d", "memory must be forever, auto, half-life:SAMPLES or window:SAMPLES"),
+        (
+            "--change all:.1 --memory window:9",
+            "schedule must have its first release within memory window:9",
+        ),
+        (
+            "--change all:.1 --memory half-life:3d",
+            "memory must be forever, auto, half-life:SAMPLES or window:SAMPLES",
+        ),
         ("--change all:.1 --memory half", "memory must be "),
         ("--change all:.1 --data bernoulli", "data must be uniform with --change"),
-        ("--change all:.1 --collaboration tests", "collaboration must be one of learned_prior, none with change"),
+        (
+            "--change all:.1 --collaboration tests",
+            "collaboration must be one of learned_prior, none with change",
+        ),
         ("--change all:.1 --epsilon 0", "epsilon must be positive"),
         ("--change all:.1 --stddev 0", "stddev must be positive and finite, got 0"),
         ("--change all:.1 --agents 1", "agents must be at least 2, got 1"),
@@ -104,7 +127,10 @@ def test_the_picture_and_its_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyP
     [
         (("--runs", "0"), "runs must be at least 1, got 0"),
         (("--seed", "-1"), "seed must not be negative, got -1"),
-        (("--out", "/dev/null/x"), "out must be a folder, or a new one, got '/dev/null/x' (Not a directory)"),
+        (
+            ("--out", "/dev/null/x"),
+            "out must be a folder, or a new one, got '/dev/null/x' (Not a directory)",
+        ),
     ],
 )
 def test_refusals_of_reproduce_are_one_line(arguments: tuple[str, ...], line: str) -> None:

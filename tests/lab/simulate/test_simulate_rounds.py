@@ -48,18 +48,31 @@ def test_json_has_the_promised_fields(arguments, effective_size):
 def test_options_reach_the_estimator():
     """What is accepted changes the numbers."""
     base = simulate(f"{SMALL} --estimator dame --mode paper --effective-size 1000 --json").json
-    for change in ("--literal", "--mode tuned", "--effective-size 100", "--order sorted", "--seed 2", "--epsilon 1"):
-        other = simulate(f"{SMALL} --estimator dame --mode paper --effective-size 1000 {change} --json").json
+    for change in (
+        "--literal",
+        "--mode tuned",
+        "--effective-size 100",
+        "--order sorted",
+        "--seed 2",
+        "--epsilon 1",
+    ):
+        other = simulate(
+            f"{SMALL} --estimator dame --mode paper --effective-size 1000 {change} --json"
+        ).json
         assert other["mse"] != base["mse"], change
     narrow, wide = (
-        simulate(f"{SMALL} --runs 40 --estimator duchi --option level={level} --json").json["coverage"]
+        simulate(f"{SMALL} --runs 40 --estimator duchi --option level={level} --json").json[
+            "coverage"
+        ]
         for level in (0.3, 0.99)
     )
     assert narrow < wide
 
 
 def test_users_who_differ_move_theta():
-    result = simulate(f"{SMALL} --estimator one_shot --data rademacher:0.8 --between-users-law normal:0.3 --json").json
+    result = simulate(
+        f"{SMALL} --estimator one_shot --data rademacher:0.8 --between-users-law normal:0.3 --json"
+    ).json
     assert result["theta"] < 0.8
     assert result["config"]["between_users_law"] == "normal:0.3"
 
@@ -78,7 +91,14 @@ def test_a_config_file_and_flags_agree(tmp_path):
 
 def test_the_text_says_what_was_measured():
     text = simulate(f"{SMALL} --estimator item --data rademacher:0.25").out.decode()
-    for part in ("mse ", "predicted mse", "theta 0.25", "coverage", "epsilon 2 per sample", "4 runs"):
+    for part in (
+        "mse ",
+        "predicted mse",
+        "theta 0.25",
+        "coverage",
+        "epsilon 2 per sample",
+        "4 runs",
+    ):
         assert part in text
     assert "epsilon 2 per user" in simulate(f"{SMALL} --estimator duchi").out.decode()
 
@@ -86,17 +106,32 @@ def test_the_text_says_what_was_measured():
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ("--estimator mean", f"estimator must be one of {', '.join(ESTIMATORS)}"),  # and those of this process
+        (
+            "--estimator mean",
+            f"estimator must be one of {', '.join(ESTIMATORS)}",
+        ),  # and those of this process
         (
             "--estimator kent --literal",
             "kent takes no option 'literal'; known: ",
         ),
-        ("--estimator dame --option litera=1 --mode paper", "dame takes no option 'litera'; did you mean 'literal'?"),
+        (
+            "--estimator dame --option litera=1 --mode paper",
+            "dame takes no option 'litera'; did you mean 'literal'?",
+        ),
         ("--estimator dame --option literal", "option must be written NAME=VALUE, got 'literal'"),
         ("--estimator dame --literal", "literal must be left out in mode tuned, got True"),
-        ("--estimator duchi --reading two_bit", "reading must be one of one_bit, laplace, got 'two_bit'"),
-        ("--estimator duchi --between-users 0.1", "duchi takes no option 'between_users'; known: level, mode, reading"),
-        ("--data normal:0,1", "data must be rademacher:mean, three:q, beta:a,b or bernoulli:p, got 'normal:0,1'"),
+        (
+            "--estimator duchi --reading two_bit",
+            "reading must be one of one_bit, laplace, got 'two_bit'",
+        ),
+        (
+            "--estimator duchi --between-users 0.1",
+            "duchi takes no option 'between_users'; known: level, mode, reading",
+        ),
+        (
+            "--data normal:0,1",
+            "data must be rademacher:mean, three:q, beta:a,b or bernoulli:p, got 'normal:0,1'",
+        ),
         ("--sizes gamma:3", "sizes must be one of point:k"),
         ("--sizes missing.csv:user", "sizes must be one of point:k"),
         ("--epsilon 1e-9 --estimator dame", "epsilon must be from 0.0001 to 1e100, got 1e-9"),
@@ -127,7 +162,8 @@ def test_figure_1a_shows_both_bounds_beside_the_reference(monkeypatch, tmp_path)
             ours = dict(zip(curve["x"], curve["y"], strict=True))
             for entry in curve["reference"]:
                 assert ours[entry["x"]] == pytest.approx(entry["y"], rel=0.02)
-    # The corrected constant, the printed one, the shape, the lower bound: in this order, from above to below.
+    # The corrected constant, the printed one, the shape, the lower bound: in this order, from above
+    # to below.
     for values in zip(*(curve["y"] for curve in result["panels"][-1]["curves"]), strict=True):
         assert list(values) == sorted(values, reverse=True)
 
@@ -152,7 +188,10 @@ def test_figure_1b_simulates_every_curve(tmp_path, monkeypatch):
 
 def test_dropped_users_are_not_asked_only_where_the_median_is_large():
     dropping = next(estimated for estimated in ESTIMATED if estimated.only_large)
-    assert [dropping.configuration(share)["least_size"] for share in (SHARES[4], SHARES[5])] == [1, 1_000_000]
+    assert [dropping.configuration(share)["least_size"] for share in (SHARES[4], SHARES[5])] == [
+        1,
+        1_000_000,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -160,7 +199,10 @@ def test_dropped_users_are_not_asked_only_where_the_median_is_large():
     [
         (("--figure", "2"), "figure must be one of 1a, 1b, got '2'"),
         (("--runs", "0"), "runs must be at least 1, got 0"),
-        (("--out", "/dev/null/x"), "out must be a folder, or a new one, got '/dev/null/x' (Not a directory)"),
+        (
+            ("--out", "/dev/null/x"),
+            "out must be a folder, or a new one, got '/dev/null/x' (Not a directory)",
+        ),
     ],
 )
 def test_refusals_of_reproduce_are_one_line(arguments, line):

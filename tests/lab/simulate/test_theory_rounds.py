@@ -35,7 +35,9 @@ def test_numbers_of_the_papers_by_hand(command) -> None:
         return found[key]["value"]
 
     assert value("Eq. 6", "lower bound, one mean") == pytest.approx(1 / (4 * 192 * 500 * 100))
-    assert value("T*, Eq. 30", "samples used of each user") == pytest.approx(math.exp(500 / (8535 * 4)))
+    assert value("T*, Eq. 30", "samples used of each user") == pytest.approx(
+        math.exp(500 / (8535 * 4))
+    )
     assert value("Prop. 3 (ii)", "upper bound, T without end, l2 ball") == pytest.approx(
         9 * math.exp(-500 / 60) + 4 * math.exp(-500 / 60)
     )
@@ -49,7 +51,9 @@ def test_numbers_of_the_papers_by_hand(command) -> None:
 
 
 def test_what_holds_depends_on_epsilon_and_sizes(command) -> None:
-    within, beyond = (_found(command, f"--sizes two:1,100,0.5 --epsilon {epsilon}") for epsilon in ("0.6", "4"))
+    within, beyond = (
+        _found(command, f"--sizes two:1,100,0.5 --epsilon {epsilon}") for epsilon in ("0.6", "4")
+    )
     theorem = ("Theorem 2", "upper bound, DAME")
     assert (within[theorem]["holds"], beyond[theorem]["holds"]) == (True, False)
     assert ("Corollary 3", "upper bound, sizes 1 and m") in within

@@ -1,4 +1,5 @@
-"""The broadcast simulator against a plain transcription on the same data and noise, and its measures."""
+"""The broadcast simulator against a plain transcription on the same data and noise, and its
+measures."""
 
 from __future__ import annotations
 
@@ -10,9 +11,15 @@ import pytest
 from scipy.stats import norm
 
 from meanstream.lab.papers.colme.sample_weights import weights
-from meanstream.lab.papers.colme.statistic import statistic_release_covariance, variance_of_statistic
+from meanstream.lab.papers.colme.statistic import (
+    statistic_release_covariance,
+    variance_of_statistic,
+)
 from meanstream.lab.simulation.agent_population import Simulated
-from meanstream.lab.simulation.agreement import agreement_component_errors, agreement_rejection_errors
+from meanstream.lab.simulation.agreement import (
+    agreement_component_errors,
+    agreement_rejection_errors,
+)
 from meanstream.lab.simulation.broadcast import simulate_broadcast
 from meanstream.lab.simulation.config import SimulationConfig
 from meanstream.operators.agents.release_times import Geometric
@@ -38,12 +45,15 @@ def config_of(**options: Any) -> SimulationConfig:
 
 
 def transcribed(config: SimulationConfig, run: int) -> list[tuple[float, float]]:
-    """Mean squared error and error with the true classes at each checkpoint, with dense matrices and plain loops."""
+    """Mean squared error and error with the true classes at each checkpoint, with dense matrices
+    and plain loops."""
     simulated = Simulated.draw(config, range(run, run + 1))
     data = simulated.samples(config.steps)[:, 0]
     times = SCHEDULE.times(int(SCHEDULE.releases_up_to(np.array([config.steps]))[0]))
     sampling = optimal_counter_sampling(times, config.epsilon)
-    counter = make_counter(config.counter, horizon=len(times), levels=config.levels, sampling=sampling)
+    counter = make_counter(
+        config.counter, horizon=len(times), levels=config.levels, sampling=sampling
+    )
     unit = simulated.unit_noise(len(times), config.noise)[:, 0]
     fresh = counter_noise_variance(
         counter,
@@ -66,14 +76,22 @@ def transcribed(config: SimulationConfig, run: int) -> list[tuple[float, float]]
             covariance = statistic_release_covariance(
                 times[:k], sample_variance=sample_variance, counter=counter, fresh_variance=fresh
             )
-            weight = weights(config.weights, k, covariance=covariance if config.weights == "gls" else None)
+            weight = weights(
+                config.weights, k, covariance=covariance if config.weights == "gls" else None
+            )
             statistic = weight @ released[:k]
             total = float(
                 variance_of_statistic(
-                    times[:k], weight, sample_variance=sample_variance, counter=counter, fresh_variance=fresh
+                    times[:k],
+                    weight,
+                    sample_variance=sample_variance,
+                    counter=counter,
+                    fresh_variance=fresh,
                 )
             )
-            threshold = norm.ppf(1 - 0.05 / math.log(t + 1) / 2) * math.sqrt(sample_variance / t + total)
+            threshold = norm.ppf(1 - 0.05 / math.log(t + 1) / 2) * math.sqrt(
+                sample_variance / t + total
+            )
             others = ~np.eye(len(own), dtype=bool)
             for target, member in (
                 (estimate, others & (np.abs(own[:, None] - statistic) < threshold)),
@@ -81,7 +99,9 @@ def transcribed(config: SimulationConfig, run: int) -> list[tuple[float, float]]
             ):
                 information = member.sum(axis=1) / total + t / sample_variance
                 target[:] = (member @ statistic / total + own * t / sample_variance) / information
-        rows.append((float(np.mean((estimate - truth) ** 2)), float(np.mean((oracle - truth) ** 2))))
+        rows.append(
+            (float(np.mean((estimate - truth) ** 2)), float(np.mean((oracle - truth) ** 2)))
+        )
     return rows
 
 
@@ -124,7 +144,14 @@ def test_more_runs_extend_the_same_runs() -> None:
 @pytest.mark.parametrize("means", ["classes:0.2,0.4,0.8", "normal:0.5,0.1"])
 def test_unknown_variances_cost_little_and_cover(means: str) -> None:
     """Over seeds, coverage of 3 x 200 agents has a standard error of .012 here."""
-    options = {"agents": 200, "steps": 2000, "epsilon": 1.0, "runs": 3, "checkpoints": (1, 2, 20, 2000), "means": means}
+    options = {
+        "agents": 200,
+        "steps": 2000,
+        "epsilon": 1.0,
+        "runs": 3,
+        "checkpoints": (1, 2, 20, 2000),
+        "means": means,
+    }
     options |= {"collaboration": "learned_prior", "schedule": "broadcast:geometric:10,1.46"}
     found = simulate_broadcast(config_of(**options, variance="from_releases"))
     known = simulate_broadcast(config_of(**options, variance="known"))
@@ -146,12 +173,18 @@ def test_agreement_counts_pairs() -> None:
 
 
 def test_rejections_within_a_class_have_the_significance() -> None:
-    """Known variances and normal errors: 80000 tests with shared samples; 6 standard errors of 400 independent ones."""
+    """Known variances and normal errors: 80000 tests with shared samples; 6 standard errors of 400
+    independent ones."""
     from meanstream.operators.records import OwnMeans
 
     rng = np.random.default_rng(1)
     n, t = 400, 500
-    own = OwnMeans(agent=np.arange(n), count=np.full(n, t), mean=rng.normal(0, 0.1, n), variance=np.full(n, 0.01))
+    own = OwnMeans(
+        agent=np.arange(n),
+        count=np.full(n, t),
+        mean=rng.normal(0, 0.1, n),
+        variance=np.full(n, 0.01),
+    )
     type1, type2 = agreement_rejection_errors(
         own, rng.normal(0, 0.2, n), np.full(n, 0.04), np.zeros(n, dtype=np.int64), 0.05
     )

@@ -1,4 +1,5 @@
-"""Means that move, simulated: the option's grammar, where means are, and errors beside a direct computation."""
+"""Means that move, simulated: the option's grammar, where means are, and errors beside a direct
+computation."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ from meanstream.lab.simulation.simulated_drift import DriftConfig, simulate_drif
 )
 def test_what_is_written_is_read(text: str, parsed: tuple) -> None:
     kind, size, share, every, begin = parsed
-    assert ChangeOfMeans.parse(text) == ChangeOfMeans(kind=kind, size=size, share=share, every=every, begin=begin)
+    assert ChangeOfMeans.parse(text) == ChangeOfMeans(
+        kind=kind, size=size, share=share, every=every, begin=begin
+    )
 
 
 @pytest.mark.parametrize(
@@ -78,7 +81,11 @@ def test_errors_of_agents_alone_are_those_of_a_direct_computation() -> None:
         mean = np.array([0.2, 0.4, 0.8])[rng.integers(3, size=6)]
         after = mean + 0.3 * np.array([1, 0, 1, 0, 1, 0])
         half = 0.5 * np.sqrt(3)
-        samples = rng.random((650, 6)) * 2 * half - half + np.where(np.arange(650)[:, None] < 150, mean, after)
+        samples = (
+            rng.random((650, 6)) * 2 * half
+            - half
+            + np.where(np.arange(650)[:, None] < 150, mean, after)
+        )
         weights = (1 - 1 / 50) ** np.arange(650)[::-1]
         for name, value in (("window", samples[:350][-80:].mean(axis=0)),
                             ("expo", weights[300:] @ samples[:350] / weights[300:].sum())):  # fmt: skip

@@ -1,4 +1,5 @@
-"""Kent's phase transition by sums of reports against the estimator that users run, and the item level by hand."""
+"""Kent's phase transition by sums of reports against the estimator that users run, and the item
+level by hand."""
 
 from __future__ import annotations
 
@@ -21,14 +22,17 @@ def test_the_error_is_that_of_the_estimator(epsilon: float, half_width: float) -
         options=options, mode="paper", runs=200, seed=1,
     )  # fmt: skip
     whole = simulate_vectors(config)
-    ours = phase_transition_error(users=100, samples=1000, epsilon=epsilon, half_width=half_width, runs=2000, seed=1)
+    ours = phase_transition_error(
+        users=100, samples=1000, epsilon=epsilon, half_width=half_width, runs=2000, seed=1
+    )
     # Four standard errors: false alarm below 1e-4.
     assert abs(ours.mse - whole.mse) < 4 * math.hypot(ours.stderr, whole.stderr or 0.0)
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 3, 4, 7])
 def test_a_report_of_the_cube_has_the_sample_as_its_mean(dimension: int) -> None:
-    """By enumeration: a corner on the sample's side with chance e^eps/(1 + e^eps), else on the other, ties on both."""
+    """By enumeration: a corner on the sample's side with chance e^eps/(1 + e^eps), else on the
+    other, ties on both."""
     corners = np.array(list(product((-1, 1), repeat=dimension)))
     side = corners.sum(axis=1)
     kept = 1 / (1 + math.exp(-1.0))

@@ -1,4 +1,5 @@
-"""Simulated populations have the laws they claim, and simulations are functions of their configuration."""
+"""Simulated populations have the laws they claim, and simulations are functions of their
+configuration."""
 
 from __future__ import annotations
 
@@ -9,9 +10,19 @@ import numpy as np
 import pytest
 from scipy.stats import beta, chi2
 
-from meanstream.lab.simulation.round_laws import CELLS, SPAN, BetaSamples, BetweenLaw, parse_round_law
+from meanstream.lab.simulation.round_laws import (
+    CELLS,
+    SPAN,
+    BetaSamples,
+    BetweenLaw,
+    parse_round_law,
+)
 from meanstream.lab.simulation.round_population import RoundPopulation
-from meanstream.lab.simulation.simulated_rounds import RoundsConfig, simulate_rounds, simulate_rounds_alike
+from meanstream.lab.simulation.simulated_rounds import (
+    RoundsConfig,
+    simulate_rounds,
+    simulate_rounds_alike,
+)
 from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 
@@ -32,10 +43,13 @@ LAWS = [
 def test_means_of_any_number_of_samples_have_the_right_moments(text, mean, variance, size):
     # 4.5 standard errors of mean and variance: 1.4e-5 for the whole table.
     n = 4000
-    population = RoundPopulation(n, SizeDistribution.parse(f"point:{size}"), parse_round_law(text), None, "shuffled")
+    population = RoundPopulation(
+        n, SizeDistribution.parse(f"point:{size}"), parse_round_law(text), None, "shuffled"
+    )
     drawn = population.draw(np.random.default_rng([size, 3]))
     assert population.theta == pytest.approx(mean)
-    # A beta sample rounded at random to a grid of step 2 / CELLS has up to a quarter of its square more variance.
+    # A beta sample rounded at random to a grid of step 2 / CELLS has up to a quarter of its square
+    # more variance.
     slack = (2 / CELLS) ** 2 / 4 if text.startswith("beta") else 1e-12
     found = drawn.mean
     assert abs(found.mean() - mean) <= 4.5 * math.sqrt((variance + slack) / size / n) + 1e-6
@@ -59,12 +73,15 @@ def test_the_first_sample_is_one_of_those_that_were_summed(text):
         rest = total - first
         assert rest.min() >= 0
         assert (rest <= SPAN * (size - 1)).all()
-        # By exchange, first and total / size have one mean, and their covariance is the variance of one over size.
+        # By exchange, first and total / size have one mean, and their covariance is the variance of
+        # one over size.
         gap = first / SPAN - total / size / SPAN
         assert abs(gap.mean()) <= 4.5 * gap.std() / math.sqrt(20_000) + 1e-9
         if total.std() > 0:
             slope = np.cov(first, total)[0, 1] / total.var()
-            assert slope == pytest.approx(1 / size, abs=4.5 * first.std() / total.std() / math.sqrt(20_000))
+            assert slope == pytest.approx(
+                1 / size, abs=4.5 * first.std() / total.std() / math.sqrt(20_000)
+            )
 
 
 def test_sums_of_two_points_are_binomial():
@@ -86,9 +103,12 @@ def test_cells_of_beta_samples_keep_the_mean_exactly():
 
 
 @pytest.mark.parametrize("kind", ["normal", "skewed"])
-@pytest.mark.parametrize(("text", "stddev"), [("rademacher:0.7", 0.5), ("bernoulli:0.1", 0.2), ("three:0.1", 0.05)])
+@pytest.mark.parametrize(
+    ("text", "stddev"), [("rademacher:0.7", 0.5), ("bernoulli:0.1", 0.2), ("three:0.1", 0.05)]
+)
 def test_theta_is_the_mean_over_users_who_differ(kind, text, stddev):
-    # 4.5 standard errors: 7e-6 each. Cutting at the ends moves theta away from the mean of the data.
+    # 4.5 standard errors: 7e-6 each. Cutting at the ends moves theta away from the mean of the
+    # data.
     law = parse_round_law(text)
     population = RoundPopulation(
         200_000, SizeDistribution.parse("point:100"), law, BetweenLaw(kind, stddev), "shuffled"
@@ -107,7 +127,11 @@ def test_users_who_differ_have_the_declared_spread():
         for text in ("rademacher:0", "beta:2,2"):
             between = BetweenLaw(kind, 0.05)
             population = RoundPopulation(
-                20_000, SizeDistribution.parse("point:1000000"), parse_round_law(text), between, "shuffled"
+                20_000,
+                SizeDistribution.parse("point:1000000"),
+                parse_round_law(text),
+                between,
+                "shuffled",
             )
             found = population.draw(np.random.default_rng(4)).mean
             assert found.std() == pytest.approx(0.05, rel=5 * math.sqrt((fourth - 1) / 4 / 20_000))
@@ -116,7 +140,9 @@ def test_users_who_differ_have_the_declared_spread():
 def test_sorted_users_are_sorted_by_size_only():
     sizes = SizeDistribution.parse("uniform:1,50")
     shuffled, in_order = (
-        RoundPopulation(5000, sizes, parse_round_law("rademacher:0.3"), None, order).draw(np.random.default_rng(5))
+        RoundPopulation(5000, sizes, parse_round_law("rademacher:0.3"), None, order).draw(
+            np.random.default_rng(5)
+        )
         for order in ("shuffled", "sorted")
     )
     assert np.array_equal(np.sort(shuffled.count), in_order.count)
@@ -138,8 +164,13 @@ def test_configurations_of_one_population_find_together_what_each_finds_alone() 
 def test_the_same_configuration_gives_the_same_numbers_and_more_runs_extend_them():
     config = RoundsConfig(estimator="kent", **SMALL)
     assert simulate_rounds(config) == simulate_rounds(config)
-    assert simulate_rounds(config).mse != simulate_rounds(RoundsConfig(estimator="kent", **SMALL, seed=2)).mse
-    one, two = (simulate_rounds(RoundsConfig(estimator="duchi", **SMALL | {"runs": r})) for r in (1, 2))
+    assert (
+        simulate_rounds(config).mse
+        != simulate_rounds(RoundsConfig(estimator="kent", **SMALL, seed=2)).mse
+    )
+    one, two = (
+        simulate_rounds(RoundsConfig(estimator="duchi", **SMALL | {"runs": r})) for r in (1, 2)
+    )
     # The first run is the same: the mean of two is between the two.
     second = 2 * two.bias - one.bias
     assert two.mse == pytest.approx((one.mse + second**2) / 2)
@@ -148,9 +179,12 @@ def test_the_same_configuration_gives_the_same_numbers_and_more_runs_extend_them
 
 @pytest.mark.parametrize("name", list(ESTIMATORS))
 def test_every_estimator_of_the_registry_can_be_simulated(name):
-    """Conformance: an added estimator is simulated without a change here; those of vectors are refused."""
+    """Conformance: an added estimator is simulated without a change here; those of vectors are
+    refused."""
     config = RoundsConfig(estimator=name, **SMALL | {"users": 1000})
-    if name in ("category_shares", "quantile_tree") or (name.startswith("kent.") and name != "kent.univariate"):
+    if name in ("category_shares", "quantile_tree") or (
+        name.startswith("kent.") and name != "kent.univariate"
+    ):
         with pytest.raises(ValueError, match=f"estimator must answer one mean.*, got '{name}'"):
             simulate_rounds(config)
         return
@@ -177,8 +211,14 @@ def test_only_large_users_can_be_asked():
     ("options", "line"),
     [
         ({"estimator": "mean"}, "estimator must be one of one_shot, dame"),
-        ({"data": "cauchy:1"}, "data must be rademacher:mean, three:q, beta:a,b or bernoulli:p, got 'cauchy:1'"),
-        ({"data": "rademacher:2"}, "data must have numbers from -1 to 1 for rademacher, got 'rademacher:2'"),
+        (
+            {"data": "cauchy:1"},
+            "data must be rademacher:mean, three:q, beta:a,b or bernoulli:p, got 'cauchy:1'",
+        ),
+        (
+            {"data": "rademacher:2"},
+            "data must have numbers from -1 to 1 for rademacher, got 'rademacher:2'",
+        ),
         ({"data": "beta:0,1"}, "data must have numbers from 0 to 1e.06 for beta, got 'beta:0,1'"),
         ({"data": "three:x"}, "data must be rademacher:mean"),
         ({"sizes": "point:0"}, "sizes must have whole sizes from 1, got 'point:0'"),
@@ -186,12 +226,18 @@ def test_only_large_users_can_be_asked():
             {"between_users_law": "uniform:1"},
             "between_users_law must be normal:SD, skewed:SD or far:SHARE, got 'uniform:1'",
         ),
-        ({"between_users_law": "normal:-1"}, "between_users_law must be positive and finite, got -1.0"),
+        (
+            {"between_users_law": "normal:-1"},
+            "between_users_law must be positive and finite, got -1.0",
+        ),
         ({"order": "random"}, "order must be one of shuffled, sorted, got 'random'"),
         ({"runs": 0}, "runs must be at least 1, got 0"),
         ({"users": 0}, "users must be at least 1, got 0"),
         ({"seed": -1}, "seed must not be negative, got -1"),
-        ({"least_size": 201}, "least_size must be a size that some users have .at most 200., got 201"),
+        (
+            {"least_size": 201},
+            "least_size must be a size that some users have .at most 200., got 201",
+        ),
         ({"mode": "quick"}, "mode must be one of paper, tuned, got 'quick'"),
         ({"options": {"literal": True}}, "duchi takes no option 'literal'"),
     ],

@@ -1,4 +1,5 @@
-"""Agents that forget: against sums made anew, in any batches, from snapshots, and what is refused."""
+"""Agents that forget: against sums made anew, in any batches, from snapshots, and what is
+refused."""
 
 from __future__ import annotations
 
@@ -50,7 +51,10 @@ def columns(batches: list[ReleaseBatch]) -> dict[str, list[Any]]:
     joined = ReleaseColumns.joined([batch.releases for batch in batches])
     order = np.lexsort((joined.index, joined.agent))
     taken = joined.take(order)
-    return {name: getattr(taken, name).tolist() for name in ("agent", "index", "count", "total", "noise_variance")}
+    return {
+        name: getattr(taken, name).tolist()
+        for name in ("agent", "index", "count", "total", "noise_variance")
+    }
 
 
 @every_memory
@@ -75,7 +79,8 @@ def test_batches_and_snapshots_change_no_bit(settings: AgentsSettings) -> None:
 
 
 def weights_by_hand(settings: AgentsSettings, time: np.ndarray) -> np.ndarray:
-    """Weights of one agent's samples, from its increments between releases; the last one may be open."""
+    """Weights of one agent's samples, from its increments between releases; the last one may be
+    open."""
     if settings is WINDOW_TURNS:
         return np.asarray(np.floor(time / 10) > np.floor(time[-1] / 10) - 3, np.float64)
     if settings is WINDOW:
@@ -91,7 +96,8 @@ def weights_by_hand(settings: AgentsSettings, time: np.ndarray) -> np.ndarray:
 
 
 def window_by_hand(n: int) -> np.ndarray:
-    """Weights of samples in slots of at most 4 samples, or of one increment, that leave with their first one."""
+    """Weights of samples in slots of at most 4 samples, or of one increment, that leave with their
+    first one."""
     begins: list[int] = []
     counts = [0, *(int(c) for c in WINDOW.times.times(400) if c <= n)]  # type: ignore[union-attr]
     for before, here in itertools.pairwise(counts):
@@ -117,12 +123,15 @@ def test_an_agents_own_mean_is_the_weighted_one(settings: AgentsSettings) -> Non
             assert own.mean[a] == pytest.approx(mean, abs=1e-4)
             assert own.count[a] == pytest.approx(effective, abs=1 + 1e-6)
             spread = (w * (x - mean) ** 2).sum() / w.sum()
-            assert own.squared_deviations[a] == pytest.approx(spread * own.count[a], rel=1e-3, abs=1e-3)
+            assert own.squared_deviations[a] == pytest.approx(
+                spread * own.count[a], rel=1e-3, abs=1e-3
+            )
 
 
 @every_memory
 def test_released_means_err_by_the_stated_variance(settings: AgentsSettings) -> None:
-    """2000 agents of a constant: mean squared error over stated variance, 5 standard errors; also of who has waited."""
+    """2000 agents of a constant: mean squared error over stated variance, 5 standard errors; also
+    of who has waited."""
     n, rng = 2000, np.random.default_rng(5)
     agents = agents_of(replace(settings, spread_share=0.0), n)
     for second in range(0, 300, 5):
@@ -147,7 +156,8 @@ def test_who_waits_forgets_by_time() -> None:
 
 
 def test_what_leaves_a_window_is_gone() -> None:
-    """Silent for longer than the window, or after so many samples: nothing of what was before is left."""
+    """Silent for longer than the window, or after so many samples: nothing of what was before is
+    left."""
     zero = np.zeros(50, np.int64)
     agents = agents_of(replace(WINDOW_TURNS, epsilon=1000.0), 1)
     agents.update(zero, np.full(50, 0.0), np.linspace(0, 9, 50))
@@ -165,7 +175,8 @@ def test_what_leaves_a_window_is_gone() -> None:
 
 
 def test_releases_between_turns_do_not_shorten_a_window() -> None:
-    """As where a program is run many times a day, with a last release each time: a turn, and a few samples, are one."""
+    """As where a program is run many times a day, with a last release each time: a turn, and a few
+    samples, are one."""
     often, rarely = agents_of(WINDOW_TURNS, 1), agents_of(WINDOW_TURNS, 1)
     for second in range(60):
         often.update(np.zeros(1, np.int64), np.full(1, 1.0), np.full(1, float(second)))
@@ -187,7 +198,8 @@ def test_releases_between_turns_do_not_shorten_a_window() -> None:
 
 @every_memory
 def test_an_agent_whose_mean_changes_leaves_what_was_before(settings: AgentsSettings) -> None:
-    """Agents 0 to 2 change by 3 standard deviations; in any batches they know it the same, and the others stay."""
+    """Agents 0 to 2 change by 3 standard deviations; in any batches they know it the same, and the
+    others stay."""
     rng, n = np.random.default_rng(4), 1500
     agent, time = rng.integers(0, M, n), np.sort(rng.uniform(0, 600, n))
     moved = (agent < 3) & (time > 400)
@@ -210,7 +222,8 @@ def test_an_agent_whose_mean_changes_leaves_what_was_before(settings: AgentsSett
 
 
 def test_false_alarms_are_taken_back() -> None:
-    """300 agents whose mean stays: who was wrongly thought to have changed has its past again, but earlier doubts."""
+    """300 agents whose mean stays: who was wrongly thought to have changed has its past again, but
+    earlier doubts."""
     n, half_life = 300, 4000
     settings = AgentsSettings(**KNOWN, memory=f"half-life:{half_life}")
     agents, rng, taken = agents_of(settings, n), np.random.default_rng(11), []
@@ -260,15 +273,20 @@ def test_there_is_no_end_and_what_is_forged_is_told(memory: str) -> None:
     assert set(possible.reasons(releases)) == {""}
     assert int(releases.count.max()) <= possible.largest_count <= releases.count.max() + 3
     more = possible.largest_count + 1
-    assert set(possible.reasons(replace(releases, count=np.full(3000, more)))) == {"impossible_count"}
+    assert set(possible.reasons(replace(releases, count=np.full(3000, more)))) == {
+        "impossible_count"
+    }
     forged = replace(
-        releases, noise_variance=settings.fresh.variance * settings.grid.resolution**2 / 1e6 + 0 * releases.mean
+        releases,
+        noise_variance=settings.fresh.variance * settings.grid.resolution**2 / 1e6
+        + 0 * releases.mean,
     )
     assert set(possible.reasons(forged)) == {"too_precise"}
 
 
 def test_what_a_sample_varies_by_is_known_from_votes_alone() -> None:
-    """A mean that moves between releases is no spread of samples: 300 agents, two values far apart, one at a time."""
+    """A mean that moves between releases is no spread of samples: 300 agents, two values far apart,
+    one at a time."""
     settings = AgentsSettings(lower=0, upper=1, epsilon=3, delta=1e-6, memory="half-life:100")
     agents, followed = agents_of(settings, 300), FollowedReleases(settings)
     rng = np.random.default_rng(2)
@@ -288,35 +306,79 @@ def test_settings_of_who_keeps_everything_are_spelled_as_they_were() -> None:
     assert "memory" not in settings_identity(forever)
     assert settings_identity(SAMPLES)["memory"] == "half-life:32"
     assert AgentsSettings(**settings_identity(SAMPLES)) == SAMPLES
-    assert canonical_spelling(replace(SAMPLES, memory="half-life: 032")) == canonical_spelling(SAMPLES)
+    assert canonical_spelling(replace(SAMPLES, memory="half-life: 032")) == canonical_spelling(
+        SAMPLES
+    )
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"memory": "half-life:30d"}, "schedule must be every:DURATION with memory half-life:30d, got 'preferred:10'"),
-        ({"memory": "half-life:1m", "schedule": "every:1h"}, "schedule must be at most as long as memory half-life:1m"),
+        (
+            {"memory": "half-life:30d"},
+            "schedule must be every:DURATION with memory half-life:30d, got 'preferred:10'",
+        ),
+        (
+            {"memory": "half-life:1m", "schedule": "every:1h"},
+            "schedule must be at most as long as memory half-life:1m",
+        ),
         (
             {"memory": "half-life:50", "schedule": "every:1h"},
             "schedule must count samples, as memory half-life:50 does",
         ),
-        ({"memory": "window:12w"}, "schedule must be every:DURATION with memory window:84d, got 'preferred:10'"),
-        ({"memory": "window:12w", "schedule": "every:5w"}, "memory must be 1 to 128 times 35d of the schedule"),
-        ({"memory": "window:129d", "schedule": "every:1d"}, "memory must be 1 to 128 times 1d of the schedule"),
-        ({"memory": "window:9"}, "schedule must have its first release within memory window:9, got 'preferred:10'"),
-        ({"memory": "window:500", "schedule": "every:1h"}, "schedule must count samples, as memory window:500 does"),
-        ({"memory": "window:500", "counter": "windowed"}, "counter must be left out with memory window:500"),
-        ({"memory": "window:500", "horizon": 40}, "horizon must be left out with memory window:500"),
-        ({"memory": "half-life:50", "horizon": 40}, "horizon must be left out with memory half-life:50"),
-        ({"memory": "half-life:50", "counter": "toeplitz"}, "counter must be left out with memory half-life:50"),
+        (
+            {"memory": "window:12w"},
+            "schedule must be every:DURATION with memory window:84d, got 'preferred:10'",
+        ),
+        (
+            {"memory": "window:12w", "schedule": "every:5w"},
+            "memory must be 1 to 128 times 35d of the schedule",
+        ),
+        (
+            {"memory": "window:129d", "schedule": "every:1d"},
+            "memory must be 1 to 128 times 1d of the schedule",
+        ),
+        (
+            {"memory": "window:9"},
+            "schedule must have its first release within memory window:9, got 'preferred:10'",
+        ),
+        (
+            {"memory": "window:500", "schedule": "every:1h"},
+            "schedule must count samples, as memory window:500 does",
+        ),
+        (
+            {"memory": "window:500", "counter": "windowed"},
+            "counter must be left out with memory window:500",
+        ),
+        (
+            {"memory": "window:500", "horizon": 40},
+            "horizon must be left out with memory window:500",
+        ),
+        (
+            {"memory": "half-life:50", "horizon": 40},
+            "horizon must be left out with memory half-life:50",
+        ),
+        (
+            {"memory": "half-life:50", "counter": "toeplitz"},
+            "counter must be left out with memory half-life:50",
+        ),
         ({"memory": "half-life:50", "mode": "paper"}, "memory must be forever with mode paper"),
-        ({"memory": "half-life:50", "noise": "laplace", "counter": "pm1"}, "and noise laplace, got 'half-life:50'"),
+        (
+            {"memory": "half-life:50", "noise": "laplace", "counter": "pm1"},
+            "and noise laplace, got 'half-life:50'",
+        ),
         ({"memory": "half-life:nan"}, "memory must be forever, half-life"),
-        ({"memory": "half-life:1e400d", "schedule": "every:1d"}, "memory must be forever, half-life"),
+        (
+            {"memory": "half-life:1e400d", "schedule": "every:1d"},
+            "memory must be forever, half-life",
+        ),
         ({"memory": "half-life:9" + "9" * 30}, "memory must"),
         ({"memory": "half-life:\u0665"}, "memory must"),
         ({"memory": "half-life:500000w", "schedule": "every:1s"}, "memory must forget something"),
-        ({"counter": "decayed"}, "counter must be one of pm1, pm2, toeplitz, optimal, got 'decayed'"),
+        (
+            {"counter": "decayed"},
+            "counter must be one of pm1, pm2, toeplitz, optimal, got 'decayed'",
+        ),
     ],
 )
 def test_refused(changes: dict[str, Any], message: str) -> None:

@@ -1,4 +1,5 @@
-"""At most K samples of a person count within an agent: against a plain dictionary, over any cut, restart and bound."""
+"""At most K samples of a person count within an agent: against a plain dictionary, over any cut,
+restart and bound."""
 
 from __future__ import annotations
 
@@ -9,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meanstream.operators.agents.person_limits import COUNTS, OVER_PERSON, TOO_MANY_PERSONS, PersonCounts, order_by_hash
+from meanstream.operators.agents.person_limits import (
+    COUNTS,
+    OVER_PERSON,
+    TOO_MANY_PERSONS,
+    PersonCounts,
+    order_by_hash,
+)
 
 SAMPLES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5)), max_size=60)
 
@@ -53,17 +60,22 @@ def test_any_cut_into_batches_and_any_restart_is_the_plain_count(
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 3)), max_size=70))
-def test_hashes_are_ordered_stably_where_their_leading_bits_are_equal(parts: list[tuple[int, int, int]]) -> None:
+def test_hashes_are_ordered_stably_where_their_leading_bits_are_equal(
+    parts: list[tuple[int, int, int]],
+) -> None:
     key = np.array([(high << 62) + (middle << 30) + low for high, middle, low in parts], np.uint64)
     assert order_by_hash(key).tolist() == np.argsort(key, kind="stable").tolist()
 
 
 def test_what_is_written_is_the_logarithm_of_the_persons() -> None:
-    """A person is written again only when its run is merged: 14 times at most in 2**14 commits of one person each."""
+    """A person is written again only when its run is merged: 14 times at most in 2**14 commits of
+    one person each."""
     counts, pieces, written = PersonCounts(3), 0, 0
     n = 1 << 12
     for person in range(n):
-        counts.take(np.zeros(1, np.uint64), np.array([person * 0x9E3779B97F4A7C15 % 2**64], np.uint64))
+        counts.take(
+            np.zeros(1, np.uint64), np.array([person * 0x9E3779B97F4A7C15 % 2**64], np.uint64)
+        )
         new, dropped = counts.changes()
         pieces += len(new) - len(dropped)
         written += sum(len(columns["key"]) for columns in new.values())
@@ -87,17 +99,22 @@ def test_the_limit_is_kept_at_the_ends_of_its_range(limit: int) -> None:
     counts, n = PersonCounts(limit), 70_000
     first = counts.take(np.zeros(n, np.uint64), np.full(n, 9, np.uint64))
     assert int((first == COUNTS).sum()) == limit
-    assert set(counts.take(np.zeros(5, np.uint64), np.full(5, 9, np.uint64)).tolist()) == {OVER_PERSON}
+    assert set(counts.take(np.zeros(5, np.uint64), np.full(5, 9, np.uint64)).tolist()) == {
+        OVER_PERSON
+    }
     piece = PersonCounts(limit)
     piece.restore(0, counts.whole())
-    assert set(piece.take(np.zeros(5, np.uint64), np.full(5, 9, np.uint64)).tolist()) == {OVER_PERSON}
+    assert set(piece.take(np.zeros(5, np.uint64), np.full(5, 9, np.uint64)).tolist()) == {
+        OVER_PERSON
+    }
 
 
 @given(SAMPLES, SAMPLES, SAMPLES)
 def test_a_copy_that_comes_back_counts_what_was_counted_since_and_nothing_twice(
     before: list[tuple[int, int]], since: list[tuple[int, int]], again: list[tuple[int, int]]
 ) -> None:
-    """A store that is given another's counts, an older copy of them or its own, goes on as the one that has all."""
+    """A store that is given another's counts, an older copy of them or its own, goes on as the one
+    that has all."""
     here, there = PersonCounts(3), PersonCounts(3)
     here.take(*words(before))
     there.count_at_least(here.whole())

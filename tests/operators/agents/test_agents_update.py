@@ -1,4 +1,5 @@
-"""Agents in columns against one agent at a time, any split into batches, any restart, both kinds of schedule."""
+"""Agents in columns against one agent at a time, any split into batches, any restart, both kinds of
+schedule."""
 
 from __future__ import annotations
 
@@ -21,7 +22,14 @@ def keyed() -> KeyedNoise:
 
 
 def configured(schedule: str = "geometric:3,1.5", **changes: object) -> AgentsSettings:
-    options = {"lower": -1.0, "upper": 3.0, "epsilon": 1.0, "delta": 1e-6, "horizon": 6, "schedule": schedule}
+    options = {
+        "lower": -1.0,
+        "upper": 3.0,
+        "epsilon": 1.0,
+        "delta": 1e-6,
+        "horizon": 6,
+        "schedule": schedule,
+    }
     return AgentsSettings(**{**options, "spread_share": 0, **changes})
 
 
@@ -40,14 +48,24 @@ def fill(options: AgentsSettings, n_agents: int) -> Agents:
 def rows(batches: list[ReleaseBatch]) -> list[tuple[int, ...]]:
     """Releases as a sorted list, whatever batches they came in."""
     columns = [
-        (b.releases.agent, b.releases.index, b.releases.count, b.releases.total, b.version, b.time) for b in batches
+        (b.releases.agent, b.releases.index, b.releases.count, b.releases.total, b.version, b.time)
+        for b in batches
     ]
-    return sorted(row for batch in columns for row in zip(*(c.tolist() for c in batch), strict=True))
+    return sorted(
+        row for batch in columns for row in zip(*(c.tolist() for c in batch), strict=True)
+    )
 
 
-def one_at_a_time(options: AgentsSettings, agent: np.ndarray, value: np.ndarray, time: np.ndarray) -> list[tuple]:
-    """The same releases from a loop over events that keeps one sum per agent and the counter's matrix."""
-    noise, grid, counter = keyed().derived("agents", canonical_spelling(options)), options.grid, options.mechanism
+def one_at_a_time(
+    options: AgentsSettings, agent: np.ndarray, value: np.ndarray, time: np.ndarray
+) -> list[tuple]:
+    """The same releases from a loop over events that keeps one sum per agent and the counter's
+    matrix."""
+    noise, grid, counter = (
+        keyed().derived("agents", canonical_spelling(options)),
+        options.grid,
+        options.mechanism,
+    )
     due = options.times.times(options.horizon).tolist()
     matrix = counter.matrix(options.horizon)
     sums: dict[int, list[int]] = {}
@@ -60,7 +78,9 @@ def one_at_a_time(options: AgentsSettings, agent: np.ndarray, value: np.ndarray,
         past = draws.setdefault(a, [])
         if len(past) < options.horizon and state[0] == due[len(past)]:
             version = noise.version_of(np.array([state[0]]), np.array([state[1]]))
-            ids = NoiseIds(owner=keyed_owner_words([f"a{a}"]), index=np.array([len(past) + 1]), version=version)
+            ids = NoiseIds(
+                owner=keyed_owner_words([f"a{a}"]), index=np.array([len(past) + 1]), version=version
+            )
             past.append(float(options.fresh.sample(noise.bits(ids))[0]))
             k = len(past)
             noised = state[1] + int(np.rint(matrix[k - 1, :k] @ np.array(past)))
@@ -73,11 +93,14 @@ def test_releases_equal_a_loop_over_single_events(counter: str) -> None:
     options = configured(counter=counter)
     agent, value, time = stream(400, 11)
     agents = fill(options, 11)
-    batches = [agents.update(*(c[i : i + 57] for c in (agent, value, time))) for i in range(0, 400, 57)]
+    batches = [
+        agents.update(*(c[i : i + 57] for c in (agent, value, time))) for i in range(0, 400, 57)
+    ]
     expected = one_at_a_time(options, agent, value, time)
     measured = rows(batches)
     assert [r[:3] + r[4:] for r in measured] == [r[:3] + r[4:] for r in expected]
-    # The recursion and the matrix sum the same floats in another order: the last grid unit may round differently.
+    # The recursion and the matrix sum the same floats in another order: the last grid unit may
+    # round differently.
     assert max(abs(m[3] - e[3]) for m, e in zip(measured, expected, strict=True)) <= 1
     assert len(measured) > 40
 
@@ -90,7 +113,12 @@ def test_the_split_into_batches_changes_nothing(cuts: list[int], seed: int) -> N
     expected = rows([whole.update(agent, value, time)])
     split = fill(configured(), 5)
     edges = [0, *sorted(cuts), 300]
-    measured = rows([split.update(*(c[i:j] for c in (agent, value, time))) for i, j in itertools.pairwise(edges)])
+    measured = rows(
+        [
+            split.update(*(c[i:j] for c in (agent, value, time)))
+            for i, j in itertools.pairwise(edges)
+        ]
+    )
     assert measured == expected
     np.testing.assert_array_equal(split.own().squared_deviations, whole.own().squared_deviations)
 
@@ -122,7 +150,11 @@ def test_rows_go_on_where_others_have_made_more_or_fewer_releases(*, longer: boo
     whole, giver, taker = (fill(options, n) for n in (1, 1, 2))
     expected = rows([whole.update(np.zeros(40, np.int64), value, time)])
     before = rows([giver.update(np.zeros(9, np.int64), value[:9], time[:9])])
-    taker.update(np.ones(30 if longer else 3, np.int64), value[: 30 if longer else 3], time[: 30 if longer else 3])
+    taker.update(
+        np.ones(30 if longer else 3, np.int64),
+        value[: 30 if longer else 3],
+        time[: 30 if longer else 3],
+    )
     taker.put_rows(np.array([0]), giver.rows(np.array([0])))
     assert before + rows([taker.update(np.zeros(31, np.int64), value[9:], time[9:])]) == expected
 
@@ -130,7 +162,10 @@ def test_rows_go_on_where_others_have_made_more_or_fewer_releases(*, longer: boo
 def test_a_snapshot_holds_no_room_for_releases_that_no_one_has_made() -> None:
     agents = fill(configured(counter="optimal"), CHUNK + 1)
     agents.update(np.zeros(5, np.int64), np.zeros(5), np.arange(5.0))  # two releases of six
-    assert [agents.snapshot_chunk(chunk)["counter_draws"].shape for chunk in (0, 1)] == [(CHUNK, 2), (1, 2)]
+    assert [agents.snapshot_chunk(chunk)["counter_draws"].shape for chunk in (0, 1)] == [
+        (CHUNK, 2),
+        (1, 2),
+    ]
 
 
 def test_only_changed_chunks_are_dirty() -> None:
@@ -169,7 +204,8 @@ def test_release_now_takes_one_release_of_everybody_with_new_samples() -> None:
         (1, 1, 2, *rows([now])[1][3:5], 10.0),
     ]
     assert len(agents.release_now(11.0).releases) == 0
-    # Agent 1 has had the first release of its schedule: the next is due after 8 samples, its second.
+    # Agent 1 has had the first release of its schedule: the next is due after 8 samples, its
+    # second.
     later = agents.update(np.ones(10, np.int64), np.ones(10), np.arange(12.0, 22.0))
     assert [(r[1], r[2]) for r in rows([later])] == [(2, 8)]
 
@@ -186,7 +222,9 @@ def test_own_means_and_deviations_are_those_of_numpy() -> None:
     for a in range(3):
         mine = value[agent == a]
         assert own.mean[a] == pytest.approx(mine.mean(), abs=step)
-        assert own.squared_deviations[a] == pytest.approx(((mine - mine.mean()) ** 2).sum(), rel=1e-5)
+        assert own.squared_deviations[a] == pytest.approx(
+            ((mine - mine.mean()) ** 2).sum(), rel=1e-5
+        )
 
 
 def test_a_published_mean_is_the_noised_integer_on_the_grid() -> None:

@@ -1,4 +1,5 @@
-"""The histogram of samples: what it counts, when, that its noise is a function of the input, and what it refuses."""
+"""The histogram of samples: what it counts, when, that its noise is a function of the input, and
+what it refuses."""
 
 from __future__ import annotations
 
@@ -30,13 +31,21 @@ SHARE = 0.25
 
 
 def settings(**changes: Any) -> AgentsSettings:
-    known: dict[str, Any] = {"lower": 0.0, "upper": 1.0, "epsilon": 1.0, "delta": 1e-6, "horizon": 8}
+    known: dict[str, Any] = {
+        "lower": 0.0,
+        "upper": 1.0,
+        "epsilon": 1.0,
+        "delta": 1e-6,
+        "horizon": 8,
+    }
     known |= {"schedule": "geometric:4,2", "histogram_share": SHARE, "exceeds": (0.3,)}
     return AgentsSettings(**known | changes)
 
 
 def noise(seed: int = 0) -> KeyedNoise:
-    return KeyedNoise.of_judged_key(bytes(range(seed, seed + 32)), deployment="test", purpose="agents")
+    return KeyedNoise.of_judged_key(
+        bytes(range(seed, seed + 32)), deployment="test", purpose="agents"
+    )
 
 
 def stream(n: int, agents: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -54,7 +63,9 @@ def fed(found: AgentsSettings, source: Any, batches: int, n: int = 600, agents: 
     return everybody
 
 
-@pytest.mark.parametrize("exceeds", [(), (30.0,), (-30.0, 0.0, 119.9), tuple(np.linspace(-29, 100, 16))])
+@pytest.mark.parametrize(
+    "exceeds", [(), (30.0,), (-30.0, 0.0, 119.9), tuple(np.linspace(-29, 100, 16))]
+)
 def test_bins_hold_the_bounds_alone_and_thresholds_are_edges(exceeds: tuple[float, ...]) -> None:
     grid = FixedPoint(-30.0, 120.0)
     edges = histogram_edges(grid, exceeds)
@@ -70,7 +81,8 @@ def test_bins_hold_the_bounds_alone_and_thresholds_are_edges(exceeds: tuple[floa
 
 
 def test_counts_are_those_of_the_definition() -> None:
-    """Without noise: every sample is in one bin, strictly above a threshold or not, and told with the right release."""
+    """Without noise: every sample is in one bin, strictly above a threshold or not, and told with
+    the right release."""
     found = settings()
     agent, value, _ = stream(600, 7)
     agents = fed(found, SameNoise(), 13)
@@ -91,7 +103,9 @@ def test_counts_are_those_of_the_definition() -> None:
                 last, number = n, number + 1
         assert (told.number[a], told.samples[a]) == (number, last)
         point, ends = found.grid.encode(mine[:last]), [-1, *found.histogram.edges, found.grid.span]
-        expected = np.array([((low < point) & (point <= high)).sum() for low, high in pairwise(ends)])
+        expected = np.array(
+            [((low < point) & (point <= high)).sum() for low, high in pairwise(ends)]
+        )
         assert (told.counts[a] - number * shift).tolist() == expected.tolist()
 
 
@@ -117,7 +131,8 @@ def test_batches_restores_and_moves_change_no_byte() -> None:
 
 
 def test_other_counts_meet_other_noise() -> None:
-    """Streams with one sum and one number, but other bins: neither mean nor histogram shares a draw."""
+    """Streams with one sum and one number, but other bins: neither mean nor histogram shares a
+    draw."""
     found, key = settings(horizon=1, spread_share=0.0), noise()
     values = np.array([[0.0, 1.0, 0.5, 0.5], [0.5, 0.5, 0.5, 0.5]])
     told = []
@@ -134,8 +149,13 @@ def test_other_counts_meet_other_noise() -> None:
 
 
 def test_without_a_histogram_nothing_is_another_than_it_was() -> None:
-    plain = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, horizon=8, schedule="geometric:4,2")
-    assert not {"histogram_share", "exceeds"} & {*settings_identity(plain), *canonical_spelling(plain)}
+    plain = AgentsSettings(
+        lower=0, upper=1, epsilon=1, delta=1e-6, horizon=8, schedule="geometric:4,2"
+    )
+    assert not {"histogram_share", "exceeds"} & {
+        *settings_identity(plain),
+        *canonical_spelling(plain),
+    }
     assert settings_identity(settings())["exceeds"] == (0.3,)
     agents = fed(plain, noise(), 3)
     assert not [name for name in agents.snapshot_chunk(0) if "histogram" in name]
@@ -146,7 +166,9 @@ def test_without_a_histogram_nothing_is_another_than_it_was() -> None:
 
 @pytest.mark.parametrize("per_person", [None, 3])
 @pytest.mark.parametrize("counter", ["toeplitz", "optimal", "pm1"])
-def test_means_votes_and_histogram_spend_the_budget_together(counter: str, per_person: int | None) -> None:
+def test_means_votes_and_histogram_spend_the_budget_together(
+    counter: str, per_person: int | None
+) -> None:
     found = settings(counter=counter, per_person=per_person, spread_share=0.1)
     assert found.vote is not None
     assert found.histogram is not None
@@ -165,15 +187,30 @@ def test_means_votes_and_histogram_spend_the_budget_together(counter: str, per_p
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"histogram_share": 0.95}, r"histogram_share must lie in \[0, 0\.9\): what spread_share leaves, got 0\.95"),
+        (
+            {"histogram_share": 0.95},
+            r"histogram_share must lie in \[0, 0\.9\): what spread_share leaves, got 0\.95",
+        ),
         ({"histogram_share": -0.1}, r"histogram_share must lie in \[0, 0\.9\)"),
         ({"histogram_share": 0.0}, "histogram_share must be more than 0 with exceeds, got 0.0"),
         ({"exceeds": (1.0,)}, r"exceeds must lie in \[0\.0, 1\.0\), got 1\.0"),
         ({"exceeds": (float("nan"),)}, "exceeds must"),
-        ({"exceeds": tuple(np.linspace(0, 0.9, 17))}, "exceeds must be at most 16 thresholds, got 17"),
-        ({"memory": "half-life:500", "horizon": None}, "histogram_share must be 0, .* a memory that forgets, got 0.25"),
-        ({"noise": "laplace", "spread_share": 0.0}, "histogram_share must be 0, .* in paper mode, with Laplace noise"),
-        ({"mode": "paper", "spread_share": 0.0}, "histogram_share must be 0, .* in paper mode, with Laplace noise"),
+        (
+            {"exceeds": tuple(np.linspace(0, 0.9, 17))},
+            "exceeds must be at most 16 thresholds, got 17",
+        ),
+        (
+            {"memory": "half-life:500", "horizon": None},
+            "histogram_share must be 0, .* a memory that forgets, got 0.25",
+        ),
+        (
+            {"noise": "laplace", "spread_share": 0.0},
+            "histogram_share must be 0, .* in paper mode, with Laplace noise",
+        ),
+        (
+            {"mode": "paper", "spread_share": 0.0},
+            "histogram_share must be 0, .* in paper mode, with Laplace noise",
+        ),
         ({"histogram_share": 1e-13}, "histogram_share must be 0, or a part of epsilon"),
     ],
 )
@@ -201,7 +238,8 @@ def test_histograms_of_honest_agents_are_possible() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("number", 0), ("number", 9), ("samples", 10**7), ("samples", 0), ("counts", 10**6)]
+    ("field", "value"),
+    [("number", 0), ("number", 9), ("samples", 10**7), ("samples", 0), ("counts", 10**6)],
 )
 def test_forged_histograms_are_not(field: str, value: int) -> None:
     found, told, index, count = honest()

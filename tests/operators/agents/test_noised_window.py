@@ -20,8 +20,11 @@ COUNTER = Sliding(ENDLESS, window=SLOTS)
 SUMS = NoisedWindow(COUNTER, GaussianNoise(DRAW**0.5), SLOTS)
 
 
-def released(totals: Ints, draws: np.ndarray, sums: NoisedWindow = SUMS, joins: Any = ()) -> list[ReleasedSums]:
-    """Release increments of many rows, shape (releases, rows); those in `joins` join the slot before."""
+def released(
+    totals: Ints, draws: np.ndarray, sums: NoisedWindow = SUMS, joins: Any = ()
+) -> list[ReleasedSums]:
+    """Release increments of many rows, shape (releases, rows); those in `joins` join the slot
+    before."""
     rows = np.arange(totals.shape[1])
     state, found = sums.init(len(rows)), []
     for k, (total, fresh) in enumerate(zip(totals, draws, strict=True)):
@@ -41,7 +44,8 @@ def drifts(told: list[ReleasedSums]) -> np.ndarray:
 
 
 def test_noise_is_that_of_the_increments_in_the_window() -> None:
-    """One draw at a time: what is told of no samples is linear in the draws; the variance is the sum of squares."""
+    """One draw at a time: what is told of no samples is linear in the draws; the variance is the
+    sum of squares."""
     n = 50
     unit = 2.0**30  # rounding is nothing against it
     sums = NoisedWindow(COUNTER, GaussianNoise(unit), SLOTS, tests=False)
@@ -68,13 +72,17 @@ def test_after_a_change_a_release_says_what_came_since_and_its_exact_variance() 
         assert told[k].count[0] == COUNT * (k + 1 - begin)
         assert told[k].total[0] / told[k].count[0] == (400 if k > 20 else 100)
         noise = drawn[begin : k + 1].sum(axis=0)
-        assert told[k].variance[0] == pytest.approx(noise @ noise * DRAW + (k + 1 - begin) / 12, rel=1e-9)
+        assert told[k].variance[0] == pytest.approx(
+            noise @ noise * DRAW + (k + 1 - begin) / 12, rel=1e-9
+        )
 
 
 def test_a_ratio_is_a_squared_difference_over_its_variance(monkeypatch: pytest.MonkeyPatch) -> None:
-    """20,000 rows of noise and samples alone: how often a ratio exceeds 1 and 4, to 5 standard errors.
+    """20,000 rows of noise and samples alone: how often a ratio exceeds 1 and 4, to 5 standard
+    errors.
 
-    With one candidate, as at the second and third release; later ones have several, and exceed them more often.
+    With one candidate, as at the second and third release; later ones have several, and exceed them
+    more often.
     """
     rows, rng = 20_000, np.random.default_rng(1)
     for low, expected in ((1.0, 0.3173), (4.0, 0.0455)):
@@ -86,7 +94,8 @@ def test_a_ratio_is_a_squared_difference_over_its_variance(monkeypatch: pytest.M
 
 
 def test_what_is_found_follows_from_what_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other data under noise that makes the same noised increments: every bit that is told is the same.
+    """Other data under noise that makes the same noised increments: every bit that is told is the
+    same.
 
     A test that reads the exact sums instead, the known-bad twin, tells the two apart.
     """

@@ -23,7 +23,9 @@ def test_the_sum_of_small_errors_is_never_more_than_the_worst_case(noise: Any, d
     assert numeric_slack(noise, draws) == worst
     assert numeric_slack(noise, draws, 1e-12) <= worst
     # Of n draws that are off by a fair coin each, Hoeffding's bound; concentrated DP gives no less.
-    assert numeric_slack(noise, draws, 1e-12) >= min(worst, noise.epsilon_slack * math.sqrt(draws / 2 * math.log(1e12)))
+    assert numeric_slack(noise, draws, 1e-12) >= min(
+        worst, noise.epsilon_slack * math.sqrt(draws / 2 * math.log(1e12))
+    )
 
 
 @pytest.mark.parametrize("counter", ["pm1", "pm2", "toeplitz"])
@@ -37,25 +39,43 @@ def test_agents_state_what_float64_adds(counter: str, horizon: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"epsilon": 1e-4}, {"per_person": 60_000}, {"epsilon": 1e-4, "noise": "laplace", "counter": "pm2"}]
+    "changes",
+    [
+        {"epsilon": 1e-4},
+        {"per_person": 60_000},
+        {"epsilon": 1e-4, "noise": "laplace", "counter": "pm2"},
+    ],
 )
 def test_agents_for_whom_it_is_more_than_a_hundredth_are_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"^epsilon must be at least .*, a hundredth of which is what float64 adds"):
+    with pytest.raises(
+        ValueError, match=r"^epsilon must be at least .*, a hundredth of which is what float64 adds"
+    ):
         AgentsSettings(**AGENTS | changes)
 
 
 def test_tails_are_inside_delta_for_both_shapes_of_noise() -> None:
     for changes in ({}, {"noise": "laplace", "counter": "pm1"}):
-        with pytest.raises(ValueError, match=r"^delta must exceed the 2\.2e-18 that the noise's tails cost"):
+        with pytest.raises(
+            ValueError, match=r"^delta must exceed the 2\.2e-18 that the noise's tails cost"
+        ):
             AgentsSettings(**AGENTS | changes | {"delta": 40 * TAIL_DELTA})
 
 
-CENTRAL = [name for name in ESTIMATORS if getattr(estimator_class(name), "trust", "local") == "central"]
+CENTRAL = [
+    name for name in ESTIMATORS if getattr(estimator_class(name), "trust", "local") == "central"
+]
 
 
 @pytest.mark.parametrize("name", CENTRAL)
 def test_a_curator_states_what_float64_adds_or_refuses(name: str) -> None:
-    named = {"lower": 0, "upper": 1, "window": "1d", "users": 1000, "estimator": name, "sizes": "uniform:1,20"}
+    named = {
+        "lower": 0,
+        "upper": 1,
+        "window": "1d",
+        "users": 1000,
+        "estimator": name,
+        "sizes": "uniform:1,20",
+    }
     total = asks("explain", "rounds", "--json", *arguments({**named, "epsilon": 1})).json["total"]
     assert 1 < total["with_numerics"]["epsilon"] <= 1 + LARGEST_SHARE
     assert total["delta"] < total["with_numerics"]["delta"] <= total["delta"] + 100 * TAIL_DELTA
@@ -73,7 +93,11 @@ NEEDED = {
 
 @pytest.mark.parametrize("epsilon", ["1e308", "1e-5"])
 @pytest.mark.parametrize("name", ESTIMATORS)
-def test_an_epsilon_beyond_arithmetic_is_refused_by_every_estimator(name: str, epsilon: str) -> None:
+def test_an_epsilon_beyond_arithmetic_is_refused_by_every_estimator(
+    name: str, epsilon: str
+) -> None:
     given = ["--users", "20", "--runs", "1", "--estimator", name, "--epsilon", epsilon]
     given += ["--option", NEEDED[name]] if name in NEEDED else []
-    assert meanstream("simulate", "rounds", *given).message == (f"epsilon must be from 0.0001 to 1e100, got {epsilon}")
+    assert meanstream("simulate", "rounds", *given).message == (
+        f"epsilon must be from 0.0001 to 1e100, got {epsilon}"
+    )

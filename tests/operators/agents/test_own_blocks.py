@@ -1,4 +1,5 @@
-"""Blocks of own samples: a function of the sequence of samples alone, and what their energies say."""
+"""Blocks of own samples: a function of the sequence of samples alone, and what their energies
+say."""
 
 from __future__ import annotations
 
@@ -31,14 +32,20 @@ def settings_of(memory: str, per_person: int | None) -> AgentsSettings:
 
 
 def agents_of(memory: str, *, per_person: int | None = None) -> Agents:
-    agents = Agents(settings_of(memory, per_person), KeyedNoise(KEY, deployment="blocks", purpose="agents"))
+    agents = Agents(
+        settings_of(memory, per_person), KeyedNoise(KEY, deployment="blocks", purpose="agents")
+    )
     agents.add_agents([f"agent {i}" for i in range(M)])
     return agents
 
 
 def stream(seed: int = 3) -> tuple[Ints, Floats, Floats]:
     rng = np.random.default_rng(seed)
-    return rng.choice(M, N, p=[0.7, 0.2, 0.09, 0.01]), rng.random(N), np.sort(rng.uniform(0, 1200, N))
+    return (
+        rng.choice(M, N, p=[0.7, 0.2, 0.09, 0.01]),
+        rng.random(N),
+        np.sort(rng.uniform(0, 1200, N)),
+    )
 
 
 @every_memory
@@ -75,7 +82,9 @@ def test_ends_of_blocks_hold_what_came_before(memory: str) -> None:
     for a in range(M):
         points = grid.encode(value[agent == a])
         sums = np.concatenate([[0], np.cumsum(points)])
-        pairs = np.concatenate([[0], np.cumsum((points[1::2] - points[: len(points) // 2 * 2 : 2]) ** 2)])
+        pairs = np.concatenate(
+            [[0], np.cumsum((points[1::2] - points[: len(points) // 2 * 2 : 2]) ** 2)]
+        )
         log = int(rows["block_log"][a])
         last = len(points) >> log
         first = max(last - 31, int(rows.get("block_first", np.zeros(M, np.int64))[a]))
@@ -96,7 +105,8 @@ def test_without_memory_blocks_are_as_short_as_31_of_them_allow() -> None:
 
 
 def test_energies_are_those_of_the_definition() -> None:
-    """16 to 31 blocks; pairs of samples and what is left between them and the blocks make all squared deviations."""
+    """16 to 31 blocks; pairs of samples and what is left between them and the blocks make all
+    squared deviations."""
     agents, value = agents_of("forever"), np.random.default_rng(1).random(200)
     agents.update(np.zeros(200, np.int64), value, np.arange(200.0))
     own, grid = agents.own(), agents.settings.grid
@@ -104,7 +114,9 @@ def test_energies_are_those_of_the_definition() -> None:
     assert own.block_log[0] == 3
     blocks = x[: 25 * 8].reshape(25, 8).mean(axis=1)
     expected = [0.5 * np.mean((x[1::2] - x[::2]) ** 2)]
-    rest = np.sum((x - x.mean()) ** 2) - 8 * np.sum((blocks - blocks.mean()) ** 2) - expected[0] * 100
+    rest = (
+        np.sum((x - x.mean()) ** 2) - 8 * np.sum((blocks - blocks.mean()) ** 2) - expected[0] * 100
+    )
     expected.append(rest / (200 - 25 - 100))
     for level in range(4):
         means = blocks[: 25 >> level << level].reshape(-1, 1 << level).mean(axis=1)
@@ -148,7 +160,10 @@ def test_no_release_reads_blocks(memory: str) -> None:
         part = slice(start, start + 50)
         for agents, found in zip((plain, broken), told, strict=True):
             batch = agents.update(agent[part], value[part], time[part])
-            found += [column.tobytes() for column in (batch.releases.total, batch.releases.votes, batch.time)]
+            found += [
+                column.tobytes()
+                for column in (batch.releases.total, batch.releases.votes, batch.time)
+            ]
         rows = broken.rows(np.arange(M))
         for name in ("block_total", "pair_squares_low", "pair_squares_high", "block_pairs"):
             if name in rows:

@@ -1,4 +1,5 @@
-"""Changes of an agent's own mean: against a direct likelihood ratio, false alarms by law, delays."""
+"""Changes of an agent's own mean: against a direct likelihood ratio, false alarms by law,
+delays."""
 
 from __future__ import annotations
 
@@ -19,15 +20,23 @@ class Stream:
     def __init__(self, n: int) -> None:
         self.test = OwnChanges(GRID.span // 2)
         self.rows, self.agent = self.test.columns(n), np.arange(n)
-        self.number, self.total, self.squares = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n)
+        self.number, self.total, self.squares = (
+            np.zeros(n, np.int64),
+            np.zeros(n, np.int64),
+            np.zeros(n),
+        )
 
     def block(self, values: np.ndarray) -> Ints:
         """Take a block of each agent, shape (agents, BLOCK); give who has changed."""
         points = GRID.encode(values)
         self.number = self.number + BLOCK
         self.total = self.total + points.sum(axis=1)
-        self.squares = self.squares + ((points - GRID.span // 2).astype(np.float64) ** 2).sum(axis=1)
-        return self.test.test(self.rows, self.agent, OwnMoment(self.number, self.total, self.squares)).changed
+        self.squares = self.squares + ((points - GRID.span // 2).astype(np.float64) ** 2).sum(
+            axis=1
+        )
+        return self.test.test(
+            self.rows, self.agent, OwnMoment(self.number, self.total, self.squares)
+        ).changed
 
 
 def test_the_statistic_is_the_likelihood_ratio_of_two_normal_segments() -> None:
@@ -38,7 +47,11 @@ def test_the_statistic_is_the_likelihood_ratio_of_two_normal_segments() -> None:
         stream.block(block[np.newaxis])
     start, past = stream.test._moments(stream.rows, stream.agent)
     points = GRID.encode(values).ravel().astype(np.float64)
-    now = OwnMoment(np.array([320]), np.array([int(points.sum())]), np.array([((points - GRID.span // 2) ** 2).sum()]))
+    now = OwnMoment(
+        np.array([320]),
+        np.array([int(points.sum())]),
+        np.array([((points - GRID.span // 2) ** 2).sum()]),
+    )
     ratio = stream.test._ratio(np.array([[320]]), stream.test._squares(start, past, now))[0]
     for place in np.flatnonzero(ratio):
         at = int(past.number[0, place])
@@ -60,8 +73,15 @@ LAWS = {
 
 @pytest.mark.parametrize("law", LAWS)
 def test_false_alarms_are_rare_and_most_are_taken_back(law: str) -> None:
-    """600 agents, 8,000 samples each: fewer than 12 in a million samples, and in less than 2 % of the time."""
-    rng, stream, changes, inside, blocks = np.random.default_rng(2), Stream(600), 0, 0.0, 8000 // BLOCK
+    """600 agents, 8,000 samples each: fewer than 12 in a million samples, and in less than 2 % of
+    the time."""
+    rng, stream, changes, inside, blocks = (
+        np.random.default_rng(2),
+        Stream(600),
+        0,
+        0.0,
+        8000 // BLOCK,
+    )
     for _ in range(blocks):
         changes += len(stream.block(LAWS[law](rng, (600, BLOCK))))
         inside += float((stream.rows["own_origin_number"] >= 0).mean())
@@ -81,8 +101,15 @@ def test_a_step_of_one_standard_deviation_is_seen_in_three_blocks() -> None:
 
 
 def spells(coefficient: float, day: int, swing: float, agents: int = 40) -> tuple[float, float]:
-    """Agents whose mean stays: 8,000 samples each that hang together; changes per agent, and the time spent in one."""
-    rng, stream, changes, inside, blocks = np.random.default_rng(4), Stream(agents), 0, 0.0, 8000 // BLOCK
+    """Agents whose mean stays: 8,000 samples each that hang together; changes per agent, and the
+    time spent in one."""
+    rng, stream, changes, inside, blocks = (
+        np.random.default_rng(4),
+        Stream(agents),
+        0,
+        0.0,
+        8000 // BLOCK,
+    )
     noise, phase = np.zeros(agents), rng.integers(0, day, agents)
     for block in range(blocks):
         values = np.empty((agents, BLOCK))
@@ -94,13 +121,18 @@ def spells(coefficient: float, day: int, swing: float, agents: int = 40) -> tupl
     return changes / agents, inside / blocks
 
 
-@pytest.mark.parametrize(("coefficient", "day", "swing"), [(0.5, 100, 0.0), (0.9, 100, 0.0), (0.0, 150, 1.0)])
+@pytest.mark.parametrize(
+    ("coefficient", "day", "swing"), [(0.5, 100, 0.0), (0.9, 100, 0.0), (0.0, 150, 1.0)]
+)
 def test_samples_that_come_in_spells_are_no_changes(
     coefficient: float, day: int, swing: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fewer than 12 in 8,000 samples, in less than a tenth of the time; as independent ones, twice as many."""
+    """Fewer than 12 in 8,000 samples, in less than a tenth of the time; as independent ones, twice
+    as many."""
     changes, inside = spells(coefficient, day, swing)
     assert changes < 12
     assert inside < 0.1
-    monkeypatch.setattr(OwnChanges, "_spells", lambda self, rows, agent, now, change: np.ones(len(agent)))
+    monkeypatch.setattr(
+        OwnChanges, "_spells", lambda self, rows, agent, now, change: np.ones(len(agent))
+    )
     assert spells(coefficient, day, swing)[0] > 2 * changes

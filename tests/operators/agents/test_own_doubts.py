@@ -1,4 +1,5 @@
-"""Blocks that are not tested: a test of each of them finds nothing, in any batches, and no column differs by a bit."""
+"""Blocks that are not tested: a test of each of them finds nothing, in any batches, and no column
+differs by a bit."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ LAWS = {
     "normal": lambda rng, mean: rng.normal(mean, 0.5),
     "rare": lambda rng, mean: (rng.random(len(mean)) < 0.02 * mean) * 6.0,
     "constant": lambda rng, mean: mean,
-    "steps of the grid": lambda rng, mean: 5.9 + mean * 2.0**-17 + 2.0**-17 * (rng.random(len(mean)) < 0.1),
+    "steps of the grid": lambda rng, mean: (
+        5.9 + mean * 2.0**-17 + 2.0**-17 * (rng.random(len(mean)) < 0.1)
+    ),
 }
 AGENTS = 60
 
@@ -38,7 +41,8 @@ def everywhere(rows: Any, agent: Ints, now: OwnMoment, middle: int) -> Bools:
 
 
 def batches(law: str, seed: int) -> list[tuple[Ints, np.ndarray, np.ndarray]]:
-    """One sample, many of one agent, one of each, many of all, at times with ties; a third of the means move once."""
+    """One sample, many of one agent, one of each, many of all, at times with ties; a third of the
+    means move once."""
     rng, found = np.random.default_rng(seed), []
     for turn in range(25):
         n = (1, 1500, AGENTS, 3000, 40)[turn % 5]
@@ -48,13 +52,18 @@ def batches(law: str, seed: int) -> list[tuple[Ints, np.ndarray, np.ndarray]]:
         elif turn % 5 == 2:
             agent = rng.permutation(AGENTS)
         mean = np.where((agent % 3 == 0) & (turn > 10), 2.0, 1.0)
-        found.append((agent, LAWS[law](rng, mean), np.sort(np.round(8.0 * turn + rng.uniform(0, 8, n)))))
+        found.append(
+            (agent, LAWS[law](rng, mean), np.sort(np.round(8.0 * turn + rng.uniform(0, 8, n))))
+        )
     return found
 
 
 def told(batch: ReleaseBatch, agents: Agents) -> list[bytes]:
     releases, own = batch.releases, agents.own()
-    columns = [getattr(releases, name) for name in ("agent", "index", "count", "total", "noise_variance", "votes")]
+    columns = [
+        getattr(releases, name)
+        for name in ("agent", "index", "count", "total", "noise_variance", "votes")
+    ]
     columns += [batch.version, batch.time, batch.drift, batch.since]
     columns += [getattr(own, name) for name in ("count", "mean", "squared_deviations", "ahead")]
     return [np.ascontiguousarray(column).tobytes() for column in columns]
@@ -70,7 +79,9 @@ def run(law: str, how: dict[str, Any]) -> tuple[list[list[bytes]], dict[str, np.
 
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("how", MEMORIES, ids=lambda how: how["memory"])
-def test_a_test_of_every_block_finds_the_same(law: str, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_test_of_every_block_finds_the_same(
+    law: str, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     tests = {"few": 0, "all": 0}
     test = OwnChanges.test
 
@@ -92,7 +103,8 @@ def test_a_test_of_every_block_finds_the_same(law: str, how: dict[str, Any], mon
 
 @pytest.mark.parametrize("spread", [0.0, 0.3, 1000.0])
 def test_large_numbers_far_from_the_middle_are_doubted(spread: float) -> None:
-    """Sums of up to 1e11 samples near the upper bound; changes so small that a third of them are found."""
+    """Sums of up to 1e11 samples near the upper bound; changes so small that a third of them are
+    found."""
     n, grid_middle, rng = 4000, 2**19, np.random.default_rng(3)
     changes = OwnChanges(grid_middle)
     rows, agent = changes.columns(n), np.arange(n)
@@ -100,10 +112,15 @@ def test_large_numbers_far_from_the_middle_are_doubted(spread: float) -> None:
     number = np.cumsum(size, axis=1)
     at = rng.integers(2, 28, (n, 1))
     variance = max(spread**2, 1 / 12)
-    before, whole = np.take_along_axis(number, at, axis=1).astype(float), number[:, -1:].astype(float)
+    before, whole = (
+        np.take_along_axis(number, at, axis=1).astype(float),
+        number[:, -1:].astype(float),
+    )
     step = rng.uniform(0, 9, (n, 1)) * np.sqrt(variance * whole / (before * (whole - before)))
     mean = 2**19 - 7 + np.where(np.arange(31) > at, step, 0.0)
-    sums = np.rint(size * mean + spread * np.sqrt(size) * rng.normal(size=size.shape)).astype(np.int64)
+    sums = np.rint(size * mean + spread * np.sqrt(size) * rng.normal(size=size.shape)).astype(
+        np.int64
+    )
     squares = size * (spread**2 + (sums / size) ** 2)
     total, square = np.cumsum(sums + size * grid_middle, axis=1), np.cumsum(squares, axis=1)
     for name, values in zip(OwnMoment._fields, (number, total, square), strict=True):

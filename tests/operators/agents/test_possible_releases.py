@@ -1,4 +1,5 @@
-"""Releases that cannot have been made: every honest one passes, every forged one is refused by its reason."""
+"""Releases that cannot have been made: every honest one passes, every forged one is refused by its
+reason."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from meanstream.operators.records import ReleaseColumns
 SETTINGS = AgentsSettings(lower=-30, upper=120, epsilon=1, delta=1e-6)
 
 
-def releases(settings: AgentsSettings = SETTINGS, agents: int = 5, samples: int = 400) -> ReleaseColumns:
+def releases(
+    settings: AgentsSettings = SETTINGS, agents: int = 5, samples: int = 400
+) -> ReleaseColumns:
     """Honest ones, as the operators make them."""
     noise = KeyedNoise(b"0d409462e4304f9f66770dc046be10c9", deployment="test", purpose="releases")
     made = Agents(settings, noise)
@@ -69,7 +72,9 @@ def test_a_forged_one_is_refused_and_changes_nothing_of_its_neighbors(what: str)
     made = releases()
     name, (values, reason) = what.replace(" ", "_"), FORGED[what]
     for value in values:
-        found = PossibleReleases(SETTINGS).reasons(replace(made, **{name: first(getattr(made, name), value)}))
+        found = PossibleReleases(SETTINGS).reasons(
+            replace(made, **{name: first(getattr(made, name), value)})
+        )
         assert found[0] == reason
         assert not found[1:].any()
 

@@ -1,7 +1,9 @@
-"""The private mean as a river statistic: what it releases and when, and that it works wherever river puts it.
+"""The private mean as a river statistic: what it releases and when, and that it works wherever
+river puts it.
 
-Noise tolerances are 6 standard deviations of the stated noise: false alarm 2e-9 per comparison. Identities of streams,
-which are drawn at random, decide what noise each has: here they are the same ones each time.
+Noise tolerances are 6 standard deviations of the stated noise: false alarm 2e-9 per comparison.
+Identities of streams, which are drawn at random, decide what noise each has: here they are the same
+ones each time.
 """
 
 import copy
@@ -21,7 +23,13 @@ from meanstream.operators.noise.keyed import KeyedNoise
 
 SECRET = b"0d409462e4304f9f66770dc046be10c9"
 NOISE = KeyedNoise(SECRET, deployment="test", purpose="private mean")
-SETTINGS: dict[str, Any] = {"lower": 0.0, "upper": 10.0, "epsilon": 1.0, "delta": 1e-6, "noise": NOISE}
+SETTINGS: dict[str, Any] = {
+    "lower": 0.0,
+    "upper": 10.0,
+    "epsilon": 1.0,
+    "delta": 1e-6,
+    "noise": NOISE,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +62,9 @@ def test_nothing_is_shown_before_the_first_release_and_then_only_on_schedule() -
     for x in values(60):
         mean.update(x)
         shown.append((mean.get(), mean.n))
-    assert [n for _, n in shown] == [0] * 9 + [10] * 5 + [15] * 8 + [23] * 11 + [34] * 17 + [51] * 10
+    assert [n for _, n in shown] == [0] * 9 + [10] * 5 + [15] * 8 + [23] * 11 + [34] * 17 + [
+        51
+    ] * 10
     assert all(math.isnan(value) for value, _ in shown[:9])
     assert len({value for value, _ in shown[9:]}) == 5
     assert mean.releases_left == 40 - 5
@@ -111,7 +121,9 @@ def test_a_replay_from_a_snapshot_releases_the_same_integers(cut: int) -> None:
     data = values(100)
     original = feed(make(schedule="geometric:3,1.3", removals=True), data[:cut])
     plain = json.loads(json.dumps(original.snapshot()))
-    restored = PrivateMean.restore(plain, noise=KeyedNoise(SECRET, deployment="test", purpose="private mean"))
+    restored = PrivateMean.restore(
+        plain, noise=KeyedNoise(SECRET, deployment="test", purpose="private mean")
+    )
     for x in data[cut:]:
         original.update(x)
         restored.update(x)
@@ -134,13 +146,16 @@ def test_a_snapshot_of_another_version_or_key_is_refused() -> None:
     plain = make().snapshot()
     with pytest.raises(ValueError, match="snapshot version must be 1 or 2, got 3"):
         PrivateMean.restore({**plain, "version": 3}, noise=NOISE)
-    other = KeyedNoise(b"5a045ad1250fc2174cff61aaee98f009", deployment="test", purpose="private mean")
+    other = KeyedNoise(
+        b"5a045ad1250fc2174cff61aaee98f009", deployment="test", purpose="private mean"
+    )
     with pytest.raises(ValueError, match="noise must have the key of the snapshot"):
         PrivateMean.restore(plain, noise=other)
 
 
 def test_an_old_snapshot_still_loads() -> None:
-    """Its key is a phrase, of before keys were judged: whoever began with one says so, and goes on."""
+    """Its key is a phrase, of before keys were judged: whoever began with one says so, and goes
+    on."""
     key = b"a secret for the tests only"
     noise = KeyedNoise.of_judged_key(key, deployment="test", purpose="private mean")
     mean = feed(PrivateMean.restore(OLD_SNAPSHOT, noise=noise), [5.0] * 5)
@@ -172,7 +187,13 @@ OLD_SNAPSHOT_NEXT_RELEASE = 4273055
 
 def test_clones_and_copies_of_an_empty_instance_have_identities_of_their_own() -> None:
     mean = make(schedule=1, removals=True)
-    family = [mean, mean.clone(), mean.clone(), copy.deepcopy(mean), mean.clone(include_attributes=True)]
+    family = [
+        mean,
+        mean.clone(),
+        mean.clone(),
+        copy.deepcopy(mean),
+        mean.clone(include_attributes=True),
+    ]
     assert all(relative._get_params() == mean._get_params() for relative in family)
     assert len({relative.snapshot()["owner"] for relative in family}) == len(family)
     assert len({feed(relative, [3.0]).get() for relative in family}) == len(family)
@@ -181,22 +202,35 @@ def test_clones_and_copies_of_an_empty_instance_have_identities_of_their_own() -
 
 def test_an_instance_with_samples_cannot_be_copied_into_a_second_release() -> None:
     mean = feed(make(), [3.0])
-    with pytest.raises(TypeError, match="cannot be copied: the copy would release them a second time"):
+    with pytest.raises(
+        TypeError, match="cannot be copied: the copy would release them a second time"
+    ):
         copy.deepcopy(mean)
-    with pytest.raises(TypeError, match="cannot be copied: the copy would release them a second time"):
+    with pytest.raises(
+        TypeError, match="cannot be copied: the copy would release them a second time"
+    ):
         mean.clone(include_attributes=True)
 
 
 def test_the_secret_is_in_no_representation() -> None:
     mean = make()
     pipeline: Any = compose.Pipeline(feature_extraction.Agg(on="x", by="g", how=mean))
-    shown = [repr(mean), str(mean), str(mean._get_params()), repr(pipeline), str(vars(mean)), str(mean.snapshot())]
+    shown = [
+        repr(mean),
+        str(mean),
+        str(mean._get_params()),
+        repr(pipeline),
+        str(vars(mean)),
+        str(mean.snapshot()),
+    ]
     assert all(SECRET.decode() not in text and str(SECRET) not in text for text in shown)
     assert repr(mean) == "PrivateMean: nan"
 
 
 def test_rolling_releases_the_mean_of_the_window() -> None:
-    rolling: Any = utils.Rolling(PrivateMean, window_size=500, schedule=100, horizon=50, removals=True, **SETTINGS)
+    rolling: Any = utils.Rolling(
+        PrivateMean, window_size=500, schedule=100, horizon=50, removals=True, **SETTINGS
+    )
     data = np.concatenate([values(2000) / 10, 9 + values(2000) / 10])
     for t, x in enumerate(data, start=1):
         rolling.update(float(x))
@@ -228,7 +262,10 @@ def test_a_window_without_the_wider_noise_is_refused() -> None:
 
 def rows(n: int) -> Iterator[dict[str, Any]]:
     for i, x in enumerate(values(n)):
-        yield {"place": "even" if i % 2 == 0 else "odd", "spend": float(x) / 2 + (5 if i % 2 else 0)}
+        yield {
+            "place": "even" if i % 2 == 0 else "odd",
+            "spend": float(x) / 2 + (5 if i % 2 else 0),
+        }
 
 
 @pytest.mark.parametrize("windowed", [False, True])
@@ -254,7 +291,15 @@ def test_groups_with_equal_data_release_different_noise() -> None:
     agg: Any = feature_extraction.Agg(on="spend", by="place", how=make(schedule=1))
     for place in "abcde":
         agg.learn_one({"place": place, "spend": 4.0})
-    assert len({agg.transform_one({"place": place})["spend_private_mean_by_place"] for place in "abcde"}) == 5
+    assert (
+        len(
+            {
+                agg.transform_one({"place": place})["spend_private_mean_by_place"]
+                for place in "abcde"
+            }
+        )
+        == 5
+    )
 
 
 def test_target_agg() -> None:
@@ -284,7 +329,8 @@ def known_only(x: dict[str, float]) -> dict[str, float]:
 
 
 def test_a_pipeline_learns_from_the_private_mean() -> None:
-    """Spending is predicted from the private mean of the place alone: the error falls to that of knowing the place."""
+    """Spending is predicted from the private mean of the place alone: the error falls to that of
+    knowing the place."""
     model: Any = compose.Pipeline(
         feature_extraction.TargetAgg(by="place", how=make(schedule=100)),
         compose.FuncTransformer(known_only),
@@ -310,7 +356,10 @@ def test_a_pipeline_learns_from_the_private_mean() -> None:
         ({"delta": 1e-18}, r"delta must exceed 40 \* 2\*\*-64"),
         ({"horizon": 0}, "horizon must be at least 1"),
         ({"schedule": 0}, "schedule must be at least 1 update"),
-        ({"schedule": "every:1d"}, "schedule must be of counts or a number of updates, got 'every:1d'"),
+        (
+            {"schedule": "every:1d"},
+            "schedule must be of counts or a number of updates, got 'every:1d'",
+        ),
         ({"schedule": "weekly"}, "schedule must be"),
     ],
 )
@@ -340,7 +389,8 @@ def test_the_optimal_counter_releases_the_prefix_plus_its_noise_and_resumes(remo
 
 
 def test_the_optimal_counter_has_less_noise_at_the_end() -> None:
-    """For 20 releases after 10, 15, ..., 15,000 samples: the geometric mean over releases of what a mean errs by."""
+    """For 20 releases after 10, 15, ..., 15,000 samples: the geometric mean over releases of what a
+    mean errs by."""
     stddev: dict[str, list[float]] = {"optimal": [], "toeplitz": []}
     for name, found in stddev.items():
         mean = make(counter=name, horizon=20)
@@ -355,7 +405,9 @@ def test_the_optimal_counter_has_less_noise_at_the_end() -> None:
 def test_counters_that_do_not_serve_one_stream_are_refused() -> None:
     with pytest.raises(ValueError, match="counter must be one of toeplitz, optimal, got 'pm1'"):
         make(counter="pm1")
-    with pytest.raises(ValueError, match="horizon must be at most 128 for the optimal counter, got 129"):
+    with pytest.raises(
+        ValueError, match="horizon must be at most 128 for the optimal counter, got 129"
+    ):
         make(counter="optimal", horizon=129)
 
 
@@ -364,7 +416,8 @@ def test_counters_that_do_not_serve_one_stream_are_refused() -> None:
     [("half-life:500", "preferred:10"), ("half-life:500", 100), ("window:1000", 50)],
 )
 def test_a_memory_follows_a_mean_that_moves_for_ever(memory: str, schedule: str | int) -> None:
-    """After ten half-lives or windows the old mean is gone: what is left of it is below the tolerance; 300 releases."""
+    """After ten half-lives or windows the old mean is gone: what is left of it is below the
+    tolerance; 300 releases."""
     mean = feed(make(memory=memory, schedule=schedule), np.full(8000, 2.0))
     assert abs(mean.get() - 2.0) < 6 * mean.noise_stddev + 1e-5
     feed(mean, np.full(30_000, 7.0))
@@ -374,11 +427,13 @@ def test_a_memory_follows_a_mean_that_moves_for_ever(memory: str, schedule: str 
 
 
 def test_the_effective_number_of_samples_and_the_stated_noise() -> None:
-    """120 instances of a constant stream: mean squared error over stated variance within 5 standard errors of 1."""
+    """120 instances of a constant stream: mean squared error over stated variance within 5 standard
+    errors of 1."""
     ratios = []
     for seed in range(120):
         mean = feed(
-            make(memory="half-life:80", schedule="preferred:10", noise=SimulationNoise(seed)), np.full(600, 5.0)
+            make(memory="half-life:80", schedule="preferred:10", noise=SimulationNoise(seed)),
+            np.full(600, 5.0),
         )
         ratios.append(((mean.get() - 5.0) / mean.noise_stddev) ** 2)
     assert abs(np.mean(ratios) - 1.0) < 5 * math.sqrt(2 / 120)
@@ -386,9 +441,13 @@ def test_the_effective_number_of_samples_and_the_stated_noise() -> None:
     assert mean.n == pytest.approx(weight.sum() ** 2 / (weight**2 / 10).sum(), rel=0.02)
 
 
-@pytest.mark.parametrize(("memory", "schedule"), [("half-life:50", "preferred:10"), ("window:100", 20)])
+@pytest.mark.parametrize(
+    ("memory", "schedule"), [("half-life:50", "preferred:10"), ("window:100", 20)]
+)
 @pytest.mark.parametrize("cut", [0, 9, 10, 137, 400])
-def test_a_mean_that_forgets_goes_on_from_its_snapshot(memory: str, schedule: str | int, cut: int) -> None:
+def test_a_mean_that_forgets_goes_on_from_its_snapshot(
+    memory: str, schedule: str | int, cut: int
+) -> None:
     data, whole = values(700), make(memory=memory, schedule=schedule)
     feed(whole, data[:cut])
     again = PrivateMean.restore(json.loads(json.dumps(whole.snapshot())), noise=NOISE)
@@ -403,19 +462,43 @@ def test_a_mean_that_forgets_goes_on_from_its_snapshot(memory: str, schedule: st
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"memory": "half-life:3d"}, "memory must be forever, half-life:UPDATES or window:UPDATES, got 'half-life:3d'"),
+        (
+            {"memory": "half-life:3d"},
+            "memory must be forever, half-life:UPDATES or window:UPDATES, got 'half-life:3d'",
+        ),
         ({"memory": "half-life:0"}, "memory must be forever, half-life:LENGTH"),
         ({"memory": "half-life:-5"}, "memory must be forever"),
         ({"memory": "half-life:"}, "memory must be forever"),
         ({"memory": "ever"}, "memory must be forever"),
-        ({"memory": "window:100"}, "schedule must be a number of updates with memory window:UPDATES"),
-        ({"memory": "window:100", "schedule": 30}, "memory must be 1 to 128 times the schedule of 30 updates"),
-        ({"memory": "window:1000", "schedule": 1}, "memory must be 1 to 128 times the schedule of 1 updates"),
-        ({"memory": "half-life:9", "horizon": 40}, "horizon must be left out with memory half-life:9"),
-        ({"memory": "half-life:9", "removals": True}, "removals must be False with memory half-life:9"),
-        ({"memory": "half-life:9", "counter": "optimal"}, "counter must be one of decayed, got 'optimal'"),
+        (
+            {"memory": "window:100"},
+            "schedule must be a number of updates with memory window:UPDATES",
+        ),
+        (
+            {"memory": "window:100", "schedule": 30},
+            "memory must be 1 to 128 times the schedule of 30 updates",
+        ),
+        (
+            {"memory": "window:1000", "schedule": 1},
+            "memory must be 1 to 128 times the schedule of 1 updates",
+        ),
+        (
+            {"memory": "half-life:9", "horizon": 40},
+            "horizon must be left out with memory half-life:9",
+        ),
+        (
+            {"memory": "half-life:9", "removals": True},
+            "removals must be False with memory half-life:9",
+        ),
+        (
+            {"memory": "half-life:9", "counter": "optimal"},
+            "counter must be one of decayed, got 'optimal'",
+        ),
         ({"memory": "half-life:999999999999999"}, "memory must forget something"),
-        ({"memory": "half-life:1", "schedule": 100}, "memory must not forget all within 100 updates"),
+        (
+            {"memory": "half-life:1", "schedule": 100},
+            "memory must not forget all within 100 updates",
+        ),
     ],
 )
 def test_refused_memories(changes: dict[str, Any], message: str) -> None:

@@ -1,4 +1,5 @@
-"""Changes seen in releases: exact variances against the matrix, what they depend on, false alarms and delays."""
+"""Changes seen in releases: exact variances against the matrix, what they depend on, false alarms
+and delays."""
 
 from __future__ import annotations
 
@@ -23,7 +24,11 @@ SUMS = DecayedSums(COUNTER, GaussianNoise(DRAW**0.5), ReleaseChanges(COUNTER, dr
 
 
 def released(
-    totals: Ints, draws: np.ndarray, count: int = 50, sums: DecayedSums = SUMS, sample: float = SAMPLE
+    totals: Ints,
+    draws: np.ndarray,
+    count: int = 50,
+    sums: DecayedSums = SUMS,
+    sample: float = SAMPLE,
 ) -> list[ReleasedSums]:
     """Release increments of many rows, shape (releases, rows)."""
     rows = np.arange(totals.shape[1])
@@ -31,7 +36,11 @@ def released(
     for k, (total, fresh) in enumerate(zip(totals, draws, strict=True)):
         index, number = np.full(len(rows), k + 1), np.full(len(rows), count)
         bound = np.full(len(rows), sample)
-        found.append(sums.release(state, rows, index=index, count=number, total=total, fresh=fresh, sample=bound))
+        found.append(
+            sums.release(
+                state, rows, index=index, count=number, total=total, fresh=fresh, sample=bound
+            )
+        )
     return found
 
 
@@ -53,13 +62,20 @@ def test_after_a_change_a_release_says_what_came_since_and_its_exact_variance() 
             (weights * means[at : k + 1]).sum() / weights.sum(), abs=0.01
         )
         decay = decays[k, at - 1]
-        noise = covariance[k, k] + decay**2 * covariance[at - 1, at - 1] - 2 * decay * covariance[k, at - 1]
+        noise = (
+            covariance[k, k]
+            + decay**2 * covariance[at - 1, at - 1]
+            - 2 * decay * covariance[k, at - 1]
+        )
         scale = told[k].count[0] / weights.sum()
-        assert told[k].variance[0] == pytest.approx(noise * DRAW * scale**2, rel=0.02)  # and the rounding
+        assert told[k].variance[0] == pytest.approx(
+            noise * DRAW * scale**2, rel=0.02
+        )  # and the rounding
 
 
 def test_a_ratio_is_a_squared_difference_over_its_variance() -> None:
-    """20,000 rows of noise alone: the ratio of every candidate has mean 1 at each release, to 5 standard errors."""
+    """20,000 rows of noise alone: the ratio of every candidate has mean 1 at each release, to 5
+    standard errors."""
     rows, n = 20_000, 20
     rng = np.random.default_rng(1)
     counter = Decayed(ENDLESS, decay=decay_of_half_life(1, 8))
@@ -83,7 +99,8 @@ def test_a_ratio_is_a_squared_difference_over_its_variance() -> None:
 
 
 def test_what_is_found_follows_from_what_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other data under noise that makes the same noised increments: every bit that is told is the same.
+    """Other data under noise that makes the same noised increments: every bit that is told is the
+    same.
 
     A test that reads the exact sums instead, the known-bad twin, tells the two apart.
     """
@@ -93,7 +110,9 @@ def test_what_is_found_follows_from_what_is_released(monkeypatch: pytest.MonkeyP
     other = one + np.where(np.arange(n) < 30, 0, 700)[:, np.newaxis]
     step, shift = Decayed._step, [0.0]
 
-    def shifted(self: Decayed, state: Any, rows: Ints, release: Ints, fresh: np.ndarray) -> np.ndarray:
+    def shifted(
+        self: Decayed, state: Any, rows: Ints, release: Ints, fresh: np.ndarray
+    ) -> np.ndarray:
         k = int(release[0]) - 1
         shift[0] = float(self.decays(release)[0]) * shift[0] + float((other - one)[k, 0])
         return np.asarray(step(self, state, rows, release, fresh) - shift[0])
@@ -130,33 +149,46 @@ LAWS = {
 }
 
 
-MEMORIES = [("half-life:80", 1, 10), ("half-life:800", 3, 100), ("window:80", 1, 10), ("window:1000", 3, 125)]
+MEMORIES = [
+    ("half-life:80", 1, 10),
+    ("half-life:800", 3, 100),
+    ("window:80", 1, 10),
+    ("window:1000", 3, 125),
+]
 
 
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize(("memory", "epsilon", "batch"), MEMORIES)
 def test_false_alarms_are_rare(law: str, memory: str, epsilon: float, batch: int) -> None:
-    """At most one change in 1e4 releases of 60,000 of means that stay; 4 standard deviations of a Poisson number."""
+    """At most one change in 1e4 releases of 60,000 of means that stay; 4 standard deviations of a
+    Poisson number."""
     settings = AgentsSettings(lower=0, upper=1, epsilon=epsilon, delta=1e-6, memory=memory)
     agents, m = Agents(settings, KeyedNoise(KEY, deployment="test", purpose="agents")), 500
     agents.add_agents([str(i) for i in range(m)])
     rng, made, changed = np.random.default_rng(4), 0, 0
     for turn in range(120):
         values = LAWS[law](rng, (batch, m))
-        drift = agents.update(np.tile(np.arange(m), batch), values.ravel(), np.full(values.size, float(turn))).drift
+        drift = agents.update(
+            np.tile(np.arange(m), batch), values.ravel(), np.full(values.size, float(turn))
+        ).drift
         made, changed = made + len(drift), changed + int((drift == MOVED).sum())
     assert made > 60_000
     assert changed <= made / 1e4 + 4 * (made / 1e4) ** 0.5
 
 
 def test_a_large_step_is_seen_within_some_releases() -> None:
-    """A step of 16 standard deviations of a release's noise in 200 rows; most are warned of before they are certain."""
+    """A step of 16 standard deviations of a release's noise in 200 rows; most are warned of before
+    they are certain."""
     rows, before, n = 200, 40, 60
     rng = np.random.default_rng(6)
     weight = 50 * COUNTER.workload(before)[-1].sum()
     deviation = (COUNTER.noise_variance(np.array([before]))[0] * DRAW) ** 0.5 / weight
     step = np.where(np.arange(n) < before, 0, round(50 * 16 * deviation))
-    told = released(np.tile(step[:, np.newaxis], (1, rows)) + 5000, rng.normal(0, DRAW**0.5, (n, rows)), sample=1.0)
+    told = released(
+        np.tile(step[:, np.newaxis], (1, rows)) + 5000,
+        rng.normal(0, DRAW**0.5, (n, rows)),
+        sample=1.0,
+    )
     drift = np.array([one.drift for one in told])
     after = drift[before:]
     delay = np.where((after == MOVED).any(axis=0), (after == MOVED).argmax(axis=0) + 1, n)

@@ -7,11 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meanstream.operators.agents.release_times import Every, Geometric, Preferred, parse_release_times
+from meanstream.operators.agents.release_times import (
+    Every,
+    Geometric,
+    Preferred,
+    parse_release_times,
+)
 
 
 @given(st.integers(1, 1000), st.floats(1.001, 10), st.integers(1, 400))
-def test_times_are_strictly_increasing_and_start_at_first(first: int, factor: float, n: int) -> None:
+def test_times_are_strictly_increasing_and_start_at_first(
+    first: int, factor: float, n: int
+) -> None:
     times = Geometric(first, factor).times(n)
     assert times.dtype == np.int64
     assert len(times) == n
@@ -19,7 +26,11 @@ def test_times_are_strictly_increasing_and_start_at_first(first: int, factor: fl
     assert (np.diff(times) > 0).all()
 
 
-@given(st.integers(1, 100), st.floats(1.01, 4), st.lists(st.integers(0, 10**7), min_size=1, max_size=20))
+@given(
+    st.integers(1, 100),
+    st.floats(1.01, 4),
+    st.lists(st.integers(0, 10**7), min_size=1, max_size=20),
+)
 def test_releases_up_to_counts_the_times(first: int, factor: float, counts: list[int]) -> None:
     schedule, count = Geometric(first, factor), np.array(counts)
     expected = [int((schedule.times(2000) <= c).sum()) for c in counts]
@@ -74,7 +85,8 @@ def test_durations(text: str, seconds: float) -> None:
 )  # fmt: skip
 def test_malformed_schedules_are_refused_in_one_line(text: str) -> None:
     with pytest.raises(
-        ValueError, match="schedule must be preferred:FIRST, geometric:FIRST,FACTOR or every:DURATION"
+        ValueError,
+        match="schedule must be preferred:FIRST, geometric:FIRST,FACTOR or every:DURATION",
     ) as caught:
         parse_release_times(text)
     assert "\n" not in str(caught.value)
@@ -86,7 +98,20 @@ def test_preferred_numbers_are_round_increasing_and_six_to_a_decade() -> None:
     assert times[:7].tolist() == [10, 15, 20, 30, 50, 70, 100]
     assert np.all(np.diff(times) > 0)
     assert times[6:60].tolist() == (10 * times[:54]).tolist()
-    assert parse_release_times("preferred:1").times(12).tolist() == [1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100]  # type: ignore[union-attr]
+    assert parse_release_times("preferred:1").times(12).tolist() == [
+        1,
+        2,
+        3,
+        5,
+        7,
+        10,
+        15,
+        20,
+        30,
+        50,
+        70,
+        100,
+    ]  # type: ignore[union-attr]
     assert Preferred(10).times(200)[-1] > 2**62  # no end
 
 

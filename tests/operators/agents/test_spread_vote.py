@@ -18,12 +18,21 @@ SHARE = 0.25
 
 
 def settings(**changes: object) -> AgentsSettings:
-    known = {"lower": 0.0, "upper": 1.0, "epsilon": 1.0, "delta": 1e-6, "schedule": "geometric:4,2", "horizon": 8}
+    known = {
+        "lower": 0.0,
+        "upper": 1.0,
+        "epsilon": 1.0,
+        "delta": 1e-6,
+        "schedule": "geometric:4,2",
+        "horizon": 8,
+    }
     return AgentsSettings(**{**known, "spread_share": SHARE, **changes})  # type: ignore[arg-type]
 
 
 def noise(seed: int = 0) -> KeyedNoise:
-    return KeyedNoise.of_judged_key(bytes(range(seed, seed + 32)), deployment="test", purpose="agents")
+    return KeyedNoise.of_judged_key(
+        bytes(range(seed, seed + 32)), deployment="test", purpose="agents"
+    )
 
 
 def stream(n: int, agents: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -33,7 +42,8 @@ def stream(n: int, agents: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.n
 
 
 def plain_bin(difference: int, span: int) -> int:
-    """The bins in words: equal, opposite bounds, else by the least power of two that holds the difference."""
+    """The bins in words: equal, opposite bounds, else by the least power of two that holds the
+    difference."""
     if difference == 0:
         return 0
     if difference == span:
@@ -43,12 +53,19 @@ def plain_bin(difference: int, span: int) -> int:
 
 @pytest.mark.parametrize("span", [1, 2, 3, 5, 1000, 614_400, 2**20])
 def test_bins_are_those_of_the_definition(span: int) -> None:
-    difference = np.unique(np.concatenate([np.arange(min(span, 2000) + 1), span - np.arange(min(span, 3)), [span]]))
-    assert spread_vote_bins(difference, span).tolist() == [plain_bin(d, span) for d in difference.tolist()]
+    difference = np.unique(
+        np.concatenate([np.arange(min(span, 2000) + 1), span - np.arange(min(span, 3)), [span]])
+    )
+    assert spread_vote_bins(difference, span).tolist() == [
+        plain_bin(d, span) for d in difference.tolist()
+    ]
 
 
-def counted(found: AgentsSettings, agent: np.ndarray, value: np.ndarray) -> dict[int, list[tuple[int, list[int]]]]:
-    """Votes of each agent without noise, one sample after the other: pairs so far and their counts by bin."""
+def counted(
+    found: AgentsSettings, agent: np.ndarray, value: np.ndarray
+) -> dict[int, list[tuple[int, list[int]]]]:
+    """Votes of each agent without noise, one sample after the other: pairs so far and their counts
+    by bin."""
     point, times = found.grid.encode(value), set(found.times.times(found.horizon).tolist())  # type: ignore[union-attr]
     seen: dict[int, list[int]] = {}
     votes: dict[int, list[tuple[int, list[int]]]] = {}
@@ -67,12 +84,14 @@ def counted(found: AgentsSettings, agent: np.ndarray, value: np.ndarray) -> dict
 
 @pytest.mark.parametrize("batch", [1, 3, 50, 400])
 def test_votes_are_the_counted_pairs_and_noise_however_samples_come(batch: int) -> None:
-    """Without the noise, which is known from the key, they are what a loop over the samples counts."""
+    """Without the noise, which is known from the key, they are what a loop over the samples
+    counts."""
     found, (agent, value, time) = settings(), stream(400, 5, 1)
     agents = Agents(found, noise())
     agents.add_agents(list("abcde"))
     batches = [
-        agents.update(agent[i : i + batch], value[i : i + batch], time[i : i + batch]) for i in range(0, 400, batch)
+        agents.update(agent[i : i + batch], value[i : i + batch], time[i : i + batch])
+        for i in range(0, 400, batch)
     ]
     votes = np.concatenate([b.releases.votes for b in batches])
     who = np.concatenate([b.releases.agent for b in batches])
@@ -124,7 +143,8 @@ def test_other_pairs_of_the_same_sum_meet_other_noise() -> None:
 @pytest.mark.parametrize("share", [0.05, 0.1, 0.5])
 @pytest.mark.parametrize("calibration", ["analytic", "classical"])
 def test_means_and_votes_spend_the_budget_together(share: float, calibration: str) -> None:
-    """The squared sensitivity over the variance adds up to that of one Gaussian mechanism at (epsilon, delta)."""
+    """The squared sensitivity over the variance adds up to that of one Gaussian mechanism at
+    (epsilon, delta)."""
     found = settings(spread_share=share, calibration=calibration)
     assert found.vote is not None
     means = (found.mechanism.l2_sensitivity * found.grid.span / found.fresh.stddev) ** 2  # type: ignore[union-attr]
@@ -156,8 +176,14 @@ def test_without_a_share_all_is_as_before() -> None:
     [
         ({"spread_share": 1.0}, r"spread_share must lie in \[0, 1\), got 1.0"),
         ({"spread_share": math.nan}, r"spread_share must lie in \[0, 1\), got nan"),
-        ({"mode": "paper", "counter": "pm1"}, "spread_share must be 0 in paper mode and with Laplace noise, got 0.25"),
-        ({"noise": "laplace", "counter": "pm1"}, "spread_share must be 0 in paper mode and with Laplace noise"),
+        (
+            {"mode": "paper", "counter": "pm1"},
+            "spread_share must be 0 in paper mode and with Laplace noise, got 0.25",
+        ),
+        (
+            {"noise": "laplace", "counter": "pm1"},
+            "spread_share must be 0 in paper mode and with Laplace noise",
+        ),
     ],
 )
 def test_what_cannot_vote_is_refused(changes: dict[str, object], message: str) -> None:

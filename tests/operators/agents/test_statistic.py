@@ -1,4 +1,5 @@
-"""The variance of T: direct sums, recursion, simulation through the counters, and the paper's misprint."""
+"""The variance of T: direct sums, recursion, simulation through the counters, and the paper's
+misprint."""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ def test_rows_at_unequal_releases_do_not_mix(name: str) -> None:
     state = tracker.init(2)
     for k in range(5):
         tracker.step(state, np.array([1]), np.array([k + 1]), times[1:, k])
-    both = tracker.step(state, np.array([0, 1]), np.array([1, 6]), np.array([times[0, 0], times[1, 5]]))
+    both = tracker.step(
+        state, np.array([0, 1]), np.array([1, 6]), np.array([times[0, 0], times[1, 5]])
+    )
     table = statistic_factors_table(times, "windowed", counter)
     np.testing.assert_allclose(both.noise, [table.noise[0, 0], table.noise[1, 5]], rtol=1e-12)
     np.testing.assert_allclose(both.data, [table.data[0, 0], table.data[1, 5]], rtol=1e-12)
@@ -56,15 +59,20 @@ def test_rows_at_unequal_releases_do_not_mix(name: str) -> None:
 def test_any_weights_against_the_covariance(name: str) -> None:
     times, counter = unequal_times(1, 30)[0], make_counter(name, horizon=30)
     w = np.random.default_rng(6).normal(size=30)
-    covariance = statistic_release_covariance(times, sample_variance=0.3, counter=counter, fresh_variance=7.0)
-    found = variance_of_statistic(times, w, sample_variance=0.3, counter=counter, fresh_variance=7.0)
+    covariance = statistic_release_covariance(
+        times, sample_variance=0.3, counter=counter, fresh_variance=7.0
+    )
+    found = variance_of_statistic(
+        times, w, sample_variance=0.3, counter=counter, fresh_variance=7.0
+    )
     assert found == pytest.approx(w @ covariance @ w, rel=1e-10)
 
 
 @pytest.mark.parametrize("weighting", RECURSIVE)
 @pytest.mark.parametrize("name", sorted(COUNTERS))
 def test_simulated_variance(name: str, weighting: str) -> None:
-    """T from real data and real counter steps: within 4.5 standard errors (false alarm 7e-6 each, 6e-5 for all 9)."""
+    """T from real data and real counter steps: within 4.5 standard errors (false alarm 7e-6 each,
+    6e-5 for all 9)."""
     runs, n, stddev = 20_000, 13, 3.0
     counter, times = make_counter(name, horizon=n), unequal_times(1, n)[0]
     rng = np.random.default_rng(7)
@@ -84,7 +92,9 @@ def test_simulated_variance(name: str, weighting: str) -> None:
 def test_closed_forms_of_the_paper() -> None:
     """Appendix A: non-MoM and MoM for PM-I; non-MoM for PM-II."""
     times, k = unequal_times(1, 29)[0], np.arange(1, 30)
-    last1, last2 = (statistic_factors_table(times, "last", counter) for counter in (Pm1(29), Pm2(29)))
+    last1, last2 = (
+        statistic_factors_table(times, "last", counter) for counter in (Pm1(29), Pm2(29))
+    )
     np.testing.assert_allclose(last1.data, 1 / times)
     np.testing.assert_allclose(last1.noise, k / times**2)
     np.testing.assert_allclose(last2.noise, [int(i).bit_count() for i in k] / times**2)
@@ -97,19 +107,29 @@ def test_closed_forms_of_the_paper() -> None:
 def test_equation_21_as_printed_overestimates_from_seven_releases_on() -> None:
     def excess(name: str, n: int) -> float:
         times, w = 199 * np.arange(1, n + 1), weights(name, n)
-        return statistic_noise_factor_pm2(times, w) / float(statistic_variance_factors(times, w, Pm2(n)).noise) - 1
+        return (
+            statistic_noise_factor_pm2(times, w)
+            / float(statistic_variance_factors(times, w, Pm2(n)).noise)
+            - 1
+        )
 
     for name in ("mean_of_means", "windowed"):
         assert [excess(name, n) for n in range(1, 7)] == pytest.approx([0] * 6)
-    assert [excess("windowed", n) for n in (7, 127, 255, 511)] == pytest.approx([0.08, 0.68, 0.85, 1.03], abs=0.005)
-    assert [excess("mean_of_means", n) for n in (7, 127, 511)] == pytest.approx([0.02, 0.24, 0.38], abs=0.005)
+    assert [excess("windowed", n) for n in (7, 127, 255, 511)] == pytest.approx(
+        [0.08, 0.68, 0.85, 1.03], abs=0.005
+    )
+    assert [excess("mean_of_means", n) for n in (7, 127, 511)] == pytest.approx(
+        [0.02, 0.24, 0.38], abs=0.005
+    )
 
 
 def test_last_weights_are_not_affected_by_the_misprint() -> None:
     times = 199 * np.arange(1, 101)
     for n in (7, 64, 100):
         right = statistic_variance_factors(times[:n], weights("last", n), Pm2(n)).noise
-        assert statistic_noise_factor_pm2(times[:n], weights("last", n)) == pytest.approx(float(right))
+        assert statistic_noise_factor_pm2(times[:n], weights("last", n)) == pytest.approx(
+            float(right)
+        )
 
 
 def test_table_of_gls_is_the_least() -> None:
@@ -127,9 +147,14 @@ def test_table_of_gls_is_the_least() -> None:
 
 def test_infinite_sample_variance_stays_infinite() -> None:
     factors = statistic_variance_factors(np.array([10, 20]), weights("last", 2), Pm1(2))
-    assert factors.variance(np.array([np.inf, 1.0]), 2.0).tolist() == [np.inf, pytest.approx(0.05 + 2 * 2 / 400)]
+    assert factors.variance(np.array([np.inf, 1.0]), 2.0).tolist() == [
+        np.inf,
+        pytest.approx(0.05 + 2 * 2 / 400),
+    ]
 
 
 def test_tracker_refuses_what_has_no_recursion() -> None:
-    with pytest.raises(ValueError, match="weights must be last, mean_of_means or windowed here, got 'gls'"):
+    with pytest.raises(
+        ValueError, match="weights must be last, mean_of_means or windowed here, got 'gls'"
+    ):
         FactorTracker(Pm1(3), "gls")

@@ -17,7 +17,10 @@ from meanstream.lab.papers.colme.sample_weights import (
     weights_gls_variance,
     weights_window_start,
 )
-from meanstream.lab.papers.colme.statistic import statistic_release_covariance, variance_of_statistic
+from meanstream.lab.papers.colme.statistic import (
+    statistic_release_covariance,
+    variance_of_statistic,
+)
 from meanstream.operators.counters.pm2 import Pm2
 from meanstream.operators.counters.toeplitz import Toeplitz
 
@@ -40,7 +43,9 @@ def test_they_add_to_one(n: int) -> None:
 
 @given(st.integers(1, 1 << 40))
 def test_window_starts_at_the_power_of_two(release: int) -> None:
-    assert weights_window_start("windowed", np.array([release])).tolist() == [1 << (release.bit_length() - 1)]
+    assert weights_window_start("windowed", np.array([release])).tolist() == [
+        1 << (release.bit_length() - 1)
+    ]
 
 
 @pytest.mark.parametrize("name", RECURSIVE)
@@ -58,7 +63,9 @@ def test_gls_rows_are_the_weights_of_every_prefix() -> None:
     assert np.array_equal(np.triu(table, 1), np.zeros_like(table))
     np.testing.assert_allclose(table.sum(1), 1.0, rtol=1e-9)
     for k in (1, 2, 17, 60):
-        np.testing.assert_allclose(weights("gls", k, covariance=covariance[:k, :k]), table[k - 1, :k], atol=1e-9)
+        np.testing.assert_allclose(
+            weights("gls", k, covariance=covariance[:k, :k]), table[k - 1, :k], atol=1e-9
+        )
         solved = np.linalg.solve(covariance[:k, :k], np.ones(k))
         np.testing.assert_allclose(table[k - 1, :k], solved / solved.sum(), rtol=1e-6, atol=1e-9)
         assert weights_gls_variance(covariance)[k - 1] == pytest.approx(
@@ -79,9 +86,12 @@ def test_gls_beats_the_others(counter: Pm2 | Toeplitz) -> None:
 
 
 def test_gls_is_stable_where_variances_span_nine_orders() -> None:
-    """Geometric times to 1e9: a plain solve has a condition number near 1e19; the estimate cannot get worse."""
+    """Geometric times to 1e9: a plain solve has a condition number near 1e19; the estimate cannot
+    get worse."""
     times = np.unique(np.round(10 * 1.25 ** np.arange(84)).astype(np.int64))
-    covariance = statistic_release_covariance(times, sample_variance=0.25, counter=Toeplitz(100), fresh_variance=70.0)
+    covariance = statistic_release_covariance(
+        times, sample_variance=0.25, counter=Toeplitz(100), fresh_variance=70.0
+    )
     variance = weights_gls_variance(covariance)
     assert (np.diff(variance) < 0).all()
     assert (variance >= 0.25 / times * (1 - 1e-9)).all()
@@ -90,7 +100,9 @@ def test_gls_is_stable_where_variances_span_nine_orders() -> None:
 
 def test_refusals() -> None:
     assert set(WEIGHTS) == {*RECURSIVE, "gls"}
-    with pytest.raises(ValueError, match="weights must be one of last, mean_of_means, windowed, gls, got 'mean'"):
+    with pytest.raises(
+        ValueError, match="weights must be one of last, mean_of_means, windowed, gls, got 'mean'"
+    ):
         weights("mean", 3)
     with pytest.raises(ValueError, match="n must be at least 1, got 0"):
         weights("last", 0)
@@ -100,5 +112,7 @@ def test_refusals() -> None:
         weights("last", 3, covariance=np.eye(3))
     with pytest.raises(ValueError, match=r"covariance must have shape \(3, 3\), got \(2, 2\)"):
         weights("gls", 3, covariance=np.eye(2))
-    with pytest.raises(ValueError, match="weights must be last, mean_of_means or windowed here, got 'gls'"):
+    with pytest.raises(
+        ValueError, match="weights must be last, mean_of_means or windowed here, got 'gls'"
+    ):
         weights_window_start("gls", np.array([1]))

@@ -21,7 +21,10 @@ SETTINGS = AgentsSettings(lower=0.0, upper=1.0, epsilon=1.0, delta=1e-6)
 
 def hosted() -> Agents:
     agents = Agents(
-        SETTINGS, KeyedNoise(bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d"), deployment="test", purpose="anytime")
+        SETTINGS,
+        KeyedNoise(
+            bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d"), deployment="test", purpose="anytime"
+        ),
     )
     agents.add_agents(["a", "b"])
     return agents
@@ -31,7 +34,9 @@ def means(n: int = 6, **columns: object) -> OwnMeans:
     rng = np.random.default_rng(n)
     count = np.array([5, 40, 100, 700, 3000, 20_000] * n)[:n]
     mean, variance = rng.uniform(0.2, 0.8, n), 0.04 / count
-    early = np.where(count >= 64, mean + rng.normal(0, 0.2, n) / np.sqrt(early_samples(count)), np.nan)
+    early = np.where(
+        count >= 64, mean + rng.normal(0, 0.2, n) / np.sqrt(early_samples(count)), np.nan
+    )
     return replace(
         OwnMeans(agent=np.arange(n), count=count, mean=mean, variance=variance, early_mean=early),
         **columns,  # type: ignore[arg-type]
@@ -58,7 +63,9 @@ def test_the_mean_of_the_first_samples_is_that_of_these_samples() -> None:
 def test_blocks_have_kept_the_first_samples(count: int) -> None:
     agents, part = hosted(), np.arange(count) % 3 / 2
     agents.update(np.zeros(count, np.int64), part, np.zeros(count))
-    assert agents.own().early_mean[0] == pytest.approx(part[: early_samples(np.array([count]))[0]].mean(), abs=1e-9)
+    assert agents.own().early_mean[0] == pytest.approx(
+        part[: early_samples(np.array([count]))[0]].mean(), abs=1e-9
+    )
 
 
 def test_whatever_is_left_out_is_twenty_times_less_likely_than_under_the_law() -> None:
@@ -75,7 +82,9 @@ def test_whatever_is_left_out_is_twenty_times_less_likely_than_under_the_law() -
             early = int(early_samples(np.array([count]))[0])
             weight = module.EARLY_WEIGHTS[round(np.log2(early / 64) / 3)]
             wide = module.EARLY_SCALE * np.sqrt(own.variance[i] * count / early)
-            law += weight * student.pdf((at - own.early_mean[i]) / wide, module.EARLY_DEGREES) / wide
+            law += (
+                weight * student.pdf((at - own.early_mean[i]) / wide, module.EARLY_DEGREES) / wide
+            )
         out = (at < found.lower[i]) | (at > found.upper[i])
         assert (law[out] >= 20 * (1 - 1e-6) * posterior[out]).all()
         assert found.lower[i] <= answer.lower[i]
@@ -87,19 +96,32 @@ def test_whatever_is_left_out_is_twenty_times_less_likely_than_under_the_law() -
 def test_an_agents_samples_change_no_byte_of_others(n: int) -> None:
     own = means(n)
     answer = anytime_intervals(FittedAlone().estimate(own), own, lower=0.0, upper=1.0)
-    columns = {name: getattr(own, name).copy() for name in ("mean", "variance", "value_variance", "early_mean")}
-    for name, value in (("mean", 0.9), ("variance", 0.0), ("value_variance", 0.0), ("early_mean", 0.01)):
+    columns = {
+        name: getattr(own, name).copy()
+        for name in ("mean", "variance", "value_variance", "early_mean")
+    }
+    for name, value in (
+        ("mean", 0.9),
+        ("variance", 0.0),
+        ("value_variance", 0.0),
+        ("early_mean", 0.01),
+    ):
         columns[name][1] = value
     changed = replace(own, **columns)
     other = anytime_intervals(FittedAlone().estimate(changed), changed, lower=0.0, upper=1.0)
     assert other.lower[1] != answer.lower[1]
     for name in ("value", "lower", "upper"):
-        assert np.delete(getattr(answer, name), 1).tobytes() == np.delete(getattr(other, name), 1).tobytes()
+        assert (
+            np.delete(getattr(answer, name), 1).tobytes()
+            == np.delete(getattr(other, name), 1).tobytes()
+        )
 
 
 def test_hostile_columns_give_finite_or_wide_intervals() -> None:
     """No variance at all, one beyond all bounds, one sample: never NaN."""
-    own = means(3, variance=np.array([0.0, np.inf, 0.01]), value_variance=np.array([0.0, 1e9, 0.01]))
+    own = means(
+        3, variance=np.array([0.0, np.inf, 0.01]), value_variance=np.array([0.0, 1e9, 0.01])
+    )
     for count in (1, 64, 10**7):
         many = replace(own, count=np.full(3, count), early_mean=np.full(3, 0.5))
         answer = replace(FittedAlone().estimate(many), value=np.full(3, 0.5))

@@ -18,7 +18,12 @@ def releases_of(mean: Floats, noise: float = 0.0) -> ReleaseColumns:
     agent = np.arange(len(mean))
     ones = np.ones_like(agent)
     return ReleaseColumns(
-        agent=agent, index=ones, count=100 * ones, total=ones, mean=mean, noise_variance=np.full(len(mean), noise)
+        agent=agent,
+        index=ones,
+        count=100 * ones,
+        total=ones,
+        mean=mean,
+        noise_variance=np.full(len(mean), noise),
     )
 
 
@@ -37,14 +42,19 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize("check", COLLABORATION_CHECKS, ids=lambda check: check.__name__)
-def test_every_collaboration_keeps_to_the_checks_that_others_may_import(name: str, check: Any) -> None:
+def test_every_collaboration_keeps_to_the_checks_that_others_may_import(
+    name: str, check: Any
+) -> None:
     check(CollaborationTrial.of(make_collaboration(name, lower=0.0, upper=1.0)))
 
 
 @pytest.mark.parametrize("learned", ["learned_prior", "pooled_prior", "james_stein"])
 @pytest.mark.parametrize("widths", [2.0, 20.0, 200.0, 1e6])
-def test_a_mean_with_more_noise_than_the_bounds_are_wide_says_next_to_nothing(learned: str, widths: float) -> None:
-    """A group of one row has a release like this; the answer is that of the prior, up to what one deviation says."""
+def test_a_mean_with_more_noise_than_the_bounds_are_wide_says_next_to_nothing(
+    learned: str, widths: float
+) -> None:
+    """A group of one row has a release like this; the answer is that of the prior, up to what one
+    deviation says."""
     _, releases, _, variance = population()
     fitted = make_collaboration(learned, lower=0.0, upper=1.0).fit(releases, variance)
     agent = np.arange(3)
@@ -61,7 +71,10 @@ def test_a_mean_with_more_noise_than_the_bounds_are_wide_says_next_to_nothing(le
 
 def test_a_description_names_its_method(name: str) -> None:
     _, releases, _, variance = population()
-    assert make_collaboration(name, lower=0.0, upper=1.0).fit(releases, variance).describe()["method"] == name
+    assert (
+        make_collaboration(name, lower=0.0, upper=1.0).fit(releases, variance).describe()["method"]
+        == name
+    )
 
 
 @pytest.mark.parametrize("chosen", ["learned_prior", "tests"])

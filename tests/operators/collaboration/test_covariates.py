@@ -1,4 +1,5 @@
-"""Public covariates: integer sums, evidence against a dense computation, offsets, mixture, guards."""
+"""Public covariates: integer sums, evidence against a dense computation, offsets, mixture,
+guards."""
 
 from __future__ import annotations
 
@@ -20,7 +21,10 @@ from meanstream.operators.collaboration.covariates.covariate_design import (
 )
 from meanstream.operators.collaboration.covariates.covariate_releases import CovariateReleases
 from meanstream.operators.collaboration.covariates.covariate_sums import CovariateSums
-from meanstream.operators.collaboration.covariates.learned_effects import believed_count, learn_effects
+from meanstream.operators.collaboration.covariates.learned_effects import (
+    believed_count,
+    learn_effects,
+)
 from meanstream.operators.collaboration.registry import answers_from_releases, make_collaboration
 from meanstream.operators.records import Floats, Ints, OwnMeans, ReleaseColumns
 
@@ -48,12 +52,20 @@ class Made:
         self.variance = 2.0 ** ((np.floor(4 * np.log2(exact)) + 0.5) / 4)
         means = rng.normal(0, effect, 7)[given[0]] + 0.6 * effect * np.nan_to_num(number)
         self.truth = np.clip(0.5 + means + rng.normal(0, 0.02, n), 0, 1)
-        self.mean = np.rint((self.truth + rng.normal(size=n) * np.sqrt(self.variance)) * 2**20) / 2**20
+        self.mean = (
+            np.rint((self.truth + rng.normal(size=n) * np.sqrt(self.variance)) * 2**20) / 2**20
+        )
         self.own = self.truth + rng.normal(size=n) * np.sqrt(0.04 / self.count)
 
     def learned(self) -> Any:
         return learn_effects(
-            self.design, self.codes, count=self.count, mean=self.mean, variance=self.variance, lower=0.0, upper=1.0
+            self.design,
+            self.codes,
+            count=self.count,
+            mean=self.mean,
+            variance=self.variance,
+            lower=0.0,
+            upper=1.0,
         )
 
     def releases(self) -> ReleaseColumns:
@@ -71,10 +83,13 @@ class Made:
 
 
 def dense(made: Made) -> tuple[Floats, Floats, list[float]]:
-    """Give offsets, their variances, and the probability of each attribute, by a regression of the agents."""
+    """Give offsets, their variances, and the probability of each attribute, by a regression of the
+    agents."""
     attributes = [*made.design.attributes, SampleCount()]
     parts = []
-    for attribute, code in zip(attributes, [*made.codes.T, SampleCount.codes(made.believed)], strict=True):
+    for attribute, code in zip(
+        attributes, [*made.codes.T, SampleCount.codes(made.believed)], strict=True
+    ):
         if isinstance(attribute, Category):
             parts.append(np.eye(attribute.size)[code])
             continue
@@ -89,7 +104,10 @@ def dense(made: Made) -> tuple[Floats, Floats, list[float]]:
         effects = effect_models.EFFECTS if groups else effect_models.EFFECTS[:1]
         for effect in effects:
             for spread in effect_models.SPREADS:
-                weight, ridge = 1 / (made.variance + spread), np.append(0, np.full(some.sum(), 1 / effect))
+                weight, ridge = (
+                    1 / (made.variance + spread),
+                    np.append(0, np.full(some.sum(), 1 / effect)),
+                )
                 system, right = (own.T * weight) @ own + np.diag(ridge), own.T @ (weight * y)
                 solved = np.linalg.solve(system, right)
                 evidence = 0.5 * (np.log(weight).sum() - y @ (weight * y) + right @ solved)
@@ -108,7 +126,10 @@ def dense(made: Made) -> tuple[Floats, Floats, list[float]]:
         covariance[np.ix_(some, some)] += p * inverse
     weight = 1 / (made.variance + sum(p * m[1] for p, m in zip(share, found, strict=True)))
     away = x - weight @ x / weight.sum()
-    probability = [float(sum(p for p, m in zip(share, found, strict=True) if g in m[0])) for g in range(len(parts))]
+    probability = [
+        float(sum(p for p, m in zip(share, found, strict=True) if g in m[0]))
+        for g in range(len(parts))
+    ]
     return away @ mean, np.einsum("nc,cd,nd->n", away, covariance, away), probability
 
 
@@ -119,16 +140,23 @@ def test_the_evidence_is_that_of_a_dense_regression() -> None:
     assert learned.doubts(made.codes, made.count) == pytest.approx(
         doubt, rel=5e-3
     )  # less what models without weight add
-    assert learned.offsets(made.codes, made.count) == pytest.approx(offset, abs=1e-4 * np.ptp(offset))
+    assert learned.offsets(made.codes, made.count) == pytest.approx(
+        offset, abs=1e-4 * np.ptp(offset)
+    )
     assert np.ptp(offset) > 0.1
 
 
 def test_sums_are_the_same_to_the_last_bit_in_any_order() -> None:
     made = Made()
     order = np.random.default_rng(1).permutation(N)
-    parts, attributes = [*made.codes.T, SampleCount.codes(made.believed)], [*made.design.attributes, SampleCount()]
+    parts, attributes = (
+        [*made.codes.T, SampleCount.codes(made.believed)],
+        [*made.design.attributes, SampleCount()],
+    )
     one = CovariateSums.of(attributes, parts, made.mean, made.variance)
-    other = CovariateSums.of(attributes, [part[order] for part in parts], made.mean[order], made.variance[order])
+    other = CovariateSums.of(
+        attributes, [part[order] for part in parts], made.mean[order], made.variance[order]
+    )
     for field in fields(CovariateSums):
         a, b = getattr(one, field.name), getattr(other, field.name)
         pairs = (
@@ -142,12 +170,16 @@ def test_sums_are_the_same_to_the_last_bit_in_any_order() -> None:
 
 
 def test_a_number_that_goes_with_a_category_counts_once() -> None:
-    """A town has one distance from the sea, nearly: effects of towns leave out what the distance explains."""
+    """A town has one distance from the sea, nearly: effects of towns leave out what the distance
+    explains."""
     rng = np.random.default_rng(4)
     town = rng.integers(0, 40, 2000)
     away = rng.uniform(0, 1, 40)[town] + rng.normal(0, 0.004, 2000)
     truth = 0.1 + 0.8 * away + rng.normal(0, 0.002, 2000)
-    (category, codes), number = categories_of([("town", [str(i) for i in range(40)], town)])[0], number_of("away", away)
+    (category, codes), number = (
+        categories_of([("town", [str(i) for i in range(40)], town)])[0],
+        number_of("away", away),
+    )
     learned = learn_effects(
         CovariateDesign((category, number)), np.stack([codes, number.codes(away)], axis=1),
         count=np.full(2000, 100), mean=truth + rng.normal(0, 0.02, 2000),
@@ -159,7 +191,8 @@ def test_a_number_that_goes_with_a_category_counts_once() -> None:
 
 
 def test_an_offset_that_is_hardly_known_does_not_replace_an_own_mean() -> None:
-    """Three releases of each town say less of it than an agent's own samples do, though agents of a town are alike."""
+    """Three releases of each town say less of it than an agent's own samples do, though agents of a
+    town are alike."""
     rng = np.random.default_rng(8)
     town = np.repeat(np.arange(100), 3)
     (category, codes) = categories_of([("town", [str(i) for i in range(100)], town)])[0]
@@ -168,19 +201,24 @@ def test_an_offset_that_is_hardly_known_does_not_replace_an_own_mean() -> None:
         agent=np.arange(300), index=one, count=100 * one, total=one, mean=truth + rng.normal(0, 0.05, 300),
         noise_variance=np.full(300, 24e-4), covariates=codes[:, None],
     )  # fmt: skip
-    way = make_collaboration("learned_prior", lower=0.0, upper=1.0, covariates=CovariateDesign((category,)))
+    way = make_collaboration(
+        "learned_prior", lower=0.0, upper=1.0, covariates=CovariateDesign((category,))
+    )
     fitted = way.fit_summary(way.summarize(releases), 0.01)
     own = OwnMeans(
         agent=np.arange(300), count=100 * one, mean=truth + rng.normal(0, 0.01, 300), variance=np.full(300, 1e-4),
         covariates=codes[:, None],
     )  # fmt: skip
     answer = fitted.estimate(own)
-    assert float(((answer.value - truth) ** 2).sum()) < 1.02 * float(((own.mean - truth) ** 2).sum())
+    assert float(((answer.value - truth) ** 2).sum()) < 1.02 * float(
+        ((own.mean - truth) ** 2).sum()
+    )
     assert np.mean((answer.lower <= truth) & (truth <= answer.upper)) > 0.92
 
 
 def test_samples_that_vary_much_do_not_make_an_agent_a_stranger_to_its_attributes() -> None:
-    """Six strays in two thousand make the others a class, but of which class an agent is its attribute says."""
+    """Six strays in two thousand make the others a class, but of which class an agent is its
+    attribute says."""
     rng, one, n = np.random.default_rng(3), np.ones(2000, np.int64), 2000
     region = np.arange(n) % 2
     ((category, codes),) = categories_of([("region", ["north", "south"], region)])
@@ -190,12 +228,16 @@ def test_samples_that_vary_much_do_not_make_an_agent_a_stranger_to_its_attribute
         noise_variance=np.full(n, 8e-4), covariates=codes[:, None],
     )  # fmt: skip
     design = CovariateDesign((category,))
-    way = make_collaboration("learned_prior", lower=0.0, upper=1.0, covariates=design, strangers=False)
+    way = make_collaboration(
+        "learned_prior", lower=0.0, upper=1.0, covariates=design, strangers=False
+    )
     own = OwnMeans(
         agent=np.arange(2), count=np.full(2, 100), mean=np.array([0.38, 0.52]), variance=np.full(2, 25e-4),
         covariates=codes[:2, None],
     )  # fmt: skip
-    assert way.fit_summary(way.summarize(releases), 0.01).estimate(own).value == pytest.approx([0.3, 0.6], abs=0.02)
+    assert way.fit_summary(way.summarize(releases), 0.01).estimate(own).value == pytest.approx(
+        [0.3, 0.6], abs=0.02
+    )
 
 
 def test_releases_give_the_same_population_however_they_were_split() -> None:
@@ -216,7 +258,8 @@ def test_releases_give_the_same_population_however_they_were_split() -> None:
 
 
 def test_effects_halve_the_error_and_are_described() -> None:
-    # The ratio of both errors is .45 with a standard deviation of .05 over seeds: a false alarm in 1e6 runs.
+    # The ratio of both errors is .45 with a standard deviation of .05 over seeds: a false alarm in
+    # 1e6 runs.
     ratios, covered = [], []
     for seed in range(2):
         made = Made(seed, 200)
@@ -246,7 +289,10 @@ def test_answers_do_not_depend_on_who_else_is_answered() -> None:
     for row in (0, 17):
         alone = fitted.estimate(
             OwnMeans(
-                **{n: getattr(own, n)[row : row + 1] for n in ("agent", "count", "mean", "variance", "covariates")}
+                **{
+                    n: getattr(own, n)[row : row + 1]
+                    for n in ("agent", "count", "mean", "variance", "covariates")
+                }
             )
         )
         assert (alone.value[0], alone.lower[0], alone.upper[0]) == (
@@ -260,7 +306,8 @@ def codes_of(n: int, kind: str, rng: np.random.Generator) -> tuple[CovariateDesi
     """Make an attribute that breaks what is careless."""
     if kind in ("1,000 levels", "two of 1,000 levels"):
         given = [
-            (f"c{i}", [f"l{j:04}" for j in range(1000)], rng.integers(0, 1000, n)) for i in range(1 + ("two" in kind))
+            (f"c{i}", [f"l{j:04}" for j in range(1000)], rng.integers(0, 1000, n))
+            for i in range(1 + ("two" in kind))
         ]
     elif kind == "one level":
         given = [("c", ["a"], np.zeros(n, np.int64))]
@@ -306,7 +353,9 @@ def test_hostile_attributes_do_no_harm(kind: str) -> None:
     plain = make_collaboration("pooled_prior", lower=0.0, upper=1.0)
     without = plain.fit_summary(plain.summarize(made.releases()), 0.04).estimate(made.means())
     alone = float(((made.own - made.truth) ** 2).sum())
-    more = float(((answer.value - made.truth) ** 2).sum() - ((without.value - made.truth) ** 2).sum())
+    more = float(
+        ((answer.value - made.truth) ** 2).sum() - ((without.value - made.truth) ** 2).sum()
+    )
     assert more < 0.05 * alone
     assert np.isfinite([answer.value, answer.lower, answer.upper]).all()
     assert len(str(fitted.describe()["covariates"])) < 20_000
@@ -326,7 +375,9 @@ def test_rare_levels_are_joined_and_many_are_cut() -> None:
     assert codes.max() == large.other
 
 
-@pytest.mark.parametrize("values", [[0.0] * 95 + [1.0] * 5, [1.0, 2.0, 3.0], [-1e300, 0.0, 1e300], []])
+@pytest.mark.parametrize(
+    "values", [[0.0] * 95 + [1.0] * 5, [1.0, 2.0, 3.0], [-1e300, 0.0, 1e300], []]
+)
 def test_numbers_are_scaled_by_what_most_have(values: list[float]) -> None:
     one = number_of("x", np.array(values, np.float64))
     assert np.isfinite([one.center, one.scale]).all()
@@ -338,13 +389,23 @@ def test_numbers_are_scaled_by_what_most_have(values: list[float]) -> None:
 
 def test_covariates_of_unseen_levels_are_doubted() -> None:
     made = Made()
-    design = CovariateDesign((Category(name="c", levels=tuple("abcdefgh")), *made.design.attributes[1:]))
+    design = CovariateDesign(
+        (Category(name="c", levels=tuple("abcdefgh")), *made.design.attributes[1:])
+    )
     learned = learn_effects(
-        design, made.codes, count=made.count, mean=made.mean, variance=made.variance, lower=0.0, upper=1.0
+        design,
+        made.codes,
+        count=made.count,
+        mean=made.mean,
+        variance=made.variance,
+        lower=0.0,
+        upper=1.0,
     )
     unseen = made.codes.copy()
     unseen[:, 0] = 7
-    assert np.median(learned.doubts(unseen, made.count)) > 5 * np.median(learned.doubts(made.codes, made.count))
+    assert np.median(learned.doubts(unseen, made.count)) > 5 * np.median(
+        learned.doubts(made.codes, made.count)
+    )
 
 
 def test_useless_attributes_are_not_believed() -> None:
@@ -384,6 +445,8 @@ def test_strangers_do_not_move_the_effects() -> None:
     count: Ints = made.count.copy()
     made.variance[:3], count[:3], made.mean[:3] = 1e-12, 10**7, 1.0
     way = make_collaboration("pooled_prior", lower=0.0, upper=1.0, covariates=made.design)
-    lying = replace(made.releases(), noise_variance=np.where(np.arange(N) < 3, 1e-12, made.noise), count=count)
+    lying = replace(
+        made.releases(), noise_variance=np.where(np.arange(N) < 3, 1e-12, made.noise), count=count
+    )
     offset = way.fit_summary(way.summarize(lying), 0.04).effects.offsets(made.codes, made.count)
     assert np.abs(offset - honest).mean() < 0.02

@@ -1,4 +1,5 @@
-"""Who makes releases tells what their agents had released before; who receives them keeps it. Both learn the same."""
+"""Who makes releases tells what their agents had released before; who receives them keeps it. Both
+learn the same."""
 
 from __future__ import annotations
 
@@ -21,7 +22,10 @@ WAYS = {
 
 
 def agents_of(settings: AgentsSettings) -> Agents:
-    agents = Agents(settings, KeyedNoise(np.random.default_rng(3).bytes(32), deployment="test", purpose="agents"))
+    agents = Agents(
+        settings,
+        KeyedNoise(np.random.default_rng(3).bytes(32), deployment="test", purpose="agents"),
+    )
     agents.add_agents([str(i) for i in range(30)])
     return agents
 
@@ -66,7 +70,9 @@ def test_what_was_before_is_what_the_agent_had_released_last(way: str) -> None:
     for batch in batches:
         rows = list(zip(*(getattr(batch.releases, name).tolist() for name in NAMES), strict=True))
         told = list(zip(*(getattr(batch.before, name).tolist() for name in NAMES), strict=True))
-        assert sorted(told) == sorted(newest[agent] for agent in {row[0] for row in rows} & newest.keys())
+        assert sorted(told) == sorted(
+            newest[agent] for agent in {row[0] for row in rows} & newest.keys()
+        )
         newest |= {row[0]: row for row in rows}
     assert len(newest) == 30
 
@@ -83,7 +89,9 @@ def test_after_a_restart_it_goes_on_with_the_newest_of_the_agents(way: str) -> N
     again = FollowedReleases(settings)
     again.restore(whole.snapshot(), agents.latest())
     rng = np.random.default_rng(7)
-    last = agents.update(rng.integers(0, 30, 2000), rng.uniform(0, 1, 2000), np.linspace(400, 500, 2000))
+    last = agents.update(
+        rng.integers(0, 30, 2000), rng.uniform(0, 1, 2000), np.linspace(400, 500, 2000)
+    )
     for one in (whole, again):
         one.observe(last.releases, last.before)
     assert repr(again.posterior) == repr(whole.posterior)

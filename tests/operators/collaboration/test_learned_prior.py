@@ -15,10 +15,14 @@ from meanstream.operators.collaboration.release_bins import bin_releases
 from meanstream.operators.records import Floats, OwnMeans, ReleaseColumns
 
 
-def fit(mean: Floats, variance: Floats | float, lower: float = 0.0, upper: float = 1.0) -> FittedPrior:
+def fit(
+    mean: Floats, variance: Floats | float, lower: float = 0.0, upper: float = 1.0
+) -> FittedPrior:
     agent = np.arange(len(mean))
     ones, total = np.ones_like(agent), np.broadcast_to(variance, mean.shape).astype(float)
-    releases = ReleaseColumns(agent=agent, index=ones, count=ones, total=ones, mean=mean, noise_variance=total)
+    releases = ReleaseColumns(
+        agent=agent, index=ones, count=ones, total=ones, mean=mean, noise_variance=total
+    )
     fitted = LearnedPrior(lower, upper).fit(releases, total)
     assert isinstance(fitted, FittedPrior)
     return fitted
@@ -39,11 +43,15 @@ def test_exact_classes_are_found_and_described() -> None:
     described = fit(classes(300, 0.02), 0.02**2).describe()
     assert described["n_components"] == 3
     assert described["spread"] == 0.0
-    np.testing.assert_allclose([c["center"] for c in described["components"]], [0.2, 0.4, 0.8], atol=0.01)
+    np.testing.assert_allclose(
+        [c["center"] for c in described["components"]], [0.2, 0.4, 0.8], atol=0.01
+    )
     np.testing.assert_allclose([c["weight"] for c in described["components"]], 1 / 3, atol=0.02)
     density = np.trapezoid(described["density"]["density"], described["density"]["value"])
     assert density == pytest.approx(1.0, abs=0.01)
-    assert sum(row["probability"] for row in described["spread_probability"]) == pytest.approx(1.0, abs=0.03)
+    assert sum(row["probability"] for row in described["spread_probability"]) == pytest.approx(
+        1.0, abs=0.03
+    )
 
 
 def test_a_smooth_population_has_its_spread_found() -> None:
@@ -64,11 +72,15 @@ def test_membership_is_the_component_of_the_description() -> None:
 
 
 def test_posterior_is_bayes_rule_by_numerical_integration() -> None:
-    """Mean under the averaged prior, on a grid; the variance is not checked here: it uses the cautious weights."""
+    """Mean under the averaged prior, on a grid; the variance is not checked here: it uses the
+    cautious weights."""
     fitted = fit(classes(60, 0.1), 0.1**2)
     theta = np.linspace(-2, 3, 200_001)
     prior = (fitted.weight / fitted.weight.sum()) @ np.array(
-        [norm.pdf(theta, c, np.sqrt(v)) for c, v in zip(fitted.center, fitted.variance, strict=True)]
+        [
+            norm.pdf(theta, c, np.sqrt(v))
+            for c, v in zip(fitted.center, fitted.variance, strict=True)
+        ]
     )
     for mean, variance in ((0.3, 0.01), (0.55, 0.04), (0.9, 0.002)):
         weight = prior * norm.pdf(mean, theta, np.sqrt(variance))
@@ -98,7 +110,8 @@ def test_a_million_agents_see_the_same_prior_through_bins() -> None:
 
 
 def test_bins_conserve_numbers_and_moments() -> None:
-    """A bin's mean varies by a twelfth of its squared width more; the variance it carries says so."""
+    """A bin's mean varies by a twelfth of its squared width more; the variance it carries says
+    so."""
     rng = np.random.default_rng(2)
     mean, variance = rng.normal(0, 3, 100_000), np.full(100_000, 4.0)
     for spread in (0.0, 5.0):
@@ -124,7 +137,9 @@ def test_the_table_interpolates_what_evaluation_gives() -> None:
     rng = np.random.default_rng(4)
     variance = 10 ** rng.uniform(-4, -1, 20_000)
     mean = classes(20_000, 0.0) + rng.normal(0, 1, 20_000) * np.sqrt(variance)
-    table = look_up_posterior(fitted.posterior, mean, variance, len(fitted.weight), lower=0.0, upper=1.0)
+    table = look_up_posterior(
+        fitted.posterior, mean, variance, len(fitted.weight), lower=0.0, upper=1.0
+    )
     exact = fitted.posterior(mean, variance)
     stddev = np.sqrt(variance)
     assert np.quantile(np.abs(table.value - exact.value) / stddev, 0.99) < 0.02
@@ -134,13 +149,16 @@ def test_the_table_interpolates_what_evaluation_gives() -> None:
 
 
 def test_the_table_leaves_out_variances_beyond_the_bounds() -> None:
-    """Releases of few samples have them: the table's nodes end at the squared width, and what is beyond is exact."""
+    """Releases of few samples have them: the table's nodes end at the squared width, and what is
+    beyond is exact."""
     fitted = fit(classes(300, 0.05), 0.05**2)
     n = 1 << 14
     variance = np.full(n, 0.01)
     variance[:1000] = np.geomspace(1.01, 1e4, 1000)
     mean = 0.5 + np.random.default_rng(4).normal(0, 0.3, n)
-    found = look_up_posterior(fitted.posterior, mean, variance, len(fitted.weight), lower=0.0, upper=1.0)
+    found = look_up_posterior(
+        fitted.posterior, mean, variance, len(fitted.weight), lower=0.0, upper=1.0
+    )
     exact = fitted.posterior(mean[:1000], variance[:1000])
     np.testing.assert_array_equal(found.value[:1000], exact.value)
     np.testing.assert_array_equal(found.variance[:1000], exact.variance)
@@ -154,7 +172,9 @@ def test_units_do_not_matter(scale: float, shift: float) -> None:
         own_of(shift + scale * mean, (scale * 0.05) ** 2)
     )
     np.testing.assert_allclose((moved.value - shift) / scale, plain.value, atol=1e-6)
-    np.testing.assert_allclose((moved.upper - moved.lower) / scale, plain.upper - plain.lower, rtol=1e-4)
+    np.testing.assert_allclose(
+        (moved.upper - moved.lower) / scale, plain.upper - plain.lower, rtol=1e-4
+    )
 
 
 def test_an_outlier_keeps_its_own_mean() -> None:
@@ -186,5 +206,7 @@ def test_identical_releases_are_one_class() -> None:
 def test_bad_parameters_are_refused() -> None:
     with pytest.raises(ValueError, match=r"lower must be below upper"):
         LearnedPrior(1.0, 0.0)
-    with pytest.raises(ValueError, match=r"exact_classes must lie strictly between 0 and 1, got 1.0"):
+    with pytest.raises(
+        ValueError, match=r"exact_classes must lie strictly between 0 and 1, got 1.0"
+    ):
         LearnedPrior(0.0, 1.0, exact_classes=1.0)

@@ -1,4 +1,5 @@
-"""Long-run variances: the law of the energies, posteriors of one agent and of the pool, and answers with both."""
+"""Long-run variances: the law of the energies, posteriors of one agent and of the pool, and answers
+with both."""
 
 from __future__ import annotations
 
@@ -21,13 +22,21 @@ from meanstream.operators.collaboration.variance.long_run import (
     long_run_variance,
     variances_of_own,
 )
-from meanstream.operators.collaboration.variance.pooled_variance import PooledVariance, pooled_own_means
-from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior, variance_posterior_of_own
+from meanstream.operators.collaboration.variance.pooled_variance import (
+    PooledVariance,
+    pooled_own_means,
+)
+from meanstream.operators.collaboration.variance.variance_posterior import (
+    VariancePosterior,
+    variance_posterior_of_own,
+)
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Floats, Ints, OwnMeans, OwnSamples
 
 SETTINGS = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6)
-NOISE = KeyedNoise(bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d"), deployment="long run", purpose="agents")
+NOISE = KeyedNoise(
+    bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d"), deployment="long run", purpose="agents"
+)
 KNOWN = VariancePosterior(variance=np.array([0.0095, 0.0105]), weight=np.array([0.5, 0.5]))
 
 
@@ -36,7 +45,9 @@ def fed(samples: Floats) -> tuple[Agents, FollowedReleases]:
     agents, followed = Agents(SETTINGS, NOISE), FollowedReleases(SETTINGS)
     steps, many = samples.shape
     agents.add_agents([str(i) for i in range(many)])
-    batch = agents.update(np.tile(np.arange(many), steps), samples.ravel(), np.repeat(np.arange(float(steps)), many))
+    batch = agents.update(
+        np.tile(np.arange(many), steps), samples.ravel(), np.repeat(np.arange(float(steps)), many)
+    )
     followed.observe(batch.releases, batch.before)
     return agents, followed
 
@@ -48,7 +59,8 @@ def own_of(text: str, steps: int, agents: int, seed: int = 1) -> OwnSamples:
 
 @pytest.mark.parametrize("rho", [-0.6, 0.2, 0.78, 0.93])
 def test_expected_energies_are_those_of_an_ar_process(rho: float) -> None:
-    """By its exact covariances, for blocks of 16: half the mean squared difference of h-means, times h."""
+    """By its exact covariances, for blocks of 16: half the mean squared difference of h-means,
+    times h."""
     n, block = 512, 16
     covariance = rho ** np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
 
@@ -68,9 +80,12 @@ def test_expected_energies_are_those_of_an_ar_process(rho: float) -> None:
     np.testing.assert_allclose(found, [pairs, between, *expected], rtol=1e-9)
 
 
-@pytest.mark.parametrize(("text", "ratio"), [("none", 1.0), ("ar:0.65", 4.714), ("bursts:5", 5.0), ("ma:3", 4.0)])
+@pytest.mark.parametrize(
+    ("text", "ratio"), [("none", 1.0), ("ar:0.65", 4.714), ("bursts:5", 5.0), ("ma:3", 4.0)]
+)
 def test_long_run_variances_are_found(text: str, ratio: float) -> None:
-    """Median over 200 agents, one of which is known to a factor of about 1.4: the median to 10 %."""
+    """Median over 200 agents, one of which is known to a factor of about 1.4: the median to 10
+    %."""
     own = own_of(text, 1200, 200)
     found = long_run_variance(KNOWN, own, np.arange(200))
     assert np.median(found.mean) == pytest.approx(0.01 * ratio, rel=0.25)
@@ -92,11 +107,21 @@ def test_an_agents_variances_are_its_own() -> None:
     together = variances_of_own(KNOWN, own, short)
 
     def of(which: Ints) -> OwnSamples:
-        names = ("agent", "count", "mean", "squared_deviations", "block_log", "energies", "energy_degrees")
+        names = (
+            "agent",
+            "count",
+            "mean",
+            "squared_deviations",
+            "block_log",
+            "energies",
+            "energy_degrees",
+        )
         return OwnSamples(**{name: getattr(own, name)[which] for name in names})
 
     backwards = np.arange(31)[::-1]
-    for found, again in zip(together, variances_of_own(KNOWN, of(backwards), short[backwards]), strict=True):
+    for found, again in zip(
+        together, variances_of_own(KNOWN, of(backwards), short[backwards]), strict=True
+    ):
         assert found[::-1].tobytes() == again.tobytes()
     for one in (0, 17):
         alone = variances_of_own(KNOWN, of(np.array([one])), short[[one]])
@@ -121,7 +146,9 @@ def test_the_pool_knows_two_variances_where_samples_depend() -> None:
     dependent = pools["ar:0.9"]
     assert dependent.dependence is not None
     assert dependent.independent < 0.01
-    assert 60 < dependent.dependence < 600  # 19 times the variance of a sample, of which a pair shows a tenth
+    assert (
+        60 < dependent.dependence < 600
+    )  # 19 times the variance of a sample, of which a pair shows a tenth
     assert pools["none"].dependence is None
     assert pools["none"].independent > 0.5
     assert pools["none"].long_run is not None
@@ -139,7 +166,11 @@ def test_the_prior_is_fitted_with_the_variance_of_one_sample() -> None:
     agents = fed(own_samples())[0]
     way = make_collaboration("learned_prior", lower=0, upper=1)
     summary, pool = way.summarize(agents.latest()), followed.posterior
-    other = replace(pool, long_run=VariancePosterior(variance=np.array([5.0]), weight=np.ones(1)), independent=0.0)
+    other = replace(
+        pool,
+        long_run=VariancePosterior(variance=np.array([5.0]), weight=np.ones(1)),
+        independent=0.0,
+    )
     assert way.fit_summary(summary, pool).describe() == way.fit_summary(summary, other).describe()
 
 
@@ -178,8 +209,11 @@ def test_a_known_variance_is_taken_as_it_is() -> None:
 
 @pytest.mark.parametrize("text", ["ar:0.9", "half-ar:0.9", "markov:0.5"])
 def test_intervals_hold_where_samples_depend(text: str) -> None:
-    """Of 200 agents 95 % are covered, by chance at least 91 %: 3 standard errors; taken for independent, 35 to 80 %."""
-    found = simulate_dependence(DependenceConfig(dependence=text, agents=200, checkpoints=(500,), runs=1, seed=7))
+    """Of 200 agents 95 % are covered, by chance at least 91 %: 3 standard errors; taken for
+    independent, 35 to 80 %."""
+    found = simulate_dependence(
+        DependenceConfig(dependence=text, agents=200, checkpoints=(500,), runs=1, seed=7)
+    )
     assert found.coverage[0] > 0.91
     assert found.ratio[0] < 1.02
 
@@ -191,7 +225,9 @@ def test_ratios_of_both_variances() -> None:
     assert drawn.var() == pytest.approx(1.0, rel=0.1)
 
 
-@pytest.mark.parametrize("text", ["ar", "ar:1", "bursts:2.5", "cycle:0", "shocks:-0.1", "other:1", "none:1", "ar:x"])
+@pytest.mark.parametrize(
+    "text", ["ar", "ar:1", "bursts:2.5", "cycle:0", "shocks:-0.1", "other:1", "none:1", "ar:x"]
+)
 def test_a_dependence_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="dependence must"):
         DependentSamples.parse(text)

@@ -1,4 +1,5 @@
-"""The part of an interval that is privacy noise, against answers under other draws of the noise alone."""
+"""The part of an interval that is privacy noise, against answers under other draws of the noise
+alone."""
 
 from __future__ import annotations
 
@@ -19,22 +20,29 @@ SAMPLE, LEVEL = 0.05, 0.95
 def world(kind: str, *, noise_stddev: float, seed: int = 7) -> tuple[OwnMeans, ReleaseColumns]:
     """Releases without noise, and own means; what the noise will be stands in them."""
     rng, n = np.random.default_rng(seed), 400
-    truth = rng.normal(0.5, 0.03, n) if kind == "normal" else np.where(np.arange(n) < n // 2, 0.3, 0.7)
+    truth = (
+        rng.normal(0.5, 0.03, n) if kind == "normal" else np.where(np.arange(n) < n // 2, 0.3, 0.7)
+    )
     count = np.full(n, 100)
     mean = truth + rng.normal(0, np.sqrt(SAMPLE / 100), n)
     own = OwnMeans(agent=np.arange(n), count=count, mean=mean, variance=np.full(n, SAMPLE / 100))
     ones = np.ones(n, np.int64)
     noise = np.full(n, noise_stddev**2)
-    return own, ReleaseColumns(agent=np.arange(n), index=ones, count=count, total=ones, mean=mean, noise_variance=noise)
+    return own, ReleaseColumns(
+        agent=np.arange(n), index=ones, count=count, total=ones, mean=mean, noise_variance=noise
+    )
 
 
 def spread_of_answers(name: str, own: OwnMeans, releases: ReleaseColumns) -> tuple[Floats, Floats]:
-    """Standard deviation of each answer over draws of the noise, and what the answers say that it is."""
+    """Standard deviation of each answer over draws of the noise, and what the answers say that it
+    is."""
     rng, values, told = np.random.default_rng(11), [], []
     collaboration = make_collaboration(name, lower=0.0, upper=1.0)
     for _ in range(DRAWS):
         noised = releases.mean + rng.normal(0, np.sqrt(releases.noise_variance))
-        fitted = collaboration.fit(replace(releases, mean=noised), SAMPLE / releases.count + releases.noise_variance)
+        fitted = collaboration.fit(
+            replace(releases, mean=noised), SAMPLE / releases.count + releases.noise_variance
+        )
         answer = fitted.estimate(own, level=LEVEL)
         assert answer.noise_half_width is not None
         assert (answer.noise_half_width <= (answer.upper - answer.lower) / 2 * (1 + 1e-9)).all()
@@ -74,4 +82,6 @@ def test_the_part_falls_with_the_spread_and_lies_between_tabled_spreads() -> Non
     exact = 0.01 / (0.02 + spread**2)
     np.testing.assert_allclose(share.of_center(spread), exact, rtol=0.05)
     squared = 2 * ((0.02 + spread**2) ** 2 - (0.01 + spread**2) ** 2) / 3
-    np.testing.assert_allclose(share.of_squared_spread(spread), np.minimum(squared, spread**4), rtol=0.25)
+    np.testing.assert_allclose(
+        share.of_squared_spread(spread), np.minimum(squared, spread**4), rtol=0.25
+    )

@@ -1,4 +1,5 @@
-"""All of an agent's own releases as one: the dense least squares, never worse than the newest, strangers left alone."""
+"""All of an agent's own releases as one: the dense least squares, never worse than the newest,
+strangers left alone."""
 
 from __future__ import annotations
 
@@ -52,11 +53,17 @@ def releases_of(
 
 
 def dense(
-    settings: AgentsSettings, releases: ReleaseColumns, sample_variance: float, remembered: int = REMEMBERED
+    settings: AgentsSettings,
+    releases: ReleaseColumns,
+    sample_variance: float,
+    remembered: int = REMEMBERED,
 ) -> tuple[Floats, Floats]:
-    """Weights of the newest releases for the largest variance of a sample, and their covariance for another one."""
+    """Weights of the newest releases for the largest variance of a sample, and their covariance for
+    another one."""
     noise = (
-        settings.fresh.variance * settings.mechanism.covariance(int(releases.index[-1])) * settings.grid.resolution**2
+        settings.fresh.variance
+        * settings.mechanism.covariance(int(releases.index[-1]))
+        * settings.grid.resolution**2
     )
     noise += np.eye(len(noise)) / 12 * settings.grid.resolution**2
     newest = releases.take(slice(-remembered, None))  # type: ignore[arg-type]
@@ -64,7 +71,9 @@ def dense(
     part = noise[np.ix_(newest.index - 1, newest.index - 1)] / np.multiply.outer(times, times)
     sampling = 1 / np.maximum.outer(times, times)
     largest = (0.5 * settings.grid.span * settings.grid.resolution) ** 2
-    return weights("gls", len(times), covariance=largest * sampling + part), sample_variance * sampling + part
+    return weights(
+        "gls", len(times), covariance=largest * sampling + part
+    ), sample_variance * sampling + part
 
 
 def combined(settings: AgentsSettings, releases: ReleaseColumns) -> ReleaseColumns:
@@ -74,14 +83,17 @@ def combined(settings: AgentsSettings, releases: ReleaseColumns) -> ReleaseColum
 
 
 def counts_of(settings: AgentsSettings, n: int) -> Ints:
-    """Counts at the releases; the source of the agent ended once, before the last one on schedule."""
+    """Counts at the releases; the source of the agent ended once, before the last one on
+    schedule."""
     times = settings.times
     counts = times.times(n) if isinstance(times, Counts) else np.arange(1, n + 1) * 7
     room = [*np.flatnonzero(np.diff(counts, prepend=0) > 1), 0][-1]  # a count before it is free
     return np.asarray(np.insert(counts, room, counts[room] - 1)[:n], np.int64)
 
 
-@pytest.mark.parametrize(("counter", "lost"), [("toeplitz", 0.02), ("optimal", 0.021), ("pm1", 0.052), ("pm2", 0.011)])
+@pytest.mark.parametrize(
+    ("counter", "lost"), [("toeplitz", 0.02), ("optimal", 0.021), ("pm1", 0.052), ("pm2", 0.011)]
+)
 def test_older_releases_would_add_little(counter: str, lost: float) -> None:
     """Where a sample varies by a tenth of what the bounds allow, or by all of it."""
     settings = replace(SETTINGS, counter=counter)
@@ -92,7 +104,9 @@ def test_older_releases_would_add_little(counter: str, lost: float) -> None:
         for sample_variance in (0.1 * largest, largest):
             kept, of_all = (
                 weight @ covariance @ weight
-                for weight, covariance in (dense(settings, releases, sample_variance, k) for k in (REMEMBERED, n))
+                for weight, covariance in (
+                    dense(settings, releases, sample_variance, k) for k in (REMEMBERED, n)
+                )
             )
             assert of_all <= kept * (1 + 1e-12)
             assert kept <= of_all * (1 + lost)
@@ -106,17 +120,24 @@ def test_it_is_the_dense_least_squares(case: str, n: int) -> None:
     found = combined(settings, releases)
     weight, covariance = dense(settings, releases, 0.0)
     kept = releases.mean[-REMEMBERED:]
-    np.testing.assert_allclose(found.mean, [weight @ kept], rtol=0, atol=1e-12 * 10)  # of a width of 10
-    _, largest = dense(settings, releases, (0.5 * settings.grid.span * settings.grid.resolution) ** 2)
+    np.testing.assert_allclose(
+        found.mean, [weight @ kept], rtol=0, atol=1e-12 * 10
+    )  # of a width of 10
+    _, largest = dense(
+        settings, releases, (0.5 * settings.grid.span * settings.grid.resolution) ** 2
+    )
     more = weight @ (largest - covariance) @ weight - largest[-1, -1] + covariance[-1, -1]
-    np.testing.assert_allclose(found.noise_variance, [weight @ covariance @ weight + more], rtol=1e-9)
+    np.testing.assert_allclose(
+        found.noise_variance, [weight @ covariance @ weight + more], rtol=1e-9
+    )
     assert weight @ covariance @ weight <= found.noise_variance[0] * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("sample_variance", [0.0, 0.01, 1.0, 25.0])
 def test_it_is_never_worse_than_the_newest(case: str, sample_variance: float) -> None:
-    """And what it says of its variance is never too little, up to the largest that the bounds allow."""
+    """And what it says of its variance is never too little, up to the largest that the bounds
+    allow."""
     settings = replace(SETTINGS, **CASES[case])
     counts = counts_of(settings, 30)
     assert (np.diff(counts) > 0).all()
@@ -140,15 +161,21 @@ def test_the_reference_is_that_of_the_simulator() -> None:
     np.testing.assert_allclose(covariance, theirs, rtol=1e-9)
 
 
-def stream(settings: AgentsSettings, agents: int = 20, seed: int = 3) -> tuple[Agents, list[ReleaseColumns]]:
-    """Releases of agents with unequal numbers of samples, in batches, with a final release of everybody."""
+def stream(
+    settings: AgentsSettings, agents: int = 20, seed: int = 3
+) -> tuple[Agents, list[ReleaseColumns]]:
+    """Releases of agents with unequal numbers of samples, in batches, with a final release of
+    everybody."""
     rng = np.random.default_rng(seed)
     everybody = Agents(settings, KeyedNoise(rng.bytes(32), deployment="test", purpose="agents"))
     everybody.add_agents([str(a) for a in range(agents)])
     who = rng.permutation(np.repeat(np.arange(agents), rng.integers(1, 200, agents)))
     value, time = rng.normal(2, 1, len(who)), np.arange(len(who)) * 60.0
     cuts = np.linspace(0, len(who), 7).astype(int)
-    made = [everybody.update(who[a:b], value[a:b], time[a:b]).releases for a, b in pairwise(cuts.tolist())]
+    made = [
+        everybody.update(who[a:b], value[a:b], time[a:b]).releases
+        for a, b in pairwise(cuts.tolist())
+    ]
     return everybody, [*made, everybody.release_now(float(len(who))).releases]
 
 
@@ -175,9 +202,13 @@ def test_the_same_bits_however_releases_come(case: str) -> None:
 
 
 def test_its_error_is_what_it_says() -> None:
-    """Over many agents whose samples do not vary the error is noise, of less than the newest release's."""
+    """Over many agents whose samples do not vary the error is noise, of less than the newest
+    release's."""
     settings = replace(SETTINGS, epsilon=3.0)
-    everybody = Agents(settings, KeyedNoise(np.random.default_rng(5).bytes(32), deployment="test", purpose="agents"))
+    everybody = Agents(
+        settings,
+        KeyedNoise(np.random.default_rng(5).bytes(32), deployment="test", purpose="agents"),
+    )
     everybody.add_agents([str(a) for a in range(2000)])
     agent = np.repeat(np.arange(2000), 70)
     followed = FollowedReleases(settings)
@@ -185,7 +216,9 @@ def test_its_error_is_what_it_says() -> None:
     followed.observe(made.releases, made.before)
     latest = everybody.latest()
     found = followed.combined(latest)
-    errors = [float(np.mean((one.mean - 2.0) ** 2 / latest.noise_variance)) for one in (latest, found)]
+    errors = [
+        float(np.mean((one.mean - 2.0) ** 2 / latest.noise_variance)) for one in (latest, found)
+    ]
     said = float(np.mean(found.noise_variance / latest.noise_variance))
     assert errors[0] == pytest.approx(1, abs=0.1)
     assert errors[1] == pytest.approx(said, abs=0.1)
@@ -213,14 +246,19 @@ def test_a_stranger_is_taken_at_the_newest(forged: dict[str, Any]) -> None:
 
 
 def test_sums_that_nobody_can_have_stay_numbers() -> None:
-    releases = replace(releases_of(SETTINGS, np.array([10, 15, 20])), total=np.array([-(2**63) + 1, 2**63 - 1, 5]))
+    releases = replace(
+        releases_of(SETTINGS, np.array([10, 15, 20])), total=np.array([-(2**63) + 1, 2**63 - 1, 5])
+    )
     found = combined(SETTINGS, releases)
     assert np.isfinite(found.mean).all()
     assert (found.noise_variance <= releases.noise_variance[2]).all()
 
 
 def test_it_goes_on_after_a_gap() -> None:
-    before, after = releases_of(SETTINGS, np.array([10, 15])), releases_of(SETTINGS, np.array([30, 50]), first=4)
+    before, after = (
+        releases_of(SETTINGS, np.array([10, 15])),
+        releases_of(SETTINGS, np.array([30, 50]), first=4),
+    )
     alone = combined(SETTINGS, after)
     both = combined(SETTINGS, ReleaseColumns.joined([before, after]))
     assert both.mean.tolist() == alone.mean.tolist()
@@ -231,16 +269,26 @@ def test_a_release_that_was_not_observed_stays() -> None:
     own = OwnReleases(SETTINGS)
     own.observe(releases_of(SETTINGS, np.array([10, 15])))
     other = releases_of(SETTINGS, np.array([10, 15, 20]), seed=1)
-    latest = ReleaseColumns.joined([other.take(np.array([2])), replace(other.take(np.array([1])), agent=np.array([9]))])
+    latest = ReleaseColumns.joined(
+        [other.take(np.array([2])), replace(other.take(np.array([1])), agent=np.array([9]))]
+    )
     found = own.combined(latest)
     assert found.mean.tolist() == latest.mean.tolist()
-    same_index = own.combined(other.take(np.array([1])))  # of the index that was observed, but another sum
+    same_index = own.combined(
+        other.take(np.array([1]))
+    )  # of the index that was observed, but another sum
     assert same_index.mean.tolist() == other.mean[1:2].tolist()
 
 
 def test_paper_mode_reads_the_newest() -> None:
     settings = AgentsSettings(
-        lower=0, upper=1, epsilon=1, delta=1e-6, counter="pm1", calibration="classical", mode="paper"
+        lower=0,
+        upper=1,
+        epsilon=1,
+        delta=1e-6,
+        counter="pm1",
+        calibration="classical",
+        mode="paper",
     )
     releases = releases_of(settings, counts_of(settings, 8))
     found = combined(settings, releases)
@@ -258,7 +306,9 @@ def test_only_chunks_that_changed_are_saved() -> None:
         own.restore(0, {"version": np.array(7)})
 
 
-@pytest.mark.parametrize("counter", [make_counter(name, horizon=40) for name in ("toeplitz", "optimal", "pm1", "pm2")])
+@pytest.mark.parametrize(
+    "counter", [make_counter(name, horizon=40) for name in ("toeplitz", "optimal", "pm1", "pm2")]
+)
 def test_lagged_covariances_are_those_of_the_matrix(counter: Counter) -> None:
     whole = counter.covariance(40)
     found = counter.lagged_covariance(40, 8)

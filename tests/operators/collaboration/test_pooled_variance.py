@@ -31,8 +31,18 @@ def streams(name: str, *, stddev: float, noise: float, seed: int = 0) -> Release
         total += d * mean + rng.normal(0, stddev * np.sqrt(d), AGENTS)
         index = np.full(AGENTS, k)
         drawn = counter.step(state, agents, index, rng.normal(0, noise, AGENTS))
-        columns.append((agents, index, np.full(AGENTS, t), (total + drawn) / t, counter.noise_variance(index) / t**2))
-    agent, index, count, released, unit = (np.concatenate(column) for column in zip(*columns, strict=True))
+        columns.append(
+            (
+                agents,
+                index,
+                np.full(AGENTS, t),
+                (total + drawn) / t,
+                counter.noise_variance(index) / t**2,
+            )
+        )
+    agent, index, count, released, unit = (
+        np.concatenate(column) for column in zip(*columns, strict=True)
+    )
     order = rng.permutation(len(agent))
     return ReleaseColumns(
         agent=agent[order],
@@ -46,7 +56,8 @@ def streams(name: str, *, stddev: float, noise: float, seed: int = 0) -> Release
 
 @pytest.mark.parametrize("name", COUNTERS)
 def test_differences_have_the_stated_variance(name: str) -> None:
-    """Four standard errors of a variance from 4000 normal differences; false alarms: 4 x 6e-5 per counter."""
+    """Four standard errors of a variance from 4000 normal differences; false alarms: 4 x 6e-5 per
+    counter."""
     differences = pooled_release_differences(
         streams(name, stddev=2.0, noise=6.0), make_counter(name, horizon=len(TIMES))
     )
@@ -54,7 +65,9 @@ def test_differences_have_the_stated_variance(name: str) -> None:
     for sampling in np.unique(differences.sampling):
         here = differences.sampling == sampling
         expected = 4.0 * sampling + differences.noise[here][0]
-        assert differences.squared[here].mean() == pytest.approx(expected, rel=4 * np.sqrt(2 / here.sum()))
+        assert differences.squared[here].mean() == pytest.approx(
+            expected, rel=4 * np.sqrt(2 / here.sum())
+        )
 
 
 @pytest.mark.parametrize("name", COUNTERS)
@@ -63,7 +76,9 @@ def test_the_pool_finds_the_variance(name: str, noise: float) -> None:
     """With noise, sigma^2 = 4 is found within .3: five standard errors, as measured over seeds."""
     pool = PooledVariance(-10.0, 10.0)
     pool.update(
-        pooled_release_differences(streams(name, stddev=2.0, noise=noise), make_counter(name, horizon=len(TIMES)))
+        pooled_release_differences(
+            streams(name, stddev=2.0, noise=noise), make_counter(name, horizon=len(TIMES))
+        )
     )
     assert pool.variance == pytest.approx(4.0, abs=0.3 if noise else 0.25)
 
@@ -78,16 +93,22 @@ def test_hopeless_noise_leaves_it_there() -> None:
     rng = np.random.default_rng(0)
     pool = PooledVariance(0.0, 1.0)
     noise = np.full(200, 1e4)
-    pool.update(ReleaseDifferences(squared=rng.normal(0, 100, 200) ** 2, sampling=np.ones(200), noise=noise))
+    pool.update(
+        ReleaseDifferences(squared=rng.normal(0, 100, 200) ** 2, sampling=np.ones(200), noise=noise)
+    )
     assert pool.variance == pytest.approx(PooledVariance(0.0, 1.0).variance, rel=0.05)
 
 
 def test_it_stays_within_what_bounded_data_can_have() -> None:
     pool = PooledVariance(0.0, 1.0)
-    pool.update(ReleaseDifferences(squared=np.full(500, 9.0), sampling=np.ones(500), noise=np.zeros(500)))
+    pool.update(
+        ReleaseDifferences(squared=np.full(500, 9.0), sampling=np.ones(500), noise=np.zeros(500))
+    )
     assert 0.24 < pool.variance <= 0.25
     constant = PooledVariance(0.0, 1.0)
-    constant.update(ReleaseDifferences(squared=np.zeros(500), sampling=np.ones(500), noise=np.zeros(500)))
+    constant.update(
+        ReleaseDifferences(squared=np.zeros(500), sampling=np.ones(500), noise=np.zeros(500))
+    )
     assert 0 < constant.variance < 1e-4
 
 
@@ -99,7 +120,9 @@ def test_merging_and_storing_change_nothing() -> None:
     for i, part in enumerate(parts):
         part.update(
             ReleaseDifferences(
-                squared=differences.squared[i::2], sampling=differences.sampling[i::2], noise=differences.noise[i::2]
+                squared=differences.squared[i::2],
+                sampling=differences.sampling[i::2],
+                noise=differences.noise[i::2],
             )
         )
     stored = PooledVariance.restore(json.loads(json.dumps(parts[0].snapshot())))
@@ -109,7 +132,8 @@ def test_merging_and_storing_change_nothing() -> None:
 
 
 def test_the_sums_are_the_same_bits_however_releases_come_together() -> None:
-    """After a kill a pipeline may take the releases of several windows at once that it took one by one before."""
+    """After a kill a pipeline may take the releases of several windows at once that it took one by
+    one before."""
     rng, n = np.random.default_rng(9), 5000
     drawn = rng.normal(size=n) ** 2, rng.uniform(0.001, 1, n), np.exp(rng.normal(0, 3, n))
     pools = []
@@ -150,7 +174,9 @@ def test_own_variances_shrink_to_the_pool_by_degrees_of_freedom() -> None:
     rng = np.random.default_rng(1)
     count = np.array([0, 1, 2, 100_000])
     deviations = np.array([0.0, 0.0, 0.5, float(((rng.normal(0, 3, 100_000)) ** 2).sum())])
-    own = OwnSamples(agent=np.arange(4), count=count, mean=np.zeros(4), squared_deviations=deviations)
+    own = OwnSamples(
+        agent=np.arange(4), count=count, mean=np.zeros(4), squared_deviations=deviations
+    )
     found = variance_posterior_of_own(4.0, own)
     widened = (student_t.ppf(0.975, [3, 3, 4]) / 1.96) ** 2
     np.testing.assert_allclose(found[:3], np.array([4.0, 4.0, 3.125]) * widened, rtol=1e-4)

@@ -20,7 +20,11 @@ from meanstream.operators.collaboration.prior_points import (
     prior_point_octave_classes,
     prior_point_octave_means,
 )
-from meanstream.operators.collaboration.registry import COLLABORATIONS, SUMMARIES, make_collaboration
+from meanstream.operators.collaboration.registry import (
+    COLLABORATIONS,
+    SUMMARIES,
+    make_collaboration,
+)
 from meanstream.operators.collaboration.release_bins import ReleaseBins
 from meanstream.operators.records import Floats, Ints, ReleaseColumns
 
@@ -34,7 +38,9 @@ def releases_of(n: int, seed: int = 0) -> ReleaseColumns:
     noise = (300 / count) ** 2
     mean = rng.choice([0.0, 40.0, 90.0], n) + rng.normal(0, 1, n) * np.sqrt(noise + 400 / count)
     one = np.ones(n, np.int64)
-    return ReleaseColumns(agent=np.arange(n), index=one, count=count, total=one, mean=mean, noise_variance=noise)
+    return ReleaseColumns(
+        agent=np.arange(n), index=one, count=count, total=one, mean=mean, noise_variance=noise
+    )
 
 
 def summary_of(name: str, releases: ReleaseColumns) -> Any:
@@ -107,7 +113,9 @@ def test_a_snapshot_restored_is_the_same(name: str, n: int) -> None:
 def test_few_releases_are_fitted_as_they_are(name: str) -> None:
     releases, sample = releases_of(EXACT), 400.0
     collaboration = make_collaboration(name, lower=LOWER, upper=UPPER)
-    expected = collaboration.fit(releases, sample / releases.count + releases.noise_variance).describe()
+    expected = collaboration.fit(
+        releases, sample / releases.count + releases.noise_variance
+    ).describe()
     found = collaboration.fit_summary(collaboration.summarize(releases), sample).describe()
     # A summary adds up the same numbers in another order: the last bits are the processor's.
     assert found == close_to(expected)
@@ -135,8 +143,8 @@ def standard_errors_apart(points: Points, exact: Points) -> float:
 def check_bins(make: Callable[[ReleaseColumns], Points]) -> None:
     """Fits to bins are those to single releases, up to a part of their standard error.
 
-    Rounding makes a variance up to a fiftieth larger, and classes weigh releases by variances that are up to an eighth
-    off: what either fit loses against the other is a fifth of a standard error.
+    Rounding makes a variance up to a fiftieth larger, and classes weigh releases by variances that
+    are up to an eighth off: what either fit loses against the other is a fifth of a standard error.
     """
     releases, sample = releases_of(20_000, 3), 400.0
     variance = sample / releases.count + releases.noise_variance
@@ -169,13 +177,18 @@ def test_cells_are_joined_without_rounding_twice() -> None:
         edge = (points.mean - LOWER) / (UPPER - LOWER)
         width = np.ldexp(1.0, coarse.level.astype(np.int32))
         for where, cell in zip(edge[:50], points.level[:50], strict=True):
-            inside = np.abs(where - (coarse.mean - LOWER) / (UPPER - LOWER)) <= width / 2 - 2.0**cell / 2 + 1e-12
+            inside = (
+                np.abs(where - (coarse.mean - LOWER) / (UPPER - LOWER))
+                <= width / 2 - 2.0**cell / 2 + 1e-12
+            )
             assert inside.any()
 
 
 def test_what_is_no_number_is_left_out() -> None:
     bins = ReleaseBins(0.0, 1.0)
-    bins.update(np.array([0.5, np.nan, 0.4, 0.3]), np.array([4, 4, 0, 4]), np.array([0.1, 0.1, 0.1, np.inf]))
+    bins.update(
+        np.array([0.5, np.nan, 0.4, 0.3]), np.array([4, 4, 0, 4]), np.array([0.1, 0.1, 0.1, np.inf])
+    )
     assert bins.n == 1
     assert bins.points(np.inf).total == 0
 
@@ -190,7 +203,9 @@ def test_classes_are_narrow_and_keep_their_mean(value: list[float]) -> None:
     given_values = np.array([0.0, *value])
     of, place = prior_point_octave_classes(given_values)
     assert (np.diff(of[np.argsort(given_values)]) >= 0).all()
-    np.testing.assert_allclose(prior_point_octave_means(of, place, np.ones(len(of))), given_values, rtol=2e-9)
+    np.testing.assert_allclose(
+        prior_point_octave_means(of, place, np.ones(len(of))), given_values, rtol=2e-9
+    )
     for one in np.unique(of[1:]):
         inside = given_values[of == one]
         assert inside.max() <= 1.25 * inside.min()
@@ -198,7 +213,8 @@ def test_classes_are_narrow_and_keep_their_mean(value: list[float]) -> None:
 
 @pytest.mark.parametrize(("n", "accuracy"), [(400, 1e-9), (20_000, 0.02)])
 def test_who_is_not_believed_to_be_precise_shows_the_same_spread(n: int, accuracy: float) -> None:
-    """Releases one by one, and in cells; the twin raises variances and leaves the means, and sees less of the spread.
+    """Releases one by one, and in cells; the twin raises variances and leaves the means, and sees
+    less of the spread.
 
     What the releases vary by more than they should is the population's spread, here of sd 0.01.
     """
@@ -218,7 +234,12 @@ def test_who_is_not_believed_to_be_precise_shows_the_same_spread(n: int, accurac
     assert excess(believed) == pytest.approx(excess(said), rel=accuracy)
     groups = [bins.groups(of_sample, trimmed=trimmed) for trimmed in (0.0, 0.5)]
     squares = [
-        float((g.squares + g.number * ((g.mean - 0.5) ** 2 - g.noise_variance - of_sample / g.count)).sum())
+        float(
+            (
+                g.squares
+                + g.number * ((g.mean - 0.5) ** 2 - g.noise_variance - of_sample / g.count)
+            ).sum()
+        )
         for g in groups
     ]
     assert squares[1] == pytest.approx(squares[0], rel=accuracy)

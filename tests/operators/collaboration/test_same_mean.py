@@ -28,7 +28,9 @@ def test_known_variance_agrees_with_the_p_value() -> None:
     difference, variance = generator.standard_normal(2000), generator.uniform(0.1, 2.0, 2000)
     p_value = 2 * stats.norm.sf(np.abs(difference) / np.sqrt(variance))
     for significance in (0.2, 0.01):
-        np.testing.assert_array_equal(same_mean_known(difference, variance, significance), p_value > significance)
+        np.testing.assert_array_equal(
+            same_mean_known(difference, variance, significance), p_value > significance
+        )
 
 
 @pytest.mark.parametrize("significance", [0.3, 0.05, 0.005])
@@ -40,12 +42,16 @@ def test_welch_agrees_with_the_p_value(significance: float, counts: tuple[int, i
     difference = 3 * generator.standard_normal(3000)
     x, y = generator.gamma(1.0, 1.0, (2, 3000))
     degrees = (x + y) ** 2 / (x**2 / (n - 1) + y**2 / (m - 1))
-    np.testing.assert_allclose(same_mean_welch_degrees(x, n, y, np.full(3000, m)), degrees, rtol=1e-12)
+    np.testing.assert_allclose(
+        same_mean_welch_degrees(x, n, y, np.full(3000, m)), degrees, rtol=1e-12
+    )
     expected = 2 * stats.t.sf(np.abs(difference) / np.sqrt(x + y), degrees) > significance
     accepted = same_mean_welch(difference, x, n, y, m, significance)
     np.testing.assert_array_equal(accepted, expected)
     assert 0 < expected.sum() < 3000
-    per_pair = same_mean_welch(difference, x, n, y, np.where(np.arange(3000) % 2, m, 5), significance)
+    per_pair = same_mean_welch(
+        difference, x, n, y, np.where(np.arange(3000) % 2, m, 5), significance
+    )
     np.testing.assert_array_equal(per_pair[1::2], expected[1::2])
 
 
@@ -61,7 +67,8 @@ def test_a_zero_own_variance_leaves_the_others_degrees() -> None:
 
 
 def test_error_rate_of_the_first_kind() -> None:
-    """40,000 pairs with equal means: rejections within 4 standard errors of the significance (false alarm 6e-5)."""
+    """40,000 pairs with equal means: rejections within 4 standard errors of the significance (false
+    alarm 6e-5)."""
     generator = np.random.default_rng(3)
     own, other = generator.standard_normal((2, 40_000, 8))
     rejected = ~same_mean_welch(

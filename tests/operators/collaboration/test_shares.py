@@ -1,4 +1,5 @@
-"""Shares, quantiles and exceedances of agents: the learned prior, what is known under it, and whether they hold."""
+"""Shares, quantiles and exceedances of agents: the learned prior, what is known under it, and
+whether they hold."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ MEAN = np.array([0.0, 0.1, 0.3, 0.35, 0.2, 0.05, 0.0])
 LAW = BinnedLaw(0.0, 1.0)
 
 
-def noised(n: int, *, concentration: float = 50.0, samples: int = 20, stddev: float = 10.0, seed: int = 1) -> Any:
+def noised(
+    n: int, *, concentration: float = 50.0, samples: int = 20, stddev: float = 10.0, seed: int = 1
+) -> Any:
     rng = np.random.default_rng(seed)
     shares = rng.dirichlet(concentration * np.maximum(MEAN, 1e-9), n)
     counts = np.stack([rng.multinomial(samples, row / row.sum()) for row in shares])
@@ -44,7 +47,8 @@ def noised(n: int, *, concentration: float = 50.0, samples: int = 20, stddev: fl
 
 @pytest.mark.parametrize("stddev", [1e-3, 5.0, 15.0])
 def test_the_mean_is_found_within_what_the_prior_says_of_it(stddev: float) -> None:
-    """Over 20 seeds, sums of shares are off by no more than stated, and what is stated is not idle."""
+    """Over 20 seeds, sums of shares are off by no more than stated, and what is stated is not
+    idle."""
     errors, stated = [], []
     for seed in range(20):
         prior = fit_shares_prior(noised(1000, stddev=stddev, seed=seed)[2], np.ones(7))
@@ -57,7 +61,9 @@ def test_the_mean_is_found_within_what_the_prior_says_of_it(stddev: float) -> No
 
 @pytest.mark.parametrize("concentration", [3.0, 30.0, 300.0])
 def test_the_concentration_is_found(concentration: float) -> None:
-    prior = fit_shares_prior(noised(3000, concentration=concentration, samples=50, stddev=3.0)[2], np.ones(7))
+    prior = fit_shares_prior(
+        noised(3000, concentration=concentration, samples=50, stddev=3.0)[2], np.ones(7)
+    )
     found = float(np.exp(prior.weight @ np.log(prior.concentration)))
     assert found == pytest.approx(concentration, rel=0.35)
 
@@ -77,18 +83,25 @@ def test_nobody_or_two_are_no_population() -> None:
 
 
 def test_strata_of_the_count_are_told_apart_where_they_are_apart() -> None:
-    """Who has few samples is of another kind: its stratum's mean is its own; where all are alike, it is everybody's."""
+    """Who has few samples is of another kind: its stratum's mean is its own; where all are alike,
+    it is everybody's."""
     rng = np.random.default_rng(3)
     other = np.array([0.0, 0.5, 0.3, 0.1, 0.1, 0.0, 0.0])
     for rare in (MEAN, other):
         samples = np.repeat([20, 200], 1500)
         shares = np.where((samples == 20)[:, None], rare, MEAN)
         counts = np.stack([rng.multinomial(n, row) for n, row in zip(samples, shares, strict=True)])
-        told = NoisedShares(counts=counts + rng.normal(0, 8, counts.shape), samples=samples, variance=np.full(3000, 64))
+        told = NoisedShares(
+            counts=counts + rng.normal(0, 8, counts.shape),
+            samples=samples,
+            variance=np.full(3000, 64),
+        )
         prior = fit_shares_prior(told, np.ones(7))
         assert np.abs(prior.mean[shares_stratum(np.array([20]))[0]] - rare).sum() < 0.1
         assert np.abs(prior.mean[shares_stratum(np.array([200]))[0]] - MEAN).sum() < 0.1
-        assert prior.mean[0] == pytest.approx(prior.mean[1], abs=0.01)  # nobody there: as the nearest
+        assert prior.mean[0] == pytest.approx(
+            prior.mean[1], abs=0.01
+        )  # nobody there: as the nearest
 
 
 def test_the_prior_is_the_same_in_any_order() -> None:
@@ -100,7 +113,8 @@ def test_the_prior_is_the_same_in_any_order() -> None:
 def test_who_is_looked_at_does_not_depend_on_the_order_nor_on_how_agents_are_split(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And the prior of those is the same to the last bit: in another order the sums would be rounded otherwise."""
+    """And the prior of those is the same to the last bit: in another order the sums would be
+    rounded otherwise."""
     monkeypatch.setattr(prior_module, "MOST_LOOKED_AT", 300)
     rng = np.random.default_rng(4)
     key, told = rng.permutation(2**62 + np.arange(1000) ** 5), noised(1000)[2]
@@ -114,7 +128,15 @@ def test_who_is_looked_at_does_not_depend_on_the_order_nor_on_how_agents_are_spl
         looked_at = joined[sampled_histograms(key[joined])]
         assert looked_at.tolist() == whole.tolist()
         priors.append(fit_shares_prior(told.take(looked_at), np.ones(7)))
-    assert len({prior.mean.tobytes() + prior.below.tobytes() + prior.weight.tobytes() for prior in priors}) == 1
+    assert (
+        len(
+            {
+                prior.mean.tobytes() + prior.below.tobytes() + prior.weight.tobytes()
+                for prior in priors
+            }
+        )
+        == 1
+    )
 
 
 def test_projection_is_the_nearest_point_of_the_simplex() -> None:
@@ -129,7 +151,9 @@ def test_projection_is_the_nearest_point_of_the_simplex() -> None:
 def cells_of(values: Floats, law: BinnedLaw = LAW) -> Ints:
     grid = FixedPoint(law.lower, law.upper)
     ends = histogram_cells(histogram_edges(grid, law.exceeds))
-    return np.bincount(np.searchsorted(ends, grid.encode(values), side="left"), minlength=len(ends) + 1)[None]
+    return np.bincount(
+        np.searchsorted(ends, grid.encode(values), side="left"), minlength=len(ends) + 1
+    )[None]
 
 
 def test_many_own_samples_outweigh_any_prior() -> None:
@@ -169,7 +193,9 @@ def test_answers_are_in_order_and_within_the_bounds() -> None:
     law = BinnedLaw(0.0, 1.0, (0.25, 0.8))
     cells = rng.poisson(0.05, (400, CELLS * 17 + 2))
     told = NoisedShares(
-        counts=rng.normal(0, 20, (400, 19)), samples=rng.integers(1, 60, 400), variance=np.full(400, 400.0)
+        counts=rng.normal(0, 20, (400, 19)),
+        samples=rng.integers(1, 60, 400),
+        variance=np.full(400, 400.0),
     )
     assert prior.agents == 50
     for found in (own_shares(wide, cells), released_shares(wide, told)):
@@ -187,7 +213,8 @@ def test_answers_are_in_order_and_within_the_bounds() -> None:
 
 
 def population(seed: int, epsilon: float = 1.0) -> tuple[ShareQueries, Agents, Floats, Floats]:
-    """400 agents of gamma laws with 5 to 60 samples each: answers of all, the true quantile and exceedance."""
+    """400 agents of gamma laws with 5 to 60 samples each: answers of all, the true quantile and
+    exceedance."""
     rng = np.random.default_rng(seed)
     scale = np.exp(rng.normal(np.log(0.1), 0.3, 400))
     size = rng.integers(5, 61, 400)
@@ -197,7 +224,9 @@ def population(seed: int, epsilon: float = 1.0) -> tuple[ShareQueries, Agents, F
         lower=0, upper=1, epsilon=epsilon, delta=1e-6, horizon=1, schedule="geometric:1000000000000,2",
         histogram_share=0.1, exceeds=(0.3,),
     )  # fmt: skip
-    agents = Agents(settings, KeyedNoise.of_judged_key(rng.bytes(32), deployment="test", purpose="agents"))
+    agents = Agents(
+        settings, KeyedNoise.of_judged_key(rng.bytes(32), deployment="test", purpose="agents")
+    )
     agents.add_agents([str(i) for i in range(400)])
     agents.update(agent, value, np.arange(len(agent), dtype=float))
     agents.release_now(1e6)
@@ -207,13 +236,18 @@ def population(seed: int, epsilon: float = 1.0) -> tuple[ShareQueries, Agents, F
 
 @pytest.mark.parametrize("by", ["own", "released"])
 def test_intervals_cover(by: str) -> None:
-    """12 populations: coverage at least .93 in all and .89 in the worst (3 standard errors of 400 are .03)."""
+    """12 populations: coverage at least .93 in all and .89 in the worst (3 standard errors of 400
+    are .03)."""
     covered: dict[str, list[float]] = {"quantile": [], "exceeds": []}
     for seed in range(12):
         asked, agents, quantile, exceeds = population(seed)
         told = agents.histograms()
         prior = asked.fit(told, told.agent)
-        answers = asked.own(prior, agents.own_histograms()) if by == "own" else asked.released(prior, told)
+        answers = (
+            asked.own(prior, agents.own_histograms())
+            if by == "own"
+            else asked.released(prior, told)
+        )
         for name, answer, truth in (
             ("quantile", answers.quantiles[:, 0], quantile), ("exceeds", answers.exceeds[:, 0], exceeds),
         ):  # fmt: skip
@@ -224,11 +258,15 @@ def test_intervals_cover(by: str) -> None:
 
 
 def test_agents_gain_from_what_others_release() -> None:
-    """Squared errors of the 90 % quantile over 6 populations at epsilon 10, against the own samples' alone."""
+    """Squared errors of the 90 % quantile over 6 populations at epsilon 10, against the own
+    samples' alone."""
     ours, alone = [], []
     for seed in range(6):
         asked, agents, quantile, _ = population(seed, epsilon=10.0)
-        cells, prior = agents.own_histograms(), asked.fit(agents.histograms(), np.arange(agents.n_agents))
+        cells, prior = (
+            agents.own_histograms(),
+            asked.fit(agents.histograms(), np.arange(agents.n_agents)),
+        )
         own = [np.quantile(np.repeat(asked.law.cell_ends[1:], row), 0.9) for row in cells]
         ours.append(((asked.own(prior, cells).quantiles[:, 0, 0] - quantile) ** 2).mean())
         alone.append(((np.array(own) - quantile) ** 2).mean())
@@ -236,9 +274,13 @@ def test_agents_gain_from_what_others_release() -> None:
 
 
 def test_answers_of_agents_do_not_depend_on_other_agents_samples() -> None:
-    """Given what is released, an agent's answer reads its own cells, and no chunk of others beside it."""
+    """Given what is released, an agent's answer reads its own cells, and no chunk of others beside
+    it."""
     asked, agents, _, _ = population(1)
-    prior, cells = asked.fit(agents.histograms(), np.arange(agents.n_agents)), agents.own_histograms()
+    prior, cells = (
+        asked.fit(agents.histograms(), np.arange(agents.n_agents)),
+        agents.own_histograms(),
+    )
     alone = asked.own(prior, cells[7:8])
     assert asked.own(prior, cells).quantiles[7].tolist() == alone.quantiles[0].tolist()
     changed = np.where(np.arange(400)[:, None] == 7, cells, cells[::-1] + 5)

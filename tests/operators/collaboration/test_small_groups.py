@@ -1,4 +1,5 @@
-"""Groups whose own releases say next to nothing: what large groups show holds for them, and no more."""
+"""Groups whose own releases say next to nothing: what large groups show holds for them, and no
+more."""
 
 from __future__ import annotations
 
@@ -37,7 +38,12 @@ class Frame:
         variance = noise + STDDEV**2 / count
         mean = truth + rng.normal(size=groups) * np.sqrt(variance)
         releases = ReleaseColumns(
-            agent=np.arange(groups), index=ones, count=count, total=ones, mean=mean, noise_variance=noise
+            agent=np.arange(groups),
+            index=ones,
+            count=count,
+            total=ones,
+            mean=mean,
+            noise_variance=noise,
         )
         return cls(truth, releases, variance)
 
@@ -51,7 +57,8 @@ class Frame:
 
 
 def test_small_groups_are_answered_as_well_as_without_counts() -> None:
-    """Errors of the default were 8 times those of `pooled_prior` here, and intervals ended at both bounds."""
+    """Errors of the default were 8 times those of `pooled_prior` here, and intervals ended at both
+    bounds."""
     frame = Frame.draw(1.0)
     ours, plain = frame.answers("learned_prior"), frame.answers("pooled_prior")
     assert frame.error(ours) < 1.2 * frame.error(plain)
@@ -60,7 +67,8 @@ def test_small_groups_are_answered_as_well_as_without_counts() -> None:
 
 
 def test_no_group_is_answered_at_a_bound_that_noise_carries_it_beyond() -> None:
-    """One release in two thousand is 3.5 standard errors off: an answer must not follow it to the bound."""
+    """One release in two thousand is 3.5 standard errors off: an answer must not follow it to the
+    bound."""
     frame = Frame.draw(1.0)
     far = frame.releases.mean.copy()
     smallest = int(frame.releases.count.argmin())
@@ -75,9 +83,13 @@ def test_no_group_is_answered_at_a_bound_that_noise_carries_it_beyond() -> None:
 
 
 def test_counts_of_strangers_are_not_believed_and_own_ones_are() -> None:
-    """Where few large groups show the means, half of what they say is lost on those who do not believe their counts."""
+    """Where few large groups show the means, half of what they say is lost on those who do not
+    believe their counts."""
     frame = Frame.draw(1.0)
-    believed, doubted = frame.answers("learned_prior"), frame.answers("learned_prior", strangers=True)
+    believed, doubted = (
+        frame.answers("learned_prior"),
+        frame.answers("learned_prior", strangers=True),
+    )
     assert frame.error(doubted) > 1.3 * frame.error(believed)
     assert PriorByCount(LOWER, UPPER).trimmed > 0
 
@@ -92,14 +104,20 @@ def groups_of(count: Floats, number: Floats, *, slope: float, spread: float) -> 
 
 @pytest.mark.parametrize("slope", [0.0, 2.0])
 def test_a_trend_is_measured_in_spreads_and_not_in_widths(slope: float) -> None:
-    """Groups of 300 to 3,000 rows say how those of 3 are spread, if their means do not go with counts.
+    """Groups of 300 to 3,000 rows say how those of 3 are spread, if their means do not go with
+    counts.
 
-    Where slopes are measured in widths, the center at 3 rows has a standard deviation of 2.5 spreads for both.
+    Where slopes are measured in widths, the center at 3 rows has a standard deviation of 2.5
+    spreads for both.
     """
-    groups = groups_of(np.array([300.0, 1000.0, 3000.0]), np.full(3, 100.0), slope=slope, spread=1.0)
+    groups = groups_of(
+        np.array([300.0, 1000.0, 3000.0]), np.full(3, 100.0), slope=slope, spread=1.0
+    )
     spreads = np.geomspace(0.05, 30, 20)
     exactly = VariancePosterior.exactly(STDDEV**2)
-    fit = TrendFit.of(groups, exactly, spreads, np.full(20, -np.log(20)), spread=1.0, lower=LOWER, upper=UPPER)
+    fit = TrendFit.of(
+        groups, exactly, spreads, np.full(20, -np.log(20)), spread=1.0, lower=LOWER, upper=UPPER
+    )
     center, stddev, spread = fit.trend.described(np.array([3.0]))[:, 0]
     assert center == pytest.approx(CENTER + slope * np.log10(3), abs=3 * stddev)
     assert stddev < (1.8 if slope else 0.8)
@@ -109,8 +127,12 @@ def test_a_trend_is_measured_in_spreads_and_not_in_widths(slope: float) -> None:
 def test_many_groups_of_noise_are_no_evidence_of_a_spread_that_goes_with_counts() -> None:
     """A spread is likelier before, the greater it is: if that held where nothing shows it, slopes towards there would
     have an evidence of exp(5.5) here."""
-    groups = groups_of(np.array([1.0, 3.0, 300.0]), np.array([2000.0, 700.0, 20.0]), slope=0.0, spread=1.0)
-    spreads, log_prior = LearnedPrior(LOWER, UPPER).spread_prior(groups.noise_variance + STDDEV**2 / groups.count)
+    groups = groups_of(
+        np.array([1.0, 3.0, 300.0]), np.array([2000.0, 700.0, 20.0]), slope=0.0, spread=1.0
+    )
+    spreads, log_prior = LearnedPrior(LOWER, UPPER).spread_prior(
+        groups.noise_variance + STDDEV**2 / groups.count
+    )
     exactly = VariancePosterior.exactly(STDDEV**2)
     fit = TrendFit.of(groups, exactly, spreads, log_prior, spread=1.0, lower=LOWER, upper=UPPER)
     assert fit.log_evidence < fit.log_flat + 1
@@ -120,19 +142,25 @@ def test_a_range_of_counts_that_is_all_noise_has_no_mixture_of_its_own() -> None
     groups = groups_of(np.array([3.0, 1000.0]), np.array([2000.0, 500.0]), slope=0.0, spread=1.0)
     assert list(_edges(groups, STDDEV**2, 1.0)) == [np.inf]
     precise = CountGroups(
-        number=groups.number, mean=groups.mean, squares=groups.squares, count=groups.count, noise_variance=np.zeros(2)
+        number=groups.number,
+        mean=groups.mean,
+        squares=groups.squares,
+        count=groups.count,
+        noise_variance=np.zeros(2),
     )
     assert len(list(_edges(precise, STDDEV**2, 1.0))) == 2
 
 
 DROWNED = 700.0
-"""Standard deviation of the noise in a sum of values on 0 to 60: releases of up to 20 values show no spread."""
+"""Standard deviation of the noise in a sum of values on 0 to 60: releases of up to 20 values show
+no spread."""
 
 
 def drowned_answers(
     usual: float, monkeypatch: pytest.MonkeyPatch, *, frames: bool, seed: int
 ) -> tuple[AgentEstimates, Floats]:
-    """Answer 800 agents of up to 20 values, with means spread by 2 and values by 12; give the truth, too."""
+    """Answer 800 agents of up to 20 values, with means spread by 2 and values by 12; give the
+    truth, too."""
     monkeypatch.setattr(mixture_prior, "USUAL", usual)
     rng, stddev = np.random.default_rng(seed), 12.0
     count, ones = rng.integers(1, 21, 800), np.ones(800, np.int64)
@@ -154,14 +182,18 @@ def drowned_answers(
 def test_a_spread_that_noise_hides_is_not_taken_for_the_widest_that_it_can_hide(
     monkeypatch: pytest.MonkeyPatch, *, frames: bool
 ) -> None:
-    """Thinned delays had 5 times the error of James-Stein: the prior of the spread knew of the bounds alone.
+    """Thinned delays had 5 times the error of James-Stein: the prior of the spread knew of the
+    bounds alone.
 
-    The twin is that prior, which says of noisy releases that means are spread as far as noise lets them be. Seeds are
-    fixed; of ten others each, errors fell to between 0.79 and 0.88 of the twin's, in frames to between 0.50 and 0.89.
+    The twin is that prior, which says of noisy releases that means are spread as far as noise lets
+    them be. Seeds are fixed; of ten others each, errors fell to between 0.79 and 0.88 of the
+    twin's, in frames to between 0.50 and 0.89.
     """
 
     def error(usual: float) -> float:
-        found = [drowned_answers(usual, monkeypatch, frames=frames, seed=seed) for seed in (3, 4, 5)]
+        found = [
+            drowned_answers(usual, monkeypatch, frames=frames, seed=seed) for seed in (3, 4, 5)
+        ]
         return float(np.mean([np.mean((answer.value - truth) ** 2) for answer, truth in found]))
 
     assert error(1.0) < 0.9 * error(1e12)
@@ -170,14 +202,20 @@ def test_a_spread_that_noise_hides_is_not_taken_for_the_widest_that_it_can_hide(
 def test_intervals_cover_where_noise_hides_the_spread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 2,400 agents: three standard errors below .95, so one false alarm in a thousand seeds."""
     found = [drowned_answers(1.0, monkeypatch, frames=False, seed=seed) for seed in (6, 7, 8)]
-    covered = np.mean([np.mean((one.lower <= truth) & (truth <= one.upper)) for one, truth in found])
+    covered = np.mean(
+        [np.mean((one.lower <= truth) & (truth <= one.upper)) for one, truth in found]
+    )
     assert covered > 0.95 - 3 * np.sqrt(0.95 * 0.05 / 2400)
 
 
-def test_an_agent_between_two_classes_is_no_member_though_the_variance_of_a_sample_is_not_sure() -> None:
-    """Flights that change routes vary by more than others; with the 99 % quantile of noisy votes all were members.
+def test_an_agent_between_two_classes_is_no_member_though_the_variance_of_a_sample_is_not_sure() -> (
+    None
+):
+    """Flights that change routes vary by more than others; with the 99 % quantile of noisy votes
+    all were members.
 
-    The twin is a pool that believes the long tail: there the answer leaves the own mean for a class.
+    The twin is a pool that believes the long tail: there the answer leaves the own mean for a
+    class.
     """
     rng = np.random.default_rng(1)
     count, ones = np.full(400, 50), np.ones(400, np.int64)
@@ -193,7 +231,10 @@ def test_an_agent_between_two_classes_is_no_member_though_the_variance_of_a_samp
         pool = VariancePosterior(variance=np.array([9.0, 900.0]), weight=np.array([1 - tail, tail]))
         fitted = made.fit_summary(made.summarize(releases), pool)
         own = OwnMeans(
-            agent=np.zeros(1, np.int64), count=np.array([9]), mean=np.array([25.0]), variance=np.array([50.0])
+            agent=np.zeros(1, np.int64),
+            count=np.array([9]),
+            mean=np.array([25.0]),
+            variance=np.array([50.0]),
         )
         return abs(float(fitted.estimate(own).value[0]) - 25.0)
 

@@ -13,7 +13,9 @@ from meanstream.operators.collaboration.same_mean_tests import SameMeanTests
 from meanstream.operators.records import Floats, Ints, OwnMeans, ReleaseColumns
 
 
-def brute_force(own: OwnMeans, agent: Ints, released: Floats, variance: Floats) -> tuple[Floats, Floats, Floats]:
+def brute_force(
+    own: OwnMeans, agent: Ints, released: Floats, variance: Floats
+) -> tuple[Floats, Floats, Floats]:
     """Algorithm 1's decision and eq. (4), agent by agent."""
     values, variances, sizes = [], [], []
     for a, t, x, v in zip(own.agent, own.count, own.mean, own.variance, strict=True):
@@ -21,7 +23,11 @@ def brute_force(own: OwnMeans, agent: Ints, released: Floats, variance: Floats) 
         information, moment, size = 1 / v, x / v, 1
         for b, other, total in zip(agent, released, variance, strict=True):
             if b != a and abs(x - other) < threshold * math.sqrt(v + total):
-                information, moment, size = information + 1 / total, moment + other / total, size + 1
+                information, moment, size = (
+                    information + 1 / total,
+                    moment + other / total,
+                    size + 1,
+                )
         values.append(moment / information)
         variances.append(1 / information)
         sizes.append(size)
@@ -31,7 +37,9 @@ def brute_force(own: OwnMeans, agent: Ints, released: Floats, variance: Floats) 
 @pytest.mark.parametrize("offset", [0.0, 1e7])
 @pytest.mark.parametrize("n_variances", [1, 4, 80])
 @pytest.mark.parametrize("by_pairs", [False, True])
-def test_equal_to_all_pairs(offset: float, n_variances: int, by_pairs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_to_all_pairs(
+    offset: float, n_variances: int, by_pairs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if by_pairs:
         monkeypatch.setattr(sorted_tests, "MOST_GROUPS", 0)
         monkeypatch.setattr(sorted_tests, "ELEMENTS", 1000)  # several chunks
@@ -41,7 +49,9 @@ def test_equal_to_all_pairs(offset: float, n_variances: int, by_pairs: bool, mon
     variance = rng.choice(np.geomspace(0.001, 0.1, n_variances), n)
     released = offset + rng.choice([0.2, 0.8], n) + rng.normal(0, 1, n) * np.sqrt(variance)
     ones = np.ones(n, dtype=np.int64)
-    releases = ReleaseColumns(agent=agent, index=ones, count=ones, total=ones, mean=released, noise_variance=variance)
+    releases = ReleaseColumns(
+        agent=agent, index=ones, count=ones, total=ones, mean=released, noise_variance=variance
+    )
     own = OwnMeans(
         agent=np.arange(n + 5),
         count=rng.integers(2, 1000, n + 5),
@@ -53,7 +63,9 @@ def test_equal_to_all_pairs(offset: float, n_variances: int, by_pairs: bool, mon
     np.testing.assert_allclose(answer.value, values, rtol=0, atol=1e-9 + 1e-15 * offset)
     np.testing.assert_allclose(answer.effective_class_size, own.variance / variances, rtol=1e-9)
     np.testing.assert_array_equal(answer.class_size, sizes)
-    np.testing.assert_allclose(answer.upper - answer.value, 1.959964 * np.sqrt(variances), rtol=1e-5, atol=1e-8)
+    np.testing.assert_allclose(
+        answer.upper - answer.value, 1.959964 * np.sqrt(variances), rtol=1e-5, atol=1e-8
+    )
 
 
 def test_an_unknown_own_variance_accepts_everybody_and_weighs_nothing() -> None:
@@ -66,7 +78,9 @@ def test_an_unknown_own_variance_accepts_everybody_and_weighs_nothing() -> None:
         mean=np.array([0.0, 1.0, 3.0]),
         noise_variance=np.ones(3),
     )
-    own = OwnMeans(agent=np.array([0]), count=np.array([1]), mean=np.array([9.0]), variance=np.array([np.inf]))
+    own = OwnMeans(
+        agent=np.array([0]), count=np.array([1]), mean=np.array([9.0]), variance=np.array([np.inf])
+    )
     answer = SameMeanTests().fit(releases, np.ones(3)).estimate(own)
     assert answer.value[0] == pytest.approx(2.0)
     assert answer.class_size[0] == 3

@@ -1,4 +1,5 @@
-"""The variance of one sample from votes, and an agent's own: any law, rare events, nobody else's raw data."""
+"""The variance of one sample from votes, and an agent's own: any law, rare events, nobody else's
+raw data."""
 
 from __future__ import annotations
 
@@ -7,7 +8,10 @@ import pytest
 
 from meanstream.operators.agents.vote_of_spread import PAIR_SENSITIVITY, spread_vote_bins
 from meanstream.operators.collaboration.spread_law import spread_laws, weigh_spread_laws
-from meanstream.operators.collaboration.variance.pooled_variance import PooledVariance, pooled_own_means
+from meanstream.operators.collaboration.variance.pooled_variance import (
+    PooledVariance,
+    pooled_own_means,
+)
 from meanstream.operators.collaboration.variance.variance_posterior import variance_posterior_of_own
 from meanstream.operators.records import VOTE_BINS, Floats, Ints, OwnSamples
 
@@ -23,14 +27,18 @@ def votes_of(samples: Floats, seed: int) -> Ints:
     counts = np.stack([(bins == b).sum(axis=1) for b in range(VOTE_BINS)], axis=1)
     noise = np.random.default_rng(seed).normal(0, NOISE**0.5, counts.shape)
     pairs = np.full((len(samples), 1), n // 2)
-    return np.concatenate([np.ones_like(pairs), pairs, counts + np.rint(noise).astype(np.int64)], axis=1)
+    return np.concatenate(
+        [np.ones_like(pairs), pairs, counts + np.rint(noise).astype(np.int64)], axis=1
+    )
 
 
 def own_of(samples: Floats) -> OwnSamples:
     agents, n = samples.shape
     mean = samples.mean(axis=1)
     squares = ((samples - mean[:, None]) ** 2).sum(axis=1)
-    return OwnSamples(agent=np.arange(agents), count=np.full(agents, n), mean=mean, squared_deviations=squares)
+    return OwnSamples(
+        agent=np.arange(agents), count=np.full(agents, n), mean=mean, squared_deviations=squares
+    )
 
 
 def pool_of(votes: Ints) -> PooledVariance:
@@ -53,7 +61,8 @@ LAWS = {
 
 @pytest.mark.parametrize("name", LAWS)
 def test_votes_tell_the_spread_whatever_the_law(name: str) -> None:
-    """2,000 agents with 40 samples each: the standard deviation within 40 %, as the table and the noise allow."""
+    """2,000 agents with 40 samples each: the standard deviation within 40 %, as the table and the
+    noise allow."""
     samples = LAWS[name](np.random.default_rng(1), (2000, 40))
     found = pool_of(votes_of(samples, 2)).variance
     assert found == pytest.approx(samples.var(axis=1, ddof=1).mean(), rel=0.96, abs=0)
@@ -73,7 +82,8 @@ def test_without_votes_laws_weigh_as_before_and_votes_never_exclude_one() -> Non
 @pytest.mark.parametrize("n", [10, 30, 100, 300])
 @pytest.mark.parametrize("rate", [0.01, 0.02, 0.05, 0.2, 0.5])
 def test_intervals_of_rates_cover_with_and_without_events(rate: float, n: int) -> None:
-    """Own intervals at 95 %: at least .98 for rare events of few samples, .93 else (binomial jumps: .92 of 4,000)."""
+    """Own intervals at 95 %: at least .98 for rare events of few samples, .93 else (binomial jumps:
+    .92 of 4,000)."""
     samples = (np.random.default_rng(3).random((4000, n)) < rate).astype(float)
     means = pooled_own_means(own_of(samples), pool_of(votes_of(samples, 4)).posterior())
     covered = np.mean(np.abs(means.mean - rate) <= 1.96 * np.sqrt(means.variance))
@@ -110,4 +120,6 @@ def test_many_own_samples_decide() -> None:
     rng = np.random.default_rng(9)
     own = own_of(np.clip(rng.normal(0.5, 0.2, (3, 100_000)), 0, 1))
     pool = pool_of(votes_of(LAWS["narrow"](rng, (2000, 40)), 10)).posterior()
-    np.testing.assert_allclose(variance_posterior_of_own(pool, own), own.squared_deviations / own.count, rtol=0.01)
+    np.testing.assert_allclose(
+        variance_posterior_of_own(pool, own), own.squared_deviations / own.count, rtol=0.01
+    )

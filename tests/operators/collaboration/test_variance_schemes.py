@@ -1,4 +1,5 @@
-"""Variance schemes: edge cases, unbiasedness, the recursion against all partial sums at once, the Bayesian repair."""
+"""Variance schemes: edge cases, unbiasedness, the recursion against all partial sums at once, the
+Bayesian repair."""
 
 from __future__ import annotations
 
@@ -53,9 +54,18 @@ def distance(estimates: np.ndarray, truth: float) -> float:
 
 
 class Streams:
-    """Streams of normal samples (mean 2, variance 1) that release through a counter, in every form a scheme reads."""
+    """Streams of normal samples (mean 2, variance 1) that release through a counter, in every form
+    a scheme reads."""
 
-    def __init__(self, counter: Counter, lengths: np.ndarray, *, runs: int, fresh_stddev: float, seed: int = 1) -> None:
+    def __init__(
+        self,
+        counter: Counter,
+        lengths: np.ndarray,
+        *,
+        runs: int,
+        fresh_stddev: float,
+        seed: int = 1,
+    ) -> None:
         rng = np.random.default_rng(seed)
         self.runs, self.lengths, self.times = runs, lengths, np.cumsum(lengths)
         samples = 2.0 + rng.normal(size=(runs, int(self.times[-1])))
@@ -70,7 +80,8 @@ class Streams:
         """Rows, release, times and noisy totals, release by release."""
         rows = np.arange(self.runs)
         return [
-            (rows, np.full(self.runs, k + 1), np.full(self.runs, t), self.noisy[:, k]) for k, t in enumerate(self.times)
+            (rows, np.full(self.runs, k + 1), np.full(self.runs, t), self.noisy[:, k])
+            for k, t in enumerate(self.times)
         ]
 
 
@@ -81,7 +92,9 @@ def test_own_variance_is_numpy_at_every_prefix() -> None:
         if n == 1:
             assert scheme_attributed_variance(statistic, half_width=3.0) == math.inf
         else:
-            assert scheme_attributed_variance(statistic) == pytest.approx(np.var(values[:n], ddof=1), rel=1e-10)
+            assert scheme_attributed_variance(statistic) == pytest.approx(
+                np.var(values[:n], ddof=1), rel=1e-10
+            )
 
 
 def test_constant_samples_fall_back() -> None:
@@ -102,7 +115,12 @@ def test_too_few_terms_are_infinite_without_a_warning() -> None:
     assert variance_from_releases(np.array([5]), one, Pm1(1), 1.0) == math.inf
     zero = np.zeros(1)
     first = scheme_released(
-        lengths=np.array([1]), sums=one, squares=one**2, noise=zero, variance_noise=zero, fresh_variance=1.0
+        lengths=np.array([1]),
+        sums=one,
+        squares=one**2,
+        noise=zero,
+        variance_noise=zero,
+        fresh_variance=1.0,
     )
     assert first == math.inf
 
@@ -117,8 +135,11 @@ def test_partial_sums_of_pm2_are_the_binary_ones() -> None:
 
 
 def test_released_spends_half_of_the_budget_on_each() -> None:
-    """Spec: `8 L^2 ln(1.25/delta)/epsilon^2` and `32 L^4 ln(1.25/delta)/epsilon^2`, each at half of both parameters."""
-    mean, variance = scheme_released_fresh_variances(Pm1(5), epsilon=1.0, delta=1e-6, half_width=0.8)
+    """Spec: `8 L^2 ln(1.25/delta)/epsilon^2` and `32 L^4 ln(1.25/delta)/epsilon^2`, each at half of
+    both parameters."""
+    mean, variance = scheme_released_fresh_variances(
+        Pm1(5), epsilon=1.0, delta=1e-6, half_width=0.8
+    )
     log = math.log(1.25 / 5e-7)
     assert mean == pytest.approx(8 * 0.8**2 * log / 0.25)
     assert variance == pytest.approx(32 * 0.8**4 * log / 0.25)
@@ -126,10 +147,14 @@ def test_released_spends_half_of_the_budget_on_each() -> None:
 
 @pytest.mark.parametrize("d", [2, 3, 10])
 def test_sensitivity_of_squared_deviations(d: int) -> None:
-    """Replacing one of d samples in [-L, L] moves their sum of squared deviations by at most 4L^2 (d-1)/d."""
+    """Replacing one of d samples in [-L, L] moves their sum of squared deviations by at most 4L^2
+    (d-1)/d."""
     rng = np.random.default_rng(3)
     rest = np.concatenate([rng.choice([-1.0, 1.0], (500, d - 1)), rng.uniform(-1, 1, (500, d - 1))])
-    moved = [np.var(np.column_stack([rest, np.full(1000, x)]), axis=1) * d for x in np.linspace(-1, 1, 21)]
+    moved = [
+        np.var(np.column_stack([rest, np.full(1000, x)]), axis=1) * d
+        for x in np.linspace(-1, 1, 21)
+    ]
     assert np.ptp(moved, axis=0).max() <= 4 * (d - 1) / d + 1e-12
 
 
@@ -150,12 +175,17 @@ def test_corrected_is_unbiased_for_unequal_lengths(name: str) -> None:
 
 
 def corrected_raw(streams: Streams, counter: Counter, fresh_variance: float) -> np.ndarray:
-    """The estimator shifted up by a known amount, so that no estimate is cut off at zero, and shifted back."""
+    """The estimator shifted up by a known amount, so that no estimate is cut off at zero, and
+    shifted back."""
     d = streams.lengths.astype(float)
     shift = 50.0 * (len(d) - 1)
     release = np.arange(1, len(d) + 1)
-    expected = (counter.increment_variance(release) / d).sum() - counter.noise_variance(release)[-1] / d.sum()
-    estimates = variance_from_releases(streams.lengths, streams.increments, counter, fresh_variance - shift / expected)
+    expected = (counter.increment_variance(release) / d).sum() - counter.noise_variance(release)[
+        -1
+    ] / d.sum()
+    estimates = variance_from_releases(
+        streams.lengths, streams.increments, counter, fresh_variance - shift / expected
+    )
     return estimates - 50.0
 
 
@@ -164,7 +194,8 @@ def test_released_is_unbiased(name: str) -> None:
     counter = make_counter(name, horizon=12)
     streams = Streams(counter, UNEQUAL, runs=20_000, fresh_stddev=3.0)
     scheme = ReleasedVariance(counter, fresh_variance=9.0, variance_fresh_stddev=4.0)
-    # the eleventh release: its partial sum has two samples, so that the noise term weighs for every counter
+    # the eleventh release: its partial sum has two samples, so that the noise term weighs for every
+    # counter
     assert unbiased(run_released(scheme, streams)[10], 1.0)
     wrong = ReleasedVariance(counter, fresh_variance=0.0, variance_fresh_stddev=4.0)
     assert not unbiased(run_released(wrong, streams)[10], 1.0)
@@ -192,7 +223,9 @@ def test_recursions_are_the_sums_over_partial_sums(counter: Counter) -> None:
     streams = Streams(counter, UNEQUAL, runs=6, fresh_stddev=3.0)
     printed, bayesian = PrintedFromReleases(counter, 9.0), Bayesian(counter, 9.0)
     states = printed.init(6), bayesian.init(6)
-    own = run_released(ReleasedVariance(counter, fresh_variance=9.0, variance_fresh_stddev=2.0), streams)
+    own = run_released(
+        ReleasedVariance(counter, fresh_variance=9.0, variance_fresh_stddev=2.0), streams
+    )
     for k, batch in enumerate(streams.each()):
         ends = scheme_partial_sum_ends(counter, k + 1) - 1
         lengths, sums, raw, squares = (
@@ -217,7 +250,10 @@ def test_recursions_are_the_sums_over_partial_sums(counter: Counter) -> None:
 @pytest.mark.parametrize("name", sorted(COUNTERS))
 def test_corrected_recursion_is_the_sum(name: str) -> None:
     counter = make_counter(name, horizon=12)
-    streams, scheme = Streams(counter, UNEQUAL, runs=6, fresh_stddev=0.5), FromReleases(counter, 0.25)
+    streams, scheme = (
+        Streams(counter, UNEQUAL, runs=6, fresh_stddev=0.5),
+        FromReleases(counter, 0.25),
+    )
     state = scheme.init(6)
     for k, batch in enumerate(streams.each(), start=1):
         expected = variance_from_releases(UNEQUAL[:k], streams.increments[:, :k], counter, 0.25)
@@ -234,14 +270,23 @@ def test_restored_state_continues_identically() -> None:
 
 
 def test_pm2_has_no_printed_estimate_at_powers_of_two() -> None:
-    streams, scheme = Streams(Pm2(12), EQUAL, runs=1, fresh_stddev=0.1), PrintedFromReleases(Pm2(12), 0.01)
+    streams, scheme = (
+        Streams(Pm2(12), EQUAL, runs=1, fresh_stddev=0.1),
+        PrintedFromReleases(Pm2(12), 0.01),
+    )
     state = scheme.init(1)
-    infinite = [k for k, batch in enumerate(streams.each(), start=1) if np.isinf(scheme.step(state, *batch)[0])]
+    infinite = [
+        k
+        for k, batch in enumerate(streams.each(), start=1)
+        if np.isinf(scheme.step(state, *batch)[0])
+    ]
     assert infinite == [1, 2, 4, 8]
 
 
 def test_printed_recursion_refuses_toeplitz() -> None:
-    with pytest.raises(ValueError, match=r"counter must be pm1 or pm2 for equation \(16\), got 'toeplitz'"):
+    with pytest.raises(
+        ValueError, match=r"counter must be pm1 or pm2 for equation \(16\), got 'toeplitz'"
+    ):
         PrintedFromReleases(Toeplitz(5), 1.0)
 
 
@@ -254,7 +299,9 @@ def test_bayesian_is_equation_19(n: int, share: float, added: float) -> None:
     a, x = (n + added) / 2, (n - 1) * spread / (2 * noise)
     lower = [gamma(a + s) * gammainc(a + s, x) for s in (-1, 0)]
     expected = spread * (n - 1) / 2 * lower[0] / lower[1] - noise
-    found = bayesian_variance_from_parts(np.asarray(float(n)), np.asarray(spread), np.asarray(noise), added=added)
+    found = bayesian_variance_from_parts(
+        np.asarray(float(n)), np.asarray(spread), np.asarray(noise), added=added
+    )
     assert found == pytest.approx(expected, rel=1e-9)
 
 
@@ -268,8 +315,13 @@ def test_bayesian_does_not_underflow(n: int) -> None:
         return math.exp(-(a + 1) * math.log1p(v) - b / (1 + v) + b)
 
     width = 20 / math.sqrt(n)
-    expected = quad(lambda v: v * density(v), 0, width, epsrel=1e-11)[0] / quad(density, 0, width, epsrel=1e-11)[0]
-    found = bayesian_variance_from_parts(np.asarray(float(n)), np.asarray(spread), np.asarray(noise))
+    expected = (
+        quad(lambda v: v * density(v), 0, width, epsrel=1e-11)[0]
+        / quad(density, 0, width, epsrel=1e-11)[0]
+    )
+    found = bayesian_variance_from_parts(
+        np.asarray(float(n)), np.asarray(spread), np.asarray(noise)
+    )
     assert found == pytest.approx(expected, rel=1e-6)
 
 

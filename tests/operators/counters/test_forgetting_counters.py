@@ -1,4 +1,5 @@
-"""Counters of sums that forget: the recursion is its matrix, and noise and sensitivity have their limits."""
+"""Counters of sums that forget: the recursion is its matrix, and noise and sensitivity have their
+limits."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ def counter(request: pytest.FixtureRequest) -> Counter:
 def test_step_is_the_matrix_and_releases_are_the_workload(counter: Counter) -> None:
     response = counter_response(counter, N)
     np.testing.assert_allclose(response, counter.matrix(N), rtol=1e-11, atol=1e-12)
-    np.testing.assert_allclose(response @ counter_columns(counter, N), counter.workload(N), atol=1e-12)
+    np.testing.assert_allclose(
+        response @ counter_columns(counter, N), counter.workload(N), atol=1e-12
+    )
 
 
 def test_variances_are_those_of_the_matrix(counter: Counter) -> None:
@@ -53,7 +56,9 @@ def test_covariance_with_past_is_that_of_the_matrix(counter: Counter) -> None:
     state, rows = counter.init_past(3), np.arange(3)
     for k in range(N):
         found = counter.covariance_with_past(state, rows, np.full(3, k + 1), coefficient[:, k])
-        np.testing.assert_allclose(found, coefficient[:, :k] @ covariance[k, :k], rtol=1e-9, atol=1e-11)
+        np.testing.assert_allclose(
+            found, coefficient[:, :k] @ covariance[k, :k], rtol=1e-9, atol=1e-11
+        )
 
 
 def test_batches_and_restored_states_change_no_bit(counter: Counter) -> None:
@@ -73,7 +78,9 @@ def test_past_a_horizon_it_refuses(counter: Counter) -> None:
 
 
 @pytest.mark.parametrize(("decay", "expected"), [(0.9, 2.11), (0.99, 4.57)])
-def test_endless_decayed_noise_is_within_a_percent_of_the_square_root(decay: float, expected: float) -> None:
+def test_endless_decayed_noise_is_within_a_percent_of_the_square_root(
+    decay: float, expected: float
+) -> None:
     """Spec: `((2/pi) K(gamma))**2` of one release, 2.11 at .9 and 4.57 at .99."""
     exact = (2 / np.pi * ellipk(decay**2)) ** 2
     assert exact == pytest.approx(expected, abs=0.005)
@@ -122,13 +129,16 @@ def test_sums_of_fewer_increments_have_less_noise() -> None:
 
 @pytest.mark.parametrize("decay", [decay_of_half_life(1, h) for h in (0.3, 1, 8, 100, 1e6)])
 def test_endless_sensitivity_bounds_that_of_every_horizon(decay: float) -> None:
-    found = [Decayed(n, decay=decay, early=EARLY).l2_sensitivity for n in (1, 2, 5, 50, 10_000, ENDLESS)]
+    found = [
+        Decayed(n, decay=decay, early=EARLY).l2_sensitivity for n in (1, 2, 5, 50, 10_000, ENDLESS)
+    ]
     assert found == sorted(found)
     assert np.isfinite(found).all()
 
 
 def test_rows_that_wait_are_the_matrix_of_their_times_and_move_less() -> None:
-    """`D T D^-1` with `D` the decays up to each release: longer gaps, shorter columns, and the variance is exact."""
+    """`D T D^-1` with `D` the decays up to each release: longer gaps, shorter columns, and the
+    variance is exact."""
     counter, waits = Decayed(ENDLESS), np.array([0, 3, 0, 0, 11, 1, 0, 40, 0, 2])
     state, row, n = counter.init(len(waits)), np.arange(len(waits)), len(waits)
     response, variance, decays = np.zeros((n, n)), np.zeros(n), np.ones(n)
@@ -162,7 +172,8 @@ def test_refused() -> None:
 
 
 def test_factors_of_stored_streams_do_not_change() -> None:
-    """A stream of noise can only be resumed with the very floats that it was begun with, in 2**-40."""
+    """A stream of noise can only be resumed with the very floats that it was begun with, in
+    2**-40."""
     decay, weight = (values * 2.0**40 for values in Decayed(ENDLESS).buffers[:2])
     assert [*decay.tolist(), *weight.tolist()] == DECAYED
     assert (factorize_window(3).strategy * 2.0**40).tolist() == WINDOWED

@@ -1,4 +1,5 @@
-"""The optimal factorization: exact covariance, the same bits everywhere, optimal, and how it is refused."""
+"""The optimal factorization: exact covariance, the same bits everywhere, optimal, and how it is
+refused."""
 
 from __future__ import annotations
 
@@ -14,7 +15,12 @@ from meanstream.lab.simulation.config import SimulationConfig
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.release_times import Counts, parse_release_times
 from meanstream.operators.counters import optimal
-from meanstream.operators.counters.optimal import LONGEST, Optimal, factorize_optimal_counter, optimal_counter_sampling
+from meanstream.operators.counters.optimal import (
+    LONGEST,
+    Optimal,
+    factorize_optimal_counter,
+    optimal_counter_sampling,
+)
 from meanstream.operators.counters.toeplitz import Toeplitz
 from meanstream.operators.records import Floats
 
@@ -31,7 +37,9 @@ def exactly(counter: Optimal) -> tuple[list[list[Fraction]], list[Fraction]]:
     """Covariance `B B^T` and squared norms of the columns of `B^{-1} A`, in rational numbers."""
     n = counter.horizon
     b = [[Fraction(float(x)) for x in row] for row in counter.matrix(n)]
-    covariance = [[sum(x * y for x, y in zip(b[i], b[j], strict=True)) for j in range(n)] for i in range(n)]
+    covariance = [
+        [sum(x * y for x, y in zip(b[i], b[j], strict=True)) for j in range(n)] for i in range(n)
+    ]
     c: list[list[Fraction]] = []
     for k in range(n):
         rest = [Fraction(int(j <= k)) - sum(b[k][e] * c[e][j] for e in range(k)) for j in range(n)]
@@ -43,14 +51,17 @@ def exactly(counter: Optimal) -> tuple[list[list[Fraction]], list[Fraction]]:
 def test_covariance_and_sensitivity_are_exact(sampling: tuple[float, ...]) -> None:
     counter = Optimal(12, sampling)
     covariance, squares = exactly(counter)
-    np.testing.assert_allclose(counter.covariance(12), np.array(covariance, dtype=np.float64), rtol=1e-14)
+    np.testing.assert_allclose(
+        counter.covariance(12), np.array(covariance, dtype=np.float64), rtol=1e-14
+    )
     assert counter.l2_sensitivity == pytest.approx(float(max(squares)) ** 0.5, rel=1e-13)
     on_grid = counter.matrix(12) * 2.0**40
     assert np.array_equal(on_grid, np.rint(on_grid))
 
 
 def test_factors_of_stored_streams_do_not_change() -> None:
-    """Other bits would be other noise on replay: additions, products, quotients and roots are the same everywhere."""
+    """Other bits would be other noise on replay: additions, products, quotients and roots are the
+    same everywhere."""
     digests = {
         schedule: hashlib.sha256(
             Optimal(40, optimal_counter_sampling(times_of(schedule), 1.0)).matrix(40).tobytes()
@@ -70,26 +81,37 @@ def objective(noise: Floats, sampling: Floats) -> float:
 @pytest.mark.parametrize("schedule", ["preferred:10", "geometric:200,1.1"])
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 5.0])
 def test_no_change_of_the_strategy_does_better(schedule: str, epsilon: float) -> None:
-    """At an optimum small changes of `C` whose columns keep their norm gain nothing in first order; 1e-4 is allowed."""
+    """At an optimum small changes of `C` whose columns keep their norm gain nothing in first order;
+    1e-4 is allowed."""
     sampling = optimal_counter_sampling(times_of(schedule), epsilon)
-    pair, rng = factorize_optimal_counter(tuple(min(s, 1e4) for s in sampling)), np.random.default_rng(1)
+    pair, rng = (
+        factorize_optimal_counter(tuple(min(s, 1e4) for s in sampling)),
+        np.random.default_rng(1),
+    )
     best = objective(pair.noise, np.minimum(sampling, 1e4))
     for _ in range(200):
         changed = pair.strategy * (1 + 0.02 * np.tril(rng.normal(size=pair.strategy.shape)))
         changed /= np.sqrt((changed**2).sum(axis=0))
-        assert objective(np.linalg.solve(changed.T, np.tri(40).T).T, np.minimum(sampling, 1e4)) > best - 1e-4
+        assert (
+            objective(np.linalg.solve(changed.T, np.tri(40).T).T, np.minimum(sampling, 1e4))
+            > best - 1e-4
+        )
 
 
 @pytest.mark.parametrize("schedule", ["preferred:10", "geometric:200,1.1"])
 def test_better_than_the_square_root_for_what_it_is_made(schedule: str) -> None:
-    """Geometric mean over releases of the error of a released sum: 5 % and more below the square root's."""
+    """Geometric mean over releases of the error of a released sum: 5 % and more below the square
+    root's."""
     sampling = np.array(optimal_counter_sampling(times_of(schedule), 1.0))
-    optimal, root = (objective(c.matrix(40), sampling) for c in (Optimal(40, tuple(sampling)), Toeplitz(40)))
+    optimal, root = (
+        objective(c.matrix(40), sampling) for c in (Optimal(40, tuple(sampling)), Toeplitz(40))
+    )
     assert optimal < root - 0.05
 
 
 def test_inner_products_of_columns_are_not_negative() -> None:
-    """What a sample that leaves again (`removals`) relies on: two columns differ by at most sqrt(2) norms."""
+    """What a sample that leaves again (`removals`) relies on: two columns differ by at most sqrt(2)
+    norms."""
     for schedule in ("preferred:10", "geometric:200,1.1", "geometric:1,1.01"):
         strategy = Optimal(40, optimal_counter_sampling(times_of(schedule), 1.0)).factors.strategy
         assert (strategy.T @ strategy).min() >= 0
@@ -100,12 +122,18 @@ def test_inner_products_of_columns_are_not_negative() -> None:
 
 def test_longest() -> None:
     counter = Optimal(LONGEST, optimal_counter_sampling(times_of("geometric:10,1.1", LONGEST), 1.0))
-    np.testing.assert_allclose(counter.matrix(LONGEST) @ counter.factors.strategy, np.tri(LONGEST), atol=1e-12)
-    with pytest.raises(ValueError, match="horizon must be at most 128 for the optimal counter, got 129"):
+    np.testing.assert_allclose(
+        counter.matrix(LONGEST) @ counter.factors.strategy, np.tri(LONGEST), atol=1e-12
+    )
+    with pytest.raises(
+        ValueError, match="horizon must be at most 128 for the optimal counter, got 129"
+    ):
         Optimal(LONGEST + 1)
 
 
-@pytest.mark.parametrize("sampling", [(1.0,), (1.0, -1.0), (1.0, float("inf")), (1.0, float("nan"))])
+@pytest.mark.parametrize(
+    "sampling", [(1.0,), (1.0, -1.0), (1.0, float("inf")), (1.0, float("nan"))]
+)
 def test_refused_sampling(sampling: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="sampling must be 2 finite numbers that are not negative"):
         Optimal(2, sampling)
@@ -117,28 +145,44 @@ def test_laplace_noise_is_refused() -> None:
 
 
 def test_settings_make_it_for_their_schedule() -> None:
-    settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, counter="optimal", spread_share=0)
-    assert settings.mechanism == Optimal(40, optimal_counter_sampling(times_of("preferred:10"), 1.0))
-    daily = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, counter="optimal", schedule="every:1d")
+    settings = AgentsSettings(
+        lower=0, upper=1, epsilon=1, delta=1e-6, counter="optimal", spread_share=0
+    )
+    assert settings.mechanism == Optimal(
+        40, optimal_counter_sampling(times_of("preferred:10"), 1.0)
+    )
+    daily = AgentsSettings(
+        lower=0, upper=1, epsilon=1, delta=1e-6, counter="optimal", schedule="every:1d"
+    )
     assert daily.mechanism == Optimal(40)
 
 
 def test_where_every_pair_would_keep_its_draws_it_is_refused() -> None:
     rule = "counter must be pm1, pm2 or toeplitz"
-    pair = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, counter="optimal", spread_share=0)
+    pair = AgentsSettings(
+        lower=0, upper=1, epsilon=1, delta=1e-6, counter="optimal", spread_share=0
+    )
     with pytest.raises(ValueError, match=rule):
         PairwiseStreamSettings(release=pair)
     with pytest.raises(ValueError, match=rule):
-        SimulationConfig.from_options(counter="optimal", schedule="round_robin", collaboration="tests")
-    with pytest.raises(ValueError, match=r"counter must not be optimal beyond 128 releases .* 201\)"):
-        SimulationConfig.from_options(counter="optimal", schedule="broadcast:geometric:1,1.0000001", steps=201)
+        SimulationConfig.from_options(
+            counter="optimal", schedule="round_robin", collaboration="tests"
+        )
+    with pytest.raises(
+        ValueError, match=r"counter must not be optimal beyond 128 releases .* 201\)"
+    ):
+        SimulationConfig.from_options(
+            counter="optimal", schedule="broadcast:geometric:1,1.0000001", steps=201
+        )
 
 
 def test_theory_is_lower_with_it() -> None:
     common = {"agents": 200, "checkpoints": (300, 1000, 10_000), "classes": 3, "stddev": 0.5, "half_width": 0.75**0.5,
               "epsilon": 1.0, "delta": 1e-6, "schedule": "broadcast:preferred:10", "weights": "gls", "horizon": 40,
               "calibration": "analytic", "composition": "concentrated"}  # fmt: skip
-    optimal, root = (forecast_agents_table(counter=name, **common)["oracle"] for name in ("optimal", "toeplitz"))  # type: ignore[arg-type]
+    optimal, root = (
+        forecast_agents_table(counter=name, **common)["oracle"] for name in ("optimal", "toeplitz")
+    )  # type: ignore[arg-type]
     assert np.prod(np.array(optimal) / root) < 0.9
 
 
@@ -158,7 +202,9 @@ def test_products_have_the_bits_of_terms_that_are_added_one_by_one(n: int) -> No
         assert optimal._product(a, b).tobytes() == product_one_by_one(a, b).tobytes()
 
 
-def test_the_factors_in_use_are_those_of_terms_that_are_added_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_factors_in_use_are_those_of_terms_that_are_added_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     make = factorize_optimal_counter.__wrapped__
     sampling = AgentsSettings(lower=-30, upper=60, epsilon=1, delta=1e-6).mechanism.sampling
     fast = make(sampling)

@@ -1,4 +1,5 @@
-"""The honest default: bins, scales, windows, what is public between its stages, and what it says of itself."""
+"""The honest default: bins, scales, windows, what is public between its stages, and what it says of
+itself."""
 
 import json
 import math
@@ -46,24 +47,36 @@ SPAN = 2**20
 def users_of(means: Any) -> Summaries:
     grid = np.rint((np.asarray(means) + 1.0) * SPAN / 2).astype(np.int64)
     n = len(grid)
-    return Summaries(user=np.zeros((n, 2), np.uint64), count=np.ones(n, np.int64), total=grid, first=grid, span=SPAN)
+    return Summaries(
+        user=np.zeros((n, 2), np.uint64),
+        count=np.ones(n, np.int64),
+        total=grid,
+        first=grid,
+        span=SPAN,
+    )
 
 
 def answer(estimator: Adaptive, means: Any, seed: int = 1) -> Estimate:
     rng = np.random.default_rng(seed)
     stage = protocol_stages_of_positions(estimator.shares, rng.random(len(means)))
-    words = [SeededWords(rng, int((stage == number).sum())) for number in range(len(estimator.rounds))]
+    words = [
+        SeededWords(rng, int((stage == number).sum())) for number in range(len(estimator.rounds))
+    ]
     return run_protocol(estimator, users_of(means), stage, words)
 
 
 def settings(users: int = 20_000, epsilon: float = 1.0) -> Settings:
-    return Settings(method="adaptive", epsilon=epsilon, users=users, sizes=None, mode="tuned", level=0.95)
+    return Settings(
+        method="adaptive", epsilon=epsilon, users=users, sizes=None, mode="tuned", level=0.95
+    )
 
 
 # Bins and scales
 
 
-@pytest.mark.parametrize(("top", "least"), [(0.4, 0.03), (0.4, 1e-9), (0.4, 0.0), (0.4, 2.0), (1e-3, 1e-5)])
+@pytest.mark.parametrize(
+    ("top", "least"), [(0.4, 0.03), (0.4, 1e-9), (0.4, 0.0), (0.4, 2.0), (1e-3, 1e-5)]
+)
 def test_edges_halve_from_the_top(top: float, least: float) -> None:
     edges = scale_halving_edges(top, least)
     assert edges[-1] == top
@@ -73,7 +86,10 @@ def test_edges_halve_from_the_top(top: float, least: float) -> None:
 
 def test_every_deviation_is_in_one_bin() -> None:
     edges = scale_halving_edges(0.4, 0.03)
-    assert scale_bin(np.array([0.0, 0.02, *edges, 5.0]), edges).tolist() == [0, 0, 1, 2, 3, 4, 5, 5][: len(edges) + 3]
+    assert (
+        scale_bin(np.array([0.0, 0.02, *edges, 5.0]), edges).tolist()
+        == [0, 0, 1, 2, 3, 4, 5, 5][: len(edges) + 3]
+    )
 
 
 @pytest.mark.parametrize("scale", [0.03, 0.06, 0.11, 0.2])
@@ -85,7 +101,8 @@ def test_the_scale_of_a_half_normal_law_is_found(scale: float) -> None:
 
 @pytest.mark.parametrize("scale", [0.03, 0.06, 0.11, 0.2])
 def test_the_scale_of_an_exponential_tail_is_nearly_its_standard_deviation(scale: float) -> None:
-    """What `scale_window_factor` allows for, within the margin that it has for the noise of the scale."""
+    """What `scale_window_factor` allows for, within the margin that it has for the noise of the
+    scale."""
     edges = scale_halving_edges(0.4, 0.02)
     deviation = np.abs(scale * (np.random.default_rng(0).exponential(size=200_000) - 1.0))
     shares = np.bincount(scale_bin(deviation, edges), minlength=len(edges) + 1) / len(deviation)
@@ -93,7 +110,8 @@ def test_the_scale_of_an_exponential_tail_is_nearly_its_standard_deviation(scale
 
 
 def test_noise_of_the_scale_is_as_declared() -> None:
-    """400 votes: the spread of the logarithm within 15 %, 4.2 standard errors of a standard deviation."""
+    """400 votes: the spread of the logarithm within 15 %, 4.2 standard errors of a standard
+    deviation."""
     edges = scale_halving_edges(0.4, 0.02)
     votes = scale_votes(1.0, len(edges) + 1)
     rng = np.random.default_rng(2)
@@ -146,7 +164,9 @@ def test_windows_hold_exponential_tails() -> None:
 
 
 def test_sizes_that_differ_ask_for_wider_windows() -> None:
-    point, uniform, two = (SizeDistribution.parse(text) for text in ("point:1000", "uniform:1,199", "two:1,1000,0.9"))
+    point, uniform, two = (
+        SizeDistribution.parse(text) for text in ("point:1000", "uniform:1,199", "two:1,1000,0.9")
+    )
     assert (
         adaptive_risk_size_factor(point, 0.02)
         < 3.0
@@ -173,7 +193,10 @@ def test_a_wide_scale_sends_everybody_to_the_declared_bounds() -> None:
     assert narrow["mode"] == "narrow"
     assert 0.15 < narrow["window"][1] < 0.4
     # The same scale next to a bound: half of the window is not needed.
-    assert adaptive_design_next_window(plan, Scale(0.25, 0.1), public | {"center": -0.8}, 1)["mode"] == "narrow"
+    assert (
+        adaptive_design_next_window(plan, Scale(0.25, 0.1), public | {"center": -0.8}, 1)["mode"]
+        == "narrow"
+    )
 
 
 def test_a_second_vote_never_widens_the_window() -> None:
@@ -210,7 +233,9 @@ def test_stages_without_reports(silent: tuple[int, ...]) -> None:
     found: Public | Estimate = public
     for number, stage in enumerate(estimator.rounds):
         n = 0 if number in silent else 4000
-        reports = stage.encode(users_of(np.full(n, 0.2)), public, SeededWords(np.random.default_rng(1), n))
+        reports = stage.encode(
+            users_of(np.full(n, 0.2)), public, SeededWords(np.random.default_rng(1), n)
+        )
         found = stage.decode(stage.tally(reports, public) if n else Tally(), public)
         public = found if isinstance(found, dict) else public
     assert isinstance(found, Estimate)
@@ -224,20 +249,37 @@ def test_stages_without_reports(silent: tuple[int, ...]) -> None:
 
 def test_a_window_that_missed_the_users_is_given_up() -> None:
     estimator = Adaptive(epsilon=1.0, users=20_000)
-    public: Public = {"mode": "narrow", "window": [-0.5, 0.1], "moment": 0.06, "center": -0.5, "center_stderr": 0.01}
+    public: Public = {
+        "mode": "narrow",
+        "window": [-0.5, 0.1],
+        "moment": 0.06,
+        "center": -0.5,
+        "center_stderr": 0.01,
+    }
     stage = estimator.rounds[2]
-    reports = stage.encode(users_of(np.full(4000, 0.5)), public, SeededWords(np.random.default_rng(1), 4000))
+    reports = stage.encode(
+        users_of(np.full(4000, 0.5)), public, SeededWords(np.random.default_rng(1), 4000)
+    )
     found = stage.decode(stage.tally(reports, public), public)
     assert isinstance(found, dict)
     assert (found["mode"], found["window"], found.get("parts")) == ("wide", [0.0, 1.0], None)
 
 
 def test_users_at_the_end_of_a_cut_window_are_where_they_should_be() -> None:
-    """Half of a window around .8 lies beyond the bounds: its users are far from the middle of what is left."""
+    """Half of a window around .8 lies beyond the bounds: its users are far from the middle of what
+    is left."""
     estimator = Adaptive(epsilon=1.0, users=20_000)
-    public: Public = {"mode": "narrow", "window": [0.8, 1.1], "moment": 0.5, "center": 0.8, "center_stderr": 0.03}
+    public: Public = {
+        "mode": "narrow",
+        "window": [0.8, 1.1],
+        "moment": 0.5,
+        "center": 0.8,
+        "center_stderr": 0.03,
+    }
     stage = estimator.rounds[2]
-    reports = stage.encode(users_of(np.full(4000, 0.8)), public, SeededWords(np.random.default_rng(1), 4000))
+    reports = stage.encode(
+        users_of(np.full(4000, 0.8)), public, SeededWords(np.random.default_rng(1), 4000)
+    )
     found = stage.decode(stage.tally(reports, public), public)
     assert isinstance(found, dict)
     assert found["mode"] == "narrow"
@@ -264,13 +306,19 @@ def test_users_far_apart_are_answered_without_a_window() -> None:
 
 def test_sizes_do_not_weigh_users() -> None:
     """Large users lie elsewhere than small ones: the mean over users is what is answered."""
-    estimator = Adaptive(epsilon=2.0, users=20_000, sizes=SizeDistribution.parse("two:100,10000,0.5"))
+    estimator = Adaptive(
+        epsilon=2.0, users=20_000, sizes=SizeDistribution.parse("two:100,10000,0.5")
+    )
     large = np.random.default_rng(0).random(20_000) < 0.5
     users = users_of(np.where(large, 0.15, 0.05))
-    users = replace(users, count=np.where(large, 10_000, 100), total=users.total * np.where(large, 10_000, 100))
+    users = replace(
+        users, count=np.where(large, 10_000, 100), total=users.total * np.where(large, 10_000, 100)
+    )
     rng = np.random.default_rng(3)
     stage = protocol_stages_of_positions(estimator.shares, rng.random(20_000))
-    words = [SeededWords(rng, int((stage == number).sum())) for number in range(len(estimator.rounds))]
+    words = [
+        SeededWords(rng, int((stage == number).sum())) for number in range(len(estimator.rounds))
+    ]
     found = run_protocol(estimator, users, stage, words)
     assert abs(found.value - 0.1) < 4 * found.stderr < 0.04
 
@@ -282,7 +330,9 @@ def test_registry() -> None:
     assert isinstance(build_estimator("adaptive", epsilon=1.0, users=1000), Adaptive)
 
 
-@pytest.mark.parametrize(("epsilon", "users"), [(0.3, 20_000), (0.63, 10_000), (1.0, 4000), (2.0, 900), (1.0, 1)])
+@pytest.mark.parametrize(
+    ("epsilon", "users"), [(0.3, 20_000), (0.63, 10_000), (1.0, 4000), (2.0, 900), (1.0, 1)]
+)
 def test_one_shot_where_votes_would_tell_too_little(epsilon: float, users: int) -> None:
     estimator = Adaptive(epsilon=epsilon, users=users)
     assert estimator.shares == (1.0,)
@@ -295,7 +345,9 @@ def test_one_shot_where_votes_would_tell_too_little(epsilon: float, users: int) 
 @pytest.mark.parametrize("epsilon", [0.63, 1.0, 2.0, 4.0])
 @pytest.mark.parametrize(("sizes", "users"), [("poisson:5", 10_000), ("lognormal:20,1.5", 100_000)])
 def test_one_shot_where_sizes_are_small(sizes: str, users: int, epsilon: float) -> None:
-    assert Adaptive(epsilon=epsilon, users=users, sizes=SizeDistribution.parse(sizes)).shares == (1.0,)
+    assert Adaptive(epsilon=epsilon, users=users, sizes=SizeDistribution.parse(sizes)).shares == (
+        1.0,
+    )
 
 
 def test_shares_cover_everybody_and_few_vote() -> None:
@@ -311,18 +363,28 @@ def test_the_shares_are_those_of_the_least_risk(users: int) -> None:
     chosen = Adaptive(epsilon=1.0, users=users).plan
 
     def risk(start: float, middle: float) -> float:
-        shares = (start, chosen.shares[1], middle, chosen.shares[3], 1.0 - start - middle - 2.0 * chosen.shares[1])
+        shares = (
+            start,
+            chosen.shares[1],
+            middle,
+            chosen.shares[3],
+            1.0 - start - middle - 2.0 * chosen.shares[1],
+        )
         plan = replace(chosen, shares=shares)
         return math.prod(adaptive_risk(plan, PlacedLaw.normal(spread)) for spread in (0.01, 0.05))
 
-    risks = {(start, middle): risk(start, middle) for start in (0.1, 0.2, 0.3) for middle in (0.15, 0.3)}
+    risks = {
+        (start, middle): risk(start, middle) for start in (0.1, 0.2, 0.3) for middle in (0.15, 0.3)
+    }
     best = min(risks, key=lambda pair: risks[pair])
     assert (chosen.shares[0], chosen.shares[2]) == best
     assert max(risks.values()) > 1.05 * risks[best]  # the choice matters
 
 
 def test_description_says_what_is_assumed() -> None:
-    said = Adaptive(epsilon=1.0, users=20_000, sizes=SizeDistribution.parse("point:1000")).describe()
+    said = Adaptive(
+        epsilon=1.0, users=20_000, sizes=SizeDistribution.parse("point:1000")
+    ).describe()
     assert "exponentially" in said["assumption"]
     assert said["estimand"].startswith("mean over users")
     assert said["predicted_stderr_if_alike"] < 0.3 * said["one_shot_stderr"]
@@ -332,7 +394,9 @@ def test_description_says_what_is_assumed() -> None:
 
 def test_risk_of_one_stage_is_exact() -> None:
     plan = AdaptivePlan(settings(), (1.0,), start_moment=1.0)
-    assert adaptive_risk(plan, PlacedLaw.normal(0.2)) == adaptive_one_shot_risk(plan, PlacedLaw.normal(0.2))
+    assert adaptive_risk(plan, PlacedLaw.normal(0.2)) == adaptive_one_shot_risk(
+        plan, PlacedLaw.normal(0.2)
+    )
     channel = plan.channel(1.0)
     law = PlacedLaw(np.array([-0.5, 0.5]), np.array([0.5, 0.5]), 0.25)
     exact = np.mean(channel.variance(law.mean + law.deviation)) + 0.25

@@ -1,4 +1,5 @@
-"""Windows that repeat: the error after some windows, coverage in every one of them, and what contradicts."""
+"""Windows that repeat: the error after some windows, coverage in every one of them, and what
+contradicts."""
 
 from __future__ import annotations
 
@@ -24,16 +25,22 @@ Law = Callable[[int, np.random.Generator], tuple[Floats, float]]
 def summaries(means: Floats) -> Summaries:
     total = np.rint(0.5 * (means.clip(-1.0, 1.0) + 1.0) * SPAN).astype(np.int64)
     ones = np.ones(len(means), np.int64)
-    return Summaries(user=np.zeros((len(means), 2), np.uint64), count=ones, total=total, first=total, span=SPAN)
+    return Summaries(
+        user=np.zeros((len(means), 2), np.uint64), count=ones, total=total, first=total, span=SPAN
+    )
 
 
 def one_window(estimator: Carried, means: Floats, rng: np.random.Generator) -> Estimate:
     stage = protocol_stages_of_positions(estimator.shares, rng.random(len(means)))
-    words = [SeededWords(rng, int(np.sum(stage == number))) for number in range(len(estimator.rounds))]
+    words = [
+        SeededWords(rng, int(np.sum(stage == number))) for number in range(len(estimator.rounds))
+    ]
     return run_protocol(estimator, summaries(means), stage, words)
 
 
-def windows(law: Law, runs: int = RUNS, seed: int = 21, **options: Any) -> tuple[Floats, Floats, list[list[str]]]:
+def windows(
+    law: Law, runs: int = RUNS, seed: int = 21, **options: Any
+) -> tuple[Floats, Floats, list[list[str]]]:
     """Errors, coverage and contradictions, by run and window."""
     first = Carried(epsilon=1.0, users=USERS, **options)
     errors, covered, why = np.zeros((runs, WINDOWS)), np.zeros((runs, WINDOWS)), []
@@ -69,16 +76,22 @@ def one_shot_mse() -> float:
 
 
 def appearing(window: int, rng: np.random.Generator) -> tuple[Floats, float]:
-    """From the eleventh window on 8 % are at the other end: too few for one window's reports on the bounds to tell."""
+    """From the eleventh window on 8 % are at the other end: too few for one window's reports on the
+    bounds to tell."""
     share = 0.08 if window >= 10 else 0.0
-    return np.where(rng.random(USERS) < share, -1.0, rng.normal(0.6, 0.05, USERS)), 0.6 - 1.6 * share
+    return np.where(
+        rng.random(USERS) < share, -1.0, rng.normal(0.6, 0.05, USERS)
+    ), 0.6 - 1.6 * share
 
 
 @pytest.mark.parametrize("law", [steady, rare])
-def test_after_ten_windows_the_squared_error_is_at_most_half_and_every_window_is_covered(law: Law) -> None:
+def test_after_ten_windows_the_squared_error_is_at_most_half_and_every_window_is_covered(
+    law: Law,
+) -> None:
     errors, covered, _ = windows(law)
     later = errors[:, 10:] ** 2
-    # Windows of a run share what they carry: runs are what is independent. Two standard errors of the mean over runs.
+    # Windows of a run share what they carry: runs are what is independent. Two standard errors of
+    # the mean over runs.
     assert later.mean() - 2.0 * later.mean(axis=1).std() / RUNS**0.5 <= 0.5 * one_shot_mse()
     assert covered.mean() >= 0.93
     # Of 24 intervals that cover .93, fewer than 17 do in 1 of 10,000 cases.
@@ -95,7 +108,8 @@ def test_a_jump_is_told_covered_at_once_and_begins_anew() -> None:
 
 @pytest.mark.parametrize("law", [appearing, rare, jumping])
 def test_intervals_hold_in_every_window_whatever_appears(law: Law) -> None:
-    """The first window of a group far out, or after a jump, as well: 60 of which .93 are covered, and three errors."""
+    """The first window of a group far out, or after a jump, as well: 60 of which .93 are covered,
+    and three errors."""
     _, covered, _ = windows(law, runs=60, seed=22)
     assert covered[:, 10].mean() >= 0.93 - 3.0 * (0.93 * 0.07 / 60) ** 0.5
     assert covered.mean() >= 0.93
@@ -105,7 +119,8 @@ def test_where_few_far_users_are_declared_a_group_that_appears_is_missed_for_som
     """Known-bad twin: what is declared has this price, and docs/real-rounds.md says so."""
     errors, covered, _ = windows(appearing, tails="exponential")
     assert covered[:, 5:10].mean() >= 0.93
-    # Of 24 windows that are covered .58 each, fewer than 4 or more than 22 are in 1 of 10,000 cases.
+    # Of 24 windows that are covered .58 each, fewer than 4 or more than 22 are in 1 of 10,000
+    # cases.
     assert 4 <= covered[:, 10].sum() <= 22
     assert errors[:, 10].mean() > 0.01
     # 72 windows at .93: three standard errors, with runs as what is independent, of some .03 each.
@@ -113,14 +128,22 @@ def test_where_few_far_users_are_declared_a_group_that_appears_is_missed_for_som
 
 
 def test_an_interval_without_a_declaration_is_about_that_of_one_report_of_each_user() -> None:
-    first, rng, state, widths = Carried(epsilon=1.0, users=USERS), np.random.default_rng(6), None, []
+    first, rng, state, widths = (
+        Carried(epsilon=1.0, users=USERS),
+        np.random.default_rng(6),
+        None,
+        [],
+    )
     for window in range(12):
         found = one_window(first.carrying(state), steady(window, rng)[0], rng)
         state = first.carried_after(found)
         widths.append(float(found.upper - found.lower) / 2.0)
     assert np.mean(widths[4:]) == pytest.approx(1.96 * one_shot_mse() ** 0.5, rel=0.15)
     assert first.describe()["assumption"].startswith("nothing")
-    assert "what it was" in Carried(epsilon=1.0, users=USERS, tails="exponential").describe()["assumption"]
+    assert (
+        "what it was"
+        in Carried(epsilon=1.0, users=USERS, tails="exponential").describe()["assumption"]
+    )
 
 
 LAWS: dict[str, Law] = {"steady": steady, "rare": rare, "jumping": jumping, "appearing": appearing}
@@ -140,7 +163,8 @@ def test_no_window_is_predicted_to_cost_more_than_one_report_of_each_user_and_a_
 
 
 def test_the_error_of_the_first_windows_is_about_that_of_one_report_of_each_user() -> None:
-    """Of 4 windows of 60 runs the mean square has a standard error of .09 of itself; four of them. Before: 1.2."""
+    """Of 4 windows of 60 runs the mean square has a standard error of .09 of itself; four of them.
+    Before: 1.2."""
     errors, _, _ = windows(steady, runs=60, seed=23)
     assert np.mean(errors[:, :4] ** 2) < (1.05 + 4.0 * 0.09) * one_shot_mse()
 
@@ -151,7 +175,8 @@ def test_where_nothing_can_be_gained_nobody_is_asked_for_it(users: int, epsilon:
 
 
 def test_without_reports_on_the_bounds_a_rare_group_would_be_missed() -> None:
-    """Known-bad twin: the narrow reports alone, as a method answers that assumes nobody beyond its window."""
+    """Known-bad twin: the narrow reports alone, as a method answers that assumes nobody beyond its
+    window."""
     errors, _, _ = windows(rare, runs=4)
     first, rng = Carried(epsilon=1.0, users=USERS), np.random.default_rng(5)
     state, narrow = None, []
@@ -159,7 +184,9 @@ def test_without_reports_on_the_bounds_a_rare_group_would_be_missed() -> None:
         means, theta = rare(window, rng)
         found = one_window(first.carrying(state), means, rng)
         state = first.carried_after(found)
-        narrow += [stage["mean"] - theta for stage in found.stages if stage.get("stage") == "narrow"]
+        narrow += [
+            stage["mean"] - theta for stage in found.stages if stage.get("stage") == "narrow"
+        ]
     assert np.mean(narrow) > 0.05
     assert abs(errors[:, 6:].mean()) < 0.04
 
@@ -203,17 +230,30 @@ def test_surprises_widen_intervals_and_contradictions_forget() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 2.5])
-def test_reports_are_cut_to_a_public_window_and_go_through_a_channel_of_all_of_epsilon(epsilon: float) -> None:
-    """**Privacy.** The channels are counted exactly elsewhere; here: nothing but a cut value and public data enters."""
+def test_reports_are_cut_to_a_public_window_and_go_through_a_channel_of_all_of_epsilon(
+    epsilon: float,
+) -> None:
+    """**Privacy.** The channels are counted exactly elsewhere; here: nothing but a cut value and
+    public data enters."""
     state = CarriedState(windows=3, center=0.4, half_width=0.1, votes=(9,) * 6, voters=9).plain()
     estimator = Carried(epsilon=epsilon, users=USERS).carrying(state)
     assert sum(estimator.shares) == pytest.approx(1.0)
     for jump in (0, 1):
-        public = {"n": 9, "mean": 0.4, "variance": 0.01, "jump": jump, "votes": [1] * 6, "voters": 1}
+        public = {
+            "n": 9,
+            "mean": 0.4,
+            "variance": 0.01,
+            "jump": jump,
+            "votes": [1] * 6,
+            "voters": 1,
+        }
         for number, step in enumerate(estimator.rounds):
             assert step.epsilon == epsilon
             far, end = summaries(np.full(50, 1.0)), summaries(np.full(50, 0.5))
-            given = [step.encode(one, public, SeededWords(np.random.default_rng(4), 50)) for one in (far, end)]
+            given = [
+                step.encode(one, public, SeededWords(np.random.default_rng(4), 50))
+                for one in (far, end)
+            ]
             if number == 2:
                 assert step.channel(public).epsilon == epsilon
                 assert np.array_equal(*given) == (

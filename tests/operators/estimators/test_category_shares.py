@@ -1,4 +1,5 @@
-"""Shares of categories: unbiased, honest intervals, the vote with the smallest error, users of any kind."""
+"""Shares of categories: unbiased, honest intervals, the vote with the smallest error, users of any
+kind."""
 
 from __future__ import annotations
 
@@ -10,7 +11,11 @@ from scipy.optimize import minimize
 from scipy.stats import binomtest
 
 from meanstream.lab.random_words import SeededWords
-from meanstream.operators.estimators.category_shares import CategoryShares, named_interval, nearest_shares
+from meanstream.operators.estimators.category_shares import (
+    CategoryShares,
+    named_interval,
+    nearest_shares,
+)
 from meanstream.operators.estimators.category_votes import (
     CHOICES,
     DEARER,
@@ -29,7 +34,9 @@ VOTES = ("best", "oue", "sue", "krr", "subset")
 def users_with(total: Ints) -> Summaries:
     """Users with that many samples of each category."""
     ids = np.random.default_rng(len(total)).integers(0, 2**63, (len(total), 2)).astype(np.uint64)
-    return Summaries(user=ids, count=total.sum(axis=1), total=total, first=np.minimum(total, 1), span=1)
+    return Summaries(
+        user=ids, count=total.sum(axis=1), total=total, first=np.minimum(total, 1), span=1
+    )
 
 
 def answer(estimator: CategoryShares, held: Summaries, seed: int) -> Estimate:
@@ -38,7 +45,8 @@ def answer(estimator: CategoryShares, held: Summaries, seed: int) -> Estimate:
 
 
 def people(n: int, seed: int = 3) -> tuple[Ints, Floats]:
-    """Users of two kinds, who differ in their shares and in their number of samples; the mean of their own shares."""
+    """Users of two kinds, who differ in their shares and in their number of samples; the mean of
+    their own shares."""
     rng = np.random.default_rng(seed)
     often = rng.random(n) < 0.3
     count = np.where(often, rng.integers(5, 40, n), 1)
@@ -52,9 +60,13 @@ def people(n: int, seed: int = 3) -> tuple[Ints, Floats]:
 def test_answers_are_unbiased_for_the_mean_of_users_own_shares_with_the_predicted_error(
     votes: str, epsilon: float
 ) -> None:
-    """240 windows of the same 400 users: the mean lies within 4.5 standard errors (false alarm 7e-6 each)."""
+    """240 windows of the same 400 users: the mean lies within 4.5 standard errors (false alarm 7e-6
+    each)."""
     total, truth = people(400)
-    estimator, held = CategoryShares(epsilon=epsilon, users=400, categories=4, votes=votes), users_with(total)
+    estimator, held = (
+        CategoryShares(epsilon=epsilon, users=400, categories=4, votes=votes),
+        users_with(total),
+    )
     found = [answer(estimator, held, seed) for seed in range(240)]
     raw = np.array([one.unclipped for one in found])
     off = (raw.mean(axis=0) - truth) / (raw.std(axis=0) / np.sqrt(240))
@@ -73,7 +85,8 @@ def test_answers_are_unbiased_for_the_mean_of_users_own_shares_with_the_predicte
 
 
 def test_the_sample_of_a_user_is_drawn_and_neither_the_first_nor_the_most_frequent() -> None:
-    """With epsilon 60 a vote is nearly the truth; 4,000 users have 3 samples of one category and 1 of the other."""
+    """With epsilon 60 a vote is nearly the truth; 4,000 users have 3 samples of one category and 1
+    of the other."""
     held = users_with(np.tile(np.array([[3, 1]]), (4000, 1)))
     share = answer(CategoryShares(epsilon=60.0, users=4000, categories=2), held, 1).value[0]
     assert abs(share - 0.75) < 4.5 * np.sqrt(0.75 * 0.25 / 4000)
@@ -91,14 +104,20 @@ def test_few_users_have_intervals_that_hold(n: int, epsilon: float) -> None:
 
 
 def test_no_users_are_an_answer_that_says_nothing() -> None:
-    found = answer(CategoryShares(epsilon=1.0, users=10, categories=5), users_with(np.zeros((0, 5), np.int64)), 1)
+    found = answer(
+        CategoryShares(epsilon=1.0, users=10, categories=5),
+        users_with(np.zeros((0, 5), np.int64)),
+        1,
+    )
     assert found.value == pytest.approx(np.full(5, 0.2))
     assert found.lower == pytest.approx(np.zeros(5))
     assert found.upper == pytest.approx(np.ones(5))
     assert found.n_users == 0
 
 
-@pytest.mark.parametrize("shares", [[0.7, 0.4, -0.3], [1.0, 0.0], [-0.1, -0.2, -0.3], [0.25] * 4, [5.0, -4.0]])
+@pytest.mark.parametrize(
+    "shares", [[0.7, 0.4, -0.3], [1.0, 0.0], [-0.1, -0.2, -0.3], [0.25] * 4, [5.0, -4.0]]
+)
 def test_the_nearest_shares_are_those_that_an_optimizer_finds(shares: list[float]) -> None:
     raw = np.array(shares)
     found = nearest_shares(raw)
@@ -123,15 +142,22 @@ def test_the_best_vote_is_the_one_with_the_least_variance_but_for_its_price() ->
     chosen = set()
     for epsilon, categories in product((0.1, 0.5, 1.0, 2.0, 4.0, 8.0), (2, 3, 5, 12, 60, 256)):
         best = best_category_votes(epsilon, categories)
-        least = min(category_vote_variance(votes, epsilon, categories) for votes in (*UNARY, *CHOICES))
+        least = min(
+            category_vote_variance(votes, epsilon, categories) for votes in (*UNARY, *CHOICES)
+        )
         assert category_vote_variance(best, epsilon, categories) <= DEARER * least
         chosen.add(best)
     assert chosen >= {"krr", "subset", "oue"}
 
 
 def test_what_decides_the_vote_is_public_and_paper_mode_takes_the_optimized_encoding() -> None:
-    assert CategoryShares(epsilon=1.0, users=10, categories=8).describe()["votes"] == best_category_votes(1.0, 8)
-    assert CategoryShares(epsilon=1.0, users=10, categories=8, mode="paper").describe()["votes"] == "oue"
+    assert CategoryShares(epsilon=1.0, users=10, categories=8).describe()[
+        "votes"
+    ] == best_category_votes(1.0, 8)
+    assert (
+        CategoryShares(epsilon=1.0, users=10, categories=8, mode="paper").describe()["votes"]
+        == "oue"
+    )
 
 
 @pytest.mark.parametrize("votes", VOTES)
@@ -139,7 +165,9 @@ def test_every_user_sends_a_valid_vote_whatever_it_holds(votes: str) -> None:
     held = extreme_users(1, (4,))
     estimator = CategoryShares(epsilon=1.0, users=30, categories=4, votes=votes)
     with np.errstate(all="raise"):
-        reports = estimator.rounds[0].encode(held, {}, SeededWords(np.random.default_rng(1), len(held)))
+        reports = estimator.rounds[0].encode(
+            held, {}, SeededWords(np.random.default_rng(1), len(held))
+        )
     assert len(reports) == len(held)
     assert estimator.rounds[0].valid(reports, {}).all()
 

@@ -1,4 +1,5 @@
-"""The plain mean by a trusted curator: whatever the users are like, its interval covers the mean over users."""
+"""The plain mean by a trusted curator: whatever the users are like, its interval covers the mean
+over users."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from meanstream.operators.rounds.round_records import Estimate, Summaries
 from tests.operators.support.binomial_users import SPAN, answer
 
 RUNS = 400
-"""Half the width of an interval around coverage .95 at four standard errors: .044; false alarms below 1 in 10,000."""
+"""Half the width of an interval around coverage .95 at four standard errors: .044; false alarms
+below 1 in 10,000."""
 
 
 def users(count: Ints, mean: Floats, rng: np.random.Generator) -> Summaries:
@@ -30,7 +32,9 @@ def drawn(law: str, n: int, rng: np.random.Generator) -> tuple[Summaries, float]
     return users(count, np.where(rng.random(n) < far, -1.0, 0.8), rng), 0.8 - 1.8 * far
 
 
-def answers(name: str, law: str, n: int, epsilon: float, runs: int = RUNS) -> tuple[list[Estimate], float]:
+def answers(
+    name: str, law: str, n: int, epsilon: float, runs: int = RUNS
+) -> tuple[list[Estimate], float]:
     rng = np.random.default_rng(3)
     made = []
     for _ in range(runs):
@@ -53,7 +57,12 @@ def test_the_interval_covers_whatever_the_users_are_like(law: str, n: int, epsil
 def test_the_weighted_estimators_answer_another_mean_where_sizes_go_with_means_and_say_so() -> None:
     made, theta = answers("cummings.ratio", "sizes go with means", 1000, 2.0, runs=60)
     assert np.mean([float(one.lower) <= theta <= float(one.upper) for one in made]) < 0.5
-    for name in ("cummings.ratio", "cummings.known_sizes", "cummings.private_sizes", "cummings.ideal"):
+    for name in (
+        "cummings.ratio",
+        "cummings.known_sizes",
+        "cummings.private_sizes",
+        "cummings.ideal",
+    ):
         assert "larger users weigh more" in estimator_class(name).estimand
     assert "every user counts once" in estimator_class("central.mean").estimand
 
@@ -62,7 +71,8 @@ def test_the_error_is_the_predicted_one_and_the_interval_follows_the_spread() ->
     n, epsilon = 1000, 1.0
     rng = np.random.default_rng(4)
     made = [
-        answer("central.mean", epsilon, users(np.full(n, 9), rng.normal(0.2, 0.05, n), rng), rng) for _ in range(RUNS)
+        answer("central.mean", epsilon, users(np.full(n, 9), rng.normal(0.2, 0.05, n), rng), rng)
+        for _ in range(RUNS)
     ]
     error = np.array([float(one.unclipped) for one in made]) - 0.2
     predicted = 0.05**2 / n + 2.0 * (2.0 / (0.9 * epsilon * n)) ** 2
@@ -77,4 +87,9 @@ def test_nobody_at_all_is_no_answer() -> None:
     rng = np.random.default_rng(1)
     nobody = users(np.zeros(0, np.int64), np.zeros(0), rng)
     found = answer("central.mean", 1.0, nobody, rng)
-    assert (float(found.lower), float(found.upper), found.n_users, found.trust) == (-1.0, 1.0, 0, "central")
+    assert (float(found.lower), float(found.upper), found.n_users, found.trust) == (
+        -1.0,
+        1.0,
+        0,
+        "central",
+    )

@@ -1,4 +1,5 @@
-"""One report of each user: the channel by epsilon, and intervals that hold for few users and for rare groups."""
+"""One report of each user: the channel by epsilon, and intervals that hold for few users and for
+rare groups."""
 
 from __future__ import annotations
 
@@ -27,12 +28,17 @@ LAWS: dict[str, tuple[float, float]] = {
 
 
 def coverage(estimator: OneShot, users: int, law: tuple[float, float]) -> float:
-    """Share of the runs whose interval holds the mean of the law, by the stage's own tally and decoding."""
+    """Share of the runs whose interval holds the mean of the law, by the stage's own tally and
+    decoding."""
     far, place = law
     rng = np.random.default_rng(7)
     values: Floats = np.where(rng.random((RUNS, users)) < far, -1.0, place)
     step = estimator.rounds[0]
-    reports = estimator.channel(None).randomize(values.ravel(), SeededWords(rng, values.size)).reshape(values.shape)
+    reports = (
+        estimator.channel(None)
+        .randomize(values.ravel(), SeededWords(rng, values.size))
+        .reshape(values.shape)
+    )
     theta = place * (1.0 - far) - far
     found = [step.decode(round_tally_moments(row), {}) for row in reports]
     return float(np.mean([float(one.lower) <= theta <= float(one.upper) for one in found]))
@@ -47,10 +53,16 @@ def test_intervals_of_few_users_cover_whatever_their_law(users: int, epsilon: fl
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 2.0, 4.0, 8.0])
 @pytest.mark.parametrize("sizes", [None, "point:1", "point:100"])
-def test_the_channel_costs_at_most_half_again_where_users_may_be_anywhere(epsilon: float, sizes: str | None) -> None:
+def test_the_channel_costs_at_most_half_again_where_users_may_be_anywhere(
+    epsilon: float, sizes: str | None
+) -> None:
     law = None if sizes is None else SizeDistribution.parse(sizes)
     c0, c1 = OneShot(epsilon=epsilon, users=100, sizes=law).channel(None).moments
-    others = [make_channel(name, epsilon, second_moment=guess) for name in CHANNELS for guess in (0.05, 0.5, 1.0)]
+    others = [
+        make_channel(name, epsilon, second_moment=guess)
+        for name in CHANNELS
+        for guess in (0.05, 0.5, 1.0)
+    ]
     for theta, square in ((0.0, 0.05), (0.0, 0.33), (0.0, 1.0), (0.5, 0.3), (0.5, 1.0), (0.8, 0.7)):
         least = min(one.moments[0] + one.moments[1] * square for one in others) - theta**2
         assert c0 + c1 * square - theta**2 <= 1.5 * least

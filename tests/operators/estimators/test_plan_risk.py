@@ -1,4 +1,5 @@
-"""The computed bias, variance and failures of the tuned plan, against enumeration and simulation."""
+"""The computed bias, variance and failures of the tuned plan, against enumeration and
+simulation."""
 
 from __future__ import annotations
 
@@ -8,7 +9,11 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from meanstream.operators.estimators.plan.plan_risk import plan_risk_clip_moments, plan_risk_laws, plan_risk_sizes
+from meanstream.operators.estimators.plan.plan_risk import (
+    plan_risk_clip_moments,
+    plan_risk_laws,
+    plan_risk_sizes,
+)
 from meanstream.operators.estimators.plan.plan_tables import make_plan_tables
 from meanstream.operators.estimators.plan.window_effect import (
     window_effect,
@@ -22,20 +27,26 @@ from meanstream.operators.rounds.votes.registry import make_votes
 LAWS = {"poisson:5": 0.0, "uniform:1,199": 0.5, "point:400": 0.85, "two:3,100,0.3": 0.85}
 
 
-def enumerated(sizes: SizeDistribution, theta: float, cap: float, window: float, error: float) -> tuple[float, float]:
+def enumerated(
+    sizes: SizeDistribution, theta: float, cap: float, window: float, error: float
+) -> tuple[float, float]:
     """Mean and second moment of what is clipped, by listing all outcomes of all sizes."""
     mean = second = 0.0
     for m, share in zip(sizes.support.tolist(), sizes.probability.tolist(), strict=True):
         k = np.arange(m + 1)
         weight = share * binom.pmf(k, m, 0.5 * (1 + theta))
-        clipped = np.clip(math.sqrt(min(m, cap) / cap) * (2 * k / m - 1 - theta - error), -window, window)
+        clipped = np.clip(
+            math.sqrt(min(m, cap) / cap) * (2 * k / m - 1 - theta - error), -window, window
+        )
         mean, second = mean + float(weight @ clipped), second + float(weight @ clipped**2)
     return mean, second
 
 
 @pytest.mark.parametrize(("text", "theta"), LAWS.items())
 @pytest.mark.parametrize("factor", [0.4, 1.0, 2.5])
-def test_moments_of_clipped_means_are_those_of_all_outcomes_listed(text: str, theta: float, factor: float) -> None:
+def test_moments_of_clipped_means_are_those_of_all_outcomes_listed(
+    text: str, theta: float, factor: float
+) -> None:
     sizes = SizeDistribution.parse(text)
     law = plan_risk_laws(sizes, 0.0)[{0.0: 0, 0.5: 1, 0.85: 2}[theta]]
     cap = 0.7 * sizes.greatest
@@ -74,7 +85,8 @@ def test_skewed_users_bias_a_window_as_their_law_says() -> None:
     mean = between * (rng.exponential(size=n) - 1) + rng.standard_normal(n) / math.sqrt(m)
     clipped = np.clip(mean, -window, window)
     computed = plan_risk_clip_moments(law, m, np.array([window]), np.zeros(1))[0][0, 0]
-    # Twelve slices instead of the law: within 2 % of the spread; the simulation's error is 10 times smaller.
+    # Twelve slices instead of the law: within 2 % of the spread; the simulation's error is 10 times
+    # smaller.
     assert computed == pytest.approx(clipped.mean(), abs=0.02 * between)
     assert computed < -0.05 * between
 
@@ -111,7 +123,8 @@ def test_failures_of_votes_are_bounded_and_not_by_much() -> None:
     failed = float(np.mean((best != 4) & (best != 5)))
     bound = window_vote_failure(epsilon, voters, bins, 1.0)
     error = math.sqrt(failed * (1 - failed) / runs)
-    # Four standard errors: a false alarm in 30,000. The bound is a union over eight pairs that overlap.
+    # Four standard errors: a false alarm in 30,000. The bound is a union over eight pairs that
+    # overlap.
     assert failed <= bound + 4 * error
     assert failed >= 0.25 * bound - 4 * error
     assert 0.02 < bound < 0.5

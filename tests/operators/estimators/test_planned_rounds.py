@@ -21,14 +21,18 @@ LARGE = SizeDistribution.parse("two:100000,1000000,0.5")
 POISSON = SizeDistribution.parse("poisson:5")
 
 
-def plan(users: int = 10_000, sizes: SizeDistribution = LARGE, epsilon: float = 1.0, **options) -> Plan:
+def plan(
+    users: int = 10_000, sizes: SizeDistribution = LARGE, epsilon: float = 1.0, **options
+) -> Plan:
     return Plan(epsilon=epsilon, users=users, sizes=sizes, **{"between_users": 0.0, **options})
 
 
 def run(estimator: Plan, users: Summaries, seed: int = 1) -> Estimate:
     rng = np.random.default_rng(seed)
     stage = protocol_stages_of_positions(estimator.shares, rng.random(len(users)))
-    words = [SeededWords(rng, int(np.sum(stage == number))) for number in range(len(estimator.rounds))]
+    words = [
+        SeededWords(rng, int(np.sum(stage == number))) for number in range(len(estimator.rounds))
+    ]
     return run_protocol(estimator, users, stage, words)
 
 
@@ -73,7 +77,8 @@ def test_a_declared_spread_is_never_predicted_to_cost(
 
 @pytest.mark.parametrize("theta", [-0.9, 0.0, 0.5])
 def test_answers_are_right_wherever_the_mean_is(theta: float) -> None:
-    """Twenty runs: the mean squared error is within 2.5 times what is predicted (false alarm: one in 100,000)."""
+    """Twenty runs: the mean squared error is within 2.5 times what is predicted (false alarm: one
+    in 100,000)."""
     for sizes, users in ((LARGE, 10_000), (POISSON, 10_000)):
         found = measure_round_goal(plan(users, sizes), sizes, users, runs=20, seed=2, theta=theta)
         assert found.mse < 2.5 * found.predicted
@@ -82,7 +87,9 @@ def test_answers_are_right_wherever_the_mean_is(theta: float) -> None:
 
 
 def test_larger_sizes_of_users_and_declared_differences_cost_what_they_must() -> None:
-    risks = [plan(between_users=b).describe()["predicted_stderr"] ** 2 for b in (0.0, 0.01, 0.05, 0.2)]
+    risks = [
+        plan(between_users=b).describe()["predicted_stderr"] ** 2 for b in (0.0, 0.01, 0.05, 0.2)
+    ]
     assert risks == sorted(risks)
     one_shot = plan(sizes=SizeDistribution.parse("point:1")).describe()["predicted_stderr"] ** 2
     assert risks[-2] < 0.5 * one_shot
@@ -131,7 +138,8 @@ def test_what_is_declared_wrongly_misses() -> None:
 
 
 def far_groups_covered(made: Plan, share: float, runs: int = 40) -> int:
-    """Count the intervals that hold the mean where a group of this share is at -1 and all others are around .6."""
+    """Count the intervals that hold the mean where a group of this share is at -1 and all others
+    are around .6."""
     theta, covered = 0.6 * (1.0 - share) - share, 0
     for seed in range(runs):
         rng = np.random.default_rng([11, seed])
@@ -156,14 +164,18 @@ def test_declared_tails_mean_adaptive() -> None:
     assert described["predicted_stderr"] > 3 * plan().describe()["predicted_stderr"]
     again = build_estimator("plan", epsilon=1.0, users=10_000, sizes=LARGE, tails="exponential")
     assert found.shares == again.shares
-    assert run(found, round_goal_two_point_users(LARGE, 10_000, 0.2, np.random.default_rng(1))).value == pytest.approx(
-        0.2, abs=0.2
-    )
+    assert run(
+        found, round_goal_two_point_users(LARGE, 10_000, 0.2, np.random.default_rng(1))
+    ).value == pytest.approx(0.2, abs=0.2)
 
 
-@pytest.mark.parametrize("text", ["point:100000000", "lognormal:20,3", "two:1,1000000,0.01", "binomial:3,0.5"])
+@pytest.mark.parametrize(
+    "text", ["point:100000000", "lognormal:20,3", "two:1,1000000,0.01", "binomial:3,0.5"]
+)
 @pytest.mark.parametrize(("users", "epsilon"), [(1, 1.0), (95, 12.0), (3000, 0.01), (3000, 12.0)])
-def test_extreme_parameters_give_a_finite_design_and_an_answer(text: str, users: int, epsilon: float) -> None:
+def test_extreme_parameters_give_a_finite_design_and_an_answer(
+    text: str, users: int, epsilon: float
+) -> None:
     sizes = SizeDistribution.parse(text)
     for between_users in (0.0, 1.0):
         made = plan(users, sizes, epsilon, between_users=between_users)
@@ -236,7 +248,9 @@ def test_interval_and_standard_error_are_those_of_the_last_stage() -> None:
     estimator = plan()
     found = run(estimator, round_goal_two_point_users(LARGE, 10_000, 0.1, np.random.default_rng(3)))
     assert found.n_users == 10_000
-    assert float(found.upper - found.lower) == pytest.approx(2 * 1.96 * float(found.stderr), rel=1e-3)
+    assert float(found.upper - found.lower) == pytest.approx(
+        2 * 1.96 * float(found.stderr), rel=1e-3
+    )
     assert float(found.stderr) == pytest.approx(math.sqrt(estimator.design.risk), rel=0.5)
     assert [stage["stage"] for stage in found.stages] == ["vote", "clip 2", "clip 3", "clip 4"]
 
@@ -245,9 +259,15 @@ def test_tallies_add_up_in_any_order() -> None:
     estimator = plan()
     users = round_goal_two_point_users(LARGE, 300, 0.1, np.random.default_rng(3))
     for step in estimator.rounds:
-        reports = step.encode(users, {"center": 0.1, "stderr": 0.1}, SeededWords(np.random.default_rng(2), 300))
+        reports = step.encode(
+            users, {"center": 0.1, "stderr": 0.1}, SeededWords(np.random.default_rng(2), 300)
+        )
         parts = [step.tally(reports[k::3], {}) for k in range(3)]
-        assert parts[0] + parts[1] + parts[2] == parts[2] + (parts[0] + parts[1]) == step.tally(reports, {})
+        assert (
+            parts[0] + parts[1] + parts[2]
+            == parts[2] + (parts[0] + parts[1])
+            == step.tally(reports, {})
+        )
 
 
 @pytest.mark.parametrize(

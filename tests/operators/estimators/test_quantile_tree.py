@@ -1,4 +1,5 @@
-"""Quantiles of users: near the truth, honest intervals for any users, less error than one histogram, hostile counts."""
+"""Quantiles of users: near the truth, honest intervals for any users, less error than one
+histogram, hostile counts."""
 
 from __future__ import annotations
 
@@ -39,7 +40,10 @@ def users_at(mean: Floats, seed: int = 1) -> Summaries:
 
 def answer(tree: QuantileTree, held: Summaries, seed: int) -> Estimate:
     stage = assign_protocol_stages(tree.shares, held.user, b"%d" % seed)
-    words = [SeededWords(np.random.default_rng([seed, i]), int((stage == i).sum())) for i in range(tree.depth)]
+    words = [
+        SeededWords(np.random.default_rng([seed, i]), int((stage == i).sum()))
+        for i in range(tree.depth)
+    ]
     return run_protocol(tree, held, stage, words)
 
 
@@ -66,7 +70,9 @@ def test_intervals_hold_whatever_the_users_and_answers_are_as_near_as_predicted(
 ) -> None:
     """120 windows: .95 less 4 standard errors of .02 for each quantile."""
     tree = QuantileTree(epsilon=epsilon, users=n, quantiles=WANTED)
-    found = [answer(tree, users_at(draw(np.random.default_rng([n, r]), n), r), r) for r in range(120)]
+    found = [
+        answer(tree, users_at(draw(np.random.default_rng([n, r]), n), r), r) for r in range(120)
+    ]
     inside = np.array([(one.lower <= truth) & (truth <= one.upper) for one in found])
     assert inside.mean(axis=0).min() > 0.87
     for one in found:
@@ -80,7 +86,8 @@ def test_intervals_hold_whatever_the_users_and_answers_are_as_near_as_predicted(
 
 
 def test_the_error_of_the_distribution_function_is_the_one_that_is_told() -> None:
-    """400 windows of even users: each edge's variance within a third (its standard error is 7 %)."""
+    """400 windows of even users: each edge's variance within a third (its standard error is 7
+    %)."""
     depth, n, epsilon = 2, 1500, 2.0
     votes, rng = [level_votes(epsilon, level) for level in (1, 2)], np.random.default_rng(3)
     fit = fitted_levels(tuple(float(vote.share_variance(1.0 / vote.bins, 1.0)) for vote in votes))
@@ -106,7 +113,9 @@ def test_several_resolutions_err_less_than_one_histogram_of_the_same_bins() -> N
     even = np.full(vote.bins, 1.0 / vote.bins)
     flat = np.hstack([np.tril(np.ones((64, 64)))[:-1], np.zeros((63, 1))])
     flat[:, :64] -= np.arange(1, 64)[:, None] / 64  # the shares are made to add to 1
-    alone = distribution_variance(type(fitted_levels((1.0, 1.0)))(flat), [vote], [even], [100_000]).mean()
+    alone = distribution_variance(
+        type(fitted_levels((1.0, 1.0)))(flat), [vote], [even], [100_000]
+    ).mean()
     assert tree_error(1.0, 100_000, 3) < 0.8 * np.sqrt(alone)
 
 

@@ -1,4 +1,5 @@
-"""The plan that learns the law of sizes first: its learning, its cost, its privacy, and where it is refused."""
+"""The plan that learns the law of sizes first: its learning, its cost, its privacy, and where it is
+refused."""
 
 from __future__ import annotations
 
@@ -54,13 +55,16 @@ def test_missing_users_count_as_users_with_one_sample() -> None:
     assert learned_unknown_sizes(shares / 0.6 * 0.99, 0.01).least >= 128
 
 
-@pytest.mark.parametrize(("text", "epsilon"), [("uniform:1,199", 1.0), ("point:1000", 1.0), ("poisson:5", 2.0)])
+@pytest.mark.parametrize(
+    ("text", "epsilon"), [("uniform:1,199", 1.0), ("point:1000", 1.0), ("poisson:5", 2.0)]
+)
 def test_it_costs_a_few_times_the_error(text: str, epsilon: float) -> None:
     sizes, users, runs = SizeDistribution.parse(text), 20_000, 12
     known = Plan(epsilon=epsilon, users=users, sizes=sizes, between_users=0.0).design
     assert known is not None
     found = measure_round_goal(plan(users, epsilon), sizes, users, runs=runs, seed=4, theta=0.3)
-    # The mean of 12 squared normal errors exceeds 2.5 times its expectation once in 3000; 3 is the cost.
+    # The mean of 12 squared normal errors exceeds 2.5 times its expectation once in 3000; 3 is the
+    # cost.
     assert found.mse < 3 * 2.5 * known.risk
     assert found.coverage >= 0.7
     # Where sizes are large it is still far better than one report each.
@@ -70,7 +74,8 @@ def test_it_costs_a_few_times_the_error(text: str, epsilon: float) -> None:
 
 def test_it_is_refused_with_the_reason_where_too_little_can_be_learned() -> None:
     with pytest.raises(
-        ValueError, match=r"sizes must be given where users \* epsilon\*\*2 is below 10000 \(it is 5e\+03\)"
+        ValueError,
+        match=r"sizes must be given where users \* epsilon\*\*2 is below 10000 \(it is 5e\+03\)",
     ):
         plan(users=20_000, epsilon=0.5)
     with pytest.raises(ValueError, match="sizes must be a SizeDistribution or 'unknown'"):
@@ -94,10 +99,14 @@ def test_the_description_says_what_is_not_known() -> None:
 def test_no_reports_make_a_wide_answer_and_public_values_are_json() -> None:
     for first in (Tally(), None):
         estimator, public = plan(), {}
-        users = round_goal_two_point_users(SizeDistribution.parse("point:1000"), 3000, 0.0, np.random.default_rng(1))
+        users = round_goal_two_point_users(
+            SizeDistribution.parse("point:1000"), 3000, 0.0, np.random.default_rng(1)
+        )
         for number, step in enumerate(estimator.rounds):
             if number == 0 and first is None:
-                reports = step.encode(users, public, SeededWords(np.random.default_rng(2), len(users)))
+                reports = step.encode(
+                    users, public, SeededWords(np.random.default_rng(2), len(users))
+                )
                 tally = step.tally(reports, public)
             else:
                 tally = Tally()
@@ -111,7 +120,9 @@ def test_no_reports_make_a_wide_answer_and_public_values_are_json() -> None:
 def users_of_all_sizes() -> Summaries:
     counts = np.repeat([1, 2, 100, 5000, 10**6], 5)
     total = np.rint(np.tile([0, 0.2, 0.5, 0.8, 1.0], 5) * counts).astype(np.int64)
-    return Summaries(user=np.zeros((25, 2), np.uint64), count=counts, total=total, first=total // counts, span=1)
+    return Summaries(
+        user=np.zeros((25, 2), np.uint64), count=counts, total=total, first=total // counts, span=1
+    )
 
 
 class _Votes:
@@ -148,7 +159,9 @@ def test_later_stages_stay_within_epsilon_whatever_was_learned() -> None:
     users = users_of_all_sizes()
     first, *others = plan().rounds
     learned = first.encode(
-        round_goal_two_point_users(SizeDistribution.parse("uniform:1,199"), 4000, 0.0, np.random.default_rng(1)),
+        round_goal_two_point_users(
+            SizeDistribution.parse("uniform:1,199"), 4000, 0.0, np.random.default_rng(1)
+        ),
         {},
         SeededWords(np.random.default_rng(2), 4000),
     )
@@ -159,10 +172,15 @@ def test_later_stages_stay_within_epsilon_whatever_was_learned() -> None:
         for step in others:
             if isinstance(step, GainRound):
                 channel, restart = step.channel(placed), "restart" in placed
-                at = step._full.distance(users, placed) if restart else step.shrinkage(users, placed)
+                at = (
+                    step._full.distance(users, placed) if restart else step.shrinkage(users, placed)
+                )
             else:
                 assert isinstance(step, PlannedRound)
                 inner = step.chosen(placed)
                 assert inner.name.startswith("stage")
                 channel, at = inner.channel(placed), inner.distance(users, placed)
-            assert worst_pmf_loss(np.array([channel.pmf(float(x)) for x in np.unique(at)])) <= 1.0 + TOLERANCE
+            assert (
+                worst_pmf_loss(np.array([channel.pmf(float(x)) for x in np.unique(at)]))
+                <= 1.0 + TOLERANCE
+            )

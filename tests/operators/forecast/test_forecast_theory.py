@@ -1,4 +1,5 @@
-"""Propositions 1 to 3: brute force for few agents, the reference table for two hundred, limits, refusals."""
+"""Propositions 1 to 3: brute force for few agents, the reference table for two hundred, limits,
+refusals."""
 
 from __future__ import annotations
 
@@ -52,7 +53,9 @@ def brute_force(own: float, precision: np.ndarray, p: float) -> float:
 def test_integral_is_the_sum_over_placements(n: int, p: float) -> None:
     precision = np.random.default_rng(n).uniform(0, 3, n) * 10.0 ** np.arange(n)
     for own in (1e-3, 1.0, 1e4):
-        assert oracle_expected_reciprocal(own, precision, p) == pytest.approx(brute_force(own, precision, p), rel=1e-10)
+        assert oracle_expected_reciprocal(own, precision, p) == pytest.approx(
+            brute_force(own, precision, p), rel=1e-10
+        )
 
 
 def test_agents_not_heard_of_do_not_count() -> None:
@@ -64,8 +67,16 @@ def test_agents_not_heard_of_do_not_count() -> None:
 def test_oracle_round_robin_is_proposition_3(name: str, weighting: str) -> None:
     """Every placement of 5 agents in 2 classes, every statistic from its own release times."""
     agents, s2, fresh, counter = 5, 0.25, 3.0, make_counter(name, horizon=20)
-    table = partial(statistic_variance_table, name=weighting, sample_variance=s2, counter=counter, fresh_variance=fresh)
-    found = oracle_round_robin(np.array([1, 3, 4, 5, 30]), agents=agents, classes=2, sample_variance=s2, table=table)
+    table = partial(
+        statistic_variance_table,
+        name=weighting,
+        sample_variance=s2,
+        counter=counter,
+        fresh_variance=fresh,
+    )
+    found = oracle_round_robin(
+        np.array([1, 3, 4, 5, 30]), agents=agents, classes=2, sample_variance=s2, table=table
+    )
     for t, error in zip([1, 3, 4, 5, 30], found, strict=True):
         precision = []
         for position in range(1, agents):
@@ -76,38 +87,59 @@ def test_oracle_round_robin_is_proposition_3(name: str, weighting: str) -> None:
                 precision.append(1 / table(times)[-1])
             else:
                 w = weights(weighting, len(times))
-                known: dict[str, Any] = {"sample_variance": s2, "counter": counter, "fresh_variance": fresh}
+                known: dict[str, Any] = {
+                    "sample_variance": s2,
+                    "counter": counter,
+                    "fresh_variance": fresh,
+                }
                 precision.append(1 / float(variance_of_statistic(times, w, **known)))
         assert error == pytest.approx(brute_force(t / s2, np.array(precision), 0.5), rel=1e-10)
 
 
 def test_restricted_round_robin_asks_its_class_only() -> None:
     agents, s2, t = 4, 0.25, 13
-    table = partial(statistic_variance_table, name="last", sample_variance=s2, counter=Pm1(100), fresh_variance=3.0)
+    table = partial(
+        statistic_variance_table,
+        name="last",
+        sample_variance=s2,
+        counter=Pm1(100),
+        fresh_variance=3.0,
+    )
     expected = 0.0
     for size, ways in ((1, 1), (2, 3), (3, 3), (4, 1)):
         own = t / s2
         if size > 1:
-            own += oracle_round_robin_precision(t, size, table(oracle_round_robin_times(size, t))).sum()
+            own += oracle_round_robin_precision(
+                t, size, table(oracle_round_robin_times(size, t))
+            ).sum()
         expected += ways * 0.5 ** (agents - 1) / own
-    found = oracle_restricted_round_robin(np.array([t]), agents=agents, classes=2, sample_variance=s2, table=table)
+    found = oracle_restricted_round_robin(
+        np.array([t]), agents=agents, classes=2, sample_variance=s2, table=table
+    )
     assert found[0] == pytest.approx(expected, rel=1e-12)
 
 
 def test_reference_table_of_figure_2() -> None:
     table = forecast_agents_table(checkpoints=TIMES, **FIGURE_2)
     np.testing.assert_allclose(table["local"], [2.5e-4, 1.25e-4, 5e-5, 2.5e-5, 8.33e-6], rtol=1e-3)
-    np.testing.assert_allclose(table["ideal"], [3.75e-6, 1.88e-6, 7.5e-7, 3.75e-7, 1.25e-7], rtol=3e-3)
-    np.testing.assert_allclose(table["oracle"], [1.16e-5, 5.33e-6, 2.03e-6, 1.0e-6, 3.30e-7], rtol=0.01)
+    np.testing.assert_allclose(
+        table["ideal"], [3.75e-6, 1.88e-6, 7.5e-7, 3.75e-7, 1.25e-7], rtol=3e-3
+    )
+    np.testing.assert_allclose(
+        table["oracle"], [1.16e-5, 5.33e-6, 2.03e-6, 1.0e-6, 3.30e-7], rtol=0.01
+    )
     assert table["releases"] == [6, 11, 26, 51, 151]
     assert table["horizon"] == 151
 
 
 def test_schedules_without_noise_reach_the_ideal() -> None:
-    """As epsilon grows the noise vanishes, and late in the run the statistic's delay of one round does too."""
+    """As epsilon grows the noise vanishes, and late in the run the statistic's delay of one round
+    does too."""
     free = FIGURE_2 | {"epsilon": 1e9}
     for schedule in ("round_robin", "broadcast:geometric:10,1.0001"):
-        table = forecast_agents_table(checkpoints=[30_000], schedule=schedule, calibration="analytic", **free)
+        table = forecast_agents_table(
+            checkpoints=[30_000], schedule=schedule, calibration="analytic", **free
+        )
         assert 1.0 < table["oracle"][0] / table["ideal"][0] < 1.01
 
 
@@ -122,7 +154,9 @@ def test_toeplitz_improves_on_pm1_and_gls_on_last() -> None:
 def test_local_and_ideal() -> None:
     t = np.array([10, 20])
     np.testing.assert_allclose(forecast_agents_alone(t, np.array([1.0, 3.0])), [0.2, 0.1])
-    np.testing.assert_allclose(forecast_agents_ideal(t, np.array([1.0, 3.0]), np.array([1, 2])), [0.125, 0.0625])
+    np.testing.assert_allclose(
+        forecast_agents_ideal(t, np.array([1.0, 3.0]), np.array([1, 2])), [0.125, 0.0625]
+    )
     sizes = np.random.default_rng(4).binomial(9, 1 / 3, 200_000) + 1
     average = (1 / sizes).mean() / 10
     stderr = (1 / sizes).std() / 10 / np.sqrt(len(sizes))
@@ -131,7 +165,9 @@ def test_local_and_ideal() -> None:
 
 
 def test_table_is_plain_data() -> None:
-    table = forecast_agents_table(checkpoints=[5, 50], schedule="broadcast:geometric:10,2", **FIGURE_2)
+    table = forecast_agents_table(
+        checkpoints=[5, 50], schedule="broadcast:geometric:10,2", **FIGURE_2
+    )
     assert json.loads(json.dumps(table)) == table
     assert table["statistic_variance"][0] is None
     assert table["releases"] == [0, 3]
@@ -141,9 +177,13 @@ def test_table_is_plain_data() -> None:
 def test_one_class_and_many() -> None:
     one = forecast_agents_table(checkpoints=[500], **(FIGURE_2 | {"classes": 1, "agents": 10}))
     restricted = forecast_agents_table(
-        checkpoints=[500], schedule="restricted_round_robin", **(FIGURE_2 | {"classes": 1, "agents": 10})
+        checkpoints=[500],
+        schedule="restricted_round_robin",
+        **(FIGURE_2 | {"classes": 1, "agents": 10}),
     )
-    assert one["oracle"] == pytest.approx(restricted["oracle"], rel=1e-9)  # everybody is in the class
+    assert one["oracle"] == pytest.approx(
+        restricted["oracle"], rel=1e-9
+    )  # everybody is in the class
     assert one["ideal"][0] == pytest.approx(one["local"][0] / 10)
 
 
@@ -156,7 +196,10 @@ def test_one_class_and_many() -> None:
         ({"checkpoints": [0]}, "checkpoints must be times from 1 on"),
         ({"delta": 1.0}, "delta must lie strictly between 0 and 1"),
         ({"epsilon": 1.5}, "epsilon must be at most 1"),
-        ({"schedule": "ring"}, "schedule must be one of round_robin, restricted_round_robin, broadcast"),
+        (
+            {"schedule": "ring"},
+            "schedule must be one of round_robin, restricted_round_robin, broadcast",
+        ),
         ({"schedule": "broadcast:every:1d"}, "schedule must count samples here"),
         ({"weights": "best"}, "weights must be one of"),
     ],

@@ -11,7 +11,10 @@ import pytest
 
 from meanstream.lab.random_words import SeededWords
 from meanstream.operators.estimators.registry import ESTIMATORS, build_estimator
-from meanstream.operators.forecast.rounds_forecast import forecast_rounds, forecast_rounds_candidates
+from meanstream.operators.forecast.rounds_forecast import (
+    forecast_rounds,
+    forecast_rounds_candidates,
+)
 from meanstream.operators.forecast.users_needed import users_needed
 from meanstream.operators.rounds.round_protocol import protocol_stages_of_positions, run_protocol
 from meanstream.operators.rounds.round_records import Summaries
@@ -31,11 +34,15 @@ def test_candidates_are_estimators_and_sorted_by_error() -> None:
 
 
 def test_predictions_are_those_of_the_estimators() -> None:
-    found = {one.name: one for one in forecast_rounds(users=20_000, epsilon=1.0, sizes=LARGE).candidates}
+    found = {
+        one.name: one for one in forecast_rounds(users=20_000, epsilon=1.0, sizes=LARGE).candidates
+    }
     for name in ("one_shot", "dame", "kent"):
         described = build_estimator(name, epsilon=1.0, users=20_000, sizes=LARGE).describe()
         assert found[name].mse == pytest.approx(described["predicted_stderr"] ** 2)
-        assert found[name].half_width == pytest.approx(1.959964 * described["predicted_stderr"], rel=1e-5)
+        assert found[name].half_width == pytest.approx(
+            1.959964 * described["predicted_stderr"], rel=1e-5
+        )
 
 
 def test_without_a_declared_bound_only_what_needs_none_is_recommended() -> None:
@@ -65,8 +72,14 @@ def test_privacy_and_sampling_make_up_the_half_width() -> None:
     found = forecast_rounds(users=3000, epsilon=1.0, sizes=SMALL)
     for one in (*found.candidates, *found.curators):
         if one.half_width > found.sampling_half_width:
-            assert math.hypot(one.privacy_half_width, found.sampling_half_width) == pytest.approx(one.half_width)
-    assert found.curator.privacy_half_width < found.sampling_half_width < found.candidates[0].privacy_half_width
+            assert math.hypot(one.privacy_half_width, found.sampling_half_width) == pytest.approx(
+                one.half_width
+            )
+    assert (
+        found.curator.privacy_half_width
+        < found.sampling_half_width
+        < found.candidates[0].privacy_half_width
+    )
 
 
 def test_declared_tails_make_adapting_the_choice() -> None:
@@ -93,7 +106,9 @@ def test_do_not_localise_where_it_cannot_pay(between_users: float | None) -> Non
 
 
 def test_everything_is_in_the_unit_of_the_value() -> None:
-    unit = forecast_rounds(users=20_000, epsilon=1.0, sizes=LARGE, between_users=0.02, target_half_width=0.01)
+    unit = forecast_rounds(
+        users=20_000, epsilon=1.0, sizes=LARGE, between_users=0.02, target_half_width=0.01
+    )
     minutes = forecast_rounds(
         users=20_000,
         epsilon=1.0,
@@ -110,13 +125,17 @@ def test_everything_is_in_the_unit_of_the_value() -> None:
 
 
 def test_users_needed_reach_the_target_and_hardly_fewer_would() -> None:
-    found = forecast_rounds(users=5000, epsilon=1.0, sizes=LARGE, between_users=0.0, target_half_width=0.02)
+    found = forecast_rounds(
+        users=5000, epsilon=1.0, sizes=LARGE, between_users=0.0, target_half_width=0.02
+    )
     needed = {one.name: one.users_needed for one in found.candidates}
     for name in ("one_shot", "plan"):
         options = {"between_users": 0.0} if name == "plan" else {}
 
         def half_width(n: int, name: str = name, options: dict = options) -> float:
-            described = build_estimator(name, epsilon=1.0, users=n, sizes=LARGE, **options).describe()
+            described = build_estimator(
+                name, epsilon=1.0, users=n, sizes=LARGE, **options
+            ).describe()
             return 1.96 * described["predicted_stderr"]
 
         assert half_width(needed[name]) <= 0.02
@@ -138,7 +157,11 @@ def test_users_needed_jumps_and_limits() -> None:
 
 def scanned(stderr: Callable[[int], float], target: float, most: int) -> int:
     """Brute force: the first number of two significant digits that reaches the target."""
-    numbers = (n for power in range(9) for n in range(10**power, 10 ** (power + 1), max(10 ** (power - 1), 1)))
+    numbers = (
+        n
+        for power in range(9)
+        for n in range(10**power, 10 ** (power + 1), max(10 ** (power - 1), 1))
+    )
     return next(n for n in numbers if stderr(n) <= target or n > most)
 
 
@@ -153,17 +176,22 @@ def test_users_needed_is_that_of_a_scan_however_errors_fall(exponent: float, sta
 
     for target in (1.9, 1.0, 0.61, 0.4):
         asked.clear()
-        assert users_needed(stderr, target, start) == scanned(lambda n: (n / 137) ** -exponent, target, 10**8)
+        assert users_needed(stderr, target, start) == scanned(
+            lambda n: (n / 137) ** -exponent, target, 10**8
+        )
         assert len(asked) == len(set(asked)) <= 16
 
 
 @pytest.mark.parametrize("name", ["kent", "cummings.ratio"])
 @pytest.mark.parametrize("target", [0.05, 0.0051])
 def test_users_needed_is_that_of_a_scan_of_designs(name: str, target: float) -> None:
-    """Errors of both fall faster than the root of the number of users, where bins become possible."""
+    """Errors of both fall faster than the root of the number of users, where bins become
+    possible."""
 
     def stderr(n: int) -> float:
-        return float(build_estimator(name, epsilon=1.0, users=n, sizes=LARGE).describe()["predicted_stderr"])
+        return float(
+            build_estimator(name, epsilon=1.0, users=n, sizes=LARGE).describe()["predicted_stderr"]
+        )
 
     expected = scanned(stderr, target, 10_000)
     assert {users_needed(stderr, target, start) for start in (50, 4000, 1_000_000)} == {expected}
@@ -182,11 +210,14 @@ def skewed_users(n: int, size: int, spread: float, rng: np.random.Generator) -> 
     chance = np.clip(0.5 * (1 + spread * (rng.exponential(size=n) - 1)), 0, 1)
     ones = rng.binomial(size, chance).astype(np.int64)
     count = np.full(n, size)
-    return Summaries(user=np.zeros((n, 2), np.uint64), count=count, total=ones, first=ones % 2, span=1)
+    return Summaries(
+        user=np.zeros((n, 2), np.uint64), count=count, total=ones, first=ones % 2, span=1
+    )
 
 
 def test_the_warning_is_true() -> None:
-    """At the breaking point the interval of the papers' assumption misses about half of the time, simulated."""
+    """At the breaking point the interval of the papers' assumption misses about half of the time,
+    simulated."""
     users, runs = 20_000, 60
     found = forecast_rounds(users=users, epsilon=1.0, sizes=LARGE, between_users=0.0)
     assert f"{found.breaking_point:.3g}" in found.warning
@@ -196,9 +227,12 @@ def test_the_warning_is_true() -> None:
     for _ in range(runs):
         stage = protocol_stages_of_positions(plan.shares, rng.random(users))
         words = [SeededWords(rng, int(np.sum(stage == k))) for k in range(len(plan.rounds))]
-        answer = run_protocol(plan, skewed_users(users, 1000, found.breaking_point, rng), stage, words)
+        answer = run_protocol(
+            plan, skewed_users(users, 1000, found.breaking_point, rng), stage, words
+        )
         covered += bool(answer.lower <= 0 <= answer.upper)
-    # Half plus or minus four standard errors of 60 runs (false alarm: one in 16,000), and .1 for the computed bias.
+    # Half plus or minus four standard errors of 60 runs (false alarm: one in 16,000), and .1 for
+    # the computed bias.
     assert abs(covered / runs - 0.5) < 4 * math.sqrt(0.25 / runs) + 0.1
 
 
@@ -218,7 +252,8 @@ def test_refusals(options: dict, message: str) -> None:
 
 
 def test_a_curator_is_told_apart_and_never_recommended() -> None:
-    """Its error is that of a round by the curator; the target needs fewer users than those who protect themselves."""
+    """Its error is that of a round by the curator; the target needs fewer users than those who
+    protect themselves."""
     asked = {"epsilon": 1.0, "sizes": LARGE, "lower": -30.0, "upper": 120.0}
     found = forecast_rounds(users=4000, target_half_width=1.0, **asked)
     assert found.curator.name not in {one.name for one in found.candidates}
@@ -230,7 +265,9 @@ def test_a_curator_is_told_apart_and_never_recommended() -> None:
     assert found.curator.users_needed is not None
     assert best.users_needed is None or found.curator.users_needed < best.users_needed
     assert f"use central.mean: half-width {found.curator.half_width:.3g}" in found.curator_sentence
-    assert f"{best.half_width:.3g} if users protect themselves ({best.name})" in found.curator_sentence
+    assert (
+        f"{best.half_width:.3g} if users protect themselves ({best.name})" in found.curator_sentence
+    )
     enough = forecast_rounds(users=found.curator.users_needed, **asked).curator
     assert 0.8 < enough.half_width <= 1.0
     assert forecast_rounds(users=4000, **asked).curator.users_needed is None

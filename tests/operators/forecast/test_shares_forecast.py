@@ -29,7 +29,14 @@ NAMES = ("quantile 0.5", "quantile 0.9", "share above 30")
 
 
 def asked_of(epsilon: float = 1.0, **more: Any) -> ShareQueries:
-    given = {"lower": -30, "upper": 120, "delta": 1e-6, "schedule": AT_THE_END, "horizon": 1, "exceeds": (30,)}
+    given = {
+        "lower": -30,
+        "upper": 120,
+        "delta": 1e-6,
+        "schedule": AT_THE_END,
+        "horizon": 1,
+        "exceeds": (30,),
+    }
     settings = AgentsSettings(**(given | {"epsilon": epsilon, "histogram_share": 0.1} | more))
     return ShareQueries(settings, QUANTILES, 0.95)
 
@@ -39,14 +46,17 @@ def crowd_of(sizes: str, agents: int, spread: float, stddev: float) -> Crowd:
 
 
 def hosted(crowd: Crowd, asked: ShareQueries, count: int, seed: int) -> dict[str, Floats]:
-    """Have one crowd take raw samples and release, and find what agents of a count are told, by question."""
+    """Have one crowd take raw samples and release, and find what agents of a count are told, by
+    question."""
     rng = np.random.default_rng(seed)
     size = rng.choice(crowd.sizes.support, crowd.agents, p=crowd.sizes.probability)
     mean = rng.normal(CENTER, crowd.spread, crowd.agents)
     owner = np.repeat(np.arange(crowd.agents), size)
     value = rng.normal(mean[owner], crowd.stddev)
     order = rng.permutation(len(owner))
-    agents = Agents(asked.settings, KeyedNoise(rng.bytes(16), deployment="forecast", purpose="agents"))
+    agents = Agents(
+        asked.settings, KeyedNoise(rng.bytes(16), deployment="forecast", purpose="agents")
+    )
     agents.add_agents([str(i) for i in range(crowd.agents)])
     agents.update(owner[order], value[order], np.arange(len(owner), dtype=np.float64))
     agents.release_now(float(len(owner)))
@@ -57,9 +67,14 @@ def hosted(crowd: Crowd, asked: ShareQueries, count: int, seed: int) -> dict[str
     own = np.array([[*np.quantile(one, QUANTILES), np.mean(one > 30)] for one in samples])
     law = norm(mean[some], crowd.stddev)
     truth = np.stack([*(np.clip(law.ppf(q), -30, 120) for q in QUANTILES), law.sf(30)], axis=1)
-    answers = {"together": asked.own(prior, agents.own_histograms()), "released": asked.released(prior, told)}
+    answers = {
+        "together": asked.own(prior, agents.own_histograms()),
+        "released": asked.released(prior, told),
+    }
     found["alone"] = ((own - truth) ** 2).mean(axis=0)
-    for (name, answer), width in zip(answers.items(), ("half_width", "half_width_released"), strict=True):
+    for (name, answer), width in zip(
+        answers.items(), ("half_width", "half_width_released"), strict=True
+    ):
         every = np.concatenate([answer.quantiles, answer.exceeds], axis=1)[some]
         found[name] = ((every[..., 0] - truth) ** 2).mean(axis=0)
         found[width] = (every[..., 2] - every[..., 1]).mean(axis=0) / 2
@@ -69,7 +84,8 @@ def hosted(crowd: Crowd, asked: ShareQueries, count: int, seed: int) -> dict[str
 def off(rows: list[SharesRow], runs: list[dict[str, Floats]]) -> dict[str, float]:
     """Give how far the forecast is from what was found, in units of what is allowed.
 
-    That is the stated error and three standard errors of both sides, between whose crowds priors differ.
+    That is the stated error and three standard errors of both sides, between whose crowds priors
+    differ.
     """
     found = {}
     for i, row in enumerate(rows):
@@ -92,8 +108,11 @@ def off(rows: list[SharesRow], runs: list[dict[str, Floats]]) -> dict[str, float
         (crowd_of("point:200", 200, 10, 20), 200, {"horizon": 40, "schedule": "preferred:10"}),
     ],
 )
-def test_hosted_agents_are_within_the_stated_error(crowd: Crowd, count: int, more: dict[str, Any]) -> None:
-    """Seeds from 9100 on chose nothing: those that the forecast was compared with when it was made were 1 to 12."""
+def test_hosted_agents_are_within_the_stated_error(
+    crowd: Crowd, count: int, more: dict[str, Any]
+) -> None:
+    """Seeds from 9100 on chose nothing: those that the forecast was compared with when it was made
+    were 1 to 12."""
     asked = asked_of(**more)
     shown = 2 if crowd.sizes.least < count else 1  # the row of the 90 % quantile, or of the median
     rows = forecast_shares(crowd, asked, center=CENTER)[shown::3]
@@ -123,7 +142,10 @@ def test_a_forecast_is_the_same_each_time_and_moves_as_it_must() -> None:
 def test_agents_of_one_law_and_of_few_samples_are_forecast() -> None:
     for sizes, agents, spread in (("point:1", 2, 0.0), ("two:1,9007199254740992,0.5", 3, 1.0)):
         rows = forecast_shares(crowd_of(sizes, agents, spread, 1e-3), asked_of())
-        assert all(np.isfinite([row.alone, row.together, row.released, row.half_width]).all() for row in rows)
+        assert all(
+            np.isfinite([row.alone, row.together, row.released, row.half_width]).all()
+            for row in rows
+        )
 
 
 def test_settings_of_one_release_are_those_of_a_frame() -> None:
@@ -136,7 +158,11 @@ def test_settings_of_one_release_are_those_of_a_frame() -> None:
 def test_refusals() -> None:
     crowd = crowd_of("point:10", 5, 1, 1)
     plain = ShareQueries(AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6), (0.5,), 0.95)
-    with pytest.raises(ValueError, match="histogram_share must be more than 0 with quantiles or exceeds"):
+    with pytest.raises(
+        ValueError, match="histogram_share must be more than 0 with quantiles or exceeds"
+    ):
         forecast_shares(crowd, plain)
-    with pytest.raises(ValueError, match=r"mean must lie strictly between -30\.0 and 120\.0, got 500"):
+    with pytest.raises(
+        ValueError, match=r"mean must lie strictly between -30\.0 and 120\.0, got 500"
+    ):
         forecast_shares(crowd, asked_of(), center=500.0)

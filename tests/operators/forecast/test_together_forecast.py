@@ -30,13 +30,17 @@ SETTINGS = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, spread_share=
 TIMES = (30, 100, 300, 1000)
 
 
-def crowd_of(sizes: str = "point:100", *, agents: int = 1000, spread: float = 0.02, stddev: float = 0.25) -> Crowd:
+def crowd_of(
+    sizes: str = "point:100", *, agents: int = 1000, spread: float = 0.02, stddev: float = 0.25
+) -> Crowd:
     return Crowd(agents=agents, sizes=SizeDistribution.parse(sizes), spread=spread, stddev=stddev)
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.02, 0.06])
 @pytest.mark.parametrize(("agents", "epsilon"), [(200, 0.5), (200, 2.0), (500, 1.0)])
-def test_the_simulator_is_within_the_stated_error(agents: int, epsilon: float, spread: float) -> None:
+def test_the_simulator_is_within_the_stated_error(
+    agents: int, epsilon: float, spread: float
+) -> None:
     """Seed 91 was not used to choose the model. Over 3 runs a ratio has a standard error of .01 to .04 here; the
     largest difference seen over seeds 5 and 6 was .12, before components of a prior had long tails: that adds .02."""
     half = math.sqrt(0.75)
@@ -55,15 +59,19 @@ def test_the_simulator_is_within_the_stated_error(agents: int, epsilon: float, s
     result = simulate_broadcast(config)
     settings = replace(SETTINGS, lower=0.5 - half, upper=0.5 + half, epsilon=epsilon)
     for time, error, alone in zip(TIMES, result.mse, result.local, strict=True):
-        found = forecast_together(crowd_of(f"point:{time}", agents=agents, spread=spread, stddev=0.5), settings)
+        found = forecast_together(
+            crowd_of(f"point:{time}", agents=agents, spread=spread, stddev=0.5), settings
+        )
         assert abs(error / alone - found.error_ratio) <= STATED_ERROR
 
 
 @pytest.mark.parametrize("memory", ["half-life:300", "window:300", "auto"])
 def test_a_memory_is_forecast_within_the_stated_error(memory: str) -> None:
-    """Against agents as they are hosted, 300 of them in each of 3 runs of seed 93, which chose nothing; 3 errors.
+    """Against agents as they are hosted, 300 of them in each of 3 runs of seed 93, which chose
+    nothing; 3 errors.
 
-    Until 300 samples few agents take chance for a change of their own; a forecast of `forever` is off then.
+    Until 300 samples few agents take chance for a change of their own; a forecast of `forever` is
+    off then.
     """
     times = (30, 100, 300)
     config = DriftConfig(
@@ -79,10 +87,13 @@ def test_a_memory_is_forecast_within_the_stated_error(memory: str) -> None:
 
 
 def test_what_is_forgotten_is_not_counted_on() -> None:
-    """2,000 samples of a half-life of 100 are 290 of equal weight; of a window of 200 they are 175 to 200."""
+    """2,000 samples of a half-life of 100 are 290 of equal weight; of a window of 200 they are 175
+    to 200."""
     alone = {}
     for memory, most in (("forever", 2000), ("half-life:100", 289), ("window:200", 200)):
-        row = forecast_together(crowd_of("point:2000"), AgentsSettings(**GIVEN, memory=memory)).rows[1]
+        row = forecast_together(
+            crowd_of("point:2000"), AgentsSettings(**GIVEN, memory=memory)
+        ).rows[1]
         number = (0.25 / row.alone) ** 2
         assert 0.87 * most < number < 1.01 * most
         alone[memory] = row
@@ -99,7 +110,9 @@ def test_parts_add_up_and_shrink_as_they_must() -> None:
     for row in found.rows:
         assert row.sampling**2 + row.privacy**2 == pytest.approx(row.together**2)
         assert row.together < 1.02 * row.alone
-        assert row.half_width < 1.1 * row.half_width_alone  # where own means contradict they are longer than alone
+        assert (
+            row.half_width < 1.1 * row.half_width_alone
+        )  # where own means contradict they are longer than alone
     assert [row.samples for row in found.rows] == sorted(row.samples for row in found.rows)
     widths = list(found.by_epsilon.values())
     assert widths == sorted(widths, reverse=True)
@@ -108,9 +121,13 @@ def test_parts_add_up_and_shrink_as_they_must() -> None:
 
 
 def test_more_epsilon_never_costs_where_most_releases_are_noise() -> None:
-    """How the squares of releases that are noise fall out says next to nothing of the spread of the means."""
+    """How the squares of releases that are noise fall out says next to nothing of the spread of the
+    means."""
     crowd = crowd_of("lognormal:80,1", agents=4000, spread=0.04, stddev=0.23)
-    errors = [forecast_together(crowd, replace(SETTINGS, epsilon=e)).rows[1].together for e in (0.1, 0.15, 0.2, 0.3, 1)]
+    errors = [
+        forecast_together(crowd, replace(SETTINGS, epsilon=e)).rows[1].together
+        for e in (0.1, 0.15, 0.2, 0.3, 1)
+    ]
     assert errors == sorted(errors, reverse=True)
 
 
@@ -124,7 +141,9 @@ def test_epsilon_and_samples_that_are_needed_are_enough_and_not_much_more() -> N
     found = forecast_together(crowd, SETTINGS, target_half_width=0.022)
     assert found.epsilon_needed is not None
     assert found.samples_needed is not None
-    with_epsilon = forecast_together(crowd, replace(SETTINGS, epsilon=found.epsilon_needed)).rows[1].half_width
+    with_epsilon = (
+        forecast_together(crowd, replace(SETTINGS, epsilon=found.epsilon_needed)).rows[1].half_width
+    )
     assert 0.97 * 0.022 <= with_epsilon <= 0.022
     grown = crowd_of(f"point:{found.samples_needed}", spread=0.005)
     assert forecast_together(grown, SETTINGS).rows[1].half_width <= 0.022
@@ -133,9 +152,12 @@ def test_epsilon_and_samples_that_are_needed_are_enough_and_not_much_more() -> N
 
 
 def answered(crowd: Crowd, settings: AgentsSettings, seed: int) -> tuple[OwnMeans, Floats]:
-    """Let agents live, votes included; give what they know alone, and half-widths of their intervals."""
+    """Let agents live, votes included; give what they know alone, and half-widths of their
+    intervals."""
     rng = np.random.default_rng(seed)
-    count = rng.choice(crowd.sizes.support.astype(np.int64), crowd.agents, p=crowd.sizes.probability)
+    count = rng.choice(
+        crowd.sizes.support.astype(np.int64), crowd.agents, p=crowd.sizes.probability
+    )
     truth = rng.normal(0.5, crowd.spread, crowd.agents)
     everybody, pool = (
         Agents(settings, noise_from_secret(f"{seed:064x}".encode(), settings.name)),
@@ -148,18 +170,25 @@ def answered(crowd: Crowd, settings: AgentsSettings, seed: int) -> tuple[OwnMean
     pool.observe(batch.releases, batch.before)
     own = pooled_own_means(everybody.own(), pool.posterior)
     learned = make_collaboration("learned_prior", lower=0.0, upper=1.0, strangers=False)
-    fitted = learned.fit_summary(learned.summarize(pool.combined(everybody.latest())), pool.posterior)
+    fitted = learned.fit_summary(
+        learned.summarize(pool.combined(everybody.latest())), pool.posterior
+    )
     answer = fitted.estimate(own)
     return own, (answer.upper - answer.lower) / 2
 
 
 @pytest.mark.parametrize(
-    ("sizes", "spread", "off", "twin_off"), [("point:300", 0.01, 0.13, 0.05), ("lognormal:100,1", 0.015, 0.2, 0.4)]
+    ("sizes", "spread", "off", "twin_off"),
+    [("point:300", 0.01, 0.13, 0.05), ("lognormal:100,1", 0.015, 0.2, 0.4)],
 )
-def test_intervals_are_as_long_as_is_told(sizes: str, spread: float, off: float, twin_off: float) -> None:
-    """Doubts of a prior make them longer than its posterior says, most at small counts: that one is the twin.
+def test_intervals_are_as_long_as_is_told(
+    sizes: str, spread: float, off: float, twin_off: float
+) -> None:
+    """Doubts of a prior make them longer than its posterior says, most at small counts: that one is
+    the twin.
 
-    Those of one count are a twelfth longer than predicted (8 seeds): the variance of one sample is taken for known.
+    Those of one count are a twelfth longer than predicted (8 seeds): the variance of one sample is
+    taken for known.
     """
     settings = replace(SETTINGS, spread_share=SPREAD_SHARE, name="plan")
     crowd = crowd_of(sizes, spread=spread, stddev=0.2)
@@ -168,7 +197,9 @@ def test_intervals_are_as_long_as_is_told(sizes: str, spread: float, off: float,
         for row in found.rows:
             alike = np.abs(np.log(own.count / row.samples)) < 0.25
             ratios.append(float(half[alike].mean()) / row.half_width)
-            posterior = posterior_far_half_width(np.array([row.together**2]), np.array([row.alone**2]), 0.95)
+            posterior = posterior_far_half_width(
+                np.array([row.together**2]), np.array([row.alone**2]), 0.95
+            )
             twin.append(float(half[alike].mean() / posterior[0]))
     assert max(abs(ratio - 1) for ratio in ratios) < off
     assert max(twin) > 1 + twin_off
@@ -212,7 +243,8 @@ def test_rounded_probabilities_are_no_agents_without_a_release() -> None:
 
 def test_large_supports_are_joined_without_a_change() -> None:
     fine, coarse = (
-        forecast_together(crowd_of(sizes), SETTINGS).error_ratio for sizes in ("uniform:900,1100", "point:1000")
+        forecast_together(crowd_of(sizes), SETTINGS).error_ratio
+        for sizes in ("uniform:900,1100", "point:1000")
     )
     assert fine == pytest.approx(coarse, rel=0.03)
 
@@ -222,9 +254,15 @@ def test_large_supports_are_joined_without_a_change() -> None:
     [
         ({"agents": 1}, "agents must be at least 2, got 1"),
         ({"spread": -1.0}, "spread must be finite and not negative, got -1.0"),
-        ({"spread": 0.6}, r"spread must be at most half the width from lower \(0.0\) to upper \(1.0\), got 0.6"),
+        (
+            {"spread": 0.6},
+            r"spread must be at most half the width from lower \(0.0\) to upper \(1.0\), got 0.6",
+        ),
         ({"stddev": 0.0}, "stddev must be positive and finite, got 0.0"),
-        ({"stddev": 0.6}, r"stddev must be at most half the width from lower \(0.0\) to upper \(1.0\), got 0.6"),
+        (
+            {"stddev": 0.6},
+            r"stddev must be at most half the width from lower \(0.0\) to upper \(1.0\), got 0.6",
+        ),
     ],
 )
 def test_refusals(changes: dict[str, float], message: str) -> None:

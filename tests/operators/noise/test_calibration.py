@@ -35,10 +35,14 @@ def test_gaussian_delta_is_equation_6_in_another_form(epsilon: float, delta: flo
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-6), (1.0, 1e-6), (4.0, 1e-5)])
-def test_the_analytic_calibration_agrees_with_the_privacy_loss_distribution(epsilon: float, delta: float) -> None:
+def test_the_analytic_calibration_agrees_with_the_privacy_loss_distribution(
+    epsilon: float, delta: float
+) -> None:
     """The PLD accountant rounds pessimistically on a grid of 1e-4."""
     stddev = calibrated_analytic_stddev(epsilon, delta)
-    loss = privacy_loss_distribution.from_gaussian_mechanism(stddev, value_discretization_interval=1e-4)
+    loss = privacy_loss_distribution.from_gaussian_mechanism(
+        stddev, value_discretization_interval=1e-4
+    )
     assert epsilon - 1e-6 <= loss.get_epsilon_for_delta(delta) <= epsilon + 1e-3
 
 
@@ -58,14 +62,20 @@ def test_the_numbers_of_the_papers() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0])
 @pytest.mark.parametrize("delta", [1e-12, 1e-6, 1e-3])
-def test_the_analytic_calibration_is_never_wider_than_the_classical(epsilon: float, delta: float) -> None:
+def test_the_analytic_calibration_is_never_wider_than_the_classical(
+    epsilon: float, delta: float
+) -> None:
     assert calibrated_analytic_stddev(epsilon, delta) < calibrated_classical_stddev(epsilon, delta)
     assert calibration_delta(calibrated_classical_stddev(epsilon, delta), epsilon) < delta
 
 
 def test_the_dispatcher_names_both() -> None:
-    assert calibrated_gaussian_stddev(1.0, 1e-6, calibration="analytic") == calibrated_analytic_stddev(1.0, 1e-6)
-    assert calibrated_gaussian_stddev(1.0, 1e-6, calibration="classical") == calibrated_classical_stddev(1.0, 1e-6)
+    assert calibrated_gaussian_stddev(
+        1.0, 1e-6, calibration="analytic"
+    ) == calibrated_analytic_stddev(1.0, 1e-6)
+    assert calibrated_gaussian_stddev(
+        1.0, 1e-6, calibration="classical"
+    ) == calibrated_classical_stddev(1.0, 1e-6)
     with pytest.raises(ValueError, match="calibration must be classical or analytic, got 'magic'"):
         calibrated_gaussian_stddev(1.0, 1e-6, calibration="magic")  # type: ignore[arg-type]
 
@@ -89,7 +99,9 @@ def test_bad_parameters_are_refused_by_both(epsilon: float, delta: float, messag
 
 
 def test_the_classical_calibration_refuses_what_it_does_not_prove() -> None:
-    with pytest.raises(ValueError, match=r"epsilon must be at most 1 with the classical calibration, got 1\.5"):
+    with pytest.raises(
+        ValueError, match=r"epsilon must be at most 1 with the classical calibration, got 1\.5"
+    ):
         calibrated_classical_stddev(1.5, 1e-6)
     with pytest.raises(ValueError, match="epsilon must be positive"):
         calibrated_laplace_scale(0.0)

@@ -13,7 +13,9 @@ wide = bounds.filter(lambda p: p[0] < p[1])
 
 
 @given(wide, st.integers(1, 32))
-def test_the_resolution_is_the_smallest_power_of_two_with_enough_steps(pair: tuple[float, float], bits: int) -> None:
+def test_the_resolution_is_the_smallest_power_of_two_with_enough_steps(
+    pair: tuple[float, float], bits: int
+) -> None:
     grid = FixedPoint(*pair, bits=bits)
     width = pair[1] - pair[0]
     assert math.frexp(grid.resolution)[0] == 0.5
@@ -22,7 +24,9 @@ def test_the_resolution_is_the_smallest_power_of_two_with_enough_steps(pair: tup
 
 
 @given(wide, st.lists(finite, min_size=1, max_size=20))
-def test_every_value_lands_between_zero_and_span(pair: tuple[float, float], values: list[float]) -> None:
+def test_every_value_lands_between_zero_and_span(
+    pair: tuple[float, float], values: list[float]
+) -> None:
     grid = FixedPoint(*pair)
     steps = grid.encode(values)
     assert steps.dtype == np.int64
@@ -42,7 +46,9 @@ def test_the_mean_is_within_half_a_step_of_the_mean_of_the_values(values: list[f
     grid = FixedPoint(-30, 120)
     total = grid.encode(values).sum()
     assert abs(grid.mean(total, len(values)) - np.mean(values)) <= grid.resolution / 2 + 1e-12
-    assert grid.total_to_sum(total, len(values)) == pytest.approx(sum(values), abs=len(values) * grid.resolution)
+    assert grid.total_to_sum(total, len(values)) == pytest.approx(
+        sum(values), abs=len(values) * grid.resolution
+    )
 
 
 def test_integers_are_exact_on_the_grid_of_integer_bounds() -> None:

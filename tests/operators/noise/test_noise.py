@@ -1,6 +1,7 @@
 """Keyed bits are a pure function of their ids; the distributions are the exact ones.
 
-Statistical tests are seeded by their fixed secret; the false-alarm rate stated is what it would be over all secrets.
+Statistical tests are seeded by their fixed secret; the false-alarm rate stated is what it would be
+over all secrets.
 """
 
 import copy
@@ -19,13 +20,22 @@ from scipy import stats
 
 from meanstream.lab.evidence.sampler import implemented_pmf
 from meanstream.operators.forecast.simulated_noise import SimulationNoise
-from meanstream.operators.noise.keyed import GaussianNoise, KeyedNoise, LaplaceNoise, NoiseIds, keyed_owner_words
+from meanstream.operators.noise.keyed import (
+    GaussianNoise,
+    KeyedNoise,
+    LaplaceNoise,
+    NoiseIds,
+    keyed_owner_words,
+)
 from meanstream.operators.records import Floats, Words
 
 SECRET = b"sixteen bytes or"
 N = 100_000
 SCALES = (0.7, 3.0, 40.0)
-KNOWN_BITS = [[15287707390629301523, 9738150400047285227], [18128307380853486097, 9116745472548885518]]
+KNOWN_BITS = [
+    [15287707390629301523, 9738150400047285227],
+    [18128307380853486097, 9116745472548885518],
+]
 KNOWN_VERSION = [9172502407626012501]
 
 
@@ -37,7 +47,9 @@ def keyed(deployment: str = "test", purpose: str = "release", secret: bytes = SE
 
 def ids(n: int = N, *, owner: str = "a", first_index: int = 1, version: int = 7) -> NoiseIds:
     owners = np.repeat(keyed_owner_words([owner]), n, axis=0)
-    return NoiseIds(owners, np.arange(first_index, first_index + n), np.full(n, version, dtype=np.uint64))
+    return NoiseIds(
+        owners, np.arange(first_index, first_index + n), np.full(n, version, dtype=np.uint64)
+    )
 
 
 def test_known_answer() -> None:
@@ -47,8 +59,12 @@ def test_known_answer() -> None:
 
 
 def test_the_bits_are_cbc_mac_under_an_hkdf_key() -> None:
-    """The same construction from its textbook parts: HKDF by hand, AES in CBC mode with a zero initial block."""
-    info = b"".join(len(part).to_bytes(4, "big") + part for part in (b"meanstream 1", b"noise", b"test", b"release"))
+    """The same construction from its textbook parts: HKDF by hand, AES in CBC mode with a zero
+    initial block."""
+    info = b"".join(
+        len(part).to_bytes(4, "big") + part
+        for part in (b"meanstream 1", b"noise", b"test", b"release")
+    )
     extracted = hmac.digest(bytes(32), SECRET, "sha256")
     key = hmac.digest(extracted, info + b"\x01", "sha256")
     owner = hashlib.blake2b(b"a", digest_size=16).digest()
@@ -62,7 +78,10 @@ def test_the_same_ids_give_the_same_bits_in_every_batch() -> None:
     whole = keyed().bits(some)
     assert np.array_equal(whole, keyed().bits(some))
     for cut in (1, 4095, 8192, 13_001):
-        parts = [NoiseIds(some.owner[s], some.index[s], some.version[s]) for s in (slice(cut), slice(cut, None))]
+        parts = [
+            NoiseIds(some.owner[s], some.index[s], some.version[s])
+            for s in (slice(cut), slice(cut, None))
+        ]
         assert np.array_equal(np.concatenate([keyed().bits(part) for part in parts]), whole)
     backwards = NoiseIds(some.owner[::-1], some.index[::-1], some.version[::-1])
     assert np.array_equal(keyed().bits(backwards)[::-1], whole)
@@ -103,9 +122,12 @@ def test_changing_any_part_of_an_id_gives_independent_noise() -> None:
 
 
 def test_every_bit_is_fair_and_independent_of_its_neighbors() -> None:
-    """128 frequencies and 127 correlations of neighboring bits within 6 standard errors: false alarm 5e-7."""
+    """128 frequencies and 127 correlations of neighboring bits within 6 standard errors: false
+    alarm 5e-7."""
     words = keyed().bits(ids())
-    bits = (words[:, :, np.newaxis] >> np.arange(64, dtype=np.uint64) & np.uint64(1)).reshape(N, 128) * 2.0 - 1.0
+    bits = (words[:, :, np.newaxis] >> np.arange(64, dtype=np.uint64) & np.uint64(1)).reshape(
+        N, 128
+    ) * 2.0 - 1.0
     assert np.abs(bits.mean(axis=0)).max() < 6 / math.sqrt(N)
     assert np.abs((bits[:, 1:] * bits[:, :-1]).mean(axis=0)).max() < 6 / math.sqrt(N)
 
@@ -164,12 +186,16 @@ def test_chi_square_against_the_exact_pmf(kind: type, scale: float, source: str)
     noise = kind(scale)
     bits = keyed().bits(ids()) if source == "keyed" else SimulationNoise(seed=5).bits(ids())
     observed = np.rint(noise.sample(bits)).astype(np.int64)
-    largest = int(np.searchsorted(-N * noise.pmf(np.arange(10_000)), -10.0))  # bins with at least 10 expected
+    largest = int(
+        np.searchsorted(-N * noise.pmf(np.arange(10_000)), -10.0)
+    )  # bins with at least 10 expected
     values = np.arange(-largest + 1, largest)
     expected = N * noise.pmf(values)
     counts = np.array([np.count_nonzero(observed == k) for k in values])
     outside = N - counts.sum(), N - expected.sum()
-    statistic = ((counts - expected) ** 2 / expected).sum() + (outside[0] - outside[1]) ** 2 / outside[1]
+    statistic = ((counts - expected) ** 2 / expected).sum() + (
+        outside[0] - outside[1]
+    ) ** 2 / outside[1]
     assert stats.chi2.sf(statistic, len(values)) > 1e-6
 
 
@@ -200,20 +226,24 @@ def laplace_pmf_exactly(scale: float, k: int) -> Decimal:
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_the_laplace_sampler_is_exact_within_its_stated_slack(scale: float) -> None:
-    """Every probability, counted over all 2**128 inputs: off by epsilon_slack / 2 of itself and 2**-126 at most."""
+    """Every probability, counted over all 2**128 inputs: off by epsilon_slack / 2 of itself and
+    2**-126 at most."""
     largest = int(80 * scale)
     with decimal.localcontext(prec=60):
         exact = [laplace_pmf_exactly(scale, k) for k in range(-largest, largest + 1)]
         counted = map(Decimal, implemented_pmf(LaplaceNoise(scale), largest).tolist())
         allowed = Decimal(LaplaceNoise(scale).epsilon_slack / 2)
-        errors = [(abs(p - e) - Decimal(2) ** -126) / e for p, e in zip(counted, exact, strict=True)]
+        errors = [
+            (abs(p - e) - Decimal(2) ** -126) / e for p, e in zip(counted, exact, strict=True)
+        ]
     assert max(errors) <= allowed
     assert 1 - sum(exact) < Decimal(2) ** -64
 
 
 @pytest.mark.parametrize("stddev", SCALES)
 def test_the_gaussian_sampler_is_exact_within_its_stated_slack(stddev: float) -> None:
-    """As for Laplace; the reference is SciPy's distribution function, good to 2e-13 relative after differencing."""
+    """As for Laplace; the reference is SciPy's distribution function, good to 2e-13 relative after
+    differencing."""
     largest = math.ceil(12 * stddev)
     exact: Floats = GaussianNoise(stddev).pmf(np.arange(-largest, largest + 1))
     counted = implemented_pmf(GaussianNoise(stddev), largest)
@@ -225,7 +255,9 @@ def test_the_gaussian_sampler_is_exact_within_its_stated_slack(stddev: float) ->
 @pytest.mark.parametrize("scale", [0.7, 3.0])
 def test_what_the_bits_miss_stays_below_tail_delta(scale: float) -> None:
     """The extreme inputs: finite, symmetric, and beyond them a probability of 2**-127."""
-    rows = np.array([[0, 0], [2**63, 0], [2**63 - 1, 2**64 - 1], [2**64 - 1, 2**64 - 1]], dtype=np.uint64)
+    rows = np.array(
+        [[0, 0], [2**63, 0], [2**63 - 1, 2**64 - 1], [2**64 - 1, 2**64 - 1]], dtype=np.uint64
+    )
     for noise in (GaussianNoise(scale), LaplaceNoise(scale)):
         largest, negative, least, minus_least = noise.sample(rows).tolist()
         assert largest == -negative
@@ -254,13 +286,19 @@ def test_simulation_noise_is_seeded_and_fresh() -> None:
 
 
 def test_what_is_stated_of_each_draw_is_pinned() -> None:
-    """The totals of a configuration are sums of these: a looser one would be charged, a tighter one is not proved."""
+    """The totals of a configuration are sums of these: a looser one would be charged, a tighter one
+    is not proved."""
     for noise in (GaussianNoise(3.0), LaplaceNoise(3.0)):
         assert noise.tail_delta == 2.0**-64
     slack = {
-        width: (GaussianNoise(width).epsilon_slack, LaplaceNoise(width).epsilon_slack) for width in (0.5, 1.0, 64.0)
+        width: (GaussianNoise(width).epsilon_slack, LaplaceNoise(width).epsilon_slack)
+        for width in (0.5, 1.0, 64.0)
     }
-    assert slack == {0.5: (2.0**-40, 2.0**-43), 1.0: (2.0**-40, 2.0**-43), 64.0: (2.0**-38, 2.0**-37)}
+    assert slack == {
+        0.5: (2.0**-40, 2.0**-43),
+        1.0: (2.0**-40, 2.0**-43),
+        64.0: (2.0**-38, 2.0**-37),
+    }
     assert GaussianNoise(3.0).variance == 9.0
 
 

@@ -1,4 +1,5 @@
-"""What float64 adds to epsilon: the worst case where it is small, a bound of the sum where it is not, or a refusal."""
+"""What float64 adds to epsilon: the worst case where it is small, a bound of the sum where it is
+not, or a refusal."""
 
 from __future__ import annotations
 
@@ -25,21 +26,30 @@ def noise_of(slack: float) -> Any:
 
 
 def test_a_small_sum_is_the_worst_case() -> None:
-    assert require_small_numeric_slack(noise_of(1e-8), epsilon=1.0, delta=1e-6, draws=1000) == 1000 * 1e-8
+    assert (
+        require_small_numeric_slack(noise_of(1e-8), epsilon=1.0, delta=1e-6, draws=1000)
+        == 1000 * 1e-8
+    )
 
 
 def test_a_large_sum_is_bounded_by_what_errors_of_both_signs_add_up_to() -> None:
     epsilon, delta, draws, each = 1.0, 1e-6, 10**6, 1e-7
     assert draws * each > LARGEST_SHARE * epsilon
-    kept = ROUNDING_DELTA * delta / (1.0 + math.exp(epsilon))  # delta' of either side costs delta' and e^epsilon delta'
-    expected = 2.0 * (draws * each**2 / 8.0 + each / 2.0 * math.sqrt(2.0 * draws * math.log(1.0 / kept)))
+    kept = (
+        ROUNDING_DELTA * delta / (1.0 + math.exp(epsilon))
+    )  # delta' of either side costs delta' and e^epsilon delta'
+    expected = 2.0 * (
+        draws * each**2 / 8.0 + each / 2.0 * math.sqrt(2.0 * draws * math.log(1.0 / kept))
+    )
     found = require_small_numeric_slack(noise_of(each), epsilon=epsilon, delta=delta, draws=draws)
     assert found == pytest.approx(expected, rel=1e-12)
     assert found < LARGEST_SHARE * epsilon
 
 
 def test_more_than_a_hundredth_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"epsilon must be at least .* 1000000 draws of noise, got 1.0"):
+    with pytest.raises(
+        ValueError, match=r"epsilon must be at least .* 1000000 draws of noise, got 1.0"
+    ):
         require_small_numeric_slack(noise_of(1e-4), epsilon=1.0, delta=1e-6, draws=10**6)
 
 

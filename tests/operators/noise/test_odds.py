@@ -44,7 +44,9 @@ def test_much_of_epsilon_is_certainty_and_no_overflow() -> None:
     assert odds_of_a_belief(0.01, 1e6) == 1.0
 
 
-@pytest.mark.parametrize("bad", [(0.0,), (math.nan,), (math.inf,), (1.0, 1.0), (1.0, -1e-9), (1.0, 0.0, 0.0)])
+@pytest.mark.parametrize(
+    "bad", [(0.0,), (math.nan,), (math.inf,), (1.0, 1.0), (1.0, -1e-9), (1.0, 0.0, 0.0)]
+)
 def test_what_is_no_guarantee_is_refused(bad: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match=" must "):
         odds_of_a_guess(*bad)

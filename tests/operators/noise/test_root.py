@@ -14,10 +14,14 @@ from meanstream.operators.noise.noise_root import root_by_brent
 
 def test_calibrations_are_scipys_to_the_bit() -> None:
     rng = np.random.default_rng(17)
-    for epsilon, delta in zip(10 ** rng.uniform(-3, 1.7, 300), 10 ** rng.uniform(-15, -0.31, 300), strict=True):
+    for epsilon, delta in zip(
+        10 ** rng.uniform(-3, 1.7, 300), 10 ** rng.uniform(-15, -0.31, 300), strict=True
+    ):
 
         def excess(log_stddev: float, epsilon: float = epsilon, delta: float = delta) -> float:
-            return math.log(calibration_delta(math.exp(log_stddev), epsilon) or math.ulp(0.0)) - math.log(delta)
+            return math.log(
+                calibration_delta(math.exp(log_stddev), epsilon) or math.ulp(0.0)
+            ) - math.log(delta)
 
         step = math.log(2.0) if excess(0.0) > 0 else -math.log(2.0)
         near, far = 0.0, step
@@ -28,9 +32,13 @@ def test_calibrations_are_scipys_to_the_bit() -> None:
             assert root_by_brent(excess, near, far, xtol=tolerance, rtol=tolerance) == expected
 
 
-@pytest.mark.parametrize("f", [lambda x: x**3 - 2.0, lambda x: math.tanh(9 * (x - 1.9)), lambda x: x - 1.0, math.cos])
+@pytest.mark.parametrize(
+    "f", [lambda x: x**3 - 2.0, lambda x: math.tanh(9 * (x - 1.9)), lambda x: x - 1.0, math.cos]
+)
 def test_other_functions_are_scipys_to_the_bit(f: object) -> None:
-    assert root_by_brent(f, 1.0, 2.0, xtol=1e-13, rtol=1e-13) == brentq(f, 1.0, 2.0, xtol=1e-13, rtol=1e-13)  # type: ignore[arg-type]
+    assert root_by_brent(f, 1.0, 2.0, xtol=1e-13, rtol=1e-13) == brentq(
+        f, 1.0, 2.0, xtol=1e-13, rtol=1e-13
+    )  # type: ignore[arg-type]
 
 
 def test_two_ends_of_one_sign_are_refused() -> None:

@@ -1,4 +1,5 @@
-"""Binomial probabilities are those of SciPy's statistics, to the bit: designs are chosen by them."""
+"""Binomial probabilities are those of SciPy's statistics, to the bit: designs are chosen by
+them."""
 
 from __future__ import annotations
 
@@ -13,4 +14,7 @@ from meanstream.operators.rounds.binomial import binomial_probability
 @pytest.mark.parametrize("trials", [0, 1, 2, 7, 64, 1000])
 def test_probabilities_are_those_of_the_statistics(trials: int, chance: float) -> None:
     ones = np.arange(trials + 1)
-    assert binomial_probability(ones, trials, chance).tolist() == binom.pmf(ones, trials, chance).tolist()
+    assert (
+        binomial_probability(ones, trials, chance).tolist()
+        == binom.pmf(ones, trials, chance).tolist()
+    )

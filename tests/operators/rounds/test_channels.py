@@ -1,4 +1,5 @@
-"""Channels on [-1, 1]: unbiased, with the variance that they state, as good as the best known ones."""
+"""Channels on [-1, 1]: unbiased, with the variance that they state, as good as the best known
+ones."""
 
 import math
 
@@ -41,7 +42,8 @@ def test_bias_and_variance_by_enumeration(name: str, epsilon: float) -> None:
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
 @pytest.mark.parametrize("name", CHANNELS)
 def test_reports_follow_the_stated_moments(name: str, epsilon: float) -> None:
-    # 5 standard errors in 18 channels x 3 values x 2 statistics: a false alarm once in 20,000 seeds.
+    # 5 standard errors in 18 channels x 3 values x 2 statistics: a false alarm once in 20,000
+    # seeds.
     n = 100_000
     channel = make_channel(name, epsilon, second_moment=0.05)
     for i, x in enumerate((-0.9, 0.05, 0.6)):
@@ -78,7 +80,11 @@ def test_moments_of_the_specification() -> None:
         "one_bit": (45.1, 10.8, 4.68, 1.72, 1.08),
         "piecewise": (53.0, 10.7, 3.68, 0.646, 0.085),
     }
-    slopes = {"laplace": (1.0,) * 5, "one_bit": (0.0,) * 5, "piecewise": (7.2, 3.7, 2.5, 1.58, 1.16)}
+    slopes = {
+        "laplace": (1.0,) * 5,
+        "one_bit": (0.0,) * 5,
+        "piecewise": (7.2, 3.7, 2.5, 1.58, 1.16),
+    }
     epsilons = (0.3, 22 / 35, 1.0, 2.0, 4.0)
     for name, constants in printed.items():
         for epsilon, c0, c1 in zip(epsilons, constants, slopes[name], strict=True):
@@ -88,7 +94,8 @@ def test_moments_of_the_specification() -> None:
 
 
 def best_known(epsilon: float, second_moment: float) -> float:
-    """Least second moment over the continuous channels of the literature, from their printed formulas."""
+    """Least second moment over the continuous channels of the literature, from their printed
+    formulas."""
     half = math.exp(0.5 * epsilon)
     one_bit = (math.exp(epsilon) + 1.0) ** 2 / math.expm1(epsilon) ** 2
     piecewise = (half + 3.0) / (3.0 * (half - 1.0) ** 2), 1.0 + 1.0 / (half - 1.0)
@@ -98,7 +105,9 @@ def best_known(epsilon: float, second_moment: float) -> float:
     return min(one_bit, wide, share * wide + (1.0 - share) * one_bit, laplace)
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 0.2, 0.3, 0.45, 0.63, 0.8, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0])
+@pytest.mark.parametrize(
+    "epsilon", [0.1, 0.2, 0.3, 0.45, 0.63, 0.8, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0]
+)
 def test_the_best_channel_is_within_two_percent_of_the_best_known(epsilon: float) -> None:
     for second_moment in (0.0, 0.01, 0.05, 0.1, 0.3, 0.5, 0.8, 1.0):
         c0, c1 = best_channel(epsilon, second_moment).moments
@@ -107,19 +116,24 @@ def test_the_best_channel_is_within_two_percent_of_the_best_known(epsilon: float
         assert found - second_moment <= 1.02 * (known - second_moment) + 1e-12
 
 
-@pytest.mark.parametrize(("epsilon", "second_moment"), [(0.3, 0.01), (1.0, 0.35), (4.0, 0.05), (8.0, 0.5)])
+@pytest.mark.parametrize(
+    ("epsilon", "second_moment"), [(0.3, 0.01), (1.0, 0.35), (4.0, 0.05), (8.0, 0.5)]
+)
 def test_the_tuned_window_is_the_best(epsilon: float, second_moment: float) -> None:
     def second(channel: WindowChannel) -> float:
         return channel.moments[0] + channel.moments[1] * second_moment
 
     chosen = TunedWindowChannel(epsilon, second_moment=second_moment)
     windows = range(1, PIECEWISE_POINTS, 2)
-    others = [second(WindowChannel(epsilon, points=PIECEWISE_POINTS, window=window)) for window in windows]
+    others = [
+        second(WindowChannel(epsilon, points=PIECEWISE_POINTS, window=window)) for window in windows
+    ]
     assert second(chosen) == pytest.approx(min(others), rel=1e-9)
 
 
 def test_gain_of_the_tuned_window() -> None:
-    """Variance against the best known channels, at second moment .05: it is what `best_channel` is for."""
+    """Variance against the best known channels, at second moment .05: it is what `best_channel` is
+    for."""
     gain = {}
     for epsilon in (1.0, 2.0, 4.0, 8.0):
         c0, c1 = best_channel(epsilon, 0.05).moments
@@ -131,7 +145,9 @@ def test_one_bit_is_duchi() -> None:
     channel = make_channel("one_bit", 1.0)
     assert (channel.low, channel.high) == (-1, 1)
     assert channel.step == pytest.approx(1.0 / math.tanh(0.5), rel=1e-12)
-    assert float(channel.variance(0.5)) == pytest.approx(1.0 / math.tanh(0.5) ** 2 - 0.25, rel=1e-12)
+    assert float(channel.variance(0.5)) == pytest.approx(
+        1.0 / math.tanh(0.5) ** 2 - 0.25, rel=1e-12
+    )
 
 
 def test_hybrid_has_one_variance() -> None:
@@ -139,13 +155,17 @@ def test_hybrid_has_one_variance() -> None:
     assert np.ptp(variance) < 1e-3 * variance.mean()
 
 
-@pytest.mark.parametrize(("epsilon", "second_moment"), [(1.0, 0.3), (3.0, 0.05), (6.0, 0.0), (8.0, 0.3)])
+@pytest.mark.parametrize(
+    ("epsilon", "second_moment"), [(1.0, 0.3), (3.0, 0.05), (6.0, 0.0), (8.0, 0.3)]
+)
 def test_levels_are_the_best(epsilon: float, second_moment: float) -> None:
     def second(channel: WindowChannel) -> float:
         return channel.moments[0] + channel.moments[1] * second_moment
 
     chosen = DitheredChannel(epsilon, second_moment=second_moment)
-    all_levels = [second(WindowChannel(epsilon, points=k, window=1)) for k in range(2, MAX_LEVELS + 1)]
+    all_levels = [
+        second(WindowChannel(epsilon, points=k, window=1)) for k in range(2, MAX_LEVELS + 1)
+    ]
     assert second(chosen) == pytest.approx(min(all_levels), rel=1e-9)
 
 
@@ -156,7 +176,9 @@ def test_same_bits_give_the_same_report_and_values_are_cut(name: str) -> None:
     reports = channel.randomize([1.0, 7.0, -1.0, -1e300], words)
     assert reports.dtype == np.int64
     assert (reports == channel.randomize([1.0, 1.0, -1.0, -1.0], words)).all()
-    assert not (reports == channel.randomize([1.0, 1.0, -1.0, -1.0], words, first_draw=channel.draws)).all()
+    assert not (
+        reports == channel.randomize([1.0, 1.0, -1.0, -1.0], words, first_draw=channel.draws)
+    ).all()
 
 
 @pytest.mark.parametrize("name", CHANNELS)

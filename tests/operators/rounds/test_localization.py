@@ -37,7 +37,9 @@ def test_every_value_lies_in_its_bin_and_the_windows_around_it(half_width, value
             window = bins.window(neighbor, reach=2.0)
             assert -1.0 <= window.lower <= value + 1e-12
             assert value - 1e-12 <= window.upper <= 1.0
-            assert -1.0 <= window.center <= 1.0  # D4: the middle of an overshooting bin would be 1.5 for half-width 2.5
+            assert (
+                -1.0 <= window.center <= 1.0
+            )  # D4: the middle of an overshooting bin would be 1.5 for half-width 2.5
 
 
 def test_a_quotient_that_is_an_integer_but_for_rounding_makes_no_extra_bin():

@@ -87,7 +87,9 @@ def test_users_are_split_by_shares_whatever_their_order_and_size():
     for key in (b"2013-01-07", b"2013-01-14"):
         stage = assign_protocol_stages(shares, user, key)
         expected = np.array(shares) * n
-        assert ((np.bincount(stage, minlength=3) - expected) ** 2 / expected).sum() < chi2.isf(1e-6, 2)
+        assert ((np.bincount(stage, minlength=3) - expected) ** 2 / expected).sum() < chi2.isf(
+            1e-6, 2
+        )
         order = np.random.default_rng(1).permutation(n)
         assert np.array_equal(assign_protocol_stages(shares, user[order], key), stage[order])
 
@@ -100,7 +102,9 @@ def test_every_round_splits_anew():
 
 
 def test_positions_on_an_edge_belong_to_the_later_stage():
-    assert protocol_stages_of_positions((0.5, 0.5), np.array([0.0, 0.499, 0.5, 0.999])).tolist() == [0, 0, 1, 1]
+    assert protocol_stages_of_positions(
+        (0.5, 0.5), np.array([0.0, 0.499, 0.5, 0.999])
+    ).tolist() == [0, 0, 1, 1]
 
 
 def test_tallies_are_exact_in_any_order():

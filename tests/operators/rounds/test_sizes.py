@@ -40,7 +40,9 @@ def test_conformance(text: str) -> None:
     # 5 standard errors, 10 forms: 1 in 170,000.
     drawn = draw_population_sizes(sizes, 20_000, np.random.default_rng(4))
     assert np.isin(drawn, sizes.support).all()
-    spread = math.sqrt(max(0.0, float(sizes.probability @ sizes.support.astype(float) ** 2) - sizes.mean**2))
+    spread = math.sqrt(
+        max(0.0, float(sizes.probability @ sizes.support.astype(float) ** 2) - sizes.mean**2)
+    )
     assert abs(drawn.mean() - sizes.mean) <= 5.0 * spread / math.sqrt(20_000)
 
 
@@ -55,7 +57,12 @@ def test_tails_do_not_depend_on_float_sums() -> None:
 
 def test_tail_between_sizes() -> None:
     sizes = SizeDistribution.parse("two:100,10000,0.25")
-    assert (sizes.tail(100), sizes.tail(100.5), sizes.tail(101), sizes.tail(10_000)) == (1.0, 0.25, 0.25, 0.25)
+    assert (sizes.tail(100), sizes.tail(100.5), sizes.tail(101), sizes.tail(10_000)) == (
+        1.0,
+        0.25,
+        0.25,
+        0.25,
+    )
 
 
 def test_moments_against_the_laws() -> None:
@@ -65,7 +72,9 @@ def test_moments_against_the_laws() -> None:
     assert binomial.mean == pytest.approx(15.0 / (1.0 - 0.7**50), rel=1e-12)
     uniform = SizeDistribution.parse("uniform:1,199")
     assert uniform.mean == pytest.approx(100.0)
-    assert uniform.mean_sqrt(9) == pytest.approx((sum(math.sqrt(i) for i in range(1, 10)) + 190 * 3) / 199)
+    assert uniform.mean_sqrt(9) == pytest.approx(
+        (sum(math.sqrt(i) for i in range(1, 10)) + 190 * 3) / 199
+    )
     # Rounded up: half a sample more than the law's own mean, less what is cut.
     lognormal = SizeDistribution.parse("lognormal:20,0.5,1000")
     assert lognormal.mean == pytest.approx(20.5, abs=0.02)
@@ -96,7 +105,14 @@ BAD_TEXTS = (
     *("", "7", "point", "point:", "point:0", "point:2.5", "point:1,2", "point:nan"),
     *("two:1,2", "two:5,2,0.5", "two:1,2,1.5", "uniform:5,1", "uniform:1,inf"),
     *("poisson:0", "poisson:-1", "poisson:1e9", "binomial:5,0", "binomial:1.5,0.5"),
-    *("lognormal:0,1", "lognormal:20,0", "lognormal:20,1.5,0", "zipf:2", "flights.txt:tailnum", "flights.csv:tailnum"),
+    *(
+        "lognormal:0,1",
+        "lognormal:20,0",
+        "lognormal:20,1.5,0",
+        "zipf:2",
+        "flights.txt:tailnum",
+        "flights.csv:tailnum",
+    ),
 )
 
 
@@ -107,7 +123,12 @@ def test_bad_text(text: str) -> None:
 
 
 def test_bad_tables() -> None:
-    for support, probability in (([], []), ([1, 2], [1.0]), ([2, 1], [0.5, 0.5]), ([0, 1], [0.5, 0.5])):
+    for support, probability in (
+        ([], []),
+        ([1, 2], [1.0]),
+        ([2, 1], [0.5, 0.5]),
+        ([0, 1], [0.5, 0.5]),
+    ):
         with pytest.raises(ValueError, match=r"support|probability"):
             SizeDistribution(np.array(support), np.array(probability))
     for probability in ([0.5, 0.6], [-0.5, 1.5]):

@@ -1,4 +1,5 @@
-"""Results of stages from outside: what a stage can have found is accepted, the rest refused; no user stops a report."""
+"""Results of stages from outside: what a stage can have found is accepted, the rest refused; no
+user stops a report."""
 
 from __future__ import annotations
 
@@ -8,7 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.lab.evidence.estimator_checks import ESTIMATOR_CHECKS, EstimatorTrial, changed_result
+from meanstream.lab.evidence.estimator_checks import (
+    ESTIMATOR_CHECKS,
+    EstimatorTrial,
+    changed_result,
+)
 from meanstream.lab.papers.dame.summed_laplace import SummedLaplaceChannel
 from meanstream.lab.random_words import SeededWords
 from meanstream.operators.estimators.registry import ESTIMATORS, build_estimator
@@ -36,11 +41,23 @@ CASES: dict[str, tuple[str, dict[str, Any], int]] = {
     "kent.linf": ("kent.linf", {"sizes": POINT, "dimension": 3}, 3),
     "kent.linf plan": ("kent.linf", {"sizes": POINT, "dimension": 2, "between_users": 0.01}, 2),
     "kent.l2": ("kent.l2", {"sizes": POINT, "dimension": 4}, 4),
-    "kent.sparse_select": ("kent.sparse_select", {"sizes": POINT, "dimension": 8, "sparsity": 2}, 8),
-    "kent.sparse_threshold": ("kent.sparse_threshold", {"sizes": POINT, "dimension": 4, "sparsity": 2}, 4),
+    "kent.sparse_select": (
+        "kent.sparse_select",
+        {"sizes": POINT, "dimension": 8, "sparsity": 2},
+        8,
+    ),
+    "kent.sparse_threshold": (
+        "kent.sparse_threshold",
+        {"sizes": POINT, "dimension": 4, "sparsity": 2},
+        4,
+    ),
     "kent.density": ("kent.density", {"sizes": POINT, "terms": 4}, 3),
     "kent.mixture": ("kent.mixture", {"sizes": POINT, "components": 2}, 0),
-    "kent.mixture paper": ("kent.mixture", {"sizes": POINT, "components": 2, "mode": "paper", "half_width": 0.1}, 0),
+    "kent.mixture paper": (
+        "kent.mixture",
+        {"sizes": POINT, "components": 2, "mode": "paper", "half_width": 0.1},
+        0,
+    ),
     "kent.cover": ("kent.cover", {"radius": 0.25}, 0),
     "plan": ("plan", SPREAD, 0),
     "plan adaptive": ("plan", {"tails": "exponential"}, 0),
@@ -52,7 +69,13 @@ CASES: dict[str, tuple[str, dict[str, Any], int]] = {
     "category_shares oue": ("category_shares", {"categories": 3, "votes": "oue"}, 3),
     "category_shares subset": ("category_shares", {"categories": 70, "votes": "subset"}, 70),
 }
-CENTRAL = {"central.mean", "cummings.ideal", "cummings.known_sizes", "cummings.private_sizes", "cummings.ratio"}
+CENTRAL = {
+    "central.mean",
+    "cummings.ideal",
+    "cummings.known_sizes",
+    "cummings.private_sizes",
+    "cummings.ratio",
+}
 
 
 def estimator_of(case: str) -> Any:
@@ -87,12 +110,16 @@ def accepted(step: Any, found: Any, before: Any) -> bool:
 
 
 NARROW = {
-    "adaptive": lambda found: changed_result(found, ("window", 1), 1e-300) if "window" in found else None,
+    "adaptive": lambda found: (
+        changed_result(found, ("window", 1), 1e-300) if "window" in found else None
+    ),
     "dame": lambda found: changed_result(found, ("upper",), found["lower"] + 1e-9),
     "kent": lambda found: changed_result(found, ("upper",), found["lower"]),
     "plan": lambda found: changed_result(found, ("center",), 1e300),
     "kent.mixture": lambda found: changed_result(found, ("middles", 1), found["middles"][0]),
-    "kent.linf": lambda found: changed_result(found, ("inner", 1, "upper"), found["inner"][1]["lower"]),
+    "kent.linf": lambda found: changed_result(
+        found, ("inner", 1, "upper"), found["inner"][1]["lower"]
+    ),
     "plan unknown sizes": lambda found: changed_result(found, ("design", -1, "window"), 2.0**-21),
 }
 
@@ -101,7 +128,11 @@ NARROW = {
 def test_a_window_narrower_than_a_step_is_refused(case: str) -> None:
     estimator, tried = estimator_of(case), 0
     for stage, before, result in honest(case):
-        if stage < 2 and (found := NARROW[case](result) if case != "plan" or stage == 0 else None) is not None:
+        if (
+            stage < 2
+            and (found := NARROW[case](result) if case != "plan" or stage == 0 else None)
+            is not None
+        ):
             assert not accepted(estimator.rounds[stage], found, before)
             tried += 1
     assert tried
@@ -117,14 +148,18 @@ def test_a_window_of_the_adaptive_estimator_never_grows() -> None:
     assert not accepted(estimator.rounds[stage], forgotten, before)
 
 
-@pytest.mark.parametrize("found", [json.loads("[" * 900 + "]" * 900), {"a": "x" * 1000}, {"a": 10**5000}])
+@pytest.mark.parametrize(
+    "found", [json.loads("[" * 900 + "]" * 900), {"a": "x" * 1000}, {"a": 10**5000}]
+)
 def test_data_that_are_deep_long_or_huge_are_refused_in_a_short_line(found: Any) -> None:
     with pytest.raises(ValueError, match="stage result: ") as told:
         result_as_plain_data(found)
     assert len(str(told.value)) < 200
 
 
-VALUES = np.array([0.0, -0.0, 5e-324, 1.0, -1.0, np.nextafter(1, 0), 1e300, -1e308, np.inf, -np.inf, np.nan])
+VALUES = np.array(
+    [0.0, -0.0, 5e-324, 1.0, -1.0, np.nextafter(1, 0), 1e300, -1e308, np.inf, -np.inf, np.nan]
+)
 
 
 @pytest.mark.parametrize("epsilon", [2.0**-15, 0.01, 1.0, 40.0, 700.0])
@@ -158,4 +193,6 @@ def test_every_vote_is_a_report(name: str, epsilon: float) -> None:
 
 def test_more_coordinates_than_there_are_random_bits_for_are_refused_beforehand() -> None:
     with pytest.raises(ValueError, match="participation must be at most 32"):
-        build_estimator("kent.linf", epsilon=50.0, users=20_000, sizes=POINT, dimension=64, participation=40)
+        build_estimator(
+            "kent.linf", epsilon=50.0, users=20_000, sizes=POINT, dimension=64, participation=40
+        )

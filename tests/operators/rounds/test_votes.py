@@ -38,20 +38,29 @@ def as_input(votes: Votes, row: Ints) -> Any:
         ("krr", {"zero_row": False}, (0.029, 0.064, 0.111, 0.274, 0.89)),
     ],
 )
-def test_z_scores_of_the_specification(name: str, options: dict[str, Any], printed: tuple[float, ...]) -> None:
+def test_z_scores_of_the_specification(
+    name: str, options: dict[str, Any], printed: tuple[float, ...]
+) -> None:
     """Spec section 4(b), 64 bins: to 2 % or half of the last printed digit."""
     for epsilon, z in zip((0.3, 22 / 35, 1.0, 2.0, 4.0), printed, strict=True):
-        assert make_votes(name, epsilon, 64, **options).z_score == pytest.approx(z, rel=0.02, abs=0.0006)
+        assert make_votes(name, epsilon, 64, **options).z_score == pytest.approx(
+            z, rel=0.02, abs=0.0006
+        )
 
 
 @pytest.mark.parametrize("name", VOTES)
 def test_z_score_is_that_of_the_reports(name: str) -> None:
     votes = make_votes(name, 2.0, 7)
-    reports = votes.randomize(as_input(votes, np.full(N, 2)), SeededWords(np.random.default_rng(11), N))
+    reports = votes.randomize(
+        as_input(votes, np.full(N, 2)), SeededWords(np.random.default_rng(11), N)
+    )
     named = np.array([votes.counts(reports[i : i + 1]) for i in range(0, N, 8)])
     difference = (named[:, 2] - named[:, 5]).astype(float)
-    # The standard error of mean / deviation is at most 1.3 / sqrt(n) for these z: 4.5 of them, 1e-5 for each of five.
-    assert difference.mean() / difference.std() == pytest.approx(votes.z_score, abs=4.5 * 1.3 / math.sqrt(len(named)))
+    # The standard error of mean / deviation is at most 1.3 / sqrt(n) for these z: 4.5 of them, 1e-5
+    # for each of five.
+    assert difference.mean() / difference.std() == pytest.approx(
+        votes.z_score, abs=4.5 * 1.3 / math.sqrt(len(named))
+    )
 
 
 @pytest.mark.parametrize("bins", [1, 2, 5, 62, 63, 130])
@@ -90,7 +99,9 @@ def test_counts_add_up_and_repeat(name: str) -> None:
 @pytest.mark.parametrize("name", VOTES)
 def test_without_any_report(name: str) -> None:
     votes = make_votes(name, 1.0, 3)
-    reports = votes.randomize(as_input(votes, np.zeros(0, np.int64)), SeededWords(np.random.default_rng(5), 0))
+    reports = votes.randomize(
+        as_input(votes, np.zeros(0, np.int64)), SeededWords(np.random.default_rng(5), 0)
+    )
     assert reports.shape == (0, votes.width)
     assert votes.counts(reports) == (0, 0, 0)
     assert votes.shares((0, 0, 0), 0).tolist() == [0.0, 0.0, 0.0]
@@ -100,7 +111,9 @@ def test_without_any_report(name: str) -> None:
 @pytest.mark.parametrize("name", VOTES)
 def test_forged_reports_are_not_valid(name: str) -> None:
     votes = make_votes(name, 1.0, 70)
-    good = votes.randomize(as_input(votes, np.zeros(3, np.int64)), SeededWords(np.random.default_rng(5), 3))
+    good = votes.randomize(
+        as_input(votes, np.zeros(3, np.int64)), SeededWords(np.random.default_rng(5), 3)
+    )
     assert votes.valid(good).all()
     for value in (-1, -(2**63), 2**62, 2**63 - 1):
         for column in range(votes.width):
@@ -132,7 +145,9 @@ def test_zero_rows_take_a_category() -> None:
 @pytest.mark.parametrize("row", [-2, 4])
 def test_rows_that_do_not_exist(name: str, row: int) -> None:
     with pytest.raises(ValueError, match="row must hold bins from -1 to 3, got '1 that are not'"):
-        make_votes(name, 1.0, 4).randomize(np.array([row]), SeededWords(np.random.default_rng(5), 1))
+        make_votes(name, 1.0, 4).randomize(
+            np.array([row]), SeededWords(np.random.default_rng(5), 1)
+        )
 
 
 def test_bad_options() -> None:
@@ -140,12 +155,16 @@ def test_bad_options() -> None:
         make_votes("hadamard", 1.0, 4)
     with pytest.raises(ValueError, match="sue takes no option 'bits'"):
         make_votes("sue", 1.0, 4, bits=3)
-    with pytest.raises(ValueError, match="krr takes no option 'zero_rows'; did you mean 'zero_row'"):
+    with pytest.raises(
+        ValueError, match="krr takes no option 'zero_rows'; did you mean 'zero_row'"
+    ):
         make_votes("krr", 1.0, 4, zero_rows=True)
     with pytest.raises(ValueError, match="bits must lie between 1 and 4, got 5"):
         make_votes("binary", 1.0, 4, bits=5)
     with pytest.raises(ValueError, match="rows must have 4 columns"):
-        make_votes("binary", 1.0, 4).randomize(np.zeros((1, 3), np.bool_), SeededWords(np.random.default_rng(5), 1))
+        make_votes("binary", 1.0, 4).randomize(
+            np.zeros((1, 3), np.bool_), SeededWords(np.random.default_rng(5), 1)
+        )
 
 
 @pytest.mark.parametrize("name", VOTES)

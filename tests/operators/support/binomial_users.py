@@ -1,4 +1,5 @@
-"""Users with Bernoulli samples, their own success rates and unequal sizes: the population of Cummings et al."""
+"""Users with Bernoulli samples, their own success rates and unequal sizes: the population of
+Cummings et al."""
 
 from typing import Any
 
@@ -14,7 +15,8 @@ SPAN = 2**20
 
 
 def sizes(law: str, n: int, rng: np.random.Generator) -> np.ndarray:
-    """`zipf`: 1 to 100, probability proportional to 1/k; `uniform`: 1 to 100; a number: everybody's."""
+    """`zipf`: 1 to 100, probability proportional to 1/k; `uniform`: 1 to 100; a number:
+    everybody's."""
     if law == "uniform":
         return rng.integers(1, 101, n)
     if law == "zipf":
@@ -24,7 +26,12 @@ def sizes(law: str, n: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def summaries(
-    n: int, rng: np.random.Generator, *, law: str = "zipf", rate: float = 0.3, deviation: float = 0.05
+    n: int,
+    rng: np.random.Generator,
+    *,
+    law: str = "zipf",
+    rate: float = 0.3,
+    deviation: float = 0.05,
 ) -> Summaries:
     """n users whose rates are Beta with this mean and standard deviation."""
     count = sizes(law, n, rng)
@@ -34,11 +41,17 @@ def summaries(
     first = (rng.random(n) < total / count).astype(np.int64)
     user = rng.integers(0, 2**64, (n, 2), dtype=np.uint64)
     return Summaries(
-        user=user, count=count.astype(np.int64), total=total.astype(np.int64) * SPAN, first=first * SPAN, span=SPAN
+        user=user,
+        count=count.astype(np.int64),
+        total=total.astype(np.int64) * SPAN,
+        first=first * SPAN,
+        span=SPAN,
     )
 
 
-def answer(name: str, epsilon: float, given: Summaries, rng: np.random.Generator, **options: Any) -> Estimate:
+def answer(
+    name: str, epsilon: float, given: Summaries, rng: np.random.Generator, **options: Any
+) -> Estimate:
     """One round of an estimator of the registry, with seeded noise."""
     estimator = build_estimator(name, epsilon=epsilon, users=max(len(given), 1), **options)
     assert is_central(estimator)

@@ -18,7 +18,8 @@ def _secret_and_tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def on_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every window has its own turn and its own population, as in a stream that keeps up; a bounded input does not."""
+    """Every window has its own turn and its own population, as in a stream that keeps up; a bounded
+    input does not."""
     from meanstream.pipelines.beam.agents import waiting_samples as waiting
 
     monkeypatch.setattr(waiting, "overtakes", lambda: False)

@@ -32,7 +32,9 @@ def lines(path: Path) -> list[bytes]:
 
 
 def test_a_runner_writes_what_the_engine_writes(folder: Path) -> None:
-    places = {name: folder / f"{name}.jsonl" for name in ("sink", "releases", "population", "notices")}
+    places = {
+        name: folder / f"{name}.jsonl" for name in ("sink", "releases", "population", "notices")
+    }
     assert run(folder, "--quiet", **places, horizon=4).code == 0
     beam = {name: folder / f"beam.{name}.jsonl" for name in places}
     ran = run(folder, "--json", **beam, horizon=4, runner="FnApiRunner", store=folder / "none.db")
@@ -97,7 +99,9 @@ def test_what_a_pipeline_does_not_do_is_one_line(
     named = options(folder, **{"runner": "FnApiRunner", **changes})
     flags = ["--until-end"] if named.pop("until_end", False) else []
     more = [f"--runner-arg={named.pop('runner_arg')}"] if "runner_arg" in named else []
-    ran = meanstream("run", "agents", *arguments(named), *flags, *more, environment={"MEANSTREAM_SECRET": SECRET})
+    ran = meanstream(
+        "run", "agents", *arguments(named), *flags, *more, environment={"MEANSTREAM_SECRET": SECRET}
+    )
     assert (ran.code, ran.out) == (2, b"")
     assert ran.message.startswith(message), ran.message
 
@@ -119,14 +123,24 @@ def test_everything_that_is_refused_is_refused_at_once(folder: Path) -> None:
 
 def test_without_beam_the_extra_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "apache_beam" else find(name))
-    assert run(folder, runner="FnApiRunner").message == "runner needs apache-beam: pip install 'meanstream[beam]'"
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "apache_beam" else find(name)
+    )
+    assert (
+        run(folder, runner="FnApiRunner").message
+        == "runner needs apache-beam: pip install 'meanstream[beam]'"
+    )
 
 
 def test_with_a_runner_the_same_agents_are_taken_as_by_the_engine(folder: Path) -> None:
     engine = run(folder, "--json", max_agents=4)
     beam = run(
-        folder, "--json", max_agents=4, runner="FnApiRunner", releases=folder / "beam.jsonl", sink=folder / "b.jsonl"
+        folder,
+        "--json",
+        max_agents=4,
+        runner="FnApiRunner",
+        releases=folder / "beam.jsonl",
+        sink=folder / "b.jsonl",
     )
     assert (engine.code, beam.code) == (0, 0)
     assert lines(folder / "beam.jsonl") == lines(folder / "releases.jsonl") != []

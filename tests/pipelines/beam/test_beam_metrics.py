@@ -1,4 +1,5 @@
-"""What pipelines count: what the engine counts on the same input, by its names, and nothing that is not public."""
+"""What pipelines count: what the engine counts on the same input, by its names, and nothing that is
+not public."""
 
 from __future__ import annotations
 
@@ -51,9 +52,20 @@ from meanstream.streaming.open_source import open_source
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.store.secret_source import key_derived_from_secret
-from tests.pipelines.beam.agents.test_agents_idempotent import fresh_state, life, lose_agents, samples_of
+from tests.pipelines.beam.agents.test_agents_idempotent import (
+    fresh_state,
+    life,
+    lose_agents,
+    samples_of,
+)
 from tests.pipelines.beam.rounds.test_equal_to_engine import flawed_file as flawed_rounds
-from tests.pipelines.beam.support.agents_world import HOUR, MAPPING, SETTINGS, engine_on_file, flawed_file
+from tests.pipelines.beam.support.agents_world import (
+    HOUR,
+    MAPPING,
+    SETTINGS,
+    engine_on_file,
+    flawed_file,
+)
 from tests.pipelines.beam.support.collecting import run_pipeline
 from tests.servers.support.flink_cluster import FlinkCluster
 from tests.streaming.support.rounds_world import DAY, SECRET, RoundsWorld, rounds_settings
@@ -80,11 +92,17 @@ def given(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tu
     """Whether a file is sorted, and whether the counters are wrong."""
     spoiled = request.param == "bad twin"
     for step in STEPS if spoiled else ():
-        monkeypatch.setattr(step, "metric_counter", lambda *named, **more: CountsOnce(metric_counter(*named, **more)))
+        monkeypatch.setattr(
+            step,
+            "metric_counter",
+            lambda *named, **more: CountsOnce(metric_counter(*named, **more)),
+        )
     return request.param == "sorted", spoiled
 
 
-def test_agents_of_a_file_are_counted_as_by_the_engine(given: tuple[bool, bool], tmp_path: Path) -> None:
+def test_agents_of_a_file_are_counted_as_by_the_engine(
+    given: tuple[bool, bool], tmp_path: Path
+) -> None:
     sort, spoiled = given
     settings = replace(SETTINGS, horizon=3)
     path = flawed_file(tmp_path)
@@ -110,7 +128,9 @@ def figures_of(stats: EngineStats) -> dict[str, int]:
         "drift_warnings",
         "estimates",
     )
-    return {name: getattr(stats, name) for name in names} | {f"rejected_{r}": n for r, n in stats.rejected.items()}
+    return {name: getattr(stats, name) for name in names} | {
+        f"rejected_{r}": n for r, n in stats.rejected.items()
+    }
 
 
 def agents_of(
@@ -137,7 +157,9 @@ def agents_of(
 def test_flink_counts_the_same(flink: FlinkCluster, tmp_path: Path) -> None:
     path = flawed_file(tmp_path)
     stats = engine_on_file(tmp_path / "engine", SETTINGS, OPTIONS, path, sort=False).stats  # type: ignore[attr-defined]
-    found = agents_of(tmp_path, SETTINGS, path, sort=False, runner="FlinkRunner", given=flink.arguments())
+    found = agents_of(
+        tmp_path, SETTINGS, path, sort=False, runner="FlinkRunner", given=flink.arguments()
+    )
     assert found == figures_of(stats)
 
 
@@ -152,10 +174,18 @@ def test_rounds_of_a_file_are_counted_as_by_the_engine(
     case: str, given: tuple[bool, bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sort, spoiled = given
-    settings, path = rounds_settings(**ROUNDS[case], allowed_lateness=0.25 * DAY), flawed_rounds(tmp_path)
+    settings, path = (
+        rounds_settings(**ROUNDS[case], allowed_lateness=0.25 * DAY),
+        flawed_rounds(tmp_path),
+    )
     world = RoundsWorld(tmp_path / "engine", settings)
     stats = world.run(
-        open_source(str(path), USERS, sort=sort, id_key=key_derived_from_secret(SECRET.encode(), "sample ids"))
+        open_source(
+            str(path),
+            USERS,
+            sort=sort,
+            id_key=key_derived_from_secret(SECRET.encode(), "sample ids"),
+        )
     )
     with monkeypatch.context() as patch:
         patch.setattr(
@@ -164,7 +194,10 @@ def test_rounds_of_a_file_are_counted_as_by_the_engine(
             lambda result: metric_counters(result) | metric_counters(result, PRIVATE_NAMESPACE),
         )
         counted = Counter(rounds_of(tmp_path, settings, path, sort=sort))
-    expected = {name: getattr(stats, name) for name in ("events", "accepted", "agents", "rounds", "over_budget")}
+    expected = {
+        name: getattr(stats, name)
+        for name in ("events", "accepted", "agents", "rounds", "over_budget")
+    }
     expected |= {f"rejected_{reason}": n for reason, n in stats.rejected.items()}
     stages = [name for name in counted if name.startswith("rounds_reports_")]
     reports = sum(counted.pop(name) for name in stages)
@@ -174,7 +207,9 @@ def test_rounds_of_a_file_are_counted_as_by_the_engine(
     assert ((counted, reports) == (expected, stats.releases)) is not spoiled
 
 
-def rounds_of(folder: Path, settings: RoundsSettings, path: Path, *, sort: bool = True) -> dict[str, int]:
+def rounds_of(
+    folder: Path, settings: RoundsSettings, path: Path, *, sort: bool = True
+) -> dict[str, int]:
     return run_rounds_file(
         settings,
         SourceLocation(location=str(path), mapping=USERS, sort=sort),
@@ -193,7 +228,9 @@ class Told:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, step: Any) -> None:
         self.counts: Counter[str] = Counter()
         monkeypatch.setattr(
-            step, "metric_counter", lambda *n, **more: _Cell(self.counts, metric_counter(*n, **more).metric_name.name)
+            step,
+            "metric_counter",
+            lambda *n, **more: _Cell(self.counts, metric_counter(*n, **more).metric_name.name),
         )
 
 
@@ -222,11 +259,20 @@ def test_refusals_and_late_samples_of_a_shard_are_counted(monkeypatch: pytest.Mo
 
 
 def test_samples_that_a_pipeline_was_given_are_counted() -> None:
-    batch = agent_batch(["a", "b", "a", "b"], [1.0, np.nan, 1.0, 2.0], [0.0, 1.0, 2.0, 3.0], ids=["1", "2", "1", "4"])
+    batch = agent_batch(
+        ["a", "b", "a", "b"],
+        [1.0, np.nan, 1.0, 2.0],
+        [0.0, 1.0, 2.0, 3.0],
+        ids=["1", "2", "1", "4"],
+    )
     transform = ReleaseMeans(SETTINGS)
     _, counted = run_pipeline(lambda p: (p | beam.Create([batch], reshuffle=False) | transform).own)
     assert counted["samples"] == 4
-    assert (counted["rejected_not_finite"], counted["rejected_duplicate"], counted["agents"]) == (1, 1, 2)
+    assert (counted["rejected_not_finite"], counted["rejected_duplicate"], counted["agents"]) == (
+        1,
+        1,
+        2,
+    )
     assert (counted["batch_samples_sum"], counted["batch_samples_count"]) == (4, 1)
     assert counted["batch_milliseconds_count"] == counted["release_lag_milliseconds_count"] >= 1
     assert counted["release_lag_milliseconds_sum"] > 1.6e12  # these samples are from 1970
@@ -280,7 +326,9 @@ def test_streams_that_differ_in_values_alone_have_the_same_metrics(
     path = flawed_file(tmp_path) if agents else flawed_rounds(tmp_path)
     found = [
         all_metrics(
-            lambda: agents_of(tmp_path, SETTINGS, one) if agents else rounds_of(tmp_path, rounds, one),  # noqa: B023
+            lambda: (
+                agents_of(tmp_path, SETTINGS, one) if agents else rounds_of(tmp_path, rounds, one)  # noqa: B023
+            ),
             monkeypatch,
         )
         for one in (path, of_other_values(path))
@@ -300,7 +348,9 @@ def test_every_step_takes_its_counters_from_the_table() -> None:
         if _makes_metrics(path.read_text())
     ]
     assert direct == ["pipelines/beam/worker/beam_metrics.py"]
-    assert _makes_metrics('from apache_beam.metrics import Metrics\nMetrics.counter("meanstream", "values")')
+    assert _makes_metrics(
+        'from apache_beam.metrics import Metrics\nMetrics.counter("meanstream", "values")'
+    )
 
 
 def _makes_metrics(text: str) -> bool:
@@ -320,7 +370,8 @@ def test_a_name_that_is_not_in_the_table_is_refused() -> None:
 OWN = {"batch_samples", "reading_turns", "release_lag_seconds", "sent", "windows_overtaken"}
 """Families that the engine does not have."""
 ENGINES = {"letters_unwritten"}
-"""Of `--max-dead-letters`, which is refused with a runner: dead letters of a pipeline go where it says, all of them."""
+"""Of `--max-dead-letters`, which is refused with a runner: dead letters of a pipeline go where it
+says, all of them."""
 
 
 def test_names_are_those_of_the_engine() -> None:
@@ -333,8 +384,11 @@ def test_names_are_those_of_the_engine() -> None:
 
 def test_the_documentation_has_the_table() -> None:
     rows = re.findall(
-        r"(?m)^\| `(\w+)` \| `meanstream_(\w+?)(?:_total|_sum)?(?:{(\w+)})?`.* \| (.+) \|$", OPERATIONS.read_text()
+        r"(?m)^\| `(\w+)` \| `meanstream_(\w+?)(?:_total|_sum)?(?:{(\w+)})?`.* \| (.+) \|$",
+        OPERATIONS.read_text(),
     )
-    expected = [(f"{name}{f.label.upper()}", f.family, f.label, f.text) for name, f in COUNTERS.items()]
+    expected = [
+        (f"{name}{f.label.upper()}", f.family, f.label, f.text) for name, f in COUNTERS.items()
+    ]
     expected += [(name, f.family, "", f.text) for name, f in DISTRIBUTIONS.items()]
     assert rows == expected

@@ -1,4 +1,5 @@
-"""What docs/beam.md shows is run; of the job on Flink the pipeline is built, as far as to what would be submitted."""
+"""What docs/beam.md shows is run; of the job on Flink the pipeline is built, as far as to what
+would be submitted."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ import pytest
 
 PAGE = Path(__file__).parents[3] / "docs" / "beam.md"
 BLOCKS = [
-    block.partition("\n")[2] for block in PAGE.read_text(encoding="utf-8").split("```")[1::2] if "import " in block
+    block.partition("\n")[2]
+    for block in PAGE.read_text(encoding="utf-8").split("```")[1::2]
+    if "import " in block
 ]
 
 
@@ -20,9 +23,13 @@ def test_python_of_the_page_runs(
 ) -> None:
     built: list[str] = []
     if "kafka://" in block:
-        monkeypatch.setattr(sys, "argv", ["agents_on_flink.py", "--runner=FlinkRunner", "--streaming"])
         monkeypatch.setattr(
-            beam.Pipeline, "run", lambda pipeline, *_: built.append(str(pipeline.to_runner_api())) or Done()
+            sys, "argv", ["agents_on_flink.py", "--runner=FlinkRunner", "--streaming"]
+        )
+        monkeypatch.setattr(
+            beam.Pipeline,
+            "run",
+            lambda pipeline, *_: built.append(str(pipeline.to_runner_api())) or Done(),
         )
     exec(compile(block, str(PAGE), "exec"), {})  # noqa: S102 - our own page
     told = "30.0\n" * 3 if "exceeds" in block else "malformed\n"

@@ -1,4 +1,5 @@
-"""Bytes of ours for what moves between the steps of every pipeline: events, lines, places and messages."""
+"""Bytes of ours for what moves between the steps of every pipeline: events, lines, places and
+messages."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ VALUES: list[Any] = [
     EventLines(PersonalEstimate, LINES),
     EventLines(BudgetEvent, []),
     SourceLocation(location="gs://some-bucket/a.csv", mapping=COLUMNS, sort=False),
-    SourceLocation(location="kafka://b:1/t", mapping=ColumnMapping(), ranges=((0, 5, 2**61), (3, 0, 7))),
+    SourceLocation(
+        location="kafka://b:1/t", mapping=ColumnMapping(), ranges=((0, 5, 2**61), (3, 0, 7))
+    ),
     DeadLetter(reason="late", source="samples", position=7),
 ]
 
@@ -47,14 +50,23 @@ def test_bytes_are_versioned_and_hold_everything(value: Any) -> None:
 
 @pytest.mark.parametrize("kind", EVENTS.values(), ids=EVENTS)
 def test_lines_of_every_kind_of_event_have_bytes(kind: Any) -> None:
-    assert EventLinesCoder().decode(EventLinesCoder().encode(EventLines(kind, LINES))) == EventLines(kind, LINES)
+    assert EventLinesCoder().decode(
+        EventLinesCoder().encode(EventLines(kind, LINES))
+    ) == EventLines(kind, LINES)
 
 
 def test_a_message_keeps_its_data_and_its_id() -> None:
     coder = typecoders.registry.get_coder(Message)
     assert type(coder) is MessageCoder
-    for data, name in ((b"{}", "10613943437398923"), (b"", "m1"), (bytes(range(256)), None), (None, "7")):
-        encoded = coder.encode(PubsubMessage(data, {"sent": "x"}, message_id=name, ordering_key="y"))
+    for data, name in (
+        (b"{}", "10613943437398923"),
+        (b"", "m1"),
+        (bytes(range(256)), None),
+        (None, "7"),
+    ):
+        encoded = coder.encode(
+            PubsubMessage(data, {"sent": "x"}, message_id=name, ordering_key="y")
+        )
         found = coder.decode(encoded)
         assert (found.data, found.message_id) == (data or b"", name or "")
         assert coder.encode(found) == encoded
@@ -74,7 +86,9 @@ def test_a_message_keeps_its_data_and_its_id() -> None:
         (DeadLetterCoder(), b"secret 7"),
     ],
 )
-def test_bytes_of_another_version_are_one_line_that_shows_nothing_of_them(coder: Any, encoded: bytes) -> None:
+def test_bytes_of_another_version_are_one_line_that_shows_nothing_of_them(
+    coder: Any, encoded: bytes
+) -> None:
     with pytest.raises(DamagedBytesError, match=r"^[^\n]* must [^\n]* got others$") as refused:
         coder.decode(encoded)
     assert "secret 7" not in str(refused.value)
@@ -82,9 +96,13 @@ def test_bytes_of_another_version_are_one_line_that_shows_nothing_of_them(coder:
 
 def test_what_an_event_shows_of_itself_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pydantic's own message, which the coder was to keep back."""
-    monkeypatch.setattr(EventCoder, "decode", lambda self, encoded: self.kind.model_validate_json(encoded))
+    monkeypatch.setattr(
+        EventCoder, "decode", lambda self, encoded: self.kind.model_validate_json(encoded)
+    )
     with pytest.raises(ValueError, match=r"(?s)\n.*secret 7"):
-        DeadLetterCoder().decode(b'{"reason":"secret 7","source":"s","position":1,"schema_version":2}')
+        DeadLetterCoder().decode(
+            b'{"reason":"secret 7","source":"s","position":1,"schema_version":2}'
+        )
 
 
 def test_plain_data_with_a_version() -> None:
@@ -94,5 +112,7 @@ def test_plain_data_with_a_version() -> None:
     with pytest.raises(ValueError, match="JSON compliant"):
         beam_event_to_json([float("nan")])
     for other in (b"[]", b"{}", b"[2]", b"1"):
-        with pytest.raises(DamagedBytesError, match="intermediate data must be of version 1, got others"):
+        with pytest.raises(
+            DamagedBytesError, match="intermediate data must be of version 1, got others"
+        ):
             beam_event_from_json(other)

@@ -1,4 +1,5 @@
-"""Samples are taken by name, each on its own; what is none goes out with its reason and changes nothing beside it."""
+"""Samples are taken by name, each on its own; what is none goes out with its reason and changes
+nothing beside it."""
 
 from __future__ import annotations
 
@@ -32,12 +33,23 @@ from meanstream.pipelines.beam.element_types import elements
 from meanstream.pipelines.beam.element_types.elements import ElementParts
 from meanstream.pipelines.beam.input.beam_intake import SampleIntake, SampleReader
 from meanstream.pipelines.beam.kafka.write_kafka import WriteKafka
-from meanstream.pipelines.beam.rounds.round_transforms import ReportRounds, RunRounds, SummarizeUsers, sample_batch
+from meanstream.pipelines.beam.rounds.round_transforms import (
+    ReportRounds,
+    RunRounds,
+    SummarizeUsers,
+    sample_batch,
+)
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.numbers import LARGEST
 from meanstream.streaming.events.wire import DeadLetter, PrivateDeadLetter, Sample
 from tests.pipelines.beam.agents.test_agents_pairwise import SETTINGS as PAIRWISE
-from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS, engine_on, release_lines, samples
+from tests.pipelines.beam.support.agents_world import (
+    HOUR,
+    SETTINGS,
+    engine_on,
+    release_lines,
+    samples,
+)
 from tests.pipelines.beam.support.collecting import collector, lines, run_pipeline
 from tests.streaming.support.rounds_world import rounds_settings
 from tests.streaming.support.rounds_world import samples as rounds_samples
@@ -68,10 +80,20 @@ KINDS: dict[str, Any] = {
     "row": lambda who, value, at: beam.Row(value=value, time=at, agent=who),
     "mapping": lambda who, value, at: {"time": at, "other": None, "value": value, "agent": who},
     "dataclass": lambda who, value, at: Measured(value, at, who),
-    "event": lambda who, value, at: Sample(agent=who, value=value, time=datetime.fromtimestamp(at, UTC)),
+    "event": lambda who, value, at: Sample(
+        agent=who, value=value, time=datetime.fromtimestamp(at, UTC)
+    ),
     "tuple": lambda who, value, at: (who, value, at),
-    "datetime": lambda who, value, at: {"agent": who, "value": Decimal(value), "time": datetime.fromtimestamp(at, UTC)},
-    "numpy": lambda who, value, at: {"agent": np.str_(who), "value": np.float64(value), "time": np.float64(at)},
+    "datetime": lambda who, value, at: {
+        "agent": who,
+        "value": Decimal(value),
+        "time": datetime.fromtimestamp(at, UTC),
+    },
+    "numpy": lambda who, value, at: {
+        "agent": np.str_(who),
+        "value": np.float64(value),
+        "time": np.float64(at),
+    },
     "beam time": lambda who, value, at: {"agent": who, "value": value, "time": Timestamp.of(at)},
 }
 
@@ -80,16 +102,22 @@ def intake(**parts: Any) -> SampleIntake:
     return SampleIntake.of(SampleFields(**parts), SampleFields(), secret=None, max_future=None)
 
 
-def read(given: Sequence[Any], reads: SampleIntake | None = None, *, at: float | None = None) -> tuple[Rows, list[str]]:
+def read(
+    given: Sequence[Any], reads: SampleIntake | None = None, *, at: float | None = None
+) -> tuple[Rows, list[str]]:
     """What one bundle makes of elements: samples, and reasons."""
     reader = SampleReader(reads or intake())
     for element in given:
-        assert not reader.add(element, Timestamp.of(at) if at is not None else beam.utils.timestamp.MIN_TIMESTAMP)
+        assert not reader.add(
+            element, Timestamp.of(at) if at is not None else beam.utils.timestamp.MIN_TIMESTAMP
+        )
     parts, rejects = reader.read()
     found = [
         (part.names[who], value, when)
         for part in parts
-        for who, value, when in zip(part.agent.tolist(), part.value.tolist(), part.time.tolist(), strict=True)
+        for who, value, when in zip(
+            part.agent.tolist(), part.value.tolist(), part.time.tolist(), strict=True
+        )
     ]
     return found, rejects.reason
 
@@ -114,10 +142,26 @@ def test_by_position_the_twin_takes_a_time_for_an_agent(monkeypatch: pytest.Monk
 
 def test_fields_are_named_or_made() -> None:
     reads = intake(agent="tail", value=lambda row: row["delay"] / 60, time="departed", id="flight")
-    rows = [{"tail": 7, "delay": 90.0, "departed": 5, "flight": "1", "time": 99.0, "agent": "no", "value": 0.0}]
+    rows = [
+        {
+            "tail": 7,
+            "delay": 90.0,
+            "departed": 5,
+            "flight": "1",
+            "time": 99.0,
+            "agent": "no",
+            "value": 0.0,
+        }
+    ]
     assert read(rows, reads) == ([("7", 1.5, 5.0)], [])
-    made = intake(agent=lambda line: line.split(b";")[0].decode(), value=lambda line: float(line.split(b";")[1]))
-    assert read([b"ann;2.5", b"bob", b";1.0"], made, at=8.0) == ([("ann", 2.5, 8.0)], ["bad_value", "missing_agent"])
+    made = intake(
+        agent=lambda line: line.split(b";")[0].decode(),
+        value=lambda line: float(line.split(b";")[1]),
+    )
+    assert read([b"ann;2.5", b"bob", b";1.0"], made, at=8.0) == (
+        [("ann", 2.5, 8.0)],
+        ["bad_value", "missing_agent"],
+    )
     # Where something is named, a plain tuple has no names.
     assert read([("ann", 1.0, 2.0)], intake(time="when")) == ([], ["malformed"])
 
@@ -127,7 +171,10 @@ def test_an_element_without_a_time_has_its_timestamp_and_one_with_a_time_does_no
     assert read([{"agent": "ann", "value": 1.0}], at=7.5) == ([("ann", 1.0, 7.5)], [])
     assert read([{"agent": "ann", "value": 1.0, "time": 3}], at=7.5) == ([("ann", 1.0, 3.0)], [])
     assert read([{"agent": "ann", "value": 1.0, "time": None}], at=7.5) == ([], ["missing_time"])
-    assert read([{"agent": "ann", "value": 1.0}], intake(time="time"), at=7.5) == ([], ["missing_time"])
+    assert read([{"agent": "ann", "value": 1.0}], intake(time="time"), at=7.5) == (
+        [],
+        ["missing_time"],
+    )
     assert read([("ann", 1.0)]) == ([], ["missing_time"]), "a source that gives no timestamps"
 
 
@@ -148,20 +195,41 @@ def test_a_number_beyond_all_floats_is_a_sample_as_in_a_file() -> None:
 
 NOW = time.time()
 BAD: list[tuple[str, Any]] = [
-    *[("malformed", one) for one in (None, "", SHOWN, b"", SHOWN.encode(), (), ("a",), [1, 2, 3, 4], 5)],
-    *[("malformed", one) for one in (object(), Rude(agent="a"), {1, 2, 3}, np.zeros(3), float("nan"))],
+    *[
+        ("malformed", one)
+        for one in (None, "", SHOWN, b"", SHOWN.encode(), (), ("a",), [1, 2, 3, 4], 5)
+    ],
+    *[
+        ("malformed", one)
+        for one in (object(), Rude(agent="a"), {1, 2, 3}, np.zeros(3), float("nan"))
+    ],
     ("missing_agent", {"value": 1.0, "time": 2.0}),
     ("missing_agent", (None, 1.0, 2.0)),
     ("missing_agent", ("", 1.0, 2.0)),
     ("missing_value", {"agent": "a", "time": 2.0}),
     ("missing_value", ("a", None, 2.0)),
     ("missing_time", {"agent": "a", "value": 1.0, "time": None}),
-    *[("bad_agent", (who, 1.0, 2.0)) for who in (True, 1.5, b"ann", "a\0b", " ", "x" * 257, "\ud800", 10**5000, [])],
-    *[("bad_value", ("a", value, 2.0)) for value in (True, np.True_, "37.25", b"1", [1.0], 1j, np.ones(1), {})],
-    *[("not_finite", ("a", value, 2.0)) for value in (np.nan, np.inf, -np.inf, np.float32("nan"), np.float32("inf"))],
+    *[
+        ("bad_agent", (who, 1.0, 2.0))
+        for who in (True, 1.5, b"ann", "a\0b", " ", "x" * 257, "\ud800", 10**5000, [])
+    ],
+    *[
+        ("bad_value", ("a", value, 2.0))
+        for value in (True, np.True_, "37.25", b"1", [1.0], 1j, np.ones(1), {})
+    ],
+    *[
+        ("not_finite", ("a", value, 2.0))
+        for value in (np.nan, np.inf, -np.inf, np.float32("nan"), np.float32("inf"))
+    ],
     *[("not_finite", ("a", Decimal(text), 2.0)) for text in ("sNaN", "NaN", "-Infinity")],
-    *[("bad_time", ("a", 1.0, when)) for when in (1357034400000, np.nan, np.inf, -1e10, 10**400, True, "1357034400")],
-    *[("bad_time", ("a", 1.0, when)) for when in (datetime(2013, 1, 1), datetime.max.replace(tzinfo=UTC), b"1", {})],
+    *[
+        ("bad_time", ("a", 1.0, when))
+        for when in (1357034400000, np.nan, np.inf, -1e10, 10**400, True, "1357034400")
+    ],
+    *[
+        ("bad_time", ("a", 1.0, when))
+        for when in (datetime(2013, 1, 1), datetime.max.replace(tzinfo=UTC), b"1", {})
+    ],
     ("bad_time", ("a", 1.0, datetime.min.replace(tzinfo=timezone(timedelta(hours=14))))),
     ("in_future", ("a", 1.0, NOW + 1e7)),
 ]
@@ -209,7 +277,9 @@ def test_batches_lose_their_bad_samples_only() -> None:
 
 @pytest.mark.parametrize("value", [1.5, -0.0, np.nan, np.inf])
 @pytest.mark.parametrize("who", ["ann", "", "Zo\u00eb", "\ud800"])
-def test_the_usual_tuple_is_taken_as_any_other(who: str, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_usual_tuple_is_taken_as_any_other(
+    who: str, value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def parts() -> str:
         try:
             return repr(ElementParts(elements.SampleFields(), tuples=True).of((who, value, 2.0), 5))
@@ -243,11 +313,19 @@ def test_coordinates_are_fields_of_their_own_or_one_field() -> None:
         [("ann", [1.0, 2.0], 5.0)] * 2,
         [],
     )
-    bad = [{**row, "x": None}, {**row, "y": np.inf}, ("ann", 1.0, 5.0), ("ann", [1.0], 5.0), ("ann", [1.0, "2"], 5.0)]
+    bad = [
+        {**row, "x": None},
+        {**row, "y": np.inf},
+        ("ann", 1.0, 5.0),
+        ("ann", [1.0], 5.0),
+        ("ann", [1.0, "2"], 5.0),
+    ]
     reasons = read(bad, SummarizeUsers(settings)._intake)[1]
     assert sorted(reasons) == ["bad_value", "bad_value", "bad_value", "missing_value", "not_finite"]
     one = SummarizeUsers(settings, fields=SampleFields(agent="user", value="point"))._intake
-    assert read([{"user": "ann", "point": np.array([1.0, 2.0]), "time": 5.0}], one)[0] == [("ann", [1.0, 2.0], 5.0)]
+    assert read([{"user": "ann", "point": np.array([1.0, 2.0]), "time": 5.0}], one)[0] == [
+        ("ann", [1.0, 2.0], 5.0)
+    ]
 
 
 # -- pipelines --------------------------------------------------------------------------------------------------------
@@ -261,7 +339,11 @@ def agents(
 
     def build(pipeline: beam.Pipeline) -> Any:
         places = pipeline | beam.Create(range(len(stream)), reshuffle=False)
-        answers = places | "Element" >> beam.Map(lambda place: stream[place]).with_output_types(kind) | transform
+        answers = (
+            places
+            | "Element" >> beam.Map(lambda place: stream[place]).with_output_types(kind)
+            | transform
+        )
         _ = answers.releases | "Releases" >> keep
         return answers.rejected
 
@@ -269,12 +351,16 @@ def agents(
     return release_lines(released), letters, counters
 
 
-def test_agents_release_the_same_beside_everything_that_is_no_sample(caplog: pytest.LogCaptureFixture) -> None:
+def test_agents_release_the_same_beside_everything_that_is_no_sample(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     stream = samples(200)
     mixed = [*stream, *(element for _, element in BAD)]
     mixed = [mixed[place] for place in np.random.default_rng(3).permutation(len(mixed)).tolist()]
     expected, none, _ = agents(stream, CollaborateAgents(SETTINGS))
-    random.seed(3)  # Beam weighs elements drawn at random by encoding them, which it cannot do with all of these
+    random.seed(
+        3
+    )  # Beam weighs elements drawn at random by encoding them, which it cannot do with all of these
     with caplog.at_level(logging.DEBUG):
         found, letters, counters = agents(mixed, CollaborateAgents(SETTINGS))
     assert found == expected
@@ -290,11 +376,18 @@ def test_agents_release_the_same_beside_everything_that_is_no_sample(caplog: pyt
     assert "Ann" not in told + caplog.text
 
 
-def test_a_schema_in_another_order_gives_the_same_releases_and_estimates_under_type_checks() -> None:
+def test_a_schema_in_another_order_gives_the_same_releases_and_estimates_under_type_checks() -> (
+    None
+):
     stream = samples(120)
     expected = agents(stream, ReleaseMeans(SETTINGS))[0]
     rows = [TimeFirst(at, value, who) for who, value, at in stream]
-    assert agents(rows, CollaborateAgents(SETTINGS), "--performance_runtime_type_check", kind=TimeFirst)[0] == expected
+    assert (
+        agents(
+            rows, CollaborateAgents(SETTINGS), "--performance_runtime_type_check", kind=TimeFirst
+        )[0]
+        == expected
+    )
 
 
 def test_event_time_of_a_pair_is_its_timestamp() -> None:
@@ -304,7 +397,11 @@ def test_event_time_of_a_pair_is_its_timestamp() -> None:
     keep, released = collector()
 
     def build(pipeline: beam.Pipeline) -> Any:
-        pairs = pipeline | beam.Create(stamped, reshuffle=False) | "Stamp" >> beam.Map(lambda pair: pair)
+        pairs = (
+            pipeline
+            | beam.Create(stamped, reshuffle=False)
+            | "Stamp" >> beam.Map(lambda pair: pair)
+        )
         return (pairs | ReleaseMeans(SETTINGS)).releases | keep
 
     run_pipeline(build)
@@ -316,12 +413,17 @@ def test_agents_beyond_the_greatest_number_are_counted_and_displace_nobody(tmp_p
     stream = samples(200)
     names = list(dict.fromkeys(who for who, _, _ in stream))[:7]
     kept = [sample for sample in stream if sample[0] in names]
-    shuffled = [stream[place] for place in np.random.default_rng(2).permutation(len(stream)).tolist()]
+    shuffled = [
+        stream[place] for place in np.random.default_rng(2).permutation(len(stream)).tolist()
+    ]
     found, _, counters = agents(
         shuffled, ReleaseMeans(SETTINGS, EngineOptions(max_agents=7, final_release=False), shards=1)
     )
     assert found == sorted(engine_on(tmp_path, kept, final_release=False).lines("releases"))
-    assert (counters["agents"], counters["rejected_too_many_agents"]) == (7, len(stream) - len(kept))
+    assert (counters["agents"], counters["rejected_too_many_agents"]) == (
+        7,
+        len(stream) - len(kept),
+    )
     # Window after window, too: who comes later finds no room.
     windows = ReleaseMeans(SETTINGS, EngineOptions(max_agents=7), shards=1, refresh=20 * HOUR)
     later, _, counters = agents(shuffled, windows)
@@ -331,19 +433,30 @@ def test_agents_beyond_the_greatest_number_are_counted_and_displace_nobody(tmp_p
         ReleaseMeans(SETTINGS, EngineOptions(max_agents=7))
 
 
-ROUNDS_BAD = ["nothing", None, ("user 1", np.nan, 5.0), ("user 1", 1.0, 1357034400000), ("user 1", -np.inf, 5.0), {}]
+ROUNDS_BAD = [
+    "nothing",
+    None,
+    ("user 1", np.nan, 5.0),
+    ("user 1", 1.0, 1357034400000),
+    ("user 1", -np.inf, 5.0),
+    {},
+]
 
 
 @pytest.mark.parametrize("estimator", ["tiny", "cummings.ratio"])
 def test_rounds_answer_the_same_beside_what_is_no_sample(estimator: str) -> None:
     settings = rounds_settings(estimator=estimator)
     stream = rounds_samples()
-    expected, _ = run_pipeline(lambda p: p | beam.Create(stream, reshuffle=False) | RunRounds(settings))
+    expected, _ = run_pipeline(
+        lambda p: p | beam.Create(stream, reshuffle=False) | RunRounds(settings)
+    )
     rows = [{"time": at, "user": who, "value": value} for who, value, at in stream]
     keep, letters = collector()
 
     def build(pipeline: beam.Pipeline) -> Any:
-        answers = pipeline | beam.Create([*ROUNDS_BAD, *rows], reshuffle=False) | RunRounds(settings)
+        answers = (
+            pipeline | beam.Create([*ROUNDS_BAD, *rows], reshuffle=False) | RunRounds(settings)
+        )
         _ = answers.rejected | "Rejected" >> keep
         return answers
 
@@ -356,7 +469,9 @@ def test_rounds_answer_the_same_beside_what_is_no_sample(estimator: str) -> None
         "bad_time": 1,
         "missing_agent": 1,
     }
-    assert {type(letter) for letter in letters} == {PrivateDeadLetter}, "how many a user sends is protected"
+    assert {type(letter) for letter in letters} == {PrivateDeadLetter}, (
+        "how many a user sends is protected"
+    )
     assert counters["rejected_not_finite"] == 2
 
 
@@ -366,10 +481,16 @@ def test_reports_and_pairs_reject_too() -> None:
         return (given | ReportRounds(rounds_settings())).rejected
 
     assert len(run_pipeline(report)[0]) == len(ROUNDS_BAD)
-    rows = [{"value": 5.0, "agent": who, "time": float(at)} for at in range(4) for who in ("ann", "bob")]
+    rows = [
+        {"value": 5.0, "agent": who, "time": float(at)} for at in range(4) for who in ("ann", "bob")
+    ]
 
     def pairs(pipeline: beam.Pipeline) -> Any:
-        return (pipeline | beam.Create([None, b"", *rows], reshuffle=False) | CollaboratePairwise(PAIRWISE)).rejected
+        return (
+            pipeline
+            | beam.Create([None, b"", *rows], reshuffle=False)
+            | CollaboratePairwise(PAIRWISE)
+        ).rejected
 
     assert [letter.reason for letter in run_pipeline(pairs)[0]] == ["malformed"] * 2
 
@@ -392,9 +513,18 @@ def test_what_is_rejected_may_go_to_a_topic_of_dead_letters() -> None:
             lambda: ReleaseMeans(SETTINGS, fields=SampleFields(value="valeu")),
             "value must name a field .*, got 'valeu'; did you mean 'value'",
         ),
-        (lambda: RunRounds(rounds_settings()), "user must name a field of the samples, got 'user'; the samples have"),
-        (lambda: ReleaseMeans(SETTINGS, fields=SampleFields(agent="")), "agent must be a name or a function, got ''"),
-        (lambda: ReleaseMeans(SETTINGS, fields=SampleFields(time=3)), "time must be a name or a function, got 3"),  # type: ignore[arg-type]
+        (
+            lambda: RunRounds(rounds_settings()),
+            "user must name a field of the samples, got 'user'; the samples have",
+        ),
+        (
+            lambda: ReleaseMeans(SETTINGS, fields=SampleFields(agent="")),
+            "agent must be a name or a function, got ''",
+        ),
+        (
+            lambda: ReleaseMeans(SETTINGS, fields=SampleFields(time=3)),
+            "time must be a name or a function, got 3",
+        ),  # type: ignore[arg-type]
         (
             lambda: ReleaseMeans(SETTINGS, EngineOptions(max_future=-1.0)),
             "max_future must be at least 0 and finite, got -1.0",
@@ -412,4 +542,7 @@ def test_with_a_schema_a_plain_tuple_is_no_sample() -> None:
     typed = pipeline | beam.Create([TimeFirst(1.0, 2.0, "ann")]).with_output_types(TimeFirst)
     reads = intake().taking(typed, owner="agent")
     assert reads.fields.time == "time"
-    assert read([("ann", 1.0, 2.0), TimeFirst(1.0, 2.0, "ann")], reads) == ([("ann", 2.0, 1.0)], ["malformed"])
+    assert read([("ann", 1.0, 2.0), TimeFirst(1.0, 2.0, "ann")], reads) == (
+        [("ann", 2.0, 1.0)],
+        ["malformed"],
+    )

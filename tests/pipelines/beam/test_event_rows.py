@@ -1,4 +1,5 @@
-"""Transforms whose outputs are rows: as many as there are events, with the same content, and a schema for each."""
+"""Transforms whose outputs are rows: as many as there are events, with the same content, and a
+schema for each."""
 
 from __future__ import annotations
 
@@ -29,9 +30,23 @@ from tests.pipelines.beam.support.collecting import collector
 from tests.streaming.rounds.test_rounds_vectors import vector_settings
 
 NAMED = {"agent": "tail", "value": "delay", "time": "departed"}
-FLIGHTS = [beam.Row(tail=f"N{i % 7}", delay=i % 11 * 6.0, departed=1357034400 + i) for i in range(210)]
-AGENTS: dict[str, Any] = {"name": "delays", "lower": -30, "upper": 120, "epsilon": 1.0, "delta": 1e-6}
-USERS: dict[str, Any] = {"name": "delays", "lower": -30, "upper": 120, "epsilon": 1.0, "window": "60s"}
+FLIGHTS = [
+    beam.Row(tail=f"N{i % 7}", delay=i % 11 * 6.0, departed=1357034400 + i) for i in range(210)
+]
+AGENTS: dict[str, Any] = {
+    "name": "delays",
+    "lower": -30,
+    "upper": 120,
+    "epsilon": 1.0,
+    "delta": 1e-6,
+}
+USERS: dict[str, Any] = {
+    "name": "delays",
+    "lower": -30,
+    "upper": 120,
+    "epsilon": 1.0,
+    "window": "60s",
+}
 
 
 def as_row(event: Event) -> dict[str, Any]:
@@ -54,8 +69,11 @@ def read_row(row: Any, texts: Sequence[str]) -> dict[str, Any]:
     return {name: json.loads(value) if name in texts else value for name, value in told.items()}
 
 
-def made(transform: Any, elements: Sequence[Any] = FLIGHTS, events: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Run a transform, and give what each of its outputs holds; rows pass their coder on the way."""
+def made(
+    transform: Any, elements: Sequence[Any] = FLIGHTS, events: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Run a transform, and give what each of its outputs holds; rows pass their coder on the
+    way."""
     found: dict[str, list[Any]] = {}
     with beam.Pipeline(FnApiRunner()) as pipeline:
         outputs = pipeline | beam.Create(elements) | transform
@@ -90,7 +108,9 @@ def test_rows_of_agents_are_their_events() -> None:
     assert [row.reason for row in rowed["rejected"]] == ["not_finite"]
     texts = ("quantiles", "histogram", "votes", "fitted")
     for name, events in expected.items():
-        want = sorted_rows([{k: v for k, v in as_row(event).items() if v is not None} for event in events])
+        want = sorted_rows(
+            [{k: v for k, v in as_row(event).items() if v is not None} for event in events]
+        )
         assert sorted_rows([read_row(row, texts) for row in rowed[name]]) == want, name
 
 
@@ -100,15 +120,25 @@ def test_rows_of_rounds_are_their_events(whole: bool) -> None:
     arguments = {"settings": USERS} if whole else USERS
     rowed = made(rows.RunRounds(**arguments, fields=NAMED))
     assert len(rowed["estimates"]) == 4
-    want = sorted_rows([{k: v for k, v in as_row(event).items() if v is not None} for event in expected["estimates"]])
+    want = sorted_rows(
+        [
+            {k: v for k, v in as_row(event).items() if v is not None}
+            for event in expected["estimates"]
+        ]
+    )
     assert sorted_rows([read_row(row, ("stages",)) for row in rowed["estimates"]]) == want
 
 
 def test_an_answer_about_vectors_is_lists() -> None:
     settings = vector_settings(epsilon=6.0, name="delays")
-    points = [{"user": f"u{i % 40}", "x": i % 5 / 5, "y": 0.5, "z": -0.5, "time": 60.0 + i} for i in range(80)]
+    points = [
+        {"user": f"u{i % 40}", "x": i % 5 / 5, "y": 0.5, "z": -0.5, "time": 60.0 + i}
+        for i in range(80)
+    ]
     fields = {"agent": "user", "value": ["x", "y", "z"]}
-    plain = made(RunRounds(settings, fields=SampleFields(agent="user", value=("x", "y", "z"))), points)
+    plain = made(
+        RunRounds(settings, fields=SampleFields(agent="user", value=("x", "y", "z"))), points
+    )
     (row,) = made(rows.RunRounds(settings=settings, fields=fields), points)["estimates"]
     (event,) = plain["estimates"]
     assert (list(row.value), list(row.lower)) == (event.value, [low for low, _ in event.interval])
@@ -138,7 +168,12 @@ class _Settings(NamedTuple):
 
 def test_parameters_come_as_rows_of_other_languages() -> None:
     plain = rows.CollaborateAgents(**AGENTS).display_data()
-    for row in (_Settings(**AGENTS, horizon=None), beam.Row(**AGENTS), AGENTS, AgentsSettings(**AGENTS)):
+    for row in (
+        _Settings(**AGENTS, horizon=None),
+        beam.Row(**AGENTS),
+        AGENTS,
+        AgentsSettings(**AGENTS),
+    ):
         assert rows.CollaborateAgents(settings=row).display_data() == plain
 
 
@@ -149,9 +184,15 @@ def test_parameters_come_as_rows_of_other_languages() -> None:
             {**AGENTS, "options": {"levle": 0.9}},
             "options must have known parameters, got 'levle'; did you mean 'level'?",
         ),
-        ({**AGENTS, "options": {"covariates": {}}}, "options must have known parameters, got 'covariates'"),
+        (
+            {**AGENTS, "options": {"covariates": {}}},
+            "options must have known parameters, got 'covariates'",
+        ),
         ({**AGENTS, "fields": "tail"}, "fields must be parameters by name, got 'str'"),
-        ({**AGENTS, "secret": ["MEANSTREAM_SECRET"]}, "secret must be parameters by name, got 'list'"),
+        (
+            {**AGENTS, "secret": ["MEANSTREAM_SECRET"]},
+            "secret must be parameters by name, got 'list'",
+        ),
         ({"settings": AGENTS, "epsilon": 1.0}, "settings must be given once, got 'epsilon'"),
         ({**AGENTS, "epsilon": -1}, "epsilon must be positive and finite, got -1"),
         ({**AGENTS, "name": None}, "name must be given on Beam"),
@@ -171,7 +212,10 @@ def test_the_file_of_providers_names_every_transform() -> None:
 
 def test_a_line_that_lacks_a_column_would_be_found() -> None:
     line = b'{"agent":"a","time":"2013-01-01T00:00:00Z","spent":1,"horizon":4,"epsilon":1}'
-    with pytest.raises(Exception, match=r"StepError|null|None"), beam.Pipeline(FnApiRunner()) as pipeline:
+    with (
+        pytest.raises(Exception, match=r"StepError|null|None"),
+        beam.Pipeline(FnApiRunner()) as pipeline,
+    ):
         _ = (
             pipeline
             | beam.Create([SimpleNamespace(lines=[line])])

@@ -1,4 +1,5 @@
-"""The expansion service gives other languages our transforms by name, with schemas, and nothing else by name."""
+"""The expansion service gives other languages our transforms by name, with schemas, and nothing
+else by name."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ def address() -> Iterator[str]:
 
 def expanded(address: str, constructor: str, **arguments: Any) -> Any:
     """Ask for a transform as PythonExternalTransform of Java does."""
-    payload = ImplicitSchemaPayloadBuilder({"constructor": constructor, "kwargs": beam.Row(**arguments)})
+    payload = ImplicitSchemaPayloadBuilder(
+        {"constructor": constructor, "kwargs": beam.Row(**arguments)}
+    )
     samples = beam.Pipeline(FnApiRunner()) | beam.Create([beam.Row(agent="a", value=1.0, time=0.0)])
     return samples | ExternalTransform(PYTHON_FULLY_QUALIFIED_NAMED_TRANSFORM_URN, payload, address)
 
@@ -43,7 +46,10 @@ def test_outputs_have_names_and_schemas(address: str) -> None:
     assert set(outputs) == set(Collaborated._fields)
     for output in outputs.values():
         assert RowTypeConstraint.from_user_type(output.element_type) is not None
-    names = [name for name, _ in RowTypeConstraint.from_user_type(outputs["estimates"].element_type)._fields]
+    names = [
+        name
+        for name, _ in RowTypeConstraint.from_user_type(outputs["estimates"].element_type)._fields
+    ]
     assert names[:6] == ["agent", "time", "n", "value", "lower", "upper"]
 
 

@@ -22,10 +22,15 @@ def test_flink_gives_the_bytes_of_the_engine(flink: FlinkCluster, tmp_path: Path
     engine, beamed = tmp_path / "engine.jsonl", tmp_path / "flink.jsonl"
     assert meanstream("run", "rounds", *arguments({**options, "sink": engine}), "--quiet").code == 0
     given = [
-        f"--runner-arg={argument}" for argument in runner_arguments("FlinkRunner", flink.arguments(own_job_server=True))
+        f"--runner-arg={argument}"
+        for argument in runner_arguments("FlinkRunner", flink.arguments(own_job_server=True))
     ]
     ran = meanstream(
-        "run", "rounds", *arguments({**options, "sink": beamed, "runner": "FlinkRunner"}), *given, "--json"
+        "run",
+        "rounds",
+        *arguments({**options, "sink": beamed, "runner": "FlinkRunner"}),
+        *given,
+        "--json",
     )
     assert ran.code == 0, ran.err.decode()
     assert ran.json["over_budget"] == 12

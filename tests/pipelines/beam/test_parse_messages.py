@@ -1,4 +1,5 @@
-"""Messages of any source: the engine's samples, reasons and releases, whatever brings them and however often."""
+"""Messages of any source: the engine's samples, reasons and releases, whatever brings them and
+however often."""
 
 from __future__ import annotations
 
@@ -45,7 +46,10 @@ BAD: list[tuple[bytes | None, str]] = [
     (b'{"agent":"a","time":9,"id":"y"}', "missing_value"),
     (b'{"agent":"a","value":1,"time":4e9,"id":"z"}', "in_future"),
     (b'{"agent":"a","value":"1","time":9,"id":"z"}', "bad_value"),
-    (b'{"agent":"a","value":1,"time":9,"id":"z","x":"' + b"x" * MAX_LINE_BYTES + b'"}', "oversized"),
+    (
+        b'{"agent":"a","value":1,"time":9,"id":"z","x":"' + b"x" * MAX_LINE_BYTES + b'"}',
+        "oversized",
+    ),
 ]
 
 
@@ -72,10 +76,14 @@ VALUES = [json_of(number) for number in range(len(STREAM))]
 
 def row_of(number: int, value: bytes | None, *, offset: int | None = None) -> FromTopic:
     at = number if offset is None else offset
-    return FromTopic("samples", at % 3, at // 3, 1_000 * number, f"key {number}".encode(), value, [])
+    return FromTopic(
+        "samples", at % 3, at // 3, 1_000 * number, f"key {number}".encode(), value, []
+    )
 
 
-def parsed(elements: list[Any], mapping: ColumnMapping, **more: Any) -> tuple[list[Any], list[Any], list[int]]:
+def parsed(
+    elements: list[Any], mapping: ColumnMapping, **more: Any
+) -> tuple[list[Any], list[Any], list[int]]:
     """What the step makes of a bundle: samples, letters, and the keys of the samples."""
     step = ParseMessages(mapping, **more)._parse
     step.setup()
@@ -87,9 +95,15 @@ def parsed(elements: list[Any], mapping: ColumnMapping, **more: Any) -> tuple[li
     samples = [
         (batch.names[agent], value, time)
         for batch in batches
-        for agent, value, time in zip(batch.agent.tolist(), batch.value.tolist(), batch.time.tolist(), strict=True)
+        for agent, value, time in zip(
+            batch.agent.tolist(), batch.value.tolist(), batch.time.tolist(), strict=True
+        )
     ]
-    return samples, letters, [key for batch in batches if batch.key is not None for key in batch.key.tolist()]
+    return (
+        samples,
+        letters,
+        [key for batch in batches if batch.key is not None for key in batch.key.tolist()],
+    )
 
 
 def parsed_releases(elements: list[Any], parse: ParseMessages) -> tuple[list[bytes], Any]:
@@ -118,7 +132,9 @@ KINDS = {
     "rows": [row_of(number, value) for number, value in enumerate(VALUES)],
     "mappings": [row_of(number, value)._asdict() for number, value in enumerate(VALUES)],
     "beam rows": [beam.Row(value=value) for value in VALUES],
-    "Pub/Sub": [PubsubMessage(value, {}, message_id=str(number)) for number, value in enumerate(VALUES)],
+    "Pub/Sub": [
+        PubsubMessage(value, {}, message_id=str(number)) for number, value in enumerate(VALUES)
+    ],
 }
 
 
@@ -127,9 +143,15 @@ def test_samples_are_the_same_whatever_brings_them(kind: str) -> None:
     assert parsed(KINDS[kind], PLAIN)[:2] == (STREAM, [])
 
 
-@pytest.mark.parametrize("wrap", [lambda value: value, lambda value: (b"", value), lambda value: row_of(7, value)])
+@pytest.mark.parametrize(
+    "wrap", [lambda value: value, lambda value: (b"", value), lambda value: row_of(7, value)]
+)
 def test_reasons_are_those_of_the_engine_and_end_nothing(wrap: Any) -> None:
-    elements = [*map(wrap, VALUES[:50]), *(wrap(value) for value, _ in BAD), *map(wrap, VALUES[50:])]
+    elements = [
+        *map(wrap, VALUES[:50]),
+        *(wrap(value) for value, _ in BAD),
+        *map(wrap, VALUES[50:]),
+    ]
     samples, rejected, _ = parsed(elements, BY_ID, name="clicks", batch_size=17)
     assert samples == STREAM
     assert [letter.reason for letter in rejected] != []
@@ -166,13 +188,22 @@ def test_values_of_a_registry_are_read_as_it_says() -> None:
     Thread(target=server.serve_forever, daemon=True).start()
     try:
         place = f"kafka://127.0.0.1:1/samples?registry=http://127.0.0.1:{server.server_port}"
-        elements = [*(wire_head(7) + value for value in VALUES), wire_head(8) + VALUES[0], wire_head(7)[:3], b""]
+        elements = [
+            *(wire_head(7) + value for value in VALUES),
+            wire_head(8) + VALUES[0],
+            wire_head(7)[:3],
+            b"",
+        ]
         samples, rejected, _ = parsed(elements, PLAIN, registry_of=place)
     finally:
         server.shutdown()
         server.server_close()
     assert samples == STREAM
-    assert sorted(letter.reason for letter in rejected) == ["malformed", "malformed", "unknown_schema"]
+    assert sorted(letter.reason for letter in rejected) == [
+        "malformed",
+        "malformed",
+        "unknown_schema",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -196,7 +227,8 @@ def test_what_is_no_message_is_malformed(element: Any) -> None:
 
 
 def test_an_offset_tells_records_apart_however_often_they_come(engine: list[bytes]) -> None:
-    """As after the kill of a worker whose source gives records again; without offsets these count twice."""
+    """As after the kill of a worker whose source gives records again; without offsets these count
+    twice."""
     rows = KINDS["rows"]
     for fault in (False, True):
         again = [row._replace(offset=None) for row in rows[:40]] if fault else rows[:40]
@@ -223,21 +255,36 @@ def test_parts_beside_the_value_are_read() -> None:
     agents = [agent.encode() for agent, _, _ in STREAM]
     values = [json_of(number, named=False) for number in range(len(STREAM))]
     pairs = list(zip(agents, values, strict=True))
-    rows = [row_of(number, value)._replace(key=agent) for number, (agent, value) in enumerate(pairs)]
+    rows = [
+        row_of(number, value)._replace(key=agent) for number, (agent, value) in enumerate(pairs)
+    ]
     headed = [row._replace(key=None, headers=[("who", row.key)]) for row in rows]
-    attributes = [PubsubMessage(value, {"who": agent.decode()}, message_id="") for agent, value in pairs]
-    for elements, mapping in ((pairs, at_key), (rows, at_key), (headed, at_header), (attributes, at_header)):
+    attributes = [
+        PubsubMessage(value, {"who": agent.decode()}, message_id="") for agent, value in pairs
+    ]
+    for elements, mapping in (
+        (pairs, at_key),
+        (rows, at_key),
+        (headed, at_header),
+        (attributes, at_header),
+    ):
         assert parsed(elements, mapping)[:2] == (STREAM, [])
     stamped = [row_of(number, value) for number, value in enumerate(VALUES)]
-    assert [time for _, _, time in parsed(stamped, ColumnMapping(time="@timestamp"))[0]] == [*range(len(STREAM))]
+    assert [time for _, _, time in parsed(stamped, ColumnMapping(time="@timestamp"))[0]] == [
+        *range(len(STREAM))
+    ]
     assert parsed(VALUES[:1], ColumnMapping(time="@timestamp"))[0][0][2] == 5
 
 
 def test_hostile_parts_beside_the_value_are_reasons() -> None:
     hostile = [
         row_of(1, VALUES[1])._replace(key=7, headers=3, partition=-1, offset="x", timestamp="now"),
-        row_of(2, VALUES[2])._replace(key=[], headers=[(1, 2, 3)], topic=9, offset=True, timestamp=2**80),
-        row_of(3, VALUES[3])._replace(key=1.5, headers=[(1, b"")], partition=2**70, offset=2**70, timestamp=True),
+        row_of(2, VALUES[2])._replace(
+            key=[], headers=[(1, 2, 3)], topic=9, offset=True, timestamp=2**80
+        ),
+        row_of(3, VALUES[3])._replace(
+            key=1.5, headers=[(1, b"")], partition=2**70, offset=2**70, timestamp=True
+        ),
     ]
     for name, reason in (("@key", "missing_agent"), ("@header.who", "missing_agent")):
         _, rejected, _ = parsed(hostile, ColumnMapping(agent=name))
@@ -257,15 +304,23 @@ def test_lines_of_csv_are_those_of_the_engines_file(tmp_path: Path) -> None:
     batch = source.next_batch(1000)
     while len(batch.samples) or not batch.exhausted:
         samples = batch.samples
-        wanted += zip(samples.agent.tolist(), samples.value.tolist(), samples.time.tolist(), strict=True)
+        wanted += zip(
+            samples.agent.tolist(), samples.value.tolist(), samples.time.tolist(), strict=True
+        )
         reasons += batch.rejects.reason
         batch = source.next_batch(1000)
     source.close()
     two = [b"agent 1,1,5,a\nagent 2,1,5,b", b'"agent 1\n",1,5,a', b"agent 1,1\r,5,a"]
     columns = lines[0].decode().split(",")
-    rows, rejected, _ = parsed([*lines[1:], *two], agents_world.MAPPING, columns=columns, batch_size=50)
-    assert sorted((value, time) for _, value, time in rows) == sorted((value, time) for _, value, time in wanted)
-    assert sorted(letter.reason for letter in rejected) == sorted([*reasons, *["malformed"] * len(two)])
+    rows, rejected, _ = parsed(
+        [*lines[1:], *two], agents_world.MAPPING, columns=columns, batch_size=50
+    )
+    assert sorted((value, time) for _, value, time in rows) == sorted(
+        (value, time) for _, value, time in wanted
+    )
+    assert sorted(letter.reason for letter in rejected) == sorted(
+        [*reasons, *["malformed"] * len(two)]
+    )
 
 
 def test_rows_have_a_schema_and_their_own_event_time() -> None:
@@ -274,7 +329,11 @@ def test_rows_have_a_schema_and_their_own_event_time() -> None:
     def build(pipeline: beam.Pipeline) -> Any:
         rows = (pipeline | beam.Create(VALUES) | ParseMessages(PLAIN)).samples | SampleRows()
         assert rows.element_type is SampleRow
-        keyed = rows | beam.WindowInto(FixedWindows(36_000)) | beam.Map(lambda row: (row.agent, row.value))
+        keyed = (
+            rows
+            | beam.WindowInto(FixedWindows(36_000))
+            | beam.Map(lambda row: (row.agent, row.value))
+        )
         window = beam.DoFn.WindowParam
         return (
             keyed
@@ -295,7 +354,9 @@ def test_rows_have_a_schema_and_their_own_event_time() -> None:
 )
 def test_whose_the_rest_is_and_types_at_run_time(unit: Any, kind: type) -> None:
     keep, rejected = collector()
-    with beam.Pipeline(FnApiRunner(), options=PipelineOptions(["--performance_runtime_type_check"])) as pipeline:
+    with beam.Pipeline(
+        FnApiRunner(), options=PipelineOptions(["--performance_runtime_type_check"])
+    ) as pipeline:
         made = pipeline | beam.Create([*VALUES, b"{"]) | ParseMessages(PLAIN, privacy_unit=unit)
         assert made.rejected.element_type is kind
         _ = made.rejected | keep
@@ -311,8 +372,14 @@ def test_whose_the_rest_is_and_types_at_run_time(unit: Any, kind: type) -> None:
         ({"max_future": -1}, "max_future must be at least 0, got -1"),
         ({"privacy_unit": "person"}, "privacy_unit must be one of sample, user, got 'person'"),
         ({"columns": "agent,value"}, "columns must be the names of the columns, got 'agent,value'"),
-        ({"columns": ["agent", "value"]}, "time column must be in the source, got 'time'; the source has agent, value"),
-        ({"registry_of": "kafka://h:9092/t"}, "registry_of must name a registry, got 'kafka://h:9092/t'"),
+        (
+            {"columns": ["agent", "value"]},
+            "time column must be in the source, got 'time'; the source has agent, value",
+        ),
+        (
+            {"registry_of": "kafka://h:9092/t"},
+            "registry_of must name a registry, got 'kafka://h:9092/t'",
+        ),
     ],
 )
 def test_an_option_is_refused_in_one_line(more: dict[str, Any], message: str) -> None:
@@ -330,7 +397,9 @@ def test_an_option_is_refused_in_one_line(more: dict[str, Any], message: str) ->
         (beam.Create([b"x"]), PLAIN, "messages must be in the global window, got 'FixedWindows'"),
     ],
 )  # fmt: skip
-def test_a_collection_is_refused_where_the_pipeline_is_built(given: Any, mapping: ColumnMapping, message: str) -> None:
+def test_a_collection_is_refused_where_the_pipeline_is_built(
+    given: Any, mapping: ColumnMapping, message: str
+) -> None:
     messages = beam.Pipeline(FnApiRunner()) | given
     if "window" in message:
         messages |= beam.WindowInto(FixedWindows(60))

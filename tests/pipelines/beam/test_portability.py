@@ -1,8 +1,10 @@
-"""A template, submitted to Dataflow as far as that goes offline, depends on nothing of the machine that submits it.
+"""A template, submitted to Dataflow as far as that goes offline, depends on nothing of the machine
+that submits it.
 
-Beam's Dataflow runner translates the pipeline and writes the job, as for a template; nothing is sent. Then every byte
-of it is searched, whatever it is packed in, and every function and coder is loaded in a process that shares nothing
-with this one but the installed packages. Each check is tried on pipelines that are wrong.
+Beam's Dataflow runner translates the pipeline and writes the job, as for a template; nothing is
+sent. Then every byte of it is searched, whatever it is packed in, and every function and coder is
+loaded in a process that shares nothing with this one but the installed packages. Each check is
+tried on pipelines that are wrong.
 """
 
 from __future__ import annotations
@@ -41,8 +43,23 @@ from tests.pipelines.command_line import meanstream
 
 SECRET = "7c1e94b05fa3d2681be60c9d37f25a84"  # noqa: S105 - of tests only
 PLACE = "projects/some-project/secrets/noise/versions/1"
-AGENTS = ("--lower=0", "--upper=10", "--epsilon=1", "--delta=1e-6", f"--secret={PLACE}", "--id=id", "--name=test")
-ROUNDS = ("--lower=0", "--upper=10", "--epsilon=1", "--window=1d", f"--secret={PLACE}", "--name=test")
+AGENTS = (
+    "--lower=0",
+    "--upper=10",
+    "--epsilon=1",
+    "--delta=1e-6",
+    f"--secret={PLACE}",
+    "--id=id",
+    "--name=test",
+)
+ROUNDS = (
+    "--lower=0",
+    "--upper=10",
+    "--epsilon=1",
+    "--window=1d",
+    f"--secret={PLACE}",
+    "--name=test",
+)
 TOPIC, FILE = "kafka://broker.example:9092", "gs://some-bucket"
 TEMPLATES = {
     "agents of a topic": (
@@ -91,7 +108,9 @@ def needles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
         for name, value in planted.items():
             patch.setenv(name, value)
         patch.setattr(socket, "gethostname", lambda: "host-of-this-machine")
-        patch.setattr(tempfile, "tempdir", planted["TMPDIR"])  # what Beam leaves of a job that it submits goes, too
+        patch.setattr(
+            tempfile, "tempdir", planted["TMPDIR"]
+        )  # what Beam leaves of a job that it submits goes, too
         patch.chdir(tmp_path / "folder")
         yield planted | {
             "root": str(ROOT), "prefix": sys.prefix, "folder": str(tmp_path), "test": str(Path(__file__).parent),
@@ -111,7 +130,11 @@ def faults(sent: Submitted, needles: dict[str, str], folder: Path) -> dict[str, 
     found = {}
     for name, data in sent.files.items():
         # Options of Beam that nobody gave have defaults, of which one is localhost.
-        wanted = needles if name == "pipeline.pb" else {k: v for k, v in needles.items() if k != "localhost"}
+        wanted = (
+            needles
+            if name == "pipeline.pb"
+            else {k: v for k, v in needles.items() if k != "localhost"}
+        )
         if told := revealed(data, wanted):
             found[name] = ", ".join(sorted(told))
     for environment in sent.proto.components.environments.values():
@@ -123,7 +146,9 @@ def faults(sent: Submitted, needles: dict[str, str], folder: Path) -> dict[str, 
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_a_template_depends_on_nothing_of_this_machine(name: str, needles: dict[str, str], tmp_path: Path) -> None:
+def test_a_template_depends_on_nothing_of_this_machine(
+    name: str, needles: dict[str, str], tmp_path: Path
+) -> None:
     sent = sent_as(name)
     assert faults(sent, needles, tmp_path) == {}
     assert sent.job["type"] == ("JOB_TYPE_BATCH" if "file" in name else "JOB_TYPE_STREAMING")
@@ -149,13 +174,17 @@ def test_the_job_shows_no_parameter(name: str) -> None:
 def test_the_command_submits_what_the_template_does(name: str) -> None:
     key, *given = once(TEMPLATES[name])
     typed = [one.replace("--secret=", "--secret-file=") for one in given]
-    typed = [f"--{one[2:].partition('=')[0].replace('_', '-')}={one.partition('=')[2]}" for one in typed]
+    typed = [
+        f"--{one[2:].partition('=')[0].replace('_', '-')}={one.partition('=')[2]}" for one in typed
+    ]
     options = [f"--runner-arg={one}" for one in DATAFLOW if not one.startswith("--runner=")]
     with nothing_sent() as sent:
         ran = meanstream("run", key, *typed, "--runner=DataflowRunner", *options, "--json")
     assert (ran.code, ran.json) == (0, {"runner": "DataflowRunner", "job": None}), ran.err
     steps = [transform.unique_name for transform in sent.proto.components.transforms.values()]
-    assert sorted(steps) == sorted(t.unique_name for t in sent_as(name).proto.components.transforms.values())
+    assert sorted(steps) == sorted(
+        t.unique_name for t in sent_as(name).proto.components.transforms.values()
+    )
 
 
 @pytest.mark.parametrize(
@@ -165,7 +194,10 @@ def test_the_command_submits_what_the_template_does(name: str) -> None:
         ("--secret-file=noise.key", "secret must be projects/PROJECT/secrets/NAME/versions/NUMBER"),
         ("--no-sort", "sort must be left out with DataflowRunner, got 'False'"),
         ("--batch-size=7", "batch_size must be left out with DataflowRunner, got '7'"),
-        ("--metrics=127.0.0.1:9464", "metrics must be left out with DataflowRunner, got '127.0.0.1:9464'"),
+        (
+            "--metrics=127.0.0.1:9464",
+            "metrics must be left out with DataflowRunner, got '127.0.0.1:9464'",
+        ),
     ],
 )
 def test_what_dataflows_workers_do_not_have_is_one_line(typed: str, message: str) -> None:
@@ -275,8 +307,8 @@ def test_a_main_session_and_the_list_of_packages_are_found(
 
 
 NUMBERS = (
-    # Beam gives these steps of its own no type: a reshuffling, where a runner has none itself. What is in them are
-    # numbers: a partition and its offsets, or an impulse, with Beam's times.
+    # Beam gives these steps of its own no type: a reshuffling, where a runner has none itself. What
+    # is in them are numbers: a partition and its offsets, or an impulse, with Beam's times.
     *(
         f"/{label}/ReshufflePerKey/{step}"
         for label in ("Apart", "Once")
@@ -292,18 +324,26 @@ def test_no_element_is_pickled(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [Any, tuple[int, Any]])
-def test_what_is_pickled_as_an_element_or_as_a_part_of_one_is_found(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_pickled_as_an_element_or_as_a_part_of_one_is_found(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with_step(monkeypatch, beam.Map(repr).with_output_types(kind) | "Again" >> beam.Map(len))
-    assert "Wrong/Map(repr)" in str(pickled_elements(submit(*once(TEMPLATES["agents of a file"])).proto))
+    assert "Wrong/Map(repr)" in str(
+        pickled_elements(submit(*once(TEMPLATES["agents of a file"])).proto)
+    )
 
 
 def test_a_type_that_loses_its_coder_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(typecoders.registry._coders, EventLines)
     found = pickled_elements(submit(*once(TEMPLATES["agents of a topic"])).proto)
-    assert {f"Write {role}/Lines" for role in ("estimates", "notices", "population", "releases")} <= found
+    assert {
+        f"Write {role}/Lines" for role in ("estimates", "notices", "population", "releases")
+    } <= found
 
 
 def test_file_names_of_beams_own_code_are_what_is_let_through() -> None:
     beam_file = f"{sysconfig.get_path('purelib')}/apache_beam/transforms/core.py"
     assert revealed(beam_file.encode(), {"prefix": sys.prefix}) == set()
-    assert revealed(beam_file.replace("apache_beam", "other").encode(), {"prefix": sys.prefix}) == {"prefix"}
+    assert revealed(beam_file.replace("apache_beam", "other").encode(), {"prefix": sys.prefix}) == {
+        "prefix"
+    }

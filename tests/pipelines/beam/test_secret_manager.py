@@ -25,7 +25,10 @@ def test_a_version_is_read_once_as_a_file_is() -> None:
 
 def test_a_version_that_cannot_be_read_is_one_line_and_asked_for_again() -> None:
     with secret_manager({RESOURCE: b"short"}) as asked:
-        for version, message in ((4, f"in Secret Manager, got '{RESOURCE[:-1]}4' .NotFound."), (3, "got 5 bytes in")):
+        for version, message in (
+            (4, f"in Secret Manager, got '{RESOURCE[:-1]}4' .NotFound."),
+            (3, "got 5 bytes in"),
+        ):
             for _ in range(2):
                 with pytest.raises(ValueError, match=message) as raised:
                     SecretLocation(resource=f"{RESOURCE[:-1]}{version}").load()

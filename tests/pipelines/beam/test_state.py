@@ -1,4 +1,5 @@
-"""State of a pipeline that something else has made is refused in one line, before anything of it is read or released.
+"""State of a pipeline that something else has made is refused in one line, before anything of it is
+read or released.
 
 What a savepoint of a real Flink restores is in tests/servers/test_flink_savepoint.py.
 """
@@ -45,7 +46,11 @@ from meanstream.pipelines.beam.rounds.budget_of_users import SLOTS, EnforceBudge
 from meanstream.pipelines.beam.rounds.carried_windows import AnswerCarried
 from meanstream.pipelines.beam.rounds.curator_step import ReleaseOnce
 from meanstream.pipelines.beam.rounds.join_results import JoinUsers
-from meanstream.pipelines.beam.rounds.round_transforms import RunRounds, SummarizeUsers, sample_batch
+from meanstream.pipelines.beam.rounds.round_transforms import (
+    RunRounds,
+    SummarizeUsers,
+    sample_batch,
+)
 from meanstream.pipelines.beam.rounds.rounds_elements import UserBatch
 from meanstream.pipelines.beam.rounds.rounds_windows import window_timestamp
 from meanstream.pipelines.beam.rounds.summaries_on_beam import JoinBatches
@@ -74,9 +79,13 @@ def _other_secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def cells(kind: type[beam.DoFn]) -> dict[str, Any]:
     """All of the state of a key, as a runner would keep it."""
-    bags = {"waiting", "ticks", "own", "changes"} | ({"ledger"} if kind is not EnforceBudget else set())
+    bags = {"waiting", "ticks", "own", "changes"} | (
+        {"ledger"} if kind is not EnforceBudget else set()
+    )
     return {
-        spec.name: Bag() if spec.name in bags else Cell() for spec in vars(kind).values() if isinstance(spec, StateSpec)
+        spec.name: Bag() if spec.name in bags else Cell()
+        for spec in vars(kind).values()
+        if isinstance(spec, StateSpec)
     }
 
 
@@ -113,13 +122,18 @@ class Kept:
         return self.live(step, kept, number)
 
 
-def owner_of(settings: Any, secret: SecretLocation, shards: int, refresh: float | None) -> StateOwner:
+def owner_of(
+    settings: Any, secret: SecretLocation, shards: int, refresh: float | None
+) -> StateOwner:
     windows = AgentWindows(refresh=refresh)
     return StateOwner(settings=agents_part_state(settings, windows, shards), secret=secret)
 
 
 def agents_step(
-    shards: int = 8, refresh: float = 20 * HOUR, secret: SecretLocation | None = None, **changes: Any
+    shards: int = 8,
+    refresh: float = 20 * HOUR,
+    secret: SecretLocation | None = None,
+    **changes: Any,
 ) -> Any:
     settings, place = replace(SETTINGS, **changes), secret or SecretLocation()
     owner = owner_of(settings, place, shards, refresh)
@@ -127,44 +141,70 @@ def agents_step(
 
 
 def gather_step(
-    shards: int = 8, refresh: float = 20 * HOUR, secret: SecretLocation | None = None, **changes: Any
+    shards: int = 8,
+    refresh: float = 20 * HOUR,
+    secret: SecretLocation | None = None,
+    **changes: Any,
 ) -> Any:
     settings = replace(SETTINGS, **changes)
     owner = owner_of(settings, secret or SecretLocation(), shards, refresh)
     return GatherShard(settings, EngineOptions(), AgentWindows(refresh=refresh), owner)
 
 
-def fit_step(shards: int = 8, refresh: float = 20 * HOUR, secret: SecretLocation | None = None, **changes: Any) -> Any:
+def fit_step(
+    shards: int = 8,
+    refresh: float = 20 * HOUR,
+    secret: SecretLocation | None = None,
+    **changes: Any,
+) -> Any:
     settings = replace(SETTINGS, **changes)
     owner = owner_of(settings, secret or SecretLocation(), shards, refresh)
     return FitReleases(settings, EngineOptions(), AgentWindows(refresh=refresh), owner)
 
 
 def answer_step(
-    shards: int = 8, refresh: float = 20 * HOUR, secret: SecretLocation | None = None, **changes: Any
+    shards: int = 8,
+    refresh: float = 20 * HOUR,
+    secret: SecretLocation | None = None,
+    **changes: Any,
 ) -> Any:
     settings = replace(SETTINGS, **changes)
     owner = owner_of(settings, secret or SecretLocation(), shards, refresh)
     return AnswerAgents(settings, EngineOptions(), AgentWindows(refresh=refresh), owner)
 
 
-def gate_step(shards: int = 8, refresh: float = 20 * HOUR, secret: SecretLocation | None = None, **changes: Any) -> Any:
-    return _ToShards(owner_of(replace(SETTINGS, **changes), secret or SecretLocation(), shards, refresh), shards)
+def gate_step(
+    shards: int = 8,
+    refresh: float = 20 * HOUR,
+    secret: SecretLocation | None = None,
+    **changes: Any,
+) -> Any:
+    return _ToShards(
+        owner_of(replace(SETTINGS, **changes), secret or SecretLocation(), shards, refresh), shards
+    )
 
 
-def pairs_step(refresh: float = 20 * HOUR, secret: SecretLocation | None = None, **changes: Any) -> Any:
+def pairs_step(
+    refresh: float = 20 * HOUR, secret: SecretLocation | None = None, **changes: Any
+) -> Any:
     of_pairs = {"schedule": changes.pop("schedule")} if "schedule" in changes else {}
     pairs = replace(PAIRS, release=replace(PAIRS.release, **changes), **of_pairs)
-    return StepFederation(pairs, AgentWindows(refresh=refresh), secret or SecretLocation(), EngineOptions(), 100)
+    return StepFederation(
+        pairs, AgentWindows(refresh=refresh), secret or SecretLocation(), EngineOptions(), 100
+    )
 
 
 def budget_step(shards: int = 8, secret: SecretLocation | None = None, **changes: Any) -> Any:
     settings = rounds_settings(**{"user_budget": 4.0, **changes})
-    return EnforceBudget(settings, JoinUsers(settings, secret or SecretLocation(), shards=shards)._owner)
+    return EnforceBudget(
+        settings, JoinUsers(settings, secret or SecretLocation(), shards=shards)._owner
+    )
 
 
 def carried_step(secret: SecretLocation | None = None, **changes: Any) -> Any:
-    return AnswerCarried(rounds_settings(**{"estimator": "repeating", **changes}), secret or SecretLocation())
+    return AnswerCarried(
+        rounds_settings(**{"estimator": "repeating", **changes}), secret or SecretLocation()
+    )
 
 
 def curator_step(secret: SecretLocation | None = None, **changes: Any) -> Any:
@@ -181,10 +221,17 @@ def live_agents(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
 
 def live_pairs(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
     begin = number * step._windows.refresh
-    rows = sample_batch(*zip(*((who, value, at + begin) for who, value, at in pair_samples()), strict=True))
+    rows = sample_batch(
+        *zip(*((who, value, at + begin) for who, value, at in pair_samples()), strict=True)
+    )
     names, point = pa.array(rows.names, pa.large_string()), PAIRS.release.grid.encode(rows.value)
     part = AgentSamples(
-        names=names, agent=rows.agent, point=point, time=rows.time, key=np.zeros(0, np.uint64), position=rows.position
+        names=names,
+        agent=rows.agent,
+        point=point,
+        time=rows.time,
+        key=np.zeros(0, np.uint64),
+        position=rows.position,
     )
     for element in (pack_for_coder(part), Tick(number, float(part.time.max()))):
         call(step.process, [(0, element)], kept)
@@ -199,7 +246,10 @@ def live_gather(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
 
 def live_fit(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
     change = replace(
-        step.empty(), pools={0: PooledVariance(SETTINGS.lower, SETTINGS.upper)}, turns={0: number + 1}, number=number
+        step.empty(),
+        pools={0: PooledVariance(SETTINGS.lower, SETTINGS.upper)},
+        turns={0: number + 1},
+        number=number,
     )
     for element in (Packed(PartialReleasesCoder().encode(change)), Tick(number, 1.0, b"\x01")):
         call(step.process, [(0, element)], kept)
@@ -211,7 +261,11 @@ def live_answer(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
     maker, fit = agents_step(), fit_step()
     maker.setup(), fit.setup()
     made = live_agents(maker, cells(ReleaseShard), number)
-    (own,) = [one.value.value for one in made if isinstance(one, beam.pvalue.TaggedOutput) and one.tag == "own"]
+    (own,) = [
+        one.value.value
+        for one in made
+        if isinstance(one, beam.pvalue.TaggedOutput) and one.tag == "own"
+    ]
     fitted = fit.fit(fit.empty(), [Tick(number, 1.0)])
     elements = (b"o" + OwnBatchCoder().encode(own), b"p" + FittedReleasesCoder().encode(fitted))
     step.start_bundle()
@@ -243,7 +297,14 @@ def live_curator(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
 
 RELEASED: list[Packed] = []
 """No releases are waiting: a tick is enough to be answered."""
-AGENTS = {"epsilon": 2.0, "lower": -1, "name": "another", "horizon": 13, "shards": 4, "refresh": 10 * HOUR}
+AGENTS = {
+    "epsilon": 2.0,
+    "lower": -1,
+    "name": "another",
+    "horizon": 13,
+    "shards": 4,
+    "refresh": 10 * HOUR,
+}
 PAIRS_CHANGED = {"epsilon": 2.0, "upper": 11, "name": "another", "refresh": 10 * HOUR}
 ROUNDS = {"epsilon": 1.0, "upper": 11, "name": "another", "window": "2d"}
 KEPT: dict[str, tuple[Kept, dict[str, Any]]] = {
@@ -256,21 +317,31 @@ KEPT: dict[str, tuple[Kept, dict[str, Any]]] = {
         Kept(StepFederation, pairs_step, live_pairs),
         {**PAIRS_CHANGED, "schedule": "restricted_round_robin"},
     ),
-    "budgets": (Kept(EnforceBudget, budget_step, live_budget), {**ROUNDS, "user_budget": 6.0, "shards": 4}),
+    "budgets": (
+        Kept(EnforceBudget, budget_step, live_budget),
+        {**ROUNDS, "user_budget": 6.0, "shards": 4},
+    ),
     "carried": (Kept(AnswerCarried, carried_step, live_carried), {**ROUNDS, "level": 0.9}),
     "curator": (Kept(ReleaseOnce, curator_step, live_curator), ROUNDS),
 }
-CHANGES = [(name, option, value) for name, (_, changes) in KEPT.items() for option, value in changes.items()]
+CHANGES = [
+    (name, option, value)
+    for name, (_, changes) in KEPT.items()
+    for option, value in changes.items()
+]
 
 
 @pytest.mark.parametrize(("name", "option", "value"), CHANGES, ids=lambda one: str(one)[:12])
-def test_a_restore_under_other_settings_is_one_line_before_anything_is_read(name: str, option: str, value: Any) -> None:
+def test_a_restore_under_other_settings_is_one_line_before_anything_is_read(
+    name: str, option: str, value: Any
+) -> None:
     step, _ = KEPT[name]
     kept = cells(step.kind)
     assert step.life(kept, 0)
     before = contents(kept)
     with pytest.raises(
-        OtherIdentityError, match=rf"^{option} must be .* as in the state that is continued, got [^\n]*$"
+        OtherIdentityError,
+        match=rf"^{option} must be .* as in the state that is continued, got [^\n]*$",
     ):
         step.life(Watching.over(kept), 1, **{option: value})
     assert contents(kept) == before
@@ -287,7 +358,9 @@ def test_a_restore_under_another_secret_is_one_line(name: str) -> None:
     ) as no:
         step.life(Watching.over(kept), 1, secret=SecretLocation(variable="OTHER"))
     assert OTHER_SECRET not in str(no.value)
-    assert all(text.encode() not in repr(contents(kept)).encode() for text in (SECRET, OTHER_SECRET))
+    assert all(
+        text.encode() not in repr(contents(kept)).encode() for text in (SECRET, OTHER_SECRET)
+    )
 
 
 @pytest.mark.parametrize("name", sorted(KEPT.keys() - {"ticks"}))
@@ -337,17 +410,24 @@ class Watching:
 
 
 def contents(kept: dict[str, Any]) -> dict[str, Any]:
-    return {name: list(one.values) if isinstance(one, Bag) else one.value for name, one in kept.items()}
+    return {
+        name: list(one.values) if isinstance(one, Bag) else one.value for name, one in kept.items()
+    }
 
 
-def test_without_the_mark_other_shards_give_a_release_id_a_second_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The known-bad twin: what was there before accepts all of it, and the same comparison sees that."""
+def test_without_the_mark_other_shards_give_a_release_id_a_second_value(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The known-bad twin: what was there before accepts all of it, and the same comparison sees
+    that."""
     step, kept = KEPT["agents"][0], cells(ReleaseShard)
     first = public(step.life(kept, 0))
     with pytest.raises(OtherIdentityError):
         step.life(kept, 0, shards=4)
     monkeypatch.setattr(StateMark, "claim", lambda *_: None)
-    moved = cells(ReleaseShard)  # of a shard that the agent comes to under another number of shards: it is empty
+    moved = cells(
+        ReleaseShard
+    )  # of a shard that the agent comes to under another number of shards: it is empty
     assert len(public(step.life(kept, 1, epsilon=2.0))) > 0
     second = public(step.life(moved, 1, shards=4))
     ids = [{line.split(b'"')[3] for line in lines} for lines in (first, second)]
@@ -366,7 +446,11 @@ def test_ticks_stop_at_their_state_so_that_an_empty_shard_has_none() -> None:
 
 def test_budgets_are_in_the_same_slot_whatever_the_shards() -> None:
     batch = users([f"user {n}" for n in range(300)])
-    slots = {name: slot for slot, part in UsersBySlot().process((3, batch)) for name in part.names.to_pylist()}
+    slots = {
+        name: slot
+        for slot, part in UsersBySlot().process((3, batch))
+        for name in part.names.to_pylist()
+    }
     assert len(slots) == 300
     assert set(slots.values()) <= set(range(SLOTS))
     words = keyed_owner_words(list(slots))
@@ -379,7 +463,9 @@ def test_what_waits_to_be_joined_is_known_again() -> None:
     (marked,) = list(_marked(theirs))
     join = JoinBatches(settings, 8, mine)
     join.setup()
-    with pytest.raises(OtherIdentityError, match=r"^name, settings, shards and secret must be those"):
+    with pytest.raises(
+        OtherIdentityError, match=r"^name, settings, shards and secret must be those"
+    ):
         list(join.process(marked, ON_TIME))
     (good,) = list(_marked(mine))
     assert [shard for shard, _ in join.process(good, ON_TIME)] == [5]
@@ -395,7 +481,9 @@ def _marked(owner: StateOwner) -> Iterator[tuple[tuple[int, int], list[UserBatch
 
 
 def test_a_mark_is_the_same_on_every_retry_and_of_equal_settings() -> None:
-    one, two = (StateMark({"lower": value, "agents": ("a", "b")}, SECRET.encode()) for value in (0, 0))
+    one, two = (
+        StateMark({"lower": value, "agents": ("a", "b")}, SECRET.encode()) for value in (0, 0)
+    )
     kept = [Cell(), Cell()]
     one.claim(kept[0])
     two.claim(kept[1])
@@ -407,10 +495,20 @@ def test_a_mark_is_the_same_on_every_retry_and_of_equal_settings() -> None:
 def stateful() -> set[type[beam.DoFn]]:
     """Every DoFn of the package that has state."""
     found = set()
-    for module in pkgutil.walk_packages(meanstream.pipelines.beam.__path__, "meanstream.pipelines.beam."):
+    for module in pkgutil.walk_packages(
+        meanstream.pipelines.beam.__path__, "meanstream.pipelines.beam."
+    ):
         for kind in vars(import_module(module.name)).values():
-            if inspect.isclass(kind) and issubclass(kind, beam.DoFn) and kind.__module__.startswith("meanstream."):
-                found |= {kind} if any(isinstance(one, StateSpec) for one in vars(kind).values()) else set()
+            if (
+                inspect.isclass(kind)
+                and issubclass(kind, beam.DoFn)
+                and kind.__module__.startswith("meanstream.")
+            ):
+                found |= (
+                    {kind}
+                    if any(isinstance(one, StateSpec) for one in vars(kind).values())
+                    else set()
+                )
     return found
 
 

@@ -31,7 +31,11 @@ from tests.pipelines.command_line import SECRET, Ran, meanstream
 DATUM = "271828.5"
 BROKEN: dict[str, tuple[type, str, list[str]]] = {
     "agents": (Agents, "update_points", ["--delta", "1e-6"]),
-    "rounds": (WindowRound, "charged_reports", ["--user", "agent", "--window", "1d", "--estimator", "one_shot"]),
+    "rounds": (
+        WindowRound,
+        "charged_reports",
+        ["--user", "agent", "--window", "1d", "--estimator", "one_shot"],
+    ),
 }
 
 
@@ -42,7 +46,14 @@ def foreign(*_: Any, **__: Any) -> Any:
 def run_on_beam(command: str, folder: Path, *more: str) -> Ran:
     rows = (f"a{i % 3},0.{i},{1_600_000_000 + 60 * i}" for i in range(60))
     (folder / "samples.csv").write_text("\n".join(["agent,value,time", *rows]) + "\n")
-    given = {"source": "samples.csv", "lower": 0, "upper": 1, "epsilon": 1, "name": "steps", "store": "state.db"}
+    given = {
+        "source": "samples.csv",
+        "lower": 0,
+        "upper": 1,
+        "epsilon": 1,
+        "name": "steps",
+        "store": "state.db",
+    }
     words = [word for name, value in given.items() for word in (f"--{name}", str(value))]
     to = ["--sink", "out.jsonl", "--runner", "FnApiRunner"]
     return meanstream("run", command, *words, *to, *more, environment={"MEANSTREAM_SECRET": SECRET})
@@ -95,7 +106,10 @@ class Maps(Step):
 def test_neither_does_one_in_the_midst_of_elements(
     kind: type[beam.DoFn], shown: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.ERROR), pytest.raises(Exception, match=r"ValueError|could not use") as raised:
+    with (
+        caplog.at_level(logging.ERROR),
+        pytest.raises(Exception, match=r"ValueError|could not use") as raised,
+    ):
         run([1, 2, 3], beam.ParDo(kind()))
     assert (DATUM in caplog.text) is shown
     assert (DATUM in str(raised.value)) is shown
@@ -114,7 +128,9 @@ def test_a_rule_of_ours_is_told_and_what_fails_below_it_is_not() -> None:
     text: Any = [f"{DATUM} minutes"]
     with pytest.raises(ValueError, match=DATUM):
         FixedPoint(0, 1).encode(text)
-    with pytest.raises(StepError, match=r"^ValueError at fixed_point.py:\d+ encode \(its text is not shown"):
+    with pytest.raises(
+        StepError, match=r"^ValueError at fixed_point.py:\d+ encode \(its text is not shown"
+    ):
         discreet_step(FixedPoint(0, 1).encode)(text)
 
 
@@ -162,7 +178,9 @@ def test_every_step_of_the_package_is_discreet_and_so_is_what_a_timer_calls() ->
     assert all(hasattr(one._attached_callback, "__wrapped__") for one in specs)
 
 
-def test_beam_walks_over_all_modules_to_weigh_a_state_and_we_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beam_walks_over_all_modules_to_weigh_a_state_and_we_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Once Beam's own weight of bytes walks no more, `state_weight.py` and its one call may go."""
     spec = find_spec("apache_beam.runners.worker.statecache")
     assert spec is not None
@@ -170,7 +188,9 @@ def test_beam_walks_over_all_modules_to_weigh_a_state_and_we_do_not(monkeypatch:
     beams_own = module_from_spec(spec)
     spec.loader.exec_module(beams_own)
     walks: list[int] = []
-    monkeypatch.setattr("objsize.traverse._iter_modules_globals", lambda: walks.append(1) or iter(()))
+    monkeypatch.setattr(
+        "objsize.traverse._iter_modules_globals", lambda: walks.append(1) or iter(())
+    )
     assert beams_own.get_deep_size([b"a"]) > 1
     assert walks
     weigh_state_by_length()

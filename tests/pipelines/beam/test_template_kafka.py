@@ -1,4 +1,5 @@
-"""The launcher's entry of the templates, from a topic to topics on a real broker: the engine's answers."""
+"""The launcher's entry of the templates, from a topic to topics on a real broker: the engine's
+answers."""
 
 from __future__ import annotations
 
@@ -40,13 +41,26 @@ def source(broker_address: str, new_topic: Callable[..., str], tmp_path: Path) -
 
 
 def made(address: str, place: str) -> list[bytes]:
-    return sorted(message.value() for message in consumed(address, place.rpartition("/")[2].partition("?")[0]))
+    return sorted(
+        message.value() for message in consumed(address, place.rpartition("/")[2].partition("?")[0])
+    )
 
 
-def test_agents_of_a_topic_are_the_engines(source: str, broker_address: str, tmp_path: Path) -> None:  # noqa: F811
+def test_agents_of_a_topic_are_the_engines(
+    source: str,
+    broker_address: str,  # noqa: F811
+    tmp_path: Path,  # noqa: F811, RUF100
+) -> None:
     names = ("sink", "releases", "dead_letters")
     files = {name: tmp_path / f"engine.{name}.jsonl" for name in names}
-    run_agents(tmp_path, "engine", {**files, "source": source}, "--until-end", lateness="10d", final_release=False)
+    run_agents(
+        tmp_path,
+        "engine",
+        {**files, "source": source},
+        "--until-end",
+        lateness="10d",
+        final_release=False,
+    )
     engine = {name: sorted(path.read_bytes().splitlines()) for name, path in files.items()}
     places = {name: f"{source}-{name}?create=1" for name in names}
     launch_template("agents", [
@@ -55,13 +69,20 @@ def test_agents_of_a_topic_are_the_engines(source: str, broker_address: str, tmp
     ])  # fmt: skip
     assert made(broker_address, places["releases"]) == engine["releases"]
     assert len(engine["releases"]) > 100
-    assert_same_estimates(made(broker_address, places["sink"]), engine["sink"], agents_world.SETTINGS)
-    # What was there twice is dropped behind the reader, and counted, as windows see it: the rest is as the engine's.
+    assert_same_estimates(
+        made(broker_address, places["sink"]), engine["sink"], agents_world.SETTINGS
+    )
+    # What was there twice is dropped behind the reader, and counted, as windows see it: the rest is
+    # as the engine's.
     letters = [line for line in engine["dead_letters"] if json.loads(line)["reason"] != "duplicate"]
     assert made(broker_address, places["dead_letters"]) == letters != []
 
 
-def test_rounds_of_a_topic_are_the_engines(source: str, broker_address: str, tmp_path: Path) -> None:  # noqa: F811
+def test_rounds_of_a_topic_are_the_engines(
+    source: str,
+    broker_address: str,  # noqa: F811
+    tmp_path: Path,  # noqa: F811, RUF100
+) -> None:
     engine = {"source": source, "sink": tmp_path / "engine.jsonl", "store": tmp_path / "engine.db",
               "secret_file": tmp_path / "secret", "allowed_lateness": "10d", **ROUNDS_GIVEN}  # fmt: skip
     assert meanstream("run", "rounds", *arguments(engine), "--until-end", "--quiet").code == 0
@@ -70,5 +91,7 @@ def test_rounds_of_a_topic_are_the_engines(source: str, broker_address: str, tmp
         *(f"--{name}={value}" for name, value in ROUNDS_GIVEN.items()), f"--source={source}", f"--sink={sink}",
         "--until_end=true", "--allowed_lateness=10d", f"--secret={tmp_path / 'secret'}", "--runner=FnApiRunner",
     ])  # fmt: skip
-    assert made(broker_address, sink) == sorted((tmp_path / "engine.jsonl").read_bytes().splitlines())
+    assert made(broker_address, sink) == sorted(
+        (tmp_path / "engine.jsonl").read_bytes().splitlines()
+    )
     assert len(made(broker_address, sink)) > 3

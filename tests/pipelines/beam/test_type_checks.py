@@ -1,4 +1,5 @@
-"""Whole pipelines under both of Beam's checks of types at run time: they pass, and change nothing."""
+"""Whole pipelines under both of Beam's checks of types at run time: they pass, and change
+nothing."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def agents(pipeline: beam.Pipeline) -> Outputs:
     given = pipeline | beam.Create([*samples(120), *NO_SAMPLES], reshuffle=False)
     made = given | CollaborateAgents(SETTINGS, refresh=28 * HOUR, shards=3)
     single = {
-        name: getattr(made, name) | f"Single {name}" >> SingleEvents(SETTINGS) for name in ("releases", "estimates")
+        name: getattr(made, name) | f"Single {name}" >> SingleEvents(SETTINGS)
+        for name in ("releases", "estimates")
     }
     return {**made._asdict(), **{f"single {name}": one for name, one in single.items()}}
 
@@ -50,7 +52,11 @@ def agents(pipeline: beam.Pipeline) -> Outputs:
 def parts(pipeline: beam.Pipeline) -> Outputs:
     """Releases that others have read, event by event, and own agents under them."""
     windows, options = AgentWindows(refresh=28 * HOUR), EngineOptions()
-    made = pipeline | beam.Create(samples(120), reshuffle=False) | ReleaseMeans(SETTINGS, refresh=28 * HOUR, shards=3)
+    made = (
+        pipeline
+        | beam.Create(samples(120), reshuffle=False)
+        | ReleaseMeans(SETTINGS, refresh=28 * HOUR, shards=3)
+    )
     topic = made.releases | SingleEvents(SETTINGS)
     population = topic | SnapshotReleases(SETTINGS, options, windows, shards=3, ticks=made.ticks)
     estimate = EstimateAgents(SETTINGS, options, windows, population=population, shards=3)
@@ -58,16 +64,26 @@ def parts(pipeline: beam.Pipeline) -> Outputs:
 
 
 def pairwise(pipeline: beam.Pipeline) -> Outputs:
-    made = pipeline | beam.Create([*pairwise_samples(), *NO_SAMPLES], reshuffle=False) | CollaboratePairwise(PAIRWISE)
+    made = (
+        pipeline
+        | beam.Create([*pairwise_samples(), *NO_SAMPLES], reshuffle=False)
+        | CollaboratePairwise(PAIRWISE)
+    )
     return {"estimates": made.estimates, "releases": made.releases, "rejected": made.rejected}
 
 
 def messages(pipeline: beam.Pipeline) -> Outputs:
     lines = [f"{agent},{value!r},{time!r}" for agent, value, time in samples(60)]
-    parse = ParseMessages(ColumnMapping(), columns=["agent", "value", "time"], privacy_unit="sample")
+    parse = ParseMessages(
+        ColumnMapping(), columns=["agent", "value", "time"], privacy_unit="sample"
+    )
     parsed = pipeline | beam.Create([*lines, "agent 1,3"], reshuffle=False) | parse
     answers = parsed.samples | CollaborateAgents(SETTINGS, shards=2)
-    return {"estimates": answers.estimates, "rows": parsed.samples | SampleRows(), "rejected": parsed.rejected}
+    return {
+        "estimates": answers.estimates,
+        "rows": parsed.samples | SampleRows(),
+        "rejected": parsed.rejected,
+    }
 
 
 def rounds(**settings: Any) -> Callable[[beam.Pipeline], Outputs]:
@@ -80,10 +96,14 @@ def rounds(**settings: Any) -> Callable[[beam.Pipeline], Outputs]:
 
 def two_sides(pipeline: beam.Pipeline) -> Outputs:
     settings = rounds_settings(estimator="one_shot")
-    reported = pipeline | beam.Create(rounds_samples(), reshuffle=False) | ReportRounds(settings, shards=3)
+    reported = (
+        pipeline | beam.Create(rounds_samples(), reshuffle=False) | ReportRounds(settings, shards=3)
+    )
     return {
         "reports": reported.reports,
-        **dict(zip(("results", "estimates"), reported.reports | AnswerReports(settings), strict=True)),
+        **dict(
+            zip(("results", "estimates"), reported.reports | AnswerReports(settings), strict=True)
+        ),
     }
 
 
@@ -123,7 +143,9 @@ def shown(element: Any) -> str:
 @pytest.mark.parametrize("case", PIPELINES)
 def test_a_check_of_types_passes_and_changes_nothing(case: str) -> None:
     plain = found(case)
-    assert [name for name, elements in plain.items() if not elements and name not in MAYBE_NONE] == []
+    assert [
+        name for name, elements in plain.items() if not elements and name not in MAYBE_NONE
+    ] == []
     for check in CHECKS:
         assert found(case, check) == plain, check
 
@@ -138,8 +160,14 @@ class Wrong(Step):
 @pytest.mark.parametrize("check", CHECKS)
 def test_a_wrong_type_is_found_by_the_check(check: str) -> None:
     def build(pipeline: beam.Pipeline) -> Any:
-        return pipeline | beam.Create([1], reshuffle=False) | beam.ParDo(Wrong()).with_output_types(float)
+        return (
+            pipeline
+            | beam.Create([1], reshuffle=False)
+            | beam.ParDo(Wrong()).with_output_types(float)
+        )
 
     assert run_pipeline(build)[0] == [1]
-    with pytest.raises(typehints.decorators.TypeCheckError, match=r"should be of type|return type violated"):
+    with pytest.raises(
+        typehints.decorators.TypeCheckError, match=r"should be of type|return type violated"
+    ):
         run_pipeline(build, options=[check])

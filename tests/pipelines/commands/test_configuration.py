@@ -1,4 +1,5 @@
-"""Where an option's value comes from: command line, environment, YAML, default; a file to begin with; grouped help."""
+"""Where an option's value comes from: command line, environment, YAML, default; a file to begin
+with; grouped help."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ from meanstream.pipelines.commands.init_command import KINDS
 from tests.pipelines.command_line import SECRET, meanstream
 
 
-def shown(*arguments: str, environment: dict[str, str] | None = None) -> dict[str, tuple[object, str]]:
+def shown(
+    *arguments: str, environment: dict[str, str] | None = None
+) -> dict[str, tuple[object, str]]:
     """Value and origin of each option in force."""
     ran = meanstream("run", "agents", *arguments, "--print-config", environment=environment)
     assert (ran.code, ran.err) == (0, b""), ran.err
@@ -40,18 +43,30 @@ def test_the_command_line_wins_then_the_environment_then_yaml(tmp_path: Path) ->
 
 
 def test_what_is_printed_is_a_file_of_options_that_means_the_same(tmp_path: Path) -> None:
-    options = ("--lower", "-1", "--source", "kafka://h:1/t?group=a&start=latest", "--agent", "@key", "--no-sort")
+    options = (
+        "--lower",
+        "-1",
+        "--source",
+        "kafka://h:1/t?group=a&start=latest",
+        "--agent",
+        "@key",
+        "--no-sort",
+    )
     first = shown(*options)
     config = tmp_path / "again.yaml"
     config.write_bytes(meanstream("run", "agents", *options, "--print-config").out)
     again = shown("--config", str(config))
-    assert {name: value for name, (value, _) in again.items()} == {name: value for name, (value, _) in first.items()}
+    assert {name: value for name, (value, _) in again.items()} == {
+        name: value for name, (value, _) in first.items()
+    }
 
 
 def test_no_secret_is_shown_and_a_misspelled_variable_is() -> None:
     environment = {"MEANSTREAM_SECRET": SECRET, "MEANSTREAM_EPSILN": "3"}
     hidden = ("--source", "kafka://me:hush@h:1/t", "--runner-arg", "--password=hush")
-    out = meanstream("run", "agents", *hidden, "--print-config", environment=environment).out.decode()
+    out = meanstream(
+        "run", "agents", *hidden, "--print-config", environment=environment
+    ).out.decode()
     assert SECRET not in out
     assert "hush" not in out
     assert "# key of the noise: the variable MEANSTREAM_SECRET (not shown)" in out
@@ -60,7 +75,12 @@ def test_no_secret_is_shown_and_a_misspelled_variable_is() -> None:
 
 def test_a_run_tells_of_variables_that_are_no_options_of_it_and_goes_on(tmp_path: Path) -> None:
     environment = {
-        **{"MEANSTREAM_EPSILN": "hush", "MEANSTREAM_WINDOW": "7d", "MEANSTREAM_Q1Z": "", "MEANSTREAM_A\nB": ""},
+        **{
+            "MEANSTREAM_EPSILN": "hush",
+            "MEANSTREAM_WINDOW": "7d",
+            "MEANSTREAM_Q1Z": "",
+            "MEANSTREAM_A\nB": "",
+        },
         **{"MEANSTREAM_SECRET": SECRET, "MEANSTREAM_SERVERS": "/x", "MEANSTREAM_HORIZON": "30"},
         # of a service in Kubernetes that is called meanstream
         **{
@@ -68,10 +88,33 @@ def test_a_run_tells_of_variables_that_are_no_options_of_it_and_goes_on(tmp_path
             "MEANSTREAM_SERVICE_HOST": "10.0.0.1",
             "MEANSTREAM_SERVICE_PORT": "80",
         },
-        **{"MEANSTREAM_PORT_80_TCP_ADDR": "10.0.0.1", "MEANSTREAM_DELAYS_SERVICE_PORT_METRICS": "9464"},
+        **{
+            "MEANSTREAM_PORT_80_TCP_ADDR": "10.0.0.1",
+            "MEANSTREAM_DELAYS_SERVICE_PORT_METRICS": "9464",
+        },
     }
-    named = ("--source", "synthetic:5,100", "--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6")
-    run = ("run", "agents", *named, "--store", str(tmp_path / "s.db"), "--sink", str(tmp_path / "e.jsonl"), "--quiet")
+    named = (
+        "--source",
+        "synthetic:5,100",
+        "--lower",
+        "0",
+        "--upper",
+        "1",
+        "--epsilon",
+        "1",
+        "--delta",
+        "1e-6",
+    )
+    run = (
+        "run",
+        "agents",
+        *named,
+        "--store",
+        str(tmp_path / "s.db"),
+        "--sink",
+        str(tmp_path / "e.jsonl"),
+        "--quiet",
+    )
     ran = meanstream(*run, environment=environment)
     ignored = "is in the environment and no option of this command, which ignores it"
     assert ran.code == 0
@@ -105,7 +148,13 @@ def test_a_password_before_a_host_is_not_shown_whatever_is_in_it(place: str) -> 
 
 
 @pytest.mark.parametrize(
-    "given", ["--pass=hush", "--sasl_jaas_config=a required password='hush';", "--credentials=hush", "--PWD=hush"]
+    "given",
+    [
+        "--pass=hush",
+        "--sasl_jaas_config=a required password='hush';",
+        "--credentials=hush",
+        "--PWD=hush",
+    ],
 )
 def test_what_is_called_a_secret_is_not_shown(given: str) -> None:
     assert b"hush" not in meanstream("run", "agents", "--runner-arg", given, "--print-config").out
@@ -144,7 +193,9 @@ def test_a_file_to_begin_with_has_every_option_at_its_default(kind: str, tmp_pat
     names = set(re.findall(r"^(?:# )?(\w+):.*  # ", plain.decode(), re.MULTILINE))
     entries = re.findall(r"^(?:# )?((\w+):.*)$", text, re.MULTILINE)
     everything = tmp_path / "everything.yaml"
-    everything.write_text("\n".join(entry for entry, name in entries if name in names and not _is_prose(entry)))
+    everything.write_text(
+        "\n".join(entry for entry, name in entries if name in names and not _is_prose(entry))
+    )
     said = meanstream("run", kind, "--config", str(everything), "--print-config").out.decode()
     unsourced = [line.rpartition("  # ")[0] for line in said.splitlines()]
     assert unsourced == [line.rpartition("  # ")[0] for line in plain.decode().splitlines()]
@@ -156,8 +207,12 @@ def test_a_file_to_begin_with_has_every_option_at_its_default(kind: str, tmp_pat
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_help_shows_first_what_a_first_run_needs(kind: str) -> None:
-    first, every = (meanstream("run", kind, asked).out.decode() for asked in ("--help", "--help-all"))
-    shown, known = (set(re.findall(r"^  (--[\w-]+)", text, re.MULTILINE)) for text in (first, every))
+    first, every = (
+        meanstream("run", kind, asked).out.decode() for asked in ("--help", "--help-all")
+    )
+    shown, known = (
+        set(re.findall(r"^  (--[\w-]+)", text, re.MULTILINE)) for text in (first, every)
+    )
     assert shown < known
     assert 6 <= len(shown - {"--help", "--help-all"}) <= 13
     assert first.endswith(f"options: meanstream run {kind} --help-all\n")
@@ -165,7 +220,9 @@ def test_help_shows_first_what_a_first_run_needs(kind: str) -> None:
 
 def test_help_is_grouped_and_marks_what_is_required() -> None:
     text = meanstream("run", "agents", "--help-all").out.decode()
-    headings = [line for line in text.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    headings = [
+        line for line in text.splitlines() if line.endswith(":") and not line.startswith(" ")
+    ]
     assert headings[:5] == ["Input:", "Privacy:", "Collaboration:", "Output:", "Operation:"]
     assert text.count("[required]") == 5
     assert "MEANSTREAM_NAME" in text

@@ -1,4 +1,5 @@
-"""The command as a whole: every command explains itself with an example, and ends as a shell expects."""
+"""The command as a whole: every command explains itself with an example, and ends as a shell
+expects."""
 
 from __future__ import annotations
 
@@ -80,11 +81,20 @@ WITHOUT_OPTIONS = (["schema"], ["init"], ["mcp"])
 """They write or serve one thing, whose name or place is all that is said."""
 
 
-@pytest.mark.parametrize("path", [path for path in commands() if path not in WITHOUT_OPTIONS], ids=" ".join)
-def test_every_command_gives_json_and_takes_a_configuration_where_it_has_many_options(path: list[str]) -> None:
+@pytest.mark.parametrize(
+    "path", [path for path in commands() if path not in WITHOUT_OPTIONS], ids=" ".join
+)
+def test_every_command_gives_json_and_takes_a_configuration_where_it_has_many_options(
+    path: list[str],
+) -> None:
     text = meanstream(*path, "--help").out.decode()
     text = meanstream(*path, "--help-all").out.decode() if "--help-all" in text else text
-    assert "--config" in text or "{configs}..." in text or "CONFIGS..." in text or text.count("\n  --") <= 13
+    assert (
+        "--config" in text
+        or "{configs}..." in text
+        or "CONFIGS..." in text
+        or text.count("\n  --") <= 13
+    )
     assert "--json" in text
 
 
@@ -96,19 +106,25 @@ def slots() -> dict[str, int]:
         command = root
         for word in path:
             command = getattr(command, "commands", {}).get(word, command)
-        typed = [one for one in command.params if one.param_type_name == "option" and not one.hidden]
+        typed = [
+            one for one in command.params if one.param_type_name == "option" and not one.hidden
+        ]
         found[" ".join(path)] = len([one for one in typed if one.name != "help_all"])
     return found
 
 
 def test_options_are_few(capsys: pytest.CaptureFixture[str]) -> None:
-    """Over all commands; `pytest -rP` prints them. A command about a run takes its file or its store instead."""
+    """Over all commands; `pytest -rP` prints them. A command about a run takes its file or its
+    store instead."""
     found = slots()
     for name, count in sorted(found.items(), key=lambda one: -one[1]):
         print(f"{count:4} {name}")  # noqa: T201
     print(sum(found.values()), "in", len(found), "commands")  # noqa: T201
     assert sum(found.values()) <= 485
-    assert max(count for name, count in found.items() if name.startswith(("explain", "audit", "dlq"))) <= 15
+    assert (
+        max(count for name, count in found.items() if name.startswith(("explain", "audit", "dlq")))
+        <= 15
+    )
 
 
 def test_without_a_command_the_help_is_shown() -> None:
@@ -135,6 +151,8 @@ def test_as_a_process_of_its_own() -> None:
     program = [sys.executable, "-m", "meanstream.pipelines.commands.main"]
     good = subprocess.run([*program, "--help"], capture_output=True, check=False)
     assert (good.returncode, good.stderr) == (0, b"")
-    bad = subprocess.run([*program, "explain", "agents", "--epsilo", "1"], capture_output=True, check=False)
+    bad = subprocess.run(
+        [*program, "explain", "agents", "--epsilo", "1"], capture_output=True, check=False
+    )
     assert (bad.returncode, bad.stdout, bad.stderr.count(b"\n")) == (2, b"", 1)
     assert bad.stderr.startswith(b"meanstream: ")

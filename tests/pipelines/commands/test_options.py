@@ -1,4 +1,5 @@
-"""A bad option is one line that names it, the rule and the value, exit code 2, and nothing else happened."""
+"""A bad option is one line that names it, the rule and the value, exit code 2, and nothing else
+happened."""
 
 from __future__ import annotations
 
@@ -16,7 +17,16 @@ from meanstream.pipelines.commands.main import app
 from meanstream.pipelines.commands.report import report_result as result
 from meanstream.pipelines.options.help_text import with_environment_and_headings
 from meanstream.streaming.store.state_store import Store
-from tests.pipelines.command_line import SECRET, arguments, asks, files, meanstream, options, run_agents, write_samples
+from tests.pipelines.command_line import (
+    SECRET,
+    arguments,
+    asks,
+    files,
+    meanstream,
+    options,
+    run_agents,
+    write_samples,
+)
 
 
 @pytest.fixture
@@ -62,7 +72,10 @@ PRIVACY: list[tuple[dict[str, Any], list[str]]] = [
 ESTIMATES: list[tuple[dict[str, Any], list[str]]] = [
     ({"level": 0}, ["level", "between 0 and 1", "0"]),
     ({"level": 1.5}, ["level", "between 0 and 1", "1.5"]),
-    ({"collaboration": "gossip"}, ["collaboration", "learned_prior, pooled_prior, james_stein, tests, none", "gossip"]),
+    (
+        {"collaboration": "gossip"},
+        ["collaboration", "learned_prior, pooled_prior, james_stein, tests, none", "gossip"],
+    ),
 ]
 RUN: list[tuple[dict[str, Any], list[str]]] = [
     ({"lateness": "soon"}, ["lateness", "duration", "soon"]),
@@ -71,21 +84,29 @@ RUN: list[tuple[dict[str, Any], list[str]]] = [
     ({"out_of_bounds": "reject"}, ["out_of_bounds", "must be 'clip'", "reject"]),
     ({"source": None}, ["source", "be given"]),
     ({"source": "nowhere.csv"}, ["source", "readable file", "nowhere.csv"]),
-    ({"agent": "tailnumber"}, ["agent column", "in the source", "tailnumber", "did you mean 'tailnum'?"]),
+    (
+        {"agent": "tailnumber"},
+        ["agent column", "in the source", "tailnumber", "did you mean 'tailnum'?"],
+    ),
     ({"value": "delay"}, ["value column", "'delay'", "did you mean 'dep_delay'?"]),
     ({"time": "xyz"}, ["time column", "'xyz'", "tailnum, dep_delay, time_hour"]),
     ({"id": "flght"}, ["id column", "'flght'", "did you mean 'flight'?"]),
     ({"value": "tailnum"}, ["columns", "distinct", "tailnum"]),
     ({"sink": "estimates.xml"}, ["sink", ".jsonl", "estimates.xml"]),
     ({"releases": "releases.xml"}, ["releases", ".jsonl", "releases.xml"]),
-    ({"notices": "no/such/folder/n.jsonl"}, ["notices", "existing folder", "no/such/folder/n.jsonl"]),
+    (
+        {"notices": "no/such/folder/n.jsonl"},
+        ["notices", "existing folder", "no/such/folder/n.jsonl"],
+    ),
     ({"store": "no/such/folder/state.db"}, ["store", "folder", "no/such/folder/state.db"]),
     ({"secret_file": "nowhere.key"}, ["secret", "readable file", "nowhere.key"]),
 ]
 
 
 @pytest.mark.parametrize(("wrong", "said"), PRIVACY + ESTIMATES + RUN, ids=str)
-def test_run_agents_refuses_and_leaves_nothing_behind(wrong: dict[str, Any], said: list[str], folder: Path) -> None:
+def test_run_agents_refuses_and_leaves_nothing_behind(
+    wrong: dict[str, Any], said: list[str], folder: Path
+) -> None:
     before = files(folder)
     ran = meanstream("run", "agents", *arguments(options(folder, **wrong)))
     for part in said:
@@ -94,7 +115,9 @@ def test_run_agents_refuses_and_leaves_nothing_behind(wrong: dict[str, Any], sai
 
 
 @pytest.mark.parametrize(("wrong", "said"), PRIVACY + ESTIMATES, ids=str)
-def test_explain_agents_refuses_the_same(wrong: dict[str, Any], said: list[str], tmp_path: Path) -> None:
+def test_explain_agents_refuses_the_same(
+    wrong: dict[str, Any], said: list[str], tmp_path: Path
+) -> None:
     ran = asks("explain", "agents", *arguments(options(tmp_path, **wrong)))
     for part in said:
         assert part in ran.message
@@ -112,7 +135,15 @@ def test_sources_that_are_not_what_they_are_called(folder: Path) -> None:
         archive.writestr("a.csv", text)
         archive.writestr("b.csv", text)
     before = files(folder)
-    for name in ("flights.txt", "empty.csv", "text.csv.gz", "text.zip", "text.parquet", "two.csv.zip", "torn.csv.gz"):
+    for name in (
+        "flights.txt",
+        "empty.csv",
+        "text.csv.gz",
+        "text.zip",
+        "text.parquet",
+        "two.csv.zip",
+        "torn.csv.gz",
+    ):
         ran = meanstream("run", "agents", *arguments(options(folder, source=folder / name)))
         assert ran.message.startswith("source must ")
         assert name in ran.message
@@ -183,19 +214,36 @@ def test_a_configuration_file_that_cannot_be_read(folder: Path) -> None:
 
 def test_a_configuration_file_is_the_same_as_its_options(folder: Path) -> None:
     """Numbers, texts, flags, hyphens and underscores; and 1e-6, which YAML takes for a text."""
-    extra = {"schedule": "every:6h", "out_of_bounds": "clip", "horizon": 9, "sort": False, "dead_letters": "d.jsonl"}
+    extra = {
+        "schedule": "every:6h",
+        "out_of_bounds": "clip",
+        "horizon": 9,
+        "sort": False,
+        "dead_letters": "d.jsonl",
+    }
     with (folder / "flights.csv").open("a") as file:
         file.write("no record\n")
     named = {**options(folder, delta="1e-6"), **extra}
     config = folder / "agents.yaml"
-    config.write_text("".join(f"{name.replace('_b', '-b')}: {value}\n" for name, value in named.items()))
+    config.write_text(
+        "".join(f"{name.replace('_b', '-b')}: {value}\n" for name, value in named.items())
+    )
     outputs = []
     for way in ("typed", "file"):
         place = {key: folder / f"{way}-{key}.jsonl" for key in ("sink", "releases", "dead_letters")}
         place["store"] = folder / f"{way}.db"
-        given = {k: v for k, v in named.items() if k != "sort"} if way == "typed" else {"config": config}
-        typed = [*arguments({**given, **place, "quiet": True}), *(["--no-sort"] if way == "typed" else [])]
-        assert meanstream("run", "agents", *typed, environment={"MEANSTREAM_SECRET": SECRET}).code == 0
+        given = (
+            {k: v for k, v in named.items() if k != "sort"}
+            if way == "typed"
+            else {"config": config}
+        )
+        typed = [
+            *arguments({**given, **place, "quiet": True}),
+            *(["--no-sort"] if way == "typed" else []),
+        ]
+        assert (
+            meanstream("run", "agents", *typed, environment={"MEANSTREAM_SECRET": SECRET}).code == 0
+        )
         outputs.append([place[key].read_bytes() for key in ("sink", "releases", "dead_letters")])
     assert outputs[0] == outputs[1]
     assert all(outputs[0])
@@ -205,7 +253,11 @@ def test_the_command_line_wins_over_the_file(folder: Path) -> None:
     config = folder / "agents.yaml"
     config.write_text("lower: 0\nupper: 1\nepsilon: 0.5\ndelta: 1e-6\nmode: paper\n")
     facts = asks("explain", "agents", "--config", str(config), "--epsilon", "0.25", "--json").json
-    assert (facts["total"]["epsilon"], facts["total"]["delta"], facts["mode"]) == (0.25, 1e-6, "paper")
+    assert (facts["total"]["epsilon"], facts["total"]["delta"], facts["mode"]) == (
+        0.25,
+        1e-6,
+        "paper",
+    )
     facts = asks("explain", "agents", "--mode", "tuned", "--config", str(config), "--json").json
     assert (facts["total"]["epsilon"], facts["mode"]) == (0.5, "tuned")
 
@@ -222,7 +274,9 @@ def test_the_command_line_wins_over_the_file(folder: Path) -> None:
         ({"mode": "paper"}, ["calibration", "analytic", "classical"]),
     ],
 )
-def test_a_store_made_with_other_settings(change: dict[str, Any], said: list[str], folder: Path) -> None:
+def test_a_store_made_with_other_settings(
+    change: dict[str, Any], said: list[str], folder: Path
+) -> None:
     assert run_agents(folder).code == 0
     before = files(folder)
     ran = run_agents(folder, population=folder / "new.jsonl", **change)
@@ -263,7 +317,9 @@ def test_a_store_without_its_secret_or_that_is_no_store(folder: Path) -> None:
     before = files(folder)
     message = meanstream("run", "agents", *arguments(options(folder))).message
     assert message.startswith("secret must be in a readable file")
-    assert "store must be a Meanstream store" in run_agents(folder, store=folder / "text.db").message
+    assert (
+        "store must be a Meanstream store" in run_agents(folder, store=folder / "text.db").message
+    )
     assert files(folder) == before
 
 
@@ -282,8 +338,15 @@ def typed_twice(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str
     """Of every command, each kind of option typed twice: its name, and the words."""
     kinds = {}
     for one in command.params:
-        if one.param_type_name == "option" and not one.multiple and not one.hidden and one.name not in UNSET:
-            kinds[getattr(one, "is_flag", False), bool(one.secondary_opts), one.name == "config"] = one
+        if (
+            one.param_type_name == "option"
+            and not one.multiple
+            and not one.hidden
+            and one.name not in UNSET
+        ):
+            kinds[
+                getattr(one, "is_flag", False), bool(one.secondary_opts), one.name == "config"
+            ] = one
     for (flag, *_), one in kinds.items():
         first, last = one.opts[0], (one.secondary_opts or one.opts)[-1]
         more = ["0"] * (one.nargs - 1)
@@ -313,16 +376,42 @@ def test_an_option_of_several_values_is_typed_several_times(folder: Path) -> Non
     assert meanstream("--help", "--help").code == 0
 
 
-def test_a_device_without_an_end_is_read_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_without_an_end_is_read_to_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(result, "MOST_BYTES", 1 << 20)
     named = {"MEANSTREAM_SECRET_FILE": "/dev/zero"}
-    store = ["--store", str(tmp_path / "s.db"), "--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6"]
+    store = [
+        "--store",
+        str(tmp_path / "s.db"),
+        "--lower",
+        "0",
+        "--upper",
+        "1",
+        "--epsilon",
+        "1",
+        "--delta",
+        "1e-6",
+    ]
     write_samples(tmp_path / "flights.csv")
-    columns = ["--agent", "tailnum", "--value", "dep_delay", "--time", "time_hour", "--sink", str(tmp_path / "e.jsonl")]
+    columns = [
+        "--agent",
+        "tailnum",
+        "--value",
+        "dep_delay",
+        "--time",
+        "time_hour",
+        "--sink",
+        str(tmp_path / "e.jsonl"),
+    ]
     run = ["run", "agents", "--source", str(tmp_path / "flights.csv"), *columns, *store]
     said = {
-        "config must be YAML, got '/dev/zero'": meanstream("run", "agents", "--config", "/dev/zero"),
-        "secret must be at most 1048576 bytes, got more in '/dev/zero'": meanstream(*run, environment=named),
+        "config must be YAML, got '/dev/zero'": meanstream(
+            "run", "agents", "--config", "/dev/zero"
+        ),
+        "secret must be at most 1048576 bytes, got more in '/dev/zero'": meanstream(
+            *run, environment=named
+        ),
         "result must be at most 1048576 bytes, got more in '/dev/zero'": meanstream(
             "report", str(tmp_path / "x.html"), "--result", "/dev/zero"
         ),
@@ -352,7 +441,10 @@ def test_a_damaged_trace_or_result_is_one_line(damage: str, tmp_path: Path) -> N
     place.write_bytes(bytes(data))
     said = meanstream("simulate", "agents", "--trace", str(place)).message
     assert said == f"trace must be a readable .npz file of numbers, got '{place}'"
-    assert "result must be " in meanstream("report", str(tmp_path / "x.html"), "--result", str(place)).message
+    assert (
+        "result must be "
+        in meanstream("report", str(tmp_path / "x.html"), "--result", str(place)).message
+    )
 
 
 def test_a_key_that_is_refused_is_one_line_whoever_may_read_it(folder: Path) -> None:

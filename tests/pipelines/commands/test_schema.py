@@ -1,4 +1,5 @@
-"""`meanstream schema NAME` describes what is written: every event type, against lines that a run emits."""
+"""`meanstream schema NAME` describes what is written: every event type, against lines that a run
+emits."""
 
 from __future__ import annotations
 
@@ -45,42 +46,70 @@ def emitted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[bytes]]:
     lines = {name: place[role].read_bytes().splitlines() for name, role in FILES.items()}
     rows = LedgerRows(agent=[0], release_index=[1], input_version=[7], time=[0.0], output=[b"{}"])
     lines["refusal"] = list(
-        release_refusal_lines(rows, [0], ["a"], AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6)).lines
+        release_refusal_lines(
+            rows, [0], ["a"], AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6)
+        ).lines
     )
     lines |= emitted_by_rounds(folder)
     lines["drift"] = emitted_drifts(folder)
     lines["pair_release"] = emitted_pairs(folder)
-    lines["sample"] = [Sample(agent="a", value=1.5, time=time_as_datetime(0.0), id="s1").model_dump_json().encode()]
+    lines["sample"] = [
+        Sample(agent="a", value=1.5, time=time_as_datetime(0.0), id="s1").model_dump_json().encode()
+    ]
     return lines
 
 
 def emitted_pairs(folder: Path) -> list[bytes]:
-    """Run agents that query each other: what one gets of another is in the ledger and nowhere else."""
+    """Run agents that query each other: what one gets of another is in the ledger and nowhere
+    else."""
     store = folder / "pairs.db"
-    changes = {"schedule": "round_robin", "releases": None, "sink": folder / "pairs.jsonl", "store": store}
+    changes = {
+        "schedule": "round_robin",
+        "releases": None,
+        "sink": folder / "pairs.jsonl",
+        "store": store,
+    }
     assert run_agents(folder, **changes).code == 0
     return [row[-2] for row in stored_rows(store)]
 
 
 def emitted_drifts(folder: Path) -> list[bytes]:
     """Run two agents with a memory, of whom one changes."""
-    rows = [f"{name},{value},{time_as_datetime(time).isoformat()}" for name, value, time in stream_with_change()]
+    rows = [
+        f"{name},{value},{time_as_datetime(time).isoformat()}"
+        for name, value, time in stream_with_change()
+    ]
     other = folder / "moving"
     other.mkdir()
     source, notices = other / "flights.csv", other / "notices.jsonl"
     source.write_text("\n".join(["tailnum,dep_delay,time_hour", *rows]) + "\n")
-    same = {name: getattr(OF_DRIFT, name) for name in ("lower", "upper", "epsilon", "delta", "memory", "schedule")}
+    same = {
+        name: getattr(OF_DRIFT, name)
+        for name in ("lower", "upper", "epsilon", "delta", "memory", "schedule")
+    }
     assert run_agents(other, notices=notices, **same).code == 0
     return [line for line in notices.read_bytes().splitlines() if b'"found"' in line]
 
 
 def emitted_by_rounds(folder: Path) -> dict[str, list[bytes]]:
     """Run rounds by day, of two stages, where users can pay for one day of four."""
-    place = {role: folder / f"rounds-{role}.jsonl" for role in ("sink", "reports", "stages", "notices", "dead_letters")}
-    more = {"sizes": "point:1000", "option": "effective_size=1000", "user_budget": 1, "store": folder / "rounds.db"}
+    place = {
+        role: folder / f"rounds-{role}.jsonl"
+        for role in ("sink", "reports", "stages", "notices", "dead_letters")
+    }
+    more = {
+        "sizes": "point:1000",
+        "option": "effective_size=1000",
+        "user_budget": 1,
+        "store": folder / "rounds.db",
+    }
     assert run_rounds(folder, window="1d", estimator="dame", **place, **more).code == 0
     lines = {role: path.read_bytes().splitlines() for role, path in place.items()}
-    charges = {"reports": folder / "charges.jsonl", "sink": folder / "curated.jsonl", "store": folder / "curator.db"}
+    charges = {
+        "reports": folder / "charges.jsonl",
+        "sink": folder / "curated.jsonl",
+        "store": folder / "curator.db",
+    }
     assert run_rounds(folder, estimator="cummings.ratio", **charges).code == 0
     return {
         "charge": charges["reports"].read_bytes().splitlines(),
@@ -94,7 +123,13 @@ def emitted_by_rounds(folder: Path) -> dict[str, list[bytes]]:
 
 
 RARE = {
-    "window_estimate": {"values", "categories", "quantiles", "components", "function"},  # of several numbers
+    "window_estimate": {
+        "values",
+        "categories",
+        "quantiles",
+        "components",
+        "function",
+    },  # of several numbers
     "estimate": {
         "population_time",
         "coverage",
@@ -111,14 +146,16 @@ RARE = {
 
 @pytest.mark.parametrize("name", sorted(EVENTS))
 def test_emitted_lines_match_the_schema(name: str, emitted: dict[str, list[bytes]]) -> None:
-    """The strict closed model is what the schema is made from; names, required and closed are checked on it too."""
+    """The strict closed model is what the schema is made from; names, required and closed are
+    checked on it too."""
     schema: dict[str, Any] = meanstream("schema", name).json
     assert schema["additionalProperties"] is False
     assert emitted[name]
     for line in emitted[name]:
         EVENTS[name].model_validate_json(line, strict=True)
         event = json.loads(line)
-        # The lines have none of the fields that are rarely there, and the same bytes as before there were any.
+        # The lines have none of the fields that are rarely there, and the same bytes as before
+        # there were any.
         optional = RARE.get(name, set())
         assert list(event) == [field for field in schema["properties"] if field not in optional]
         assert set(schema["required"]) <= set(event)
@@ -173,6 +210,12 @@ def test_a_file_of_options_is_as_its_schema_says(kind: str) -> None:
     assert {line.split(":")[0].lstrip("# ") for line in text.splitlines() if "  # " in line} == set(
         schema["properties"]
     )
-    for wrong in ({"epsilom": 1}, {"quiet": "yes"}, {"level": "high"} if kind != "agent-side" else {"horizon": "many"}):
+    for wrong in (
+        {"epsilom": 1},
+        {"quiet": "yes"},
+        {"level": "high"} if kind != "agent-side" else {"horizon": "many"},
+    ):
         assert not check.is_valid(wrong), wrong
-    assert "name must be one of a file of options, got" in meanstream("schema", "run-nothing").message
+    assert (
+        "name must be one of a file of options, got" in meanstream("schema", "run-nothing").message
+    )

@@ -9,15 +9,24 @@ import pytest
 from tests.pipelines.command_line import files, meanstream, options, write_samples
 
 BAD = {
-    "a key twice": ("epsilon: 1\nepsilon: 5", "config must have each option once, got 'epsilon' twice"),
-    "a key in two spellings": ("dead-letters: a.jsonl\ndead_letters: b.jsonl", "config must have each option once"),
+    "a key twice": (
+        "epsilon: 1\nepsilon: 5",
+        "config must have each option once, got 'epsilon' twice",
+    ),
+    "a key in two spellings": (
+        "dead-letters: a.jsonl\ndead_letters: b.jsonl",
+        "config must have each option once",
+    ),
     "base 60": ("epsilon: 1:30", "'1:30'"),
     "yes for a number": ("horizon: yes", "'yes'"),
     "true for a number": ("epsilon: true", "epsilon must be a decimal number, got True"),
     "true for a place": ("sink: true", "sink must be text or a number, got True"),
     "yes for true": ("json: yes", "json must be true or false, got 'yes'"),
     "1 for true": ("json: 1", "json must be true or false, got 1"),
-    "digits of another script": ("epsilon: \u0661", "epsilon must be a decimal number, got '\u0661'"),
+    "digits of another script": (
+        "epsilon: \u0661",
+        "epsilon must be a decimal number, got '\u0661'",
+    ),
     "underscores": ("horizon: 4_0", "horizon must be a decimal number, got '4_0'"),
     "hexadecimal": ("horizon: 0x28", "'0x28'"),
     "a mapping": ("epsilon: {a: 1}", "epsilon must be a decimal number, got {'a': 1}"),
@@ -38,12 +47,25 @@ def test_what_could_mean_two_things_is_one_line(text: str, said: str, tmp_path: 
     (tmp_path / "run.yaml").write_text(text)
     before = files(tmp_path)
     names = {line.partition(":")[0] for line in text.splitlines()}
-    given = {name: value for name, value in options(tmp_path).items() if name not in names and name != "sink"}
-    typed = [word for name, value in given.items() for word in ("--" + name.replace("_", "-"), str(value))]
-    assert said in meanstream("run", "agents", "--config", str(tmp_path / "run.yaml"), *typed).message
+    given = {
+        name: value
+        for name, value in options(tmp_path).items()
+        if name not in names and name != "sink"
+    }
+    typed = [
+        word
+        for name, value in given.items()
+        for word in ("--" + name.replace("_", "-"), str(value))
+    ]
+    assert (
+        said in meanstream("run", "agents", "--config", str(tmp_path / "run.yaml"), *typed).message
+    )
     assert files(tmp_path) == before
 
 
 @pytest.mark.parametrize("typed", ["\u0661", "1_0", "\uff11"])
 def test_numbers_on_the_command_line_are_decimal(typed: str, tmp_path: Path) -> None:
-    assert "epsilon must be a decimal number" in meanstream("run", "agents", "--epsilon", typed).message
+    assert (
+        "epsilon must be a decimal number"
+        in meanstream("run", "agents", "--epsilon", typed).message
+    )

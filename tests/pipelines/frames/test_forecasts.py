@@ -1,4 +1,5 @@
-"""What will be is told as what is: a table that shows itself, in text, in a notebook, as a picture."""
+"""What will be is told as what is: a table that shows itself, in text, in a notebook, as a
+picture."""
 
 from __future__ import annotations
 
@@ -13,7 +14,13 @@ from meanstream.lab.simulation.simulate_agents import simulate
 from meanstream.operators.forecast.simulated_noise import SimulationNoise
 from tests.pipelines.command_line import meanstream as command
 
-PLANNED: dict[str, Any] = {"agents": 300, "sizes": "uniform:20,400", "lower": 0, "upper": 100, "spread": 8}
+PLANNED: dict[str, Any] = {
+    "agents": 300,
+    "sizes": "uniform:20,400",
+    "lower": 0,
+    "upper": 100,
+    "spread": 8,
+}
 SIMULATED: dict[str, Any] = {
     "agents": 40,
     "steps": 400,
@@ -36,16 +43,22 @@ def test_a_forecast_is_the_commands() -> None:
 
 
 def test_quantiles_are_forecast_as_the_command_does() -> None:
-    found = meanstream.forecast_agents(**PLANNED, epsilon=1.0, stddev=20, quantiles=[0.5, "0.9"], exceeds=[60], mean=40)
+    found = meanstream.forecast_agents(
+        **PLANNED, epsilon=1.0, stddev=20, quantiles=[0.5, "0.9"], exceeds=[60], mean=40
+    )
     line = "plan agents --agents 300 --sizes uniform:20,400 --lower 0 --upper 100 --spread 8 --stddev 20 --epsilon 1"
-    printed = command(*line.split(), *["--quantiles", ".5,.9", "--exceeds", "60", "--mean", "40", "--json"]).json
+    printed = command(
+        *line.split(), *["--quantiles", ".5,.9", "--exceeds", "60", "--mean", "40", "--json"]
+    ).json
     assert found.shares is not None
     assert found.shares.to_pylist() == printed["shares"]
     assert [line.split(" of ")[0] for line in found.notes[1:]] == [
         "The quantile 0.5", "The quantile 0.9", "The share above 60"
     ]  # fmt: skip
     assert meanstream.forecast_agents(**PLANNED, epsilon=1.0).shares is None
-    with pytest.raises(ValueError, match="mean must be left out without quantiles or exceeds, got 40"):
+    with pytest.raises(
+        ValueError, match="mean must be left out without quantiles or exceeds, got 40"
+    ):
         meanstream.forecast_agents(**PLANNED, epsilon=1.0, mean=40)
 
 

@@ -1,4 +1,5 @@
-"""Public covariates of the groups of a frame: two ways to declare them, what is learned, what is refused."""
+"""Public covariates of the groups of a frame: two ways to declare them, what is learned, what is
+refused."""
 
 from __future__ import annotations
 
@@ -23,7 +24,10 @@ def samples() -> pa.Table:
     return pa.table(
         {
             "school": [f"S{g}" for g in group],
-            "points": 40 + 10.0 * (group % 3) + rng.normal(0, 2, GROUPS)[group] + rng.normal(0, 8, 6000),
+            "points": 40
+            + 10.0 * (group % 3)
+            + rng.normal(0, 2, GROUPS)[group]
+            + rng.normal(0, 8, 6000),
             "region": region,
             "pupil": [f"P{i}" for i in range(6000)],
             "nested": pa.array([{"x": 1}] * 6000),
@@ -69,9 +73,12 @@ def test_covariates_move_means_towards_their_region_and_change_no_release() -> N
     assert errors[1] < 0.5 * errors[0]
     moved = np.asarray(found.table.column("moved_by_covariates"))
     before, after = (
-        dict(zip(*(one.table.column(c).to_pylist() for c in ("school", "mean")), strict=True)) for one in (plain, found)
+        dict(zip(*(one.table.column(c).to_pylist() for c in ("school", "mean")), strict=True))
+        for one in (plain, found)
     )
-    assert moved == pytest.approx([after[s] - before[s] for s in found.table.column("school").to_pylist()], abs=1e-9)
+    assert moved == pytest.approx(
+        [after[s] - before[s] for s in found.table.column("school").to_pylist()], abs=1e-9
+    )
 
 
 def test_what_was_learned_is_in_the_result() -> None:

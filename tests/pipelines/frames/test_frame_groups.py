@@ -1,4 +1,5 @@
-"""Groups of a frame's rows: numbered as they are first met, whatever type and chunks the columns have."""
+"""Groups of a frame's rows: numbered as they are first met, whatever type and chunks the columns
+have."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ from meanstream.pipelines.frames.frame_columns import frame_samples
 from meanstream.pipelines.frames.groups import rows_by_key
 
 ROWS = [("b", 2), ("a", 2), ("b", 1), ("c", 2), ("a", 2), ("b", 2), ("c", 3)]
-TWICE = pa.DictionaryArray.from_arrays(pa.array([1, 0, 3, 2, 4, 1, 2], pa.int8()), ["a", "b", "c", "b", "a", "unused"])
+TWICE = pa.DictionaryArray.from_arrays(
+    pa.array([1, 0, 3, 2, 4, 1, 2], pa.int8()), ["a", "b", "c", "b", "a", "unused"]
+)
 """The same names as those of `ROWS`, where the list names two of them twice."""
 
 
@@ -47,13 +50,21 @@ def test_groups_are_numbered_as_they_are_first_met(kind: str, several: bool) -> 
 
 
 def test_categories_of_several_lists_are_one_list() -> None:
-    column = pa.chunked_array([pa.array(["x", "y"]).dictionary_encode(), pa.array(["y", "z"]).dictionary_encode()])
+    column = pa.chunked_array(
+        [pa.array(["x", "y"]).dictionary_encode(), pa.array(["y", "z"]).dictionary_encode()]
+    )
     codes, keys = rows_by_key(pa.table({"name": column}), ["name"])
     assert (codes.tolist(), keys.column(0).to_pylist()) == ([0, 1, 1, 2], ["x", "y", "z"])
 
 
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 5), st.integers(0, 3)), min_size=1, max_size=40))
-def test_a_person_is_in_as_many_groups_as_a_plain_count_says(rows: list[tuple[int, int, int]]) -> None:
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 4), st.integers(0, 5), st.integers(0, 3)), min_size=1, max_size=40
+    )
+)
+def test_a_person_is_in_as_many_groups_as_a_plain_count_says(
+    rows: list[tuple[int, int, int]],
+) -> None:
     person, group, time = np.array(rows, np.int64).T
     table = pa.table({"who": person, "g": group, "t": time, "v": np.zeros(len(rows))})
     samples = frame_samples(table, by="g", value="v", time="t", person="who")

@@ -1,4 +1,5 @@
-"""`private_means(person=...)`: at most K rows of a person count in a group, and all of them are protected together."""
+"""`private_means(person=...)`: at most K rows of a person count in a group, and all of them are
+protected together."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ STAYS = pa.table(
 
 def of_patients(frame: Any = STAYS, **changes: Any) -> Any:
     question = {"by": "ward", "value": "days", "time": "when", "person": "patient", "per_person": 2}
-    return meanstream.private_means(frame, **{**question, **BOUNDS, **SAME, "collaboration": "none", **changes})
+    return meanstream.private_means(
+        frame, **{**question, **BOUNDS, **SAME, "collaboration": "none", **changes}
+    )
 
 
 def over_limit(per_person: int) -> np.ndarray:
@@ -54,7 +57,9 @@ def test_the_releases_are_the_engines_own(tmp_path: Path) -> None:
     assert ran.code == 0, ran.err
     events = [json.loads(line) for line in (tmp_path / "r.jsonl").read_bytes().splitlines()]
     fields = ("agent", "index", "n", "total", "mean", "noise_variance")
-    found = sorted(tuple(row[name] for name in fields) for row in of_patients().releases.to_pylist())
+    found = sorted(
+        tuple(row[name] for name in fields) for row in of_patients().releases.to_pylist()
+    )
     assert found == sorted(tuple(event[name] for name in fields) for event in events)
 
 
@@ -98,8 +103,11 @@ def test_persons_may_be_texts_and_categories(kind: Any) -> None:
     assert of_patients(frame).releases.equals(of_patients().releases)
 
 
-def test_a_store_counts_persons_over_all_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of the rows, then all: at most two of a person in a ward, and which ones does not depend on later rows."""
+def test_a_store_counts_persons_over_all_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of the rows, then all: at most two of a person in a ward, and which ones does not depend
+    on later rows."""
     monkeypatch.setattr("os.fsync", lambda _: None)
     monkeypatch.setenv("MEANSTREAM_SECRET", SECRET)
     stored = {"secret": None, "store": tmp_path / "s.db"}
@@ -117,11 +125,15 @@ def test_rows_without_a_value_may_be_left_out() -> None:
     days = [None if i % 5 == 0 else day for i, day in enumerate(STAYS["days"].to_pylist())]
     holes = STAYS.set_column(2, "days", pa.array(days))
     found = of_patients(holes, nulls="drop")
-    assert found.releases.equals(of_patients(holes.filter(pa.compute.is_valid(holes["days"]))).releases)
+    assert found.releases.equals(
+        of_patients(holes.filter(pa.compute.is_valid(holes["days"]))).releases
+    )
     text = [None if i == 7 else name for i, name in enumerate(holes["ward"].to_pylist())]
     framed = pl.from_arrow(holes.set_column(0, "ward", pa.array(text)))
     assert of_patients(framed, nulls="drop").releases.num_rows == found.releases.num_rows
-    assert "120 rows with a missing value were left out; which rows have one is public" in found.notes
+    assert (
+        "120 rows with a missing value were left out; which rows have one is public" in found.notes
+    )
 
 
 @pytest.mark.parametrize(("given", "said"), [
@@ -130,7 +142,9 @@ def test_rows_without_a_value_may_be_left_out() -> None:
     ({"memory": "auto"}, "private_means() got an unexpected argument 'memory': a mean is of the whole frame; `mean"),
     ({"persons": "patient"}, "private_means() got an unexpected argument 'persons'; did you mean 'person'?"),
 ])  # fmt: skip
-def test_an_argument_that_does_not_exist_gets_a_suggestion(given: dict[str, Any], said: str) -> None:
+def test_an_argument_that_does_not_exist_gets_a_suggestion(
+    given: dict[str, Any], said: str
+) -> None:
     with pytest.raises(TypeError) as refusal:
         of_patients(**given)
     assert said in str(refusal.value)
@@ -149,7 +163,9 @@ def test_where_nothing_is_close_all_that_is_accepted_is_listed() -> None:
 
 
 def test_windows_say_that_their_users_are_the_persons() -> None:
-    with pytest.raises(TypeError, match="'person': by= is the person here: all rows of one user in a window are"):
+    with pytest.raises(
+        TypeError, match="'person': by= is the person here: all rows of one user in a window are"
+    ):
         meanstream.private_windows(
             STAYS,
             by="patient",
@@ -173,5 +189,7 @@ def test_the_type_of_the_groups_comes_back_and_joins() -> None:
         assert len(own.join(frame, on="ward")) == 600
     pandas = STAYS.to_pandas().astype({"ward": pd.CategoricalDtype([f"W{g}" for g in range(9)])})
     assert of_patients(pandas).to_frame()["ward"].dtype == pandas["ward"].dtype
-    numbered = STAYS.set_column(0, "ward", pa.array([int(ward[1:]) for ward in STAYS["ward"].to_pylist()], pa.int16()))
+    numbered = STAYS.set_column(
+        0, "ward", pa.array([int(ward[1:]) for ward in STAYS["ward"].to_pylist()], pa.int16())
+    )
     assert of_patients(numbered).to_frame().schema.field("ward").type == pa.int16()

@@ -1,4 +1,5 @@
-"""A frame that grows from call to call, with a store: one release per call and group, charged once, from all rows."""
+"""A frame that grows from call to call, with a store: one release per call and group, charged once,
+from all rows."""
 
 from __future__ import annotations
 
@@ -72,16 +73,24 @@ def test_each_month_is_one_release_of_all_rows_so_far(tmp_path: Path) -> None:
         assert set(found.to_arrow().column("releases_left").to_pylist()) == {12 - month}
         assert found.releases.num_rows == month * GROUPS == ledger_rows(store)
         left = f"{12 - month} of 12 releases are left for each group"
-        assert found.notes[1] == f"The ledger has charged 8 releases of 8 groups in this call; {left}"
+        assert (
+            found.notes[1] == f"The ledger has charged 8 releases of 8 groups in this call; {left}"
+        )
     assert command("audit", "store", str(store)).code == 0
 
 
 def test_noise_of_a_year_of_calls_is_at_most_twice_that_of_one(tmp_path: Path) -> None:
     """What the README says of it; the noise of a sum is that of one call times 1.45 to 1.77."""
-    year, once = monthly(months(1, 1), tmp_path / "y.db"), monthly(months(1, 1), tmp_path / "o.db", releases=1)
+    year, once = (
+        monthly(months(1, 1), tmp_path / "y.db"),
+        monthly(months(1, 1), tmp_path / "o.db", releases=1),
+    )
     noise = [np.asarray(found.to_arrow().column("noise_stddev")) for found in (year, once)]
     assert (noise[0] / noise[1] < 1.5).all()
-    last = year.settings.sum_variance(np.arange(1, 13)).max() / once.settings.sum_variance(np.array([1]))[0]
+    last = (
+        year.settings.sum_variance(np.arange(1, 13)).max()
+        / once.settings.sum_variance(np.array([1]))[0]
+    )
     assert last**0.5 < 1.8
 
 
@@ -92,39 +101,54 @@ def test_the_same_rows_again_are_the_same_bytes_and_cost_nothing(tmp_path: Path)
     again = monthly(pl.from_arrow(rows), store)
     assert public(again) == public(first)
     assert again.to_arrow().equals(first.to_arrow())
-    assert again.notes[1].startswith("The ledger has charged 0 releases of 8 groups in this call; 11 of 12")
+    assert again.notes[1].startswith(
+        "The ledger has charged 0 releases of 8 groups in this call; 11 of 12"
+    )
     assert ledger_rows(store) == GROUPS
 
 
 def test_groups_without_new_rows_keep_their_release(tmp_path: Path) -> None:
     store = tmp_path / "s.db"
     first, more = monthly(months(1, 1), store), months(2, 2)
-    found = monthly(pa.concat_tables([months(1, 1), more.filter(pa.compute.equal(more["ward"], "W3"))]), store)
+    found = monthly(
+        pa.concat_tables([months(1, 1), more.filter(pa.compute.equal(more["ward"], "W3"))]), store
+    )
     assert public(found)[:GROUPS] == public(first)
     assert [row[0] for row in public(found)[GROUPS:]] == ["W3"]
-    left = dict(zip(*(found.to_arrow().column(name).to_pylist() for name in ("ward", "releases_left")), strict=True))
+    left = dict(
+        zip(
+            *(found.to_arrow().column(name).to_pylist() for name in ("ward", "releases_left")),
+            strict=True,
+        )
+    )
     assert left == {f"W{g}": 10 if g == 3 else 11 for g in range(GROUPS)}
     assert "10 to 11 of 12 releases are left" in found.notes[1]
 
 
 def test_late_rows_and_new_groups_count_in_the_next_call(tmp_path: Path) -> None:
-    """Rows of January that came in February, before the last that was read, and equal ones: each counts once."""
+    """Rows of January that came in February, before the last that was read, and equal ones: each
+    counts once."""
     store, january = tmp_path / "s.db", months(1, 1)
     known, late = january.slice(40), january.slice(0, 40)
     monthly(known, store)
     new = pa.table({"ward": ["new", "new"], "days": [3.0, 3.0], "when": [1_600_000_000] * 2})
     found = monthly(pa.concat_tables([new, known, late, months(2, 2)]), store)
-    counts = dict(zip(*(found.to_arrow().column(name).to_pylist() for name in ("ward", "rows")), strict=True))
+    counts = dict(
+        zip(*(found.to_arrow().column(name).to_pylist() for name in ("ward", "rows")), strict=True)
+    )
     assert counts == {"new": 2} | {f"W{g}": 2 * MONTH for g in range(GROUPS)}
 
 
 def test_what_is_released_does_not_depend_on_how_late_rows_were(tmp_path: Path) -> None:
-    """Means are of all rows: the sum and the noise of the second release are those of rows in order."""
+    """Means are of all rows: the sum and the noise of the second release are those of rows in
+    order."""
     january, both = months(1, 1), months(1, 2)
     monthly(january.slice(40), tmp_path / "late.db")
     monthly(january.slice(40), tmp_path / "order.db")
     late = monthly(both, tmp_path / "late.db")
-    shuffled = monthly(both.take(np.random.default_rng(5).permutation(len(both))), tmp_path / "order.db")
+    shuffled = monthly(
+        both.take(np.random.default_rng(5).permutation(len(both))), tmp_path / "order.db"
+    )
     assert public(late) == public(shuffled)
 
 
@@ -147,13 +171,18 @@ ANOTHER: dict[str, tuple[Callable[[pa.Table], pa.Table], int]] = {
     "a changed value": (changed, 1),
     "a changed time": (moved, 1),
     "a missing row": (lambda table: table.slice(1), 1),
-    "another group": (lambda table: table.set_column(0, "ward", pa.array(["W7", *table["ward"].to_pylist()[1:]])), 1),
+    "another group": (
+        lambda table: table.set_column(0, "ward", pa.array(["W7", *table["ward"].to_pylist()[1:]])),
+        1,
+    ),
     "only the new month": (lambda table: table.slice(MONTH * GROUPS), MONTH * GROUPS),
 }
 
 
 @pytest.mark.parametrize("what", ANOTHER)
-def test_a_frame_without_a_row_that_was_read_is_refused_before_anything_is_charged(what: str, tmp_path: Path) -> None:
+def test_a_frame_without_a_row_that_was_read_is_refused_before_anything_is_charged(
+    what: str, tmp_path: Path
+) -> None:
     store, (other, missing) = tmp_path / "s.db", ANOTHER[what]
     monthly(months(1, 1), store)
     said = (
@@ -169,7 +198,9 @@ def test_a_frame_without_a_row_that_was_read_is_refused_before_anything_is_charg
 def test_a_frame_that_lacks_a_group_is_refused(tmp_path: Path) -> None:
     monthly(months(1, 1), tmp_path / "s.db")
     rest = months(1, 1).filter(pa.compute.not_equal(months(1, 1)["ward"], "W3"))
-    with pytest.raises(ValueError, match="frame must have every group that its store knows, got '1 missing'"):
+    with pytest.raises(
+        ValueError, match="frame must have every group that its store knows, got '1 missing'"
+    ):
         monthly(rest, tmp_path / "s.db")
 
 
@@ -179,7 +210,9 @@ def test_where_the_budget_is_spent_rows_in_no_release_are_named(tmp_path: Path) 
         monthly(months(1, month), store, releases=2)
     found = monthly(months(1, 3), store, releases=2)
     assert rows_of(found) == {2 * MONTH}
-    assert found.notes[1].endswith("0 releases of 8 groups in this call; 0 of 2 releases are left for each group")
+    assert found.notes[1].endswith(
+        "0 releases of 8 groups in this call; 0 of 2 releases are left for each group"
+    )
     assert found.notes[2] == (
         "400 rows of 8 groups are in no release: these groups have made all 2 of their releases; a new store begins "
         "another budget (epsilon 1.45 together for a row in both)"
@@ -200,8 +233,11 @@ def test_settings_of_a_store_stay(tmp_path: Path) -> None:
         monthly(months(1, 1), store, secret=SECRET)
 
 
-def test_a_call_that_died_goes_on_and_charges_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After each commit of a call that reads its rows in four parts: the result is that of a call that went through."""
+def test_a_call_that_died_goes_on_and_charges_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After each commit of a call that reads its rows in four parts: the result is that of a call
+    that went through."""
     whole = monthly(months(1, 2), tmp_path / "whole.db")
     for part in range(4):
         store, left = tmp_path / f"{part}.db", [part]
@@ -224,15 +260,20 @@ def _dies_after(left: list[int]) -> Callable[..., None]:
     return deliver
 
 
-def test_digests_of_rows_tell_nothing_without_the_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two stores of one frame under different secrets have no digest in common; under one secret they are equal."""
+def test_digests_of_rows_tell_nothing_without_the_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two stores of one frame under different secrets have no digest in common; under one secret
+    they are equal."""
     found = []
     for number, secret in enumerate((SECRET, SECRET, "1" + SECRET[1:])):
         monkeypatch.setenv("MEANSTREAM_SECRET", secret)
         store = tmp_path / f"{number}.db"
         monthly(months(1, 1), store)
         opened = Store.read(store)
-        found.append({int(d) for _, note in opened.chunks(frames_stored.ROWS_READ) for d in note["digest"]})
+        found.append(
+            {int(d) for _, note in opened.chunks(frames_stored.ROWS_READ) for d in note["digest"]}
+        )
         opened.close()
     assert found[0] == found[1]
     assert not found[0] & found[2]
@@ -246,10 +287,19 @@ def test_a_store_releases_what_a_call_without_one_does(tmp_path: Path) -> None:
 
 
 def test_a_store_tells_quantiles_of_what_its_ledger_holds(tmp_path: Path) -> None:
-    """The same as without one, and again; another list of quantiles costs nothing, another threshold is refused."""
-    stored = {"secret": None, "name": "flights", "store": tmp_path / "s.db", "exceeds": [30], "releases": 1}
+    """The same as without one, and again; another list of quantiles costs nothing, another
+    threshold is refused."""
+    stored = {
+        "secret": None,
+        "name": "flights",
+        "store": tmp_path / "s.db",
+        "exceeds": [30],
+        "releases": 1,
+    }
     first = asked(TABLE, **stored, quantiles=[0.9]).to_arrow()
-    assert first.drop_columns(["releases_left"]).equals(asked(TABLE, quantiles=[0.9], exceeds=[30]).to_arrow())
+    assert first.drop_columns(["releases_left"]).equals(
+        asked(TABLE, quantiles=[0.9], exceeds=[30]).to_arrow()
+    )
     other = asked(TABLE, **stored, quantiles=[0.5, 0.9]).to_arrow()
     assert other.column("q0.9").equals(first.column("q0.9"))
     assert ledger_rows(tmp_path / "s.db") == 30
@@ -258,22 +308,33 @@ def test_a_store_tells_quantiles_of_what_its_ledger_holds(tmp_path: Path) -> Non
 
 
 def test_a_schedule_releases_within_a_call_and_at_its_end(tmp_path: Path) -> None:
-    stored = {"secret": None, "store": tmp_path / "s.db", "time": None, "releases": 5, "schedule": "geometric:10,4"}
+    stored = {
+        "secret": None,
+        "store": tmp_path / "s.db",
+        "time": None,
+        "releases": 5,
+        "schedule": "geometric:10,4",
+    }
     short, whole = asked(TABLE.slice(0, 1000), **stored), asked(TABLE, **stored)
     assert max(row["index"] for row in whole.releases.to_pylist()) == 4
     assert whole.releases.slice(0, short.releases.num_rows).equals(short.releases)
 
 
 @pytest.mark.parametrize("still_there", [True, False])
-def test_a_forgotten_group_is_left_out_and_its_rows_are_gone(still_there: bool, tmp_path: Path) -> None:
-    """Whether the frame still has its rows or not: they are not read again, and the store notes nothing of them."""
+def test_a_forgotten_group_is_left_out_and_its_rows_are_gone(
+    still_there: bool, tmp_path: Path
+) -> None:
+    """Whether the frame still has its rows or not: they are not read again, and the store notes
+    nothing of them."""
     store = tmp_path / "s.db"
     first = monthly(months(1, 1), store)
     assert command("store", "forget", "W3", "--store", str(store)).code == 0
     both = months(1, 2)
     rest = both if still_there else both.filter(pa.compute.not_equal(both["ward"], "W3"))
     found = monthly(rest, store)
-    assert set(found.to_arrow().column("ward").to_pylist()) == {f"W{g}" for g in range(GROUPS) if g != 3}
+    assert set(found.to_arrow().column("ward").to_pylist()) == {
+        f"W{g}" for g in range(GROUPS) if g != 3
+    }
     assert rows_of(found) == {2 * MONTH}
     assert found.notes[2] == "1 group is left out: the store has forgotten it"
     assert public(found)[:GROUPS] == public(first)  # public releases stay public

@@ -1,4 +1,5 @@
-"""Estimators and collaborations of others are taken by name or as objects, without a change of this package."""
+"""Estimators and collaborations of others are taken by name or as objects, without a change of this
+package."""
 
 from __future__ import annotations
 
@@ -59,9 +60,21 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_an_estimator_of_another_package_answers_windows() -> None:
     assert estimator_class("mine").name == "mine"
-    assert estimator_class("one_shot").__module__.startswith("meanstream."), "none of ours is replaced"
-    frame = pl.DataFrame({"who": [f"u{n}" for n in range(60)], "v": [float(n % 7) for n in range(60)], "t": [0] * 60})
-    given = {"by": "who", "value": "v", "time": "t", "lower": 0, "upper": 10, "epsilon": 4.0, "window": "1h"}
+    assert estimator_class("one_shot").__module__.startswith("meanstream."), (
+        "none of ours is replaced"
+    )
+    frame = pl.DataFrame(
+        {"who": [f"u{n}" for n in range(60)], "v": [float(n % 7) for n in range(60)], "t": [0] * 60}
+    )
+    given = {
+        "by": "who",
+        "value": "v",
+        "time": "t",
+        "lower": 0,
+        "upper": 10,
+        "epsilon": 4.0,
+        "window": "1h",
+    }
     own, ours = (private_windows(frame, **given, estimator=name) for name in ("mine", "one_shot"))
     assert own.to_frame()["users"].to_list() == ours.to_frame()["users"].to_list() == [60]
 
@@ -75,7 +88,9 @@ def test_a_collaboration_of_another_package_answers_agents() -> None:
 
 
 def test_an_unknown_name_is_refused_with_all_that_there_are() -> None:
-    with pytest.raises(ValueError, match=r"estimator must be one of one_shot, .*, mine.*, got 'other'"):
+    with pytest.raises(
+        ValueError, match=r"estimator must be one of one_shot, .*, mine.*, got 'other'"
+    ):
         estimator_class("other")
     with pytest.raises(ValueError, match=r"collaboration must be one of .*, mine.*, got 'other'"):
         make_collaboration("other", lower=0.0, upper=1.0)
@@ -106,7 +121,9 @@ class OutsideItself(OneShot):
 
         def moved(*sums: Any) -> Any:
             answer = decode(*sums)
-            return replace(answer, lower=np.nextafter(answer.value, 2.0), upper=np.full_like(answer.value, 1.0))
+            return replace(
+                answer, lower=np.nextafter(answer.value, 2.0), upper=np.full_like(answer.value, 1.0)
+            )
 
         self.rounds[-1].decode = moved
 
@@ -117,7 +134,9 @@ class Hasty(JamesStein):
     name = "hasty"
 
     def fit(self, releases: ReleaseColumns, variance: Floats) -> Any:
-        return super().fit(replace(releases, mean=np.full_like(releases.mean, releases.mean[:1].sum())), variance)
+        return super().fit(
+            replace(releases, mean=np.full_like(releases.mean, releases.mean[:1].sum())), variance
+        )
 
 
 def test_an_object_is_taken_wherever_a_name_is_and_travels_with_its_name() -> None:
@@ -126,14 +145,23 @@ def test_an_object_is_taken_wherever_a_name_is_and_travels_with_its_name() -> No
 
     name = pickle.loads(pickle.dumps(estimator_name(Leaky)))  # noqa: S301 - our own bytes
     assert estimator_class(name) is Leaky
-    frame = pl.DataFrame({"who": [f"u{n}" for n in range(60)], "v": [float(n % 7) for n in range(60)], "t": [0] * 60})
+    frame = pl.DataFrame(
+        {"who": [f"u{n}" for n in range(60)], "v": [float(n % 7) for n in range(60)], "t": [0] * 60}
+    )
     given = {"by": "who", "value": "v", "lower": 0, "upper": 10, "epsilon": 4.0}
     assert len(private_windows(frame, **given, time="t", window="1h", estimator=Own)) == 1
-    assert RunRounds(Own, name="d", lower=0, upper=10, epsilon=1.0, window="1h").display_data()["estimator"] == "own"
+    assert (
+        RunRounds(Own, name="d", lower=0, upper=10, epsilon=1.0, window="1h").display_data()[
+            "estimator"
+        ]
+        == "own"
+    )
     assert len(private_means(frame, **given, delta=1e-6, collaboration=Hasty(0.0, 10.0))) == 60
     options = {"agents": 20, "steps": 100, "runs": 1, "collaboration": Hasty(0.0, 1.0)}
     assert len(simulate_agents(**options)) == len(simulate_rounds(Own, users=100, runs=2)) == 1
-    with pytest.raises(ValueError, match="attribute `name` that Meanstream does not use, got 'one_shot'"):
+    with pytest.raises(
+        ValueError, match="attribute `name` that Meanstream does not use, got 'one_shot'"
+    ):
         estimator_name(OneShot)
 
 

@@ -1,4 +1,5 @@
-"""`plan_means` predicts what `private_means` then has, and `explain` and `report` say what was promised."""
+"""`plan_means` predicts what `private_means` then has, and `explain` and `report` say what was
+promised."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ GUESSED: dict[str, Any] = {"by": "ward", "lower": 0, "upper": 30, "spread": 1.5,
 
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
 def test_half_widths_are_those_of_the_intervals(epsilon: float) -> None:
-    """Of a prior that is learned from 150 groups: within a fifth of what is predicted for one that is known."""
+    """Of a prior that is learned from 150 groups: within a fifth of what is predicted for one that
+    is known."""
     (row,) = meanstream.plan_means(STAYS, **GUESSED, epsilon=epsilon).to_frame().to_pylist()
     found = meanstream.private_means(
         STAYS, by="ward", value="days", lower=0, upper=30, epsilon=epsilon, delta=1e-6, collaboration="james_stein",
@@ -55,7 +57,11 @@ def test_more_epsilon_is_narrower_and_persons_and_calls_are_wider() -> None:
     for name in ("small", "median", "large"):
         widths = [row[name] for row in plain]
         assert widths == sorted(widths, reverse=True)
-        assert all(a[name] < b[name] for other in (persons, year) for a, b in zip(plain, other, strict=True))
+        assert all(
+            a[name] < b[name]
+            for other in (persons, year)
+            for a, b in zip(plain, other, strict=True)
+        )
     assert [row["guessed_right"] for row in plain] == sorted(row["guessed_right"] for row in plain)
     assert plain[2]["guessed_right"] == pytest.approx(0.547, abs=0.001)
 
@@ -91,9 +97,18 @@ def test_an_explanation_has_the_promise_its_odds_and_what_was_spent(
     assert max(map(len, found.explain().splitlines())) <= 90
 
 
-def test_a_report_is_one_page_that_refers_to_nothing_and_replaces_only_its_own(tmp_path: Path) -> None:
+def test_a_report_is_one_page_that_refers_to_nothing_and_replaces_only_its_own(
+    tmp_path: Path,
+) -> None:
     named = STAYS.set_column(0, "<ward>", STAYS["ward"]).slice(0, 300)
-    question = {"by": "<ward>", "value": "days", "lower": 0, "upper": 30, "epsilon": 1.0, "delta": 1e-6}
+    question = {
+        "by": "<ward>",
+        "value": "days",
+        "lower": 0,
+        "upper": 30,
+        "epsilon": 1.0,
+        "delta": 1e-6,
+    }
     found = meanstream.private_means(named, **question, collaboration="none")
     page = found.report(tmp_path / "page.html").read_text(encoding="utf-8")
     assert "<h2>What is protected?</h2>" in page

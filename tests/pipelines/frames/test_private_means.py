@@ -1,4 +1,5 @@
-"""`private_means`: the engine's own releases, from a frame of any kind; refusals name the column and the rule."""
+"""`private_means`: the engine's own releases, from a frame of any kind; refusals name the column
+and the rule."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def samples(n: int = 3000, groups: int = 30) -> pa.Table:
             "plane": [f"N{g}" for g in group],
             "delay": np.round(rng.normal(10 + group, 20), 3),
             "when": pa.array(
-                (1_357_000_000 + 60 * rng.permutation(n)).astype(np.int64) * 1000, pa.timestamp("ms", "UTC")
+                (1_357_000_000 + 60 * rng.permutation(n)).astype(np.int64) * 1000,
+                pa.timestamp("ms", "UTC"),
             ),
             "carrier": pa.array(np.where(group % 2, "AA", "UA")),
             "extra": pa.array([{"x": 1}] * n),
@@ -94,16 +96,23 @@ def test_every_kind_of_frame_gives_the_same_and_gets_its_own(kind: str) -> None:
     found = asked(frame)
     assert found.to_arrow().equals(asked(TABLE).to_arrow())
     own = found.to_frame()
-    assert type(own).__module__.split(".")[0].lstrip("_") == type(frame).__module__.split(".")[0].lstrip("_")
+    assert type(own).__module__.split(".")[0].lstrip("_") == type(frame).__module__.split(".")[
+        0
+    ].lstrip("_")
     assert [*own.columns] if kind != "pyarrow" else own.column_names == found.table.column_names
 
 
 def test_means_are_private_close_and_covered() -> None:
-    """Each of 400 groups of 300 rows: its mean lies in its interval of level .95 in at least .91 (three errors)."""
+    """Each of 400 groups of 300 rows: its mean lies in its interval of level .95 in at least .91
+    (three errors)."""
     rng = np.random.default_rng(9)
     truth = rng.normal(40, 8, 400)
-    table = pa.table({"g": np.repeat(np.arange(400), 300), "v": rng.normal(np.repeat(truth, 300), 15)})
-    found = meanstream.private_means(table, by="g", value="v", **BOUNDS, secret=SECRET, name="c").to_arrow()
+    table = pa.table(
+        {"g": np.repeat(np.arange(400), 300), "v": rng.normal(np.repeat(truth, 300), 15)}
+    )
+    found = meanstream.private_means(
+        table, by="g", value="v", **BOUNDS, secret=SECRET, name="c"
+    ).to_arrow()
     order = np.argsort(np.asarray(found.column("g")))
     mean, low, high = (np.asarray(found.column(name))[order] for name in ("mean", "lower", "upper"))
     assert ((low <= truth) & (truth <= high)).mean() > 0.91
@@ -121,16 +130,24 @@ def test_another_row_changes_the_noise_and_another_name_too() -> None:
     other = TABLE.set_column(1, "delay", pa.array([99.0, *TABLE.column("delay").to_pylist()[1:]]))
     first, changed, renamed = asked(TABLE), asked(other), asked(TABLE, name="flights 2")
     group = TABLE.column("plane").to_pylist()[0]
-    totals = [{row["agent"]: row["total"] for row in found.releases.to_pylist()} for found in (first, changed, renamed)]
+    totals = [
+        {row["agent"]: row["total"] for row in found.releases.to_pylist()}
+        for found in (first, changed, renamed)
+    ]
     assert {name for name in totals[0] if totals[0][name] != totals[1][name]} == {group}
-    assert abs(totals[0][group] - totals[1][group]) != abs(TABLE.column("delay").to_pylist()[0] - 99.0) * 4096
+    assert (
+        abs(totals[0][group] - totals[1][group])
+        != abs(TABLE.column("delay").to_pylist()[0] - 99.0) * 4096
+    )
     assert all(totals[0][name] != totals[2][name] for name in totals[0])
 
 
 def test_several_columns_make_a_group_and_stay_columns() -> None:
     found = asked(TABLE, by=["carrier", "plane"]).to_arrow()
     pairs = {(row["carrier"], row["plane"]) for row in found.to_pylist()}
-    expected = set(zip(TABLE.column("carrier").to_pylist(), TABLE.column("plane").to_pylist(), strict=True))
+    expected = set(
+        zip(TABLE.column("carrier").to_pylist(), TABLE.column("plane").to_pylist(), strict=True)
+    )
     assert pairs == expected
     counts = {row["plane"]: row["rows"] for row in found.to_pylist()}
     assert counts == {row["plane"]: row["rows"] for row in asked(TABLE).to_arrow().to_pylist()}
@@ -151,10 +168,14 @@ def test_groups_may_be_named_by_integers_categories_dates_and_flags(column: pa.A
 @pytest.mark.parametrize("kind", [pl.Categorical, pl.Enum(["b", "ä", "c"])])
 def test_groups_may_be_categories_of_polars(kind: Any) -> None:
     names = ["ä", "b", "ä"]
-    frame = pl.concat([pl.DataFrame({"g": pl.Series(names, dtype=kind), "v": [1.0, 2.0, 3.0]}) for _ in range(2)])
+    frame = pl.concat(
+        [pl.DataFrame({"g": pl.Series(names, dtype=kind), "v": [1.0, 2.0, 3.0]}) for _ in range(2)]
+    )
     found = meanstream.private_means(frame, by="g", value="v", **BOUNDS, **SAME)
     texts = pa.table({"g": names * 2, "v": [1.0, 2.0, 3.0] * 2})
-    assert found.table.equals(meanstream.private_means(texts, by="g", value="v", **BOUNDS, **SAME).table)
+    assert found.table.equals(
+        meanstream.private_means(texts, by="g", value="v", **BOUNDS, **SAME).table
+    )
 
 
 def three(**columns: Any) -> pa.Table:
@@ -166,19 +187,47 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no group": (three(), {"by": "grp"}, "by must be a column of the frame, got 'grp'"),
     "twice": (three(), {"by": ["g", "g"]}, "by must name one column or several different ones"),
     "none": (three(), {"by": []}, "by must name one column or several different ones"),
-    "text": (three(v=["777", "1", "2"]), {}, "value must be a column of numbers, got string in column 'v'"),
-    "flags": (three(v=[True, False, True]), {}, "value must be a column of numbers, got bool in column 'v'"),
+    "text": (
+        three(v=["777", "1", "2"]),
+        {},
+        "value must be a column of numbers, got string in column 'v'",
+    ),
+    "flags": (
+        three(v=[True, False, True]),
+        {},
+        "value must be a column of numbers, got bool in column 'v'",
+    ),
     "null": (
         three(v=[1.0, None, 3.0]),
         {},
         "value must have a value in every row, got 1 nulls in column 'v'; nulls='drop'",
     ),
-    "nan": (three(v=[777.0, float("nan"), float("inf")]), {}, "value must be finite in every row, got 2 that are not"),
-    "null group": (three(g=["a", None, "b"]), {}, "by must have a value in every row, got 1 nulls in column 'g'"),
+    "nan": (
+        three(v=[777.0, float("nan"), float("inf")]),
+        {},
+        "value must be finite in every row, got 2 that are not",
+    ),
+    "null group": (
+        three(g=["a", None, "b"]),
+        {},
+        "by must have a value in every row, got 1 nulls in column 'g'",
+    ),
     "floats": (three(g=[1.0, 2.0, 1.0]), {}, "by must be a column of names"),
-    "time": (three(t=["a", "b", "c"]), {"time": "t"}, "time must be a column of timestamps, dates or seconds"),
-    "milliseconds": (three(t=[1.7e12, 2.0, 3.0]), {"time": "t"}, "time must lie between the years 1900 and 2100"),
-    "nanoseconds": (three(t=[1, 2, 1_700_000_000_000_000_777]), {"time": "t"}, "got 1 that do not in column 't'"),
+    "time": (
+        three(t=["a", "b", "c"]),
+        {"time": "t"},
+        "time must be a column of timestamps, dates or seconds",
+    ),
+    "milliseconds": (
+        three(t=[1.7e12, 2.0, 3.0]),
+        {"time": "t"},
+        "time must lie between the years 1900 and 2100",
+    ),
+    "nanoseconds": (
+        three(t=[1, 2, 1_700_000_000_000_000_777]),
+        {"time": "t"},
+        "got 1 that do not in column 't'",
+    ),
     "called the same": (
         pd.DataFrame([["a", 1.0, 2.0]], columns=["g", "v", "v"]),
         {},
@@ -195,24 +244,46 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
         "by must be a column of names",
     ),
     "octets": (three(g=[b"\xff777", b"b", b"b"]), {}, "by must have names that are UTF-8"),
-    "far group": (three(g=pa.array([2**63 - 777, 5, 5], pa.timestamp("ms"))), {}, "by must have names that are UTF-8"),
-    "unknown zone": (three(g=pa.array([5, 5, 5], pa.timestamp("s", "Nowhere/Land"))), {}, "or dates that Python has"),
+    "far group": (
+        three(g=pa.array([2**63 - 777, 5, 5], pa.timestamp("ms"))),
+        {},
+        "by must have names that are UTF-8",
+    ),
+    "unknown zone": (
+        three(g=pa.array([5, 5, 5], pa.timestamp("s", "Nowhere/Land"))),
+        {},
+        "or dates that Python has",
+    ),
     "runs": (
-        three(g=pa.RunEndEncodedArray.from_arrays(pa.array([1, 3], pa.int32()), pa.array(["a", "b"]))),
+        three(
+            g=pa.RunEndEncodedArray.from_arrays(pa.array([1, 3], pa.int32()), pa.array(["a", "b"]))
+        ),
         {},
         "by must be a column of names",
     ),
-    "spans": (three(g=pa.array([pa.MonthDayNano([1, 2, 3])] * 3)), {}, "by must be a column of names"),
+    "spans": (
+        three(g=pa.array([pa.MonthDayNano([1, 2, 3])] * 3)),
+        {},
+        "by must be a column of names",
+    ),
     "far time": (
         three(t=pa.array([-(2**63), 5, 6], pa.timestamp("s"))),
         {"time": "t"},
         "time must lie between the years 1900 and 2100 in every row (numbers are seconds since 1970), got 1 that",
     ),
-    "far day": (three(t=pa.array([2**31 - 1, 5, 6], pa.date32())), {"time": "t"}, "time must lie between the years"),
+    "far day": (
+        three(t=pa.array([2**31 - 1, 5, 6], pa.date32())),
+        {"time": "t"},
+        "time must lie between the years",
+    ),
     "bounds": (three(), {"lower": 200.0}, "lower must be below upper"),
     "epsilon": (three(), {"epsilon": -1.0}, "epsilon must be positive and finite, got -1.0"),
     "releases": (three(), {"releases": 0}, "releases must be a whole number of at least 1, got 0"),
-    "lost releases": (three(), {"releases": 12}, "releases must be 1 without a store or a schedule: one call releases"),
+    "lost releases": (
+        three(),
+        {"releases": 12},
+        "releases must be 1 without a store or a schedule: one call releases",
+    ),
     "a month of a minute": (
         three(t=[1, 2, 3]),
         {"time": "t", "releases": 12, "schedule": "every:1m"},
@@ -220,20 +291,44 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     ),
     "secret": (three(), {"secret": "password"}, "secret must"),
     "name": (three(), {"name": None}, "name must be given with secret"),
-    "no person": (three(), {"per_person": 3}, "person must be given together with per_person, got None"),
-    "no limit": (three(), {"person": "g"}, "person must be given together with per_person, got 'g'"),
-    "no such person": (three(), {"person": "h", "per_person": 3}, "person must be a column of the frame, got 'h'"),
-    "person of floats": (three(), {"person": "v", "per_person": 3}, "person must be a column of names"),
+    "no person": (
+        three(),
+        {"per_person": 3},
+        "person must be given together with per_person, got None",
+    ),
+    "no limit": (
+        three(),
+        {"person": "g"},
+        "person must be given together with per_person, got 'g'",
+    ),
+    "no such person": (
+        three(),
+        {"person": "h", "per_person": 3},
+        "person must be a column of the frame, got 'h'",
+    ),
+    "person of floats": (
+        three(),
+        {"person": "v", "per_person": 3},
+        "person must be a column of names",
+    ),
     "empty person": (
         three(h=["", "777", "777"]),
         {"person": "h", "per_person": 3},
         "person must have texts of 1 to 256 bytes in every row, got 1 others in column 'h'",
     ),
     "nulls": (three(), {"nulls": "keep"}, "nulls must be 'refuse' or 'drop', got 'keep'"),
-    "no name": (three(), {"value": pl.Series([777.0])}, "value must be the name of a column, got Series"),
+    "no name": (
+        three(),
+        {"value": pl.Series([777.0])},
+        "value must be the name of a column, got Series",
+    ),
     "mixed": (pd.DataFrame({"g": ["a", "b"], "v": [1.0, "text 777"]}), {}, "got others in 'v'"),
     "objects": (pd.DataFrame({"g": [object(), "b"], "v": [1.0, 2.0]}), {}, "got others in 'g'"),
-    "taken": (three(mean=["a", "b", "a"]), {"by": "mean"}, "by must not be named like a column of the result"),
+    "taken": (
+        three(mean=["a", "b", "a"]),
+        {"by": "mean"},
+        "by must not be named like a column of the result",
+    ),
     "way": (three(), {"collaboration": "gossip"}, "collaboration must"),
     "level": (three(), {"level": 2.0}, "level must"),
 }
@@ -270,7 +365,9 @@ def test_one_row_gives_one_mean_within_the_bounds() -> None:
 def test_in_a_notebook_names_are_text_and_the_guarantee_is_said() -> None:
     table = pa.table({"g": ["<script>alert(1)</script>"] * 20, "v": np.arange(20.0)})
     for kind in ("pyarrow", "pandas", "polars"):
-        found = meanstream.private_means(KINDS[kind](table), by="g", value="v", **BOUNDS, **SAME, collaboration="none")
+        found = meanstream.private_means(
+            KINDS[kind](table), by="g", value="v", **BOUNDS, **SAME, collaboration="none"
+        )
         shown = found._repr_html_()
         assert "<script>" not in shown
         assert "&lt;script&gt;" in shown
@@ -288,7 +385,9 @@ def test_a_picture_has_an_interval_for_each_group() -> None:
 
 def test_a_picture_of_some_groups_says_how_many_there_are() -> None:
     many = pa.table({"g": [f"g{i}" for i in range(200)], "v": np.linspace(0, 90, 200)})
-    found = meanstream.private_means(many, by="g", value="v", **BOUNDS, **SAME, collaboration="none")
+    found = meanstream.private_means(
+        many, by="g", value="v", **BOUNDS, **SAME, collaboration="none"
+    )
     axes = found.plot(unit="minutes")
     assert axes.get_title() == "Private means: 30 of 200 groups, evenly by their means"
     assert axes.get_xlabel() == "mean of v, minutes (95 % interval)"
@@ -310,7 +409,8 @@ def test_a_notebook_shows_the_table_of_the_frames_own_library() -> None:
 
 
 def test_values_are_in_no_message_of_the_engine(caplog: pytest.LogCaptureFixture) -> None:
-    """Frames with other columns of any kind are read too: only those that are named are converted."""
+    """Frames with other columns of any kind are read too: only those that are named are
+    converted."""
     frame = pd.DataFrame({"g": ["a", "b"], "v": [777.25, 3.0], "o": [object(), object()]})
     found = meanstream.private_means(frame, by="g", value="v", **BOUNDS, **SAME)
     assert "777" not in repr(found) + found._repr_html_() + caplog.text
@@ -318,14 +418,20 @@ def test_values_are_in_no_message_of_the_engine(caplog: pytest.LogCaptureFixture
 
 def test_integers_that_floats_round_are_clipped_like_others_and_not_shown() -> None:
     """Arrow's own refusal of 2**53 + 1 would show it."""
-    found = meanstream.private_means(three(v=[2**53 + 1, -(2**60), 3]), by="g", value="v", **BOUNDS, **SAME)
-    clipped = meanstream.private_means(three(v=[120.0, -30.0, 3.0]), by="g", value="v", **BOUNDS, **SAME)
+    found = meanstream.private_means(
+        three(v=[2**53 + 1, -(2**60), 3]), by="g", value="v", **BOUNDS, **SAME
+    )
+    clipped = meanstream.private_means(
+        three(v=[120.0, -30.0, 3.0]), by="g", value="v", **BOUNDS, **SAME
+    )
     assert found.to_arrow().equals(clipped.to_arrow())
 
 
 def test_quantiles_and_exceedances_are_columns_beside_the_mean() -> None:
     found = asked(TABLE, quantiles=[0.9, 0.5], exceeds=[30]).to_arrow()
-    names = [f"{name}{end}" for name in ("q0.5", "q0.9", "exceeds30") for end in ("", "_lower", "_upper")]
+    names = [
+        f"{name}{end}" for name in ("q0.5", "q0.9", "exceeds30") for end in ("", "_lower", "_upper")
+    ]
     assert found.column_names[7:] == names
     values = {name: np.asarray(found.column(name)) for name in found.column_names[1:]}
     for name in ("q0.5", "q0.9", "exceeds30"):
@@ -338,7 +444,11 @@ def test_quantiles_and_exceedances_are_columns_beside_the_mean() -> None:
     groups = found.column("plane").to_pylist()
     held = dict.fromkeys(("q0.5", "q0.9", "exceeds30"), 0)
     for row, group in enumerate(groups):
-        truths = (np.quantile(raw[group], 0.5), np.quantile(raw[group], 0.9), float((raw[group] > 30).mean()))
+        truths = (
+            np.quantile(raw[group], 0.5),
+            np.quantile(raw[group], 0.9),
+            float((raw[group] > 30).mean()),
+        )
         for name, truth in zip(held, truths, strict=True):
             held[name] += int(values[f"{name}_lower"][row] <= truth <= values[f"{name}_upper"][row])
     assert min(held.values()) >= 0.8 * len(groups)
@@ -349,7 +459,9 @@ def test_what_is_asked_of_a_histogram_comes_out_of_the_same_budget() -> None:
     assert plain.settings.histogram is None
     assert more.settings.histogram_share == 0.1
     assert more.settings.rho == pytest.approx(plain.settings.rho)
-    wider = np.asarray(more.to_arrow()["noise_stddev"]) / np.asarray(plain.to_arrow()["noise_stddev"])
+    wider = np.asarray(more.to_arrow()["noise_stddev"]) / np.asarray(
+        plain.to_arrow()["noise_stddev"]
+    )
     assert wider == pytest.approx((0.9 / 0.8) ** 0.5, rel=1e-3)
     again = asked(TABLE, quantiles=[0.5])
     assert more.to_arrow().equals(again.to_arrow())
@@ -360,8 +472,14 @@ def test_what_is_asked_of_a_histogram_comes_out_of_the_same_budget() -> None:
     [
         ({"quantiles": [1.5]}, r"quantiles must lie in \(0, 1\), got 1\.5"),
         ({"exceeds": [120]}, r"exceeds must lie in \[-30\.0, 120\.0\), got 120\.0"),
-        ({"histogram_share": 0.2}, "histogram_share must be left out without quantiles or exceeds, got 0.2"),
-        ({"quantiles": [0.5], "histogram_share": 0.0}, "histogram_share must be more than 0 with quantiles"),
+        (
+            {"histogram_share": 0.2},
+            "histogram_share must be left out without quantiles or exceeds, got 0.2",
+        ),
+        (
+            {"quantiles": [0.5], "histogram_share": 0.0},
+            "histogram_share must be more than 0 with quantiles",
+        ),
     ],
 )
 def test_histograms_that_cannot_be_are_refused(changes: dict[str, Any], message: str) -> None:
@@ -378,19 +496,31 @@ def test_groups_of_two_are_answered_with_all_of_the_bounds() -> None:
 
 
 def test_groups_of_one_row_are_answered_by_all_others() -> None:
-    """Noise of a group of one row has a deviation of 4.5 widths here: it says nothing, and the others nearly all.
+    """Noise of a group of one row has a deviation of 4.5 widths here: it says nothing, and the
+    others nearly all.
 
-    When its variance was cut back to the squared width, half of these groups were answered at a bound exactly.
+    When its variance was cut back to the squared width, half of these groups were answered at a
+    bound exactly.
     """
     rng = np.random.default_rng(4)
-    rows = np.concatenate([np.ones(60, np.int64), np.maximum(1, rng.lognormal(3.5, 1.3, 80)).astype(np.int64)])
+    rows = np.concatenate(
+        [np.ones(60, np.int64), np.maximum(1, rng.lognormal(3.5, 1.3, 80)).astype(np.int64)]
+    )
     truth = rng.normal(6, 1, len(rows))
     who = np.repeat(np.arange(len(rows)), rows)
     frame = pa.table({"group": who, "value": np.clip(rng.normal(truth[who], 3), 0, 60)})
     error = {}
     for chosen in ("learned_prior", "pooled_prior"):
         found = meanstream.private_means(
-            frame, by="group", value="value", lower=0, upper=60, epsilon=1.0, delta=1e-6, collaboration=chosen, **SAME
+            frame,
+            by="group",
+            value="value",
+            lower=0,
+            upper=60,
+            epsilon=1.0,
+            delta=1e-6,
+            collaboration=chosen,
+            **SAME,
         ).to_frame()
         small, mean = np.asarray(found["rows"]) <= 4, np.asarray(found["mean"])
         assert ((mean > 0) & (mean < 60))[small].all()
@@ -400,11 +530,14 @@ def test_groups_of_one_row_are_answered_by_all_others() -> None:
 
 
 def test_a_result_without_a_ledger_says_what_calls_add_up_to(tmp_path: Path) -> None:
-    """With a secret, too: a frame with one row more is another release, as the row's value in both has other noise."""
+    """With a secret, too: a frame with one row more is another release, as the row's value in both
+    has other noise."""
     one, grown = asked(TABLE.slice(0, 200)), asked(TABLE.slice(0, 201))
     assert one.notes[1] == (
         "No ledger counts this call: 2 calls on different frames are epsilon 1.45 together, 30 calls 6.58; store= "
         "charges each row once"
     )
     assert "No ledger counts" in str(grown)
-    assert "No ledger counts" not in str(asked(TABLE.slice(0, 200), secret=None, store=tmp_path / "s.db"))
+    assert "No ledger counts" not in str(
+        asked(TABLE.slice(0, 200), secret=None, store=tmp_path / "s.db")
+    )

@@ -1,4 +1,5 @@
-"""`private_windows`: the answers of `meanstream run rounds` on the same data, local and by a curator, and refusals."""
+"""`private_windows`: the answers of `meanstream run rounds` on the same data, local and by a
+curator, and refusals."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ def samples(users: int = 300, days: int = 3) -> pa.Table:
     day = np.repeat(np.arange(days), users * 2)
     who = np.tile(np.repeat(np.arange(users), 2), days)
     value = np.round(np.clip(rng.normal(3 + day, 1, n), 0, 10), 4)
-    return pa.table({"who": [f"u{i}" for i in who], "v": value, "t": 86_400 * day + rng.permutation(n) % 80_000})
+    return pa.table(
+        {"who": [f"u{i}" for i in who], "v": value, "t": 86_400 * day + rng.permutation(n) % 80_000}
+    )
 
 
 TABLE = samples()
@@ -41,7 +44,9 @@ def test_the_answers_are_the_engines_own(central: bool, tmp_path: Path) -> None:
     with (tmp_path / "f.csv").open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["who", "v", "t"])
-        rows.writerows(zip(*(TABLE.column(name).to_pylist() for name in ("who", "v", "t")), strict=True))
+        rows.writerows(
+            zip(*(TABLE.column(name).to_pylist() for name in ("who", "v", "t")), strict=True)
+        )
     ran = command(
         "run", "rounds", "--source", f"{tmp_path}/f.csv", "--user", "who", "--value", "v", "--time", "t",
         "--lower", "0", "--upper", "10", "--epsilon", "1", "--window", "1d", "--name", "weekly", "--store",
@@ -53,34 +58,46 @@ def test_the_answers_are_the_engines_own(central: bool, tmp_path: Path) -> None:
     events = [json.loads(line) for line in (tmp_path / "m.jsonl").read_bytes().splitlines()]
     found = meanstream.private_windows(TABLE, **ASKED, central=central).to_arrow().to_pylist()
     assert len(events) == 3
-    assert [(row["mean"], row["lower"], row["upper"], row["stderr"], row["users"]) for row in found] == [
-        (event["value"], *event["interval"], event["stderr"], event["users"]) for event in events
+    assert [
+        (row["mean"], row["lower"], row["upper"], row["stderr"], row["users"]) for row in found
+    ] == [(event["value"], *event["interval"], event["stderr"], event["users"]) for event in events]
+    assert [row["window"] for row in found] == [
+        datetime.fromisoformat(event["start"]) for event in events
     ]
-    assert [row["window"] for row in found] == [datetime.fromisoformat(event["start"]) for event in events]
 
 
 def test_a_curator_is_close_to_the_truth_and_covers_it() -> None:
-    """The mean of 300 users' means per day; .95 intervals, three of them: all miss with probability 1e-4."""
+    """The mean of 300 users' means per day; .95 intervals, three of them: all miss with probability
+    1e-4."""
     found = meanstream.private_windows(TABLE, **ASKED, central=True)
-    truth = [np.asarray(TABLE.column("v"))[np.asarray(TABLE.column("t")) // 86_400 == day].mean() for day in range(3)]
+    truth = [
+        np.asarray(TABLE.column("v"))[np.asarray(TABLE.column("t")) // 86_400 == day].mean()
+        for day in range(3)
+    ]
     rows = found.to_arrow().to_pylist()
     assert any(row["lower"] <= mean <= row["upper"] for row, mean in zip(rows, truth, strict=True))
     assert np.abs(np.array([row["mean"] for row in rows]) - truth).max() < 0.6
     assert "epsilon 1 for each window" in repr(found)
     axes = found.plot()
     drawn = axes.containers[0].lines[0].get_xdata()  # in time, whatever the answers are
-    assert [str(one)[:10] for one in np.asarray(drawn, "datetime64[s]")] == [str(row["window"])[:10] for row in rows]
+    assert [str(one)[:10] for one in np.asarray(drawn, "datetime64[s]")] == [
+        str(row["window"])[:10] for row in rows
+    ]
     assert [str(row["window"])[:10] in repr(found) for row in rows] == [True] * 3
     assert "00:00:00" not in repr(found)
     axes.figure.clear()
 
 
-@pytest.mark.parametrize("make", [pl.from_arrow, duckdb.from_arrow, lambda table: table.to_pandas()])
+@pytest.mark.parametrize(
+    "make", [pl.from_arrow, duckdb.from_arrow, lambda table: table.to_pandas()]
+)
 def test_a_frame_of_the_same_kind_comes_back(make: Any) -> None:
     frame = make(TABLE)
     found = meanstream.private_windows(frame, **ASKED, central=True)
     assert type(found.to_frame()) is type(frame)
-    assert found.to_arrow().equals(meanstream.private_windows(TABLE, **ASKED, central=True).to_arrow())
+    assert found.to_arrow().equals(
+        meanstream.private_windows(TABLE, **ASKED, central=True).to_arrow()
+    )
 
 
 def test_a_users_budget_ends_its_part() -> None:
@@ -113,7 +130,10 @@ def test_a_refusal_names_the_rule(changes: dict[str, Any], said: str) -> None:
 
 
 def test_a_setting_that_nobody_has_is_told_by_the_name_of_the_function() -> None:
-    with pytest.raises(TypeError, match=r"^private_windows\(\) got an unexpected argument 'delta': the estimator has"):
+    with pytest.raises(
+        TypeError,
+        match=r"^private_windows\(\) got an unexpected argument 'delta': the estimator has",
+    ):
         meanstream.private_windows(
             None, by="u", value="v", time="t", window="1d", lower=0, upper=1, epsilon=1, delta=1e-6
         )
@@ -121,13 +141,17 @@ def test_a_setting_that_nobody_has_is_told_by_the_name_of_the_function() -> None
 
 def test_a_result_says_that_calls_add_up() -> None:
     found = meanstream.private_windows(TABLE, **ASKED, central=True)
-    assert found.notes[1].startswith("No ledger counts this call: 2 calls on different frames are epsilon 2 together")
+    assert found.notes[1].startswith(
+        "No ledger counts this call: 2 calls on different frames are epsilon 2 together"
+    )
 
 
 def by_month(when: pa.Array, **changes: Any) -> Any:
     """Give the windows of two users with a sample each at every time."""
     times = pa.concat_arrays([when, when])
-    table = pa.table({"who": ["a"] * len(when) + ["b"] * len(when), "v": [2.0] * len(times), "t": times})
+    table = pa.table(
+        {"who": ["a"] * len(when) + ["b"] * len(when), "v": [2.0] * len(times), "t": times}
+    )
     question = {**ASKED, "window": "month", "central": True, "tz": "Europe/Berlin"}
     return meanstream.private_windows(table, **{**question, **changes})
 
@@ -138,7 +162,9 @@ def starts(found: Any) -> list[str]:
 
 def test_months_begin_at_local_midnight() -> None:
     """A time with a zone is that instant; dates and times without one are local."""
-    zoned = pa.array([1_774_994_399, 1_774_994_401], pa.timestamp("s", "UTC"))  # around midnight in Berlin
+    zoned = pa.array(
+        [1_774_994_399, 1_774_994_401], pa.timestamp("s", "UTC")
+    )  # around midnight in Berlin
     assert starts(by_month(zoned)) == ["2026-03-01 00:00:00+01:00", "2026-04-01 00:00:00+02:00"]
     assert starts(by_month(zoned, tz=None)) == ["2026-03-01 00:00:00+00:00"]
     local = pa.array([datetime(2026, 3, 31, 23, 59), datetime(2026, 4, 1)])
@@ -165,11 +191,28 @@ def test_calendar_windows_are_the_engines(tmp_path: Path) -> None:
     )  # fmt: skip
     assert ran.code == 0, ran.err
     events = [json.loads(line) for line in (tmp_path / "m.jsonl").read_bytes().splitlines()]
-    frame = pl.read_csv(tmp_path / "f.csv").with_columns(pl.col("time").str.to_datetime(time_zone="UTC"))
-    question = {**ASKED, "by": "user", "value": "value", "time": "time", "window": "month", "tz": "Europe/Berlin"}
-    found = meanstream.private_windows(frame, **question, estimator="central.mean", central=True).to_arrow().to_pylist()
+    frame = pl.read_csv(tmp_path / "f.csv").with_columns(
+        pl.col("time").str.to_datetime(time_zone="UTC")
+    )
+    question = {
+        **ASKED,
+        "by": "user",
+        "value": "value",
+        "time": "time",
+        "window": "month",
+        "tz": "Europe/Berlin",
+    }
+    found = (
+        meanstream.private_windows(frame, **question, estimator="central.mean", central=True)
+        .to_arrow()
+        .to_pylist()
+    )
     assert [(row["mean"], row["window"], row["end"]) for row in found] == [
-        (event["value"], datetime.fromisoformat(event["start"]), datetime.fromisoformat(event["end"]))
+        (
+            event["value"],
+            datetime.fromisoformat(event["start"]),
+            datetime.fromisoformat(event["end"]),
+        )
         for event in events
     ]
     assert len(found) == 3
@@ -197,17 +240,25 @@ def test_a_calendar_that_is_none_is_refused(changes: dict[str, Any], said: str) 
 
 def test_rows_without_a_value_are_left_out_where_that_is_said() -> None:
     holes = pa.table({"who": ["a", "b", "a"], "v": [1.0, None, 2.0], "t": [1, 2, 3]})
-    assert meanstream.private_windows(holes, **ASKED, nulls="drop").to_arrow()["users"].to_pylist() == [1]
-    with pytest.raises(ValueError, match="got 1 nulls in column 'v'; nulls='drop' leaves those rows out"):
+    assert meanstream.private_windows(holes, **ASKED, nulls="drop").to_arrow()[
+        "users"
+    ].to_pylist() == [1]
+    with pytest.raises(
+        ValueError, match="got 1 nulls in column 'v'; nulls='drop' leaves those rows out"
+    ):
         meanstream.private_windows(holes, **ASKED)
 
 
 def of_devices(rows: list[dict[str, Any]], part: str) -> dict[Any, list[dict[str, Any]]]:
-    return {key: [row for row in rows if row[part] == key] for key in dict.fromkeys(row[part] for row in rows)}
+    return {
+        key: [row for row in rows if row[part] == key]
+        for key in dict.fromkeys(row[part] for row in rows)
+    }
 
 
 WORDED = TABLE.append_column(
-    "size", pa.array(["low" if v < 3 else "high" if v < 5 else f"{v:.0f}" for v in TABLE["v"].to_pylist()])
+    "size",
+    pa.array(["low" if v < 3 else "high" if v < 5 else f"{v:.0f}" for v in TABLE["v"].to_pylist()]),
 )
 WITHOUT = {name: value for name, value in ASKED.items() if name not in ("lower", "upper", "value")}
 DECLARED = ["low", "high", "other=*"]
@@ -218,7 +269,12 @@ def test_shares_and_quantiles_are_the_engines_own(asked: str, tmp_path: Path) ->
     with (tmp_path / "f.csv").open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["who", "size", "v", "t"])
-        rows.writerows(zip(*(WORDED.column(name).to_pylist() for name in ("who", "size", "v", "t")), strict=True))
+        rows.writerows(
+            zip(
+                *(WORDED.column(name).to_pylist() for name in ("who", "size", "v", "t")),
+                strict=True,
+            )
+        )
     own = {
         "categories": ["--value", "size", "--categories", "low,high,other=*"],
         "quantiles": ["--value", "v", "--quantiles", ".5,.9", "--lower", "0", "--upper", "10"],
@@ -238,11 +294,20 @@ def test_shares_and_quantiles_are_the_engines_own(asked: str, tmp_path: Path) ->
     expected = [
         (event["start"], name, value, *interval, event["users"])
         for event in events
-        for name, value, interval in zip(event[asked], event["value"], event["interval"], strict=True)
+        for name, value, interval in zip(
+            event[asked], event["value"], event["interval"], strict=True
+        )
     ]
     got = found.to_arrow().to_pylist()
     assert [
-        (row["window"].strftime("%Y-%m-%dT%H:%M:%SZ"), row[part], row[answer], row["lower"], row["upper"], row["users"])
+        (
+            row["window"].strftime("%Y-%m-%dT%H:%M:%SZ"),
+            row[part],
+            row[answer],
+            row["lower"],
+            row["upper"],
+            row["users"],
+        )
         for row in got
     ] == expected
     axes = found.plot()
@@ -258,13 +323,18 @@ def test_shares_and_quantiles_are_the_engines_own(asked: str, tmp_path: Path) ->
         ({"categories": ["low"]}, "categories must be 2 to 256, got 1"),
         ({"categories": "low"}, "categories must be a sequence of texts, got 'low'"),
         ({"upper": 1.0}, "lower must be given without categories, got None"),
-        ({"value": "v", "lower": 0, "upper": 1, "quantiles": [1.5]}, "quantiles must lie between 0 and 1"),
+        (
+            {"value": "v", "lower": 0, "upper": 1, "quantiles": [1.5]},
+            "quantiles must lie between 0 and 1",
+        ),
         (
             {"value": "v", "lower": 0, "upper": 1, "quantiles": [0.5], "central": True},
             "central must be False with quantiles",
         ),
     ],
 )
-def test_what_categories_and_quantiles_cannot_have_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_what_categories_and_quantiles_cannot_have_is_refused(
+    changes: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         meanstream.private_windows(WORDED, **{"value": "size", **WITHOUT, **changes})

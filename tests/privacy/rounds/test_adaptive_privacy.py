@@ -1,7 +1,8 @@
-"""Every report of the honest default, counted exactly as its stage makes it, for users and public values it can meet.
+"""Every report of the honest default, counted exactly as its stage makes it, for users and public
+values it can meet.
 
-Audited is `encode` itself, window, bins and all: a stage is put behind the interface of the channel or vote that the
-counting functions know. Known-bad twins fail the same counts.
+Audited is `encode` itself, window, bins and all: a stage is put behind the interface of the channel
+or vote that the counting functions know. Known-bad twins fail the same counts.
 """
 
 import itertools
@@ -12,7 +13,12 @@ import numpy as np
 import pytest
 
 from meanstream.lab.evidence.chosen_bits import TOLERANCE, ChosenWords, interval_masses, worst_loss
-from meanstream.lab.evidence.local_audit import bit_probabilities, subset_pmf, window_masses, worst_bits_loss
+from meanstream.lab.evidence.local_audit import (
+    bit_probabilities,
+    subset_pmf,
+    window_masses,
+    worst_bits_loss,
+)
 from meanstream.lab.random_words import SeededWords
 from meanstream.operators.estimators.adaptive import adaptive_stages
 from meanstream.operators.estimators.adaptive.adaptive import Adaptive
@@ -42,7 +48,9 @@ def users_of(means: Floats, *, size: int = 1) -> Summaries:
     grid = np.rint((np.asarray(means) + 1.0) * SPAN / 2).astype(np.int64)
     n = len(grid)
     count = np.full(n, size)
-    return Summaries(user=np.zeros((n, 2), np.uint64), count=count, total=grid * count, first=grid, span=SPAN)
+    return Summaries(
+        user=np.zeros((n, 2), np.uint64), count=count, total=grid * count, first=grid, span=SPAN
+    )
 
 
 INPUTS = np.linspace(-1.0, 1.0, SPAN + 1)
@@ -55,7 +63,8 @@ def built(epsilon: float) -> Adaptive:
 
 
 def publics(estimator: Adaptive) -> list[list[Public]]:
-    """What may be public before each stage: from no reports, and from reports and votes that say most different things.
+    """What may be public before each stage: from no reports, and from reports and votes that say
+    most different things.
 
     Every one is made by `decode` of the stages before, so it can be reached.
     """
@@ -81,13 +90,17 @@ def tallies(stage: Any, public: Public) -> list[Tally]:
     if isinstance(stage, VoteStage) and stage.is_vote(public):
         votes: Any = stage._votes(public)
         named = [
-            np.where(np.arange(votes.bins) == own, votes.likely, votes.unlikely) for own in range(0, votes.bins, 2)
+            np.where(np.arange(votes.bins) == own, votes.likely, votes.unlikely)
+            for own in range(0, votes.bins, 2)
         ]
         return [Tally(), *(Tally(n, tuple(int(n * p) for p in row)) for row in named)]
     report = stage._report if isinstance(stage, VoteStage) else stage
     step = report.channel(public).step
     sums = [round(position * n / step) for position in (-1.0, -0.4, 0.0, 0.3)]
-    return [Tally(), *(Tally(n, (total, round(4.0 * n / step**2) + total**2 // n + 1)) for total in sums)]
+    return [
+        Tally(),
+        *(Tally(n, (total, round(4.0 * n / step**2) + total**2 // n + 1)) for total in sums),
+    ]
 
 
 class AsChannel:
@@ -107,11 +120,14 @@ class AsChannel:
 def report_loss(stage: ReportStage, public: Public, inputs: Floats = INPUTS[::10]) -> float:
     """Worst loss of a report between any two users, whichever way a place is rounded at random."""
     channel: Any = AsChannel(stage, public)
-    return worst_loss(window_masses(channel, x, rounded_up=up) for x in inputs for up in (False, True))
+    return worst_loss(
+        window_masses(channel, x, rounded_up=up) for x in inputs for up in (False, True)
+    )
 
 
 class AsVotes:
-    """A vote stage behind the interface of votes: bins become users whose deviation lies in them."""
+    """A vote stage behind the interface of votes: bins become users whose deviation lies in
+    them."""
 
     def __init__(self, stage: VoteStage, public: Public, means: Floats) -> None:
         self._stage, self._public, self._means = stage, public, np.asarray(means)
@@ -126,7 +142,8 @@ def inputs_by_bin(stage: VoteStage, public: Public) -> dict[int, Floats]:
 
 
 def vote_loss(stage: VoteStage, public: Public, counted: set[tuple[str, int]]) -> float | None:
-    """Worst loss of a vote between any two users, for the smallest and the largest mean of every bin.
+    """Worst loss of a vote between any two users, for the smallest and the largest mean of every
+    bin.
 
     None for sets that have been counted for this stage with other edges.
     """
@@ -136,7 +153,8 @@ def vote_loss(stage: VoteStage, public: Public, counted: set[tuple[str, int]]) -
     if isinstance(votes, RandomizedResponseVotes):
         means = [mean for in_bin in by_bin.values() for mean in (in_bin[0], in_bin[-1])]
         return worst_loss(response_masses(stage, public, mean, votes) for mean in means)
-    # Listing sets takes long: two bins are counted, the others vote like them, bit for bit, but for the bin's name.
+    # Listing sets takes long: two bins are counted, the others vote like them, bit for bit, but for
+    # the bin's name.
     assert isinstance(votes, SubsetVotes)
     for own, in_bin in by_bin.items():
         words = SeededWords(np.random.default_rng(own), len(in_bin))
@@ -151,7 +169,9 @@ def vote_loss(stage: VoteStage, public: Public, counted: set[tuple[str, int]]) -
     return worst_loss(found)
 
 
-def response_masses(stage: VoteStage, public: Public, mean: float, votes: RandomizedResponseVotes) -> dict[int, int]:
+def response_masses(
+    stage: VoteStage, public: Public, mean: float, votes: RandomizedResponseVotes
+) -> dict[int, int]:
     def respond(numbers: Words) -> Ints:
         words = ChosenWords(np.column_stack([numbers << np.uint64(1), numbers]))
         return stage.encode(users_of(np.full(len(numbers), mean)), public, words)[:, 0]
@@ -174,19 +194,28 @@ def test_every_report_of_every_stage(epsilon: float) -> None:
                 loss = vote_loss(stage, public, counted)
             else:
                 loss = report_loss(stage._report if isinstance(stage, VoteStage) else stage, public)
-            assert loss is None or epsilon - 1e-3 < loss <= epsilon + TOLERANCE, (stage.name, public)
-    assert {("scale", None, True), ("scale again", "narrow", True), ("scale again", "wide", False)} <= seen
+            assert loss is None or epsilon - 1e-3 < loss <= epsilon + TOLERANCE, (
+                stage.name,
+                public,
+            )
+    assert {
+        ("scale", None, True),
+        ("scale again", "narrow", True),
+        ("scale again", "wide", False),
+    } <= seen
     assert {("last", "narrow", False), ("last", "wide", False), ("narrow", "narrow", False)} <= seen
 
 
 def test_one_message_per_user_whatever_it_holds() -> None:
-    """Nobody is left out, a report has as many integers for all, and the size matters through the mean only."""
+    """Nobody is left out, a report has as many integers for all, and the size matters through the
+    mean only."""
     estimator = built(1.0)
     for stage, known in zip(estimator.rounds, publics(estimator), strict=True):
         for public in known:
             few, many = users_of(INPUTS), users_of(INPUTS, size=1000)
             reports = [
-                stage.encode(who, public, SeededWords(np.random.default_rng(3), len(who))) for who in (few, many)
+                stage.encode(who, public, SeededWords(np.random.default_rng(3), len(who)))
+                for who in (few, many)
             ]
             assert (reports[0] == reports[1]).all()
             assert len(reports[0]) == len(INPUTS)
@@ -224,7 +253,8 @@ def test_twin_with_a_window_narrower_than_its_noise() -> None:
 
 
 class ManyBins(VoteStage):
-    """Votes for every bin that holds the deviation: more than one where bins overlap, or are closed on both sides."""
+    """Votes for every bin that holds the deviation: more than one where bins overlap, or are closed
+    on both sides."""
 
     overlap = 1e-12  # Means on an edge differ from it by the rounding of floats.
 
@@ -237,8 +267,13 @@ class ManyBins(VoteStage):
     def _flip(self, rows: Bools, words: RandomWords) -> Reports:
         votes = make_votes("sue", self.epsilon, rows.shape[1])
         assert isinstance(votes, SymmetricVotes)
-        number = np.concatenate([random_bits_32(words, draw) for draw in range(-(-rows.shape[1] // 4))], axis=1)
-        return pack_votes(number[:, : rows.shape[1]] < np.where(rows, votes.set_own, votes.set_other).astype(np.uint32))
+        number = np.concatenate(
+            [random_bits_32(words, draw) for draw in range(-(-rows.shape[1] // 4))], axis=1
+        )
+        return pack_votes(
+            number[:, : rows.shape[1]]
+            < np.where(rows, votes.set_own, votes.set_other).astype(np.uint32)
+        )
 
 
 class OverlappingBins(ManyBins):
@@ -253,9 +288,13 @@ def unary_loss(stage: VoteStage, public: Public, means: Sequence[float]) -> floa
 
 
 @pytest.mark.parametrize("twin", [ManyBins, OverlappingBins])
-def test_twins_with_closed_and_overlapping_bins(twin: type[ManyBins], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twins_with_closed_and_overlapping_bins(
+    twin: type[ManyBins], monkeypatch: pytest.MonkeyPatch
+) -> None:
     public: Public = {"center": 0.0, "center_stderr": 0.06}
-    monkeypatch.setattr(adaptive_stages, "scale_votes", lambda epsilon, bins: make_votes("sue", epsilon, bins))
+    monkeypatch.setattr(
+        adaptive_stages, "scale_votes", lambda epsilon, bins: make_votes("sue", epsilon, bins)
+    )
     plan = built(1.0).plan
     good = VoteStage(plan, 1, "scale", first=True)
     # Means on an edge of two bins, as lattice data have them, and within bins.

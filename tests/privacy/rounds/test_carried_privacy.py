@@ -1,4 +1,5 @@
-"""Windows that repeat: every report exactly epsilon-private whatever is carried, its noise of that alone; and twins."""
+"""Windows that repeat: every report exactly epsilon-private whatever is carried, its noise of that
+alone; and twins."""
 
 from __future__ import annotations
 
@@ -15,7 +16,11 @@ from meanstream.lab.evidence.chosen_bits import TOLERANCE, worst_loss
 from meanstream.lab.evidence.local_audit import response_masses, subset_pmf, window_masses
 from meanstream.lab.random_words import SeededWords
 from meanstream.operators.estimators.carried.carried_rounds import Carried
-from meanstream.operators.estimators.carried.carried_stages import NarrowReports, ReportsOnBounds, VotesForSpread
+from meanstream.operators.estimators.carried.carried_stages import (
+    NarrowReports,
+    ReportsOnBounds,
+    VotesForSpread,
+)
 from meanstream.operators.estimators.carried.carried_state import EDGES, CarriedState
 from meanstream.operators.noise.keyed import NoiseIds, keyed_owner_words
 from meanstream.operators.rounds.round_protocol import protocol_stages_of_positions, run_protocol
@@ -38,24 +43,33 @@ def users(counts: tuple[int, ...] = (1, 7, 10**6), places: int = 41) -> Summarie
     return Summaries(user=words, count=count, total=total, first=total // count, span=SPAN)
 
 
-def a_window(estimator: Carried, center: float, rng: np.random.Generator, n: int = 3000) -> Estimate:
-    place = np.rint(SPAN * 0.5 * (rng.normal(center, 0.05, n).clip(-1.0, 1.0) + 1.0)).astype(np.int64)
+def a_window(
+    estimator: Carried, center: float, rng: np.random.Generator, n: int = 3000
+) -> Estimate:
+    place = np.rint(SPAN * 0.5 * (rng.normal(center, 0.05, n).clip(-1.0, 1.0) + 1.0)).astype(
+        np.int64
+    )
     ones, words = np.ones(n, np.int64), np.zeros((n, 2), np.uint64)
     given = Summaries(user=words, count=ones, total=place, first=place, span=SPAN)
     stage = protocol_stages_of_positions(estimator.shares, rng.random(n))
-    bits = [SeededWords(rng, int(np.sum(stage == number))) for number in range(len(estimator.rounds))]
+    bits = [
+        SeededWords(rng, int(np.sum(stage == number))) for number in range(len(estimator.rounds))
+    ]
     return run_protocol(estimator, given, stage, bits)
 
 
 def states(epsilon: float) -> Iterator[Public | None]:
-    """What is carried into the first window, after some, after a jump; and states at the ends of what they can be."""
+    """What is carried into the first window, after some, after a jump; and states at the ends of
+    what they can be."""
     first, rng, state = Carried(epsilon=epsilon, users=3000), np.random.default_rng(4), None
     yield state
     for center in (0.3, 0.3, 0.3, 0.3, -0.8, -0.8):
         state = first.carried_after(a_window(first.carrying(state), center, rng))
         yield state
     for center, half_width in product((-1.0, 0.02, 1.0), (1e-3, 0.2, 0.59)):
-        yield CarriedState(windows=5, center=center, half_width=half_width, gain=0.5, missed=9.0).plain()
+        yield CarriedState(
+            windows=5, center=center, half_width=half_width, gain=0.5, missed=9.0
+        ).plain()
 
 
 def stages(epsilon: float) -> Iterator[tuple[Any, Public]]:
@@ -73,7 +87,8 @@ def stages(epsilon: float) -> Iterator[tuple[Any, Public]]:
 
 
 class Sent:
-    """What a stage sends for users of these numbers, as an audit of its channel or its votes asks for it."""
+    """What a stage sends for users of these numbers, as an audit of its channel or its votes asks
+    for it."""
 
     def __init__(self, step: Any, given: Summaries, public: Public) -> None:
         self.votes = isinstance(step, VotesForSpread)
@@ -83,7 +98,9 @@ class Sent:
             if hasattr(randomizer, name):
                 setattr(self, name, getattr(randomizer, name))
         self.kind = type(randomizer)
-        self._user = dict(zip(randomized(step, given, public).tolist(), range(len(given)), strict=True))
+        self._user = dict(
+            zip(randomized(step, given, public).tolist(), range(len(given)), strict=True)
+        )
         self.numbers = sorted(self._user)
         """What users randomize: a bin, or a place in the window; each by one user who has it."""
 
@@ -115,16 +132,22 @@ def randomized(step: Any, given: Summaries, public: Public) -> Any:
 
 
 def loss_of(sent: Sent) -> float:
-    """Worst loss between any two users: the code of the stage runs on chosen bits, and reports are counted."""
+    """Worst loss between any two users: the code of the stage runs on chosen bits, and reports are
+    counted."""
     asked: Any = sent
     if sent.kind is SubsetVotes:
-        some = (sent.numbers[0], sent.numbers[-1])  # seconds for each; of all pairs: test_local_votes
+        some = (
+            sent.numbers[0],
+            sent.numbers[-1],
+        )  # seconds for each; of all pairs: test_local_votes
         return worst_loss(subset_pmf(asked, number, BINS) for number in some)
     if sent.kind is RandomizedResponseVotes:
         return worst_loss(response_masses(asked, number) for number in sent.numbers)
     middle = sent.numbers[len(sent.numbers) // 2]
     ends = {sent.numbers[0], sent.numbers[1 % len(sent.numbers)], middle, sent.numbers[-1]}
-    return worst_loss(window_masses(asked, number, rounded_up=up) for number in ends for up in (False, True))
+    return worst_loss(
+        window_masses(asked, number, rounded_up=up) for number in ends for up in (False, True)
+    )
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
@@ -133,8 +156,11 @@ def test_every_report_is_epsilon_private_whatever_is_carried(epsilon: float) -> 
     for step, public in stages(epsilon):
         assert step.epsilon == epsilon
         sent = Sent(step, given, public)
-        # In every state users send what is counted below of the one in which they randomize the most numbers.
-        assert np.array_equal(*(one(step, given, public) for one in (Sent.all_of_a_stage, Sent.all_of_its_randomizer)))
+        # In every state users send what is counted below of the one in which they randomize the
+        # most numbers.
+        assert np.array_equal(
+            *(one(step, given, public) for one in (Sent.all_of_a_stage, Sent.all_of_its_randomizer))
+        )
         before = fullest.get((step.name, sent.kind))
         if before is None or len(sent.numbers) > len(before.numbers):
             fullest[step.name, sent.kind] = sent
@@ -170,11 +196,23 @@ class _FarVotesPlainly(VotesForSpread):
 
 @pytest.mark.parametrize(
     ("bad", "epsilon"),
-    [(_OutsidersOnBounds, 1.0), (_OutsidersOnBounds, 4.0), (_NarrowIsDearer, 1.0), (_FarVotesPlainly, 4.0)],
+    [
+        (_OutsidersOnBounds, 1.0),
+        (_OutsidersOnBounds, 4.0),
+        (_NarrowIsDearer, 1.0),
+        (_FarVotesPlainly, 4.0),
+    ],
 )
 def test_the_twins_are_caught(bad: Any, epsilon: float) -> None:
     state = CarriedState(windows=5, center=0.3, half_width=0.1, gain=0.8)
-    public: Public = {"n": 9, "mean": 0.3, "variance": 0.01, "jump": 0, "votes": [1] * BINS, "voters": BINS}
+    public: Public = {
+        "n": 9,
+        "mean": 0.3,
+        "variance": 0.01,
+        "jump": 0,
+        "votes": [1] * BINS,
+        "voters": BINS,
+    }
     estimator, given = Carried(epsilon=epsilon, users=3000), users()
     settings, moment = estimator._settings, estimator._one_shot.second_moment
     if bad is _FarVotesPlainly:
@@ -200,7 +238,8 @@ def bits(this: WindowRound, stage: int, public: Public) -> Any:
 
 
 def test_the_same_state_repeats_the_noise_of_a_window_and_another_state_has_another() -> None:
-    """A window that is answered again, with what is carried as it was, sends the same; else nothing is shared."""
+    """A window that is answered again, with what is carried as it was, sends the same; else nothing
+    is shared."""
     settings = rounds_settings(estimator="repeating", epsilon=1.0)
     window, public = Window(0, DAY), {"n": 9, "mean": 0.3, "variance": 0.01, "jump": 0}
     told = [state for state in states(1.0) if state is not None]
@@ -208,5 +247,13 @@ def test_the_same_state_repeats_the_noise_of_a_window_and_another_state_has_anot
     again = [bits(WindowRound(settings, window, 3000, dict(state)), 1, public) for state in told]
     assert drawn == again
     assert len({str(one) for one in drawn}) == len(told)
-    for name, other in (("center", 0.31), ("half_width", 0.21), ("votes", [1] * BINS), ("missed", 0.1)):
-        assert bits(WindowRound(settings, window, 3000, {**told[-1], name: other}), 1, public) not in drawn
+    for name, other in (
+        ("center", 0.31),
+        ("half_width", 0.21),
+        ("votes", [1] * BINS),
+        ("missed", 0.1),
+    ):
+        assert (
+            bits(WindowRound(settings, window, 3000, {**told[-1], name: other}), 1, public)
+            not in drawn
+        )

@@ -1,4 +1,5 @@
-"""Attacks by search on the bounds of the trusted curator, and bounds that assume more, which they break."""
+"""Attacks by search on the bounds of the trusted curator, and bounds that assume more, which they
+break."""
 
 from __future__ import annotations
 
@@ -34,13 +35,20 @@ class Database:
         sign = rng.choice([-1.0, 1.0])
         order = np.argsort(-self.weight[bins]) if rng.random() < 0.6 else rng.permutation(self.n)
         for who in order[:number]:
-            kind = int(rng.integers(len(self.weight))) if rng.random() < 0.4 else int(rng.choice([0, -1]))
+            kind = (
+                int(rng.integers(len(self.weight)))
+                if rng.random() < 0.4
+                else int(rng.choice([0, -1]))
+            )
             bins[who] = range(len(self.weight))[kind]
-            offset[who] = self.radius[bins[who]] * (sign if rng.random() < 0.8 else rng.choice([-1.0, 0.0, 1.0]))
+            offset[who] = self.radius[bins[who]] * (
+                sign if rng.random() < 0.8 else rng.choice([-1.0, 0.0, 1.0])
+            )
         return bins, offset
 
     def sensitivity(self, bins, offset):
-        """Largest change of the mean by replacing one user, over all users, sizes and ends of windows."""
+        """Largest change of the mean by replacing one user, over all users, sizes and ends of
+        windows."""
         weight = self.weights(bins, offset)
         total, mass = weight @ offset, weight.sum()
         left, kept = total - weight * offset, mass - weight
@@ -62,7 +70,8 @@ class PrintedWeights(Database):
 
 
 def attack(kind, tries, seed, database_of=Database):
-    """Count violations: a sensitivity above the proposal within the distance, and a distance that moves by over 1."""
+    """Count violations: a sensitivity above the proposal within the distance, and a distance that
+    moves by over 1."""
     rng = np.random.default_rng(seed)
     exceeded = jumped = tested = 0
     for _ in range(tries):
@@ -72,7 +81,9 @@ def attack(kind, tries, seed, database_of=Database):
         proposal = bound.at(aimed) * (1.0 + 1e-9)
         distance = bound.distance(proposal)
         if distance >= 0:
-            changed = database.swapped(database.bins, database.offset, rng, int(rng.integers(0, distance + 1)))
+            changed = database.swapped(
+                database.bins, database.offset, rng, int(rng.integers(0, distance + 1))
+            )
             tested += 1
             exceeded += database.sensitivity(*changed) > proposal * (1.0 + 1e-9)
         neighbor = database.bound(*database.swapped(database.bins, database.offset, rng, 1), kind)
@@ -91,7 +102,10 @@ class AverageUsersLeave(SensitivityBound):
 
     def remaining(self, k):
         n = int(self.counts.sum())
-        return float(self.counts @ self.weight) * max(n - 1 - k, 0) / n + min(k, n - 1) * self.weight.min()
+        return (
+            float(self.counts @ self.weight) * max(n - 1 - k, 0) / n
+            + min(k, n - 1) * self.weight.min()
+        )
 
 
 class OnlyHere(SensitivityBound):
@@ -121,8 +135,8 @@ def test_attacks_break_the_printed_weights():
 
 
 def test_the_printed_weights_have_no_bound_at_all():
-    # Erratum C7: with weights from (p - p_i)**2, one user at the center outweighs everybody: replacing it moves the
-    # mean further than the valid bound for the corrected weights allows.
+    # Erratum C7: with weights from (p - p_i)**2, one user at the center outweighs everybody:
+    # replacing it moves the mean further than the valid bound for the corrected weights allows.
     rng = np.random.default_rng(7)
     p, between, size, n = 0.3, 1e-3, 50, 200
     mean = rng.binomial(size, p, n) / size

@@ -1,4 +1,5 @@
-"""Every release of the curator, on neighbors that differ in all of one user's data, its size included; and twins."""
+"""Every release of the curator, on neighbors that differ in all of one user's data, its size
+included; and twins."""
 
 from __future__ import annotations
 
@@ -44,7 +45,11 @@ def public_of(name, given):
         return (
             found
             | {"sizes": sizes}
-            | ({} if name == "cummings.ideal" else {"bands": cummings_grid_layout(sizes, literal=True)})
+            | (
+                {}
+                if name == "cummings.ideal"
+                else {"bands": cummings_grid_layout(sizes, literal=True)}
+            )
         )
     return found | {"floor": 8, "cap": 64}
 
@@ -68,15 +73,18 @@ def test_no_neighbor_is_told_apart_by_more_than_epsilon(name, mode):
 
 
 def test_public_sizes_are_not_protected_and_the_audit_sees_it():
-    # Known-bad twin: Algorithm 2 where sizes are private. A user who turns from 1 sample into 100 changes the sum of
-    # weights, which is used as it is.
+    # Known-bad twin: Algorithm 2 where sizes are private. A user who turns from 1 sample into 100
+    # changes the sum of weights, which is used as it is.
     rng = np.random.default_rng(2)
     given = summaries(300, rng)
     step = build_estimator("cummings.known_sizes", epsilon=1.0, users=300).rounds[-1]
     public = public_of("cummings.known_sizes", given)
     one = replaced_user(given, 0, 1, 1.0, 1.0)
     other = replaced_user(given, 0, 100, 1.0, 1.0)
-    assert loss(step, one, replaced_user(given, 0, 1, 0.0, 0.0), public, SeededWords(rng, 1)) <= step.epsilon
+    assert (
+        loss(step, one, replaced_user(given, 0, 1, 0.0, 0.0), public, SeededWords(rng, 1))
+        <= step.epsilon
+    )
     with pytest.raises(AssertionError, match="depends on more than the noisy numbers"):
         loss(step, one, other, public, SeededWords(rng, 1))
 
@@ -90,13 +98,18 @@ def test_a_sum_over_samples_instead_of_means_is_caught(monkeypatch):
     given = summaries(300, rng)
     step = build_estimator("central.mean", epsilon=1.0, users=300).rounds[0]
     one, other = replaced_user(given, 0, 100, 1.0, 1.0), replaced_user(given, 0, 100, 0.0, 0.0)
-    assert 0.9 * step.parts[0] < loss(step, one, other, {}, SeededWords(rng, 1)) <= step.epsilon * EXACT
+    assert (
+        0.9 * step.parts[0]
+        < loss(step, one, other, {}, SeededWords(rng, 1))
+        <= step.epsilon * EXACT
+    )
     monkeypatch.setattr(NoisyMean, "encode", summed)
     assert loss(step, one, other, {}, SeededWords(rng, 1)) > 50 * step.epsilon
 
 
 def test_printed_weights_are_caught(monkeypatch):
-    # Known-bad twin, erratum C7: weights from (p - p_i)**2 make a user's part of the sums unbounded.
+    # Known-bad twin, erratum C7: weights from (p - p_i)**2 make a user's part of the sums
+    # unbounded.
     def printed(self, given):
         rows = ORIGINAL(self, given)
         mean = given.total / given.count / given.span
@@ -124,7 +137,9 @@ ORIGINAL = Weighting.encode
 
 
 def test_noise_for_half_the_sensitivity_is_caught(monkeypatch):
-    monkeypatch.setattr(Weighting, "sensitivity_of_any_size", property(lambda self: int(self.ends()[1].max())))
+    monkeypatch.setattr(
+        Weighting, "sensitivity_of_any_size", property(lambda self: int(self.ends()[1].max()))
+    )
     rng = np.random.default_rng(4)
     given = summaries(300, rng)
     step = build_estimator("cummings.ratio", epsilon=1.0, users=300, mode="paper").rounds[-1]
@@ -176,7 +191,9 @@ def test_the_noisy_argmax_is_private_exactly_and_half_its_noise_is_not(epsilon):
     for scores in itertools.product((0, 2, 5), repeat=3):
         for change in itertools.product((-1, 0, 1), repeat=3):
             for factor in worst:
-                one, other = (exact_winners(s, factor / epsilon) for s in (scores, np.add(scores, change)))
+                one, other = (
+                    exact_winners(s, factor / epsilon) for s in (scores, np.add(scores, change))
+                )
                 worst[factor] = max(worst[factor], float(np.abs(np.log(one / other)).max()))
     assert worst[2.0] <= epsilon * (1 + 1e-6)
     assert worst[0.5] > 1.2 * epsilon
@@ -185,7 +202,10 @@ def test_the_noisy_argmax_is_private_exactly_and_half_its_noise_is_not(epsilon):
 def test_the_noisy_argmax_draws_what_the_exact_probabilities_say():
     scores, epsilon, runs = np.array([0, 2, 3]), 1.0, 4000
     wins = np.bincount(
-        [central_noisy_argmax(scores, 1, epsilon, SeededWords(np.random.default_rng(i), 1)) for i in range(runs)],
+        [
+            central_noisy_argmax(scores, 1, epsilon, SeededWords(np.random.default_rng(i), 1))
+            for i in range(runs)
+        ],
         minlength=3,
     )
     expected = exact_winners(scores, 2.0 / epsilon)
@@ -203,8 +223,9 @@ def composed(epsilons):
 
 @pytest.mark.parametrize("name", PRIVATE[1:])
 def test_the_users_of_the_weighted_mean_pay_for_every_release(name):
-    # C5: four releases of epsilon in Algorithm 3, not three; three in the ratio. dp-accounting composes pure Laplace
-    # mechanisms of these epsilons: nothing is left beyond their sum, and something is beyond one fewer.
+    # C5: four releases of epsilon in Algorithm 3, not three; three in the ratio. dp-accounting
+    # composes pure Laplace mechanisms of these epsilons: nothing is left beyond their sum, and
+    # something is beyond one fewer.
     estimator = build_estimator(name, epsilon=1.0, users=1000, mode="paper")
     last = estimator.rounds[-1]
     before = [step.epsilon for step in estimator.rounds[:-1] if step.payers == "weighted"]
@@ -277,13 +298,18 @@ def test_noise_is_drawn_once_whatever_the_host_does(name, mode):
     once = keyed_run(estimator, given)
     order = np.random.default_rng(10).permutation(500)
     for again in (keyed_run(estimator, given), keyed_run(estimator, given.take(order), parts=7)):
-        assert (again.value, again.lower, again.unclipped) == (once.value, once.lower, once.unclipped)
+        assert (again.value, again.lower, again.unclipped) == (
+            once.value,
+            once.lower,
+            once.unclipped,
+        )
         assert again.stages == once.stages
     assert keyed_run(estimator, given, round_id="2013-01-14").unclipped != once.unclipped
 
 
 def test_noise_inside_the_combiner_is_caught():
-    # Known-bad twin: each part of the sum brings its own noise: the answer depends on how the host cut the users.
+    # Known-bad twin: each part of the sum brings its own noise: the answer depends on how the host
+    # cut the users.
     given = named(summaries(500, np.random.default_rng(9)))
     estimator = build_estimator("cummings.ratio", epsilon=1.0, users=500)
 
@@ -292,19 +318,26 @@ def test_noise_inside_the_combiner_is_caught():
         extra = sum(central_noised(0, GRID, 1.0, word, 0) for word in words)
         return Tally(tally.n, (tally.sums[0] + extra, *tally.sums[1:]))
 
-    runs = {float(keyed_run(estimator, given, parts=parts, combine=noisy).unclipped) for parts in (1, 2, 7)}
+    runs = {
+        float(keyed_run(estimator, given, parts=parts, combine=noisy).unclipped)
+        for parts in (1, 2, 7)
+    }
     assert len(runs) == 3
 
 
 def test_other_sums_meet_other_noise():
     noise = KeyedNoise(SECRET, deployment="test", purpose="rounds")
     same, other = Tally(3, (14, 2)), Tally(3, (15, 2))
-    first = [central_noised(0, GRID, 1.0, ReleaseWords(noise, "w", 0, tally), 0) for tally in (same, same, other)]
+    first = [
+        central_noised(0, GRID, 1.0, ReleaseWords(noise, "w", 0, tally), 0)
+        for tally in (same, same, other)
+    ]
     assert first[0] == first[1] != first[2]
 
 
 def test_what_reaches_the_answer_is_public():
-    # Nothing of the tally but noised numbers: two very different populations with the same noised outputs, same answer.
+    # Nothing of the tally but noised numbers: two very different populations with the same noised
+    # outputs, same answer.
     rng = np.random.default_rng(11)
     estimator = build_estimator("cummings.ratio", epsilon=1.0, users=400)
     for step in estimator.rounds:
@@ -312,5 +345,8 @@ def test_what_reaches_the_answer_is_public():
         one, other = summaries(400, rng), summaries(400, rng, law="uniform", rate=0.8)
         loss(step, one, other, public, SeededWords(rng, 1))
     assert (
-        run_central(estimator, one, np.full(400, 2), [SeededWords(rng, 1) for _ in estimator.rounds]).trust == "central"
+        run_central(
+            estimator, one, np.full(400, 2), [SeededWords(rng, 1) for _ in estimator.rounds]
+        ).trust
+        == "central"
     )

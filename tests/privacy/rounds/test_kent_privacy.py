@@ -1,8 +1,10 @@
-"""Exact losses of every report of Kent's estimators, with the mistakes of the paper as twins that fail the same audit.
+"""Exact losses of every report of Kent's estimators, with the mistakes of the paper as twins that
+fail the same audit.
 
-A report is public columns (a place, a seed: functions of who the user is) and parts that are random: rows of bits,
-whose probabilities are counted on the code as it runs for every row that some data lead to, and numbers from channels,
-whose masses are counted for every value that some data lead to. Losses of parts with bits of their own add up.
+A report is public columns (a place, a seed: functions of who the user is) and parts that are
+random: rows of bits, whose probabilities are counted on the code as it runs for every row that some
+data lead to, and numbers from channels, whose masses are counted for every value that some data
+lead to. Losses of parts with bits of their own add up.
 """
 
 from __future__ import annotations
@@ -16,7 +18,11 @@ import numpy as np
 import pytest
 
 from meanstream.lab.evidence.chosen_bits import TOLERANCE
-from meanstream.lab.evidence.local_audit import bit_probabilities, worst_bits_loss, worst_window_loss
+from meanstream.lab.evidence.local_audit import (
+    bit_probabilities,
+    worst_bits_loss,
+    worst_window_loss,
+)
 from meanstream.lab.papers.kent.cover import CoverSelect
 from meanstream.lab.papers.kent.folds import FoldRound, Folds
 from meanstream.lab.papers.kent.hash_vote_stage import HashVoteRound
@@ -48,7 +54,9 @@ def words(n: int) -> SeededWords:
 
 def one_user(mean: Floats, count: int = 100) -> Summaries:
     """All of these means, as data that the same user might have."""
-    given = vector_law_summaries(np.asarray(mean), np.full(len(mean), count), np.random.default_rng(0))
+    given = vector_law_summaries(
+        np.asarray(mean), np.full(len(mean), count), np.random.default_rng(0)
+    )
     return replace(given, user=np.repeat(given.user[:1], len(given), axis=0))
 
 
@@ -78,7 +86,15 @@ def one_hot(which: Ints, bins: int) -> Bools:
 @pytest.mark.parametrize("mode", ["paper", "tuned"])
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
 def test_one_hot_votes(epsilon: float, mode: str) -> None:
-    kent = Kent(epsilon=epsilon, users=500, sizes=SIZES, mode=mode, half_width=0.1, votes="one_hot", threshold=100)
+    kent = Kent(
+        epsilon=epsilon,
+        users=500,
+        sizes=SIZES,
+        mode=mode,
+        half_width=0.1,
+        votes="one_hot",
+        threshold=100,
+    )
     ballots = np.concatenate([kent.ballot(one_user(GRID, count)) for count in (5, 100)])
     assert set(ballots.tolist()) == set(range(-1, 10))
     votes = kent.rounds[0]._votes  # type: ignore[attr-defined]
@@ -89,7 +105,9 @@ def test_one_hot_votes(epsilon: float, mode: str) -> None:
 @pytest.mark.parametrize("half_width", [0.1, 0.21, 0.34, 0.6, 1.0])
 @pytest.mark.parametrize("epsilon", [1.5, 4.0])
 def test_three_hot_votes(epsilon: float, half_width: float) -> None:
-    kent = Kent(epsilon=epsilon, users=500, sizes=SIZES, mode="paper", half_width=half_width, threshold=100)
+    kent = Kent(
+        epsilon=epsilon, users=500, sizes=SIZES, mode="paper", half_width=half_width, threshold=100
+    )
     assert kent.votes == "three_hot"
     rows = np.concatenate([kent.neighbors(one_user(GRID, count)) for count in (5, 100)])
     assert rows_loss(kent.rounds[0]._votes, rows) <= epsilon + TOLERANCE  # type: ignore[attr-defined]
@@ -110,7 +128,9 @@ def test_covers_and_overlapping_balls() -> None:
     cover = CoverSelect(epsilon=1.0, users=100, radius=0.3, centers=centers)
     holds = np.abs(GRID[:, None] - centers[:, 0]) <= 0.3
     assert holds.sum(axis=1).max() == 3
-    assert rows_loss(SymmetricVotes(1.0, 6), one_hot(cover.balls(GRID[:, None]), 6)) <= 1.0 + TOLERANCE
+    assert (
+        rows_loss(SymmetricVotes(1.0, 6), one_hot(cover.balls(GRID[:, None]), 6)) <= 1.0 + TOLERANCE
+    )
     assert rows_loss(Unchecked(1.0, 6), one_hot(cover.balls(GRID[:, None]), 6)) <= 1.0 + TOLERANCE
     assert rows_loss(Unchecked(1.0, 6), holds) > 1.9
 
@@ -119,16 +139,28 @@ def test_the_cover_s_stage_sends_those_votes() -> None:
     cover = CoverSelect(epsilon=1.0, users=100, radius=0.3, dimension=2)
     given = one_user(np.stack([GRID, GRID[::-1]], axis=1))
     sent = cover.rounds[0].encode(given, {}, words(len(given)))
-    expected = SymmetricVotes(1.0, len(cover.centers)).randomize(cover.balls(given.mean), words(len(given)))
+    expected = SymmetricVotes(1.0, len(cover.centers)).randomize(
+        cover.balls(given.mean), words(len(given))
+    )
     assert np.array_equal(sent, expected)
 
 
 @pytest.mark.parametrize("mode", ["paper", "tuned"])
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
 def test_votes_for_components(epsilon: float, mode: str) -> None:
-    mixture = Mixture(epsilon=epsilon, users=900, sizes=SIZES, components=3, half_width=0.08, mode=mode, threshold=100)
+    mixture = Mixture(
+        epsilon=epsilon,
+        users=900,
+        sizes=SIZES,
+        components=3,
+        half_width=0.08,
+        mode=mode,
+        threshold=100,
+    )
     middles = np.array([-0.5, -0.1, 0.7])
-    ballots = np.concatenate([mixture.closest(one_user(GRID, count), middles) for count in (5, 100)])
+    ballots = np.concatenate(
+        [mixture.closest(one_user(GRID, count), middles) for count in (5, 100)]
+    )
     assert set(ballots.tolist()) == {-1, 0, 1, 2}
     votes = mixture.rounds[1].votes  # type: ignore[attr-defined]
     assert votes.epsilon == epsilon
@@ -165,7 +197,8 @@ class DrawsOf:
 
 
 def folds_loss(stage: FoldRound, inner: Kent) -> float:
-    """Worst loss of a report: places are those of the user, and losses of parts with different bits add up."""
+    """Worst loss of a report: places are those of the user, and losses of parts with different bits
+    add up."""
     given = one_user(np.repeat(GRID[:, None], stage.folds.coordinates, axis=1))
     asked = DrawsOf(words(len(given)), [])
     reports = stage.encode(given, {}, asked)
@@ -176,9 +209,19 @@ def folds_loss(stage: FoldRound, inner: Kent) -> float:
     return stage.folds.participation * rows_loss(votes, one_hot(ballots, inner.bins.count))
 
 
-@pytest.mark.parametrize(("epsilon", "mode"), [(0.7, "paper"), (1.5, "paper"), (2.5, "paper"), (3.9, "tuned")])
+@pytest.mark.parametrize(
+    ("epsilon", "mode"), [(0.7, "paper"), (1.5, "paper"), (2.5, "paper"), (3.9, "tuned")]
+)
 def test_folds(epsilon: float, mode: str) -> None:
-    mean = Linf(epsilon=epsilon, users=900, sizes=SIZES, dimension=4, half_width=0.1, mode=mode, threshold=100)
+    mean = Linf(
+        epsilon=epsilon,
+        users=900,
+        sizes=SIZES,
+        dimension=4,
+        half_width=0.1,
+        mode=mode,
+        threshold=100,
+    )
     assert isinstance(mean.inner, Kent)
     stage = mean.rounds[0]
     assert isinstance(stage, FoldRound)
@@ -191,7 +234,9 @@ def test_folds(epsilon: float, mode: str) -> None:
 def test_a_fold_too_many_is_caught() -> None:
     """K4: N_j to N_(j + floor(epsilon)) as printed, with a budget of 1 in each."""
     epsilon = 1.5
-    inner = Kent(epsilon=1.0, users=200, sizes=SIZES, half_width=0.1, votes="one_hot", threshold=100)
+    inner = Kent(
+        epsilon=1.0, users=200, sizes=SIZES, half_width=0.1, votes="one_hot", threshold=100
+    )
     printed = FoldRound(inner.rounds[0], Folds(4, math.floor(epsilon) + 1, ""))
     assert folds_loss(printed, inner) > epsilon + 0.4
     assert printed.epsilon > epsilon
@@ -207,7 +252,9 @@ def test_a_fold_too_many_is_caught() -> None:
 def test_participation_times_budget(name: str, mode: str, epsilon: float) -> None:
     own: dict[str, Any] = {"terms": 9} if name == "kent.density" else {"dimension": 8}
     own |= {"sparsity": 3} if "sparse" in name else {}
-    estimator: Any = build_estimator(name, epsilon=epsilon, users=2000, sizes=SIZES, mode=mode, **own)
+    estimator: Any = build_estimator(
+        name, epsilon=epsilon, users=2000, sizes=SIZES, mode=mode, **own
+    )
     assert estimator.participation * estimator.inner.epsilon <= epsilon * (1 + 1e-12)
     for stage in estimator.rounds:
         assert stage.epsilon <= epsilon * (1 + 1e-12)
@@ -233,7 +280,8 @@ class Spy:
 
 
 def hashed_loss(stage: Any, spy: Spy, given: Summaries, public: dict[str, Any]) -> float:
-    """Worst loss of a report over all data of one user: its public columns, and the number as the channel runs."""
+    """Worst loss of a report over all data of one user: its public columns, and the number as the
+    channel runs."""
     reports = stage.encode(given, public, words(len(given)))
     if len(np.unique(reports[:, :-1], axis=0)) > 1:
         return math.inf  # only some data can lead to this report
@@ -264,7 +312,9 @@ def test_hashed_marks(channel: WindowChannel) -> None:
 
 def test_hashed_marks_of_the_estimator_are_protected_for_few_samples_too() -> None:
     for mode in ("paper", "tuned"):
-        mean = SparseSelect(epsilon=1.0, users=900, sizes=SIZES, dimension=4, sparsity=2, threshold=100, mode=mode)
+        mean = SparseSelect(
+            epsilon=1.0, users=900, sizes=SIZES, dimension=4, sparsity=2, threshold=100, mode=mode
+        )
         vote = mean.rounds[0]
         assert isinstance(vote, HashVoteRound)
         assert vote.channel.epsilon == vote.epsilon == 1.0
@@ -297,13 +347,23 @@ def test_marks_in_the_seed_are_caught() -> None:
 
 @pytest.mark.parametrize("channel", CHANNELS)
 def test_hashed_components(channel: WindowChannel) -> None:
-    mixture = Mixture(epsilon=channel.epsilon, users=900, sizes=SIZES, components=3, half_width=0.08, threshold=100)
+    mixture = Mixture(
+        epsilon=channel.epsilon,
+        users=900,
+        sizes=SIZES,
+        components=3,
+        half_width=0.08,
+        threshold=100,
+    )
     spy = Spy(channel)
     stage = ComponentMeanRound(spy, mixture.offset, 3, mixture._answer)  # type: ignore[arg-type]
     public = {"middles": [-0.5, -0.1, 0.7]}
     few = one_user(GRID, 5)
     given = one_user(GRID)
-    loss = max(hashed_loss(stage, spy, given, public), hashed_loss(stage, spy, replace(few, user=given.user), public))
+    loss = max(
+        hashed_loss(stage, spy, given, public),
+        hashed_loss(stage, spy, replace(few, user=given.user), public),
+    )
     assert {-1.0, 0.0, 1.0} <= set(spy.seen) or min(spy.seen) < 0.0 < max(spy.seen)
     assert channel.epsilon - 1e-4 < loss <= channel.epsilon + TOLERANCE
 
@@ -316,7 +376,9 @@ def test_a_component_that_is_told_is_caught() -> None:
             component, distance = self._offset(summaries, np.array(public["middles"]))
             return np.stack([component, self.channel.randomize(distance, words)], axis=1)
 
-    mixture = Mixture(epsilon=1.0, users=900, sizes=SIZES, components=3, half_width=0.08, threshold=100)
+    mixture = Mixture(
+        epsilon=1.0, users=900, sizes=SIZES, components=3, half_width=0.08, threshold=100
+    )
     spy = Spy(CHANNELS[0])
     twin = Twin(spy, mixture.offset, 3, mixture._answer)  # type: ignore[arg-type]
     assert hashed_loss(twin, spy, one_user(GRID), {"middles": [-0.5, -0.1, 0.7]}) == math.inf
@@ -335,8 +397,12 @@ def test_seeds_and_signs_depend_on_the_user_alone() -> None:
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 def test_laplace_noise_is_as_wide_as_the_window_it_is_used_in(epsilon: float) -> None:
     kent = Kent(epsilon=epsilon, users=500, sizes=SIZES, mode="paper", half_width=0.1)
-    mixture = Mixture(epsilon=epsilon, users=900, sizes=SIZES, components=3, half_width=0.08, mode="paper")
-    select = SparseSelect(epsilon=epsilon, users=900, sizes=SIZES, dimension=4, sparsity=2, mode="paper")
+    mixture = Mixture(
+        epsilon=epsilon, users=900, sizes=SIZES, components=3, half_width=0.08, mode="paper"
+    )
+    select = SparseSelect(
+        epsilon=epsilon, users=900, sizes=SIZES, dimension=4, sparsity=2, mode="paper"
+    )
     window = kent.rounds[0].usual_window()  # type: ignore[attr-defined]
     for channel in (kent.channel(window), mixture.rounds[2].channel, select.rounds[0].channel):  # type: ignore[attr-defined]
         # Values lie on [-1, 1] after scaling, so their width is 2.

@@ -1,4 +1,5 @@
-"""The channels' privacy, counted exactly on the code as it runs, and twins with classic mistakes that are caught."""
+"""The channels' privacy, counted exactly on the code as it runs, and twins with classic mistakes
+that are caught."""
 
 import math
 
@@ -29,14 +30,32 @@ from meanstream.operators.rounds.channels.window_channel import (
 )
 
 EPSILONS = (0.01, 0.1, 22 / 35, 1.0, 2.0, 4.0, 8.0, 20.0, 50.0)
-# What users may hold: bounds, edges between places, values between them, and whatever lies outside the bounds.
-VALUES = (-1e300, -7.0, -1.0, np.nextafter(-1.0, 0.0), -0.5, -1e-9, 0.0, 5e-324, 1 / 3, 0.5, 1.0, 1.5, 1e300)
+# What users may hold: bounds, edges between places, values between them, and whatever lies outside
+# the bounds.
+VALUES = (
+    -1e300,
+    -7.0,
+    -1.0,
+    np.nextafter(-1.0, 0.0),
+    -0.5,
+    -1e-9,
+    0.0,
+    5e-324,
+    1 / 3,
+    0.5,
+    1.0,
+    1.5,
+    1e300,
+)
 
 
 def middles(channel: WindowChannel, most: int = 40) -> list[float]:
-    """Values between two places, for all places, or about `most` of them: rounding either way reaches every place."""
+    """Values between two places, for all places, or about `most` of them: rounding either way
+    reaches every place."""
     places = channel.points - channel.window
-    return [-1.0 + (2 * j + 1) / places for j in range(0, places, -(-places // most))] + [1.0 - 1.0 / places]
+    return [-1.0 + (2 * j + 1) / places for j in range(0, places, -(-places // most))] + [
+        1.0 - 1.0 / places
+    ]
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
@@ -44,7 +63,9 @@ def middles(channel: WindowChannel, most: int = 40) -> list[float]:
 def test_window_channels(name: str, epsilon: float) -> None:
     channel = make_channel(name, epsilon, second_moment=0.05)
     assert isinstance(channel, WindowChannel)
-    loss = worst_window_loss(channel, [*middles(channel, 6 if channel.points > 1000 else 40), *VALUES])
+    loss = worst_window_loss(
+        channel, [*middles(channel, 6 if channel.points > 1000 else 40), *VALUES]
+    )
     assert loss <= epsilon + TOLERANCE
     # The privacy that is paid for is used.
     assert loss > epsilon - 1e-6 or epsilon >= 20.0
@@ -53,12 +74,17 @@ def test_window_channels(name: str, epsilon: float) -> None:
 @pytest.mark.parametrize(("points", "window"), [(2, 1), (3, 1), (5, 2), (7, 3), (8, 5), (9, 1)])
 def test_every_place_of_small_windows(points: int, window: int) -> None:
     channel = WindowChannel(1.5, points=points, window=window)
-    masses = [window_masses(channel, x, rounded_up=up) for x in middles(channel) for up in (False, True)]
+    masses = [
+        window_masses(channel, x, rounded_up=up) for x in middles(channel) for up in (False, True)
+    ]
     assert len({tuple(sorted(one.items())) for one in masses}) == points - window + 1
     for one in masses:
         assert sum(one.values()) == 2**63
         assert set(one) == set(range(1 - points, points, 2))
-        assert sorted(one.values()) == [channel.unlikely] * (points - window) + [channel.likely] * window
+        assert (
+            sorted(one.values())
+            == [channel.unlikely] * (points - window) + [channel.likely] * window
+        )
     assert worst_loss(masses) <= 1.5 + TOLERANCE
 
 
@@ -141,7 +167,8 @@ def test_twin_that_rounds_masses_down() -> None:
 
 
 class MissingPoint(WindowChannel):
-    """Rejects reports that fall on the last point of the window: no value near the end can send it."""
+    """Rejects reports that fall on the last point of the window: no value near the end can send
+    it."""
 
     def randomize(self, x: npt.ArrayLike, words: object, first_draw: int = 0) -> Ints:
         reports = super().randomize(x, words, first_draw)  # type: ignore[arg-type]

@@ -1,4 +1,5 @@
-"""The votes' privacy, counted exactly on the code as it runs for all rows that users can have, and twins that fail."""
+"""The votes' privacy, counted exactly on the code as it runs for all rows that users can have, and
+twins that fail."""
 
 import math
 from typing import Any
@@ -7,13 +8,22 @@ import numpy as np
 import pytest
 
 from meanstream.lab.evidence.chosen_bits import TOLERANCE, ChosenWords, worst_loss
-from meanstream.lab.evidence.local_audit import bit_probabilities, response_masses, subset_pmf, worst_bits_loss
+from meanstream.lab.evidence.local_audit import (
+    bit_probabilities,
+    response_masses,
+    subset_pmf,
+    worst_bits_loss,
+)
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Bools, Floats, Ints
 from meanstream.operators.rounds.round_records import Reports
 from meanstream.operators.rounds.votes.choice_votes import RandomizedResponseVotes, SubsetVotes
 from meanstream.operators.rounds.votes.registry import VOTES, make_votes
-from meanstream.operators.rounds.votes.unary_votes import BinaryVotes, OptimizedVotes, SymmetricVotes
+from meanstream.operators.rounds.votes.unary_votes import (
+    BinaryVotes,
+    OptimizedVotes,
+    SymmetricVotes,
+)
 
 EPSILONS = (0.05, 0.3, 22 / 35, 1.0, 4.0, 8.0, 30.0)
 
@@ -92,7 +102,9 @@ def test_subset(epsilon: float, bins: int, zero_row: bool) -> None:
     assert all(abs(sum(pmf.values()) - 1.0) < 1e-12 for pmf in pmfs)
     assert min(epsilon, 20.0) - 1e-4 < worst_loss(pmfs) <= epsilon + TOLERANCE
     for row, pmf in zip(range(-1 if zero_row else 0, bins), pmfs, strict=True):
-        named = [sum(p for members, p in pmf.items() if members >> bin_ & 1) for bin_ in range(bins)]
+        named = [
+            sum(p for members, p in pmf.items() if members >> bin_ & 1) for bin_ in range(bins)
+        ]
         expected = np.where(np.arange(bins) == row, votes.likely, votes.unlikely)
         assert np.allclose(named, expected, rtol=0.0, atol=1e-12)
 
@@ -129,7 +141,8 @@ def closed(means: Floats) -> Bools:
 
 
 def overlapping(means: Floats) -> Bools:
-    """Kent's Algorithm 1, line 5, as printed: a vote for every ball that holds the mean, and balls overlap."""
+    """Kent's Algorithm 1, line 5, as printed: a vote for every ball that holds the mean, and balls
+    overlap."""
     centers = 0.5 * (EDGES[:-1] + EDGES[1:])
     return np.asarray(np.abs(means[:, None] - centers) < 0.6)
 
@@ -172,7 +185,10 @@ def test_twin_with_the_budget_of_one_bit() -> None:
     """Each bit of a one-hot row is given all of epsilon, as if two rows differed in one bit."""
     votes = BinaryVotes(1.0, 5, bits=1)
     rows = np.eye(5, dtype=np.bool_)
-    assert worst_bits_loss(bit_probabilities(SymmetricVotes(1.0, 5), all_rows(5), 5)) <= 1.0 + TOLERANCE
+    assert (
+        worst_bits_loss(bit_probabilities(SymmetricVotes(1.0, 5), all_rows(5), 5))
+        <= 1.0 + TOLERANCE
+    )
     trusting = TrustingVotes(1.0, 5, bits=1)
     assert worst_bits_loss(bit_probabilities(trusting, rows, 5)) > 1.9
     with pytest.raises(ValueError, match="at most 0 bits"):

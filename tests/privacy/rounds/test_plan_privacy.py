@@ -1,4 +1,5 @@
-"""The tuned plan: exact privacy of every stage's report, whatever a user has, and known-bad twins."""
+"""The tuned plan: exact privacy of every stage's report, whatever a user has, and known-bad
+twins."""
 
 from __future__ import annotations
 
@@ -26,12 +27,19 @@ CENTERS: tuple[Public, ...] = (
 
 
 def every_kind_of_user() -> Summaries:
-    """Users with one to very many samples, and means all over the range, ends and edges of bins included."""
+    """Users with one to very many samples, and means all over the range, ends and edges of bins
+    included."""
     counts = np.repeat([1, 3, 50, 999, 1000, 10**6], 201)
     means = np.tile(np.linspace(0, SPAN, 201), 6)
     total = np.rint(means * counts).astype(np.int64)
     n = len(counts)
-    return Summaries(user=np.zeros((n, 2), np.uint64), count=counts, total=total, first=total // counts, span=SPAN)
+    return Summaries(
+        user=np.zeros((n, 2), np.uint64),
+        count=counts,
+        total=total,
+        first=total // counts,
+        span=SPAN,
+    )
 
 
 def plans(epsilon: float) -> list[Plan]:
@@ -39,7 +47,11 @@ def plans(epsilon: float) -> list[Plan]:
         law = SizeDistribution.parse(sizes)
         return Plan(epsilon=epsilon, users=users, sizes=law, between_users=between_users)
 
-    return [build(10_000, "two:100000,1000000,0.5"), build(20_000, "point:1000", 0.05), build(3000, "poisson:5")]
+    return [
+        build(10_000, "two:100000,1000000,0.5"),
+        build(20_000, "point:1000", 0.05),
+        build(3000, "poisson:5"),
+    ]
 
 
 def windows(plan: Plan) -> list[WindowStage]:
@@ -47,7 +59,8 @@ def windows(plan: Plan) -> list[WindowStage]:
 
 
 def losses(step: WindowStage, public: Public, users: Summaries) -> float:
-    """Worst loss between any two users, from the exact probabilities of the channel at what they randomize."""
+    """Worst loss between any two users, from the exact probabilities of the channel at what they
+    randomize."""
     channel = step.channel(public)
     assert step.epsilon == channel.spend()
     at = np.unique(step.distance(users, public))
@@ -87,11 +100,14 @@ class _Sent:
 
 
 def worst_row_loss(probability: Floats) -> float:
-    """Worst loss of rows of independent bits: the worst of each bit, added up, between any two rows."""
+    """Worst loss of rows of independent bits: the worst of each bit, added up, between any two
+    rows."""
     ones, zeros = np.log(probability), np.log1p(-probability)
     rows = range(len(probability))
     return max(
-        float(np.maximum(np.abs(ones[a] - ones[b]), np.abs(zeros[a] - zeros[b])).sum()) for a in rows for b in rows
+        float(np.maximum(np.abs(ones[a] - ones[b]), np.abs(zeros[a] - zeros[b])).sum())
+        for a in rows
+        for b in rows
     )
 
 
@@ -146,10 +162,13 @@ def test_the_twin_with_closed_bins_is_caught() -> None:
 
 
 class _WiderForLargeUsers(WindowStage):
-    """Known-bad: who has many samples sends two reports' worth, its distance through a channel of twice the epsilon."""
+    """Known-bad: who has many samples sends two reports' worth, its distance through a channel of
+    twice the epsilon."""
 
     def pmf(self, users: Summaries, public: Public) -> list[Floats]:
-        channels = [make_channel("one_bit", self.epsilon * (2.0 if m > 100 else 1.0)) for m in users.count]
+        channels = [
+            make_channel("one_bit", self.epsilon * (2.0 if m > 100 else 1.0)) for m in users.count
+        ]
         at = self.distance(users, public)
         return [channel.pmf(float(x)) for channel, x in zip(channels, at, strict=True)]
 
@@ -157,7 +176,9 @@ class _WiderForLargeUsers(WindowStage):
 def test_the_twin_with_less_noise_for_large_users_is_caught() -> None:
     plan = plans(1.0)[0]
     good = windows(plan)[0]
-    bad = _WiderForLargeUsers(plan._settings, good.design, restart=good.design, name="bad", last=False)
+    bad = _WiderForLargeUsers(
+        plan._settings, good.design, restart=good.design, name="bad", last=False
+    )
     users = every_kind_of_user().take(slice(None, None, 50))
     assert worst_pmf_loss(np.array(bad.pmf(users, CENTERS[0]))) > 1.1
     assert losses(good, CENTERS[0], users) <= 1 + TOLERANCE

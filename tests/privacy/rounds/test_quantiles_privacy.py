@@ -1,4 +1,5 @@
-"""Votes for bins of a user's mean: the exact worst loss of each level, and mistakes that this finds."""
+"""Votes for bins of a user's mean: the exact worst loss of each level, and mistakes that this
+finds."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ def honest(step: Any, held: Summaries, words: RandomWords) -> Ints:
 def users_of_all_kinds(bins: int) -> Summaries:
     """Means on, below and above the edges of every bin, with few samples and with many."""
     edges = np.linspace(0, SPAN, bins + 1)
-    place = np.unique(np.clip(np.concatenate([edges, edges - 1, edges + 1]), 0, SPAN).astype(np.int64))
+    place = np.unique(
+        np.clip(np.concatenate([edges, edges - 1, edges + 1]), 0, SPAN).astype(np.int64)
+    )
     count, place = (a.ravel() for a in np.meshgrid([1, 5], place))
     ids = np.arange(2 * len(count), dtype=np.uint64).reshape(-1, 2)
     return Summaries(user=ids, count=count, total=count * place, first=place, span=SPAN)
@@ -41,7 +44,9 @@ def krr_loss(step: Any, encode: Encode) -> float:
     def law(user: int) -> dict[int, int]:
         def respond(numbers: Words) -> Ints:
             words = np.column_stack([numbers << np.uint64(1), np.zeros(len(numbers), np.uint64)])
-            return encode(step, everyone.take(np.full(len(numbers), user)), ChosenWords(words))[:, 0]
+            return encode(step, everyone.take(np.full(len(numbers), user)), ChosenWords(words))[
+                :, 0
+            ]
 
         return interval_masses(respond, edges)
 
@@ -49,7 +54,8 @@ def krr_loss(step: Any, encode: Encode) -> float:
 
 
 def bits_loss(step: Any, encode: Encode) -> float:
-    """The same of rows of independent bits: the sum over bits of the worst of both ratios, which some report has."""
+    """The same of rows of independent bits: the sum over bits of the worst of both ratios, which
+    some report has."""
     votes = step._votes
     everyone = users_of_all_kinds(votes.bins)
 
@@ -73,8 +79,12 @@ def losses(epsilon: float, users: int, encode: Encode = honest) -> list[float]:
     return [(krr_loss if kind == "krr" else bits_loss)(step, encode) for step, kind in kinds]
 
 
-@pytest.mark.parametrize(("epsilon", "users"), [(0.3, 1000), (1.0, 1000), (1.0, 100_000), (4.0, 1000)])
-def test_no_two_users_can_be_told_apart_beyond_epsilon_on_any_level(epsilon: float, users: int) -> None:
+@pytest.mark.parametrize(
+    ("epsilon", "users"), [(0.3, 1000), (1.0, 1000), (1.0, 100_000), (4.0, 1000)]
+)
+def test_no_two_users_can_be_told_apart_beyond_epsilon_on_any_level(
+    epsilon: float, users: int
+) -> None:
     found = losses(epsilon, users)
     assert max(found) <= epsilon + TOLERANCE
     assert min(found) > epsilon - 1e-4  # the whole budget is used

@@ -1,8 +1,9 @@
-"""What a user sends in a round: the exact worst loss of every stage as its code runs, and the mistakes this must catch.
+"""What a user sends in a round: the exact worst loss of every stage as its code runs, and the
+mistakes this must catch.
 
-Users are enumerated: sizes below, at and above every threshold, means on the ends, in the middle and on both sides of
-the edges of every bin. Nothing here is statistical: losses are computed from the probabilities of the bits that lead to
-each report.
+Users are enumerated: sizes below, at and above every threshold, means on the ends, in the middle
+and on both sides of the edges of every bin. Nothing here is statistical: losses are computed from
+the probabilities of the bits that lead to each report.
 """
 
 from __future__ import annotations
@@ -109,17 +110,24 @@ def no_noise(n):
 
 
 def laplace_loss(step, users, public, channel):
-    """Worst loss of a report: how far users are apart on the grid, against the noise that is really added."""
+    """Worst loss of a report: how far users are apart on the grid, against the noise that is really
+    added."""
     if not sends_one_row_each(step, users, public):
         return math.inf
     n = len(users)
     place = step.encode(users, public, no_noise(n))[:, 0]
     words = SeededWords(np.random.default_rng(2), n)
     added = step.encode(users, public, words)[:, 0] - place
-    assert np.array_equal(added, channel.noise.sample(words(0)).astype(np.int64)), "noise depends on the input"
+    assert np.array_equal(added, channel.noise.sample(words(0)).astype(np.int64)), (
+        "noise depends on the input"
+    )
     low, high = int(place.min()), int(place.max())
     reports = np.concatenate([np.linspace(low - 10**6, high + 10**6, 1001).round(), place])
-    return float(np.abs(np.log(channel.noise.pmf(reports - low)) - np.log(channel.noise.pmf(reports - high))).max())
+    return float(
+        np.abs(
+            np.log(channel.noise.pmf(reports - low)) - np.log(channel.noise.pmf(reports - high))
+        ).max()
+    )
 
 
 def window_loss(step, users, public, channel):
@@ -162,11 +170,17 @@ def test_the_sum_over_bits_is_the_loss_of_the_whole_row():
     estimator = Dame(**DAME, mode="paper", effective_size=1000)
     users, n_bins = everybody(estimator.bins, 1000), estimator.bins.count
     assert 6 < n_bins <= 12
-    probability = bit_probabilities(AsVotes(estimator.rounds[0], users), np.arange(len(users)), n_bins)
-    assert row_loss(probability) == pytest.approx(worst_bits_loss(np.unique(probability, axis=0)), abs=1e-12)
+    probability = bit_probabilities(
+        AsVotes(estimator.rounds[0], users), np.arange(len(users)), n_bins
+    )
+    assert row_loss(probability) == pytest.approx(
+        worst_bits_loss(np.unique(probability, axis=0)), abs=1e-12
+    )
 
 
-@pytest.mark.parametrize("estimator", [Dame(**DAME, mode="paper", effective_size=4000), Kent(**DAME, threshold=4000)])
+@pytest.mark.parametrize(
+    "estimator", [Dame(**DAME, mode="paper", effective_size=4000), Kent(**DAME, threshold=4000)]
+)
 def test_users_below_the_threshold_send_a_randomized_row_of_full_length(estimator):
     users, n_bins = summaries([1, 3999], [0.9, -0.2]), estimator.bins.count
     probability = bit_probabilities(AsVotes(estimator.rounds[0], users), np.arange(2), n_bins)
@@ -187,7 +201,9 @@ class PlainZeros(VoteRound):
     """Users with too few samples send zeros that are not randomized."""
 
     def encode(self, summaries, public, words):
-        return np.where(summaries.count[:, None] < 1000, 0, super().encode(summaries, public, words))
+        return np.where(
+            summaries.count[:, None] < 1000, 0, super().encode(summaries, public, words)
+        )
 
 
 @pytest.mark.parametrize("twin", [Abstaining, PlainZeros])
@@ -204,15 +220,21 @@ def test_twin_closed_bins_are_caught():
     edges = [bins.edges(j) for j in range(bins.count)]
 
     def closed(summaries):
-        return np.array([(lower <= summaries.mean) & (summaries.mean <= upper) for lower, upper in edges]).T
+        return np.array(
+            [(lower <= summaries.mean) & (summaries.mean <= upper) for lower, upper in edges]
+        ).T
 
     def half_open(summaries):
         return closed(summaries) & (bins.which(summaries.mean)[:, None] == np.arange(bins.count))
 
-    votes = make_votes("binary", 2 * EPSILON, bins.count, bits=4)  # each bit at epsilon / 2, as in one-hot votes
+    votes = make_votes(
+        "binary", 2 * EPSILON, bins.count, bits=4
+    )  # each bit at epsilon / 2, as in one-hot votes
     settings = Dame(**DAME)._settings
     on_edges = summaries(8, np.arange(-8, 9, 2) / 8)
-    good, bad = (VoteRound(settings, bins, votes, ballot, reach=2.0) for ballot in (half_open, closed))
+    good, bad = (
+        VoteRound(settings, bins, votes, ballot, reach=2.0) for ballot in (half_open, closed)
+    )
     assert vote_loss(good, on_edges, bins.count) == pytest.approx(EPSILON, abs=1e-6)
     assert vote_loss(bad, on_edges, bins.count) == pytest.approx(2 * EPSILON, abs=1e-6)
 
@@ -282,7 +304,9 @@ def test_twin_noise_for_the_bin_instead_of_the_window_is_caught():
     step = ClipRound(estimator._settings, estimator.shrunk, lambda _: narrow, gain=estimator.gain)
     loss = laplace_loss(step, everybody(estimator.bins, 1000), window.as_public(), narrow)
     assert loss > 5 * EPSILON
-    assert narrow.noise.scale * narrow.step * window.half_width * EPSILON < window.upper - window.lower
+    assert (
+        narrow.noise.scale * narrow.step * window.half_width * EPSILON < window.upper - window.lower
+    )
 
 
 def test_twin_dropping_users_is_caught():
@@ -303,7 +327,8 @@ def test_twin_dropping_users_is_caught():
 
 
 def summed_loss(scale, values, shift):
-    """Worst loss of a sum of Laplace variables of this scale whose center moves by `shift`: on a grid of scale / 20."""
+    """Worst loss of a sum of Laplace variables of this scale whose center moves by `shift`: on a
+    grid of scale / 20."""
     one = np.exp(-np.abs(np.arange(-800, 801)) / 20)
     pmf = one
     for _ in range(values - 1):
@@ -323,7 +348,8 @@ def test_split_reports(values):
     assert sends_one_row_each(step, users, {})
     place = step.encode(users, {}, no_noise(len(users)))[:, 0]
     assert np.ptp(place) == 2 * HALF
-    # What is sent is the mean of `values` reports, each with noise of `scale`: their sum moves by as many times.
+    # What is sent is the mean of `values` reports, each with noise of `scale`: their sum moves by
+    # as many times.
     words = SeededWords(np.random.default_rng(3), len(users))
     added = step.encode(users, {}, words)[:, 0] - place
     assert np.array_equal(added, channel.randomize(np.zeros(len(users)), words))
@@ -340,7 +366,8 @@ def test_item_protects_one_sample_and_not_the_user():
     five.total[1] = SPAN  # four samples at -1, one at 1
     place = step.encode(five, {}, no_noise(2))
     assert place[:, 1].tolist() == [5, 5]
-    # The sum of the samples moves by the width of one, and each sample has noise of scale width / epsilon.
+    # The sum of the samples moves by the width of one, and each sample has noise of scale width /
+    # epsilon.
     assert place[1, 0] - place[0, 0] == 2 * HALF
     bits = np.array([[2**63, 2**62]], np.uint64)
     noise = step.encode(summaries([1], [0.0]), {}, lambda draw: bits)[0, 0]

@@ -44,16 +44,23 @@ def messages(estimator, users, stage):
         name = estimator.name
         rounds = tuple(Recorded(step, seen) for step in estimator.rounds)
 
-    words = [SeededWords(np.random.default_rng(9), int((stage == i).sum())) for i in range(len(estimator.rounds))]
+    words = [
+        SeededWords(np.random.default_rng(9), int((stage == i).sum()))
+        for i in range(len(estimator.rounds))
+    ]
     assert isinstance(run_protocol(Watched(), users, stage, words), Estimate)
     _, times = np.unique(np.concatenate(seen), axis=0, return_counts=True)
     return times
 
 
-@pytest.mark.parametrize("estimator", [*TWO_STAGES, LAPLACE["duchi"], LAPLACE["semi"]], ids=lambda e: e.name)
+@pytest.mark.parametrize(
+    "estimator", [*TWO_STAGES, LAPLACE["duchi"], LAPLACE["semi"]], ids=lambda e: e.name
+)
 def test_every_user_sends_exactly_one_report(estimator):
     users = everybody(TWO_STAGES[0].bins, 1000)
-    times = messages(estimator, users, assign_protocol_stages(estimator.shares, users.user, b"round"))
+    times = messages(
+        estimator, users, assign_protocol_stages(estimator.shares, users.user, b"round")
+    )
     assert times.tolist() == [1] * len(users)
 
 
@@ -84,7 +91,9 @@ def test_the_stage_of_a_user_depends_on_its_id_alone(estimator):
     for split, is_right in ((by_hash, True), (by_position, False)):
         same = np.array_equal(split(users)[order], split(users.take(order)))
         assert same is is_right  # D15: "the first half" of a list sorted by size
-    larger = Summaries(user=users.user, count=users.count + 7, total=users.total, first=users.first, span=SPAN)
+    larger = Summaries(
+        user=users.user, count=users.count + 7, total=users.total, first=users.first, span=SPAN
+    )
     assert np.array_equal(by_hash(users), by_hash(larger))
 
 

@@ -1,7 +1,8 @@
-"""Votes for categories: the exact worst loss of a report, whatever a user's samples are, and mistakes that this finds.
+"""Votes for categories: the exact worst loss of a report, whatever a user's samples are, and
+mistakes that this finds.
 
-Users are enumerated: all counts of up to three samples of three categories. The draw of a sample is enumerated by its
-remainder, the vote by the bits that lead to each report.
+Users are enumerated: all counts of up to three samples of three categories. The draw of a sample is
+enumerated by its remainder, the vote by the bits that lead to each report.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from meanstream.operators.rounds.round_records import Summaries
 from meanstream.operators.rounds.votes.registry import make_votes
 
 CATEGORIES, MOST = 3, 3
-COUNTS = [counts for counts in product(range(MOST + 1), repeat=CATEGORIES) if 0 < sum(counts) <= MOST]
+COUNTS = [
+    counts for counts in product(range(MOST + 1), repeat=CATEGORIES) if 0 < sum(counts) <= MOST
+]
 EPSILONS = (0.1, 1.0, 4.0)
 
 Encode = Callable[[Any, Summaries, RandomWords], Ints]
@@ -37,7 +40,9 @@ def honest(step: Any, held: Summaries, words: RandomWords) -> Ints:
 def held_by(counts: tuple[int, ...], n: int) -> Summaries:
     total = np.tile(np.array(counts, np.int64), (n, 1))
     users = np.arange(2 * n, dtype=np.uint64).reshape(n, 2)
-    return Summaries(user=users, count=total.sum(axis=1), total=total, first=np.minimum(total, 1), span=1)
+    return Summaries(
+        user=users, count=total.sum(axis=1), total=total, first=np.minimum(total, 1), span=1
+    )
 
 
 class FirstDraw:
@@ -62,7 +67,9 @@ def krr_law(estimator: CategoryShares, counts: tuple[int, ...], encode: Encode) 
         def respond(numbers: Words, drawn: int = drawn) -> Ints:
             words = np.column_stack([numbers << np.uint64(1), np.zeros(len(numbers), np.uint64)])
             held = held_by(counts, len(numbers))
-            return encode(estimator.rounds[0], held, FirstDraw(drawn, ChosenWords(words), len(numbers)))[:, 0]
+            return encode(
+                estimator.rounds[0], held, FirstDraw(drawn, ChosenWords(words), len(numbers))
+            )[:, 0]
 
         for report, mass in interval_masses(respond, edges).items():
             found[report,] += mass / 2**63 / sum(counts)
@@ -70,7 +77,8 @@ def krr_law(estimator: CategoryShares, counts: tuple[int, ...], encode: Encode) 
 
 
 def unary_law(estimator: CategoryShares, counts: tuple[int, ...], encode: Encode) -> Law:
-    """The same of a row of bits: each bit's probability is exact, and bits of one draw of a sample are independent."""
+    """The same of a row of bits: each bit's probability is exact, and bits of one draw of a sample
+    are independent."""
     found: Law = defaultdict(float)
     for drawn in range(sum(counts)):
 
@@ -82,7 +90,9 @@ def unary_law(estimator: CategoryShares, counts: tuple[int, ...], encode: Encode
 
         one = bit_probabilities(Vote, np.zeros(1, np.int64), CATEGORIES)[0]
         for bits in product((0, 1), repeat=CATEGORIES):
-            chance = float(np.prod([p if bit else 1.0 - p for bit, p in zip(bits, one, strict=True)]))
+            chance = float(
+                np.prod([p if bit else 1.0 - p for bit, p in zip(bits, one, strict=True)])
+            )
             found[bits] += chance / sum(counts)
     return found
 
@@ -104,7 +114,8 @@ def test_no_two_users_can_be_told_apart_beyond_epsilon(votes: str, epsilon: floa
 
 
 def test_a_set_is_drawn_for_one_category_whatever_the_user_holds() -> None:
-    """Subset selection itself is enumerated in test_local_votes.py; here it is given one category of each user."""
+    """Subset selection itself is enumerated in test_local_votes.py; here it is given one category
+    of each user."""
     seen: list[Ints] = []
     estimator = CategoryShares(epsilon=1.0, users=100, categories=CATEGORIES, votes="subset")
     step: Any = estimator.rounds[0]
@@ -118,7 +129,11 @@ def test_a_set_is_drawn_for_one_category_whatever_the_user_holds() -> None:
     step._votes.randomize = watched
     for counts in COUNTS:
         for drawn in range(sum(counts)):
-            honest(step, held_by(counts, 1), FirstDraw(drawn, ChosenWords(np.zeros((1, 8), np.uint64)), 1))
+            honest(
+                step,
+                held_by(counts, 1),
+                FirstDraw(drawn, ChosenWords(np.zeros((1, 8), np.uint64)), 1),
+            )
             assert seen[-1].shape == (1,)
             assert counts[int(seen[-1][0])] > 0
 
@@ -127,9 +142,12 @@ def test_a_set_is_drawn_for_one_category_whatever_the_user_holds() -> None:
 
 
 def every_category(step: Any, held: Summaries, words: RandomWords) -> Ints:
-    """Votes for each category of which the user has a sample: rows differ in more places than the budget pays for."""
+    """Votes for each category of which the user has a sample: rows differ in more places than the
+    budget pays for."""
     votes = step._votes
-    rows = [votes.randomize(np.where(held.total[:, c] > 0, c, -1), words, 1) for c in range(CATEGORIES)]
+    rows = [
+        votes.randomize(np.where(held.total[:, c] > 0, c, -1), words, 1) for c in range(CATEGORIES)
+    ]
     return np.asarray(np.bitwise_or.reduce(rows))
 
 
@@ -142,7 +160,9 @@ def silent_if_undecided(step: Any, held: Summaries, words: RandomWords) -> Ints:
 def without_the_largest(step: Any, held: Summaries, words: RandomWords) -> Ints:
     """Names the most frequent category as it is where the user has many samples."""
     sure = held.total.max(axis=1) >= MOST
-    return np.asarray(np.where(sure[:, None], held.total.argmax(axis=1)[:, None], honest(step, held, words)))
+    return np.asarray(
+        np.where(sure[:, None], held.total.argmax(axis=1)[:, None], honest(step, held, words))
+    )
 
 
 @pytest.mark.parametrize(

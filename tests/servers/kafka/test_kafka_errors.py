@@ -1,4 +1,5 @@
-"""Whatever the brokers do: nothing is lost, nothing is there twice, and what can never succeed is one line."""
+"""Whatever the brokers do: nothing is lost, nothing is there twice, and what can never succeed is
+one line."""
 
 from __future__ import annotations
 
@@ -102,7 +103,9 @@ def test_an_engine_that_was_replaced_ends_with_one_line(place: str, world: World
         replace()
     else:
         watch(sinks, "commit_transaction", before=replace)
-    with pytest.raises(SinkLostError, match="must be used by one engine, got another engine") as error:
+    with pytest.raises(
+        SinkLostError, match="must be used by one engine, got another engine"
+    ) as error:
         deliver(sinks, ("releases", releases(1)))
     assert "\n" not in str(error.value)
     assert indexes(world.address, world.roles["releases"]) == [1]
@@ -115,7 +118,9 @@ def test_a_record_that_no_broker_takes_ends_with_one_line_and_commits_nothing(wo
         again = world.open()
         again.restore(note)
         again.write("releases", releases(1))
-        with pytest.raises(SinkLostError, match=rf"^releases, notices must accept records, got {why}") as error:
+        with pytest.raises(
+            SinkLostError, match=rf"^releases, notices must accept records, got {why}"
+        ) as error:
             deliver(again, ("notices", releases(2, agent="x" * large)))
         assert "\n" not in str(error.value)
         assert "xxx" not in str(error.value)
@@ -153,7 +158,10 @@ def test_a_commit_that_is_not_answered_is_waited_for(
     sinks.positions()
     watch(sinks, "commit_transaction", before=once(lambda: silence(broker)))
     told = threading.Thread(
-        target=lambda: (wait_for(lambda: "waiting for the brokers: the commit" in caplog.text), broker.resume())
+        target=lambda: (
+            wait_for(lambda: "waiting for the brokers: the commit" in caplog.text),
+            broker.resume(),
+        )
     )
     with caplog.at_level(logging.WARNING, "meanstream.kafka"):
         told.start()
@@ -165,7 +173,8 @@ def test_a_commit_that_is_not_answered_is_waited_for(
 
 @pytest.mark.full
 def test_a_commit_in_doubt_is_decided_by_the_marker(world: World, broker: Broker) -> None:
-    """The broker is silent for longer than a transaction may stand: it may have committed before it noticed, or not.
+    """The broker is silent for longer than a transaction may stand: it may have committed before it
+    noticed, or not.
 
     A broker that wakes then may keep the id of the transaction for itself (see `Patient`).
     """
@@ -193,7 +202,9 @@ def test_a_commit_that_was_not_answered_counts_if_it_was_made(made: bool, world:
     sinks.restore(note)  # because another sink failed
     deliver(sinks, ("releases", releases(1)))
     deliver(sinks, ("releases", releases(2)))
-    assert indexes(world.address, world.roles["releases"], uncommitted=True) == ([1, 2] if made else [1, 1, 2])
+    assert indexes(world.address, world.roles["releases"], uncommitted=True) == (
+        [1, 2] if made else [1, 1, 2]
+    )
 
 
 def test_a_transaction_that_stood_too_long_fails_and_is_written_again(world: World) -> None:
@@ -211,7 +222,9 @@ def test_a_transaction_that_stood_too_long_fails_and_is_written_again(world: Wor
 
 
 def test_records_that_time_out_while_the_broker_is_silent(world: World, broker: Broker) -> None:
-    configure(world, transaction_timeout_ms=3000)  # records wait as long as it may stand: no file may say otherwise
+    configure(
+        world, transaction_timeout_ms=3000
+    )  # records wait as long as it may stand: no file may say otherwise
     sinks = world.open()
     note = sinks.positions()
     sinks.write("releases", releases(1))
@@ -246,7 +259,9 @@ def test_a_run_that_shall_stop_does_not_wait_for_brokers(world: World, broker: B
     assert indexes(world.address, world.roles["releases"]) == [1]
 
 
-def test_a_call_that_never_returns_is_left_behind(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_never_returns_is_left_behind(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As librdkafka's may, when the coordinator of the marker's group was replaced."""
     monkeypatch.setattr(retry_policy, "STUCK_SECONDS", 1.0)
     sinks = world.open()
@@ -282,12 +297,15 @@ def test_a_full_queue_holds_the_writer_back(world: World, broker: Broker) -> Non
 
 
 def timed_out(world: World) -> bool:
-    """Whether the broker has taken the open transaction back: then the end of the topic can be read past it."""
+    """Whether the broker has taken the open transaction back: then the end of the topic can be read
+    past it."""
     admin = AdminClient({"bootstrap.servers": world.address})
     ends = []
     for isolation in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
         place = TopicPartition(world.roles["releases"], 0)
         ends.append(
-            admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=isolation)[place].result(10).offset
+            admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=isolation)[place]
+            .result(10)
+            .offset
         )
     return ends[0] == ends[1] > 0

@@ -1,4 +1,5 @@
-"""One name is one store: beside the releases of a name, and on the partitions of its source, no other store begins."""
+"""One name is one store: beside the releases of a name, and on the partitions of its source, no
+other store begins."""
 
 from __future__ import annotations
 
@@ -25,7 +26,16 @@ OPTIONS = ("--lower", "0", "--upper", "10", "--epsilon", "1", "--delta", "1e-6",
 def run(store: Path, source: object, releases: str, *more: str, name: str | None = "delays") -> Ran:
     named = () if name is None else ("--name", name)
     return meanstream(
-        *("run", "agent-side", "--store", str(store), "--source", str(source), "--releases", releases),
+        *(
+            "run",
+            "agent-side",
+            "--store",
+            str(store),
+            "--source",
+            str(source),
+            "--releases",
+            releases,
+        ),
         *(*OPTIONS, *named, *more),
         environment={"MEANSTREAM_SECRET": SECRET},
     )
@@ -65,9 +75,14 @@ def test_a_store_that_was_lost_is_not_begun_anew_beside_its_releases(
     assert run(first, source, address).code == 0
     before = ids(broker_address, topic)
     assert before
-    for store, more in ((tmp_path / "new.db", ()), (tmp_path / "other.db", ("--schedule", "geometric:2,1.5"))):
+    for store, more in (
+        (tmp_path / "new.db", ()),
+        (tmp_path / "other.db", ("--schedule", "geometric:2,1.5")),
+    ):
         refused = refusal(run(store, source, address, *more))
-        assert refused.startswith("releases must hold nothing that this store has not charged, got other events in ")
+        assert refused.startswith(
+            "releases must hold nothing that this store has not charged, got other events in "
+        )
         assert ids(broker_address, topic) == before
     assert run(tmp_path / "delay.db", source, address, name="delay").code == 0  # another deployment
     assert run(tmp_path / "made.db", source, address, name=None).code == 0
@@ -82,8 +97,30 @@ def test_a_store_of_rounds_that_was_lost_is_not_begun_anew_beside_its_means(
 
     def rounds(store: str, name: str) -> Ran:
         return meanstream(
-            *("run", "rounds", "--store", str(tmp_path / store), "--source", str(source), "--sink", address),
-            *("--user", "agent", "--window", "10s", "--name", name, "--lower", "0", "--upper", "10", "--epsilon", "1"),
+            *(
+                "run",
+                "rounds",
+                "--store",
+                str(tmp_path / store),
+                "--source",
+                str(source),
+                "--sink",
+                address,
+            ),
+            *(
+                "--user",
+                "agent",
+                "--window",
+                "10s",
+                "--name",
+                name,
+                "--lower",
+                "0",
+                "--upper",
+                "10",
+                "--epsilon",
+                "1",
+            ),
             environment={"MEANSTREAM_SECRET": SECRET},
         )
 
@@ -91,7 +128,9 @@ def test_a_store_of_rounds_that_was_lost_is_not_begun_anew_beside_its_means(
     before = [record.value for record in read(broker_address, topic)]
     assert before
     refused = refusal(rounds("new.db", "delays"))
-    assert refused.startswith("sink must hold nothing that this store has not charged, got other events in ")
+    assert refused.startswith(
+        "sink must hold nothing that this store has not charged, got other events in "
+    )
     assert not list(tmp_path.glob("new.db*"))
     assert rounds("first.db", "delays").code == 0
     assert [record.value for record in read(broker_address, topic)] == before
@@ -101,7 +140,8 @@ def test_a_store_of_rounds_that_was_lost_is_not_begun_anew_beside_its_means(
 def test_a_run_to_the_present_end_of_a_topic_spends_what_the_schedule_says(
     broker_address: str, place: tuple[str, str], new_topic: NewTopic, tmp_path: Path
 ) -> None:
-    """A run every night, with samples that the schedule does not release for; at last one that says it is the end."""
+    """A run every night, with samples that the schedule does not release for; at last one that says
+    it is the end."""
     address, topic = place
     filled = new_topic()
     source = f"kafka://{broker_address}/{filled}"
@@ -144,7 +184,11 @@ def test_an_older_copy_is_refused_also_when_kafka_has_forgotten_its_deliveries(
 def forget_deliveries(address: str) -> None:
     """As Kafka does with groups that commit nothing for a week."""
     admin = AdminClient({"bootstrap.servers": address})
-    groups = [g.group_id for g in admin.list_consumer_groups().result().valid if g.group_id.endswith("-deliveries")]
+    groups = [
+        g.group_id
+        for g in admin.list_consumer_groups().result().valid
+        if g.group_id.endswith("-deliveries")
+    ]
     for future in admin.delete_consumer_groups(groups).values():
         future.result()
 
@@ -153,7 +197,15 @@ def test_what_others_have_written_to_the_topic_stops_nobody(
     broker_address: str, place: tuple[str, str], tmp_path: Path
 ) -> None:
     address, topic = place
-    strange = [b"{", None, b"\xff\xfe", b"[]", b'{"release_id":7}', b'{"release_id":"ann:1","agent":"ann"}', b"null"]
+    strange = [
+        b"{",
+        None,
+        b"\xff\xfe",
+        b"[]",
+        b'{"release_id":7}',
+        b'{"release_id":"ann:1","agent":"ann"}',
+        b"null",
+    ]
     send(broker_address, topic, strange)
     ran = run(tmp_path / "s.db", samples(tmp_path / "samples.jsonl"), address)
     assert ran.code == 0, ran.err
@@ -164,16 +216,28 @@ def test_so_many_records_are_looked_at(
 ) -> None:
     address, topic = place
     monkeypatch.setattr(newest, "LOOK_BACK", 10)
-    send(broker_address, topic, [b'{"release_id":"delays/ann:1"}', *[b'{"release_id":"other/ann:1"}'] * 10])
+    send(
+        broker_address,
+        topic,
+        [b'{"release_id":"delays/ann:1"}', *[b'{"release_id":"other/ann:1"}'] * 10],
+    )
     source = samples(tmp_path / "samples.jsonl")
     assert run(tmp_path / "s.db", source, address, "--dry-run").code == 0
-    send(broker_address, topic, [b'{"release_id":"delays/ann:1"}', *[b'{"release_id":"other/ann:1"}'] * 9])
+    send(
+        broker_address,
+        topic,
+        [b'{"release_id":"delays/ann:1"}', *[b'{"release_id":"other/ann:1"}'] * 9],
+    )
     assert "has not charged" in refusal(run(tmp_path / "s.db", source, address))
 
 
 @pytest.mark.parametrize("twin", [False, True])
 def test_a_name_reads_a_partition_in_one_store_whatever_the_group(
-    twin: bool, broker_address: str, new_topic: NewTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    twin: bool,
+    broker_address: str,
+    new_topic: NewTopic,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The known-bad twin notes no name: the second store releases the same samples once more."""
     if twin:
@@ -192,10 +256,19 @@ def test_a_name_reads_a_partition_in_one_store_whatever_the_group(
     assert bool(Path(releases[1]).read_bytes()) is twin
     if not twin:
         assert "partition 0" in second.message
-        assert "name must be another than 'delays' for another deployment, whatever its group" in second.message
-        assert run(tmp_path / "two.db", source % (1, "b"), releases[1], "--until-end").code == 0  # its own partition
-        assert run(tmp_path / "one.db", source % (0, "c"), releases[0], "--until-end").code == 0  # the same store
-        other = run(tmp_path / "three.db", source % (0, "d"), releases[2], "--until-end", name="others")
+        assert (
+            "name must be another than 'delays' for another deployment, whatever its group"
+            in second.message
+        )
+        assert (
+            run(tmp_path / "two.db", source % (1, "b"), releases[1], "--until-end").code == 0
+        )  # its own partition
+        assert (
+            run(tmp_path / "one.db", source % (0, "c"), releases[0], "--until-end").code == 0
+        )  # the same store
+        other = run(
+            tmp_path / "three.db", source % (0, "d"), releases[2], "--until-end", name="others"
+        )
         assert other.code == 0  # another deployment, whose releases come on top
         assert run(tmp_path / "four.db", source % (0, "b"), releases[3], "--until-end").code == 2
 

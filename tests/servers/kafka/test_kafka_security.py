@@ -1,4 +1,5 @@
-"""TLS and SASL against a real broker: secrets from files and the environment, and one line for each refusal."""
+"""TLS and SASL against a real broker: secrets from files and the environment, and one line for each
+refusal."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ TOPIC, GROUP = "samples", "readers"
 
 @dataclass(frozen=True)
 class Secure:
-    """A broker with several listeners, and a folder with passwords and certificates; all workers share it."""
+    """A broker with several listeners, and a folder with passwords and certificates; all workers
+    share it."""
 
     pid: int
     folder: Path
@@ -58,7 +60,8 @@ class Secure:
 
 @pytest.fixture(scope="session")
 def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
-    """A broker where alice may read one topic under groups of one kind, and three samples are in it."""
+    """A broker where alice may read one topic under groups of one kind, and three samples are in
+    it."""
     need(kafka.missing())
     with shared_by_workers(tmp_path_factory, "secure", start_secure) as shared:
         yield Secure(shared["pid"], Path(shared["folder"]), shared["listeners"])
@@ -68,7 +71,9 @@ def start_secure(folder: Path) -> dict[str, Any]:
     folder.mkdir()
     others = dict(zip(("SASL_PLAINTEXT", "SSL"), kafka.free_ports(2), strict=True))
     authority = Authority.make("test authority")
-    broker = kafka.Broker(folder / "kafka", secure_properties(folder, authority, USER, PASSWORD, others))
+    broker = kafka.Broker(
+        folder / "kafka", secure_properties(folder, authority, USER, PASSWORD, others)
+    )
     (folder / "password").write_text(PASSWORD + "\n")
     broker.start()
     let_alice_in(broker.address)
@@ -90,7 +95,15 @@ def let_alice_in(address: str) -> None:
         (ResourceType.TRANSACTIONAL_ID, f"meanstream-claim-{GROUP}", AclOperation.WRITE),
     ]
     bindings = [
-        AclBinding(kind, name, ResourcePatternType.PREFIXED, f"User:{USER}", "*", what, AclPermissionType.ALLOW)
+        AclBinding(
+            kind,
+            name,
+            ResourcePatternType.PREFIXED,
+            f"User:{USER}",
+            "*",
+            what,
+            AclPermissionType.ALLOW,
+        )
         for kind, name, what in allowed
     ]
     for future in admin.create_acls(bindings).values():
@@ -105,7 +118,8 @@ Open = Callable[..., KafkaSource]
 
 @pytest.fixture
 def opening(secure: Secure, tmp_path: Path) -> Open:
-    """Open the secure listener with the right properties, some of them changed or left out (None)."""
+    """Open the secure listener with the right properties, some of them changed or left out
+    (None)."""
     right = {
         "security.protocol": "SASL_SSL",
         "sasl.mechanisms": "PLAIN",
@@ -115,11 +129,16 @@ def opening(secure: Secure, tmp_path: Path) -> Open:
     }
 
     def make(
-        topic: str = TOPIC, group: str = f"{GROUP}-{os.getpid()}", brokers: str = "", **changed: str | None
+        topic: str = TOPIC,
+        group: str = f"{GROUP}-{os.getpid()}",
+        brokers: str = "",
+        **changed: str | None,
     ) -> KafkaSource:
         properties = {**right, **{name.replace("_", "."): text for name, text in changed.items()}}
         config = tmp_path / "kafka.yaml"
-        config.write_text(json.dumps({name: text for name, text in properties.items() if text is not None}))
+        config.write_text(
+            json.dumps({name: text for name, text in properties.items() if text is not None})
+        )
         location = KafkaLocation.parse(
             f"kafka://{brokers or secure.address}/{topic}?group={group}&config={config}",
             environment={"SCRAM": SCRAM_PASSWORD},
@@ -142,8 +161,14 @@ def test_samples_are_read_by_scram_with_a_password_from_the_environment(opening:
     assert sorted(found.values()) == [0.0, 1.0, 2.0]
 
 
-def refusal(opening: Open, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], **changed: str) -> str:
-    """The line by which opening is refused; no secret is in it, nor in the logs or on standard error."""
+def refusal(
+    opening: Open,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+    **changed: str,
+) -> str:
+    """The line by which opening is refused; no secret is in it, nor in the logs or on standard
+    error."""
     caplog.set_level(logging.DEBUG)
     with pytest.raises(ValueError, match="source must ") as caught:
         opening(**changed)
@@ -156,7 +181,10 @@ def refusal(opening: Open, caplog: pytest.LogCaptureFixture, capfd: pytest.Captu
 
 
 def test_a_wrong_password_is_one_line(
-    opening: Open, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], secure: Secure
+    opening: Open,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+    secure: Secure,
 ) -> None:
     for mechanism in ("PLAIN", "SCRAM-SHA-256"):
         wrong = "env:SCRAM" if mechanism == "PLAIN" else f"file:{secure.folder / 'password'}"
@@ -202,7 +230,8 @@ def test_a_listener_that_speaks_something_else_is_one_line_at_once(  # noqa: PLR
     given: str | None,
     spoken: str,
 ) -> None:
-    """Whoever hangs up without a word might be a broker that is started: it is asked what it speaks, not waited for."""
+    """Whoever hangs up without a word might be a broker that is started: it is asked what it
+    speaks, not waited for."""
     address = secure.listeners[spoken]
     monkeypatch.setattr(client, "CONNECT_SECONDS", 120.0)
     began = time.monotonic()
@@ -220,7 +249,11 @@ def test_a_listener_that_speaks_something_else_is_one_line_at_once(  # noqa: PLR
     ],
 )
 def test_a_topic_without_the_right_to_it_is_one_line(
-    topic: str, message: str, opening: Open, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    topic: str,
+    message: str,
+    opening: Open,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     assert refusal(opening, caplog, capfd, topic=topic) == message
 
@@ -228,6 +261,9 @@ def test_a_topic_without_the_right_to_it_is_one_line(
 def test_a_group_without_the_right_to_it_is_one_line(opening: Open) -> None:
     with (
         closing(opening(group="others")) as opened,
-        pytest.raises(ValueError, match=r"group must be one with the rights to READ it and to WRITE .*, got 'others'$"),
+        pytest.raises(
+            ValueError,
+            match=r"group must be one with the rights to READ it and to WRITE .*, got 'others'$",
+        ),
     ):
         opened.begin()

@@ -1,4 +1,5 @@
-"""A source of several topics: read whole by one store, each record once, whatever happens in between."""
+"""A source of several topics: read whole by one store, each record once, whatever happens in
+between."""
 
 from __future__ import annotations
 
@@ -44,11 +45,16 @@ def topics(broker_address: str, new_topic: NewTopicOf) -> tuple[str, str]:
 
 
 def by_topic(opened: KafkaSource, found: Read) -> dict[tuple[str, int, int], float]:
-    return {(*topic_partition(opened.name, partition), offset): read for (partition, offset), read in found.items()}
+    return {
+        (*topic_partition(opened.name, partition), offset): read
+        for (partition, offset), read in found.items()
+    }
 
 
 def everything(topics: tuple[str, str]) -> dict[tuple[str, int, int], float]:
-    first = {(topics[0], partition, i): 10.0 * partition + i for partition in (0, 1) for i in range(5)}
+    first = {
+        (topics[0], partition, i): 10.0 * partition + i for partition in (0, 1) for i in range(5)
+    }
     return {**first, **{(topics[1], 0, i): 20.0 + i for i in range(5)}}
 
 
@@ -75,10 +81,20 @@ def test_reading_goes_on_where_the_store_stands_and_lag_tools_are_told(
         first, batch = read_until(opened, lambda found, _: len(found) >= 6, size=2)
         found = by_topic(opened, first)
         opened.commit(batch.position)
-    asked = [TopicPartition(topics[0], 0), TopicPartition(topics[0], 1), TopicPartition(topics[1], 0)]
-    with closing(Consumer({"bootstrap.servers": broker_address, "group.id": f"of-{whole}"})) as consumer:
+    asked = [
+        TopicPartition(topics[0], 0),
+        TopicPartition(topics[0], 1),
+        TopicPartition(topics[1], 0),
+    ]
+    with closing(
+        Consumer({"bootstrap.servers": broker_address, "group.id": f"of-{whole}"})
+    ) as consumer:
         noted = {(p.topic, p.partition): p.offset for p in consumer.committed(asked, SECONDS)}
-    assert noted == {(t, int(p)): at for t in topics for p, at in batch.position["topics"][t]["partitions"].items()}
+    assert noted == {
+        (t, int(p)): at
+        for t in topics
+        for p, at in batch.position["topics"][t]["partitions"].items()
+    }
     with closing(source(broker_address, whole)) as opened:
         opened.restore(batch.position)
         rest, _ = read_count(opened, 15 - len(found))
@@ -98,7 +114,9 @@ def test_a_topic_that_has_more_is_waited_for_and_one_that_is_idle_is_not(
         assert [topic_partition(opened.name, number) for number in batch.active] == [(empty, 0)]
 
 
-def test_partitions_that_are_added_to_one_of_them_are_read(broker_address: str, topics: tuple[str, str]) -> None:
+def test_partitions_that_are_added_to_one_of_them_are_read(
+    broker_address: str, topics: tuple[str, str]
+) -> None:
     with closing(source(broker_address, ",".join(topics), watch_seconds=0.1)) as opened:
         read_count(opened, 15)
         admin = AdminClient({"bootstrap.servers": broker_address})
@@ -110,22 +128,34 @@ def test_partitions_that_are_added_to_one_of_them_are_read(broker_address: str, 
         assert topic_partition(opened.name, number) == (topics[1], 1)
 
 
-def test_no_topic_is_claimed_where_another_store_has_one(broker_address: str, topics: tuple[str, str]) -> None:
+def test_no_topic_is_claimed_where_another_store_has_one(
+    broker_address: str, topics: tuple[str, str]
+) -> None:
     first, second = sorted(topics)
     with closing(source(broker_address, second, name=f"of {second}")) as opened:
         opened.begin()
     whole = source(broker_address, f"{first},{second}", owner="store-2", name=f"of {second}")
-    with closing(whole), pytest.raises(SourceLostError, match=f"partition 0 of '{second}', which store store-1 reads"):
+    with (
+        closing(whole),
+        pytest.raises(
+            SourceLostError, match=f"partition 0 of '{second}', which store store-1 reads"
+        ),
+    ):
         whole.next_batch(1)
     with closing(source(broker_address, first, owner="store-3", name=f"of {second}")) as opened:
-        opened.begin()  # what the second store was refused together with the other topic is still free
+        # What the second store was refused together with the other topic is still free.
+        opened.begin()
 
 
 def test_a_topic_that_is_unknown_is_refused_in_one_line(
     broker_address: str, topics: tuple[str, str], tmp_path: Path
 ) -> None:
-    named = options(tmp_path, source=f"kafka://{broker_address}/{topics[0]},no-such-topic?group=g", sort=None)
-    ran = meanstream("run", "agents", *arguments(named), "--until-end", environment={"MEANSTREAM_SECRET": SECRET})
+    named = options(
+        tmp_path, source=f"kafka://{broker_address}/{topics[0]},no-such-topic?group=g", sort=None
+    )
+    ran = meanstream(
+        "run", "agents", *arguments(named), "--until-end", environment={"MEANSTREAM_SECRET": SECRET}
+    )
     assert ran.message.startswith("source must be a topic that exists, got 'no-such-topic'")
     assert not Path(named["store"]).exists()
 
@@ -143,7 +173,9 @@ def test_killed_and_continued_every_record_of_every_topic_counts_once(worlds: En
         Fate(point=CrashPoint.COMMIT_TRANSACTION, moment=Moment.BEFORE, visit=2),
     ]
     letters = worlds.expected.topics["dead_letters"]
-    assert all(any(f'"source":"samples{topic}"'.encode() in line for line in letters) for topic in (0, 1))
+    assert all(
+        any(f'"source":"samples{topic}"'.encode() in line for line in letters) for topic in (0, 1)
+    )
     cases = worlds.new(len(fates))
     for life in start_all(cases, fates):
         assert life.wait() == KILLED, life.log

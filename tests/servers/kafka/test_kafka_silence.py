@@ -1,4 +1,5 @@
-"""A topic of a real broker that falls silent: the clock lets the last samples go, but not past what may still come."""
+"""A topic of a real broker that falls silent: the clock lets the last samples go, but not past what
+may still come."""
 
 from __future__ import annotations
 
@@ -19,7 +20,13 @@ LOOKS = 25
 
 def silent_world(folder: Path) -> World:
     world = World(folder)
-    how = {"allowed_lateness": 5.0, "refresh": 10.0, "idle_after": 6.0, "poll": 1.0, "collaboration": "none"}
+    how = {
+        "allowed_lateness": 5.0,
+        "refresh": 10.0,
+        "idle_after": 6.0,
+        "poll": 1.0,
+        "collaboration": "none",
+    }
     world.options, world.clock = replace(world.options, **how), SettableClock(2e9)
     return world
 
@@ -35,7 +42,9 @@ def run_until_quiet(world: World, address: str, topic: str) -> None:
     world.run(opened, stop=stop)
 
 
-def test_the_last_samples_are_answered(broker_address: str, new_topic: NewTopicOf, tmp_path: Path) -> None:
+def test_the_last_samples_are_answered(
+    broker_address: str, new_topic: NewTopicOf, tmp_path: Path
+) -> None:
     topic, world = new_topic(2), silent_world(tmp_path / "world")
     for partition in range(2):
         send(broker_address, topic, [value(2 * i + partition) for i in range(20)], partition)
@@ -45,10 +54,14 @@ def test_the_last_samples_are_answered(broker_address: str, new_topic: NewTopicO
     assert sum(int(str(n)) for n in told.values()) == 40
 
 
-def test_an_open_transaction_is_no_silence(broker_address: str, new_topic: NewTopicOf, tmp_path: Path) -> None:
+def test_an_open_transaction_is_no_silence(
+    broker_address: str, new_topic: NewTopicOf, tmp_path: Path
+) -> None:
     topic, world = new_topic(), silent_world(tmp_path / "world")
     send(broker_address, topic, [value(i) for i in range(20)])
-    writer = Producer({"bootstrap.servers": broker_address, "transactional.id": f"writer of {topic}"})
+    writer = Producer(
+        {"bootstrap.servers": broker_address, "transactional.id": f"writer of {topic}"}
+    )
     writer.init_transactions(SECONDS)
     writer.begin_transaction()
     writer.produce(topic, value(21))

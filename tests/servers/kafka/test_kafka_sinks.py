@@ -1,4 +1,5 @@
-"""What is delivered to Kafka is there once, whenever the process dies; keys, headers and topics are as documented."""
+"""What is delivered to Kafka is there once, whenever the process dies; keys, headers and topics are
+as documented."""
 
 from __future__ import annotations
 
@@ -14,7 +15,13 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaExcep
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from meanstream.streaming.events.encode import EventLines, encode_lines
-from meanstream.streaming.events.wire import BudgetEvent, DeadLetter, PersonalEstimate, Population, Refusal
+from meanstream.streaming.events.wire import (
+    BudgetEvent,
+    DeadLetter,
+    PersonalEstimate,
+    Population,
+    Refusal,
+)
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.writing.kafka_outputs import open_output_topic
 from meanstream.streaming.kafka.writing.kafka_sink import KafkaSinks
@@ -84,13 +91,18 @@ def test_each_event_is_there_once_wherever_the_process_dies(place: str, world: W
     assert {position["delivery"] for position in sinks.positions().values()} == {3}
     assert indexes(world.address, world.roles["releases"]) == [1, 2, 3, 4]
     assert numbers(world.address, world.roles["estimates"]) == [1, 2, 3]
-    if place not in ("before the flush", "before the records are acknowledged"):  # then they may still be in memory
+    if place not in (
+        "before the flush",
+        "before the records are acknowledged",
+    ):  # then they may still be in memory
         taken_back = place != "between commit and note"
         everything = indexes(world.address, world.roles["releases"], uncommitted=True)
         assert everything == ([1, 2, 3, 2, 3, 4] if taken_back else [1, 2, 3, 4])
 
 
-def test_what_was_not_flushed_is_taken_back_with_the_files_beside_it(world: World, tmp_path: Path) -> None:
+def test_what_was_not_flushed_is_taken_back_with_the_files_beside_it(
+    world: World, tmp_path: Path
+) -> None:
     world.more = {"notices": str(tmp_path / "notices.jsonl")}
     budget = EventLines(BudgetEvent, [b'{"agent":"ann"}'])
     sinks = world.open()
@@ -117,7 +129,9 @@ def test_an_older_copy_of_the_store_is_refused_and_disturbs_nobody(world: World)
     for index in range(1, 4):
         deliver(sinks, ("releases", releases(index)))
     copy = world.open()
-    with pytest.raises(SinkLostError, match=r"\(delivery 0\), got delivery 3 on .* is the store an older copy\?$"):
+    with pytest.raises(
+        SinkLostError, match=r"\(delivery 0\), got delivery 3 on .* is the store an older copy\?$"
+    ):
         copy.restore(old)
     deliver(sinks, ("releases", releases(4)))  # the rightful one goes on
     assert indexes(world.address, world.roles["releases"]) == [1, 2, 3, 4]
@@ -130,14 +144,19 @@ def test_a_copy_that_is_one_delivery_behind_must_repeat_that_one(world: World) -
     for other in (releases(1, mean=0.25), releases(1, 2)):
         copy = world.open()
         copy.restore(old)
-        with pytest.raises(SinkLostError, match=r"got another delivery 1 in topic-.*older copy\?$") as error:
+        with pytest.raises(
+            SinkLostError, match=r"got another delivery 1 in topic-.*older copy\?$"
+        ) as error:
             deliver(copy, ("releases", other), ("estimates", estimates(1)))
         assert "\n" not in str(error.value)
     assert indexes(world.address, world.roles["releases"], uncommitted=True) == [1]
 
 
-def test_a_repeated_delivery_reaches_what_it_had_not_reached(world: World, new_topic: Callable[..., str]) -> None:
-    """Between two runs a sink was added, another one dropped, and estimates became others by their options."""
+def test_a_repeated_delivery_reaches_what_it_had_not_reached(
+    world: World, new_topic: Callable[..., str]
+) -> None:
+    """Between two runs a sink was added, another one dropped, and estimates became others by their
+    options."""
     sinks = world.open()
     old = sinks.positions()
     deliver(sinks, ("releases", releases(1)), ("estimates", estimates(1)))
@@ -206,13 +225,22 @@ def test_offsets_of_somebody_else_are_refused(world: World) -> None:
     group = f"meanstream-{world.store_id}-deliveries"
     place = TopicPartition(world.roles["releases"], 0, 5)
     admin = AdminClient({"bootstrap.servers": world.address})
-    admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, [place])])[group].result(30)
-    with pytest.raises(SinkLostError, match="must be written by meanstream only, got offsets of another client"):
+    admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, [place])])[
+        group
+    ].result(30)
+    with pytest.raises(
+        SinkLostError, match="must be written by meanstream only, got offsets of another client"
+    ):
         world.open().positions()
 
 
-def test_keys_headers_and_values(broker_address: str, new_topic: Callable[..., str], store_id: str) -> None:
-    roles = {role: new_topic() for role in ("releases", "estimates", "population", "dead_letters", "notices")}
+def test_keys_headers_and_values(
+    broker_address: str, new_topic: Callable[..., str], store_id: str
+) -> None:
+    roles = {
+        role: new_topic()
+        for role in ("releases", "estimates", "population", "dead_letters", "notices")
+    }
     letter = encode_lines(DeadLetter, [DeadLetter(reason="late", source="s", position=3)])
     refusal = EventLines(Refusal, ['{"release_id":"b%C3%B6b:2","agent":"böb"}'.encode()])
     written = {
@@ -238,8 +266,16 @@ def test_keys_headers_and_values(broker_address: str, new_topic: Callable[..., s
         "notices": {"böb".encode()},
     }
     headers = {role: [record.headers for record in records] for role, records in found.items()}
-    assert headers["releases"][1] == {"schema_version": b"1", "event": b"release", "release_id": b"ann:2"}
-    assert headers["notices"][1] == {"schema_version": b"1", "event": b"refusal", "release_id": b"b%C3%B6b:2"}
+    assert headers["releases"][1] == {
+        "schema_version": b"1",
+        "event": b"release",
+        "release_id": b"ann:2",
+    }
+    assert headers["notices"][1] == {
+        "schema_version": b"1",
+        "event": b"refusal",
+        "release_id": b"b%C3%B6b:2",
+    }
     assert headers["estimates"] == [{"schema_version": b"1", "event": b"estimate"}]
     assert headers["population"] == [{"schema_version": b"1", "event": b"population"}]
     assert headers["dead_letters"] == [{"schema_version": b"1", "event": b"dead_letter"}]
@@ -264,7 +300,9 @@ def test_agents_are_spread_over_partitions_each_in_one(
 
 def test_a_public_topic_takes_public_events_only(world: World) -> None:
     sinks = world.open()
-    with pytest.raises(TypeError, match="public sink must be given public events, got PersonalEstimate"):
+    with pytest.raises(
+        TypeError, match="public sink must be given public events, got PersonalEstimate"
+    ):
         sinks.write("releases", EventLines(PersonalEstimate, [b'{"agent":"ann"}']))
 
 
@@ -277,7 +315,11 @@ def test_topics_are_there_or_made_as_their_role_needs_them(
 ) -> None:
     monkeypatch.setattr("meanstream.streaming.kafka.writing.kafka_outputs.APPEAR_SECONDS", 0.1)
     admin = AdminClient({"bootstrap.servers": broker_address})
-    for role, policy in {"releases": "compact", "sink": "compact", "dead_letters": "delete"}.items():
+    for role, policy in {
+        "releases": "compact",
+        "sink": "compact",
+        "dead_letters": "delete",
+    }.items():
         name = f"made-{store_id}-{role}"
         place = f"kafka://{broker_address}/{name}"
         with pytest.raises(
@@ -286,17 +328,27 @@ def test_topics_are_there_or_made_as_their_role_needs_them(
             check_sink_location(role, place)
         assert "\n" not in str(error.value)
         with pytest.raises(ValueError, match="must be a topic that exists"):
-            open_sink(place, trust=Trust.PRIVATE, role=role, kafka=KafkaSinks(store_id, stop=Patient()))
+            open_sink(
+                place, trust=Trust.PRIVATE, role=role, kafka=KafkaSinks(store_id, stop=Patient())
+            )
         check_sink_location(role, f"{place}?create=2")
         assert name not in admin.list_topics(timeout=30).topics  # only looked
         open_sink(
-            f"{place}?create=2", trust=Trust.PRIVATE, role=role, kafka=KafkaSinks(store_id, stop=Patient())
+            f"{place}?create=2",
+            trust=Trust.PRIVATE,
+            role=role,
+            kafka=KafkaSinks(store_id, stop=Patient()),
         ).close()
         assert len(admin.list_topics(timeout=30).topics[name].partitions) == 2
         resource = ConfigResource(ConfigResource.Type.TOPIC, name)
-        assert admin.describe_configs([resource])[resource].result(30)["cleanup.policy"].value == policy
+        assert (
+            admin.describe_configs([resource])[resource].result(30)["cleanup.policy"].value
+            == policy
+        )
     assert not caplog.records
-    open_output_topic(KafkaLocation.parse(f"kafka://{broker_address}/{new_topic()}", role="releases"))
+    open_output_topic(
+        KafkaLocation.parse(f"kafka://{broker_address}/{new_topic()}", role="releases")
+    )
     assert "of the releases is not compacted" in caplog.text
 
 
@@ -312,7 +364,10 @@ def test_one_topic_has_one_role_and_one_cluster_one_way_to_it(
     with pytest.raises(ValueError, match="notices must be another topic than releases"):
         open_sink(place, trust=Trust.PUBLIC, role="notices", kafka=kafka)
     localhost = broker_address.replace("127.0.0.1", "localhost")
-    with pytest.raises(ValueError, match="notices must name brokers and config as releases does for the same cluster"):
+    with pytest.raises(
+        ValueError,
+        match="notices must name brokers and config as releases does for the same cluster",
+    ):
         open_sink(f"kafka://{localhost}/{other}", trust=Trust.PUBLIC, role="notices", kafka=kafka)
     assert (
         canonical_sink_location(f"{place}?create=1")

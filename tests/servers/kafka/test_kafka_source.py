@@ -1,4 +1,5 @@
-"""Samples from a real broker: each committed record once, from exactly where a store stands, whatever happens."""
+"""Samples from a real broker: each committed record once, from exactly where a store stands,
+whatever happens."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ def test_every_record_of_every_partition_once(broker_address: str, new_topic: Ne
     assert batch.position == json.loads(json.dumps(batch.position))
 
 
-def test_resumed_anywhere_it_goes_on_exactly_there(broker_address: str, new_topic: NewTopicOf) -> None:
+def test_resumed_anywhere_it_goes_on_exactly_there(
+    broker_address: str, new_topic: NewTopicOf
+) -> None:
     topic = new_topic(2)
     for partition in range(2):
         send(broker_address, topic, [value(100 * partition + i) for i in range(30)], partition)
@@ -58,7 +61,9 @@ def test_resumed_anywhere_it_goes_on_exactly_there(broker_address: str, new_topi
     assert restarts >= 6
 
 
-def test_a_batch_has_as_many_records_as_asked_for_at_most(broker_address: str, new_topic: NewTopicOf) -> None:
+def test_a_batch_has_as_many_records_as_asked_for_at_most(
+    broker_address: str, new_topic: NewTopicOf
+) -> None:
     topic = new_topic()
     send(broker_address, topic, [value(i) for i in range(1500)])
     with closing(source(broker_address, topic)) as opened:
@@ -68,7 +73,9 @@ def test_a_batch_has_as_many_records_as_asked_for_at_most(broker_address: str, n
     assert max(sizes) <= 700
 
 
-def test_records_of_aborted_transactions_are_never_seen(broker_address: str, new_topic: NewTopicOf) -> None:
+def test_records_of_aborted_transactions_are_never_seen(
+    broker_address: str, new_topic: NewTopicOf
+) -> None:
     topic = new_topic()
     transaction(broker_address, topic, [value(1), value(2)], commit=True)
     transaction(broker_address, topic, [value(66), value(77)], commit=False)
@@ -115,8 +122,14 @@ def test_an_empty_topic_ends_at_once(broker_address: str, new_topic: NewTopicOf)
         assert opened.next_batch(10).exhausted
 
 
-def test_a_bounded_reading_passes_the_holes_of_compaction(broker_address: str, new_topic: NewTopicOf) -> None:
-    fast = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.01", "max.compaction.lag.ms": "100"}
+def test_a_bounded_reading_passes_the_holes_of_compaction(
+    broker_address: str, new_topic: NewTopicOf
+) -> None:
+    fast = {
+        "segment.ms": "100",
+        "min.cleanable.dirty.ratio": "0.01",
+        "max.compaction.lag.ms": "100",
+    }
     topic = new_topic(1, config={"cleanup.policy": "compact", **fast})
     producer = Producer({"bootstrap.servers": broker_address})
 
@@ -148,10 +161,20 @@ def test_reading_begins_where_the_address_says(broker_address: str, new_topic: N
     assert found == {(0, 1): 2.0}
 
 
-def test_bad_values_are_rejected_with_partition_and_offset(broker_address: str, new_topic: NewTopicOf) -> None:
+def test_bad_values_are_rejected_with_partition_and_offset(
+    broker_address: str, new_topic: NewTopicOf
+) -> None:
     topic = new_topic(2)
     pretty = json.dumps(json.loads(value(5)), indent=2).encode()
-    bad = [b"", None, b"x" * 300, b"not JSON", b'{"agent":"a","value":"5","time":5}', b"  ", pretty + b"," + pretty]
+    bad = [
+        b"",
+        None,
+        b"x" * 300,
+        b"not JSON",
+        b'{"agent":"a","value":"5","time":5}',
+        b"  ",
+        pretty + b"," + pretty,
+    ]
     send(broker_address, topic, [value(1), *bad, pretty], 1)
     with closing(source(broker_address, topic, max_record_bytes=200)) as opened:
         rejected: dict[tuple[int, int], tuple[str, int | None]] = {}
@@ -178,7 +201,9 @@ def test_bad_values_are_rejected_with_partition_and_offset(broker_address: str, 
     }
 
 
-def test_event_time_waits_for_a_partition_until_it_is_idle(broker_address: str, new_topic: NewTopicOf) -> None:
+def test_event_time_waits_for_a_partition_until_it_is_idle(
+    broker_address: str, new_topic: NewTopicOf
+) -> None:
     topic = new_topic(2)
     send(broker_address, topic, [value(1)], 0)
     with closing(source(broker_address, topic, idle_seconds=0.6)) as opened:
@@ -193,7 +218,8 @@ def test_event_time_waits_for_a_partition_until_it_is_idle(broker_address: str, 
 def test_held_at_its_end_a_topic_gives_what_was_there_and_goes_on_later(
     broker_address: str, new_topic: NewTopicOf
 ) -> None:
-    """Records behind the moment are not lost, wherever they were fetched; an empty partition is at its end at once."""
+    """Records behind the moment are not lost, wherever they were fetched; an empty partition is at
+    its end at once."""
     topic = new_topic(2)
     send(broker_address, topic, [value(i) for i in range(5)], 0)
     with closing(source(broker_address, topic)) as opened:

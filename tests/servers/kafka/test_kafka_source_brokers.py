@@ -1,4 +1,5 @@
-"""Brokers that are away, idle or killed while a source reads: event time waits, nothing is lost or doubled."""
+"""Brokers that are away, idle or killed while a source reads: event time waits, nothing is lost or
+doubled."""
 
 from __future__ import annotations
 
@@ -40,10 +41,13 @@ def test_a_partition_whose_broker_is_away_is_not_idle(own_broker: Broker) -> Non
 def test_a_source_that_rests_hears_its_brokers_and_goes_on_where_it_was(
     broker_address: str, new_topic: NewTopicOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a client has to say piles up in memory while nobody asks, and ends that were reached may be ends no more."""
+    """What a client has to say piles up in memory while nobody asks, and ends that were reached may
+    be ends no more."""
     heard: list[str] = []
     monkeypatch.setattr(client, "_STATISTICS_MS", 10)
-    monkeypatch.setattr(reader, "progress_unreachable_partitions", lambda _, topic: heard.append(topic) or set())
+    monkeypatch.setattr(
+        reader, "progress_unreachable_partitions", lambda _, topic: heard.append(topic) or set()
+    )
     topic = new_topic(2)
     send(broker_address, topic, [value(i) for i in range(60)], 0)
     with closing(source(broker_address, topic, idle_seconds=0.6)) as opened:
@@ -112,17 +116,28 @@ def test_a_broker_killed_while_it_is_read_loses_and_doubles_nothing(
             record(opened.next_batch(1000), found)
         own_broker.start()
         more, batch = read_until(opened, lambda more, _: len(found) + len(more) >= 3000)
-        read_until(opened, lambda *_: "reached again" in caplog.text and opened.connection_problem() is None)
+        read_until(
+            opened,
+            lambda *_: "reached again" in caplog.text and opened.connection_problem() is None,
+        )
     assert steady_writer.wait(SECONDS)
     assert not found.keys() & more.keys()
     assert {**found, **more} == {(i % 2, i // 2): float(i) for i in range(3000)}
     assert batch.position["partitions"] == {"0": 1500, "1": 1500}
-    lines = [record.getMessage().partition(":")[0] for record in caplog.records if "brokers" in record.getMessage()]
+    lines = [
+        record.getMessage().partition(":")[0]
+        for record in caplog.records
+        if "brokers" in record.getMessage()
+    ]
     assert lines[:2] == ["brokers cannot be reached", "brokers can be reached again"]
-    assert all(line == lines[i % 2] for i, line in enumerate(lines))  # a broker that starts may go and come once more
+    assert all(
+        line == lines[i % 2] for i, line in enumerate(lines)
+    )  # a broker that starts may go and come once more
 
 
-def test_closing_does_not_wait_for_a_broker_that_is_away(own_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_does_not_wait_for_a_broker_that_is_away(
+    own_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reader, "CLOSE_SECONDS", 0.5)
     admin = AdminClient({"bootstrap.servers": own_broker.address, "log_level": 0})
     admin.create_topics([NewTopic("t", 1, 1)])["t"].result(SECONDS)

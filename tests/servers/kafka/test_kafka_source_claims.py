@@ -1,4 +1,5 @@
-"""Whose partitions they are: stores that share a topic, claim it at once, or meet other consumers."""
+"""Whose partitions they are: stores that share a topic, claim it at once, or meet other
+consumers."""
 
 from __future__ import annotations
 
@@ -40,13 +41,18 @@ def test_two_stores_share_a_topic_by_fixed_sets(broker_address: str, new_topic: 
     assert sorted(twos) == [(1, 0)]
 
 
-def test_a_partition_of_another_store_is_refused(broker_address: str, new_topic: NewTopicOf) -> None:
+def test_a_partition_of_another_store_is_refused(
+    broker_address: str, new_topic: NewTopicOf
+) -> None:
     topic = new_topic(2)
     with closing(source(broker_address, topic, "&partitions=1")) as opened:
         opened.begin()
     for options in ("", "&partitions=1", "&partitions=0-1"):
         with closing(source(broker_address, topic, options, owner="store-2")) as opened:
-            with pytest.raises(ValueError, match=f"got partition 1 of '{topic}', which store store-1 reads in group"):
+            with pytest.raises(
+                ValueError,
+                match=f"got partition 1 of '{topic}', which store store-1 reads in group",
+            ):
                 opened.begin()
             with pytest.raises(SourceLostError, match="which store store-1 reads"):
                 opened.next_batch(1)
@@ -62,7 +68,9 @@ def test_a_set_may_grow_but_not_shrink(broker_address: str, new_topic: NewTopicO
         _, batch = read_count(opened, 2)
     with (
         closing(source(broker_address, topic, "&partitions=1-2")) as opened,
-        pytest.raises(ValueError, match=r"partitions must have those that the store owns, .* got none of 0"),
+        pytest.raises(
+            ValueError, match=r"partitions must have those that the store owns, .* got none of 0"
+        ),
     ):
         opened.restore(batch.position)
     with closing(source(broker_address, topic)) as opened:
@@ -80,7 +88,9 @@ def test_of_many_who_claim_at_once_one_wins(broker_address: str, new_topic: NewT
 
     def run(owner: str) -> None:
         settings = {"bootstrap.servers": broker_address, "group.id": location.group}
-        consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.auto.commit": False})
+        consumer = Consumer(
+            {**settings, "isolation.level": "read_committed", "enable.auto.commit": False}
+        )
         together.wait(SECONDS)
         try:
             claim_ownership(location, consumer, {0: 0, 1: 0, 2: 0}, owner)
@@ -99,7 +109,9 @@ def test_of_many_who_claim_at_once_one_wins(broker_address: str, new_topic: NewT
     assert all(f"which store {won[0]} reads in group" in message for message in refused)
 
 
-def test_a_group_with_other_consumers_is_refused(broker_address: str, new_topic: NewTopicOf) -> None:
+def test_a_group_with_other_consumers_is_refused(
+    broker_address: str, new_topic: NewTopicOf
+) -> None:
     topic = new_topic()
     with Consumer({"bootstrap.servers": broker_address, "group.id": f"of-{topic}"}) as other:
         other.subscribe([topic])
@@ -111,18 +123,24 @@ def test_a_group_with_other_consumers_is_refused(broker_address: str, new_topic:
         eventually(has_joined)
         with (
             closing(source(broker_address, topic)) as opened,
-            pytest.raises(ValueError, match=f"group must not be used by other consumers, got 'of-{topic}'"),
+            pytest.raises(
+                ValueError, match=f"group must not be used by other consumers, got 'of-{topic}'"
+            ),
         ):
             opened.begin()
 
 
-def test_without_a_store_a_topic_is_checked_but_not_read(broker_address: str, new_topic: NewTopicOf) -> None:
+def test_without_a_store_a_topic_is_checked_but_not_read(
+    broker_address: str, new_topic: NewTopicOf
+) -> None:
     with (
         closing(open_source(f"kafka://{broker_address}/{new_topic()}", ColumnMapping())) as opened,
         pytest.raises(SourceLostError, match="owner must be given to read, got None"),
     ):
         opened.next_batch(1)
-    with pytest.raises(ValueError, match=r"partitions must be below 1, as topic 'topic-.*' has them, got \[3\]"):
+    with pytest.raises(
+        ValueError, match=r"partitions must be below 1, as topic 'topic-.*' has them, got \[3\]"
+    ):
         source(broker_address, new_topic(), "&partitions=0,3")
 
 
@@ -158,6 +176,10 @@ def test_owners_are_noted_again_before_kafka_forgets_them(
         opened.commit(opened.next_batch(1).position)
         eventually(lambda: committed(broker_address, topic, 0)[0] == 0)
         with Consumer({"bootstrap.servers": broker_address, "group.id": f"of-{topic}"}) as consumer:
-            consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)  # the note is lost
+            consumer.commit(
+                offsets=[TopicPartition(topic, 0, 0)], asynchronous=False
+            )  # the note is lost
         assert committed(broker_address, topic, 0)[1] != "meanstream-store=store-1"
-        read_until(opened, lambda *_: committed(broker_address, topic, 0)[1] == "meanstream-store=store-1")
+        read_until(
+            opened, lambda *_: committed(broker_address, topic, 0)[1] == "meanstream-store=store-1"
+        )

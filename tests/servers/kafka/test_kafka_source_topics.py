@@ -1,4 +1,5 @@
-"""A topic that changes under a source: records deleted, made anew, partitions added; each is told, none is silent."""
+"""A topic that changes under a source: records deleted, made anew, partitions added; each is told,
+none is silent."""
 
 from __future__ import annotations
 
@@ -28,11 +29,15 @@ def admin(broker_address: str) -> AdminClient:
 
 
 def delete_before(admin: AdminClient, topic: str, offset: int) -> None:
-    admin.delete_records([TopicPartition(topic, 0, offset)])[TopicPartition(topic, 0, offset)].result(SECONDS)
+    admin.delete_records([TopicPartition(topic, 0, offset)])[
+        TopicPartition(topic, 0, offset)
+    ].result(SECONDS)
 
 
 @pytest.fixture
-def with_gap(broker_address: str, new_topic: NewTopicOf, admin: AdminClient) -> tuple[str, Position]:
+def with_gap(
+    broker_address: str, new_topic: NewTopicOf, admin: AdminClient
+) -> tuple[str, Position]:
     """A topic whose store has read 10 records, and of which the first 25 are gone."""
     topic = new_topic()
     send(broker_address, topic, [value(i) for i in range(30)])
@@ -42,11 +47,16 @@ def with_gap(broker_address: str, new_topic: NewTopicOf, admin: AdminClient) -> 
     return topic, batch.position
 
 
-def test_records_that_retention_deleted_unread_are_missed(broker_address: str, with_gap: tuple[str, Position]) -> None:
+def test_records_that_retention_deleted_unread_are_missed(
+    broker_address: str, with_gap: tuple[str, Position]
+) -> None:
     topic, position = with_gap
     with (
         closing(source(broker_address, topic)) as opened,
-        pytest.raises(ValueError, match=rf"source must hold .* got 15 offsets of partition 0 of '{topic}' that reten"),
+        pytest.raises(
+            ValueError,
+            match=rf"source must hold .* got 15 offsets of partition 0 of '{topic}' that reten",
+        ),
     ):
         opened.restore(position)
 
@@ -98,7 +108,9 @@ def remake(admin: AdminClient, topic: str) -> None:
     eventually(made)
 
 
-def test_a_topic_made_anew_is_another_one(broker_address: str, new_topic: NewTopicOf, admin: AdminClient) -> None:
+def test_a_topic_made_anew_is_another_one(
+    broker_address: str, new_topic: NewTopicOf, admin: AdminClient
+) -> None:
     topic = new_topic()
     send(broker_address, topic, [value(1)])
     with closing(source(broker_address, topic)) as opened:
@@ -134,13 +146,20 @@ def test_a_deleted_topic_ends_the_reading(
     with closing(source(broker_address, topic, watch_seconds=0.2)) as opened:
         opened.next_batch(1)
         admin.delete_topics([topic])[topic].result(SECONDS)
-        with pytest.raises(SourceLostError, match=f"source must keep existing, got no topic '{topic}'"):
+        with pytest.raises(
+            SourceLostError, match=f"source must keep existing, got no topic '{topic}'"
+        ):
             read_until(opened, lambda *_: False)
 
 
-def test_a_misspelled_topic_is_named_with_the_closest(broker_address: str, new_topic: NewTopicOf) -> None:
+def test_a_misspelled_topic_is_named_with_the_closest(
+    broker_address: str, new_topic: NewTopicOf
+) -> None:
     topic = new_topic()
-    with pytest.raises(ValueError, match=f"source must be a topic that exists, got '{topic}s'; did you mean 'topic-"):
+    with pytest.raises(
+        ValueError,
+        match=f"source must be a topic that exists, got '{topic}s'; did you mean 'topic-",
+    ):
         source(broker_address, f"{topic}s")
 
 
@@ -183,10 +202,15 @@ def test_a_fixed_set_ends_when_agents_could_move(
     with closing(source(broker_address, topic, "&partitions=0", watch_seconds=0.2)) as opened:
         position = opened.next_batch(1).position
         grow(admin, topic, 3)
-        with pytest.raises(SourceLostError, match="source must keep its 2 partitions while a store owns some"):
+        with pytest.raises(
+            SourceLostError, match="source must keep its 2 partitions while a store owns some"
+        ):
             read_until(opened, lambda *_: False)
     with (
         closing(source(broker_address, topic, "&partitions=0")) as opened,
-        pytest.raises(ValueError, match="source must have the 2 partitions that it had when the store was begun"),
+        pytest.raises(
+            ValueError,
+            match="source must have the 2 partitions that it had when the store was begun",
+        ),
     ):
         opened.restore(position)

@@ -1,4 +1,5 @@
-"""Stores of rounds that share a topic: whoever has taken part lives in one of them, and is charged by no other."""
+"""Stores of rounds that share a topic: whoever has taken part lives in one of them, and is charged
+by no other."""
 
 from __future__ import annotations
 
@@ -45,15 +46,23 @@ class Shared:
 
     def send(self, hour: int, partition: int, *users: str) -> None:
         producer = Producer({"bootstrap.servers": self.address})
-        wait_until(lambda: partition in producer.list_topics(self.topic, 10).topics[self.topic].partitions, 30)
+        wait_until(
+            lambda: partition in producer.list_topics(self.topic, 10).topics[self.topic].partitions,
+            30,
+        )
         errors: list[Any] = []
         for second, user in enumerate(users):
             sample = {"user": user, "value": second % 7, "time": BEGAN + hour * HOUR + second}
             producer.produce(
-                self.topic, json.dumps(sample), partition=partition, on_delivery=lambda error, _: errors.append(error)
+                self.topic,
+                json.dumps(sample),
+                partition=partition,
+                on_delivery=lambda error, _: errors.append(error),
             )
         assert producer.flush(30) == 0
-        assert errors == [None] * len(users)  # a partition that was just added is not yet known everywhere
+        assert errors == [None] * len(
+            users
+        )  # a partition that was just added is not yet known everywhere
 
     def run(self, store: str, partitions: str) -> Ran:
         named = {
@@ -61,12 +70,17 @@ class Shared:
             "until_end": True,
             "store": self.folder / f"{store}.db",
             "private_figures": self.folder / f"{store}.json",
-            **{role: self.folder / f"{store}-{role}.jsonl" for role in ("sink", "reports", "notices")},
+            **{
+                role: self.folder / f"{store}-{role}.jsonl"
+                for role in ("sink", "reports", "notices")
+            },
             **COMMON,
         }
         for old in self.folder.glob(f"{store}.json"):
             old.unlink()
-        return meanstream("run", "rounds", *arguments(named), environment={"MEANSTREAM_SECRET": SECRET})
+        return meanstream(
+            "run", "rounds", *arguments(named), environment={"MEANSTREAM_SECRET": SECRET}
+        )
 
     def rejected(self, store: str) -> dict[str, int]:
         found: dict[str, int] = json.loads((self.folder / f"{store}.json").read_bytes())["rejected"]
@@ -77,7 +91,10 @@ class Shared:
         return [event for line in lines if "payload" in (event := json.loads(line))]
 
     def claims(self) -> list[str]:
-        return [json.loads(record.value)["agent"] for record in read(self.address, f"{self.topic}.meanstream-agents")]
+        return [
+            json.loads(record.value)["agent"]
+            for record in read(self.address, f"{self.topic}.meanstream-agents")
+        ]
 
 
 @pytest.fixture
@@ -100,13 +117,16 @@ def test_a_user_whose_key_moves_is_charged_by_its_own_store_alone(shared: Shared
     done(shared.run("b", "1"))
     done(shared.run("a", "0"))
     assert (shared.rejected("a"), shared.rejected("b")) == ({}, {"other_store": 2})
-    charged = Counter((event["user"], event["round_id"]) for store in "ab" for event in shared.reports(store))
+    charged = Counter(
+        (event["user"], event["round_id"]) for store in "ab" for event in shared.reports(store)
+    )
     assert max(charged.values()) == 1
     assert Counter(user for user, _ in charged) == {"ann": 2, "bob": 2, "cid": 2, "dee": 1}
     assert {event["user"] for event in shared.reports("b")} == {"cid", "dee"}
     budget = json.loads(meanstream("budget", "--store", str(shared.folder / "b.db"), "--json").out)
     assert {one["user"] for one in budget["users"]} == {"cid", "dee"}
-    # A window in which only users of others have sent something is none: that there was one would tell of them.
+    # A window in which only users of others have sent something is none: that there was one would
+    # tell of them.
     before = (shared.folder / "b-sink.jsonl").read_bytes()
     shared.send(2, 1, "ann", "bob")
     done(shared.run("b", "1"))
@@ -126,13 +146,16 @@ def test_partitions_can_be_added_and_nobody_takes_part_twice(shared: Shared) -> 
     done(shared.run("a", "0,2"))
     done(shared.run("b", "1,3"))
     assert shared.rejected("b") == {"other_store": 1}
-    charged = Counter((event["user"], event["round_id"]) for store in "ab" for event in shared.reports(store))
+    charged = Counter(
+        (event["user"], event["round_id"]) for store in "ab" for event in shared.reports(store)
+    )
     assert max(charged.values()) == 1
     assert Counter(user for user, _ in charged) == {"ann": 2, "bob": 1, "cid": 2}
 
 
 def test_nobody_is_claimed_before_a_window_has_closed(shared: Shared) -> None:
-    """Who has sent something is protected until then; the order of claims is that of keyed hashes, not of samples."""
+    """Who has sent something is protected until then; the order of claims is that of keyed hashes,
+    not of samples."""
     users = [f"u{i}" for i in range(12)]
     shared.send(0, 0, *users)
     (port,) = free_ports(1)
@@ -147,7 +170,10 @@ def test_nobody_is_claimed_before_a_window_has_closed(shared: Shared) -> None:
 
     def has_read() -> bool:
         with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
-            return re.search(rb"^meanstream_events_total\S* 12\.0$", answer.read(), re.MULTILINE) is not None
+            return (
+                re.search(rb"^meanstream_events_total\S* 12\.0$", answer.read(), re.MULTILINE)
+                is not None
+            )
         return False
 
     words = ["run", "rounds", *arguments(named)]
@@ -158,5 +184,7 @@ def test_nobody_is_claimed_before_a_window_has_closed(shared: Shared) -> None:
     at_end = meanstream("run", "rounds", *arguments({**named, "until_end": True}), environment=KEY)
     done(at_end)
     assert sorted(event["user"] for event in shared.reports("a")) == sorted(users)
-    hashes = dict(zip(users, slot_name_hashes(users, slot_key(SECRET.encode())).tolist(), strict=True))
+    hashes = dict(
+        zip(users, slot_name_hashes(users, slot_key(SECRET.encode())).tolist(), strict=True)
+    )
     assert shared.claims() == sorted(users, key=hashes.__getitem__)

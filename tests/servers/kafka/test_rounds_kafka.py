@@ -1,4 +1,5 @@
-"""Rounds on a real broker: samples from a topic, reports and estimates to topics, exactly once after a death."""
+"""Rounds on a real broker: samples from a topic, reports and estimates to topics, exactly once
+after a death."""
 
 from __future__ import annotations
 
@@ -48,7 +49,9 @@ def records(n: int = 400) -> list[bytes]:
     return [
         b"{"
         if i % 50 == 49
-        else json.dumps({"user": f"u{users[i]}", "value": values[i], "time": 1.7e9 + 36 * i}).encode()
+        else json.dumps(
+            {"user": f"u{users[i]}", "value": values[i], "time": 1.7e9 + 36 * i}
+        ).encode()
         for i in range(n)
     ]
 
@@ -56,7 +59,9 @@ def records(n: int = 400) -> list[bytes]:
 def committed(address: str, topic: str) -> list[bytes]:
     """Values of the committed records of a topic of one partition."""
     settings = {"bootstrap.servers": address, "group.id": "test", "enable.partition.eof": True}
-    consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.auto.commit": False})
+    consumer = Consumer(
+        {**settings, "isolation.level": "read_committed", "enable.auto.commit": False}
+    )
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     values: list[bytes] = []
     end = time.monotonic() + 30
@@ -91,14 +96,27 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[bytes]
     folder = tmp_path_factory.mktemp("reference")
     (folder / "samples.jsonl").write_bytes(b"\n".join(records()) + b"\n")
     place = {role: folder / f"{role}.jsonl" for role in ROLES}
-    named = {"source": folder / "samples.jsonl", "store": folder / "file.db", **COMMON, **place, "quiet": True}
-    assert meanstream("run", "rounds", *arguments(named), environment={"MEANSTREAM_SECRET": SECRET}).code == 0
+    named = {
+        "source": folder / "samples.jsonl",
+        "store": folder / "file.db",
+        **COMMON,
+        **place,
+        "quiet": True,
+    }
+    assert (
+        meanstream(
+            "run", "rounds", *arguments(named), environment={"MEANSTREAM_SECRET": SECRET}
+        ).code
+        == 0
+    )
     return {role: path.read_bytes().splitlines() for role, path in place.items()}
 
 
 def options_of(source: str, store: Path, address: str, topics: dict[str, str]) -> RoundsOptions:
     place: Any = {role: f"kafka://{address}/{topic}" for role, topic in topics.items()}
-    return RoundsOptions(source=source, until_end=True, store=store, quiet=True, batch_size=40, **COMMON, **place)
+    return RoundsOptions(
+        source=source, until_end=True, store=store, quiet=True, batch_size=40, **COMMON, **place
+    )
 
 
 def test_topics_hold_what_files_hold(
@@ -111,9 +129,18 @@ def test_topics_hold_what_files_hold(
     assert [len(reference[role]) > 3 for role in ROLES] == [True] * len(ROLES)
     topics = {role: new_topic() for role in ROLES}
     place = {role: f"kafka://{broker_address}/{topic}" for role, topic in topics.items()}
-    named = {"source": new_source(), "until_end": True, "store": tmp_path / "s.db", **COMMON, **place, "json": True}
+    named = {
+        "source": new_source(),
+        "until_end": True,
+        "store": tmp_path / "s.db",
+        **COMMON,
+        **place,
+        "json": True,
+    }
     named["private_figures"] = tmp_path / "private.json"
-    ran = meanstream("run", "rounds", *(a for a in arguments(named)), environment={"MEANSTREAM_SECRET": SECRET})
+    ran = meanstream(
+        "run", "rounds", *(a for a in arguments(named)), environment={"MEANSTREAM_SECRET": SECRET}
+    )
     assert ran.code == 0, ran.err
     private = json.loads((tmp_path / "private.json").read_bytes())
     assert (private["accepted"], private["rejected"]) == (392, {"malformed": 8})
@@ -157,4 +184,8 @@ def test_dead_at_any_step_the_topics_hold_the_same(
                 run_rounds_engine(options, crash=DieAt(point, moment, visit=2))
             run_rounds_engine(options)
         for role in ("sink", "reports", "notices"):
-            assert sorted(committed(broker_address, topics[role])) == sorted(reference[role]), (point, moment, role)
+            assert sorted(committed(broker_address, topics[role])) == sorted(reference[role]), (
+                point,
+                moment,
+                role,
+            )

@@ -1,4 +1,5 @@
-"""Avro and JSON Schema by a real registry, from a real topic to samples; and releases that a registry knows."""
+"""Avro and JSON Schema by a real registry, from a real topic to samples; and releases that a
+registry knows."""
 
 from __future__ import annotations
 
@@ -31,7 +32,14 @@ SAMPLE = {
     "fields": [
         {"name": "agent", "type": "string"},
         {"name": "time", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-        {"name": "data", "type": {"type": "record", "name": "Data", "fields": [{"name": "value", "type": "double"}]}},
+        {
+            "name": "data",
+            "type": {
+                "type": "record",
+                "name": "Data",
+                "fields": [{"name": "value", "type": "double"}],
+            },
+        },
     ],
 }
 MAPPING = ColumnMapping(value="data.value")
@@ -39,7 +47,11 @@ MAPPING = ColumnMapping(value="data.value")
 
 def avro(number: int, schema: Any, i: int) -> bytes:
     out = io.BytesIO()
-    record = {"agent": f"a{i % 7}", "time": 1_700_000_000_000 + 1000 * i, "data": {"value": float(i)}}
+    record = {
+        "agent": f"a{i % 7}",
+        "time": 1_700_000_000_000 + 1000 * i,
+        "data": {"value": float(i)},
+    }
     fastavro.schemaless_writer(out, fastavro.parse_schema(schema), record)
     return wire_head(number) + out.getvalue()
 
@@ -53,7 +65,13 @@ def test_avro_of_several_versions_and_json_schema_are_samples_and_others_dead_le
     broker_address: str, new_topic: NewTopicOf, registry_address: str
 ) -> None:
     topic = new_topic()
-    newer = {**SAMPLE, "fields": [{"name": "more", "type": ["null", "string"], "default": None}, *SAMPLE["fields"]]}
+    newer = {
+        **SAMPLE,
+        "fields": [
+            {"name": "more", "type": ["null", "string"], "default": None},
+            *SAMPLE["fields"],
+        ],
+    }
     old = register(registry_address, f"{topic}-value", SAMPLE)
     new = register(registry_address, f"{topic}-value", newer)
     loose = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
@@ -61,7 +79,11 @@ def test_avro_of_several_versions_and_json_schema_are_samples_and_others_dead_le
     data = {"type": "record", "name": "lib.Data", "fields": [{"name": "value", "type": "double"}]}
     register(registry_address, f"{topic}-data", data)
     reference = {"name": "lib.Data", "subject": f"{topic}-data", "version": 1}
-    apart = {**SAMPLE, "name": "Apart", "fields": [*SAMPLE["fields"][:2], {"name": "data", "type": "lib.Data"}]}
+    apart = {
+        **SAMPLE,
+        "name": "Apart",
+        "fields": [*SAMPLE["fields"][:2], {"name": "data", "type": "lib.Data"}],
+    }
     by_reference = register(registry_address, f"{topic}-apart", apart, references=[reference])
     line = json.dumps({"agent": "a", "time": 1.7e9, "data": {"value": 2}}).encode()
     values = [
@@ -83,7 +105,11 @@ def test_avro_of_several_versions_and_json_schema_are_samples_and_others_dead_le
         0: 0.0, 1: 1.0, 2: 2.0, 3: 3.0,
     }  # fmt: skip
     reasons = dict(zip(batch.rejects.position, batch.rejects.reason, strict=True))
-    assert reasons == {4: "malformed", 5: "unknown_schema", **dict.fromkeys(range(6, 10), "malformed")}
+    assert reasons == {
+        4: "malformed",
+        5: "unknown_schema",
+        **dict.fromkeys(range(6, 10), "malformed"),
+    }
 
 
 class Gate:
@@ -127,10 +153,22 @@ def test_while_the_registry_is_away_reading_waits_says_so_and_loses_nothing(
     with closing(Gate(registry_address)) as gate:
         with closing(opened(broker_address, topic, gate.address)) as source:
             gate.shut = True
-            wait_until(lambda: not len(source.next_batch(100).samples) and source.connection_problem() is not None)
+            wait_until(
+                lambda: (
+                    not len(source.next_batch(100).samples)
+                    and source.connection_problem() is not None
+                )
+            )
             batch = source.next_batch(100)
-            assert (len(batch.samples), len(batch.rejects), batch.position["partitions"]) == (0, 0, {"0": 0})
-            assert str(source.connection_problem()) == f"registry must answer at {gate.address}, got HTTP 503"
+            assert (len(batch.samples), len(batch.rejects), batch.position["partitions"]) == (
+                0,
+                0,
+                {"0": 0},
+            )
+            assert (
+                str(source.connection_problem())
+                == f"registry must answer at {gate.address}, got HTTP 503"
+            )
             gate.shut = False
             _, batch = read_count(source, 20)
         assert source.connection_problem() is None
@@ -141,14 +179,18 @@ def test_while_the_registry_is_away_reading_waits_says_so_and_loses_nothing(
 
 
 @pytest.mark.parametrize(
-    "lie", [b'{"schema":"{"}', b'{"schema":7}', b'{"schema":"\\"int\\"","schemaType":"PROTOBUF"}', b"[]"]
+    "lie",
+    [b'{"schema":"{"}', b'{"schema":7}', b'{"schema":"\\"int\\"","schemaType":"PROTOBUF"}', b"[]"],
 )
 def test_what_a_lying_registry_says_spoils_only_its_own_records(
     lie: bytes, broker_address: str, new_topic: NewTopicOf, registry_address: str
 ) -> None:
     topic = new_topic()
     send(broker_address, topic, [wire_head(1) + b"\x02a", avro(2, SAMPLE, 0)])
-    with closing(Gate(registry_address)) as gate, closing(opened(broker_address, topic, gate.address)) as source:
+    with (
+        closing(Gate(registry_address)) as gate,
+        closing(opened(broker_address, topic, gate.address)) as source,
+    ):
         gate.answer = lie
         batch = first_batch(source)
     assert batch.rejects.reason == ["unknown_schema"] * 2
@@ -162,10 +204,37 @@ def test_releases_are_registered_for_ever_and_our_own_readers_read_them(
     number = register(registry_address, f"{source}-value", SAMPLE)
     send(broker_address, source, [avro(number, SAMPLE, i) for i in range(140)])
     command = [
-        *("run", "agents", "--source", f"kafka://{broker_address}/{source}?registry={registry_address}"),
-        *("--value", "data.value", "--lower", "0", "--upper", "200", "--epsilon", "1", "--delta", "1e-6"),
-        *("--store", str(tmp_path / "state.db"), "--sink", str(tmp_path / "estimates.jsonl"), "--until-end", "--quiet"),
-        *("--final-release", "--releases", f"kafka://{broker_address}/{target}?registry={registry_address}"),
+        *(
+            "run",
+            "agents",
+            "--source",
+            f"kafka://{broker_address}/{source}?registry={registry_address}",
+        ),
+        *(
+            "--value",
+            "data.value",
+            "--lower",
+            "0",
+            "--upper",
+            "200",
+            "--epsilon",
+            "1",
+            "--delta",
+            "1e-6",
+        ),
+        *(
+            "--store",
+            str(tmp_path / "state.db"),
+            "--sink",
+            str(tmp_path / "estimates.jsonl"),
+            "--until-end",
+            "--quiet",
+        ),
+        *(
+            "--final-release",
+            "--releases",
+            f"kafka://{broker_address}/{target}?registry={registry_address}",
+        ),
     ]
     ran = meanstream(*command, environment={"MEANSTREAM_SECRET": SECRET})
     assert ran.code == 0, ran.err
@@ -178,7 +247,9 @@ def test_releases_are_registered_for_ever_and_our_own_readers_read_them(
     kept = ask(f"{registry_address}/subjects/{target}-value/versions/latest")
     assert kept["schemaType"] == "JSON"
     assert "release_id" in kept["schema"]
-    assert ask(f"{registry_address}/config/{target}-value") == {"compatibilityLevel": "BACKWARD_TRANSITIVE"}
+    assert ask(f"{registry_address}/config/{target}-value") == {
+        "compatibilityLevel": "BACKWARD_TRANSITIVE"
+    }
     assert {bytes(value or b"")[:5] for value in records.values} == {wire_head(int(kept["id"]))}
     assert len(records.values) == charged
     assert all(json.loads(value or b"")["schema_version"] == 1 for value in scan_values(location))

@@ -1,4 +1,5 @@
-"""One real Alertmanager (Debian's package) with the shipped configuration, in a hurry, and a hook that it tells."""
+"""One real Alertmanager (Debian's package) with the shipped configuration, in a hurry, and a hook
+that it tells."""
 
 from __future__ import annotations
 
@@ -25,7 +26,11 @@ PROGRAM = "prometheus-alertmanager"
 
 def missing() -> str | None:
     """Say that it is not there, or None."""
-    return f"no {PROGRAM} on the path: apt-get install {PROGRAM}" if shutil.which(PROGRAM) is None else None
+    return (
+        f"no {PROGRAM} on the path: apt-get install {PROGRAM}"
+        if shutil.which(PROGRAM) is None
+        else None
+    )
 
 
 class Alertmanager:
@@ -45,10 +50,16 @@ class Alertmanager:
         config = yaml.safe_load(SHIPPED.read_text())
         config["route"] |= {"group_wait": "1s", "group_interval": "1s"}
         (receiver,) = config["receivers"]
-        receiver["webhook_configs"] = [{"url": f"http://127.0.0.1:{hook.server_address[1]}/", "send_resolved": True}]
+        receiver["webhook_configs"] = [
+            {"url": f"http://127.0.0.1:{hook.server_address[1]}/", "send_resolved": True}
+        ]
         self._folder.mkdir(parents=True)
         (self._folder / "alertmanager.yml").write_text(yaml.safe_dump(config))
-        words = [PROGRAM, f"--config.file={self._folder / 'alertmanager.yml'}", "--cluster.listen-address="]
+        words = [
+            PROGRAM,
+            f"--config.file={self._folder / 'alertmanager.yml'}",
+            "--cluster.listen-address=",
+        ]
         words += [f"--storage.path={self._folder / 'data'}", f"--web.listen-address={self.address}"]
         program = self._things.enter_context(Program(self._folder, "alertmanager", words))
         program.until(self._ready)
@@ -61,7 +72,11 @@ class Alertmanager:
         """Wait until the hook is told of an alert in a state; give it."""
 
         def found() -> list[dict[str, Any]]:
-            return [alert for alert in self.told if (alert["labels"]["alertname"], alert["status"]) == (name, status)]
+            return [
+                alert
+                for alert in self.told
+                if (alert["labels"]["alertname"], alert["status"]) == (name, status)
+            ]
 
         wait_until(found, why=lambda: json.dumps(self.told)[-2000:])
         return found()[0]
@@ -71,7 +86,9 @@ class Alertmanager:
 
         class Hook(http.server.BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                told.extend(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["alerts"])
+                told.extend(
+                    json.loads(self.rfile.read(int(self.headers["Content-Length"])))["alerts"]
+                )
                 self.send_response(200)
                 self.end_headers()
 

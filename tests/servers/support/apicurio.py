@@ -1,4 +1,5 @@
-"""A real Schema Registry: Apicurio's, by Confluent's interface, in memory, on a free port of 127.0.0.1."""
+"""A real Schema Registry: Apicurio's, by Confluent's interface, in memory, on a free port of
+127.0.0.1."""
 
 from __future__ import annotations
 
@@ -32,16 +33,27 @@ def missing() -> str | None:
 
 
 def start_registry(folder: Path) -> dict[str, Any]:
-    """Start a registry, whose log is in a folder; give the address of its interface and its process id."""
+    """Start a registry, whose log is in a folder; give the address of its interface and its process
+    id."""
     (port,) = free_ports(1)
     jar = FOLDER / f"apicurio-registry-app-{APICURIO_VERSION}-runner.jar"
-    command = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dquarkus.http.host=127.0.0.1"]
+    command = [
+        "java",
+        "-Xmx256m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-Dquarkus.http.host=127.0.0.1",
+    ]
     command += [f"-Dquarkus.http.port={port}", "-jar", str(jar)]
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "registry.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
-            command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
+            command,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
         )
     address = f"http://127.0.0.1:{port}/apis/ccompat/v7"
 
@@ -88,7 +100,9 @@ def ask(address: str, body: Any = None, method: str = "GET") -> Any:
         return json.loads(answer.read())
 
 
-def register(address: str, subject: str, schema: Any, kind: str = "AVRO", references: Any = ()) -> int:
+def register(
+    address: str, subject: str, schema: Any, kind: str = "AVRO", references: Any = ()
+) -> int:
     """Register a schema; give its id."""
     body = {"schema": json.dumps(schema), "schemaType": kind, "references": list(references)}
     return int(ask(f"{address}/subjects/{subject}/versions", body, "POST")["id"])

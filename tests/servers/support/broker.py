@@ -33,7 +33,8 @@ QUICK = "-XX:TieredStopAtLevel=1"
 _SHARES = 16
 _WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _SHARES
 PORTS = range(10_000, 32_768)[_WORKER::_SHARES]
-"""Below those that Linux gives to clients: one of these was taken before its server began. Workers share none."""
+"""Below those that Linux gives to clients: one of these was taken before its server began. Workers
+share none."""
 _GIVEN: deque[int] = deque(maxlen=500)
 """Whose servers may not have begun yet, or begin again."""
 
@@ -86,18 +87,22 @@ def missing() -> str | None:
 
 
 class Broker:
-    """A broker over a folder; it can be stopped, killed, paused and started again over the same data.
+    """A broker over a folder; it can be stopped, killed, paused and started again over the same
+    data.
 
     Parameters
     ----------
     folder : Path
         Configuration, data and log.
     properties : mapping
-        Server properties that replace or add to the standard ones; `{port}` and `{spare}` are filled in.
+        Server properties that replace or add to the standard ones; `{port}` and `{spare}` are
+        filled in.
     compiler : str
-        Option of Java: the quick compiler is done sooner with the little that a test does; "" for measurements.
+        Option of Java: the quick compiler is done sooner with the little that a test does; "" for
+        measurements.
     classes : str, optional
-        Option of Java that names an archive of parsed classes; by default that of an earlier broker.
+        Option of Java that names an archive of parsed classes; by default that of an earlier
+        broker.
     """
 
     def __init__(
@@ -119,7 +124,12 @@ class Broker:
         folder.mkdir(parents=True, exist_ok=True)
         lines = dict(line.split("=", 1) for line in _PROPERTIES.strip().splitlines())
         lines.update(properties or {})
-        values = {"port": self.port, "controller": self.controller, "spare": self.spare, "folder": folder}
+        values = {
+            "port": self.port,
+            "controller": self.controller,
+            "spare": self.spare,
+            "folder": folder,
+        }
         text = "".join(f"{key}={value.format(**values)}\n" for key, value in lines.items())
         (folder / "server.properties").write_text(text)
         (folder / "log4j2.properties").write_text(_LOGGING)
@@ -213,7 +223,8 @@ class Broker:
         self._process = self.pid = None
 
     def format(self, checkpoint: Path) -> None:
-        """Format the folder with the features in a file of `format_by_tool`, and with ids of its own."""
+        """Format the folder with the features in a file of `format_by_tool`, and with ids of its
+        own."""
         logs = self.folder / "logs"
         logs.mkdir()
         shutil.copyfile(checkpoint, logs / checkpoint.name)
@@ -221,7 +232,8 @@ class Broker:
         (logs / "meta.properties").write_text(f"version=1\nnode.id=1\n{ids}")
 
     def format_by_tool(self) -> Path:
-        """Format the folder with Kafka's own tool, which is a second JVM; return the file that it made of features."""
+        """Format the folder with Kafka's own tool, which is a second JVM; return the file that it
+        made of features."""
         arguments = ["-t", _new_id(), "-c", self._properties]
         subprocess.run(
             self._java("128m", [QUICK], "kafka.tools.StorageTool", "format", *arguments),
@@ -243,7 +255,8 @@ class Broker:
 
 
 class KeptFiles(NamedTuple):
-    """What one broker leaves for those after it: its parsed classes, and the features of a formatted folder."""
+    """What one broker leaves for those after it: its parsed classes, and the features of a
+    formatted folder."""
 
     classes: Path
     checkpoint: Path
@@ -251,9 +264,11 @@ class KeptFiles(NamedTuple):
 
 @cache
 def kept_files() -> KeptFiles:
-    """Return the files of the first broker on this machine, which is run here if there was none yet.
+    """Return the files of the first broker on this machine, which is run here if there was none
+    yet.
 
-    With the archive a start takes a third of the processor time. Java itself checks whether the archive fits.
+    With the archive a start takes a third of the processor time. Java itself checks whether the
+    archive fits.
     """
     java = Path(shutil.which("java") or "").resolve()
     version = hashlib.sha256(f"{java} {java.stat().st_mtime_ns}".encode()).hexdigest()[:12]
@@ -279,7 +294,8 @@ def _new_id() -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Find ports of 127.0.0.1 that nobody listens on, and none that the system gives to clients meanwhile."""
+    """Find ports of 127.0.0.1 that nobody listens on, and none that the system gives to clients
+    meanwhile."""
     found: list[int] = []
     while len(found) < count:
         port = secrets.choice(PORTS)

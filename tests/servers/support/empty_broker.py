@@ -14,7 +14,9 @@ def remove_all(address: str) -> None:
     admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
 
     def topics() -> list[str]:
-        return [name for name in admin.list_topics(timeout=SECONDS).topics if not name.startswith("__")]
+        return [
+            name for name in admin.list_topics(timeout=SECONDS).topics if not name.startswith("__")
+        ]
 
     if there := topics():
         for future in admin.delete_topics(there).values():

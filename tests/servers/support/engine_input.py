@@ -1,4 +1,5 @@
-"""Samples on a topic: several partitions, out of order within the lateness, and some records that cannot be used."""
+"""Samples on a topic: several partitions, out of order within the lateness, and some records that
+cannot be used."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class EngineInput:
     at_a_time : int
         So many samples come in one piece, at most.
     consumer : str
-        Properties of the consumer: a short topic is not to be read ahead, nor one partition after the other.
+        Properties of the consumer: a short topic is not to be read ahead, nor one partition after
+        the other.
     topics : int
         So many topics hold it.
     """
@@ -57,7 +59,12 @@ class EngineInput:
             time = round(FIRST_TIME + i - behind[i], 3)
             sample = {"id": f"s{i}", "agent": name, "value": round(values[i], 3), "time": time}
             kind = _KINDS[i // 10 % len(_KINDS)] if i % 10 == 9 else ""
-            record = Record(number % PARTITIONS, name, _spoiled(kind, sample), number // PARTITIONS % self.topics)
+            record = Record(
+                number % PARTITIONS,
+                name,
+                _spoiled(kind, sample),
+                number // PARTITIONS % self.topics,
+            )
             yield record
             if kind == "duplicate":
                 yield record
@@ -66,17 +73,28 @@ class EngineInput:
         """Write it to its topics: once, even if the broker is killed meanwhile."""
         size = -(-self.at_a_time // PARTITIONS)
         producer = Producer(
-            {"bootstrap.servers": address, "batch.num.messages": size, "enable.idempotence": True, "log_level": 2}
+            {
+                "bootstrap.servers": address,
+                "batch.num.messages": size,
+                "enable.idempotence": True,
+                "log_level": 2,
+            }
         )
         for number, record in enumerate(self.records(), 1):
-            producer.produce(topics[record.topic], record.value, record.key, partition=record.partition)
+            producer.produce(
+                topics[record.topic], record.value, record.key, partition=record.partition
+            )
             if number % self.at_a_time == 0:
                 assert producer.flush(30) == 0
         assert producer.flush(30) == 0
 
 
 _KINDS = ("malformed", "duplicate", "late", "no value", "tombstone", "outside")
-_CHANGES = {"late": {"time": FIRST_TIME - 1e6}, "no value": {"value": None}, "outside": {"value": 99.0}}
+_CHANGES = {
+    "late": {"time": FIRST_TIME - 1e6},
+    "no value": {"value": None},
+    "outside": {"value": 99.0},
+}
 
 
 def _spoiled(kind: str, sample: dict[str, object]) -> bytes | None:

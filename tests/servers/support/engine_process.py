@@ -1,4 +1,5 @@
-"""Engines as processes: forked from one that has imported everything and started nothing, and killed anywhere."""
+"""Engines as processes: forked from one that has imported everything and started nothing, and
+killed anywhere."""
 
 from __future__ import annotations
 
@@ -36,8 +37,14 @@ FORKING.set_forkserver_preload(
         "tests.servers.support.wrong_engines",
         "meanstream.pipelines.commands.main",
     ]
-    + [f"meanstream.streaming.{name}" for name in ("agents.engine", "metrics.server", "open_sink", "open_source")]
-    + [f"meanstream.streaming.{name}" for name in ("store.deployment", "kafka.sink", "kafka.source")]
+    + [
+        f"meanstream.streaming.{name}"
+        for name in ("agents.engine", "metrics.server", "open_sink", "open_source")
+    ]
+    + [
+        f"meanstream.streaming.{name}"
+        for name in ("store.deployment", "kafka.sink", "kafka.source")
+    ]
 )
 
 
@@ -54,7 +61,8 @@ class Fate:
     holds : tuple of int
         Before it reads for these times it waits until it is let go (`EngineProcess.let_go`).
     durable : bool
-        Whether it waits for the disk. A process that dies loses nothing that it wrote; only a machine would.
+        Whether it waits for the disk. A process that dies loses nothing that it wrote; only a
+        machine would.
     """
 
     point: CrashPoint | None = None
@@ -66,7 +74,8 @@ class Fate:
 
 
 class Trace:
-    """A file that tells how often each side of each step was visited, and which was the last; it outlives a kill."""
+    """A file that tells how often each side of each step was visited, and which was the last; it
+    outlives a kill."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -106,7 +115,9 @@ class EngineProcess:
         number = time.monotonic_ns()
         self._log = folder / f"log-{number}"
         self.trace = Trace(folder / f"trace-{number}")
-        self._process = FORKING.Process(target=live, args=(arguments, self._log, self.trace, fate), daemon=True)
+        self._process = FORKING.Process(
+            target=live, args=(arguments, self._log, self.trace, fate), daemon=True
+        )
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid
@@ -186,7 +197,9 @@ class EngineWorld:
         places = {role: f"kafka://{self.address}/{topic}" for role, topic in self.topics.items()}
         places["sink"] = places.pop("estimates")
         named = {"name": "faults", "source": self.source, "store": str(self.store), **places}
-        typed = [word for name, value in named.items() for word in (f"--{name.replace('_', '-')}", value)]
+        typed = [
+            word for name, value in named.items() for word in (f"--{name.replace('_', '-')}", value)
+        ]
         return ["run", "agents", *typed, *self.options]
 
 

@@ -1,6 +1,8 @@
-"""Deployments of one name that read the same records, each with a store, a consumer group and topics of its own.
+"""Deployments of one name that read the same records, each with a store, a consumer group and
+topics of its own.
 
-One name on one topic is one store, so each reads a topic of its own, which holds the same records at the same offsets.
+One name on one topic is one store, so each reads a topic of its own, which holds the same records
+at the same offsets.
 """
 
 from __future__ import annotations
@@ -28,11 +30,22 @@ from tests.servers.support.outcomes import (
 )
 
 OPTIONS = (
-    *("--id", "id", "--lateness", f"{LATENESS:g}s", "--until-end", "--final-release", "--quiet", "--batch-size", "24"),
+    *(
+        "--id",
+        "id",
+        "--lateness",
+        f"{LATENESS:g}s",
+        "--until-end",
+        "--final-release",
+        "--quiet",
+        "--batch-size",
+        "24",
+    ),
     *("--lower", "0", "--upper", "10", "--epsilon", "1", "--delta", "1e-6"),
     *("--counter", "pm1", "--schedule", "geometric:2,1.5", "--horizon", "3", "--refresh", "20s"),
 )
-"""Small batches, many releases, agents that come to their horizon, and estimates each twenty seconds of event time."""
+"""Small batches, many releases, agents that come to their horizon, and estimates each twenty
+seconds of event time."""
 
 
 def changed(**values: str) -> tuple[str, ...]:
@@ -85,8 +98,13 @@ class EngineWorlds:
         """Make so many deployments."""
         names = [f"{self._tag}-{next(self._numbers)}" for _ in range(count)]
         roles = [{role: f"{role}-{name}" for role in ROLES} for name in names]
-        make_topics(self.outputs, {topic: OUTPUT_PARTITIONS for topics in roles for topic in topics.values()})
-        samples = [[f"samples{topic or ''}-{name}" for topic in range(self.input.topics)] for name in names]
+        make_topics(
+            self.outputs,
+            {topic: OUTPUT_PARTITIONS for topics in roles for topic in topics.values()},
+        )
+        samples = [
+            [f"samples{topic or ''}-{name}" for topic in range(self.input.topics)] for name in names
+        ]
         for topics in samples:
             self._write(topics)
         return [
@@ -115,14 +133,16 @@ class EngineWorlds:
 
     @property
     def expected(self) -> Outcome:
-        """What it has let out: for one input and the same options once per process, wherever the brokers are."""
+        """What it has let out: for one input and the same options once per process, wherever the
+        brokers are."""
         asked = (self.input, tuple(self.options))
         if asked not in _EXPECTED:
             _EXPECTED[asked] = self.outcome(self.reference)
         return _EXPECTED[asked]
 
     def outcome(self, world: EngineWorld) -> Outcome:
-        """Read it; dead letters name the topic of samples, whose name alone is not the same in two deployments."""
+        """Read it; dead letters name the topic of samples, whose name alone is not the same in two
+        deployments."""
         found = read_outcome(self._committed, world.topics, world.store)
         letters = found.topics["dead_letters"]
         for number, topic in enumerate(world.samples):
@@ -135,7 +155,8 @@ class EngineWorlds:
         return faults(self.outcome(world), self.expected)
 
     def uncharged(self, world: EngineWorld) -> list[Fault]:
-        """Look at a deployment whose engine was killed: also what it had not committed must have been charged."""
+        """Look at a deployment whose engine was killed: also what it had not committed must have
+        been charged."""
         topic = world.topics["releases"]
         charged, damage = read_ledger(world.store)
         damaged = [Fault(Kind.DAMAGED, damage)] if damage else []
@@ -159,7 +180,12 @@ def make_topics(address: str, topics: dict[str, int]) -> None:
     """Make topics, by name and number of partitions."""
     admin = AdminClient({"bootstrap.servers": address})
     new = [
-        NewTopic(name, count, 1, config={"cleanup.policy": "compact"} if name.startswith(COMPACTED) else {})
+        NewTopic(
+            name,
+            count,
+            1,
+            config={"cleanup.policy": "compact"} if name.startswith(COMPACTED) else {},
+        )
         for name, count in topics.items()
     ]
     for made in admin.create_topics(new).values():

@@ -1,6 +1,8 @@
-"""A real Flink cluster on free ports of 127.0.0.1: JobManager, TaskManager, Beam's job server and its pool of workers.
+"""A real Flink cluster on free ports of 127.0.0.1: JobManager, TaskManager, Beam's job server and
+its pool of workers.
 
-Each process is a session of its own and ends by its id; the pool's worker processes end with the pool.
+Each process is a session of its own and ends by its id; the pool's worker processes end with the
+pool.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ QUICK = "-XX:TieredStopAtLevel=1"
 MEMORY = 3584
 """Mebibytes of a TaskManager; enough for what a test sends."""
 CLASSES = 1024
-"""Mebibytes of them for classes, and as many for buffers outside the heap. A TaskManager that runs out of either (of
-256 and 128, by default) loses all its jobs."""
+"""Mebibytes of them for classes, and as many for buffers outside the heap. A TaskManager that runs
+out of either (of 256 and 128, by default) loses all its jobs."""
 SLOTS = 8
 """Of a TaskManager that all tests share; a job takes as many as its parallelism."""
 ENDED = {"CANCELED", "FINISHED", "FAILED"}
@@ -42,10 +44,11 @@ STREAMING = (
     "--parallelism=1",
     "--finish_bundle_before_checkpointing",
 )
-"""Options of Beam for a pipeline without end that makes a checkpoint each second. Each step holds its output for the
-time of a bundle, a second by default."""
+"""Options of Beam for a pipeline without end that makes a checkpoint each second. Each step holds
+its output for the time of a bundle, a second by default."""
 
-# A lost TaskManager is noticed by its connection, in seconds; a slow one on a busy machine is not given up.
+# A lost TaskManager is noticed by its connection, in seconds; a slow one on a busy machine is not
+# given up.
 _CONFIG = """
 jobmanager: {{bind-host: 127.0.0.1, rpc: {{address: 127.0.0.1, port: {rpc}}}, memory: {{process: {{size: 1024m}}}}}}
 taskmanager:
@@ -71,11 +74,12 @@ _JAVA = [
     *(f"--add-opens=java.base/java.{part}=ALL-UNNAMED" for part in _OPENED.split()),
 ]
 _CLASS_PATH = f"{FLINK}/deps/lib/*:{JOB_SERVER}"
-"""With Beam's runner, so that jobs share its classes: each would load them from its own copy of the jar, and compile
-them again."""
+"""With Beam's runner, so that jobs share its classes: each would load them from its own copy of the
+jar, and compile them again."""
 _UNSENT = FLINK / "gradle" / "wrapper" / JOB_SERVER.name
-"""The jar under a name by which the job server does not send it, 163 MB, along with every job: it sends what is on its
-class path, but for what has `gradle/wrapper` in its path (Beam's `PipelineResources.isStageable`)."""
+"""The jar under a name by which the job server does not send it, 163 MB, along with every job: it
+sends what is on its class path, but for what has `gradle/wrapper` in its path (Beam's
+`PipelineResources.isStageable`)."""
 _PORTS = ("rest", "rpc", "pool", "jobs", "artifacts", "jobmanager_metrics", "taskmanager_metrics")
 
 
@@ -89,7 +93,8 @@ def missing() -> str | None:
 
 
 class FlinkCluster:
-    """A cluster over a folder, whose TaskManager and pool of workers may be killed and started again.
+    """A cluster over a folder, whose TaskManager and pool of workers may be killed and started
+    again.
 
     Parameters
     ----------
@@ -100,9 +105,11 @@ class FlinkCluster:
     python_path : str
         Folders that workers import from besides the repository.
     compiler : str
-        Option of Java: the quick compiler is done sooner with the little that a test does; "" for measurements.
+        Option of Java: the quick compiler is done sooner with the little that a test does; "" for
+        measurements.
     memory : int
-        Mebibytes of the TaskManager. A shard's waiting samples go through it in one bundle, several times over.
+        Mebibytes of the TaskManager. A shard's waiting samples go through it in one bundle, several
+        times over.
 
     Attributes
     ----------
@@ -111,7 +118,13 @@ class FlinkCluster:
     """
 
     def __init__(
-        self, folder: Path, *, slots: int = SLOTS, python_path: str = "", compiler: str = QUICK, memory: int = MEMORY
+        self,
+        folder: Path,
+        *,
+        slots: int = SLOTS,
+        python_path: str = "",
+        compiler: str = QUICK,
+        memory: int = MEMORY,
     ) -> None:
         self.folder = folder.resolve()
         self.slots = slots
@@ -179,7 +192,9 @@ class FlinkCluster:
         with contextlib.suppress(FileExistsError):
             _UNSENT.hardlink_to(JOB_SERVER)
         sizes = {"slots": self.slots, "memory": self.memory, "classes": CLASSES}
-        text = _CONFIG.format(folder=self.folder, rest=self.ports["rest"], rpc=self.ports["rpc"], **sizes)
+        text = _CONFIG.format(
+            folder=self.folder, rest=self.ports["rest"], rpc=self.ports["rpc"], **sizes
+        )
         (self.folder / "conf" / "config.yaml").write_text(text)
         self._spawn(
             "jobmanager", *self._java, "-Xmx512m", "-cp", _CLASS_PATH,
@@ -207,7 +222,12 @@ class FlinkCluster:
         for process in self._processes.values():
             process.returncode = 0  # no warning that it still runs
         self._processes.clear()
-        return {"folder": str(self.folder), "slots": self.slots, "ports": self.ports, "pids": self.pids}
+        return {
+            "folder": str(self.folder),
+            "slots": self.slots,
+            "ports": self.ports,
+            "pids": self.pids,
+        }
 
     @classmethod
     def attach(cls, state: dict[str, Any]) -> FlinkCluster:
@@ -217,9 +237,11 @@ class FlinkCluster:
         return cluster
 
     def kill_taskmanager(self) -> None:
-        """Let it die as a machine does; its slots are gone until another is started, and so is its folder.
+        """Let it die as a machine does; its slots are gone until another is started, and so is its
+        folder.
 
-        It cannot clean up itself: two copies of the job's jar, 331 MiB, and one of its own, 20, would stay behind.
+        It cannot clean up itself: two copies of the job's jar, 331 MiB, and one of its own, 20,
+        would stay behind.
         """
         self._kill("taskmanager")
         shutil.rmtree(self._taskmanager_tmp, ignore_errors=True)
@@ -266,7 +288,9 @@ class FlinkCluster:
             with contextlib.suppress(OSError):
                 fields = stat.read_text().rpartition(")")[2].split()
                 if (name := names.get(int(fields[3]))) is not None:  # the session
-                    ticks[name] += sum(map(int, fields[11:15]))  # its own, and of children that have ended
+                    ticks[name] += sum(
+                        map(int, fields[11:15])
+                    )  # its own, and of children that have ended
         return {name: count / os.sysconf("SC_CLK_TCK") for name, count in ticks.items()}
 
     def jobs(self) -> dict[str, str]:
@@ -311,7 +335,9 @@ class FlinkCluster:
 
     def stop_with_savepoint(self, job: str) -> str:
         """Make a savepoint, cancel the job, and give the folder, as `--savepoint_path` takes it."""
-        asked = self._request(f"/jobs/{job}/savepoints", {"cancel-job": True}, method="POST")["request-id"]
+        asked = self._request(f"/jobs/{job}/savepoints", {"cancel-job": True}, method="POST")[
+            "request-id"
+        ]
         found: dict[str, Any] = {}
 
         def look() -> bool:
@@ -320,7 +346,9 @@ class FlinkCluster:
 
         self._wait(look, "no savepoint")
         if "location" not in found["operation"]:
-            raise RuntimeError(f"no savepoint: {found['operation']['failure-cause']['stack-trace'][:500]}")
+            raise RuntimeError(
+                f"no savepoint: {found['operation']['failure-cause']['stack-trace'][:500]}"
+            )
         self._wait(lambda: self.status(job) in ENDED, f"{job} was not cancelled")
         return str(found["operation"]["location"])
 
@@ -328,7 +356,9 @@ class FlinkCluster:
         """Ask the JobManager."""
         return self._request(path)
 
-    def _request(self, path: str, body: dict[str, Any] | None = None, *, method: str = "GET") -> Any:
+    def _request(
+        self, path: str, body: dict[str, Any] | None = None, *, method: str = "GET"
+    ) -> Any:
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.ports['rest']}{path}",
             method=method,
@@ -348,13 +378,17 @@ class FlinkCluster:
         raise NotInTimeError(f"{why} after {START_SECONDS:g} s; logs are in {self.folder}")
 
     def _spawn(self, name: str, *command: str) -> None:
-        path = os.pathsep.join(part for part in (str(ROOT), self.python_path, os.environ.get("PYTHONPATH", "")) if part)
+        path = os.pathsep.join(
+            part for part in (str(ROOT), self.python_path, os.environ.get("PYTHONPATH", "")) if part
+        )
         environment = {
             **os.environ,
             "FLINK_CONF_DIR": str(self.folder / "conf"),
             "FLINK_LIB_DIR": str(FLINK / "deps" / "lib"),
             "FLINK_PLUGINS_DIR": str(FLINK / "deps" / "plugins"),
-            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),  # the pool starts `python`
+            "PATH": os.pathsep.join(
+                [str(Path(sys.executable).parent), os.environ["PATH"]]
+            ),  # the pool starts `python`
             "PYTHONPATH": path,
         }
         with (self.folder / f"{name}.log").open("ab") as log:
@@ -374,8 +408,21 @@ class FlinkCluster:
         """Ask Flink how large the parts of a TaskManager are: options of Java, and of Flink."""
         classes = f"{FLINK}/deps/bin/bash-java-utils.jar:{FLINK}/deps/lib/*"
         utility = "org.apache.flink.runtime.util.bash.BashJavaUtils"
-        command = ["java", QUICK, "-cp", classes, utility, "GET_TM_RESOURCE_PARAMS", "--configDir", "conf"]
-        answer = subprocess.run(command, cwd=self.folder, capture_output=True, check=True, text=True).stdout
+        command = [
+            "java",
+            QUICK,
+            "-cp",
+            classes,
+            utility,
+            "GET_TM_RESOURCE_PARAMS",
+            "--configDir",
+            "conf",
+        ]
+        answer = subprocess.run(
+            command, cwd=self.folder, capture_output=True, check=True, text=True
+        ).stdout
         mark = "BASH_JAVA_UTILS_EXEC_RESULT:"
-        options, more = (line.partition(mark)[2].split() for line in answer.splitlines() if mark in line)
+        options, more = (
+            line.partition(mark)[2].split() for line in answer.splitlines() if mark in line
+        )
         return options, more

@@ -1,4 +1,5 @@
-"""Agents from topic to topic on Flink, whose every attempt to release is seen; and what was wrong with it."""
+"""Agents from topic to topic on Flink, whose every attempt to release is seen; and what was wrong
+with it."""
 
 from __future__ import annotations
 
@@ -16,7 +17,11 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from confluent_kafka import Consumer, TopicPartition
 
 from meanstream.pipelines.beam.agents import agents_parts as parts
-from meanstream.pipelines.beam.agents.agent_transforms import AgentsSettings, CollaborateAgents, ReleaseMeans
+from meanstream.pipelines.beam.agents.agent_transforms import (
+    AgentsSettings,
+    CollaborateAgents,
+    ReleaseMeans,
+)
 from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, EstimateBatch
 from meanstream.pipelines.beam.kafka.beam_kafka_source import ReadKafka
 from meanstream.pipelines.beam.kafka.write_kafka import WriteKafka
@@ -93,20 +98,32 @@ class Made(NamedTuple):
     mapping: ColumnMapping
 
 
-def _build(pipeline: beam.Pipeline, address: str, topics: Topics, made: Made, *, fresh: bool) -> None:
+def _build(
+    pipeline: beam.Pipeline, address: str, topics: Topics, made: Made, *, fresh: bool
+) -> None:
     settings, shards, secret, how, mapping = made
     how = {"until_end": False, "privacy_unit": "sample", "secret": secret, **how}
     read = pipeline | ReadKafka(f"{address}/{topics.samples}", mapping, **how)
     if fresh:
         with mock.patch.object(parts, "ReleaseShard", FreshReleaseShard):
-            answers: Any = read.samples | ReleaseMeans(settings, secret=secret, refresh=WINDOW, shards=shards)
+            answers: Any = read.samples | ReleaseMeans(
+                settings, secret=secret, refresh=WINDOW, shards=shards
+            )
     else:
-        answers = read.samples | CollaborateAgents(settings, secret=secret, refresh=WINDOW, shards=shards)
-        estimates = answers.estimates | "Estimate lines" >> beam.Map(_estimate_lines).with_output_types(EventLines)
+        answers = read.samples | CollaborateAgents(
+            settings, secret=secret, refresh=WINDOW, shards=shards
+        )
+        estimates = answers.estimates | "Estimate lines" >> beam.Map(
+            _estimate_lines
+        ).with_output_types(EventLines)
         private = WriteKafka(f"{address}/{topics.estimates}", role="estimates", trust=Trust.PRIVATE)
         _ = estimates | "Estimates" >> private
-    releases = answers.releases | "Lines" >> beam.Map(_release_lines, settings).with_output_types(EventLines)
-    refusals = answers.refusals | "Refusal lines" >> beam.Map(_refusal_lines).with_output_types(EventLines)
+    releases = answers.releases | "Lines" >> beam.Map(_release_lines, settings).with_output_types(
+        EventLines
+    )
+    refusals = answers.refusals | "Refusal lines" >> beam.Map(_refusal_lines).with_output_types(
+        EventLines
+    )
     _ = releases | "Releases" >> WriteKafka(f"{address}/{topics.releases}", role="releases")
     _ = refusals | "Refusals" >> WriteKafka(f"{address}/{topics.refusals}")
 
@@ -130,7 +147,12 @@ class Attempts:
         self.lines: list[bytes] = []
         self._known, self._newest, self._next = 0, 0.0, 0
         self._partition = TopicPartition(topic, 0, 0)
-        settings = {"bootstrap.servers": address, "group.id": "attempts", "enable.auto.commit": False, "log_level": 2}
+        settings = {
+            "bootstrap.servers": address,
+            "group.id": "attempts",
+            "enable.auto.commit": False,
+            "log_level": 2,
+        }
         self._consumer = Consumer(settings)
         self._consumer.assign([self._partition])
 
@@ -139,7 +161,9 @@ class Attempts:
         end = self._consumer.get_watermark_offsets(self._partition, timeout=READ_SECONDS)[1]
         while self._next < end:
             message = self._consumer.poll(READ_SECONDS)
-            assert message is not None, f"nothing came from offset {self._next}, and there are {end}"
+            assert message is not None, (
+                f"nothing came from offset {self._next}, and there are {end}"
+            )
             assert message.error() is None, message.error()
             self.lines.append(message.value())
             self._next = message.offset() + 1
@@ -178,7 +202,8 @@ class Found:
     strange : list of bytes
         Lines that the engine does not release.
     again : int
-        Release ids that were let out more than once: executed again, by a fault that has met something.
+        Release ids that were let out more than once: executed again, by a fault that has met
+        something.
     values : int
         The most values that one release id was seen with.
     """
@@ -199,7 +224,9 @@ def examine(attempts: Iterable[bytes], expected: Sequence[bytes]) -> Found:
     return Found(
         noised_twice=sorted(name for name, lines in seen.items() if len(set(lines)) > 1),
         lost=sorted(wanted.keys() - seen.keys()),
-        strange=sorted({line for name, lines in seen.items() for line in lines if wanted.get(name) != line}),
+        strange=sorted(
+            {line for name, lines in seen.items() for line in lines if wanted.get(name) != line}
+        ),
         again=again(name for name, lines in seen.items() for _ in lines),
         values=max((len(set(lines)) for lines in seen.values()), default=0),
     )
@@ -223,7 +250,9 @@ def contradictions(estimates: Iterable[bytes]) -> list[str]:
     for line in estimates:
         event = msgspec.json.decode(line)
         seen[event["agent"], event["time"], event.get("population_time") or event["time"]].add(line)
-    return sorted(b" but ".join(sorted(lines)).decode() for lines in seen.values() if len(lines) > 1)
+    return sorted(
+        b" but ".join(sorted(lines)).decode() for lines in seen.values() if len(lines) > 1
+    )
 
 
 def answered_anew(estimates: Iterable[bytes]) -> int:

@@ -1,4 +1,5 @@
-"""Kills of a TaskManager and of a pool of workers under two jobs on one topic: as we release, and with fresh noise."""
+"""Kills of a TaskManager and of a pool of workers under two jobs on one topic: as we release, and
+with fresh noise."""
 
 from __future__ import annotations
 
@@ -26,18 +27,26 @@ from tests.servers.support.flink_jobs import (
     submit,
     time_of,
 )
-from tests.servers.support.flink_stream import PARTITIONS, SECRET, WINDOW, PacedProducer, expected_releases
+from tests.servers.support.flink_stream import (
+    PARTITIONS,
+    SECRET,
+    WINDOW,
+    PacedProducer,
+    expected_releases,
+)
 from tests.servers.support.wait_until import wait_until
 
 PATIENCE = 180.0
-"""Seconds in which a job must have gone on after a kill; a busy machine is slow to start workers."""
+"""Seconds in which a job must have gone on after a kill; a busy machine is slow to start
+workers."""
 SPAN_SECONDS = 3.0
 """A kill comes at most so long after the jobs have come up with the stream."""
 MORE = 3
-"""At most so many times as many kills as were asked for, until one has met a release of each job."""
+"""At most so many times as many kills as were asked for, until one has met a release of each
+job."""
 CHECKPOINT_MILLISECONDS = 3000
-"""Much longer than a bundle may take: otherwise releases leave just before the checkpoint that holds them, and a kill
-of a job that only releases met none in many."""
+"""Much longer than a bundle may take: otherwise releases leave just before the checkpoint that
+holds them, and a kill of a job that only releases met none in many."""
 
 
 class Victim(StrEnum):
@@ -78,10 +87,18 @@ class FlinkWorld:
     """
 
     def __init__(
-        self, cluster: FlinkCluster, address: str, folder: Path, prefix: str, *, partitions: int = PARTITIONS
+        self,
+        cluster: FlinkCluster,
+        address: str,
+        folder: Path,
+        prefix: str,
+        *,
+        partitions: int = PARTITIONS,
     ) -> None:
         self.cluster, self.address, self.folder = cluster, address, folder
-        self._prefix = f"{prefix}-{uuid4().hex[:8]}"  # a test that is tried again finds its topics empty
+        self._prefix = (
+            f"{prefix}-{uuid4().hex[:8]}"  # a test that is tried again finds its topics empty
+        )
         self._admin = AdminClient({"bootstrap.servers": address})
         self._secret = folder / "secret"
         self._secret.write_text(SECRET)
@@ -89,10 +106,14 @@ class FlinkWorld:
 
     def start(self, name: str, *more: str, secret: Path | None = None, **how: Any) -> Job:
         """Submit a job to topics of its own; `how` as for `submit`."""
-        names = {role: self._topic(f"{name}-{role}") for role in ("releases", "estimates", "refusals")}
+        names = {
+            role: self._topic(f"{name}-{role}") for role in ("releases", "estimates", "refusals")
+        }
         topics = Topics(samples=self.samples, **names)
         place = secret or self._secret
-        job = submit(self.cluster, self.address, topics, place, f"{self._prefix}-{name}", *more, **how)
+        job = submit(
+            self.cluster, self.address, topics, place, f"{self._prefix}-{name}", *more, **how
+        )
         return Job(job, **{role: Attempts(self.address, topic) for role, topic in names.items()})
 
     def expected(self, windows: int) -> list[bytes]:
@@ -131,9 +152,10 @@ class FlinkWorld:
 class FlinkKills:
     """Kills, one after the other, each once both jobs have come up with the stream again.
 
-    Half of them come at random times, the others as soon as a release is on its topic, which the next checkpoint is
-    yet to hold; with `aimed` each comes when both jobs have such a release. Where a checkpoint was quicker than every
-    kill there are more, up to three times as many, until releases of both jobs were executed again.
+    Half of them come at random times, the others as soon as a release is on its topic, which the
+    next checkpoint is yet to hold; with `aimed` each comes when both jobs have such a release.
+    Where a checkpoint was quicker than every kill there are more, up to three times as many, until
+    releases of both jobs were executed again.
 
     Parameters
     ----------
@@ -161,9 +183,11 @@ class FlinkKills:
     releases : int
         That the engine makes.
     met : list of tuple
-        After each kill, how many releases of ours and of the control were executed again until then.
+        After each kill, how many releases of ours and of the control were executed again until
+        then.
     lag_seconds, answer_seconds : list of float
-        After each kill, until both jobs have released what was there soon after it; until ours has answered it.
+        After each kill, until both jobs have released what was there soon after it; until ours has
+        answered it.
     disk : list of int
         Bytes in the world's folder, at first and after each kill.
     exceptions : list of str
@@ -209,7 +233,9 @@ class FlinkKills:
             until = producer.windows * WINDOW
             self.world.wait(jobs, until, f"kill {number + 1}: nothing new")
             self.lag_seconds.append(time.monotonic() - killed)
-            self.world.wait_for_estimates(jobs[0], until)  # a job that only releases would hide that it answers late
+            self.world.wait_for_estimates(
+                jobs[0], until
+            )  # a job that only releases would hide that it answers late
             self.answer_seconds.append(time.monotonic() - killed)
             self.met.append((again(jobs[0].releases.ids()), again(jobs[1].releases.ids())))
             self._remember(jobs[0])
@@ -235,7 +261,9 @@ class FlinkKills:
     def _goes_on(self) -> bool:
         """Whether there are kills to come; always as many of the one as of the other."""
         done = len(self.kills)
-        return done < self.count or (done < MORE * self.count and (not all(self.met[-1]) or bool(done % len(Victim))))
+        return done < self.count or (
+            done < MORE * self.count and (not all(self.met[-1]) or bool(done % len(Victim)))
+        )
 
     def _wait_for_releases(self, jobs: list[Job]) -> None:
         """Wait until each of the jobs has released something that no checkpoint holds."""
@@ -246,13 +274,19 @@ class FlinkKills:
             now = [self.world.cluster.completed_checkpoints(job.id) for job in jobs]
             if now != checkpoints:
                 checkpoints[:], lines[:] = now, [len(job.releases.look()) for job in jobs]
-            return all(len(job.releases.look()) > known for job, known in zip(jobs, lines, strict=True))
+            return all(
+                len(job.releases.look()) > known for job, known in zip(jobs, lines, strict=True)
+            )
 
-        wait_until(met, PATIENCE, every=0.005, why=lambda: f"no release: {self.world.cluster.jobs()}")
+        wait_until(
+            met, PATIENCE, every=0.005, why=lambda: f"no release: {self.world.cluster.jobs()}"
+        )
 
     def _remember(self, job: Job) -> None:
         """Keep what has ended an attempt: Flink's history is short."""
-        self.exceptions += [text for text in self.world.cluster.exceptions(job.id) if text not in self.exceptions]
+        self.exceptions += [
+            text for text in self.world.cluster.exceptions(job.id) if text not in self.exceptions
+        ]
 
     def _weigh(self) -> None:
         """Note what is on the disk: of the broker, of the cluster, of what was killed."""

@@ -1,4 +1,5 @@
-"""A stream of agents that goes on, written to a topic at the pace of the clock, and what the engine makes of it."""
+"""A stream of agents that goes on, written to a topic at the pace of the clock, and what the engine
+makes of it."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ AGENTS = 10
 SAMPLES = 30
 LIFE = 8
 """Windows after which other agents come: each has a horizon of few releases."""
-SETTINGS = AgentsSettings(name="test", lower=0, upper=10, epsilon=1, delta=1e-6, schedule="geometric:2,1.5", horizon=12)
+SETTINGS = AgentsSettings(
+    name="test", lower=0, upper=10, epsilon=1, delta=1e-6, schedule="geometric:2,1.5", horizon=12
+)
 SENTINEL = "sentinel"
 """Its one sample in each partition moves event time past the last window; it never releases."""
 
@@ -102,5 +105,12 @@ class PacedProducer:
 
     def _send(self, sample: tuple[str, float, float], partition: int) -> None:
         agent, value, time = sample
-        text = json.dumps({"agent": agent, "value": value, "time": time, "id": f"{agent} at {time!r} in {partition}"})
+        text = json.dumps(
+            {
+                "agent": agent,
+                "value": value,
+                "time": time,
+                "id": f"{agent} at {time!r} in {partition}",
+            }
+        )
         self._producer.produce(self.topic, text.encode(), partition=partition)

@@ -1,6 +1,8 @@
-"""The project's images, built by buildah on a base of Debian packages and run by crun as compose.yaml would run them.
+"""The project's images, built by buildah on a base of Debian packages and run by crun as
+compose.yaml would run them.
 
-No image registry is needed: `make images` makes the base with debootstrap, and Beam's `boot` from its Go module.
+No image registry is needed: `make images` makes the base with debootstrap, and Beam's `boot` from
+its Go module.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ IMAGES = ("engine", "beam")
 BUILD_SECONDS = 1800
 CERTIFICATES = "/etc/ssl/certs:/etc/ssl/certs:ro"
 _OWN_CGROUPS = "mount -t cgroup2 none /sys/fs/cgroup && exec crun --cgroup-manager=disabled "
-"""In a mount namespace of its own: crun refuses machines whose two versions of cgroups are mixed, and needs none."""
+"""In a mount namespace of its own: crun refuses machines whose two versions of cgroups are mixed,
+and needs none."""
 
 _numbers = itertools.count()
 
@@ -76,7 +79,9 @@ class Images:
         """Give an image's size in bytes, with its base."""
         root = self.mount(name)
         asked = ["du", "-sxB1", "--apparent-size", root]
-        return int(subprocess.run(asked, check=True, capture_output=True, text=True).stdout.split()[0])
+        return int(
+            subprocess.run(asked, check=True, capture_output=True, text=True).stdout.split()[0]
+        )
 
     def mount(self, name: str) -> str:
         """Mount a new container of an image, and give the folder of its root."""
@@ -84,14 +89,27 @@ class Images:
         return self._buildah("mount", container).strip()
 
     def settings(self, name: str) -> dict[str, Any]:
-        """Give what the image says of its programs: user, environment, entry point, health check."""
-        found: dict[str, Any] = json.loads(self._buildah("inspect", "--type", "image", f"localhost/{name}"))
+        """Give what the image says of its programs: user, environment, entry point, health
+        check."""
+        found: dict[str, Any] = json.loads(
+            self._buildah("inspect", "--type", "image", f"localhost/{name}")
+        )
         return dict(found["Docker"]["config"])
 
     def _build(self, name: str, dockerfile: str, context: Path, *arguments: str) -> None:
         file = self.folder / f"{name}.Dockerfile"
         file.write_text(dockerfile)
-        self._buildah("bud", "--format", "docker", "-t", f"localhost/{name}", "-f", str(file), *arguments, str(context))
+        self._buildah(
+            "bud",
+            "--format",
+            "docker",
+            "-t",
+            f"localhost/{name}",
+            "-f",
+            str(file),
+            *arguments,
+            str(context),
+        )
 
     def _buildah(self, command: str, *arguments: str, check: bool = True) -> str:
         places = ["--root", str(self.folder / "storage"), "--runroot", str(self.folder / "run")]
@@ -100,12 +118,15 @@ class Images:
             ["buildah", *places, command, *arguments], capture_output=True, text=True, check=False,
             env=environment, timeout=BUILD_SECONDS, stdin=subprocess.DEVNULL,
         )  # fmt: skip
-        assert not check or ran.returncode == 0, f"buildah {command}\n{ran.stdout[-2000:]}\n{ran.stderr[-2000:]}"
+        assert not check or ran.returncode == 0, (
+            f"buildah {command}\n{ran.stdout[-2000:]}\n{ran.stderr[-2000:]}"
+        )
         return ran.stdout
 
 
 class Container:
-    """A program in an image: read-only root, no capabilities, the image's user, this machine's network.
+    """A program in an image: read-only root, no capabilities, the image's user, this machine's
+    network.
 
     Parameters
     ----------
@@ -139,16 +160,36 @@ class Container:
             "user": {"uid": int(user), "gid": int(group)},
             "args": [*(settings["Entrypoint"] if entrypoint is None else entrypoint), *arguments],
             "cwd": settings["WorkingDir"],
-            "env": [*settings["Env"], *(f"{key}={value}" for key, value in (environment or {}).items())],
-            "capabilities": {kind: [] for kind in ("bounding", "effective", "inheritable", "permitted", "ambient")},
+            "env": [
+                *settings["Env"],
+                *(f"{key}={value}" for key, value in (environment or {}).items()),
+            ],
+            "capabilities": {
+                kind: []
+                for kind in ("bounding", "effective", "inheritable", "permitted", "ambient")
+            },
             "noNewPrivileges": True,
         }
         spec["linux"].pop("resources", None)
         spec["linux"]["namespaces"] = [{"type": kind} for kind in ("pid", "ipc", "uts", "mount")]
         mounts = [one for one in spec["mounts"] if not one["destination"].startswith("/sys")]
-        mounts.append({"destination": "/tmp", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "nodev"]})  # noqa: S108
+        mounts.append(
+            {
+                "destination": "/tmp",  # noqa: S108
+                "type": "tmpfs",
+                "source": "tmpfs",
+                "options": ["nosuid", "nodev"],
+            }
+        )
         for there, here in (volumes or {}).items():
-            mounts.append({"destination": there, "type": "bind", "source": str(here), "options": ["rbind", "rw"]})
+            mounts.append(
+                {
+                    "destination": there,
+                    "type": "bind",
+                    "source": str(here),
+                    "options": ["rbind", "rw"],
+                }
+            )
         spec["mounts"] = mounts
         (self._bundle / "config.json").write_text(json.dumps(spec))
         self._process = self._crun("run", "--bundle", str(self._bundle), self._id)
@@ -182,8 +223,18 @@ class Container:
         wait_until(lambda: self._crun("kill", self._id, name, quiet=True).wait(60) == 0, 60)
 
     def _crun(self, *arguments: str, quiet: bool = False) -> subprocess.Popen[str]:
-        words = [_OWN_CGROUPS + '"$@"', "crun", "--root", str(self._bundle.parent / "crun"), *arguments]
+        words = [
+            _OWN_CGROUPS + '"$@"',
+            "crun",
+            "--root",
+            str(self._bundle.parent / "crun"),
+            *arguments,
+        ]
         output = subprocess.DEVNULL if quiet else subprocess.PIPE
         return subprocess.Popen(
-            ["unshare", "-m", "sh", "-c", *words], stdout=output, stderr=output, stdin=subprocess.DEVNULL, text=True
+            ["unshare", "-m", "sh", "-c", *words],
+            stdout=output,
+            stderr=output,
+            stdin=subprocess.DEVNULL,
+            text=True,
         )

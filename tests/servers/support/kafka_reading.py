@@ -1,4 +1,5 @@
-"""What the tests of a Kafka source share: records sent, and a source read until something is there."""
+"""What the tests of a Kafka source share: records sent, and a source read until something is
+there."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ Read = dict[tuple[int, int], float]
 
 
 def value(number: float) -> bytes:
-    return json.dumps({"agent": f"a{number % 7}", "value": number, "time": 1_700_000_000 + number}).encode()
+    return json.dumps(
+        {"agent": f"a{number % 7}", "value": number, "time": 1_700_000_000 + number}
+    ).encode()
 
 
 def send(address: str, topic: str, values: Sequence[bytes | None], partition: int = 0) -> None:
@@ -47,20 +50,26 @@ def transaction(address: str, topic: str, values: Sequence[bytes], *, commit: bo
 
 
 def source(address: str, topic: str, options: str = "", **more: Any) -> KafkaSource:
-    location = KafkaLocation.parse(f"kafka://{address}/{topic}?group=of-{topic}{options}", several=True)
+    location = KafkaLocation.parse(
+        f"kafka://{address}/{topic}?group=of-{topic}{options}", several=True
+    )
     return KafkaSource(location, ColumnMapping(), **{"owner": "store-1", **more})
 
 
 def record(batch: Batch, found: Read) -> None:
     """Add the samples of a batch, none of which may have been there before."""
     position = batch.samples.position
-    places = zip(column_partitions(position).tolist(), column_positions(position).tolist(), strict=True)
+    places = zip(
+        column_partitions(position).tolist(), column_positions(position).tolist(), strict=True
+    )
     for place, number in zip(places, batch.samples.value.tolist(), strict=True):
         assert place not in found
         found[place] = number
 
 
-def read_until(opened: KafkaSource, enough: Callable[[Read, Batch], bool], size: int = 100_000) -> tuple[Read, Batch]:
+def read_until(
+    opened: KafkaSource, enough: Callable[[Read, Batch], bool], size: int = 100_000
+) -> tuple[Read, Batch]:
     """Read until it is enough; samples by partition and offset, and the last batch."""
     found: Read = {}
     end = time.monotonic() + SECONDS
@@ -79,7 +88,8 @@ def read_count(opened: KafkaSource, count: int, size: int = 100_000) -> tuple[Re
 
 
 def first_batch(opened: KafkaSource, size: int = 100) -> Batch:
-    """Wait for the first batch in which something is: a consumer that has just begun may give empty ones."""
+    """Wait for the first batch in which something is: a consumer that has just begun may give empty
+    ones."""
     return read_until(opened, lambda found, batch: bool(found) or bool(len(batch.rejects)), size)[1]
 
 

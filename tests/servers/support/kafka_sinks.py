@@ -1,4 +1,5 @@
-"""Sinks on a real broker, processes that die in the middle of a delivery, and readers of what is on the topics."""
+"""Sinks on a real broker, processes that die in the middle of a delivery, and readers of what is on
+the topics."""
 
 from __future__ import annotations
 
@@ -91,7 +92,10 @@ def read(address: str, topic: str, *, uncommitted: bool = False) -> list[Record]
 
 
 def indexes(address: str, topic: str, *, uncommitted: bool = False) -> list[int]:
-    return [msgspec.json.decode(record.value)["index"] for record in read(address, topic, uncommitted=uncommitted)]
+    return [
+        msgspec.json.decode(record.value)["index"]
+        for record in read(address, topic, uncommitted=uncommitted)
+    ]
 
 
 def numbers(address: str, topic: str) -> list[int]:
@@ -104,8 +108,9 @@ WORLD_SECONDS = 180.0
 class Patient:
     """Never asks a sink to stop; but a test does not wait for ever either.
 
-    A broker that wakes while it takes back a transaction may keep its id in between until it is restarted: whoever
-    opens with the same id is then asked to wait, every time (Kafka 4.3: "a pending state PREPARE_EPOCH_FENCE").
+    A broker that wakes while it takes back a transaction may keep its id in between until it is
+    restarted: whoever opens with the same id is then asked to wait, every time (Kafka 4.3: "a
+    pending state PREPARE_EPOCH_FENCE").
     """
 
     def __init__(self) -> None:
@@ -113,7 +118,9 @@ class Patient:
 
     def __call__(self) -> bool:
         if time.monotonic() > self._until:
-            raise NotInTimeError(f"a sink waits for its broker, {WORLD_SECONDS:g} s after the test began")
+            raise NotInTimeError(
+                f"a sink waits for its broker, {WORLD_SECONDS:g} s after the test began"
+            )
         return False
 
 
@@ -135,7 +142,9 @@ class World:
     def open(self) -> Sinks:
         kafka = KafkaSinks(self.store_id, stop=self.stop)
         query = "" if self.config is None else f"?config={self.config}"
-        places = {role: f"kafka://{self.address}/{topic}{query}" for role, topic in self.roles.items()}
+        places = {
+            role: f"kafka://{self.address}/{topic}{query}" for role, topic in self.roles.items()
+        }
         opened = {
             role: open_sink(
                 place,
@@ -167,7 +176,8 @@ class Died(Exception):  # noqa: N818 - it stands for a death
 
 
 class Watched:
-    """A producer whose calls of one name are met by something: the death of the process, or of the broker."""
+    """A producer whose calls of one name are met by something: the death of the process, or of the
+    broker."""
 
     def __init__(
         self,

@@ -1,4 +1,5 @@
-"""What an engine has let out and charged, and every way in which that can differ from a run without faults."""
+"""What an engine has let out and charged, and every way in which that can differ from a run without
+faults."""
 
 from __future__ import annotations
 
@@ -19,8 +20,9 @@ from meanstream.streaming.store.store_audit import audited_rows
 
 READ_SECONDS = 30.0
 STORED = ("releases", "dead_letters", "notices")
-"""Roles whose events are stored before they leave: the same bytes whatever happens. Estimates are computed when they
-are due, from what is committed then; only the last one of each agent is the same in every run."""
+"""Roles whose events are stored before they leave: the same bytes whatever happens. Estimates are
+computed when they are due, from what is committed then; only the last one of each agent is the same
+in every run."""
 
 
 class Kind(StrEnum):
@@ -72,7 +74,11 @@ class TopicsReader:
     def read(self, topics: Sequence[str]) -> dict[str, list[bytes]]:
         """Give all values of each topic; those of one key are in their order."""
         known = self._consumer.list_topics(timeout=READ_SECONDS).topics
-        places = [TopicPartition(topic, number, 0) for topic in topics for number in known[topic].partitions]
+        places = [
+            TopicPartition(topic, number, 0)
+            for topic in topics
+            for number in known[topic].partitions
+        ]
         self._consumer.assign(places)
         values: dict[str, list[bytes]] = {topic: [] for topic in topics}
         ended: set[tuple[str, int]] = set()
@@ -97,11 +103,16 @@ def read_outcome(reader: TopicsReader, topics: Mapping[str, str], store: Path) -
     """Read what there is of a deployment."""
     found = reader.read(list(topics.values()))
     charged, damage = read_ledger(store)
-    return Outcome(topics={role: found[topic] for role, topic in topics.items()}, charged=charged, damage=damage)
+    return Outcome(
+        topics={role: found[topic] for role, topic in topics.items()},
+        charged=charged,
+        damage=damage,
+    )
 
 
 def read_ledger(store: Path) -> tuple[list[bytes], str]:
-    """Give the releases that were charged, compared with the hash chain, and what is wrong with it."""
+    """Give the releases that were charged, compared with the hash chain, and what is wrong with
+    it."""
     charged: list[bytes] = []
     try:
         opened = Store.read(store)
@@ -121,9 +132,17 @@ def faults(found: Outcome, expected: Outcome) -> list[Fault]:
     """Compare with a run without faults."""
     said = [Fault(Kind.DAMAGED, found.damage)] if found.damage else []
     for role, lines in found.topics.items():
-        said += [Fault(Kind.DOUBLED, f"{role} {line!r}") for line, count in Counter(lines).items() if count > 1]
-    moments = Counter((e["agent"], e["time"], e["n"]) for e in map(msgspec.json.decode, found.topics["estimates"]))
-    said += [Fault(Kind.DOUBLED, f"estimate {moment}") for moment, count in moments.items() if count > 1]
+        said += [
+            Fault(Kind.DOUBLED, f"{role} {line!r}")
+            for line, count in Counter(lines).items()
+            if count > 1
+        ]
+    moments = Counter(
+        (e["agent"], e["time"], e["n"]) for e in map(msgspec.json.decode, found.topics["estimates"])
+    )
+    said += [
+        Fault(Kind.DOUBLED, f"estimate {moment}") for moment, count in moments.items() if count > 1
+    ]
     for role in STORED:
         there, wanted = set(found.topics[role]), set(expected.topics[role])
         said += [Fault(Kind.LOST, f"{role} {line!r}") for line in sorted(wanted - there)]
@@ -141,7 +160,8 @@ def faults(found: Outcome, expected: Outcome) -> list[Fault]:
 
 
 def noised_twice(*outcomes: Outcome) -> list[Fault]:
-    """Find releases that were seen with two noises, on a topic, in a ledger or in another run of the same input."""
+    """Find releases that were seen with two noises, on a topic, in a ledger or in another run of
+    the same input."""
     values: dict[str, set[tuple[int, float]]] = defaultdict(set)
     for outcome in outcomes:
         for line in {*outcome.topics["releases"], *outcome.charged}:
@@ -162,7 +182,8 @@ def last_estimates(outcome: Outcome) -> dict[str, Any]:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Compare estimates: where batches end decides the order of sums, hence the last digits of a float."""
+    """Compare estimates: where batches end decides the order of sums, hence the last digits of a
+    float."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
     if isinstance(one, list) and isinstance(other, list):

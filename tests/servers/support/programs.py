@@ -1,4 +1,5 @@
-"""What docker/compose.yaml says, run here without containers: the same commands on the same files, other places."""
+"""What docker/compose.yaml says, run here without containers: the same commands on the same files,
+other places."""
 
 from __future__ import annotations
 
@@ -41,7 +42,10 @@ def command_of(service: str, entrypoint: Sequence[str], changes: Mapping[str, st
     changes : mapping
         Text to replace in any word; each must occur, so that the test follows the file.
     """
-    words = [*(SERVICES[service].get("entrypoint") or entrypoint), *SERVICES[service].get("command", [])]
+    words = [
+        *(SERVICES[service].get("entrypoint") or entrypoint),
+        *SERVICES[service].get("command", []),
+    ]
     words = [HERE.get(word, word) for word in words]
     for old, new in changes.items():
         assert any(old in word for word in words), f"{service} does not say {old}"
@@ -108,7 +112,9 @@ class Program:
         """Wait for a condition while the program lives."""
 
         def met() -> Any:
-            assert self._process.poll() is None, f"it ended with {self._process.returncode}:\n{self.log[-3000:]}"
+            assert self._process.poll() is None, (
+                f"it ended with {self._process.returncode}:\n{self.log[-3000:]}"
+            )
             return condition()
 
         wait_until(met, START_SECONDS, why=lambda: self.log[-3000:], every=0.1)
@@ -120,16 +126,22 @@ class Command(Program):
     def _start(self, folder: Path, words: Sequence[str], environment: dict[str, str]) -> Process:
         with self._path.open("ab") as log, Path(os.devnull).open("rb") as nothing:
             streams = [nothing.fileno(), log.fileno(), log.fileno()]
-            return Forked(COMMAND, ["meanstream", *words], env=environment, cwd=folder, streams=streams)
+            return Forked(
+                COMMAND, ["meanstream", *words], env=environment, cwd=folder, streams=streams
+            )
 
     def _kill(self) -> None:
-        os.kill(self._process.pid, signal.SIGKILL)  # it starts none, and may not have a group of its own yet
+        os.kill(
+            self._process.pid, signal.SIGKILL
+        )  # it starts none, and may not have a group of its own yet
 
 
 def healthy(service: str, changes: Mapping[str, str]) -> bool:
     """Run the health check of a container here."""
     _, *words = SERVICES[service]["healthcheck"]["test"]
     for old, new in changes.items():
-        assert any(old in word for word in words), f"the health check of {service} does not say {old}"
+        assert any(old in word for word in words), (
+            f"the health check of {service} does not say {old}"
+        )
         words = [HERE.get(word, word).replace(old, new) for word in words]
     return subprocess.run(words, capture_output=True, check=False, timeout=30).returncode == 0

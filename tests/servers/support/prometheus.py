@@ -44,7 +44,8 @@ class Prometheus:
     alertmanager : str
         `HOST:PORT` of the one that is told of alerts.
     hurried : str
-        An alert that waits for a second until it fires. On a busy machine a scrape may fail: others wait as shipped.
+        An alert that waits for a second until it fires. On a busy machine a scrape may fail: others
+        wait as shipped.
     """
 
     def __init__(
@@ -65,7 +66,9 @@ class Prometheus:
         folder.mkdir(parents=True, exist_ok=True)
         config.pop("alerting", None)
         if alertmanager is not None:
-            config["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]}
+            config["alerting"] = {
+                "alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]
+            }
         if hurried:
             for number, path in enumerate(config["rule_files"]):
                 rules = yaml.safe_load(Path(path).read_text())
@@ -119,7 +122,9 @@ class Prometheus:
 
     def query(self, expression: str) -> list[dict[str, Any]]:
         """Evaluate an expression now."""
-        result: list[dict[str, Any]] = self._get(f"query?{urllib.parse.urlencode({'query': expression})}")["result"]
+        result: list[dict[str, Any]] = self._get(
+            f"query?{urllib.parse.urlencode({'query': expression})}"
+        )["result"]
         return result
 
     def rules(self) -> list[dict[str, Any]]:

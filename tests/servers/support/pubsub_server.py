@@ -17,7 +17,11 @@ _numbers = itertools.count()
 
 def missing() -> str | None:
     """Say what is not there to start the server, or None."""
-    return None if BINARY.is_file() else f"no Pub/Sub server in {BINARY}: run `make servers` where there is Go"
+    return (
+        None
+        if BINARY.is_file()
+        else f"no Pub/Sub server in {BINARY}: run `make servers` where there is Go"
+    )
 
 
 @contextmanager
@@ -34,7 +38,8 @@ def running() -> Iterator[str]:
 
 
 class Clients:
-    """Google's clients, for tests to look at what is in a topic and to send what nobody else would."""
+    """Google's clients, for tests to look at what is in a topic and to send what nobody else
+    would."""
 
     def __init__(self) -> None:
         from google.cloud import pubsub_v1
@@ -48,7 +53,12 @@ class Clients:
         self.publisher.create_topic(name=topic)
         names = [f"{PROJECT}/subscriptions/subscription-{number}-{i}" for i in range(subscriptions)]
         for name in names:
-            request = {"name": name, "topic": topic, "enable_message_ordering": True, "ack_deadline_seconds": 60}
+            request = {
+                "name": name,
+                "topic": topic,
+                "enable_message_ordering": True,
+                "ack_deadline_seconds": 60,
+            }
             self.subscriber.create_subscription(request=request)
         return topic, names
 
@@ -65,14 +75,18 @@ class Clients:
         for _ in range(60):
             enough = len(messages) >= count
             try:
-                answer = self.subscriber.pull(subscription=subscription, max_messages=1000, timeout=0.5)
+                answer = self.subscriber.pull(
+                    subscription=subscription, max_messages=1000, timeout=0.5
+                )
             except (Cancelled, DeadlineExceeded):  # there are none now
                 if enough:
                     break
                 continue
             taken = list(answer.received_messages)
             if taken:
-                self.subscriber.acknowledge(subscription=subscription, ack_ids=[one.ack_id for one in taken])
+                self.subscriber.acknowledge(
+                    subscription=subscription, ack_ids=[one.ack_id for one in taken]
+                )
                 messages += [one.message for one in taken]
         return messages
 

@@ -1,4 +1,5 @@
-"""SIGKILL at random times, drawn from a seed, until the input is done; and where in its work each met the engine."""
+"""SIGKILL at random times, drawn from a seed, until the input is done; and where in its work each
+met the engine."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from tests.servers.support.engine_worlds import EngineWorlds
 from tests.servers.support.outcomes import Fault
 
 SPAN_SECONDS = 0.4
-"""A kill comes at most so long after the engine has begun to read: long enough for several turns."""
+"""A kill comes at most so long after the engine has begun to read: long enough for several
+turns."""
 START_SPAN_SECONDS = 0.5
 AT_START = 0.1
 """Share of the kills that come so long after the process was started, whatever it does then."""
@@ -61,12 +63,17 @@ def phase(life: EngineProcess) -> Phase:
         return Phase.READING
     if point in _COMMITTING and step != (CrashPoint.COMMIT, Moment.AFTER):
         return Phase.COMMITTING
-    return Phase.DELIVERED if point in _LAST_OF_DELIVERY and moment is Moment.AFTER else Phase.DELIVERING
+    return (
+        Phase.DELIVERED
+        if point in _LAST_OF_DELIVERY and moment is Moment.AFTER
+        else Phase.DELIVERING
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """A kill that came so many seconds after the process was started, or after it had begun to read."""
+    """A kill that came so many seconds after the process was started, or after it had begun to
+    read."""
 
     seconds: float
     at_start: bool
@@ -88,8 +95,8 @@ class RandomKills:
     lanes : int
         So many engines at the same time.
     broker, outages : Broker or None, int
-        A broker that is killed and started again so often meanwhile, at random times too. Engines may then end by
-        themselves, with an error, and are started again.
+        A broker that is killed and started again so often meanwhile, at random times too. Engines
+        may then end by themselves, with an error, and are started again.
     """
 
     worlds: EngineWorlds
@@ -142,9 +149,14 @@ class RandomKills:
             self.faults += self.worlds.faults(world)
 
     async def _kill(self, world: EngineWorld, seconds: float, *, at_start: bool) -> int:
-        """Let an engine live for so long; give its exit code, which is that of the kill unless it ended before."""
+        """Let an engine live for so long; give its exit code, which is that of the kill unless it
+        ended before."""
         life = world.start()
-        while not at_start and life.runs and not life.trace.visits(CrashPoint.READ_BATCH, Moment.BEFORE):
+        while (
+            not at_start
+            and life.runs
+            and not life.trace.visits(CrashPoint.READ_BATCH, Moment.BEFORE)
+        ):
             await asyncio.sleep(LOOK_SECONDS)
         await asyncio.sleep(seconds)
         life.kill()
@@ -165,7 +177,9 @@ class RandomKills:
         if code:
             self.other_ends[code] += 1
             expected = (
-                code in FAILED and (self.outages or NO_BROKER in life.log) and self.other_ends.total() <= self.count
+                code in FAILED
+                and (self.outages or NO_BROKER in life.log)
+                and self.other_ends.total() <= self.count
             )
             assert expected, f"the engine ended with {code}; its log:\n{life.log}"
         return code

@@ -1,4 +1,5 @@
-"""An engine over a store whose agents were lost and whose ledger was not: what it would release again is refused."""
+"""An engine over a store whose agents were lost and whose ledger was not: what it would release
+again is refused."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ def serve_refusals(folder: Path) -> Iterator[str]:
     world = World(folder)
     world.run(ScriptedSource([("ann", float(i % 5), float(i)) for i in range(12)]))
     world.lose_agents()
-    stats = world.run(ScriptedSource([("ann", 5.0 if i == 0 else float(i % 5), float(i)) for i in range(12)]))
+    stats = world.run(
+        ScriptedSource([("ann", 5.0 if i == 0 else float(i % 5), float(i)) for i in range(12)])
+    )
     assert stats.refusals
     health = EngineHealth()
     metrics = Metrics(settings=world.settings, health=health)

@@ -1,4 +1,5 @@
-"""A source as it was: its steps have other ids at other parallelisms, so that dropped state begins a second reader."""
+"""A source as it was: its steps have other ids at other parallelisms, so that dropped state begins
+a second reader."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ class UnkeyedReadPartition(ReadPartition):
                 yield out
                 continue
             batch = out.value
-            bare = AgentBatch(batch.names, batch.agent, batch.value, batch.time, None, batch.position)
+            bare = AgentBatch(
+                batch.names, batch.agent, batch.value, batch.time, None, batch.position
+            )
             yield TimestampedValue(bare, out.timestamp)
 
 
@@ -33,7 +36,11 @@ def expand_chained(source: ReadKafka, pbegin: Any) -> FromKafka:
     """Expand a source with an impulse that Flink joins with the plan where parallelism is 1."""
     plan = beam.ParDo(source._plan).with_output_types(PartitionRange)
     ranges = pbegin | "Begin" >> beam.Impulse() | "Plan" >> plan | "Once" >> beam.Reshuffle()
-    read = beam.ParDo(source._read).with_outputs(DEAD_LETTERS, main="samples").with_output_types(AgentBatch)
+    read = (
+        beam.ParDo(source._read)
+        .with_outputs(DEAD_LETTERS, main="samples")
+        .with_output_types(AgentBatch)
+    )
     split = ranges | "Read" >> read
     split.samples.element_type, split[DEAD_LETTERS].element_type = AgentBatch, source._letter
     return FromKafka(split.samples, split[DEAD_LETTERS])

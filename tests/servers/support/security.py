@@ -1,4 +1,5 @@
-"""A listener that wants TLS and a password: certificates made for the test, and the server's properties."""
+"""A listener that wants TLS and a password: certificates made for the test, and the server's
+properties."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ class Authority:
     def make(cls, name: str) -> Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         whose = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        builder = _certificate(whose, whose, key).add_extension(x509.BasicConstraints(True, None), critical=True)
+        builder = _certificate(whose, whose, key).add_extension(
+            x509.BasicConstraints(True, None), critical=True
+        )
         return cls(builder.sign(key, hashes.SHA256()), key)
 
     def write(self, path: Path) -> Path:
@@ -41,34 +44,52 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         whose = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
         names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-        builder = _certificate(whose, self.certificate.subject, key).add_extension(names, critical=False)
+        builder = _certificate(whose, self.certificate.subject, key).add_extension(
+            names, critical=False
+        )
         certificate = builder.sign(self.key, hashes.SHA256())
         private = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
         )
         path.write_bytes(private + certificate.public_bytes(serialization.Encoding.PEM))
         return path
 
 
 def secure_properties(
-    folder: Path, authority: Authority, user: str, password: str, more: Mapping[str, int] | None = None
+    folder: Path,
+    authority: Authority,
+    user: str,
+    password: str,
+    more: Mapping[str, int] | None = None,
 ) -> dict[str, str]:
-    """Properties of a broker that lets a user in by the password; by SCRAM too, once the user is entered there.
+    """Properties of a broker that lets a user in by the password; by SCRAM too, once the user is
+    entered there.
 
     `more` are ports of further listeners by their security.protocol.
     """
     keys = authority.write_server(folder / "server.pem")
     trusted = authority.write(folder / "trusted.pem")
     modules = "org.apache.kafka.common.security"
-    ports = {**LISTENERS, **{f"{name.replace('_', '')}X": str(port) for name, port in (more or {}).items()}}
+    ports = {
+        **LISTENERS,
+        **{f"{name.replace('_', '')}X": str(port) for name, port in (more or {}).items()},
+    }
     protocols = {**PROTOCOLS, **{f"{name.replace('_', '')}X": name for name in more or {}}}
     places = [f"{name}://127.0.0.1:{port}" for name, port in ports.items()]
     let_in = f'{modules}.plain.PlainLoginModule required user_{user}="{password}";'
-    by_password = [name.lower() for name, protocol in protocols.items() if protocol.startswith("SASL")]
+    by_password = [
+        name.lower() for name, protocol in protocols.items() if protocol.startswith("SASL")
+    ]
     return {
         "listeners": ",".join(places),
-        "advertised.listeners": ",".join(place for place in places if not place.startswith("CONTROLLER")),
-        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
+        "advertised.listeners": ",".join(
+            place for place in places if not place.startswith("CONTROLLER")
+        ),
+        "listener.security.protocol.map": ",".join(
+            f"{name}:{protocol}" for name, protocol in protocols.items()
+        ),
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",  # whoever comes by the plain listener
@@ -84,7 +105,9 @@ def secure_properties(
     }
 
 
-def _certificate(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+def _certificate(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey
+) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()

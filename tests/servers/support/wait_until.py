@@ -1,4 +1,5 @@
-"""Waiting for what others do: one kind of failure says that something took too long, on this machine, this time."""
+"""Waiting for what others do: one kind of failure says that something took too long, on this
+machine, this time."""
 
 from __future__ import annotations
 
@@ -17,7 +18,11 @@ class NotInTimeError(AssertionError):
 
 
 def wait_until(
-    condition: Callable[[], Found], seconds: float = 60.0, *, why: Callable[[], str] = str, every: float = 0.05
+    condition: Callable[[], Found],
+    seconds: float = 60.0,
+    *,
+    why: Callable[[], str] = str,
+    every: float = 0.05,
 ) -> Found:
     """Wait for something to be true, and give it.
 

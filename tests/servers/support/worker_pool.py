@@ -1,11 +1,11 @@
 """A pool of Beam workers for several jobs of one TaskManager, on loopback.
 
-Beam's own pool knows a worker by a number that is unique within its job only, so the end of one job stops the workers
-of another. This pool stops no worker by number: a worker ends when its job closes the connection, and all workers end
-with the pool.
+Beam's own pool knows a worker by a number that is unique within its job only, so the end of one job
+stops the workers of another. This pool stops no worker by number: a worker ends when its job closes
+the connection, and all workers end with the pool.
 
-Workers are forks of one process that has imported Beam and the pipelines already. A new interpreter for each worker
-would spend two seconds of processor time on imports.
+Workers are forks of one process that has imported Beam and the pipelines already. A new interpreter
+for each worker would spend two seconds of processor time on imports.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ IMPORTED = [
     "tests.servers.support.flink_jobs",
     "tests.servers.support.worker_pool",
 ]
-"""Modules that workers share. A module that cannot be imported is left to the worker, which then says why."""
+"""Modules that workers share. A module that cannot be imported is left to the worker, which then
+says why."""
 
 
 def run_worker(control: str, worker_id: str, environment: dict[str, str]) -> None:
@@ -55,7 +56,8 @@ class WorkerPool(BeamFnExternalWorkerPoolServicer):  # type: ignore[misc]  # Bea
         forkserver.ensure_running()  # here, and not in the first thread that asks for a worker
 
     def StartWorker(self, start_worker_request: Any, unused_context: Any) -> Any:  # noqa: N802 - the service calls it so
-        """Fork one. Parameters of the environment's configuration become variables of the worker."""
+        """Fork one. Parameters of the environment's configuration become variables of the
+        worker."""
         asked = start_worker_request
         arguments = (asked.control_endpoint.url, asked.worker_id, dict(asked.params))
         self._processes.Process(target=run_worker, args=arguments, daemon=True).start()

@@ -1,4 +1,5 @@
-"""Engines with a defect that costs events or privacy when they are killed: known-bad twins, which tests must catch.
+"""Engines with a defect that costs events or privacy when they are killed: known-bad twins, which
+tests must catch.
 
 Each function spoils the process that calls it.
 """
@@ -48,7 +49,9 @@ def releases_before_charging() -> None:
     """Let a release out before it is in the ledger."""
     commit = Engine._commit
 
-    def release_and_commit(self: Engine, position: Any, released: Any, *arguments: Any, **named: Any) -> None:
+    def release_and_commit(
+        self: Engine, position: Any, released: Any, *arguments: Any, **named: Any
+    ) -> None:
         rows = release_rows(released, self._intake.names, self._settings)
         sinks = self.delivery._sinks
         sinks.write("releases", EventLines(Release, rows.output))

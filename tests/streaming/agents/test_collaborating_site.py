@@ -25,7 +25,11 @@ def samples(agents: range, seed: int = 3) -> list[Any]:
     rng = np.random.default_rng(seed)
     rows = [(a, t) for t in range(60) for a in range(AGENTS)]
     values = rng.normal(np.where(np.array([a for a, _ in rows]) % 2, 3.0, 7.0), 1.0)
-    return [(f"agent {a}", float(v), float(t)) for (a, t), v in zip(rows, values, strict=True) if a in agents]
+    return [
+        (f"agent {a}", float(v), float(t))
+        for (a, t), v in zip(rows, values, strict=True)
+        if a in agents
+    ]
 
 
 def side(new_world: Callable[[str], Any], name: str, agents: range) -> Any:
@@ -41,7 +45,9 @@ def collaborator(world: Any, path: Path, **changes: Any) -> Collaborator:
         "store": world.folder / "s.db",
         "settings": own_settings(world.folder / "s.db"),
         "options": world.options,
-        "sinks": Sinks(estimates=MemorySink(trust=Trust.PRIVATE), population=MemorySink(trust=Trust.PUBLIC)),
+        "sinks": Sinks(
+            estimates=MemorySink(trust=Trust.PRIVATE), population=MemorySink(trust=Trust.PUBLIC)
+        ),
         "every": 10.0,
         "clock": SettableClock(1000.0),
     }
@@ -52,20 +58,27 @@ def estimates(made: Collaborator) -> dict[str, Any]:
     return {e["agent"]: e for e in map(json.loads, made._sinks.estimates.lines)}  # type: ignore[union-attr]
 
 
-def test_two_organizations_get_what_one_engine_gives_them(new_world: Callable[[str], Any], tmp_path: Path) -> None:
+def test_two_organizations_get_what_one_engine_gives_them(
+    new_world: Callable[[str], Any], tmp_path: Path
+) -> None:
     hosted = new_world("hosted")
     hosted.run(ScriptedSource(samples(range(AGENTS))))
     expected = {e["agent"]: e for e in hosted.events("estimates")[-AGENTS:]}
 
     left, right = side(new_world, "left", range(5)), side(new_world, "right", range(5, AGENTS))
     together = tmp_path / "releases.jsonl"
-    together.write_bytes(b"".join((w.folder / "releases.jsonl").read_bytes() for w in (left, right)))
+    together.write_bytes(
+        b"".join((w.folder / "releases.jsonl").read_bytes() for w in (left, right))
+    )
     found = {}
     for world in (left, right):
         made = collaborator(world, together)
         stats = made.run(until_end=True)
         assert (stats.agents, stats.own_agents) == (AGENTS, len(estimates(made)))
-        assert (stats.releases, stats.estimates) == (len(together.read_bytes().splitlines()), len(estimates(made)))
+        assert (stats.releases, stats.estimates) == (
+            len(together.read_bytes().splitlines()),
+            len(estimates(made)),
+        )
         assert (stats.refreshes, dict(stats.rejected)) == (1, {})
         found.update(estimates(made))
     assert found.keys() == expected.keys()
@@ -88,7 +101,9 @@ def test_releases_of_others_help(new_world: Callable[[str], Any], tmp_path: Path
     assert estimates(alone) != estimates(together)
 
 
-def test_it_answers_again_when_releases_or_own_samples_have_come(new_world: Callable[[str], Any]) -> None:
+def test_it_answers_again_when_releases_or_own_samples_have_come(
+    new_world: Callable[[str], Any],
+) -> None:
     world = new_world("growing")
     script = samples(range(AGENTS))
     world.run(ScriptedSource(script[: 17 * AGENTS]), roles=("releases",))
@@ -97,7 +112,8 @@ def test_it_answers_again_when_releases_or_own_samples_have_come(new_world: Call
     turns = 0
 
     def stop() -> bool:
-        """Let more samples come after twelve seconds, and look at what was answered until twenty more have passed."""
+        """Let more samples come after twelve seconds, and look at what was answered until twenty
+        more have passed."""
         nonlocal turns
         turns += 1
         if turns == 120:
@@ -131,7 +147,9 @@ def test_a_clock_that_is_set_back_holds_no_answer_up(new_world: Callable[[str], 
     assert {e["n"] for e in estimates(made).values()} == {60}
 
 
-def test_without_samples_of_its_own_it_waits(new_world: Callable[[str], Any], tmp_path: Path) -> None:
+def test_without_samples_of_its_own_it_waits(
+    new_world: Callable[[str], Any], tmp_path: Path
+) -> None:
     left = side(new_world, "left", range(5))
     empty = new_world("empty")
     empty.run(ScriptedSource([]), roles=("releases",))
@@ -145,7 +163,14 @@ def test_what_is_no_release_is_left_out(new_world: Callable[[str], Any], tmp_pat
     clean.run(until_end=True)
     dirty = tmp_path / "releases.jsonl"
     lines = (left.folder / "releases.jsonl").read_bytes().splitlines()
-    bad = [b"", b"no json", b"{}", b'{"agent":"\xff"}', lines[0], lines[0].replace(b'"n":', b'"m":')]
+    bad = [
+        b"",
+        b"no json",
+        b"{}",
+        b'{"agent":"\xff"}',
+        lines[0],
+        lines[0].replace(b'"n":', b'"m":'),
+    ]
     dirty.write_bytes(b"\n".join([*lines, *bad, b'{"torn']))
     made = collaborator(left, dirty)
     made.run(until_end=True)
@@ -178,13 +203,25 @@ def forged(line: bytes) -> list[bytes]:
         {"time": "9999-12-31T23:59:59.999999Z", "mean": 3.0},
     ]
     lines = [json.dumps({**event, **one}).encode() for one in changes]
-    lines += [line.replace(b'"mean":', b'"mean":' + word + b',"was":') for word in (b"NaN", b"1e999", b"-Infinity")]
+    lines += [
+        line.replace(b'"mean":', b'"mean":' + word + b',"was":')
+        for word in (b"NaN", b"1e999", b"-Infinity")
+    ]
     bomb = b"[" * 200_000
-    return [*lines, bomb, b'{"agent":"agent 1","x":' + bomb, b'{"agent":' + b"9" * 100_000 + b"}", b"x" * 3_000_000]
+    return [
+        *lines,
+        bomb,
+        b'{"agent":"agent 1","x":' + bomb,
+        b'{"agent":' + b"9" * 100_000 + b"}",
+        b"x" * 3_000_000,
+    ]
 
 
-def test_forged_releases_change_nobodys_answer(new_world: Callable[[str], Any], tmp_path: Path) -> None:
-    """Before the honest ones, so that what is left out must not keep the place of what follows; and a torn end."""
+def test_forged_releases_change_nobodys_answer(
+    new_world: Callable[[str], Any], tmp_path: Path
+) -> None:
+    """Before the honest ones, so that what is left out must not keep the place of what follows; and
+    a torn end."""
     left = side(new_world, "left", range(5))
     right = side(new_world, "right", range(5, AGENTS))
     honest = b"".join((w.folder / "releases.jsonl").read_bytes() for w in (left, right))
@@ -195,7 +232,9 @@ def test_forged_releases_change_nobodys_answer(new_world: Callable[[str], Any], 
     settings = own_settings(left.folder / "s.db")
     made = []
     for path in (clean, dirty):
-        sinks = Sinks(estimates=MemorySink(trust=Trust.PRIVATE), population=MemorySink(trust=Trust.PUBLIC))
+        sinks = Sinks(
+            estimates=MemorySink(trust=Trust.PRIVATE), population=MemorySink(trust=Trust.PUBLIC)
+        )
         feed = ReleasesFile(path, PossibleReleases(settings))
         made.append(collaborator(left, path, **{"releases": feed, "sinks": sinks}))
     for one in made:

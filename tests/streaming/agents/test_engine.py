@@ -21,13 +21,21 @@ from meanstream.streaming.agents.agents_budget import agents_budgets
 from meanstream.streaming.agents.agents_engine import OWN_RELEASES
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.base import Event
-from meanstream.streaming.events.wire import BudgetEvent, PersonalEstimate, Population, Refusal, Release
+from meanstream.streaming.events.wire import (
+    BudgetEvent,
+    PersonalEstimate,
+    Population,
+    Refusal,
+    Release,
+)
 from meanstream.streaming.store.state_store import Store
 
 LATENESS = 5.0
 
 
-def run(world_type: Any, samples: list[Any], *, batch_size: int, ids: list[int], schedule: str) -> tuple[Any, Any]:
+def run(
+    world_type: Any, samples: list[Any], *, batch_size: int, ids: list[int], schedule: str
+) -> tuple[Any, Any]:
     with tempfile.TemporaryDirectory() as folder:
         world = world_type(Path(folder))
         world.settings = replace(world.settings, schedule=schedule)
@@ -53,7 +61,9 @@ def test_order_of_arrival_within_the_lateness_and_batches_change_no_release(
     # Delays shorter than the lateness: a sample never arrives after one that is later by as much.
     order = sorted(range(len(samples)), key=lambda i: times[i] + shift.uniform(0, LATENESS - 0.001))
     shuffled = [samples[i] for i in order]
-    again, found = run(world_type, shuffled, batch_size=batch_size, ids=[ids[i] for i in order], schedule=schedule)
+    again, found = run(
+        world_type, shuffled, batch_size=batch_size, ids=[ids[i] for i in order], schedule=schedule
+    )
     assert again.accepted == stats.accepted == len(samples)
     assert not again.rejected
     assert found == expected
@@ -70,7 +80,10 @@ def test_which_samples_are_late_does_not_depend_on_batches(
 ) -> None:
     samples = [(f"agent {i % 3}", 1.0, float(t)) for i, t in enumerate(times)]
     unique = list(range(1, len(samples) + 1))
-    one, two = (run(world_type, samples, batch_size=s, ids=unique, schedule="geometric:2,1.5") for s in sizes)
+    one, two = (
+        run(world_type, samples, batch_size=s, ids=unique, schedule="geometric:2,1.5")
+        for s in sizes
+    )
     assert one[0].rejected == two[0].rejected
     assert one[1] == two[1]
     newest = -np.inf
@@ -82,12 +95,16 @@ def test_which_samples_are_late_does_not_depend_on_batches(
 
 
 def test_releases_are_those_of_the_agents_alone(world: Any) -> None:
-    """The oracle: sums of the clipped samples, and the noise of the keyed source at the released counts."""
+    """The oracle: sums of the clipped samples, and the noise of the keyed source at the released
+    counts."""
     values = np.linspace(-2, 12, 90)
     world.run(ScriptedSource([("ann", float(v), float(i)) for i, v in enumerate(values)]))
     releases = [Release.model_validate_json(line) for line in world.lines("releases")]
     assert [r.index for r in releases] == list(range(1, len(releases) + 1))
-    assert [r.n for r in releases] == [*world.settings.times.times(len(releases) - 1).tolist(), 90]  # and at the end
+    assert [r.n for r in releases] == [
+        *world.settings.times.times(len(releases) - 1).tolist(),
+        90,
+    ]  # and at the end
     clipped = np.clip(values, 0, 10)
     for r in releases:
         # A false alarm has probability 1e-9 per release: 6.1 standard errors of a Gaussian.
@@ -97,7 +114,11 @@ def test_releases_are_those_of_the_agents_alone(world: Any) -> None:
 
 def test_every_line_is_a_valid_event(world: Any) -> None:
     world.run(ScriptedSource([(f"a{i % 3}", float(i % 9), i / 7) for i in range(300)]))
-    kinds: dict[str, type[Event]] = {"releases": Release, "estimates": PersonalEstimate, "population": Population}
+    kinds: dict[str, type[Event]] = {
+        "releases": Release,
+        "estimates": PersonalEstimate,
+        "population": Population,
+    }
     for role, kind in kinds.items():
         assert [kind.model_validate_json(line) for line in world.lines(role)]
     assert [BudgetEvent.model_validate_json(line).agent for line in world.lines("notices")] == []
@@ -111,23 +132,37 @@ def test_at_the_end_everybody_with_a_sample_has_a_newest_estimate(world: Any) ->
     assert {a: e["n"] for a, e in newest.items()} == {"a0": 20, "a1": 20, "a2": 20, "rare": 1}
     assert newest["rare"]["local"] == pytest.approx(4.0, abs=1e-5)
     assert all(e["time"] == "1970-01-01T00:01:00Z" for e in newest.values())
-    assert all(0 <= e["interval"][0] <= e["value"] <= e["interval"][1] <= 10 for e in newest.values())
+    assert all(
+        0 <= e["interval"][0] <= e["value"] <= e["interval"][1] <= 10 for e in newest.values()
+    )
     assert stats.estimates == len(world.lines("estimates"))
     assert stats.median_half_width is not None
 
 
 def test_the_horizon_ends_the_releases_with_a_notice(world: Any) -> None:
     world.settings = AgentsSettings(
-        name="test", lower=0, upper=10, epsilon=1, delta=1e-6, counter="pm2", schedule="geometric:1,1.1", horizon=4
+        name="test",
+        lower=0,
+        upper=10,
+        epsilon=1,
+        delta=1e-6,
+        counter="pm2",
+        schedule="geometric:1,1.1",
+        horizon=4,
     )
-    stats = world.run(ScriptedSource([("ann", 1.0, float(i)) for i in range(100)] + [("bob", 1.0, 100.0)]))
+    stats = world.run(
+        ScriptedSource([("ann", 1.0, float(i)) for i in range(100)] + [("bob", 1.0, 100.0)])
+    )
     notice = BudgetEvent.model_validate_json(world.lines("notices")[0])
     assert (notice.agent, notice.spent, notice.horizon) == ("ann", 4, 4)
     last = Release.model_validate_json(world.lines("releases")[3])
     assert (last.index, last.time) == (4, notice.time)
     assert (len(world.lines("notices")), stats.exhausted) == (1, 1)
     assert len(world.lines("releases")) == 5
-    shown = {b.agent: (b.spent, b.remaining, b.horizon) for b in agents_budgets(world.folder / "s.db").agents}
+    shown = {
+        b.agent: (b.spent, b.remaining, b.horizon)
+        for b in agents_budgets(world.folder / "s.db").agents
+    }
     assert shown == {"ann": (4, 0, 4), "bob": (1, 3, 4)}
     assert (stats.spenders, stats.most_spent) == (2, 4)
 
@@ -149,14 +184,20 @@ def test_what_the_engine_counts_is_what_it_wrote(world: Any) -> None:
     last = lives[-1]
     names = [event["agent"] for event in world.events("releases")]
     of_lives = [Counter(part) for part in (names[: lives[0].releases], names[lives[0].releases :])]
-    assert [(s.spenders, s.most_spent) for s in lives] == [(len(one), max(one.values())) for one in of_lives]
+    assert [(s.spenders, s.most_spent) for s in lives] == [
+        (len(one), max(one.values())) for one in of_lives
+    ]
     made = Counter(names)
-    assert last.spent == tuple(list(made.values()).count(k) for k in range(world.settings.horizon + 1))
+    assert last.spent == tuple(
+        list(made.values()).count(k) for k in range(world.settings.horizon + 1)
+    )
     assert last.event_time == 61.0
     assert (last.refusals, last.exhausted) == (0, 0)
 
 
-def test_a_second_release_of_an_id_from_another_input_is_refused(new_world: Callable[[str], Any]) -> None:
+def test_a_second_release_of_an_id_from_another_input_is_refused(
+    new_world: Callable[[str], Any],
+) -> None:
     """The state of the agents is lost (as after a wrong repair), the ledger is not."""
     world = new_world("repaired")
     world.run(ScriptedSource([("ann", float(i % 5), float(i)) for i in range(12)]))
@@ -202,7 +243,8 @@ def test_equal_ids_of_two_sources_are_two_samples(world: Any) -> None:
 
 
 def test_samples_of_equal_time_keep_an_order_that_ignores_values(world_type: Any) -> None:
-    """Replacing a value must not move another sample over a release: only the own increment may change."""
+    """Replacing a value must not move another sample over a release: only the own increment may
+    change."""
     sums = []
     for value in (0.0, 10.0):
         samples = [("ann", v, 1.0) for v in (5.0, 6.0, 7.0, value)]
@@ -211,7 +253,9 @@ def test_samples_of_equal_time_keep_an_order_that_ignores_values(world_type: Any
             world.run(ScriptedSource(samples, ids=[3, 1, 2, 4]), roles=["releases"])
             own = world.engine.agents
             sums.append([own.latest().index.tolist(), world.events("releases")[0]["total"]])
-    assert sums[0] == sums[1]  # the first release, of two samples, does not contain the replaced one
+    assert (
+        sums[0] == sums[1]
+    )  # the first release, of two samples, does not contain the replaced one
 
 
 def test_what_agents_have_released_goes_on_after_a_restart(new_world: Callable[[str], Any]) -> None:
@@ -221,15 +265,23 @@ def test_what_agents_have_released_goes_on_after_a_restart(new_world: Callable[[
     stops = iter([False] * 2)
     parted.run(ScriptedSource(script), stop=lambda: next(stops, True))
     store = Store.open(
-        parted.folder / "s.db", settings=settings_identity(parted.settings), secret=parted.secret.encode()
+        parted.folder / "s.db",
+        settings=settings_identity(parted.settings),
+        secret=parted.secret.encode(),
     )
     assert len(list(store.chunks(OWN_RELEASES))) == 1
     store.close()
     parted.run(ScriptedSource(script))
     assert parted.lines("estimates")[-3:] == whole.lines("estimates")[-3:]
     assert parted.lines("population")[-1:] == whole.lines("population")[-1:]
-    (found,), (expected,) = ([columns for _, columns in read_own(world)] for world in (parted, whole))
-    assert all(np.array_equal(found[name][:3], expected[name][:3]) for name in expected if name != "version")
+    (found,), (expected,) = (
+        [columns for _, columns in read_own(world)] for world in (parted, whole)
+    )
+    assert all(
+        np.array_equal(found[name][:3], expected[name][:3])
+        for name in expected
+        if name != "version"
+    )
     assert found["length"].tolist()[:3] == [7, 7, 7]
 
 

@@ -1,4 +1,5 @@
-"""The engine dies at every step and goes on: nothing lost, no noise drawn twice, nothing charged twice."""
+"""The engine dies at every step and goes on: nothing lost, no noise drawn twice, nothing charged
+twice."""
 
 from __future__ import annotations
 
@@ -57,7 +58,9 @@ def reference(world_type: Callable[[Path], Any], tmp_path_factory: pytest.TempPa
     assert stats.commits >= 8
     assert stats.releases == len(world.lines("releases")) > 20
     assert stats.estimates > 8
-    assert all(world.files()[role] for role in ("releases", "estimates", "population", "dead_letters"))
+    assert all(
+        world.files()[role] for role in ("releases", "estimates", "population", "dead_letters")
+    )
     return world
 
 
@@ -119,7 +122,9 @@ def test_killed_again_and_again(reference: Any, new_world: Callable[[str], Any])
 
 def test_every_crash_point_is_visited(new_world: Callable[[str], Any]) -> None:
     world = new_world("visited")
-    assert visited(lambda crash: world.run(Spoiled(samples()), crash=crash)) == set(product(POINTS, Moment))
+    assert visited(lambda crash: world.run(Spoiled(samples()), crash=crash)) == set(
+        product(POINTS, Moment)
+    )
 
 
 def test_a_released_value_was_charged_before(new_world: Callable[[str], Any]) -> None:
@@ -154,10 +159,14 @@ def test_pause_and_abort_change_no_release(reference: Any, new_world: Callable[[
         world.run(source)
     resumed = Spoiled(source.script)  # the abort became a pause
     world.run(resumed)
-    assert [e["mean"] for e in world.events("releases")] == [e["mean"] for e in reference.events("releases")]
+    assert [e["mean"] for e in world.events("releases")] == [
+        e["mean"] for e in reference.events("releases")
+    ]
 
 
-def test_a_graceful_stop_commits_and_goes_on(reference: Any, new_world: Callable[[str], Any]) -> None:
+def test_a_graceful_stop_commits_and_goes_on(
+    reference: Any, new_world: Callable[[str], Any]
+) -> None:
     world = new_world("stop")
     for turns in (0, 2, 3, 100):
         left = iter([False] * turns)
@@ -196,7 +205,9 @@ def at_hand(n: int = 120) -> ScriptedSource:
 
 
 @pytest.mark.usefixtures("rare_commits")
-def test_commits_that_wait_for_more_batches_let_the_same_out(reference: Any, new_world: Callable[[str], Any]) -> None:
+def test_commits_that_wait_for_more_batches_let_the_same_out(
+    reference: Any, new_world: Callable[[str], Any]
+) -> None:
     world = new_world("rare")
     world.options = replace(world.options, refresh=None)
     stats = world.run(at_hand())
@@ -253,7 +264,9 @@ def test_what_a_topic_holds_is_waited_for_a_moment_only(
 
 @pytest.mark.usefixtures("rare_commits")
 @pytest.mark.parametrize("refresh", [0.0, 20.0])
-def test_where_answers_are_given_on_the_way_no_commit_waits(refresh: float, new_world: Callable[[str], Any]) -> None:
+def test_where_answers_are_given_on_the_way_no_commit_waits(
+    refresh: float, new_world: Callable[[str], Any]
+) -> None:
     world = new_world("answers")
     world.options = replace(world.options, refresh=refresh)
     assert world.run(at_hand()).commits == 9  # of sixteen samples each, and the end
@@ -284,10 +297,14 @@ World(Path({folder!r})).run(Spoiled(samples()), crash=die)
 """
 
 
-def test_a_real_process_that_dies_leaves_a_usable_store(reference: Any, new_world: Callable[[str], Any]) -> None:
+def test_a_real_process_that_dies_leaves_a_usable_store(
+    reference: Any, new_world: Callable[[str], Any]
+) -> None:
     world = new_world("process")
     program = PROGRAM.format(folder=str(world.folder))
-    process = subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[3], check=False)
+    process = subprocess.run(
+        [sys.executable, "-c", program], cwd=Path(__file__).parents[3], check=False
+    )
     assert process.returncode == 9
     assert world.lines("releases")
     world.run(Spoiled(samples()))

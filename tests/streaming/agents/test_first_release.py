@@ -1,4 +1,5 @@
-"""Before the first release: how many samples wait for event time, and the time that is told is the time that comes."""
+"""Before the first release: how many samples wait for event time, and the time that is told is the
+time that comes."""
 
 from __future__ import annotations
 
@@ -11,7 +12,11 @@ from meanstream.lab.audits.scripted_source import ScriptedSource, SettableClock
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.release_times import parse_release_times
 from meanstream.streaming.agents.agents_engine import Engine
-from meanstream.streaming.agents.first_release import FirstRelease, FirstReleaseWatch, expected_first_release
+from meanstream.streaming.agents.first_release import (
+    FirstRelease,
+    FirstReleaseWatch,
+    expected_first_release,
+)
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.sinks.sink_group import Sinks
@@ -20,11 +25,17 @@ from meanstream.streaming.store.store_deployment import open_deployment
 LATENESS = 30.0
 
 
-def turns(folder: Path, schedule: str, samples: list[tuple[str, float, float]]) -> list[tuple[int, int, FirstRelease]]:
+def turns(
+    folder: Path, schedule: str, samples: list[tuple[str, float, float]]
+) -> list[tuple[int, int, FirstRelease]]:
     """Pending samples, releases and expectation after each sample of a stream."""
-    settings = AgentsSettings(name="t", lower=0, upper=1, epsilon=1, delta=1e-6, schedule=schedule, horizon=8)
+    settings = AgentsSettings(
+        name="t", lower=0, upper=1, epsilon=1, delta=1e-6, schedule=schedule, horizon=8
+    )
     deployment = open_deployment(
-        folder / "s.db", settings, environment={"MEANSTREAM_SECRET": "7c1e94b05fa3d2681be60c9d37f25a84"}
+        folder / "s.db",
+        settings,
+        environment={"MEANSTREAM_SECRET": "7c1e94b05fa3d2681be60c9d37f25a84"},
     )
     seen: list[tuple[int, int, FirstRelease]] = []
 
@@ -38,7 +49,12 @@ def turns(folder: Path, schedule: str, samples: list[tuple[str, float, float]]) 
         store=deployment.store,
         sinks=Sinks(),
         options=EngineOptions(
-            batch_size=1, allowed_lateness=LATENESS, quorum=1, refresh=None, drain=False, final_release=False
+            batch_size=1,
+            allowed_lateness=LATENESS,
+            quorum=1,
+            refresh=None,
+            drain=False,
+            final_release=False,
         ),
         clock=SettableClock(1e6),
         on_turn=note,
@@ -61,20 +77,31 @@ def test_the_first_release_comes_when_it_was_said_to(schedule: str, tmp_path: Pa
     told = seen[first - 1][2]
     assert told.event_time is not None
     assert newest[first - 1] <= told.event_time <= newest[first]
-    assert all(due.event_time is None or due.event_time >= newest[i] for i, (_, _, due) in enumerate(seen[:first]))
+    assert all(
+        due.event_time is None or due.event_time >= newest[i]
+        for i, (_, _, due) in enumerate(seen[:first])
+    )
     reached = np.array([max(newest[i] - LATENESS, -np.inf) for i in range(200)])
-    assert [n for n, _, _ in seen] == [int(np.sum(times[: i + 1] >= reached[i])) for i in range(200)]
+    assert [n for n, _, _ in seen] == [
+        int(np.sum(times[: i + 1] >= reached[i])) for i in range(200)
+    ]
 
 
 def test_it_says_what_is_missing(tmp_path: Path) -> None:
     seen = turns(tmp_path, "preferred:10", [("a", 0.5, float(i)) for i in range(3)])
-    assert seen[-1] == (3, 0, FirstRelease(None, "an agent's sample number 10; the agent with most has sent 3"))
+    assert seen[-1] == (
+        3,
+        0,
+        FirstRelease(None, "an agent's sample number 10; the agent with most has sent 3"),
+    )
 
 
 def test_nothing_was_sent() -> None:
     none, nothing = np.zeros(0, np.int64), np.zeros(0)
     for schedule in ("preferred:10", "every:1h"):
-        due = expected_first_release(parse_release_times(schedule), 0.0, counted=none, agent=none, times=nothing)
+        due = expected_first_release(
+            parse_release_times(schedule), 0.0, counted=none, agent=none, times=nothing
+        )
         assert due.event_time is None
 
 

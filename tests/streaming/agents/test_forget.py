@@ -1,4 +1,5 @@
-"""An agent that is forgotten leaves nothing private in the file; its releases and its spent budget stay."""
+"""An agent that is forgotten leaves nothing private in the file; its releases and its spent budget
+stay."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ LAST = 200.0
 
 
 def samples(since: float = 0.0) -> list[tuple[str, float, float]]:
-    """Return samples of two agents that release, and in the beginning one of an agent that does not."""
+    """Return samples of two agents that release, and in the beginning one of an agent that does
+    not."""
     rng = np.random.default_rng(7)
     both = [
         (name, float(rng.uniform(0, 10)), since + 5.0 * i + at)
@@ -44,7 +46,9 @@ def samples(since: float = 0.0) -> list[tuple[str, float, float]]:
 @pytest.fixture
 def begun(world: Any) -> Any:
     """A store that has stopped with samples which wait."""
-    world.options = replace(world.options, drain=False, final_release=False, collaboration="none", refresh=None)
+    world.options = replace(
+        world.options, drain=False, final_release=False, collaboration="none", refresh=None
+    )
     world.run(ScriptedSource(samples()))
     with closing(Store.amend(world.folder / "s.db")) as store, store.transaction():
         store.put_state(HISTORY, {"precision": [], "flow": [], "newest": "0badf00d" * 4})
@@ -72,14 +76,18 @@ def files(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(folder.glob("s.db*")))
 
 
-def test_nothing_private_is_left_in_the_file_nor_in_later_backups(begun: Any, tmp_path: Path) -> None:
+def test_nothing_private_is_left_in_the_file_nor_in_later_backups(
+    begun: Any, tmp_path: Path
+) -> None:
     place, needles = begun.folder / "s.db", list(secrets_of(begun))
     assert all(needle in files(begun.folder) for needle in needles), "the control: it was there"
     before, agents = audit_ledger(place), at_rest(begun)
     with closing(Store.amend(place)) as store:
         spent = store.ledger.spent()
         ann, shy = forget_agent(store, "ann"), forget_agent(store, SHY)
-        assert not [needle for needle in needles if needle in files(begun.folder)], "while the store is open"
+        assert not [needle for needle in needles if needle in files(begun.folder)], (
+            "while the store is open"
+        )
         assert np.array_equal(store.ledger.spent(), spent)
     assert (ann.releases, ann.samples_waiting, ann.name_kept) == (int(spent[0]), 1, True)
     assert ann.releases > 0
@@ -89,7 +97,9 @@ def test_nothing_private_is_left_in_the_file_nor_in_later_backups(begun: Any, tm
     assert not [needle for needle in needles if needle in files(begun.folder) + later]
     assert audit_ledger(place) == before
     other, now, was = np.array([1]), at_rest(begun), agents
-    assert all(np.array_equal(now.rows(other)[name], column) for name, column in was.rows(other).items())
+    assert all(
+        np.array_equal(now.rows(other)[name], column) for name, column in was.rows(other).items()
+    )
     assert np.array_equal(now.latest().total, was.latest().total), "releases are public, and stay"
 
 
@@ -124,18 +134,25 @@ def test_its_later_samples_are_rejected_and_it_gets_no_estimate(begun: Any) -> N
     assert answers.answer("bob") is not None
 
 
-def test_a_reader_keeps_the_old_pages_and_the_command_says_so_and_can_be_run_again(begun: Any) -> None:
+def test_a_reader_keeps_the_old_pages_and_the_command_says_so_and_can_be_run_again(
+    begun: Any,
+) -> None:
     place = begun.folder / "s.db"
     with closing(Store.amend(place)) as store:
         store._database.execute("PRAGMA busy_timeout = 0")
-        with closing(Store.read(place)), pytest.raises(StoreError, match="must have no reader while deleted pages"):
+        with (
+            closing(Store.read(place)),
+            pytest.raises(StoreError, match="must have no reader while deleted pages"),
+        ):
             forget_agent(store, "ann")
         assert forget_agent(store, "ann").samples_waiting == 0
 
 
 def test_who_is_not_there_or_lives_elsewhere_is_refused(begun: Any) -> None:
     with closing(Store.amend(begun.folder / "s.db")) as store:
-        with pytest.raises(StoreError, match="agent must be one that the store has samples of, got 'dee'"):
+        with pytest.raises(
+            StoreError, match="agent must be one that the store has samples of, got 'dee'"
+        ):
             forget_agent(store, "dee")
         with store.transaction():
             put_departed_agents(store, np.array([False, True, False]))
@@ -154,20 +171,34 @@ def test_who_is_not_there_or_lives_elsewhere_is_refused(begun: Any) -> None:
     ],
 )
 def test_releases_stay_and_none_follows_whatever_is_counted(more: dict[str, Any]) -> None:
-    given = {"lower": 0, "upper": 10, "epsilon": 1, "delta": 1e-6, "horizon": 12, "schedule": "preferred:5"}
+    given = {
+        "lower": 0,
+        "upper": 10,
+        "epsilon": 1,
+        "delta": 1e-6,
+        "horizon": 12,
+        "schedule": "preferred:5",
+    }
     settings = AgentsSettings(**{**given, **more})
     agents = Agents(
-        settings, KeyedNoise(bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d"), deployment="test", purpose="agents")
+        settings,
+        KeyedNoise(
+            bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d"), deployment="test", purpose="agents"
+        ),
     )
     agents.add_agents(["ann", "bob"])
     rows = [one for one in samples() if one[0] != SHY]
-    agents.update(np.array([one[0] == "bob" for one in rows], int), *np.array([one[1:] for one in rows]).T)
+    agents.update(
+        np.array([one[0] == "bob" for one in rows], int), *np.array([one[1:] for one in rows]).T
+    )
     agents.release_now(LAST)
     before, bob = agents.latest(), agents.own(np.array([1]))
     assert len(before) == 2
     agents.forget(np.array([0]))
     after = agents.latest()
-    assert all(np.array_equal(getattr(before, f.name), getattr(after, f.name)) for f in fields(before))
+    assert all(
+        np.array_equal(getattr(before, f.name), getattr(after, f.name)) for f in fields(before)
+    )
     assert agents.own().count.tolist() == [0, bob.count[0]]
     assert np.array_equal(agents.own(np.array([1])).mean, bob.mean)
     assert not len(agents.release_now(LAST + 1).releases)

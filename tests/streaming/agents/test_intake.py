@@ -13,23 +13,30 @@ from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.events.event_columns import Rejects
 
 LATENESS = 3.0
-SETTINGS = AgentsSettings(lower=0, upper=10, epsilon=1, delta=1e-6, schedule="geometric:2,1.5", name="world")
+SETTINGS = AgentsSettings(
+    lower=0, upper=10, epsilon=1, delta=1e-6, schedule="geometric:2,1.5", name="world"
+)
 
 
-def admitted(intake: Intake, times: Sequence[float], *, now: float = 1e6, value: float = 5.0) -> Rejects:
+def admitted(
+    intake: Intake, times: Sequence[float], *, now: float = 1e6, value: float = 5.0
+) -> Rejects:
     samples = ScriptedSource([("ann", value, t) for t in times]).next_batch(len(times)).samples
     rejects = Rejects()
     intake.admit(samples, rejects, now)
     return rejects
 
 
-def test_late_samples_that_count_have_the_time_of_the_watermark_or_their_own_if_it_is_newer() -> None:
+def test_late_samples_that_count_have_the_time_of_the_watermark_or_their_own_if_it_is_newer() -> (
+    None
+):
     options = EngineOptions(allowed_lateness=LATENESS, late="accept", quorum=1)
     intake = Intake(SETTINGS.grid, options, "script", EngineStats())
     admitted(intake, [100.0])
     assert not len(intake.due([0]).time)
     assert intake.watermark == 97.0
-    # 10 is long past; 150 is late because of the 200 before it, and yet after the watermark; 96 and 97 are at its edge.
+    # 10 is long past; 150 is late because of the 200 before it, and yet after the watermark; 96 and
+    # 97 are at its edge.
     assert not admitted(intake, [10.0, 200.0, 150.0, 96.0, 198.0])
     just_before = math.nextafter(97.0, -math.inf)
     assert intake.due([0]).time.tolist() == [just_before, just_before, 100.0, 150.0]
@@ -39,7 +46,9 @@ def test_late_samples_that_count_have_the_time_of_the_watermark_or_their_own_if_
 def test_what_is_not_used_is_told_with_its_reason_and_its_place() -> None:
     options = EngineOptions(allowed_lateness=LATENESS, max_future=60.0, max_agents=1, quorum=1)
     intake = Intake(SETTINGS.grid, options, "script", EngineStats())
-    source = ScriptedSource([(agent, 5.0, t) for agent, t in (("ann", 100), ("ann", 99), ("bob", 100), ("ann", 10))])
+    source = ScriptedSource(
+        [(agent, 5.0, t) for agent, t in (("ann", 100), ("ann", 99), ("bob", 100), ("ann", 10))]
+    )
     samples = source.next_batch(4).samples
     rejects = Rejects()
     intake.admit(samples, rejects, 40.0)  # 100 is just within the future that is taken

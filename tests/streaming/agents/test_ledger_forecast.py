@@ -1,4 +1,5 @@
-"""A ledger followed from beside says what `meanstream budget` says of it, a part at a time and as it grows."""
+"""A ledger followed from beside says what `meanstream budget` says of it, a part at a time and as
+it grows."""
 
 from __future__ import annotations
 
@@ -40,7 +41,11 @@ def test_it_follows_a_ledger_that_grows(tmp_path: Path, monkeypatch: pytest.Monk
     assert newest.summary is not None
     assert len(newest.days) == newest.summary.agents == 4
     monkeypatch.setattr(module, "BLOCKS", 64)  # all of it at once
-    text = Metrics(settings=own_settings(store), health=EngineHealth(), store=store).exposition().decode()
+    text = (
+        Metrics(settings=own_settings(store), health=EngineHealth(), store=store)
+        .exposition()
+        .decode()
+    )
     assert "meanstream_budget_left_seconds_gcount" in text
 
 

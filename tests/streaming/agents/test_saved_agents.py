@@ -16,14 +16,23 @@ from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.streaming.agents.forget_agent import forget_agent
 from meanstream.streaming.agents.moves.copied_agents import agents_at_rest
-from meanstream.streaming.agents.saved_agents import CHANGED, MOST_PIECES, SavedAgents, saved_sample_counts
+from meanstream.streaming.agents.saved_agents import (
+    CHANGED,
+    MOST_PIECES,
+    SavedAgents,
+    saved_sample_counts,
+)
 from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.store.state_store import Store
 from tests.streaming.store.conftest import open_store
 from tests.streaming.support.dying import DieAt, Died
 
-SETTINGS = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, schedule="geometric:4,2", horizon=8)
-NOISE = KeyedNoise(bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d"), deployment="test", purpose="agents")
+SETTINGS = AgentsSettings(
+    lower=0, upper=1, epsilon=1, delta=1e-6, schedule="geometric:4,2", horizon=8
+)
+NOISE = KeyedNoise(
+    bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d"), deployment="test", purpose="agents"
+)
 
 
 def pieces(store: Store) -> int:
@@ -55,7 +64,8 @@ def commits(store: Store, sizes: list[int], agents: int) -> Iterator[Agents]:
 
 
 def test_what_is_read_is_what_was_saved(tmp_path: Path) -> None:
-    """Few changed agents are written alone, many with their chunks, and whatever was written first is put aside."""
+    """Few changed agents are written alone, many with their chunks, and whatever was written first
+    is put aside."""
     store, seen = open_store(tmp_path), []
     sizes = [2500, *[3] * 5, 2000, *[100] * 16, *[2] * (MOST_PIECES + 3)]
     for own in commits(store, sizes, 2500):
@@ -98,7 +108,9 @@ def script() -> ScriptedSource:
     """Forty agents at once, then one after the other, for twenty samples each."""
     who = [*range(40), *(i // 20 for i in range(800))]
     values = np.random.default_rng(2).uniform(0, 10, len(who)).tolist()
-    return ScriptedSource([(f"agent {a}", v, float(t)) for t, (a, v) in enumerate(zip(who, values, strict=True))])
+    return ScriptedSource(
+        [(f"agent {a}", v, float(t)) for t, (a, v) in enumerate(zip(who, values, strict=True))]
+    )
 
 
 @pytest.fixture
@@ -111,7 +123,9 @@ def world_of(new_world: Callable[[str], Any]) -> Callable[[str], Any]:
     return make
 
 
-def test_killed_among_pieces_it_goes_on_as_if_it_had_not_been(world_of: Callable[[str], Any]) -> None:
+def test_killed_among_pieces_it_goes_on_as_if_it_had_not_been(
+    world_of: Callable[[str], Any],
+) -> None:
     whole, seen = world_of("whole"), []
 
     def look(point: CrashPoint, moment: Moment) -> None:
@@ -129,7 +143,9 @@ def test_killed_among_pieces_it_goes_on_as_if_it_had_not_been(world_of: Callable
             assert world.files() == whole.files()
 
 
-def test_an_agent_that_is_forgotten_leaves_nothing_in_pieces(world_of: Callable[[str], Any]) -> None:
+def test_an_agent_that_is_forgotten_leaves_nothing_in_pieces(
+    world_of: Callable[[str], Any],
+) -> None:
     world = world_of("forgotten")
     world.options = replace(world.options, final_release=False)
     with suppress(Died):

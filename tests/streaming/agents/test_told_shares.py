@@ -1,4 +1,5 @@
-"""Quantiles and exceedances on the engine: what is released, what each agent is told, after deaths and by strangers."""
+"""Quantiles and exceedances on the engine: what is released, what each agent is told, after deaths
+and by strangers."""
 
 from __future__ import annotations
 
@@ -43,7 +44,11 @@ def samples(agents: range = range(AGENTS), n: int = 60) -> list[Any]:
     rng = np.random.default_rng(3)
     rows = [(a, t) for t in range(n) for a in range(AGENTS)]
     values = rng.normal(np.where(np.array([a for a, _ in rows]) % 2, 3.0, 7.0), 1.0)
-    return [(f"agent {a}", float(v), float(t)) for (a, t), v in zip(rows, values, strict=True) if a in agents]
+    return [
+        (f"agent {a}", float(v), float(t))
+        for (a, t), v in zip(rows, values, strict=True)
+        if a in agents
+    ]
 
 
 def asking(world: Any, **changes: Any) -> Any:
@@ -61,7 +66,9 @@ def ledger(folder: Path) -> list[Any]:
     return stored_rows(folder / "s.db")
 
 
-def test_releases_carry_histograms_and_agents_are_told_of_their_own(new_asking: Callable[[str], Any]) -> None:
+def test_releases_carry_histograms_and_agents_are_told_of_their_own(
+    new_asking: Callable[[str], Any],
+) -> None:
     world = asking(new_asking("w"), epsilon=1000.0)
     world.run(ScriptedSource(samples()))
     releases = [Release.model_validate_json(line) for line in world.lines("releases")]
@@ -71,8 +78,13 @@ def test_releases_carry_histograms_and_agents_are_told_of_their_own(new_asking: 
         assert len(one.histogram.counts) == histogram.bins
         assert one.histogram.noise_variance == histogram.noise.variance
         assert one.histogram.samples <= one.n <= 3 * one.histogram.samples + 2
-    told = [PersonalEstimate.model_validate_json(line) for line in world.lines("estimates")][-AGENTS:]
-    values = {f"agent {a}": np.array([v for who, v, _ in samples() if who == f"agent {a}"]) for a in range(AGENTS)}
+    told = [PersonalEstimate.model_validate_json(line) for line in world.lines("estimates")][
+        -AGENTS:
+    ]
+    values = {
+        f"agent {a}": np.array([v for who, v, _ in samples() if who == f"agent {a}"])
+        for a in range(AGENTS)
+    }
     for one in told:
         assert one.quantiles is not None
         assert one.exceeds is not None
@@ -88,30 +100,41 @@ def test_releases_carry_histograms_and_agents_are_told_of_their_own(new_asking: 
 
 
 def test_without_a_histogram_every_byte_is_as_before(new_world: Callable[[str], Any]) -> None:
-    """Quantiles that nobody's settings have a histogram for change nothing; nor has a release a word of it."""
+    """Quantiles that nobody's settings have a histogram for change nothing; nor has a release a
+    word of it."""
     plain, asked = new_world("plain"), new_world("asked")
     asked.options = replace(asked.options, quantiles=(0.5,))
     for world in (plain, asked):
         world.run(ScriptedSource(samples()))
     assert plain.files() == asked.files()
-    assert not any(b"histogram" in line or b"quantiles" in line for one in plain.files().values() for line in [one])
+    assert not any(
+        b"histogram" in line or b"quantiles" in line
+        for one in plain.files().values()
+        for line in [one]
+    )
 
 
-def test_killed_at_every_step_the_outputs_are_the_same_bytes(new_asking: Callable[[str], Any]) -> None:
+def test_killed_at_every_step_the_outputs_are_the_same_bytes(
+    new_asking: Callable[[str], Any],
+) -> None:
     whole = new_asking("whole")
     whole.run(ScriptedSource(samples(n=24)))
     for point, (moment, visit) in product(POINTS, ((Moment.BEFORE, 1), (Moment.AFTER, 2))):
         world = new_asking(f"{point.name} {visit}")
         twice = point is CrashPoint.MARK_DELIVERY  # at the start and at the end of a run
         with pytest.raises(Died):
-            world.run(ScriptedSource(samples(n=24)), crash=DieAt(point, moment, min(visit, 2 if twice else 3)))
+            world.run(
+                ScriptedSource(samples(n=24)),
+                crash=DieAt(point, moment, min(visit, 2 if twice else 3)),
+            )
         world.run(ScriptedSource(samples(n=24)))
         assert world.files() == whole.files()
         assert ledger(world.folder) == ledger(whole.folder)
 
 
 @pytest.mark.parametrize(
-    "changes", [{"histogram_share": 0.3}, {"exceeds": (4.0,)}, {"histogram_share": 0.0, "exceeds": ()}]
+    "changes",
+    [{"histogram_share": 0.3}, {"exceeds": (4.0,)}, {"histogram_share": 0.0, "exceeds": ()}],
 )
 def test_a_store_refuses_what_changes_the_noise_and_takes_other_quantiles(
     changes: dict[str, Any], new_asking: Callable[[str], Any]
@@ -134,8 +157,11 @@ def frame_of(rows: list[Any]) -> pa.Table:
 
 
 @pytest.mark.parametrize("collaboration", ["learned_prior", "none"])
-def test_private_means_and_the_engine_say_the_same(collaboration: str, new_world: Callable[[str], Any]) -> None:
-    """The same releases, and of them, read as a stranger reads them, the same public answers, to the last bit."""
+def test_private_means_and_the_engine_say_the_same(
+    collaboration: str, new_world: Callable[[str], Any]
+) -> None:
+    """The same releases, and of them, read as a stranger reads them, the same public answers, to
+    the last bit."""
     bounds = {"lower": 0.0, "upper": 10.0, "epsilon": 1.0, "delta": 1e-6}
     world = new_world("engine")
     schedule = "geometric:2,1.5"
@@ -168,7 +194,9 @@ def test_private_means_and_the_engine_say_the_same(collaboration: str, new_world
     assert prior.agents == (0 if collaboration == "none" else AGENTS)
     assert own_shares(prior, engine.own().cells).shares.shape == engine.own().cells.shape
     for at, name in enumerate(names):
-        assert [q["value"] for q in last[name]["quantiles"]] == [q.value for q in own["quantiles"][at]]
+        assert [q["value"] for q in last[name]["quantiles"]] == [
+            q.value for q in own["quantiles"][at]
+        ]
         assert last[name]["exceeds"][0]["interval"] == list(own["exceeds"][at][0].interval)
 
 
@@ -178,7 +206,9 @@ def collaborator(world: Any, path: Path, **changes: Any) -> Collaborator:
         store=world.folder / "s.db",
         settings=own_settings(world.folder / "s.db"),
         options=replace(world.options, **changes),
-        sinks=Sinks(estimates=MemorySink(trust=Trust.PRIVATE), population=MemorySink(trust=Trust.PUBLIC)),
+        sinks=Sinks(
+            estimates=MemorySink(trust=Trust.PRIVATE), population=MemorySink(trust=Trust.PUBLIC)
+        ),
         every=10.0,
         clock=SettableClock(1000.0),
     )
@@ -190,8 +220,11 @@ def told_by(made: Collaborator) -> dict[str, Any]:
     return {e["agent"]: (e["quantiles"], e["exceeds"]) for e in map(json.loads, lines)}
 
 
-def test_two_organizations_are_told_what_one_engine_tells(new_asking: Callable[[str], Any], tmp_path: Path) -> None:
-    """The same bytes, in whatever order agents are met: who is looked at and in which order follows from names."""
+def test_two_organizations_are_told_what_one_engine_tells(
+    new_asking: Callable[[str], Any], tmp_path: Path
+) -> None:
+    """The same bytes, in whatever order agents are met: who is looked at and in which order follows
+    from names."""
     hosted = new_asking("hosted")
     hosted.run(ScriptedSource(samples()))
     expected = {e["agent"]: (e["quantiles"], e["exceeds"]) for e in hosted.events("estimates")}
@@ -201,7 +234,9 @@ def test_two_organizations_are_told_what_one_engine_tells(new_asking: Callable[[
         side.run(ScriptedSource(samples(agents)), roles=("releases",))
         sides.append(side)
     path, found = tmp_path / "releases.jsonl", {}
-    path.write_bytes(b"".join((side.folder / "releases.jsonl").read_bytes() for side in reversed(sides)))
+    path.write_bytes(
+        b"".join((side.folder / "releases.jsonl").read_bytes() for side in reversed(sides))
+    )
     for side in sides:
         found |= told_by(collaborator(side, path))
     assert found == expected
@@ -231,7 +266,10 @@ def test_a_strangers_histogram_that_nobody_can_have_made_is_as_if_it_were_not_th
         return path
 
     good.write_bytes(b"\n".join(honest) + b"\n")
-    whole, without = told_by(collaborator(world, good)), told_by(collaborator(world, forged("none")))
+    whole, without = (
+        told_by(collaborator(world, good)),
+        told_by(collaborator(world, forged("none"))),
+    )
     assert whole != without
     bins = world.settings.histogram.bins
     for name, changes in {

@@ -1,4 +1,5 @@
-"""Samples leave the buffer by event time, then by the hash of their id, then by position: never by value."""
+"""Samples leave the buffer by event time, then by the hash of their id, then by position: never by
+value."""
 
 from __future__ import annotations
 
@@ -9,7 +10,9 @@ from hypothesis import strategies as st
 from meanstream.streaming.engine.sample_buffer import EventBuffer, Piece
 from meanstream.streaming.events.event_columns import column_position
 
-SAMPLE = st.tuples(st.integers(0, 9), st.integers(0, 3), st.booleans())  # time, id, whether it has one
+SAMPLE = st.tuples(
+    st.integers(0, 9), st.integers(0, 3), st.booleans()
+)  # time, id, whether it has one
 BATCHES = st.lists(st.tuples(st.lists(SAMPLE, max_size=20), st.integers(0, 10)), max_size=8)
 
 
@@ -43,12 +46,22 @@ def test_the_order_is_that_of_a_plain_sort(
 ) -> None:
     buffer, waiting, position, watermark = EventBuffer(), list[tuple[float, int, int]](), 0, 0
     for batch, until in batches:
-        rows = [(float(time), number * has * spread, position + at) for at, (time, number, has) in enumerate(batch)]
+        rows = [
+            (float(time), number * has * spread, position + at)
+            for at, (time, number, has) in enumerate(batch)
+        ]
         rng.shuffle(rows)  # type: ignore[attr-defined]  # several partitions give positions in any order
         position += len(rows)
-        time, key, place = (np.array([row[i] for row in rows], kind) for i, kind in enumerate((float, np.uint64, int)))
+        time, key, place = (
+            np.array([row[i] for row in rows], kind)
+            for i, kind in enumerate((float, np.uint64, int))
+        )
         value = -place.astype(np.float64)
-        buffer.add(Piece(place, value, time.astype(np.float64), key.astype(np.uint64), place).sorted_by_time())
+        buffer.add(
+            Piece(
+                place, value, time.astype(np.float64), key.astype(np.uint64), place
+            ).sorted_by_time()
+        )
         waiting += rows
         watermark = max(watermark, until)
         due = buffer.drain(watermark)
@@ -63,7 +76,12 @@ TIMES = (-5.0, -0.0, 0.0, 1.5, 1.7e9, float(np.nextafter(1.7e9, np.inf)), 4e9)
 PARTITIONS = (0, 1, 7, 2**19 - 1)
 
 
-@given(st.lists(st.tuples(st.sampled_from(TIMES), st.sampled_from(PARTITIONS), st.integers(0, 2**43)), unique=True))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(TIMES), st.sampled_from(PARTITIONS), st.integers(0, 2**43)),
+        unique=True,
+    )
+)
 def test_samples_without_ids_leave_by_time_and_position(rows: list[tuple[float, int, int]]) -> None:
     buffer = EventBuffer()
     for some in (rows[::2], rows[1::2]):

@@ -1,4 +1,5 @@
-"""No space for the store: one line that names it, nothing half written, and nothing lost when there is space again."""
+"""No space for the store: one line that names it, nothing half written, and nothing lost when there
+is space again."""
 
 from __future__ import annotations
 
@@ -49,7 +50,9 @@ def test_wherever_the_space_ends_a_run_with_space_goes_on(new_world: Callable[[s
             with pytest.raises(StoreError, match=FULL.format(world.folder / "s.db")) as caught:
                 world.run(ScriptedSource(SAMPLES))
         assert len(str(caught.value).splitlines()) == 1
-        ends.append(len(world.lines("releases")) if (world.folder / "releases.jsonl").exists() else None)
+        ends.append(
+            len(world.lines("releases")) if (world.folder / "releases.jsonl").exists() else None
+        )
         world.run(ScriptedSource(SAMPLES))
         assert world.files() == reference.files()
         assert audit_ledger(world.folder / "s.db") == audit_ledger(reference.folder / "s.db")
@@ -58,7 +61,9 @@ def test_wherever_the_space_ends_a_run_with_space_goes_on(new_world: Callable[[s
 
 
 def test_a_commit_without_space_leaves_what_was_there(tmp_path: Path) -> None:
-    store = Store.open(tmp_path / "s.db", settings={}, secret=b"a secret of more than sixteen bytes")
+    store = Store.open(
+        tmp_path / "s.db", settings={}, secret=b"a secret of more than sixteen bytes"
+    )
     with store.transaction():
         store.post("budget", [b"{}"])
     store._database.rows("PRAGMA max_page_count = 12")
@@ -73,7 +78,8 @@ def test_a_commit_without_space_leaves_what_was_there(tmp_path: Path) -> None:
 
 
 def test_the_command_ends_with_one_line_and_goes_on_when_there_is_space(tmp_path: Path) -> None:
-    """The operating system refuses to let any file grow beyond a limit; there is a store already, and more samples."""
+    """The operating system refuses to let any file grow beyond a limit; there is a store already,
+    and more samples."""
     outputs = []
     for limit in (None, 0, 16_384, 65_536):
         folder = tmp_path / f"limit {limit}"
@@ -92,13 +98,19 @@ def test_the_command_ends_with_one_line_and_goes_on_when_there_is_space(tmp_path
             assert "store must have " in line
             assert f"{folder / 'state.db'}'" in line
         assert run_agents(folder, **given).code == 0
-        outputs.append([(folder / f"{role}.jsonl").read_bytes() for role in ("releases", "estimates")])
+        outputs.append(
+            [(folder / f"{role}.jsonl").read_bytes() for role in ("releases", "estimates")]
+        )
     assert outputs[1:] == outputs[:1] * 3
 
 
 def test_a_first_run_without_space_leaves_nothing_in_the_way_of_the_next(tmp_path: Path) -> None:
     write_samples(tmp_path / "flights.csv")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MEANSTREAM_SECRET")}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("MEANSTREAM_SECRET")
+    }
     command = ["run", "agents", *arguments(options(tmp_path, quiet=True))]
     for limit, code in ((0, 2), (10, 2), (4096, 2), (1 << 30, 0)):
         ran = run_forked(LIMITED.format(limit=limit), *command, env=environment)

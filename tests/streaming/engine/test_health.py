@@ -57,7 +57,10 @@ def test_what_is_waited_for_before_the_start_is_the_reason_and_a_sign_of_life(
     clock.now += 90.0
     health.waiting("source waits for the brokers h:1 (refused)")
     clock.now += 90.0
-    assert (health.not_alive(), health.not_ready()) == (None, "source waits for the brokers h:1 (refused)")
+    assert (health.not_alive(), health.not_ready()) == (
+        None,
+        "source waits for the brokers h:1 (refused)",
+    )
     health.waiting(None)
     assert health.not_ready() == "state is being restored"
 
@@ -105,7 +108,9 @@ def test_only_a_turn_is_a_checkpoint(health: EngineHealth, clock: Clock) -> None
     assert health.checkpoint_age == 0.0  # a turn that ends while a probe asks
 
 
-def test_a_delivery_that_takes_long_is_not_ready_until_it_succeeds(health: EngineHealth, clock: Clock) -> None:
+def test_a_delivery_that_takes_long_is_not_ready_until_it_succeeds(
+    health: EngineHealth, clock: Clock
+) -> None:
     health.started()
     health.delivering()
     clock.now += 6.0
@@ -121,7 +126,9 @@ def test_a_delivery_that_takes_long_is_not_ready_until_it_succeeds(health: Engin
     assert health.not_ready() is None
 
 
-def test_it_is_not_ready_while_a_connection_is_down_or_when_it_stops(health: EngineHealth, clock: Clock) -> None:
+def test_it_is_not_ready_while_a_connection_is_down_or_when_it_stops(
+    health: EngineHealth, clock: Clock
+) -> None:
     connections = [SettableConnection("source"), SettableConnection("sink")]
     for connection in connections:
         health.watch(connection)
@@ -135,7 +142,9 @@ def test_it_is_not_ready_while_a_connection_is_down_or_when_it_stops(health: Eng
     health.delivering()
     clock.now += 11.0
     connections[1].problem = "h:1 (refused)"
-    assert health.not_ready() == "sink cannot be reached: h:1 (refused)"  # the cause, not what follows from it
+    assert (
+        health.not_ready() == "sink cannot be reached: h:1 (refused)"
+    )  # the cause, not what follows from it
     connections[1].problem = None
     health.delivered()
     health.turned()

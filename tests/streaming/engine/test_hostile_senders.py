@@ -1,4 +1,5 @@
-"""One clock that is wrong, and names without end: the others' results are those of a run without them."""
+"""One clock that is wrong, and names without end: the others' results are those of a run without
+them."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ HONEST = [(f"agent {i % 5}", float(i % 11), 60.0 * i) for i in range(300)]
 
 
 def releases(world: Any, *, without: str = "") -> list[bytes]:
-    return sorted(line for line in world.lines("releases") if not without or without.encode() not in line)
+    return sorted(
+        line for line in world.lines("releases") if not without or without.encode() not in line
+    )
 
 
 @pytest.mark.parametrize("fast", [7200.0, 100 * 365.25 * 86400])
@@ -35,7 +38,9 @@ def test_one_fast_clock_changes_nobody_elses_releases(
     for name, events in (("honest", HONEST), ("spoiled", spoiled)):
         world = new_world(name)
         assert world.options.quorum == QUORUM  # of whoever says nothing else
-        world.options = replace(world.options, allowed_lateness=3600.0, batch_size=batch_size, final_release=False)
+        world.options = replace(
+            world.options, allowed_lateness=3600.0, batch_size=batch_size, final_release=False
+        )
         stats = world.run(ScriptedSource(events))
         seen[name] = releases(world, without="fast")
         assert stats.rejected["late"] == 0
@@ -43,7 +48,9 @@ def test_one_fast_clock_changes_nobody_elses_releases(
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 10_000])
-def test_names_without_end_are_refused_by_number(batch_size: int, new_world: Callable[[str], Any]) -> None:
+def test_names_without_end_are_refused_by_number(
+    batch_size: int, new_world: Callable[[str], Any]
+) -> None:
     events = HONEST[: 100 * batch_size]  # each batch costs a turn
     junk = [(f"junk {i}", 1.0, at) for i, (_, _, at) in enumerate(events[5:])]
     flood = [*events[:5], *(event for pair in zip(events[5:], junk, strict=True) for event in pair)]

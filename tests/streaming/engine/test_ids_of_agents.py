@@ -1,4 +1,5 @@
-"""An id is its agent's own: who sends another's first takes nothing from it. Stores of before go on."""
+"""An id is its agent's own: who sends another's first takes nothing from it. Stores of before go
+on."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ def test_a_forger_who_is_first_takes_no_sample_away(new_world: Callable[[str], A
     honest = [sample for sample in SAMPLES if sample[0] == "ann"]
     alone, attacked = new_world("alone"), new_world("attacked")
     alone.run(ScriptedSource(honest, ids=OWN[::2]))
-    forged = [event for name, value, at in honest for event in (("eve", 3.0, at), (name, value, at))]
+    forged = [
+        event for name, value, at in honest for event in (("eve", 3.0, at), (name, value, at))
+    ]
     attacked.run(ScriptedSource(forged, ids=[id_ for own in OWN[::2] for id_ in (own, own)]))
     releases = [line for line in attacked.lines("releases") if b'"eve"' not in line]
     assert releases == [line.replace(b"alone", b"attacked") for line in alone.lines("releases")]

@@ -71,7 +71,9 @@ class Loop(EngineLoop[EngineStats, int]):
         )
         super().__init__(
             source=source,
-            store=SimpleNamespace(state=lambda _: state, path=Path("s.db"), keep=partial(self.did.append, "keep")),  # type: ignore[arg-type]
+            store=SimpleNamespace(
+                state=lambda _: state, path=Path("s.db"), keep=partial(self.did.append, "keep")
+            ),  # type: ignore[arg-type]
             options=EngineOptions(poll=POLL),
             stats=EngineStats(),
             clock=self.time,
@@ -152,10 +154,16 @@ def test_while_nothing_comes_it_is_alive_and_its_checkpoint_is_fresh() -> None:
     assert loop.health.not_ready() == "stopping"
 
 
-@pytest.mark.parametrize(("ended", "waiting", "turn"), [(0, False, 1), (0, True, 1), (1, False, 0), (1, True, 1)])
-def test_the_end_is_taken_in_once_or_while_something_waits(ended: int, waiting: bool, turn: int) -> None:
+@pytest.mark.parametrize(
+    ("ended", "waiting", "turn"), [(0, False, 1), (0, True, 1), (1, False, 0), (1, True, 1)]
+)
+def test_the_end_is_taken_in_once_or_while_something_waits(
+    ended: int, waiting: bool, turn: int
+) -> None:
     source = Source(END)
-    loop = Loop(source, {"own": 5, "positions": {"batches": {"at": 9}, "other": {"at": 3}}, "ended": ended})
+    loop = Loop(
+        source, {"own": 5, "positions": {"batches": {"at": 9}, "other": {"at": 3}}, "ended": ended}
+    )
     loop.waiting = waiting
     loop.run()
     assert turns(loop) == [(9, 0, 0, True)] * turn

@@ -1,4 +1,5 @@
-"""A few kilobytes that unpack to very many bad lines: bounded room in the store, and the good ones count."""
+"""A few kilobytes that unpack to very many bad lines: bounded room in the store, and the good ones
+count."""
 
 from __future__ import annotations
 
@@ -55,7 +56,10 @@ def flooded(path: Path, bad: int, *, start: int = 0) -> Path:
 
 @pytest.mark.parametrize("batch_size", [64, 100_000])
 def test_a_store_tells_so_many_over_all_its_runs_and_counts_the_rest(
-    batch_size: int, tmp_path: Path, new_world: Callable[[str], Any], caplog: pytest.LogCaptureFixture
+    batch_size: int,
+    tmp_path: Path,
+    new_world: Callable[[str], Any],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = new_world("w")
     world.options = replace(world.options, max_dead_letters=1500, batch_size=batch_size)
@@ -64,19 +68,31 @@ def test_a_store_tells_so_many_over_all_its_runs_and_counts_the_rest(
         stats = world.run(open_source(str(path), ColumnMapping()))
         assert (stats.rejected["malformed"], stats.letters_unwritten) == (1000, left)
     assert len(world.lines("dead_letters")) == 1500
-    full = [r for r in caplog.records if r.getMessage() == "dead letters are full: records are counted only"]
-    assert [(r.levelno, vars(r)["max_dead_letters"]) for r in full] == [(logging.WARNING, 1500)] * 2  # one in each run
+    full = [
+        r
+        for r in caplog.records
+        if r.getMessage() == "dead letters are full: records are counted only"
+    ]
+    assert [(r.levelno, vars(r)["max_dead_letters"]) for r in full] == [
+        (logging.WARNING, 1500)
+    ] * 2  # one in each run
     world.options = replace(world.options, max_dead_letters=1600)
     world.run(open_source(str(flooded(tmp_path / "3.csv", 1000, start=300)), ColumnMapping()))
     assert len(world.lines("dead_letters")) == 1600
 
 
-def test_where_nobody_asks_for_letters_none_takes_room(tmp_path: Path, new_world: Callable[[str], Any]) -> None:
+def test_where_nobody_asks_for_letters_none_takes_room(
+    tmp_path: Path, new_world: Callable[[str], Any]
+) -> None:
     world = new_world("w")
     world.options = replace(world.options, max_dead_letters=1000)
-    stats = world.run(open_source(str(flooded(tmp_path / "x.csv", 1000)), ColumnMapping()), roles=("releases",))
+    stats = world.run(
+        open_source(str(flooded(tmp_path / "x.csv", 1000)), ColumnMapping()), roles=("releases",)
+    )
     assert (stats.rejected["malformed"], stats.letters_unwritten) == (1000, 0)
-    stats = world.run(open_source(str(flooded(tmp_path / "y.csv", 1000, start=100)), ColumnMapping()))
+    stats = world.run(
+        open_source(str(flooded(tmp_path / "y.csv", 1000, start=100)), ColumnMapping())
+    )
     assert (len(world.lines("dead_letters")), stats.letters_unwritten) == (1000, 0)
 
 

@@ -1,4 +1,5 @@
-"""A store and several processes: one writer by its lock, readers meanwhile, and what remains of one that was killed."""
+"""A store and several processes: one writer by its lock, readers meanwhile, and what remains of one
+that was killed."""
 
 from __future__ import annotations
 
@@ -62,7 +63,9 @@ def open_store(path: Path) -> Store:
 def process(program: str, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
     """Start a program that says when it is ready; at the end it is gone."""
     command = [sys.executable, "-c", program, *map(str, arguments)]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as started:
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as started:
         try:
             assert started.stdout is not None
             assert started.stdout.readline() == b"ready\n"
@@ -77,13 +80,16 @@ def go_on(started: subprocess.Popen[bytes]) -> None:
     started.stdin.flush()
 
 
-def test_a_second_process_is_refused_with_the_id_of_the_first_until_that_is_killed(tmp_path: Path) -> None:
+def test_a_second_process_is_refused_with_the_id_of_the_first_until_that_is_killed(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "s.db"
     (tmp_path / "link.db").symlink_to(path)
     with process(HOLD, path) as owner:
         for name in ("s.db", "link.db"):
             with pytest.raises(
-                StoreError, match=rf"must be used by one process, .*{name}' in use by process {owner.pid}$"
+                StoreError,
+                match=rf"must be used by one process, .*{name}' in use by process {owner.pid}$",
             ):
                 open_store(tmp_path / name)
         looked = Store.read(path)
@@ -127,11 +133,14 @@ def test_a_store_that_lost_commits_is_refused(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "older.db", path)
     for look in (open_store, Store.read):
         with pytest.raises(
-            StoreError, match=r"must have the 5 commits that its lock file counts, got 2 in .*lock file"
+            StoreError,
+            match=r"must have the 5 commits that its lock file counts, got 2 in .*lock file",
         ):
             look(path)
     path.write_bytes(b"")
-    with pytest.raises(StoreError, match="must have the 5 commits that its lock file counts, got 0 in"):
+    with pytest.raises(
+        StoreError, match="must have the 5 commits that its lock file counts, got 0 in"
+    ):
         open_store(path)
     shutil.copy(tmp_path / "older.db", path)
     (tmp_path / "s.db.lock").unlink()
@@ -162,4 +171,6 @@ def test_writers_come_one_after_the_other_and_a_reader_sees_whole_commits(tmp_pa
     outputs = looked.ledger.after(0)
     looked.close()
     for agent in (0, 1):
-        assert [o for o in outputs if o.startswith(b"%d:" % agent)] == [b"%d:%d" % (agent, i) for i in range(1, 41)]
+        assert [o for o in outputs if o.startswith(b"%d:" % agent)] == [
+            b"%d:%d" % (agent, i) for i in range(1, 41)
+        ]

@@ -24,7 +24,9 @@ def columns(batch: list[tuple[int, float]]) -> tuple[np.ndarray, np.ndarray]:
 
 
 @given(BATCHES)
-def test_duplicates_are_those_of_a_dictionary(batches: list[tuple[list[tuple[int, float]], float, bool]]) -> None:
+def test_duplicates_are_those_of_a_dictionary(
+    batches: list[tuple[list[tuple[int, float]], float, bool]],
+) -> None:
     seen, plain, before = SeenIds(), dict[int, float](), -np.inf
     for batch, until, _ in batches:
         key, time = columns(batch)
@@ -34,7 +36,9 @@ def test_duplicates_are_those_of_a_dictionary(batches: list[tuple[list[tuple[int
             here.add(one)
         again = seen.duplicates(key)
         assert again.tolist() == expected
-        assert seen.known(key).tolist() == [plain.get(one, np.nan) >= before for one in key.tolist()]
+        assert seen.known(key).tolist() == [
+            plain.get(one, np.nan) >= before for one in key.tolist()
+        ]
         seen.add(key[~again], time[~again])
         plain.update(zip(key[~again].tolist(), time[~again].tolist(), strict=True))
         before = max(before, until)
@@ -43,7 +47,9 @@ def test_duplicates_are_those_of_a_dictionary(batches: list[tuple[list[tuple[int
 
 
 @given(BATCHES)
-def test_what_was_saved_is_known_again(batches: list[tuple[list[tuple[int, float]], float, bool]]) -> None:
+def test_what_was_saved_is_known_again(
+    batches: list[tuple[list[tuple[int, float]], float, bool]],
+) -> None:
     seen, store = SeenIds(), dict[int, dict[str, np.ndarray]]()
     for batch, until, save in batches:
         key, time = columns(batch)
@@ -74,7 +80,10 @@ def test_what_was_saved_is_known_again(batches: list[tuple[list[tuple[int, float
 def test_the_oldest_go_where_there_are_too_many() -> None:
     seen = SeenIds(max_ids=100)
     for start in range(0, 1000, 10):
-        seen.add(np.arange(start, start + 10, dtype=np.uint64), np.arange(start, start + 10, dtype=np.float64))
+        seen.add(
+            np.arange(start, start + 10, dtype=np.uint64),
+            np.arange(start, start + 10, dtype=np.float64),
+        )
         seen.forget(0.0)
         assert len(seen) <= 125
     known = seen.known(np.arange(1000, dtype=np.uint64))

@@ -17,12 +17,17 @@ arrivals = st.lists(st.tuples(st.integers(0, 2), st.floats(0, 100)), min_size=1,
 
 
 def late_ones(events: list[tuple[int, float]], batch: int) -> list[tuple[int, float]]:
-    """Events that a watermark with lateness 10 finds late, offered so many at a time, with all partitions active."""
+    """Events that a watermark with lateness 10 finds late, offered so many at a time, with all
+    partitions active."""
     watermark, late = Watermark(10.0, quorum=1), []
     for at in range(0, len(events), batch):
         part = events[at : at + batch]
         partition, time = np.array([p for p, _ in part]), np.array([t for _, t in part])
-        late += [event for event, is_late in zip(part, watermark.late(partition, time), strict=True) if is_late]
+        late += [
+            event
+            for event, is_late in zip(part, watermark.late(partition, time), strict=True)
+            if is_late
+        ]
         watermark.advance([0, 1, 2])
     return sorted(late)
 
@@ -70,7 +75,9 @@ def test_with_every_partition_idle_it_goes_as_far_as_the_newest() -> None:
 def test_states_of_before_and_after_partitions_are_read(newest: object) -> None:
     watermark = Watermark(1.0, quorum=1)
     watermark.restore({"watermark": 6.5, "newest": newest})
-    assert watermark.newest == {None: -math.inf, 7.5: 7.5}.get(newest if not isinstance(newest, dict) else 0, 9.0)
+    assert watermark.newest == {None: -math.inf, 7.5: 7.5}.get(
+        newest if not isinstance(newest, dict) else 0, 9.0
+    )
     again = Watermark(1.0, quorum=1)
     again.restore(json.loads(json.dumps(watermark.snapshot())))
     assert (again.reached, again.newest) == (watermark.reached, watermark.newest)
@@ -85,7 +92,9 @@ def agreed(events: list[tuple[int, float]]) -> float:
 
 
 @given(arrivals, st.integers(1, 7))
-def test_a_quorum_of_two_is_the_second_newest_of_all_senders(events: list[tuple[int, float]], batch: int) -> None:
+def test_a_quorum_of_two_is_the_second_newest_of_all_senders(
+    events: list[tuple[int, float]], batch: int
+) -> None:
     watermark, at = Watermark(10.0, quorum=2), 0
     for at in range(0, len(events), batch):
         part = events[at : at + batch]
@@ -109,8 +118,15 @@ def test_one_fast_clock_makes_nobody_late(fast: float, quorum: int) -> None:
     assert late.any() == (quorum == 1)  # the maximum of one sender is the known-bad twin
 
 
-@given(st.lists(st.tuples(st.integers(1, 3), st.sampled_from([0.0, 0.0, 1.0, 2.0]), st.integers(1, 7)), min_size=1))
-def test_the_last_samples_of_a_batch_in_order_decide_as_all_do(steps: list[tuple[int, float, int]]) -> None:
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 3), st.sampled_from([0.0, 0.0, 1.0, 2.0]), st.integers(1, 7)),
+        min_size=1,
+    )
+)
+def test_the_last_samples_of_a_batch_in_order_decide_as_all_do(
+    steps: list[tuple[int, float, int]],
+) -> None:
     """Runs of a sender, some of equal times, in batches; a sender speaks for itself after three."""
     sender = np.repeat([who for who, _, _ in steps], [run for _, _, run in steps]).astype(np.uint64)
     time = np.cumsum(np.repeat([step for _, step, _ in steps], [run for _, _, run in steps]))
@@ -121,7 +137,9 @@ def test_the_last_samples_of_a_batch_in_order_decide_as_all_do(steps: list[tuple
             patch.setattr(module, "TAIL", tail)
             watermark = Watermark(10.0, quorum=2)
             for at in range(0, len(time), 11):
-                assert not watermark.late(np.zeros(11, np.int64), time[at : at + 11], sender[at : at + 11]).any()
+                assert not watermark.late(
+                    np.zeros(11, np.int64), time[at : at + 11], sender[at : at + 11]
+                ).any()
             states.append(watermark.snapshot())
     assert states[0] == states[1] == states[2]
 
@@ -137,10 +155,14 @@ def test_a_sender_that_is_alone_speaks_for_itself() -> None:
 
 
 def test_a_partition_with_one_sender_moves_as_far_as_one_of_another_partition_has_come() -> None:
-    """Six agents on four partitions: none waits for a thousand records, and a fast clock still moves nobody."""
+    """Six agents on four partitions: none waits for a thousand records, and a fast clock still
+    moves nobody."""
     watermark = Watermark(10.0, quorum=2)
     senders = np.array([7, 8, 9, 7, 8, 9], np.uint64)
-    partition, time = np.array([0, 1, 2, 0, 1, 2]), np.array([100.0, 101.0, 102.0, 130.0, 131.0, 132.0])
+    partition, time = (
+        np.array([0, 1, 2, 0, 1, 2]),
+        np.array([100.0, 101.0, 102.0, 130.0, 131.0, 132.0]),
+    )
     assert not watermark.late(partition, time, senders).any()
     assert watermark.advance([0, 1, 2]) == 120.0
     fast = watermark.late(np.array([0, 0]), np.array([700.0, 701.0]), np.array([7, 7], np.uint64))
@@ -155,7 +177,11 @@ def test_a_partition_with_one_sender_moves_as_far_as_one_of_another_partition_ha
     assert moved.advance([0, 1]) == -math.inf
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), st.floats(0, 100), st.integers(1, 4)), min_size=1, max_size=12))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.floats(0, 100), st.integers(1, 4)), min_size=1, max_size=12
+    )
+)
 def test_the_watermark_passes_no_time_that_fewer_than_two_senders_have_reached(
     events: list[tuple[int, float, int]],
 ) -> None:

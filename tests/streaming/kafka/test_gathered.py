@@ -1,4 +1,5 @@
-"""What is taken of messages as they come: each has its own place and value, however the text of them is made."""
+"""What is taken of messages as they come: each has its own place and value, however the text of
+them is made."""
 
 from __future__ import annotations
 
@@ -7,7 +8,11 @@ import pytest
 from confluent_kafka import Message
 
 from meanstream.streaming.events.event_columns import Rejects
-from meanstream.streaming.kafka.connection.values import PartitionRecords, block_of_records, fit_records
+from meanstream.streaming.kafka.connection.values import (
+    PartitionRecords,
+    block_of_records,
+    fit_records,
+)
 from meanstream.streaming.kafka.reading.gathered import GatheredMessages
 
 Place = tuple[int, int, bytes | None]
@@ -22,7 +27,9 @@ ALIKE = [(0, 20, b"g"), (1, 90, b"h"), (0, 22, b"i")]
 def gathered(*parts: list[Place], joins: bool) -> PartitionRecords:
     taken = GatheredMessages(["@key"], joins=joins)
     for part in parts:
-        taken.add([Message(topic="t", partition=p, offset=o, key=b"k%d" % o, value=v) for p, o, v in part])
+        taken.add(
+            [Message(topic="t", partition=p, offset=o, key=b"k%d" % o, value=v) for p, o, v in part]
+        )
     assert len(taken) == sum(map(len, parts))
     return taken.records()
 
@@ -49,5 +56,9 @@ def test_every_message_keeps_its_place_and_value(parts: list[list[Place]], joins
 def test_some_are_selected_alike(joins: bool) -> None:
     records = gathered(RUN, MIXED, joins=joins)
     kept = np.arange(len(records.offset)) % 3 == 0
-    every = [place for place, is_kept in zip(RUN + MIXED, kept.tolist(), strict=True) if is_kept and place[2]]
+    every = [
+        place
+        for place, is_kept in zip(RUN + MIXED, kept.tolist(), strict=True)
+        if is_kept and place[2]
+    ]
     assert read(records.select(kept)) == every

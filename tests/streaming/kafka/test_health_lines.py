@@ -1,4 +1,5 @@
-"""What a client says of its brokers: once that they are away, once that they are back, nothing while it connects."""
+"""What a client says of its brokers: once that they are away, once that they are back, nothing
+while it connects."""
 
 from __future__ import annotations
 

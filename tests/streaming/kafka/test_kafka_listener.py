@@ -1,4 +1,5 @@
-"""What a listener speaks is asked; what answers anything else, or nothing, is not known to speak something else."""
+"""What a listener speaks is asked; what answers anything else, or nothing, is not known to speak
+something else."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from meanstream.streaming.kafka.connection.kafka_listener import protocols_of_li
 
 @contextmanager
 def answering(answer: bytes | None) -> Iterator[str]:
-    """A listener that sends this to whoever comes, and hangs up; None: it takes connections and says nothing."""
+    """A listener that sends this to whoever comes, and hangs up; None: it takes connections and
+    says nothing."""
     taken: list[socket.socket] = []
 
     def serve() -> None:

@@ -45,7 +45,9 @@ def test_one_client_serves_topics_of_the_same_cluster_only(tmp_path: Path) -> No
     one = KafkaLocation.parse("kafka://h/t?create=1", role="releases")
     assert one.same_cluster(KafkaLocation.parse("kafka://h/u", role="sink"))
     assert not one.same_cluster(KafkaLocation.parse("kafka://i/t", role="sink"))
-    assert not one.same_cluster(KafkaLocation.parse(f"kafka://h/t?config={tmp_path}/c.yaml", role="sink"))
+    assert not one.same_cluster(
+        KafkaLocation.parse(f"kafka://h/t?config={tmp_path}/c.yaml", role="sink")
+    )
 
 
 def test_only_kafka_is_kafka() -> None:
@@ -56,7 +58,10 @@ def test_only_kafka_is_kafka() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("kafka://h", "source must be kafka://HOST:PORT/TOPIC?OPTION=VALUE with a topic of letters"),
+        (
+            "kafka://h",
+            "source must be kafka://HOST:PORT/TOPIC?OPTION=VALUE with a topic of letters",
+        ),
         ("kafka://h/a/b", "with a topic of letters, digits, '.', '_' and '-', got 'a/b'"),
         ("kafka://h/..", "with a topic of letters"),
         ("kafka://h/" + "x" * 250, "with a topic of letters"),
@@ -64,21 +69,42 @@ def test_only_kafka_is_kafka() -> None:
         ("kafka://h:port/t", "with brokers HOST:PORT, got 'h:port'"),
         ("kafka://h,,i/t", "with brokers HOST:PORT, got ''"),
         ("kafka://h/t#x", "with a topic of letters"),
-        ("kafka://h/t,u", "source must be one topic (several are for the source of an engine), got 't,u'"),
+        (
+            "kafka://h/t,u",
+            "source must be one topic (several are for the source of an engine), got 't,u'",
+        ),
         ("h:9092/t", "source must be kafka://HOST:PORT/TOPIC?OPTION=VALUE, got 'h:9092/t'"),
-        ("kafka://h/t?gruop=a", "source must have options that are known, got 'gruop'; did you mean 'group'?"),
+        (
+            "kafka://h/t?gruop=a",
+            "source must have options that are known, got 'gruop'; did you mean 'group'?",
+        ),
         ("kafka://h/t?group=a&group=b", "source must have each option once, got 'group' again"),
         ("kafka://h/t?group=", "group must have a value, got none"),
         ("kafka://h/t?group", "group must have a value, got none"),
         ("kafka://h/t?group=%00", "group must be 1 to 255 visible characters, got '\\x00'"),
-        ("kafka://h/t?create=3", "source must have options of a topic that is read from, got 'create'"),
+        (
+            "kafka://h/t?create=3",
+            "source must have options of a topic that is read from, got 'create'",
+        ),
         ("kafka://h/t?start=begin", "start must be 'earliest' or 'latest', got 'begin'"),
         ("kafka://h/t?gap=ignore", "gap must be 'refuse' or 'skip', got 'ignore'"),
-        ("kafka://h/t?partitions=1-", "partitions must be numbers and ranges such as 0,2-3, got '1-'"),
-        ("kafka://h/t?partitions=3-1", "partitions must be ranges from low to high below 100000, got '3-1'"),
-        ("kafka://h/t?partitions=0-999999", "partitions must be ranges from low to high below 100000"),
+        (
+            "kafka://h/t?partitions=1-",
+            "partitions must be numbers and ranges such as 0,2-3, got '1-'",
+        ),
+        (
+            "kafka://h/t?partitions=3-1",
+            "partitions must be ranges from low to high below 100000, got '3-1'",
+        ),
+        (
+            "kafka://h/t?partitions=0-999999",
+            "partitions must be ranges from low to high below 100000",
+        ),
         ("kafka://h/t?partitions=0-2,1", "partitions must be distinct, got '0-2,1'"),
-        ("kafka://h/t?config=/no/such/file", "config must be a readable file, got '/no/such/file' (No such file"),
+        (
+            "kafka://h/t?config=/no/such/file",
+            "config must be a readable file, got '/no/such/file' (No such file",
+        ),
     ],
 )
 def test_a_mistake_in_a_source_is_one_line(text: str, message: str) -> None:
@@ -91,10 +117,19 @@ def test_a_mistake_in_a_source_is_one_line(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("kafka://h/t?group=a", "releases must have options of a topic that is written to, got 'group'"),
-        ("kafka://h/t?partitions=1", "releases must have options of a topic that is written to, got 'partitions'"),
+        (
+            "kafka://h/t?group=a",
+            "releases must have options of a topic that is written to, got 'group'",
+        ),
+        (
+            "kafka://h/t?partitions=1",
+            "releases must have options of a topic that is written to, got 'partitions'",
+        ),
         ("kafka://h/t?create=0", "create must be a number of partitions from 1 on, got '0'"),
-        ("kafka://h/t?crate=1", "releases must have options that are known, got 'crate'; did you mean 'create'?"),
+        (
+            "kafka://h/t?crate=1",
+            "releases must have options that are known, got 'crate'; did you mean 'create'?",
+        ),
     ],
 )
 def test_a_mistake_in_a_sink_is_one_line(text: str, message: str) -> None:
@@ -109,7 +144,10 @@ def test_a_mistake_in_a_sink_is_one_line(text: str, message: str) -> None:
         ("kafka://h/t,u,t", "source must name each topic once, got 't'"),
         ("kafka://h/t,", "with a topic of letters, digits, '.', '_' and '-', got ''"),
         ("kafka://h/t,..", "with a topic of letters, digits, '.', '_' and '-', got '..'"),
-        ("kafka://h/" + ",".join(f"t{i}" for i in range(33)), "source must be at most 32 topics, got 33"),
+        (
+            "kafka://h/" + ",".join(f"t{i}" for i in range(33)),
+            "source must be at most 32 topics, got 33",
+        ),
         (
             "kafka://h/t,u?partitions=0-1",
             "partitions must be left out with several topics, whose agents one store has",
@@ -125,7 +163,10 @@ def test_a_mistake_in_several_topics_is_one_line(text: str, message: str) -> Non
 def test_several_topics_are_the_same_source_in_any_order() -> None:
     one = KafkaLocation.parse("kafka://h/t,u?group=g&gap=skip", several=True)
     assert one == KafkaLocation.parse("kafka://h/u,t?group=g&gap=skip", several=True)
-    assert [(each.topic, each.group, each.gap) for each in one.each()] == [("t", "g", "skip"), ("u", "g", "skip")]
+    assert [(each.topic, each.group, each.gap) for each in one.each()] == [
+        ("t", "g", "skip"),
+        ("u", "g", "skip"),
+    ]
     assert [each.topic for each in KafkaLocation.parse("kafka://h/t").each()] == ["t"]
 
 
@@ -154,7 +195,9 @@ SECRET_PROPERTIES = [
 def test_a_secret_in_the_file_is_refused_and_not_shown(name: str, tmp_path: Path) -> None:
     config = tmp_path / "kafka.yaml"
     config.write_text(f"{name}: {SECRET}\n")
-    with pytest.raises(ValueError, match=r"must be env:NAME or file:PATH, got the secret itself") as caught:
+    with pytest.raises(
+        ValueError, match=r"must be env:NAME or file:PATH, got the secret itself"
+    ) as caught:
         read_configuration(config)
     assert f"{name} in {str(config)!r}" in str(caught.value)
     assert SECRET not in str(caught.value)
@@ -188,7 +231,10 @@ def test_secrets_come_from_the_environment_or_a_file_and_show_nowhere(tmp_path: 
         ("sasl.password: [a]", "must be text, a number, true or false, got list"),
         ("sasl.password:", "must be text, a number, true or false, got NoneType"),
         ("enable.auto.commit: true", "must not be set: the store decides the offsets"),
-        ("isolation.level: read_uncommitted", "must not be set: records of aborted transactions must not be read"),
+        (
+            "isolation.level: read_uncommitted",
+            "must not be set: records of aborted transactions must not be read",
+        ),
         ("transactional.id: x", "must not be set: the store decides who may write"),
         ("acks: 1", "must not be set: records must be written exactly once"),
         ("group.id: x", "must not be set: the address names the group (group=)"),
@@ -199,7 +245,9 @@ def test_secrets_come_from_the_environment_or_a_file_and_show_nowhere(tmp_path: 
         (f"a: b\nsasl.password: {SECRET}: {SECRET}", "config must be a YAML file, got another in"),
     ],
 )
-def test_a_mistake_in_the_file_is_one_line_without_its_values(content: str, message: str, tmp_path: Path) -> None:
+def test_a_mistake_in_the_file_is_one_line_without_its_values(
+    content: str, message: str, tmp_path: Path
+) -> None:
     (tmp_path / "empty").write_text("\n")
     config = tmp_path / "kafka.yaml"
     config.write_text(content)
@@ -212,19 +260,25 @@ def test_a_mistake_in_the_file_is_one_line_without_its_values(content: str, mess
 
 
 @pytest.mark.parametrize("line", ["no.such.property: 1", "batch.num.messages: many"])
-def test_a_property_that_librdkafka_refuses_is_named_with_its_file(line: str, tmp_path: Path) -> None:
+def test_a_property_that_librdkafka_refuses_is_named_with_its_file(
+    line: str, tmp_path: Path
+) -> None:
     from meanstream.streaming.kafka.connection.kafka_client import make_client_producer
 
     config = tmp_path / "kafka.yaml"
     config.write_text(line)
     location = KafkaLocation.parse(f"kafka://127.0.0.1:1/t?config={config}", role="releases")
-    with pytest.raises(ValueError, match="releases must have valid properties of librdkafka, got: ") as caught:
+    with pytest.raises(
+        ValueError, match="releases must have valid properties of librdkafka, got: "
+    ) as caught:
         make_client_producer(location)
     assert line.partition(":")[0] in str(caught.value)
     assert str(config) in str(caught.value)
 
 
-@pytest.mark.parametrize("kind", ["make_client_consumer", "make_client_producer", "make_client_admin"])
+@pytest.mark.parametrize(
+    "kind", ["make_client_consumer", "make_client_producer", "make_client_admin"]
+)
 def test_brokers_that_are_not_there_are_named(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from meanstream.streaming.kafka.connection import kafka_client as client
 
@@ -238,7 +292,9 @@ def test_brokers_that_are_not_there_are_named(kind: str, monkeypatch: pytest.Mon
     assert "\n" not in str(caught.value)
 
 
-def test_only_consumers_which_are_read_all_the_time_have_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_consumers_which_are_read_all_the_time_have_statistics(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Of a client that nobody polls for hours they would pile up in memory."""
     from meanstream.streaming.kafka.connection import kafka_client as client
 
@@ -254,7 +310,11 @@ def test_only_consumers_which_are_read_all_the_time_have_statistics(monkeypatch:
     for name in ("Consumer", "Producer", "AdminClient"):
         monkeypatch.setattr(client, name, type(name, (), {"__init__": make_nothing}))
     location = KafkaLocation.parse("kafka://127.0.0.1:1/t")
-    for make in (client.make_client_consumer, client.make_client_producer, client.make_client_admin):
+    for make in (
+        client.make_client_consumer,
+        client.make_client_producer,
+        client.make_client_admin,
+    ):
         with pytest.raises(Made):
             make(location)
     assert made == {"Consumer": 1000, "Producer": 0, "AdminClient": 0}
@@ -297,7 +357,8 @@ def test_an_outage_is_two_lines_however_long_it_is(caplog: pytest.LogCaptureFixt
 
 
 def connections(now: int, *idle: tuple[int, int]) -> str:
-    """Statistics of connections that stand: the time, seconds since each was sent something, and what it is owed."""
+    """Statistics of connections that stand: the time, seconds since each was sent something, and
+    what it is owed."""
     several = {
         str(i): {"name": str(i), "state": "UP", "rxidle": s * 1_000_000, "waitresp_cnt": owed}
         for i, (s, owed) in enumerate(idle)
@@ -306,7 +367,8 @@ def connections(now: int, *idle: tuple[int, int]) -> str:
 
 
 def test_a_connection_that_is_asked_nothing_does_not_stand_for_a_silent_one() -> None:
-    """The group's coordinator is the same broker on another connection: idle, it hid an outage for a minute."""
+    """The group's coordinator is the same broker on another connection: idle, it hid an outage for
+    a minute."""
     watched = health.Health("h:1")
     watched.on_statistics(connections(100, (0, 1), (300, 0)))
     watched.on_statistics(connections(107, (7, 1), (307, 0)))
@@ -325,7 +387,8 @@ def test_a_connection_that_is_asked_nothing_does_not_stand_for_a_silent_one() ->
 
 
 def test_a_question_after_a_long_rest_is_a_new_one() -> None:
-    """A source that is held back asks nothing: its first fetch was owed for half a minute, it seemed."""
+    """A source that is held back asks nothing: its first fetch was owed for half a minute, it
+    seemed."""
     watched = health.Health("h:1")
     watched.on_statistics(connections(100, (29, 0), (30, 0)))
     watched.on_statistics(connections(101, (30, 1), (31, 0)))

@@ -1,4 +1,5 @@
-"""How far partitions were read, which of them event time waits for, and where reading begins: without a broker."""
+"""How far partitions were read, which of them event time waits for, and where reading begins:
+without a broker."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def test_a_partition_is_waited_for_until_its_end_is_old() -> None:
 
 
 def test_a_partition_with_records_that_are_not_read_yet_is_not_idle() -> None:
-    """The engine was at something else for a while; what came meanwhile must not be late by that."""
+    """The engine was at something else for a while; what came meanwhile must not be late by
+    that."""
     progress = ReadProgress({0: 0, 1: 0}, high={0: 0, 1: 0})
     progress.reached(0, 0, 100.0)
     assert progress.active(200.0, 5.0) == (1,)
@@ -77,7 +79,9 @@ def test_partitions_without_a_broker_that_answers() -> None:
             "b": {"nodeid": 2, "state": "CONNECT"},
             "c": {"nodeid": -1, "state": "UP"},
         },
-        "topics": {"t": {"partitions": {"0": {"leader": 1}, "1": {"leader": 2}, "2": {"leader": -1}}}},
+        "topics": {
+            "t": {"partitions": {"0": {"leader": 1}, "1": {"leader": 2}, "2": {"leader": -1}}}
+        },
     }
     assert progress_unreachable_partitions(statistics, "t") == {1, 2}
     assert progress_unreachable_partitions(statistics, "other") == set()
@@ -91,8 +95,12 @@ def position(offsets: dict[str, int], *, count: int = 3, topic_id: str = "id-1")
     return {"topic": "t", "topic_id": topic_id, "count": count, "partitions": offsets}
 
 
-def start(options: str = "", known: dict[str, Any] | None = None, marks: Watermarks = MARKS) -> tuple[Any, int]:
-    return progress_first_offsets(KafkaLocation.parse(f"kafka://h/t?group=g{options}"), TOPIC, known, marks)
+def start(
+    options: str = "", known: dict[str, Any] | None = None, marks: Watermarks = MARKS
+) -> tuple[Any, int]:
+    return progress_first_offsets(
+        KafkaLocation.parse(f"kafka://h/t?group=g{options}"), TOPIC, known, marks
+    )
 
 
 def test_a_new_store_begins_where_the_address_says() -> None:
@@ -118,19 +126,41 @@ def test_gaps_are_counted_where_they_are_skipped() -> None:
 @pytest.mark.parametrize(
     ("options", "known", "marks", "message"),
     [
-        ("", position({"0": 4, "1": 1, "2": 3}), MARKS, "got 6 offsets of partition 0 of 't' that retention deleted"),
+        (
+            "",
+            position({"0": 4, "1": 1, "2": 3}),
+            MARKS,
+            "got 6 offsets of partition 0 of 't' that retention deleted",
+        ),
         (
             "&gap=skip",
             position({"0": 21, "1": 1, "2": 3}),
             MARKS,
             "partition 0 of 't' that ends at offset 20, before 21",
         ),
-        ("", position({"0": 15}, topic_id="id-0"), MARKS, "got a new one of the name 't': begin a new store"),
-        ("&partitions=0", position({"0": 15, "2": 3}), {0: (10, 20)}, "must have those that the store owns"),
-        ("&partitions=0", position({"0": 15}, count=2), {0: (10, 20)}, "must have the 2 partitions that it had"),
+        (
+            "",
+            position({"0": 15}, topic_id="id-0"),
+            MARKS,
+            "got a new one of the name 't': begin a new store",
+        ),
+        (
+            "&partitions=0",
+            position({"0": 15, "2": 3}),
+            {0: (10, 20)},
+            "must have those that the store owns",
+        ),
+        (
+            "&partitions=0",
+            position({"0": 15}, count=2),
+            {0: (10, 20)},
+            "must have the 2 partitions that it had",
+        ),
     ],
 )
-def test_what_cannot_be_gone_on_with(options: str, known: dict[str, Any], marks: Watermarks, message: str) -> None:
+def test_what_cannot_be_gone_on_with(
+    options: str, known: dict[str, Any], marks: Watermarks, message: str
+) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
         start(options, known, marks)
     assert message in str(caught.value)

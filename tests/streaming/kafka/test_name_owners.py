@@ -1,4 +1,5 @@
-"""Who owns partitions under a name, where a broker answers late or not at all; a real one: tests/servers."""
+"""Who owns partitions under a name, where a broker answers late or not at all; a real one:
+tests/servers."""
 
 from __future__ import annotations
 
@@ -41,7 +42,12 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
 
 
 def owners() -> NameOwners:
-    return NameOwners(KafkaLocation.parse("kafka://127.0.0.1:1/topic?group=g", role="source"), "delays", "a store", {})
+    return NameOwners(
+        KafkaLocation.parse("kafka://127.0.0.1:1/topic?group=g", role="source"),
+        "delays",
+        "a store",
+        {},
+    )
 
 
 def answering(error: Exception | None) -> Any:
@@ -53,7 +59,9 @@ def answering(error: Exception | None) -> Any:
 
 
 @pytest.mark.usefixtures("broker")
-def test_a_claim_that_is_being_made_is_waited_for_and_a_refusal_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_that_is_being_made_is_waited_for_and_a_refusal_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(ownership.time, "sleep", lambda _: None)
     busy = KafkaException(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS))
     answers: list[Exception | None] = [busy, busy, None]
@@ -65,15 +73,20 @@ def test_a_claim_that_is_being_made_is_waited_for_and_a_refusal_is_not(monkeypat
     with pytest.raises(KafkaException) as caught:
         owners().check({0: 1})
     assert caught.value is refused
-    monkeypatch.setattr(ownership, "unowned_partitions", answering(OwnedElsewhereError("source must be free")))
-    with pytest.raises(OwnedElsewhereError, match="source must be free; name must be another than 'delays'"):
+    monkeypatch.setattr(
+        ownership, "unowned_partitions", answering(OwnedElsewhereError("source must be free"))
+    )
+    with pytest.raises(
+        OwnedElsewhereError, match="source must be free; name must be another than 'delays'"
+    ):
         owners().check({0: 1})
 
 
 @pytest.mark.usefixtures("broker")
 @pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError.COORDINATOR_LOAD_IN_PROGRESS])
 def test_nobody_goes_on_without_an_answer(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check was left out where the group's answer took too long: two stores could begin on one partition."""
+    """The check was left out where the group's answer took too long: two stores could begin on one
+    partition."""
     monkeypatch.setattr(ownership, "WAIT_SECONDS", 0.0)
     silent = KafkaException(KafkaError(code))
     monkeypatch.setattr(ownership, "unowned_partitions", answering(silent))

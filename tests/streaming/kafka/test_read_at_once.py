@@ -18,7 +18,10 @@ from meanstream.streaming.sources import decode, source_directory
 from meanstream.streaming.sources.mapping import ColumnMapping
 
 MAPPING = ColumnMapping(id="id")
-GOOD = [b'{"agent":"%s","value":%d.5,"time":50,"id":"%d"}' % (b"abc"[i % 3 : i % 3 + 1], i, i) for i in range(12)]
+GOOD = [
+    b'{"agent":"%s","value":%d.5,"time":50,"id":"%d"}' % (b"abc"[i % 3 : i % 3 + 1], i, i)
+    for i in range(12)
+]
 ODD = [
     None,
     b"",
@@ -46,11 +49,15 @@ MOST_BYTES = 150
 Outcome = dict[int, object]
 
 
-def taken(parser: TopicParser, values: list[bytes | None], *, partition: int = 2) -> PartitionRecords:
+def taken(
+    parser: TopicParser, values: list[bytes | None], *, partition: int = 2
+) -> PartitionRecords:
     messages = GatheredMessages((), joins=True, read=parser.read_at_once)
     for first in range(0, len(values), 7):
         part = enumerate(values[first : first + 7], first)
-        messages.add([Message(topic="t", partition=partition, offset=at, value=value) for at, value in part])
+        messages.add(
+            [Message(topic="t", partition=partition, offset=at, value=value) for at, value in part]
+        )
     return messages.records()
 
 
@@ -59,10 +66,16 @@ def outcome(parser: TopicParser, records: PartitionRecords) -> Outcome:
     samples = parser.parse(records, rejects := Rejects())
     assert samples.key is not None or not len(samples)
     keys = [] if samples.key is None else samples.key.tolist()
-    rows = zip(samples.agent.tolist(), samples.value.tolist(), samples.time.tolist(), keys, strict=True)
+    rows = zip(
+        samples.agent.tolist(), samples.value.tolist(), samples.time.tolist(), keys, strict=True
+    )
     where = samples.position.tolist()
-    assert [at for at in column_position(records.partition, records.offset).tolist() if at in where] == where
-    found = {at: (samples.names[agent], *rest) for at, (agent, *rest) in zip(where, rows, strict=True)}
+    assert [
+        at for at in column_position(records.partition, records.offset).tolist() if at in where
+    ] == where
+    found = {
+        at: (samples.names[agent], *rest) for at, (agent, *rest) in zip(where, rows, strict=True)
+    }
     return {**found, **dict(zip(rejects.position, rejects.reason, strict=True))}
 
 
@@ -74,7 +87,9 @@ def reads(monkeypatch: pytest.MonkeyPatch, few: int = decode.FEW_NAMES) -> Topic
     first = taken(parser, [GOOD[0]] * 40)
     assert first.read is None
     parser.parse(first, Rejects())
-    parser.parse(taken(parser, [GOOD[0]] * 40), Rejects())  # how names are looked up follows from how many there are
+    parser.parse(
+        taken(parser, [GOOD[0]] * 40), Rejects()
+    )  # how names are looked up follows from how many there are
     return parser
 
 
@@ -96,7 +111,9 @@ def test_neighbors_change_nothing(values: list[bytes | None], few: int) -> None:
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_only_the_values_around_an_odd_one_are_kept_as_text(odd: bytes | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_values_around_an_odd_one_are_kept_as_text(
+    odd: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     parser = reads(monkeypatch)
     values = [*GOOD * 4, odd, *GOOD * 4]
     records = taken(parser, values)
@@ -125,5 +142,7 @@ def test_a_full_directory_begins_again_between_batches(monkeypatch: pytest.Monke
     for batch in range(4):
         values = [GOOD[0].replace(b'"a"', b'"n%d"' % (batch * 3 + i % 3)) for i in range(40)]
         found = outcome(parser, taken(parser, list(values)))
-        assert {one[0] for one in found.values() if isinstance(one, tuple)} == {f"n{batch * 3 + i}" for i in range(3)}
+        assert {one[0] for one in found.values() if isinstance(one, tuple)} == {
+            f"n{batch * 3 + i}" for i in range(3)
+        }
         assert len(found) == 40

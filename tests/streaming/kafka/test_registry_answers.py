@@ -1,4 +1,5 @@
-"""Registries that no one should run: each answer is bounded in time and in size, and none of them ends reading."""
+"""Registries that no one should run: each answer is bounded in time and in size, and none of them
+ends reading."""
 
 from __future__ import annotations
 
@@ -23,7 +24,11 @@ from meanstream.streaming.events.event_columns import Rejects
 from meanstream.streaming.kafka.connection import misses, registered
 from meanstream.streaming.kafka.connection import schema_registry as registry
 from meanstream.streaming.kafka.connection.registered import RegistryValues, wire_head
-from meanstream.streaming.kafka.connection.schema_registry import RegistryAwayError, SchemaRegistry, registry_address
+from meanstream.streaming.kafka.connection.schema_registry import (
+    RegistryAwayError,
+    SchemaRegistry,
+    registry_address,
+)
 from meanstream.streaming.kafka.connection.values import PartitionRecords
 from meanstream.streaming.sources.decode import Decoder
 from meanstream.streaming.sources.mapping import ColumnMapping
@@ -89,7 +94,10 @@ def test_an_answer_that_is_none_is_one_line_in_bounded_time(
 ) -> None:
     monkeypatch.setattr(registry, "SECONDS", 0.3)
     monkeypatch.setattr(registry, "MAX_ANSWER", 1000)
-    with talking(talk) as address, pytest.raises(RegistryAwayError, match=f"registry must answer at .*, got ({got})"):
+    with (
+        talking(talk) as address,
+        pytest.raises(RegistryAwayError, match=f"registry must answer at .*, got ({got})"),
+    ):
         SchemaRegistry(address).schema(1)
 
 
@@ -115,20 +123,27 @@ def test_what_a_registry_is_asked_goes_to_its_path_with_its_password() -> None:
 
 def certificate(folder: Path) -> Path:
     """Write a key and a certificate of this machine that nobody has signed."""
-    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "me")])
+    key, name = (
+        ec.generate_private_key(ec.SECP256R1()),
+        x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "me")]),
+    )
     now = datetime.now(UTC)
     made = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
     made = made.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(hours=1))
     names = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
     signed = made.add_extension(names, critical=False).sign(key, hashes.SHA256())
     pem = serialization.Encoding.PEM
-    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    private = key.private_bytes(
+        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
     path = folder / "both.pem"
     path.write_bytes(private + signed.public_bytes(pem))
     return path
 
 
-def test_a_certificate_is_checked_and_a_slow_handshake_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_certificate_is_checked_and_a_slow_handshake_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = certificate(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(path)
@@ -151,12 +166,17 @@ def test_a_certificate_is_checked_and_a_slow_handshake_ends(tmp_path: Path, monk
     found = SchemaRegistry(address, (("schema.registry.ssl.ca.location", str(path)),)).schema(7)
     assert found is not None
     assert found.text == "x"
-    with pytest.raises(RegistryAwayError, match=r"certificate verify failed|CERTIFICATE_VERIFY_FAILED"):
+    with pytest.raises(
+        RegistryAwayError, match=r"certificate verify failed|CERTIFICATE_VERIFY_FAILED"
+    ):
         SchemaRegistry(address).schema(7)
     listening.shutdown(socket.SHUT_RDWR)
     listening.close()
     monkeypatch.setattr(registry, "SECONDS", 0.3)
-    with talking(dripping(b"\x16\x03\x03\x3f\xff", b"\x02")) as slow, pytest.raises(RegistryAwayError, match="got "):
+    with (
+        talking(dripping(b"\x16\x03\x03\x3f\xff", b"\x02")) as slow,
+        pytest.raises(RegistryAwayError, match="got "),
+    ):
         SchemaRegistry(slow.replace("http:", "https:")).schema(7)
 
 
@@ -216,7 +236,8 @@ class Knowing(SchemaRegistry):
 def test_a_flood_of_made_up_ids_does_not_stop_those_that_are_known(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A hundred thousand ids of no schema, each of which takes an answer, with good records among them."""
+    """A hundred thousand ids of no schema, each of which takes an answer, with good records among
+    them."""
     now = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     knowing, rejects, good = Knowing({7}), Rejects(), b'{"agent":"ann","value":1,"time":5}'
@@ -224,7 +245,11 @@ def test_a_flood_of_made_up_ids_does_not_stop_those_that_are_known(
     values.parse(records_of(wire_head(7) + good), np.array([0]), {}, rejects)
     made_up = [wire_head(2**31 + i) + good for i in range(100_000)]
     flood = records_of(
-        *[value for i in range(0, 100_000, 1000) for value in (*made_up[i : i + 1000], wire_head(7) + good)]
+        *[
+            value
+            for i in range(0, 100_000, 1000)
+            for value in (*made_up[i : i + 1000], wire_head(7) + good)
+        ]
     )
     samples = values.parse(flood, np.arange(100_100), {}, rejects)
     assert sum(map(len, samples)) == 100
@@ -250,22 +275,39 @@ def test_slow_answers_that_there_is_none_are_few(monkeypatch: pytest.MonkeyPatch
 
     slow = Slow(set())
     values = RegistryValues(slow, ColumnMapping(), Decoder(ColumnMapping()))
-    values.parse(records_of(*[wire_head(i) + b"{}" for i in range(1000)]), np.arange(1000), {}, Rejects())
+    values.parse(
+        records_of(*[wire_head(i) + b"{}" for i in range(1000)]), np.arange(1000), {}, Rejects()
+    )
     assert len(slow.asked) == 3  # six seconds: the last one was under way when five were over
 
 
 @pytest.mark.parametrize(
     "text",
-    ["http://[", "http://h/ x", "http://h:0", "http://h:x", "ftp://h", "http://h?x", "http:///x", "http://h\n"],
+    [
+        "http://[",
+        "http://h/ x",
+        "http://h:0",
+        "http://h:x",
+        "ftp://h",
+        "http://h?x",
+        "http:///x",
+        "http://h\n",
+    ],
 )
 def test_an_address_that_is_none_is_one_line(text: str) -> None:
-    with pytest.raises(ValueError, match=r"registry must be http://HOST:PORT or https://HOST:PORT, got"):
+    with pytest.raises(
+        ValueError, match=r"registry must be http://HOST:PORT or https://HOST:PORT, got"
+    ):
         registry_address(text)
 
 
-@pytest.mark.parametrize("text", ["http://user:secret@h", "http://user:secret\u2100@h", "http://u:sec/ret@h"])
+@pytest.mark.parametrize(
+    "text", ["http://user:secret@h", "http://user:secret\u2100@h", "http://u:sec/ret@h"]
+)
 def test_an_address_with_a_password_is_refused_without_it(text: str) -> None:
-    with pytest.raises(ValueError, match="registry must be an address, got a user or password") as refused:
+    with pytest.raises(
+        ValueError, match="registry must be an address, got a user or password"
+    ) as refused:
         registry_address(text)
     assert "sec" not in str(refused.value).replace("basic.auth", "")
 
@@ -283,8 +325,11 @@ class OfSubject(Knowing):
 
 
 @pytest.mark.parametrize("known_by", ["store", "number", "topic"])
-def test_made_up_ids_decide_nothing_about_records_of_a_schema(known_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A schema that was not asked for yet, behind more made-up ids than are asked for in a while."""
+def test_made_up_ids_decide_nothing_about_records_of_a_schema(
+    known_by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A schema that was not asked for yet, behind more made-up ids than are asked for in a
+    while."""
     monkeypatch.setattr("time.monotonic", lambda: 1000.0)
     asked, rejects, good = OfSubject({7, 9}), Rejects(), b'{"agent":"ann","value":1,"time":5}'
     values = RegistryValues(asked, ColumnMapping(), Decoder(ColumnMapping()))

@@ -1,4 +1,5 @@
-"""Several topics as one source: how partitions are numbered, whose turn it is, and whose records letters are of."""
+"""Several topics as one source: how partitions are numbered, whose turn it is, and whose records
+letters are of."""
 
 from __future__ import annotations
 
@@ -43,13 +44,17 @@ def test_a_position_tells_topic_and_partition_however_many_there_are() -> None:
     for topic in (0, 1, MOST_TOPICS - 1):
         found = topics_position(topic, last)
         assert (found > 0).all()
-        assert set(column_partitions(found).tolist()) == {topics_partition(topic, MOST_PARTITIONS - 1, "t")}
+        assert set(column_partitions(found).tolist()) == {
+            topics_partition(topic, MOST_PARTITIONS - 1, "t")
+        }
         assert topics_own_positions(topic, found).tolist() == last.tolist()
         assert not len(topics_own_positions(topic + 1, found))
 
 
 def test_a_topic_with_too_many_partitions_is_refused() -> None:
-    with pytest.raises(ValueError, match="have below 8192 partitions in a source of several topics"):
+    with pytest.raises(
+        ValueError, match="have below 8192 partitions in a source of several topics"
+    ):
         topics_partition(0, MOST_PARTITIONS, "wide")
 
 
@@ -104,7 +109,11 @@ class Reader:
         taken = min(count, self.left)
         self.left -= taken
         where = np.full(taken, 2), np.arange(taken)
-        return PartitionRecords(*where, [self.name.encode()] * taken, {"@key": [b"k"] * taken}) if taken else None
+        return (
+            PartitionRecords(*where, [self.name.encode()] * taken, {"@key": [b"k"] * taken})
+            if taken
+            else None
+        )
 
     def rest(self) -> None:
         self.rested += 1
@@ -185,7 +194,9 @@ def test_a_topic_that_is_done_is_not_read_behind_its_end() -> None:
 
 def test_a_topic_that_a_store_reads_is_not_adopted_beside_others(store: Store) -> None:
     keep_source_identity(store, {"source": "orders", "cluster": "c"})
-    with pytest.raises(StoreError, match="source must be topics that the store does not read already, got 'orders'"):
+    with pytest.raises(
+        StoreError, match="source must be topics that the store does not read already, got 'orders'"
+    ):
         adopt_source_identity(store, {"source": NAME})
     adopt_source_identity(store, {"source": "refunds,returns"})
     with pytest.raises(StoreError, match="does not read already, got 'refunds'"):

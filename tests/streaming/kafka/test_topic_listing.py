@@ -27,5 +27,7 @@ def test_a_topic_that_is_listed_a_moment_later_is_taken(monkeypatch: pytest.Monk
 def test_a_topic_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka_topics, "find_topic", lambda *_: None)
     monkeypatch.setattr(kafka_topics, "UNLISTED_SECONDS", 0.1)
-    with pytest.raises(ValueError, match="source must be a topic that exists, got 'samples'; did you mean 'sample'"):
+    with pytest.raises(
+        ValueError, match="source must be a topic that exists, got 'samples'; did you mean 'sample'"
+    ):
         require_topic(cast("Any", _Admin()), LOCATION, "READ")

@@ -10,7 +10,12 @@ from typing import Any
 
 import pytest
 
-from meanstream.lab.audits.scripted_source import MemorySink, ScriptedSample, ScriptedSource, SettableClock
+from meanstream.lab.audits.scripted_source import (
+    MemorySink,
+    ScriptedSample,
+    ScriptedSource,
+    SettableClock,
+)
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.streaming.agents.agents_engine import Engine
 from meanstream.streaming.engine.engine_health import EngineHealth
@@ -36,7 +41,9 @@ SETTINGS = AgentsSettings(
 )
 OPTIONS = EngineOptions(batch_size=10, refresh=10.0, final_release=False)
 TIMINGS = re.compile(rb"meanstream_(commit|delivery|batch)_seconds_")
-SAMPLES = [(f"agent {i % 12}", float((i % 3) * 3 + (i * 7 % 11) / 11), float(i)) for i in range(180)]
+SAMPLES = [
+    (f"agent {i % 12}", float((i % 3) * 3 + (i * 7 % 11) / 11), float(i)) for i in range(180)
+]
 
 
 @dataclass
@@ -55,9 +62,14 @@ class Life:
         deployment = open_deployment(store, self.settings, environment=environment)
         clock = SettableClock(1000.0)
         health = EngineHealth(now=clock.now)
-        self.metrics = self.metrics_type(settings=self.settings, health=health, store=store, clock=clock)
+        self.metrics = self.metrics_type(
+            settings=self.settings, health=health, store=store, clock=clock
+        )
         self.telemetry = AgentsTelemetry(settings=self.settings)
-        self.releases, self.estimates = MemorySink(trust=Trust.PUBLIC), MemorySink(trust=Trust.PRIVATE)
+        self.releases, self.estimates = (
+            MemorySink(trust=Trust.PUBLIC),
+            MemorySink(trust=Trust.PRIVATE),
+        )
         engine = Engine(
             source=ScriptedSource(samples, ids=ids),
             settings=self.settings,
@@ -87,7 +99,10 @@ class Life:
     @property
     def untimed(self) -> list[bytes]:
         """Each page without what depends on the speed of the machine."""
-        return [b"\n".join(row for row in page.split(b"\n") if not TIMINGS.match(row)) for page in self.pages]
+        return [
+            b"\n".join(row for row in page.split(b"\n") if not TIMINGS.match(row))
+            for page in self.pages
+        ]
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
-"""What `run collaborate` shows: what it counts, its topic's health, and on its page each agent's own history."""
+"""What `run collaborate` shows: what it counts, its topic's health, and on its page each agent's
+own history."""
 
 from __future__ import annotations
 
@@ -34,7 +35,11 @@ def samples(agents: range) -> list[Any]:
     rng = np.random.default_rng(3)
     rows = [(a, t) for t in range(60) for a in range(AGENTS)]
     values = rng.normal(np.where(np.array([a for a, _ in rows]) % 2, 3.0, 7.0), 1.0)
-    return [(f"agent {a}", float(v), float(t)) for (a, t), v in zip(rows, values, strict=True) if a in agents]
+    return [
+        (f"agent {a}", float(v), float(t))
+        for (a, t), v in zip(rows, values, strict=True)
+        if a in agents
+    ]
 
 
 class WatchedFile(ReleasesFile):
@@ -51,16 +56,30 @@ class Watching:
 
     def __init__(self, world: Any, path: Path) -> None:
         store = world.folder / "s.db"
-        self.clock, self.health, self.feed = SettableClock(1000.0), EngineHealth(), WatchedFile(path)
-        shared = {"settings": own_settings(store), "health": self.health, "store": store, "clock": self.clock}
-        self.metrics, self.private = CollaborationMetrics(**shared), PrivateCollaborationMetrics(**shared)
+        self.clock, self.health, self.feed = (
+            SettableClock(1000.0),
+            EngineHealth(),
+            WatchedFile(path),
+        )
+        shared = {
+            "settings": own_settings(store),
+            "health": self.health,
+            "store": store,
+            "clock": self.clock,
+        }
+        self.metrics, self.private = (
+            CollaborationMetrics(**shared),
+            PrivateCollaborationMetrics(**shared),
+        )
         self.telemetry = CollaborationTelemetry(settings=shared["settings"])
         self.collaborator = Collaborator(
             releases=self.feed,
             store=store,
             settings=shared["settings"],
             options=world.options,
-            sinks=Sinks(estimates=MemorySink(trust=Trust.PRIVATE), population=MemorySink(trust=Trust.PUBLIC)),
+            sinks=Sinks(
+                estimates=MemorySink(trust=Trust.PRIVATE), population=MemorySink(trust=Trust.PUBLIC)
+            ),
             every=10.0,
             clock=self.clock,
             health=self.health,
@@ -72,12 +91,15 @@ class Watching:
             watcher.observe(stats)
 
     def page(self) -> dict[str, Any]:
-        return page_figures(self.telemetry.view(), kind=self.telemetry.kind, horizon=5, bounds=(0.0, 10.0))
+        return page_figures(
+            self.telemetry.view(), kind=self.telemetry.kind, horizon=5, bounds=(0.0, 10.0)
+        )
 
 
 @pytest.fixture
 def released(new_world: Callable[[str], Any], tmp_path: Path) -> tuple[Any, Path]:
-    """The world of one of two organizations, and a file of both's releases with a line that is none."""
+    """The world of one of two organizations, and a file of both's releases with a line that is
+    none."""
     left, right = new_world("left"), new_world("right")
     for world, agents in ((left, range(5)), (right, range(5, AGENTS))):
         world.run(ScriptedSource(samples(agents)), roles=("releases",))
@@ -91,7 +113,11 @@ def shown(metrics: Metrics) -> dict[str, float]:
     found = {}
     for family in text_string_to_metric_families(metrics.exposition().decode()):
         for sample in family.samples:
-            label = sample.labels.get("reason") or sample.labels.get("client") or sample.labels.get("le")
+            label = (
+                sample.labels.get("reason")
+                or sample.labels.get("client")
+                or sample.labels.get("le")
+            )
             found[sample.name if label is None else f"{sample.name}:{label}"] = sample.value
     return found
 
@@ -103,7 +129,9 @@ def test_metrics_and_page_are_what_was_counted(released: tuple[Any, Path]) -> No
     assert stats.population is not None
     half_width, class_size = stats.population.precision()
     answer = stats.population.answers()
-    assert np.array_equal(2 * half_width, np.clip(answer.upper, 0, 10) - np.clip(answer.lower, 0, 10))
+    assert np.array_equal(
+        2 * half_width, np.clip(answer.upper, 0, 10) - np.clip(answer.lower, 0, 10)
+    )
     expected = {
         "events_total": stats.releases + 1,
         "received_releases_total": len(released[1].read_bytes().splitlines()) - 1,
@@ -121,10 +149,16 @@ def test_metrics_and_page_are_what_was_counted(released: tuple[Any, Path]) -> No
     private = shown(seen.private)
     assert stats.answers is not None
     widths = np.diff(stats.answers.interval)[:, 0] / 2
-    assert private["meanstream_estimate_half_width_median"] == pytest.approx(np.median(widths), rel=1e-12)
+    assert private["meanstream_estimate_half_width_median"] == pytest.approx(
+        np.median(widths), rel=1e-12
+    )
     assert not {name for name in figures if "estimate_" in name or "clipped" in name}
     page = seen.page()
-    assert (page["counts"]["own_agents"], page["counts"]["agents"], page["budget"]) == (5, AGENTS, None)
+    assert (page["counts"]["own_agents"], page["counts"]["agents"], page["budget"]) == (
+        5,
+        AGENTS,
+        None,
+    )
     assert page["rejects"] == {"malformed": 1}
     assert page["convergence"]["answered"] == 5
 
@@ -135,7 +169,10 @@ def test_health_is_that_of_the_topic(released: tuple[Any, Path]) -> None:
 
     def stop() -> bool:
         figures = shown(seen.metrics)
-        ready, connected = figures["meanstream_ready"], figures["meanstream_kafka_connected:releases"]
+        ready, connected = (
+            figures["meanstream_ready"],
+            figures["meanstream_kafka_connected:releases"],
+        )
         told.append((seen.health.not_ready(), ready, connected))
         seen.feed.problem = "shared:9092 (no answer)" if len(told) == 2 else None
         return len(told) > 3
@@ -165,7 +202,9 @@ def test_releases_that_are_not_read_yet_are_no_readiness(released: tuple[Any, Pa
     assert told == ["state is being restored", "releases are being read", None, None]
 
 
-def test_an_agent_keeps_its_history_when_others_release_before_it(released: tuple[Any, Path]) -> None:
+def test_an_agent_keeps_its_history_when_others_release_before_it(
+    released: tuple[Any, Path],
+) -> None:
     """Who has released nothing is numbered after all others, whose number grows."""
     world, path = released
     lines = path.read_bytes().splitlines(keepends=True)

@@ -30,7 +30,9 @@ def answers_among_idle_connections(url: str) -> None:
     before = threading.active_count()
     with ExitStack() as idle:
         for _ in range(256):
-            idle.enter_context(socket.create_connection((str(place.hostname), int(place.port or 0)), timeout=10))
+            idle.enter_context(
+                socket.create_connection((str(place.hostname), int(place.port or 0)), timeout=10)
+            )
         for _ in range(5):
             with urlopen(url, timeout=10) as answer:  # noqa: S310 - of this test
                 assert answer.status == 200
@@ -38,7 +40,9 @@ def answers_among_idle_connections(url: str) -> None:
 
 
 def test_metrics() -> None:
-    with MetricsServer("127.0.0.1:0", Metrics(settings=SETTINGS, health=EngineHealth()), EngineHealth()) as server:
+    with MetricsServer(
+        "127.0.0.1:0", Metrics(settings=SETTINGS, health=EngineHealth()), EngineHealth()
+    ) as server:
         answers_among_idle_connections(server.url + "/healthz")
 
 
@@ -49,14 +53,20 @@ def test_page() -> None:
 
 def status_of(url: str, *hosts: str) -> int:
     place = urlsplit(url)
-    with socket.create_connection((str(place.hostname), int(place.port or 0)), timeout=60) as client:
+    with socket.create_connection(
+        (str(place.hostname), int(place.port or 0)), timeout=60
+    ) as client:
         named = "".join(f"Host: {host.format(place.netloc)}\r\n" for host in hosts)
-        client.sendall(f"GET {place.path}?{place.query} HTTP/1.1\r\n{named}Connection: close\r\n\r\n".encode())
+        client.sendall(
+            f"GET {place.path}?{place.query} HTTP/1.1\r\n{named}Connection: close\r\n\r\n".encode()
+        )
         with client.makefile("rb") as answer:
             return int(answer.read().split()[1])
 
 
-@pytest.mark.parametrize("hosts", [("{}", "attacker.example"), ("attacker.example", "{}"), ("{}", "{}")])
+@pytest.mark.parametrize(
+    "hosts", [("{}", "attacker.example"), ("attacker.example", "{}"), ("{}", "{}")]
+)
 def test_a_request_that_names_two_hosts_is_none(hosts: tuple[str, ...]) -> None:
     """A proxy may have let it in by the one, and we by the other."""
     with PageServer("127.0.0.1:0", AgentsTelemetry(settings=SETTINGS)) as server:

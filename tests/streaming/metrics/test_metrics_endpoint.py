@@ -1,4 +1,5 @@
-"""The address of metrics: who asks badly is told in one line, who is slow delays nobody, and probes hear the truth."""
+"""The address of metrics: who asks badly is told in one line, who is slow delays nobody, and probes
+hear the truth."""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ def test_prometheus_gets_the_format_it_asks_for() -> None:
     health = EngineHealth()
     with MetricsServer("127.0.0.1:0", metrics_of(health), health) as server:
         request = urllib.request.Request(  # noqa: S310 - our own
-            f"{server.url}/metrics", headers={"Accept": "application/openmetrics-text;version=1.0.0"}
+            f"{server.url}/metrics",
+            headers={"Accept": "application/openmetrics-text;version=1.0.0"},
         )
         with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
             assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
@@ -97,11 +99,23 @@ def test_a_fault_is_an_answer_and_not_a_traceback(capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize(
     "address",
-    ["9464", "localhost", "127.0.0.1:", ":9464", "127.0.0.1:http", "127.0.0.1:70000", "::1:9464", "a b:1", ""],
+    [
+        "9464",
+        "localhost",
+        "127.0.0.1:",
+        ":9464",
+        "127.0.0.1:http",
+        "127.0.0.1:70000",
+        "::1:9464",
+        "a b:1",
+        "",
+    ],
 )
 def test_a_bad_address_is_one_line(address: str) -> None:
     health = EngineHealth()
-    with pytest.raises(ValueError, match=r"^metrics must be HOST:PORT, such as 127\.0\.0\.1:9464, got ") as refused:
+    with pytest.raises(
+        ValueError, match=r"^metrics must be HOST:PORT, such as 127\.0\.0\.1:9464, got "
+    ) as refused:
         MetricsServer(address, metrics_of(health), health)
     assert str(refused.value).endswith(repr(address))
 
@@ -110,7 +124,10 @@ def test_a_port_in_use_is_one_line() -> None:
     health = EngineHealth()
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
-        with pytest.raises(ValueError, match=r"^metrics must be an address that is free, got '127.*\(Address already"):
+        with pytest.raises(
+            ValueError,
+            match=r"^metrics must be an address that is free, got '127.*\(Address already",
+        ):
             MetricsServer(address, metrics_of(health), health)
 
 
@@ -122,7 +139,8 @@ def test_a_client_that_says_nothing_delays_nobody(new_life: Callable[..., Life])
 
 
 def test_scrapes_while_the_engine_works_see_whole_turns(new_life: Callable[..., Life]) -> None:
-    """Every page belongs to the end of one turn: as many events as batches of 10 hold, all of them accounted for."""
+    """Every page belongs to the end of one turn: as many events as batches of 10 hold, all of them
+    accounted for."""
     life = new_life(options=replace(OPTIONS, collaboration="none"))
     seen: list[dict[str, float]] = []
     done = threading.Event()
@@ -131,7 +149,9 @@ def test_scrapes_while_the_engine_works_see_whole_turns(new_life: Callable[..., 
         while not done.is_set():
             if hasattr(life, "metrics"):
                 text = life.metrics.exposition().decode()
-                rows = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
+                rows = [
+                    line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")
+                ]
                 seen.append({name: float(value) for name, value in rows})
 
     thread = threading.Thread(target=scrape)
@@ -147,7 +167,9 @@ def test_scrapes_while_the_engine_works_see_whole_turns(new_life: Callable[..., 
     assert all(n % 10 == 0 for n in events)
     for page in seen:
         agents = page.get("meanstream_budget_spent_ratio_gcount", 0.0)
-        assert agents == page.get("meanstream_agents", 0.0)  # before the first turn there is nothing to show
+        assert agents == page.get(
+            "meanstream_agents", 0.0
+        )  # before the first turn there is nothing to show
 
 
 def test_ready_after_the_start_until_a_delivery_is_stuck_or_a_connection_is_down() -> None:

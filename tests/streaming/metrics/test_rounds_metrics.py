@@ -1,4 +1,5 @@
-"""What an engine of rounds shows: equal to its events, public, and empty where there is nothing to show."""
+"""What an engine of rounds shows: equal to its events, public, and empty where there is nothing to
+show."""
 
 from __future__ import annotations
 
@@ -43,14 +44,19 @@ def watched(
 ) -> tuple[RoundsStats, dict[str, float]]:
     stats = world.run(source)
     metrics = kind(
-        settings=world.settings, health=EngineHealth(), store=world.folder / "s.db", clock=SettableClock(2e9)
+        settings=world.settings,
+        health=EngineHealth(),
+        store=world.folder / "s.db",
+        clock=SettableClock(2e9),
     )
     metrics.observe(stats)
     return stats, shown(metrics)
 
 
 def test_metrics_are_what_the_events_say(tmp_path: Path) -> None:
-    world = RoundsWorld(tmp_path / "w", rounds_settings(user_budget=6.0))  # three rounds of epsilon 2
+    world = RoundsWorld(
+        tmp_path / "w", rounds_settings(user_budget=6.0)
+    )  # three rounds of epsilon 2
     stats, found = watched(world, Spoiled(samples()))
     means, reports = world.events("means"), [e for e in world.events("reports") if "payload" in e]
     assert len(means) == 4
@@ -62,8 +68,13 @@ def test_metrics_are_what_the_events_say(tmp_path: Path) -> None:
     assert found["meanstream_rounds_half_width"] == pytest.approx((upper - lower) / 2)
     assert found["meanstream_rounds_window_users"] == newest["users"]
     assert found["meanstream_rounds_stages"] == len(newest["stages"])
-    assert found["meanstream_rounds_window_end_timestamp_seconds"] == datetime.fromisoformat(newest["end"]).timestamp()
-    assert found["meanstream_rounds_reports_total"] == len(reports) == found["meanstream_ledger_rows"]
+    assert (
+        found["meanstream_rounds_window_end_timestamp_seconds"]
+        == datetime.fromisoformat(newest["end"]).timestamp()
+    )
+    assert (
+        found["meanstream_rounds_reports_total"] == len(reports) == found["meanstream_ledger_rows"]
+    )
     assert found["meanstream_rounds_over_budget_total"] == len(world.events("notices")) > 0
     # Every user was in the first three windows and is at its budget.
     assert found["meanstream_agents"] == found["meanstream_agents_exhausted"] == 12
@@ -81,7 +92,10 @@ def test_private_metrics_are_labelled_and_share_no_name_with_public_ones(tmp_pat
     assert found["meanstream_rejects_total:malformed"] == len(world.events("dead_letters")) > 0
     assert found["meanstream_users_seen"] == 12
     assert found["meanstream_rounds_open_windows"] == 0
-    made = [kind(settings=world.settings, health=EngineHealth()) for kind in (RoundsMetrics, PrivateRoundsMetrics)]
+    made = [
+        kind(settings=world.settings, health=EngineHealth())
+        for kind in (RoundsMetrics, PrivateRoundsMetrics)
+    ]
     families = [list(text_string_to_metric_families(one.exposition().decode())) for one in made]
     public, private = ({f.name for f in some} - SETTINGS for some in families)
     assert not public & private
@@ -92,7 +106,11 @@ def test_without_a_budget_none_is_shown_and_without_a_window_no_answer(tmp_path:
     world = RoundsWorld(tmp_path / "w", rounds_settings(allowed_lateness=3600.0))
     stats, found = watched(world, ScriptedSource([]))
     assert stats.answer is None
-    empty = {name for name in found if name.startswith(("meanstream_rounds_window", "meanstream_rounds_value"))}
+    empty = {
+        name
+        for name in found
+        if name.startswith(("meanstream_rounds_window", "meanstream_rounds_value"))
+    }
     assert empty == set()
     assert found["meanstream_rounds_total"] == found["meanstream_agents"] == 0
     _, found = watched(RoundsWorld(tmp_path / "v"), ScriptedSource(samples()))
@@ -105,7 +123,11 @@ def test_a_run_that_goes_on_knows_what_was_spent(tmp_path: Path) -> None:
     _, before = watched(world, ScriptedSource(samples()))
     stats, after = watched(world, ScriptedSource(samples()))
     assert stats.rounds == 0, "all of it was read before"
-    assert after["meanstream_budget_spent_ratio_max"] == before["meanstream_budget_spent_ratio_max"] == 1
+    assert (
+        after["meanstream_budget_spent_ratio_max"]
+        == before["meanstream_budget_spent_ratio_max"]
+        == 1
+    )
 
 
 def test_only_public_figures_are_shown(tmp_path: Path) -> None:
@@ -116,7 +138,9 @@ def test_only_public_figures_are_shown(tmp_path: Path) -> None:
     for name, values in (("a", (1.0, 2.0)), ("b", (9.0, 30.0))):  # the second is clipped, too
         stream = [(user, values[i % 2], time) for i, (user, _, time) in enumerate(samples())]
         _, found = watched(RoundsWorld(tmp_path / name), ScriptedSource(stream))
-        founds.append({k: v for k, v in found.items() if "seconds" not in k and not k.endswith("_created")})
+        founds.append(
+            {k: v for k, v in found.items() if "seconds" not in k and not k.endswith("_created")}
+        )
     different = {name for name in founds[0] if founds[0][name] != founds[1][name]}
     assert founds[0].keys() == founds[1].keys()
     assert {"meanstream_rounds_value"} <= different <= released

@@ -1,4 +1,5 @@
-"""What the statistician's side shows to Prometheus is what its events say, and its health is that of its topic."""
+"""What the statistician's side shows to Prometheus is what its events say, and its health is that
+of its topic."""
 
 from __future__ import annotations
 
@@ -12,9 +13,17 @@ from meanstream.lab.audits.scripted_source import MemorySink, ScriptedSource, Se
 from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.metrics.statistician_metrics import StatisticianMetrics
-from meanstream.streaming.rounds.rounds_statistician import PUBLIC_SECRET, Statistician, statistician_identity
+from meanstream.streaming.rounds.rounds_statistician import (
+    PUBLIC_SECRET,
+    Statistician,
+    statistician_identity,
+)
 from meanstream.streaming.rounds.rounds_stats import RoundsStats
-from meanstream.streaming.rounds.statistician_stats import REFUSED_REPORTS, StatisticianStats, statistician_stats
+from meanstream.streaming.rounds.statistician_stats import (
+    REFUSED_REPORTS,
+    StatisticianStats,
+    statistician_stats,
+)
 from meanstream.streaming.sinks.sink_group import Sinks
 from meanstream.streaming.sinks.sink_protocol import Trust
 from meanstream.streaming.store.state_store import Store
@@ -29,13 +38,17 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def figures(world: RoundsWorld, stats: StatisticianStats) -> dict[str, float]:
-    metrics = StatisticianMetrics(settings=world.settings, health=EngineHealth(), clock=SettableClock(2e9))
+    metrics = StatisticianMetrics(
+        settings=world.settings, health=EngineHealth(), clock=SettableClock(2e9)
+    )
     metrics.observe(stats)
     return shown(metrics)
 
 
 def test_metrics_are_what_the_events_say(tmp_path: Path) -> None:
-    users, world = (RoundsWorld(tmp_path / name, rounds_settings()) for name in ("users", "statistician"))
+    users, world = (
+        RoundsWorld(tmp_path / name, rounds_settings()) for name in ("users", "statistician")
+    )
     users.run(ScriptedSource(samples()))
     reports = users.folder / "reports.jsonl"
     lines = reports.read_bytes().splitlines()
@@ -44,12 +57,19 @@ def test_metrics_are_what_the_events_say(tmp_path: Path) -> None:
     stats = world.tally(reports)
     found, newest = figures(world, stats), world.events("means")[-1]
     assert found["meanstream_rounds_total"] == stats.estimates == 4
-    assert found["meanstream_statistician_reports_total"] == stats.reports == sum(b"payload" in x for x in lines) + 1
+    assert (
+        found["meanstream_statistician_reports_total"]
+        == stats.reports
+        == sum(b"payload" in x for x in lines) + 1
+    )
     assert found["meanstream_statistician_stages_total"] == stats.stages > 0
     assert found["meanstream_rounds_waiting"] == 0
     assert found["meanstream_rounds_value"] == newest["value"]
     assert found["meanstream_rounds_window_users"] == newest["users"]
-    assert found["meanstream_rounds_window_end_timestamp_seconds"] == datetime.fromisoformat(newest["end"]).timestamp()
+    assert (
+        found["meanstream_rounds_window_end_timestamp_seconds"]
+        == datetime.fromisoformat(newest["end"]).timestamp()
+    )
     rejects = {reason: found[f"meanstream_rejects_total:{reason}"] for reason in REFUSED_REPORTS}
     assert {reason for reason, n in rejects.items() if n} == {"duplicate", "malformed"}
     assert "meanstream_allowed_lateness_seconds" in found  # an alert adds it
@@ -78,11 +98,15 @@ class Topic:
         return self.problem
 
 
-def test_ready_once_reports_were_read_and_while_brokers_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ready_once_reports_were_read_and_while_brokers_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("time.sleep", lambda _: None)
     settings, health, told = rounds_settings(), EngineHealth(), []
     topic = Topic(health)
-    store = Store.open(tmp_path / "s.db", settings=statistician_identity(settings), secret=PUBLIC_SECRET)
+    store = Store.open(
+        tmp_path / "s.db", settings=statistician_identity(settings), secret=PUBLIC_SECRET
+    )
     sinks = Sinks(means=MemorySink(trust=Trust.PUBLIC), stages=MemorySink(trust=Trust.PUBLIC))
     try:
         Statistician(
@@ -95,7 +119,12 @@ def test_ready_once_reports_were_read_and_while_brokers_answer(tmp_path: Path, m
         ).run(lambda: topic.turns >= 3)
     finally:
         store.close()
-    assert topic.seen == ["reports are being read", None, "from_reports cannot be reached: _TRANSPORT: no broker", None]
+    assert topic.seen == [
+        "reports are being read",
+        None,
+        "from_reports cannot be reached: _TRANSPORT: no broker",
+        None,
+    ]
     assert told == [0, 0]
     assert health.not_ready() == "stopping"
 

@@ -67,7 +67,11 @@ def test_a_view_does_not_change_when_the_engine_goes_on() -> None:
     stats.events, stats.spent = 2, (0, 3)
     stats.rejected["late"] = 5
     telemetry.observe(stats)
-    assert (view.turns[-1].events, view.turns[-1].spent, view.turns[-1].rejected) == (1, (1, 2), (("late", 1),))
+    assert (view.turns[-1].events, view.turns[-1].spent, view.turns[-1].rejected) == (
+        1,
+        (1, 2),
+        (("late", 1),),
+    )
     telemetry.finish()
     assert view.running
     assert not telemetry.view().running
@@ -119,6 +123,8 @@ def test_shares_of_the_budget_count_every_agent() -> None:
     spent = tuple(range(1, 12))  # k + 1 agents have spent k of 10
     found = budget_histogram_record(sum(spent), spent, 10)
     assert found["agents"] == list(spent)
-    assert budget_histogram_record(sum(spent) + 5, spent, 10)["agents"][0] == 6  # who came later has spent nothing
+    assert (
+        budget_histogram_record(sum(spent) + 5, spent, 10)["agents"][0] == 6
+    )  # who came later has spent nothing
     assert budget_histogram_record(66, spent, 100)["agents"] == [1, sum(spent[1:]), *[0] * 9]
     assert budget_histogram_record(66, spent, None)["labels"] == [str(k) for k in range(11)]

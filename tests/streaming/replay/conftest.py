@@ -14,7 +14,11 @@ from meanstream.streaming.agents.agents_engine import Engine
 from meanstream.streaming.crash import CrashHook, no_crash
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.open_source import open_source
-from meanstream.streaming.replay.dead_letters import DeadLetters, dead_letters_still_unused, read_dead_letters
+from meanstream.streaming.replay.dead_letters import (
+    DeadLetters,
+    dead_letters_still_unused,
+    read_dead_letters,
+)
 from meanstream.streaming.replay.reopen import reopening
 from meanstream.streaming.replay.replay_letters import Replay, prepare_replay
 from meanstream.streaming.sinks.jsonl_sink import JsonlSink
@@ -32,7 +36,8 @@ BAD_TIME, BAD_VALUE, LATE, TWICE = 20, 40, 60, 80
 
 
 def row(i: int, *, value: object = None, time: object = None, copy_of: object = None) -> str:
-    """Write the record of line i: a value and a time that may be bad, and once more what they should be."""
+    """Write the record of line i: a value and a time that may be bad, and once more what they
+    should be."""
     now = 1000 + i
     v, t = (i % 7 if value is None else value), (now if time is None else time)
     return f"agent {i % 3},{v},{t},id {i if copy_of is None else copy_of},{i % 7},{now}"
@@ -63,7 +68,9 @@ class Deployment:
     world: Any
     path: Path
 
-    def first_run(self, mapping: ColumnMapping = FIRST, *, sort: bool = False, **more: Any) -> EngineStats:
+    def first_run(
+        self, mapping: ColumnMapping = FIRST, *, sort: bool = False, **more: Any
+    ) -> EngineStats:
         stats: EngineStats = self.world.run(open_source(str(self.path), mapping, sort=sort), **more)
         return stats
 
@@ -82,11 +89,16 @@ class Deployment:
     ) -> tuple[EngineStats, Replay]:
         """One life of a process that replays."""
         world = self.world
-        found = open_deployment(world.folder / "s.db", world.settings, environment={"MEANSTREAM_SECRET": world.secret})
+        found = open_deployment(
+            world.folder / "s.db", world.settings, environment={"MEANSTREAM_SECRET": world.secret}
+        )
         roles = {"releases", "dead_letters", "notices", "population"}
         sinks = Sinks(
             estimates=JsonlSink(world.folder / "estimates.jsonl", trust=Trust.PRIVATE),
-            **{role: JsonlSink(world.folder / f"{role}.jsonl", trust=Trust.PUBLIC) for role in roles},
+            **{
+                role: JsonlSink(world.folder / f"{role}.jsonl", trust=Trust.PUBLIC)
+                for role in roles
+            },
         )
         try:
             replayed = prepare_replay(
@@ -130,7 +142,9 @@ class Deployment:
 
     def ledger(self) -> list[Any]:
         rows = stored_rows(self.world.folder / "s.db")
-        return [(agent, index, version, output) for _, agent, index, version, _, _, output, _ in rows]
+        return [
+            (agent, index, version, output) for _, agent, index, version, _, _, output, _ in rows
+        ]
 
 
 def stopping_after(turns: int) -> Callable[[], bool]:

@@ -1,4 +1,5 @@
-"""Raw records are found at their positions in every kind of file, and written into a private file only."""
+"""Raw records are found at their positions in every kind of file, and written into a private file
+only."""
 
 from __future__ import annotations
 
@@ -17,7 +18,11 @@ import pytest
 from pyarrow import parquet
 
 from meanstream.streaming.replay import raw_records as originals
-from meanstream.streaming.replay.raw_records import raw_records_heading, read_raw_records, write_raw_records
+from meanstream.streaming.replay.raw_records import (
+    raw_records_heading,
+    read_raw_records,
+    write_raw_records,
+)
 
 LINES = [b"agent,value,time,id", *(b"a%d,%d,%d,id %d\r" % (i % 3, i, i, i) for i in range(2, 200))]
 LINES[7] = b'\xff"broken'
@@ -39,13 +44,17 @@ def write(path: Path) -> str:
 
 @pytest.mark.parametrize("name", ["f.csv", "f.tsv", "f.jsonl", "f.csv.gz", "f.ndjson.zip"])
 @pytest.mark.parametrize("block", [1, 3, 1 << 16])
-def test_lines_are_found_as_they_stand(name: str, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_found_as_they_stand(
+    name: str, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(originals, "READ_LINES", block)
     asked = [2, 8, 12, 10, 199, 500, 8]  # 10 is blank, 500 beyond the end, 8 twice
     found = list(read_raw_records(write(tmp_path / name), np.array(asked)))
     assert found == [(n, LINES[n - 1]) for n in (2, 8, 12, 199)]
     assert list(read_raw_records(str(tmp_path / name), np.zeros(0, np.int64))) == []
-    assert raw_records_heading(str(tmp_path / name)) == (LINES[0] if "csv" in name or "tsv" in name else None)
+    assert raw_records_heading(str(tmp_path / name)) == (
+        LINES[0] if "csv" in name or "tsv" in name else None
+    )
 
 
 def test_a_line_that_is_too_long_is_left_out_unless_asked_for(tmp_path: Path) -> None:
@@ -64,7 +73,9 @@ def test_rows_of_parquet_are_json_objects(tmp_path: Path, monkeypatch: pytest.Mo
         {
             "agent": pa.array([f"ä{i}" for i in range(n)]).dictionary_encode(),
             "value": pa.array([Decimal(f"{i}.25") for i in range(n)]),
-            "time": pa.array([datetime(2020, 1, 1, i, tzinfo=UTC) for i in range(n)], pa.timestamp("ns", "UTC")),
+            "time": pa.array(
+                [datetime(2020, 1, 1, i, tzinfo=UTC) for i in range(n)], pa.timestamp("ns", "UTC")
+            ),
             "text": [b"t"] * n,
             "bytes": [b"\xff\x00"] * n,
             "nothing": pa.nulls(n),
@@ -100,7 +111,9 @@ def test_what_cannot_be_read_is_refused(name: str, message: str, tmp_path: Path)
         list(read_raw_records(str(tmp_path / name), np.array([1])))
 
 
-def test_written_lines_make_a_file_of_the_same_kind_that_only_its_owner_reads(tmp_path: Path) -> None:
+def test_written_lines_make_a_file_of_the_same_kind_that_only_its_owner_reads(
+    tmp_path: Path,
+) -> None:
     location = write(tmp_path / "f.csv")
     mask = os.umask(0)
     try:
@@ -121,7 +134,10 @@ def test_a_place_that_is_there_or_that_others_read_is_refused(tmp_path: Path) ->
             write_raw_records(Path(place), location, np.array([8]))
     for place, message in (
         ("-", "raw_to must be a new file, got '-'"),
-        (tmp_path / "letters.parquet" / "raw", "raw_to must be a file outside of a folder of events"),
+        (
+            tmp_path / "letters.parquet" / "raw",
+            "raw_to must be a file outside of a folder of events",
+        ),
         (tmp_path / "no" / "raw", "raw_to must be a file that can be made"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -1,4 +1,5 @@
-"""A replay counts records that were not used, once each, whatever happens meanwhile, and changes nothing else."""
+"""A replay counts records that were not used, once each, whatever happens meanwhile, and changes
+nothing else."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ from tests.streaming.replay.conftest import (
 )
 
 
-def test_records_that_are_good_now_count_as_if_they_had_been_good(spoiled: Deployment, whole: Deployment) -> None:
+def test_records_that_are_good_now_count_as_if_they_had_been_good(
+    spoiled: Deployment, whole: Deployment
+) -> None:
     before = spoiled.ledger()
     assert spoiled.unused() == [BAD_TIME, BAD_VALUE, LATE]
     stats, replayed = spoiled.replay()
@@ -40,12 +43,19 @@ def test_records_that_are_good_now_count_as_if_they_had_been_good(spoiled: Deplo
     after = spoiled.ledger()
     assert after[: len(before)] == before
     assert len({(agent, index) for agent, index, *_ in after}) == len(after)
-    assert len({agent for agent, *_ in after[len(before) :]}) == len({BAD_TIME % 3, BAD_VALUE % 3, LATE % 3})
+    assert len({agent for agent, *_ in after[len(before) :]}) == len(
+        {BAD_TIME % 3, BAD_VALUE % 3, LATE % 3}
+    )
 
 
-def test_what_fails_again_stays_unused_and_a_later_replay_takes_it_up(spoiled: Deployment, whole: Deployment) -> None:
+def test_what_fails_again_stays_unused_and_a_later_replay_takes_it_up(
+    spoiled: Deployment, whole: Deployment
+) -> None:
     stats, _ = spoiled.replay(mapping=FIRST)
-    assert (stats.accepted, stats.rejected) == (1, Counter(bad_time=1, bad_value=1))  # the late one counts from now on
+    assert (stats.accepted, stats.rejected) == (
+        1,
+        Counter(bad_time=1, bad_value=1),
+    )  # the late one counts from now on
     totals, ledger = spoiled.totals(), spoiled.ledger()
     assert spoiled.unused() == [BAD_TIME, BAD_VALUE]
     assert len(spoiled.world.lines("dead_letters")) == 6
@@ -70,19 +80,25 @@ def test_reasons_choose(spoiled: Deployment) -> None:
 
 def test_a_source_that_the_store_has_not_read_is_refused(spoiled: Deployment) -> None:
     spoiled.path = spoiled.path.rename(spoiled.path.with_name("y.csv"))
-    with pytest.raises(ValueError, match=r"source must be one that the store has read, got 'y.csv'; did you mean"):
+    with pytest.raises(
+        ValueError, match=r"source must be one that the store has read, got 'y.csv'; did you mean"
+    ):
         spoiled.replay()
 
 
 @pytest.mark.parametrize("sort", [True, False])
-def test_another_file_of_the_same_name_is_refused(sort: bool, new_world: Callable[[str], Any], tmp_path: Path) -> None:
+def test_another_file_of_the_same_name_is_refused(
+    sort: bool, new_world: Callable[[str], Any], tmp_path: Path
+) -> None:
     """Its records at the same places are others; also under a mapping by which it was not read."""
     deployment = Deployment(new_world("other"), write(tmp_path / "x.csv", spoiled_lines()))
     deployment.first_run(sort=sort)
     stats, _ = deployment.replay(deployment.letters("bad_time"))
     assert stats.accepted == 1
     write(deployment.path, all_bad_times())
-    with pytest.raises(ValueError, match=r"source must be the file that this store was filled from, got another"):
+    with pytest.raises(
+        ValueError, match=r"source must be the file that this store was filled from, got another"
+    ):
         deployment.replay()
     assert BAD_VALUE in deployment.unused()
 
@@ -97,8 +113,13 @@ def test_a_file_with_lines_more_or_less_is_refused(
     deployment = Deployment(new_world("moved"), write(tmp_path / "x.csv", lines))
     deployment.first_run(sort=sort)
     totals = deployment.totals()
-    write(deployment.path, [*lines[:300], *[row(i) for i in range(500, 520)][:shift], *lines[300 - min(shift, 0) :]])
-    with pytest.raises(ValueError, match=r"source must be the file that this store was filled from, got another"):
+    write(
+        deployment.path,
+        [*lines[:300], *[row(i) for i in range(500, 520)][:shift], *lines[300 - min(shift, 0) :]],
+    )
+    with pytest.raises(
+        ValueError, match=r"source must be the file that this store was filled from, got another"
+    ):
         deployment.replay()
     assert deployment.totals() == totals
     write(deployment.path, lines)
@@ -154,8 +175,12 @@ class Counting:
         self.inner.close()
 
 
-@pytest.mark.parametrize(("ids", "times", "sort"), [("id", 2, True), (None, 1, True), (None, 1, False)])
-def test_the_source_is_read_twice_only_to_compare_ids(ids: str | None, times: int, sort: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("ids", "times", "sort"), [("id", 2, True), (None, 1, True), (None, 1, False)]
+)
+def test_the_source_is_read_twice_only_to_compare_ids(
+    ids: str | None, times: int, sort: bool, tmp_path: Path
+) -> None:
     from meanstream.streaming.replay.selected import SelectedSource
 
     log: list[str] = []

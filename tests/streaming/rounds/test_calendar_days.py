@@ -1,4 +1,5 @@
-"""Windows of the calendar: local midnights, whatever the clocks do, on arrays and one time after the other."""
+"""Windows of the calendar: local midnights, whatever the clocks do, on arrays and one time after
+the other."""
 
 from __future__ import annotations
 
@@ -15,9 +16,17 @@ from meanstream.streaming.rounds.calendar_days import LONGEST, STEP, CalendarDay
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.window_widths import MICROS, Windows
 
-ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Pacific/Apia", "America/Sao_Paulo"]
+ZONES = [
+    "UTC",
+    "Europe/Berlin",
+    "America/New_York",
+    "Asia/Kathmandu",
+    "Pacific/Apia",
+    "America/Sao_Paulo",
+]
 TIMES = st.integers(
-    int(datetime(1990, 1, 1, tzinfo=UTC).timestamp()), int(datetime(2040, 1, 1, tzinfo=UTC).timestamp())
+    int(datetime(1990, 1, 1, tzinfo=UTC).timestamp()),
+    int(datetime(2040, 1, 1, tzinfo=UTC).timestamp()),
 )
 
 
@@ -27,7 +36,9 @@ def window_of(text: str, time: float) -> tuple[datetime, datetime]:
     assert windows.calendar is not None
     _, start, end = windows.assign(np.array([time]))
     zone = ZoneInfo(windows.calendar.zone)
-    return tuple(datetime.fromtimestamp(int(t[0]) / MICROS, UTC).astimezone(zone) for t in (start, end))  # type: ignore[return-value]
+    return tuple(
+        datetime.fromtimestamp(int(t[0]) / MICROS, UTC).astimezone(zone) for t in (start, end)
+    )  # type: ignore[return-value]
 
 
 @pytest.mark.parametrize(("text", "time", "start", "end"), [
@@ -46,8 +57,14 @@ def test_windows_begin_at_local_midnight(text: str, time: str, start: str, end: 
     assert found == (datetime.fromisoformat(start), datetime.fromisoformat(end))
 
 
-@given(unit=st.sampled_from([*LONGEST, "week:sunday"]), zone=st.sampled_from(ZONES), times=st.lists(TIMES, min_size=1))
-def test_each_time_lies_in_one_window_whatever_else_is_in_the_batch(unit: str, zone: str, times: list[int]) -> None:
+@given(
+    unit=st.sampled_from([*LONGEST, "week:sunday"]),
+    zone=st.sampled_from(ZONES),
+    times=st.lists(TIMES, min_size=1),
+)
+def test_each_time_lies_in_one_window_whatever_else_is_in_the_batch(
+    unit: str, zone: str, times: list[int]
+) -> None:
     windows = Windows.parse(f"{unit}@{zone}")
     at = np.array(times, np.float64)
     sample, start, end = windows.assign(at)
@@ -64,9 +81,16 @@ def test_each_time_lies_in_one_window_whatever_else_is_in_the_batch(unit: str, z
 
 
 def test_one_text_names_the_same_windows_and_settings_keep_it() -> None:
-    for text, named in (("week:monday@UTC", "week"), ("month", "month"), ("day@Europe/Berlin", "day@Europe/Berlin")):
+    for text, named in (
+        ("week:monday@UTC", "week"),
+        ("month", "month"),
+        ("day@Europe/Berlin", "day@Europe/Berlin"),
+    ):
         assert str(Windows.parse(text)) == named
-        assert RoundsSettings(lower=0, upper=1, epsilon=1.0, window=text, estimator="one_shot").window == named
+        assert (
+            RoundsSettings(lower=0, upper=1, epsilon=1.0, window=text, estimator="one_shot").window
+            == named
+        )
 
 
 @pytest.mark.parametrize(("text", "said"), [
@@ -84,7 +108,8 @@ def test_what_is_no_calendar_is_refused_in_one_line(text: str, said: str) -> Non
 
 
 def test_no_day_is_longer_than_is_said() -> None:
-    """Over 60 years in zones that have changed most: the longest day has 25 hours, the longest step back 24."""
+    """Over 60 years in zones that have changed most: the longest day has 25 hours, the longest step
+    back 24."""
     for zone in ZONES:
         days = CalendarDays.parse(f"day@{zone}")
         assert days is not None

@@ -1,4 +1,5 @@
-"""Which estimator is taken where none is named: that of the store, or one that learns from the windows before."""
+"""Which estimator is taken where none is named: that of the store, or one that learns from the
+windows before."""
 
 from __future__ import annotations
 
@@ -12,7 +13,13 @@ from meanstream.pipelines.options.rounds_options import RoundsOptions
 from meanstream.streaming.rounds.rounds_deployment import open_rounds_deployment
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 
-ASKED: dict[str, Any] = {"lower": "0", "upper": "1", "epsilon": 1.0, "window": "1d", "name": "taken"}
+ASKED: dict[str, Any] = {
+    "lower": "0",
+    "upper": "1",
+    "epsilon": 1.0,
+    "window": "1d",
+    "name": "taken",
+}
 
 
 def taken(store: Path, **changes: Any) -> str:
@@ -21,7 +28,9 @@ def taken(store: Path, **changes: Any) -> str:
 
 def begun(store: Path, **changes: Any) -> None:
     settings = RoundsSettings(lower=0, upper=1, epsilon=1.0, window="1d", name="taken", **changes)
-    open_rounds_deployment(store, settings, environment={"MEANSTREAM_SECRET": "9b1f6c04d2a85e73bb40c9f1e6a7250d"})
+    open_rounds_deployment(
+        store, settings, environment={"MEANSTREAM_SECRET": "9b1f6c04d2a85e73bb40c9f1e6a7250d"}
+    )
 
 
 @pytest.mark.parametrize(

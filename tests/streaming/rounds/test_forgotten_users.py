@@ -27,7 +27,9 @@ def test_sums_of_open_windows_leave_the_file_and_the_spent_budget_stays(tmp_path
     with closing(Store.amend(tmp_path / "w" / "s.db")) as store:
         pieces = [columns for _, columns in store.chunks(OPEN_WINDOWS)]
         number, spent = store.agents().index(NAME), store.ledger.spent().tolist()
-        totals = [int(one["total"][one["user"] == number][0]) for one in pieces if number in one["user"]]
+        totals = [
+            int(one["total"][one["user"] == number][0]) for one in pieces if number in one["user"]
+        ]
         assert totals
         assert spent[number] > 0
         marks = [
@@ -37,9 +39,13 @@ def test_sums_of_open_windows_leave_the_file_and_the_spent_budget_stays(tmp_path
         assert all(mark in (tmp_path / "w" / "s.db").read_bytes() for mark in marks[:-1])
         gone, shy = forget_user(store, NAME), forget_user(store, SHY)
         assert (gone.releases, gone.name_kept, shy.name_kept) == (spent[number], True, False)
-        assert gone.samples_waiting == sum(int(one["count"][one["user"] == number].sum()) for one in pieces)
+        assert gone.samples_waiting == sum(
+            int(one["count"][one["user"] == number].sum()) for one in pieces
+        )
         assert store.ledger.spent().tolist() == spent
-        with pytest.raises(StoreError, match="user must be one that the store has samples of, got 'shy"):
+        with pytest.raises(
+            StoreError, match="user must be one that the store has samples of, got 'shy"
+        ):
             forget_user(store, SHY)
     held = b"".join(path.read_bytes() for path in (tmp_path / "w").glob("s.db*"))
     assert not any(mark in held for mark in marks)

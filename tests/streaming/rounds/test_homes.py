@@ -1,4 +1,5 @@
-"""Users who live in another store take no part here, and leave no trace; while nobody can say who, windows wait."""
+"""Users who live in another store take no part here, and leave no trace; while nobody can say who,
+windows wait."""
 
 from __future__ import annotations
 
@@ -19,9 +20,12 @@ ELSEWHERE = {"user 3", "user 7"}
 
 
 class SharedScript(ScriptedSource):
-    """A script of which other stores read parts: who lives in them, and how often nobody can say."""
+    """A script of which other stores read parts: who lives in them, and how often nobody can
+    say."""
 
-    def __init__(self, script: Sequence[Any], elsewhere: Collection[str], busy: int = 0, **rest: Any) -> None:
+    def __init__(
+        self, script: Sequence[Any], elsewhere: Collection[str], busy: int = 0, **rest: Any
+    ) -> None:
         super().__init__(script, **rest)
         self.asked: list[str] = []
         self._elsewhere, self._busy = set(elsewhere), busy
@@ -41,7 +45,9 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def world(folder: Path, name: str) -> RoundsWorld:
     """By the clock the last of the four days has not ended."""
-    return RoundsWorld(folder / name, rounds_settings(user_budget=6.0), clock=SettableClock(4 * DAY - 100))
+    return RoundsWorld(
+        folder / name, rounds_settings(user_budget=6.0), clock=SettableClock(4 * DAY - 100)
+    )
 
 
 def public(ran: RoundsWorld) -> dict[str, list[bytes]]:
@@ -62,10 +68,14 @@ def test_all_that_is_public_is_as_if_they_had_sent_nothing(tmp_path: Path, busy:
 def test_a_window_waits_while_nobody_can_say(tmp_path: Path) -> None:
     ran = world(tmp_path, "waits")
     turns = iter([False] * 12)
-    stats = ran.run(SharedScript(samples(), ELSEWHERE, 99, bounded=False), stop=lambda: next(turns, True))
+    stats = ran.run(
+        SharedScript(samples(), ELSEWHERE, 99, bounded=False), stop=lambda: next(turns, True)
+    )
     assert (stats.estimates, stats.open_windows) == (0, 4)
     turns = iter([False] * 12)  # begun again, and somebody can say
-    stats = ran.run(SharedScript(samples(), ELSEWHERE, 2, bounded=False), stop=lambda: next(turns, True))
+    stats = ran.run(
+        SharedScript(samples(), ELSEWHERE, 2, bounded=False), stop=lambda: next(turns, True)
+    )
     assert (stats.estimates, stats.open_windows) == (3, 1)
 
 

@@ -1,4 +1,5 @@
-"""A statistician who lies: its results stop nobody, are read once and for all, and never a second time otherwise."""
+"""A statistician who lies: its results stop nobody, are read once and for all, and never a second
+time otherwise."""
 
 from __future__ import annotations
 
@@ -39,7 +40,13 @@ def said(users: RoundsWorld, stages: Path, public: Any, *, stage: int = 0, form:
     events = [e for e in users.events("reports") if "reports" in e and e["stage"] == 0]
     with stages.open("a") as file:
         for e in events:
-            result = {"round_id": e["round_id"], "start": e["start"], "end": e["end"], "stage": stage, "users": 1}
+            result = {
+                "round_id": e["round_id"],
+                "start": e["start"],
+                "end": e["end"],
+                "stage": stage,
+                "users": 1,
+            }
             file.write((form or json.dumps({**result, "public": public})) + "\n")
 
 
@@ -47,8 +54,11 @@ def lived(users: RoundsWorld, stages: Path, stream: list[Any] | None = None) -> 
     return users.run(ScriptedSource(samples() if stream is None else stream), stages=stages)
 
 
-def test_a_tiny_window_stops_nobody_and_a_result_after_it_counts(new_rounds: Any, tmp_path: Path) -> None:
-    """Row 2: a user far from a window so narrow overflows, the users' side stopped, and said how many overflowed."""
+def test_a_tiny_window_stops_nobody_and_a_result_after_it_counts(
+    new_rounds: Any, tmp_path: Path
+) -> None:
+    """Row 2: a user far from a window so narrow overflows, the users' side stopped, and said how
+    many overflowed."""
     stages, users = tmp_path / "stages.jsonl", new_rounds("users", **ADAPTIVE)
     assert lived(users, stages).waiting == 4
     said(users, stages, CENTER)
@@ -76,7 +86,9 @@ BAD = [
 
 
 @pytest.mark.parametrize("public", BAD)
-def test_a_result_that_no_stage_finds_is_waited_out(public: Any, new_rounds: Any, tmp_path: Path) -> None:
+def test_a_result_that_no_stage_finds_is_waited_out(
+    public: Any, new_rounds: Any, tmp_path: Path
+) -> None:
     stages, users = tmp_path / "stages.jsonl", new_rounds("users")
     lived(users, stages)
     said(users, stages, public)
@@ -86,8 +98,12 @@ def test_a_result_that_no_stage_finds_is_waited_out(public: Any, new_rounds: Any
     assert lived(users, stages).waiting == 0
 
 
-@pytest.mark.parametrize("line", ["[" * 100_000, '{"round_id":' + "[" * 100_000, "\x00", '{"stage":1e999}', "9" * 5000])
-def test_lines_that_are_no_results_are_passed_over(line: str, new_rounds: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "line", ["[" * 100_000, '{"round_id":' + "[" * 100_000, "\x00", '{"stage":1e999}', "9" * 5000]
+)
+def test_lines_that_are_no_results_are_passed_over(
+    line: str, new_rounds: Any, tmp_path: Path
+) -> None:
     stages, users = tmp_path / "stages.jsonl", new_rounds("users")
     lived(users, stages)
     said(users, stages, None, form=line)
@@ -99,13 +115,22 @@ def test_a_result_of_another_window_is_refused(new_rounds: Any, tmp_path: Path) 
     stages, users = tmp_path / "stages.jsonl", new_rounds("users")
     lived(users, stages)
     first = next(e for e in users.events("reports") if "reports" in e)
-    result = {"round_id": first["round_id"], "start": "0001-01-01T00:00:00+14:00", "end": first["end"], "stage": 0}
-    stages.write_text(json.dumps({**result, "users": 1, "public": {"center": 0.1, "votes": 3}}) + "\n")
+    result = {
+        "round_id": first["round_id"],
+        "start": "0001-01-01T00:00:00+14:00",
+        "end": first["end"],
+        "stage": 0,
+    }
+    stages.write_text(
+        json.dumps({**result, "users": 1, "public": {"center": 0.1, "votes": 3}}) + "\n"
+    )
     stats = lived(users, stages)
     assert (stats.waiting, stats.results_refused) == (4, 1)
 
 
-def test_the_accepted_result_is_kept_in_the_store_and_another_one_refused(new_rounds: Any, tmp_path: Path) -> None:
+def test_the_accepted_result_is_kept_in_the_store_and_another_one_refused(
+    new_rounds: Any, tmp_path: Path
+) -> None:
     """The file is replaced under the users' side, between two of its lives."""
     stages, users = tmp_path / "stages.jsonl", new_rounds("users", **ADAPTIVE)
     lived(users, stages)
@@ -117,17 +142,26 @@ def test_the_accepted_result_is_kept_in_the_store_and_another_one_refused(new_ro
     stats = lived(users, stages)
     assert (users.lines("reports"), stats.waiting, stats.results_refused) == (before, 4, 4)
     # What comes next must follow upon what was accepted, not upon what is in the file now.
-    said(users, stages, {"n_users": 0, "mode": "wide", "window": [0.0, 1.0], "moment": 0.5, "parts": []}, stage=1)
+    said(
+        users,
+        stages,
+        {"n_users": 0, "mode": "wide", "window": [0.0, 1.0], "moment": 0.5, "parts": []},
+        stage=1,
+    )
     assert (lived(users, stages).waiting, users.lines("reports")) == (4, before)
 
 
-def test_a_store_that_did_not_keep_results_takes_them_from_the_file(new_rounds: Any, tmp_path: Path) -> None:
+def test_a_store_that_did_not_keep_results_takes_them_from_the_file(
+    new_rounds: Any, tmp_path: Path
+) -> None:
     stages, users = tmp_path / "stages.jsonl", new_rounds("users", **ADAPTIVE)
     lived(users, stages)
     said(users, stages, CENTER)
     lived(users, stages)
     store = Store.open(
-        users.folder / "s.db", settings=rounds_deployment_identity(users.settings), secret=SECRET.encode()
+        users.folder / "s.db",
+        settings=rounds_deployment_identity(users.settings),
+        secret=SECRET.encode(),
     )
     state = store.state("rounds")
     with store.transaction():
@@ -138,15 +172,23 @@ def test_a_store_that_did_not_keep_results_takes_them_from_the_file(new_rounds: 
     assert {e["stage"] for e in users.events("reports")} == {0, 1, 2}
 
 
-def test_whatever_users_hold_the_reports_have_the_same_form(new_rounds: Any, tmp_path: Path) -> None:
-    """One user at either end, or far beyond, upon an accepted narrow window: same users, stages and log."""
+def test_whatever_users_hold_the_reports_have_the_same_form(
+    new_rounds: Any, tmp_path: Path
+) -> None:
+    """One user at either end, or far beyond, upon an accepted narrow window: same users, stages and
+    log."""
     told = []
     for name, value in (("low", -1e308), ("high", 1e308), ("middle", 5.0)):
         users, stages = new_rounds(name, **ADAPTIVE), tmp_path / f"{name}.jsonl"
         stream = [(user, value if user == "user 3" else v, t) for user, v, t in samples()]
         lived(users, stages, stream)
         said(users, stages, CENTER)
-        said(users, stages, {**CENTER, "mode": "narrow", "window": [0.9, 1e-5], "moment": 0.06}, stage=1)
+        said(
+            users,
+            stages,
+            {**CENTER, "mode": "narrow", "window": [0.9, 1e-5], "moment": 0.06},
+            stage=1,
+        )
         stats = lived(users, stages, stream)
         events = users.events("reports")
         told.append(([{**e, "payload": 0} for e in events], stats.waiting, stats.results_refused))
@@ -154,9 +196,13 @@ def test_whatever_users_hold_the_reports_have_the_same_form(new_rounds: Any, tmp
 
 
 def test_refused_results_fill_no_log(
-    new_rounds: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    new_rounds: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """So many are a line each, then one says that further ones are counted only; all are counted."""
+    """So many are a line each, then one says that further ones are counted only; all are
+    counted."""
     monkeypatch.setattr(user_side, "MOST_LOGGED", 2)
     monkeypatch.setattr(user_side, "_MOST_NOTED", 1)
     stages, users = tmp_path / "stages.jsonl", new_rounds("users", **ADAPTIVE)
@@ -164,5 +210,9 @@ def test_refused_results_fill_no_log(
     said(users, stages, TINY_WINDOW)
     with caplog.at_level(logging.WARNING, "meanstream.rounds"):
         assert lived(users, stages).results_refused == 4
-    told = [record.getMessage() for record in caplog.records if "stage result" in record.getMessage()]
-    assert told == ["a stage result was refused"] * 2 + ["further refused stage results are only counted"]
+    told = [
+        record.getMessage() for record in caplog.records if "stage result" in record.getMessage()
+    ]
+    assert told == ["a stage result was refused"] * 2 + [
+        "further refused stage results are only counted"
+    ]

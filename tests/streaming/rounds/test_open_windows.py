@@ -1,4 +1,5 @@
-"""Open windows: whatever is saved, dropped and restored in pieces, what comes out is the sum of what came in."""
+"""Open windows: whatever is saved, dropped and restored in pieces, what comes out is the sum of
+what came in."""
 
 from __future__ import annotations
 
@@ -27,11 +28,17 @@ def ended(windows: OpenWindows, reached: int) -> list[Any]:
 
 def batches(n: int, size: int, users: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     rng = np.random.default_rng(6)
-    return [(rng.integers(0, users, size), rng.uniform(0, 10, size), rng.uniform(0, 400, size)) for _ in range(n)]
+    return [
+        (rng.integers(0, users, size), rng.uniform(0, 10, size), rng.uniform(0, 400, size))
+        for _ in range(n)
+    ]
 
 
 def same(one: UserSums, two: UserSums) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(one.columns().values(), two.columns().values(), strict=True))
+    return all(
+        np.array_equal(a, b)
+        for a, b in zip(one.columns().values(), two.columns().values(), strict=True)
+    )
 
 
 @pytest.mark.parametrize("text", ["100s", "100s,50s", "session:1s"])
@@ -51,7 +58,9 @@ def test_pieces_saved_and_restored_are_the_whole(text: str, restart_every: int) 
             here = OpenWindows(windows)
             for number, columns in sorted(store.items()):
                 here.restore(number, dict(columns))
-    whole = summarize_windows(windows, *(np.concatenate([b[i] for b in stream]) for i in range(3)), GRID)
+    whole = summarize_windows(
+        windows, *(np.concatenate([b[i] for b in stream]) for i in range(3)), GRID
+    )
     found = dict(ended(here, LAST))
     assert found.keys() == whole.keys()
     assert len(found) > 3

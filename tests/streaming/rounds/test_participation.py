@@ -1,4 +1,5 @@
-"""Who takes part is a function of who has sent something in which window: not of times, numbers, order or batches."""
+"""Who takes part is a function of who has sent something in which window: not of times, numbers,
+order or batches."""
 
 from __future__ import annotations
 
@@ -53,13 +54,19 @@ def by_the_clock(rows: list[Row]) -> ScriptedSource:
     return ScriptedSource([*rows, Script.PAUSE], bounded=False)
 
 
-def taking_part(folder: Path, source: ScriptedSource, *, batch: int = 300, **options: Any) -> set[tuple[str, str]]:
+def taking_part(
+    folder: Path, source: ScriptedSource, *, batch: int = 300, **options: Any
+) -> set[tuple[str, str]]:
     """Run rounds, and give every user with the day of its reports."""
     world = RoundsWorld(folder, rounds_settings(estimator="one_shot", allowed_lateness=HOUR))
     world.options = EngineOptions(batch_size=batch, allowed_lateness=HOUR, **options)
     left = iter(range(len(source.script) // batch + 20))
     world.run(source, stop=lambda: next(left, None) is None)
-    return {(e["user"], e["round_id"].split("/")[1][:10]) for e in world.events("reports") if "user" in e}
+    return {
+        (e["user"], e["round_id"].split("/")[1][:10])
+        for e in world.events("reports")
+        if "user" in e
+    }
 
 
 @pytest.mark.parametrize("read", [at_its_end, by_the_clock])
@@ -87,7 +94,9 @@ def test_any_order_numbers_times_and_batches_give_the_same_users(
     found = []
     for world in range(3):
         rows = [
-            (user, 5.0, (day + float(rng.random())) * DAY) for user, day in part for _ in range(int(rng.integers(1, 5)))
+            (user, 5.0, (day + float(rng.random())) * DAY)
+            for user, day in part
+            for _ in range(int(rng.integers(1, 5)))
         ]
         rows = [rows[i] for i in rng.permutation(len(rows)).tolist()]
         batch = (5, 17, 1000)[world]
@@ -99,13 +108,21 @@ def test_any_order_numbers_times_and_batches_give_the_same_users(
 def test_the_order_of_times_is_caught_where_places_go_to_whoever_comes_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """40 users are known and there are 41 places: who of two takes the last one on the second day."""
+    """40 users are known and there are 41 places: who of two takes the last one on the second
+    day."""
     known = [(f"known {i}", 5.0, 60.0 * i) for i in range(40)]
 
     def last_place(name: str, hour: float) -> set[str]:
-        rows = sorted([*known, ("u1", 5.0, DAY + 2 * HOUR), ("u0", 5.0, DAY + hour * HOUR)], key=lambda row: row[2])
+        rows = sorted(
+            [*known, ("u1", 5.0, DAY + 2 * HOUR), ("u0", 5.0, DAY + hour * HOUR)],
+            key=lambda row: row[2],
+        )
         source = ScriptedSource(rows, in_order=True)
-        return {user for user, day in taking_part(tmp_path / name, source, max_agents=41) if day == "1970-01-02"}
+        return {
+            user
+            for user, day in taking_part(tmp_path / name, source, max_agents=41)
+            if day == "1970-01-02"
+        }
 
     assert last_place("before", 1.0) == last_place("behind", 3.0)
     assert len(last_place("again", 1.0)) == 1
@@ -123,9 +140,12 @@ def least(names: Sequence[str], most: int) -> set[str]:
 
 
 def test_made_up_names_fill_what_is_free_and_displace_nobody(tmp_path: Path) -> None:
-    """By the clock: whoever had a place before a day began keeps it; memory holds a few names for each place."""
+    """By the clock: whoever had a place before a day began keeps it; memory holds a few names for
+    each place."""
     known, junk = [f"known {i}" for i in range(5)], [f"junk {i}" for i in range(400)]
-    world = RoundsWorld(tmp_path / "w", rounds_settings(estimator="one_shot"), clock=SettableClock(0.5 * DAY))
+    world = RoundsWorld(
+        tmp_path / "w", rounds_settings(estimator="one_shot"), clock=SettableClock(0.5 * DAY)
+    )
     world.options = EngineOptions(batch_size=20, max_agents=8, max_future=0.0)
     days = [known, [], [*junk[:200], *known], [], [*junk[200:], *known]]
     script: list[Any] = []
@@ -137,7 +157,9 @@ def test_made_up_names_fill_what_is_free_and_displace_nobody(tmp_path: Path) -> 
     def stop() -> bool:
         passed = sum(source._at >= end for end in ends)
         world.clock.set((passed + 0.5) * DAY)  # type: ignore[attr-defined]
-        return source._at >= len(script) and world.clock.now() > 5.4 * DAY and next(left, None) is None
+        return (
+            source._at >= len(script) and world.clock.now() > 5.4 * DAY and next(left, None) is None
+        )
 
     left = iter(range(5))
     stats = world.run(source, stop=stop)
@@ -153,10 +175,15 @@ def test_made_up_names_fill_what_is_free_and_displace_nobody(tmp_path: Path) -> 
     assert stats.rejected["too_many_agents"] == 400 - 3
 
 
-@pytest.mark.parametrize("point", [CrashPoint.SAVE_POSITION, CrashPoint.COMMIT_TRANSACTION, CrashPoint.FLUSH_SINKS])
+@pytest.mark.parametrize(
+    "point", [CrashPoint.SAVE_POSITION, CrashPoint.COMMIT_TRANSACTION, CrashPoint.FLUSH_SINKS]
+)
 @pytest.mark.parametrize("visit", [1, 2])
-def test_a_restart_repeats_what_the_clock_has_closed(point: CrashPoint, visit: int, tmp_path: Path) -> None:
-    """Killed around the commit in which windows close: the same users, the same late records, the same bytes."""
+def test_a_restart_repeats_what_the_clock_has_closed(
+    point: CrashPoint, visit: int, tmp_path: Path
+) -> None:
+    """Killed around the commit in which windows close: the same users, the same late records, the
+    same bytes."""
     script = [*by_time(2.0), Script.PAUSE, ("late", 5.0, 0.5 * DAY), Script.PAUSE]
     files = []
     for name, crash in (("calm", no_crash), ("killed", DieAt(point, Moment.AFTER, visit))):

@@ -1,4 +1,5 @@
-"""Carrying from window to window: resumed anywhere, the same bytes; refused where windows have no order."""
+"""Carrying from window to window: resumed anywhere, the same bytes; refused where windows have no
+order."""
 
 from __future__ import annotations
 
@@ -22,7 +23,11 @@ SETTINGS = rounds_settings(estimator="repeating", epsilon=4.0)
 def samples(days: int = 6, users: int = 400) -> list[tuple[str, float, float]]:
     rng = np.random.default_rng(8)
     values = rng.normal(4.0, 0.4, (days, users)).clip(0.0, 10.0)
-    return [(f"user {u}", float(values[d, u]), d * DAY + 60.0 * u) for d in range(days) for u in range(users)]
+    return [
+        (f"user {u}", float(values[d, u]), d * DAY + 60.0 * u)
+        for d in range(days)
+        for u in range(users)
+    ]
 
 
 def after(calls: int) -> Callable[[], bool]:
@@ -35,7 +40,9 @@ def world(folder: Path) -> RoundsWorld:
     return RoundsWorld(folder, SETTINGS, options=EngineOptions(batch_size=300))
 
 
-def test_what_is_carried_is_in_the_store_and_a_run_in_pieces_writes_the_same(tmp_path: Path) -> None:
+def test_what_is_carried_is_in_the_store_and_a_run_in_pieces_writes_the_same(
+    tmp_path: Path,
+) -> None:
     whole, pieces = world(tmp_path / "whole"), world(tmp_path / "pieces")
     given = samples()
     whole.run(ScriptedSource(given, in_order=True))
@@ -60,12 +67,15 @@ def test_what_is_carried_is_in_the_store_and_a_run_in_pieces_writes_the_same(tmp
 @pytest.mark.parametrize("window", ["7d,1d", "session:1h"])
 def test_windows_that_do_not_follow_one_another_are_refused(window: str) -> None:
     kind = "session" if "session" in window else "sliding"
-    with pytest.raises(ValueError, match=rf"nothing from window to window with {kind} windows \(they do not follow"):
+    with pytest.raises(
+        ValueError, match=rf"nothing from window to window with {kind} windows \(they do not follow"
+    ):
         replace(SETTINGS, window=window, user_budget=100.0)
 
 
 def test_two_sides_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        ValueError, match=r"nothing from window to window on two sides \(users of a window would have to wait for"
+        ValueError,
+        match=r"nothing from window to window on two sides \(users of a window would have to wait for",
     ):
         statistician_identity(SETTINGS)

@@ -1,4 +1,5 @@
-"""Categories in the engine of rounds: texts to numbers, exact counts of each user, shares as answers."""
+"""Categories in the engine of rounds: texts to numbers, exact counts of each user, shares as
+answers."""
 
 from __future__ import annotations
 
@@ -34,36 +35,57 @@ NAMES = ("phone", "desktop", "tablet", "other=*")
 DEVICES = ("phone", "desktop", "tablet", "fridge", "tv")
 
 
-def visits(n: int = 900, users: int = 60, days: float = 3.0, seed: int = 5) -> list[tuple[str, str, float]]:
+def visits(
+    n: int = 900, users: int = 60, days: float = 3.0, seed: int = 5
+) -> list[tuple[str, str, float]]:
     """Users with a device that they use mostly, several visits a day."""
     rng = np.random.default_rng(seed)
     times = np.sort(rng.uniform(0, days * DAY, n)).round(3)
     own = rng.choice(5, users, p=[0.5, 0.3, 0.1, 0.05, 0.05])
     who = rng.integers(0, users, n)
     device = np.where(rng.random(n) < 0.8, own[who], rng.integers(0, 5, n))
-    return [(f"user {u}", DEVICES[d], t) for u, d, t in zip(who.tolist(), device.tolist(), times.tolist(), strict=True)]
+    return [
+        (f"user {u}", DEVICES[d], t)
+        for u, d, t in zip(who.tolist(), device.tolist(), times.tolist(), strict=True)
+    ]
 
 
 def write(folder: Path, kind: str, rows: list[tuple[str, str, float]]) -> Path:
     folder.mkdir(exist_ok=True)
     path = folder / f"visits.{kind}"
     if kind == "csv":
-        path.write_text("\n".join(["who,t,device", *(f"{u},{t!r}, {v}" for u, v, t in rows)]) + "\n")
+        path.write_text(
+            "\n".join(["who,t,device", *(f"{u},{t!r}, {v}" for u, v, t in rows)]) + "\n"
+        )
     elif kind == "jsonl":
-        path.write_text("\n".join(json.dumps({"who": u, "device": v, "t": t}) for u, v, t in rows) + "\n")
+        path.write_text(
+            "\n".join(json.dumps({"who": u, "device": v, "t": t}) for u, v, t in rows) + "\n"
+        )
     else:
         device = pa.array([v for _, v, _ in rows])
-        columns = {"who": [u for u, *_ in rows], "device": device.dictionary_encode(), "t": [t for *_, t in rows]}
+        columns = {
+            "who": [u for u, *_ in rows],
+            "device": device.dictionary_encode(),
+            "t": [t for *_, t in rows],
+        }
         parquet.write_table(pa.table(columns), path)
     return path
 
 
 def source(path: Path, categories: tuple[str, ...] = NAMES) -> Source:
-    return open_source(str(path), ColumnMapping(agent="who", value="device", categories=categories, time="t"))
+    return open_source(
+        str(path), ColumnMapping(agent="who", value="device", categories=categories, time="t")
+    )
 
 
 def shares_settings(**changes: Any) -> RoundsSettings:
-    named = {"estimator": "category_shares", "categories": NAMES, "lower": 0, "upper": 1, "epsilon": 3.0}
+    named = {
+        "estimator": "category_shares",
+        "categories": NAMES,
+        "lower": 0,
+        "upper": 1,
+        "epsilon": 3.0,
+    }
     return rounds_settings(**{**named, **changes})
 
 
@@ -77,7 +99,12 @@ def by_hand(world: RoundsWorld, rows: list[Any], day: int) -> dict[str, Any]:
     names = sorted({name for name, *_ in inside})
     user = np.array([names.index(name) for name, *_ in inside])
     grid = world.settings.grid
-    sums = summarize(user, np.array([number_of(v) for _, v, _ in inside]), np.array([t for *_, t in inside]), grid)
+    sums = summarize(
+        user,
+        np.array([number_of(v) for _, v, _ in inside]),
+        np.array([t for *_, t in inside]),
+        grid,
+    )
     window = Window(day * 86_400 * MICROS, (day + 1) * 86_400 * MICROS)
     this = WindowRound(world.settings, window, users=len(names))
     reports = this.reports(SECRET.encode(), 0, {}, sums.summaries(keyed_owner_words(names), grid))
@@ -88,14 +115,20 @@ def by_hand(world: RoundsWorld, rows: list[Any], day: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("samples", "kind"), [(2000, np.uint8), (30_000, np.uint16)])
-def test_counts_take_few_bytes_and_reports_are_those_of_whole_numbers(samples: int, kind: type) -> None:
+def test_counts_take_few_bytes_and_reports_are_those_of_whole_numbers(
+    samples: int, kind: type
+) -> None:
     rng, settings = np.random.default_rng(8), shares_settings()
     user, value = rng.integers(0, 50, samples), rng.integers(0, 4, samples).astype(float)
-    time = rng.integers(0, 9, samples).astype(float)  # many at once: of several first ones the same is taken
+    time = rng.integers(0, 9, samples).astype(
+        float
+    )  # many at once: of several first ones the same is taken
     sums = summarize(user, value, time, settings.grid)
     assert sums.total.dtype == kind
     cut = samples // 3
-    halves = [summarize(user[s], value[s], time[s], settings.grid) for s in (slice(cut, None), slice(cut))]
+    halves = [
+        summarize(user[s], value[s], time[s], settings.grid) for s in (slice(cut, None), slice(cut))
+    ]
     joined = join_summaries(halves)
     for name, column in sums.columns().items():
         assert np.array_equal(column, joined.columns()[name])
@@ -128,7 +161,9 @@ def test_each_window_has_the_shares_of_its_users(votes: str, kind: str, tmp_path
         for value, (lower, upper) in zip(answer["value"], answer["interval"], strict=True):
             assert 0.0 <= lower <= value <= upper <= 1.0
     reports = [event["user"] for event in world.events("reports") if "user" in event]
-    assert len(reports) == sum(answer["users"] for answer in answers)  # one report of each user and window
+    assert len(reports) == sum(
+        answer["users"] for answer in answers
+    )  # one report of each user and window
 
 
 def test_many_users_are_answered_within_the_interval(tmp_path: Path) -> None:
@@ -141,7 +176,9 @@ def test_many_users_are_answered_within_the_interval(tmp_path: Path) -> None:
     mine: dict[str, list[float]] = {}
     for user, device, _ in rows:
         mine.setdefault(user, []).append(number_of(device))
-    truth = np.mean([np.bincount(np.array(one, int), minlength=4) / len(one) for one in mine.values()], axis=0)
+    truth = np.mean(
+        [np.bincount(np.array(one, int), minlength=4) / len(one) for one in mine.values()], axis=0
+    )
     assert np.all(np.abs(np.array(answer["unclipped"]) - truth) < 5 * np.array(answer["stderr"]))
     assert max(answer["stderr"]) < 0.03
 
@@ -150,12 +187,16 @@ def test_a_text_of_no_category_has_a_counted_reason_and_a_dead_letter(tmp_path: 
     rows = visits()
     world = RoundsWorld(tmp_path / "world", shares_settings(categories=NAMES[:3]))
     stats = world.run(source(write(tmp_path, "jsonl", rows), NAMES[:3]))
-    strange = [number for number, (_, device, _) in enumerate(rows, 1) if device in ("fridge", "tv")]
+    strange = [
+        number for number, (_, device, _) in enumerate(rows, 1) if device in ("fridge", "tv")
+    ]
     assert stats.rejected == {"unknown_category": len(strange)}
     letters = world.events("dead_letters")
     assert sorted(letter["position"] for letter in letters) == strange
     assert {letter["reason"] for letter in letters} == {"unknown_category"}
-    assert not any(word in line for line in world.lines("dead_letters") for word in (b"fridge", b"tv", b"user"))
+    assert not any(
+        word in line for line in world.lines("dead_letters") for word in (b"fridge", b"tv", b"user")
+    )
 
 
 @pytest.mark.parametrize(
@@ -189,7 +230,11 @@ def test_columns_of_numbers_and_of_bytes_are_texts_and_others_are_refused() -> N
     decoder = Decoder(ColumnMapping(categories=("1", "2"), value="kind"))
 
     def decoded(column: pa.Array) -> tuple[list[float], Rejects]:
-        raw = {"agent": pa.array(["a"] * len(column)), "time": pa.array([1.0] * len(column)), "category": column}
+        raw = {
+            "agent": pa.array(["a"] * len(column)),
+            "time": pa.array([1.0] * len(column)),
+            "category": column,
+        }
         samples, rejects = decoder.decode(raw, np.arange(len(column)))
         return samples.value.tolist(), rejects
 
@@ -223,22 +268,36 @@ def test_two_sides_and_a_death_give_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_categories_are_part_of_the_protocol_and_names_before_them_stay() -> None:
-    plain = RoundsSettings(name="rounds", lower=0, upper=10, epsilon=2.0, window="1d", estimator="one_shot")
+    plain = RoundsSettings(
+        name="rounds", lower=0, upper=10, epsilon=2.0, window="1d", estimator="one_shot"
+    )
     assert plain.digest() == "2f46384a"  # as it was before there were categories
     shares = shares_settings()
     assert (
-        RoundsSettings(**json.loads(json.dumps({k: v for k, v in shares.plain().items() if k != "edition"}))) == shares
+        RoundsSettings(
+            **json.loads(json.dumps({k: v for k, v in shares.plain().items() if k != "edition"}))
+        )
+        == shares
     )
-    assert shares.digest() != shares_settings(categories=("phone", "desktop", "tablet", "rest=*")).digest()
+    assert (
+        shares.digest()
+        != shares_settings(categories=("phone", "desktop", "tablet", "rest=*")).digest()
+    )
     assert shares.digest() != shares_settings(categories=NAMES[::-1]).digest()
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"categories": None}, "categories must be given for category_shares, such as a,b,c, got None"),
+        (
+            {"categories": None},
+            "categories must be given for category_shares, such as a,b,c, got None",
+        ),
         ({"estimator": "one_shot"}, "categories must be left out for one_shot"),
-        ({"lower": -1}, "lower must be 0 with categories, whose shares lie between 0 and 1, got -1.0"),
+        (
+            {"lower": -1},
+            "lower must be 0 with categories, whose shares lie between 0 and 1, got -1.0",
+        ),
         ({"upper": 2}, "upper must be 1 with categories"),
         ({"options": {"categories": 3}}, "categories must be given as --categories"),
         ({"categories": ("a",)}, "categories must be 2 to 256, got 1"),
@@ -278,5 +337,7 @@ def test_a_file_has_one_category_per_line(tmp_path: Path) -> None:
         read_categories(str(path))
     path.write_text("x" * 300_000)
     for name in (path, tmp_path / "none.txt"):
-        with pytest.raises(ValueError, match="categories must be a,b,c or a file of at most 262,144 bytes"):
+        with pytest.raises(
+            ValueError, match="categories must be a,b,c or a file of at most 262,144 bytes"
+        ):
             read_categories(str(name))

@@ -1,4 +1,5 @@
-"""A trusted curator in the engine: noise once, after adding up; everybody is charged; a death changes no byte."""
+"""A trusted curator in the engine: noise once, after adding up; everybody is charged; a death
+changes no byte."""
 
 from __future__ import annotations
 
@@ -30,7 +31,13 @@ from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.window_widths import MICROS, Window
 from meanstream.streaming.store.store_audit import audit_ledger
 from tests.streaming.rounds.test_rounds_crash import POINTS, DieAt, Died
-from tests.streaming.support.rounds_world import SECRET, RoundsWorld, Spoiled, rounds_settings, samples
+from tests.streaming.support.rounds_world import (
+    SECRET,
+    RoundsWorld,
+    Spoiled,
+    rounds_settings,
+    samples,
+)
 from tests.streaming.support.stored_rows import stored_rows
 
 EVERY = ("cummings.ratio", "cummings.known_sizes", "cummings.private_sizes", "cummings.ideal")
@@ -39,7 +46,9 @@ EVERY = ("cummings.ratio", "cummings.known_sizes", "cummings.private_sizes", "cu
 @pytest.fixture
 def curated(tmp_path: Path) -> Callable[..., RoundsWorld]:
     def make(name: str = "world", **changes: Any) -> RoundsWorld:
-        return RoundsWorld(tmp_path / name, rounds_settings(**{"estimator": "cummings.ratio", **changes}))
+        return RoundsWorld(
+            tmp_path / name, rounds_settings(**{"estimator": "cummings.ratio", **changes})
+        )
 
     return make
 
@@ -60,13 +69,15 @@ def of_a_day(world: RoundsWorld, day: int) -> tuple[WindowRound, Any]:
     user = np.array([names.index(name) for name, *_ in inside])
     value, time = (np.array([s[i] for s in inside]) for i in (1, 2))
     grid = world.settings.grid
-    return WindowRound(world.settings, window, len(names)), summarize(user, value, time, grid).summaries(
-        keyed_owner_words(names), grid
-    )
+    return WindowRound(world.settings, window, len(names)), summarize(
+        user, value, time, grid
+    ).summaries(keyed_owner_words(names), grid)
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_each_window_is_answered_as_in_memory_and_everybody_is_charged(name: str, curated: Any) -> None:
+def test_each_window_is_answered_as_in_memory_and_everybody_is_charged(
+    name: str, curated: Any
+) -> None:
     """The same keyed noise in the loop of the operators, `run_central`, gives the same answer."""
     world = curated(estimator=name)
     stats = world.run(Spoiled(stream()))
@@ -78,24 +89,40 @@ def test_each_window_is_answered_as_in_memory_and_everybody_is_charged(name: str
         words = []
         for release in this.stages:  # the words need the sums, which need what was released before
             tally = curator_sum(this, release, public, summaries)
-            words.append(ReleaseWords(this.stage_noise(SECRET.encode(), release, public), this.id, release, tally))
+            words.append(
+                ReleaseWords(
+                    this.stage_noise(SECRET.encode(), release, public), this.id, release, tally
+                )
+            )
             found = curator_noise_once(this, SECRET.encode(), release, public, tally)
             public = {} if isinstance(found, Estimate) else found
         cohort = assign_protocol_stages(this.estimator.shares, summaries.user, this.id.encode())
         expected = run_central(this.estimator, summaries, cohort, words)  # type: ignore[arg-type]
         assert answer["value"] == float(expected.in_unit(0, 10).value)
-        assert (answer["trust"], answer["method"], answer["users"]) == ("central", name, len(summaries))
+        assert (answer["trust"], answer["method"], answer["users"]) == (
+            "central",
+            name,
+            len(summaries),
+        )
         assert answer["delta"] == world.settings.delta == (1e-6 if "private" in name else 0)
         line = world.lines("means")[day]
         charges = [c for c in world.events("reports") if c["round_id"] == answer["round_id"]]
         assert len({c["user"] for c in charges}) == len(charges) == answer["users"]
         assert {c["released"] for c in charges} == {hashlib.sha256(line).hexdigest()}
         assert {(c["epsilon"], c["delta"]) for c in charges} == {(2.0, answer["delta"])}
-    for role, kind in {"reports": "charge", "means": "window_estimate", "stages": "stage_result"}.items():
+    for role, kind in {
+        "reports": "charge",
+        "means": "window_estimate",
+        "stages": "stage_result",
+    }.items():
         assert issubclass(EVENTS[kind], PublicEvent)
         for line in world.lines(role):
             EVENTS[kind].model_validate_json(line, strict=True)
-    assert audit_ledger(world.folder / "s.db").rows == sum(a["users"] for a in answers) == stats.releases
+    assert (
+        audit_ledger(world.folder / "s.db").rows
+        == sum(a["users"] for a in answers)
+        == stats.releases
+    )
 
 
 @pytest.mark.parametrize("moment", Moment)
@@ -122,7 +149,9 @@ def test_killed_at_every_step_the_answers_and_charges_are_the_same_bytes(
         assert ledger(world.folder) == ledger(reference.folder)
 
 
-def test_everybody_was_charged_before_the_answer_is_written(curated: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everybody_was_charged_before_the_answer_is_written(
+    curated: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Known bad beside it: a runner that charges one user less is found."""
     assert len(set(answers_paid_for(curated()))) == 4
     original = RoundRunner._charge
@@ -152,8 +181,11 @@ def answers_paid_for(world: RoundsWorld) -> list[str]:
     return compared
 
 
-def test_noise_is_drawn_once_per_release_after_adding_up(curated: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many batches: one draw of words for each release of each window; none while rows are made or added.
+def test_noise_is_drawn_once_per_release_after_adding_up(
+    curated: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many batches: one draw of words for each release of each window; none while rows are
+    made or added.
 
     Known bad beside it: sums that are noised while they are added up draw more than once.
     """
@@ -181,12 +213,15 @@ def test_noise_is_drawn_once_per_release_after_adding_up(curated: Any, monkeypat
 
 
 def test_other_sums_another_secret_and_another_epsilon_have_other_noise(curated: Any) -> None:
-    """The noise itself is compared: twice the same input, then one user's sample moved by one grid point."""
+    """The noise itself is compared: twice the same input, then one user's sample moved by one grid
+    point."""
     this, summaries = of_a_day(curated(), 0)
     key, last = SECRET.encode(), 4
     public: Public = {}
     for release in range(last):
-        public = curator_noise_once(this, key, release, public, curator_sum(this, release, public, summaries))  # type: ignore[assignment]
+        public = curator_noise_once(
+            this, key, release, public, curator_sum(this, release, public, summaries)
+        )  # type: ignore[assignment]
     tally = curator_sum(this, last, public, summaries)
 
     def bits(which: WindowRound, tally: Tally, secret: bytes = key) -> tuple[int, ...]:
@@ -195,7 +230,9 @@ def test_other_sums_another_secret_and_another_epsilon_have_other_noise(curated:
 
     moved = Tally(tally.n, (tally.sums[0] + 1, *tally.sums[1:]))
     other = WindowRound(curated(epsilon=1.0).settings, this.window, this.users)
-    tomorrow = WindowRound(this.settings, Window(this.window.end, this.window.end + 86_400 * MICROS), this.users)
+    tomorrow = WindowRound(
+        this.settings, Window(this.window.end, this.window.end + 86_400 * MICROS), this.users
+    )
     assert bits(this, tally) == bits(this, tally)
     found = {
         bits(this, tally),
@@ -228,7 +265,11 @@ def test_budget_and_a_lost_state(curated: Any) -> None:
     world.run(ScriptedSource(stream()))
     first, charged = world.lines("means"), len(world.lines("reports"))
     told = rounds_budgets(world.folder / "s.db")
-    assert (told.summary.trust, told.summary.delta, told.summary.spent_max) == ("central", 1e-6, 8.0)
+    assert (told.summary.trust, told.summary.delta, told.summary.spent_max) == (
+        "central",
+        1e-6,
+        8.0,
+    )
     assert all(row.delta == pytest.approx(row.reports * 1e-6) for row in told.users)
     world.lose_state()
     world.run(ScriptedSource(stream()))
@@ -242,9 +283,13 @@ def test_budget_and_a_lost_state(curated: Any) -> None:
 
 def test_two_sides_are_refused_with_the_reason(curated: Any, tmp_path: Path) -> None:
     world = curated()
-    with pytest.raises(ValueError, match="estimator must be local here: a trusted curator sees every sample"):
+    with pytest.raises(
+        ValueError, match="estimator must be local here: a trusted curator sees every sample"
+    ):
         world.run(ScriptedSource(stream()), stages=tmp_path / "stages.jsonl")
-    with pytest.raises(ValueError, match="estimator must be local here: a trusted curator sees every sample"):
+    with pytest.raises(
+        ValueError, match="estimator must be local here: a trusted curator sees every sample"
+    ):
         statistician_identity(world.settings)
     this, summaries = of_a_day(world, 0)
     with pytest.raises(ValueError, match="be one of local privacy here"):
@@ -256,10 +301,14 @@ def test_two_sides_are_refused_with_the_reason(curated: Any, tmp_path: Path) -> 
 
 def test_a_users_values_are_in_no_output(curated: Any) -> None:
     """Of a neighbor whose samples are all at the other end only the noised sums differ."""
-    marked = [("user 3", 9.87654321, t) if name == "user 3" else (name, v, t) for name, v, t in stream()]
+    marked = [
+        ("user 3", 9.87654321, t) if name == "user 3" else (name, v, t) for name, v, t in stream()
+    ]
     one, two = curated("one"), curated("two")
     one.run(ScriptedSource(marked))
-    two.run(ScriptedSource([("user 3", 0.0, t) if n == "user 3" else (n, v, t) for n, v, t in marked]))
+    two.run(
+        ScriptedSource([("user 3", 0.0, t) if n == "user 3" else (n, v, t) for n, v, t in marked])
+    )
     for field in ("round_id", "users", "epsilon", "start"):
         assert [a[field] for a in one.events("means")] == [a[field] for a in two.events("means")]
     assert one.lines("means") != two.lines("means")
@@ -284,7 +333,10 @@ def test_a_budget_is_told_when_the_file_of_sizes_is_gone(curated: Any, tmp_path:
         ("one_shot", "All that one user sends within a window is protected together"),
         ("central.mean", "All that one user sends within a window is protected together"),
         ("cummings.ratio", "All that one user sends within a window is protected together"),
-        ("cummings.known_sizes", "The values that one user sends within a window are protected together, their number"),
+        (
+            "cummings.known_sizes",
+            "The values that one user sends within a window are protected together, their number",
+        ),
         ("item", "Each single sample is protected; a user with many samples"),
     ],
 )

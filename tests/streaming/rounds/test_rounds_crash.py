@@ -1,4 +1,5 @@
-"""The engine of rounds dies at every step and goes on: the same bytes, nobody charged twice, no report changed."""
+"""The engine of rounds dies at every step and goes on: the same bytes, nobody charged twice, no
+report changed."""
 
 from __future__ import annotations
 
@@ -49,7 +50,10 @@ def ledger(folder: Path) -> list[Any]:
 @pytest.mark.parametrize("moment", Moment)
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_at_every_step_the_outputs_are_the_same_bytes(
-    point: CrashPoint, moment: Moment, reference: RoundsWorld, new_rounds: Callable[[str], RoundsWorld]
+    point: CrashPoint,
+    moment: Moment,
+    reference: RoundsWorld,
+    new_rounds: Callable[[str], RoundsWorld],
 ) -> None:
     few = {CrashPoint.MARK_DELIVERY: (1, 2), CrashPoint.FLUSH_SINKS: (1, 2, 4)}
     for visit in few.get(point, (1, 3, 6, 9)):
@@ -68,16 +72,22 @@ def test_every_crash_point_is_visited(new_rounds: Callable[[str], RoundsWorld]) 
     )
 
 
-def test_killed_again_and_again(reference: RoundsWorld, new_rounds: Callable[[str], RoundsWorld]) -> None:
+def test_killed_again_and_again(
+    reference: RoundsWorld, new_rounds: Callable[[str], RoundsWorld]
+) -> None:
     world = new_rounds("unlucky")
-    lives = lives_of(lambda crash: world.run(Spoiled(samples(), in_order=True), crash=crash), POINTS, seed=2)
+    lives = lives_of(
+        lambda crash: world.run(Spoiled(samples(), in_order=True), crash=crash), POINTS, seed=2
+    )
     world.run(Spoiled(samples(), in_order=True))
     assert lives > 3
     assert world.files() == reference.files()
     assert ledger(world.folder) == ledger(reference.folder)
 
 
-def test_a_report_was_charged_before_it_is_written(new_rounds: Callable[[str], RoundsWorld]) -> None:
+def test_a_report_was_charged_before_it_is_written(
+    new_rounds: Callable[[str], RoundsWorld],
+) -> None:
     world = new_rounds("charged")
     compared = []
 
@@ -91,10 +101,15 @@ def test_a_report_was_charged_before_it_is_written(new_rounds: Callable[[str], R
     assert max(compared) == 36
 
 
-def test_a_torn_line_is_taken_back(reference: RoundsWorld, new_rounds: Callable[[str], RoundsWorld]) -> None:
+def test_a_torn_line_is_taken_back(
+    reference: RoundsWorld, new_rounds: Callable[[str], RoundsWorld]
+) -> None:
     world = new_rounds("torn")
     with pytest.raises(Died):
-        world.run(Spoiled(samples(), in_order=True), crash=DieAt(CrashPoint.WRITE_ESTIMATES, Moment.AFTER, 6))
+        world.run(
+            Spoiled(samples(), in_order=True),
+            crash=DieAt(CrashPoint.WRITE_ESTIMATES, Moment.AFTER, 6),
+        )
     for role in ("reports", "means"):
         with (world.folder / f"{role}.jsonl").open("ab") as file:
             file.write(b'{"torn')

@@ -26,7 +26,15 @@ from meanstream.streaming.rounds.summarize_users import summarize
 from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.window_widths import MICROS, Window
 from meanstream.streaming.store.store_audit import audit_ledger
-from tests.streaming.support.rounds_world import DAY, ROLES, SECRET, RoundsWorld, Spoiled, rounds_settings, samples
+from tests.streaming.support.rounds_world import (
+    DAY,
+    ROLES,
+    SECRET,
+    RoundsWorld,
+    Spoiled,
+    rounds_settings,
+    samples,
+)
 from tests.streaming.support.tiny_estimator import TINY
 
 
@@ -40,18 +48,28 @@ def new_rounds(tmp_path: Path) -> Callable[..., RoundsWorld]:
     return lambda name="world", **changes: RoundsWorld(tmp_path / name, rounds_settings(**changes))
 
 
-def by_hand(stream: list[Any], world: RoundsWorld, window: Window) -> tuple[dict[str, Any], dict[str, list[int]]]:
+def by_hand(
+    stream: list[Any], world: RoundsWorld, window: Window
+) -> tuple[dict[str, Any], dict[str, list[int]]]:
     """The round of one window in memory: every user at once, nothing streamed."""
     inside = [s for s in stream if window.start <= s[2] * MICROS < window.end]
     names = sorted({name for name, _, _ in inside})
     user = np.array([names.index(name) for name, _, _ in inside])
-    sums = summarize(user, np.array([v for _, v, _ in inside]), np.array([t for *_, t in inside]), world.settings.grid)
+    sums = summarize(
+        user,
+        np.array([v for _, v, _ in inside]),
+        np.array([t for *_, t in inside]),
+        world.settings.grid,
+    )
     this = WindowRound(world.settings, window, users=len(names))
     words, public, said = keyed_owner_words(names), {}, {}
     for stage in this.stages:
         mine = np.flatnonzero(this.stage_of(words) == stage)
         reports = this.reports(
-            SECRET.encode(), stage, public, sums.take(mine).summaries(words[mine], world.settings.grid)
+            SECRET.encode(),
+            stage,
+            public,
+            sums.take(mine).summaries(words[mine], world.settings.grid),
         )
         said.update({names[i]: row for i, row in zip(mine.tolist(), reports.tolist(), strict=True)})
         public: Any = this.decode(stage, public, this.tally(stage, public, reports)[0])
@@ -70,7 +88,11 @@ def test_each_window_is_answered_once_as_if_it_were_alone(batch_size: int, new_r
         window = Window(day * 86_400 * MICROS, (day + 1) * 86_400 * MICROS)
         expected, said = by_hand(samples(), world, window)
         assert estimate == expected
-        reports = [e for e in world.events("reports") if e["round_id"] == estimate["round_id"] and "user" in e]
+        reports = [
+            e
+            for e in world.events("reports")
+            if e["round_id"] == estimate["round_id"] and "user" in e
+        ]
         assert {e["user"]: e["payload"] for e in reports} == said
         assert len(reports) == len(said) == estimate["users"]
     assert [e["end"] for e in estimates] == [f"1970-01-0{d}T00:00:00Z" for d in (2, 3, 4, 5)]
@@ -91,9 +113,13 @@ def test_everything_that_is_written_is_a_public_event(new_rounds: Any) -> None:
             assert issubclass(kind, PublicEvent)
             kind.model_validate_json(line, strict=True)
             optional = (
-                {"values", "categories", "quantiles", "components", "function"} if name == "window_estimate" else set()
+                {"values", "categories", "quantiles", "components", "function"}
+                if name == "window_estimate"
+                else set()
             )
-            assert list(json.loads(line)) == [field for field in kind.model_fields if field not in optional]
+            assert list(json.loads(line)) == [
+                field for field in kind.model_fields if field not in optional
+            ]
 
 
 def test_a_window_closes_by_the_clock_with_all_that_was_there(new_rounds: Any) -> None:
@@ -125,7 +151,9 @@ def test_a_window_closes_by_the_clock_with_all_that_was_there(new_rounds: Any) -
     assert [e["position"] for e in world.events("dead_letters")] == [7]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     times=st.lists(st.integers(0, 60), min_size=1, max_size=40),
     sizes=st.tuples(st.integers(1, 20), st.integers(1, 20)),
@@ -141,7 +169,10 @@ def test_how_the_source_is_cut_changes_nothing(
         world.options = EngineOptions(batch_size=size, allowed_lateness=6.0)
         script = [(f"user {i % 5}", float(i % 11), float(t)) for i, t in enumerate(times)]
         stats = world.run(ScriptedSource(script, ids=[i % 30 for i in range(len(times))]))
-        lines = {role: sorted(world.lines(role)) for role in ("reports", "means", "stages", "dead_letters")}
+        lines = {
+            role: sorted(world.lines(role))
+            for role in ("reports", "means", "stages", "dead_letters")
+        }
         found.append((dict(stats.rejected), lines))
     assert found[0] == found[1]
 
@@ -155,7 +186,9 @@ def test_sliding_windows_and_sessions(new_rounds: Any) -> None:
     ]
     assert estimates[1] == by_hand(samples(), sliding, Window(0, 2 * 86_400 * MICROS))[0]
     session = new_rounds("session", window="session:10m")
-    session.run(ScriptedSource([("a", 1.0, 0.0), ("b", 1.0, 599.0), ("a", 1.0, 1199.5), ("a", 1.0, 1)]))
+    session.run(
+        ScriptedSource([("a", 1.0, 0.0), ("b", 1.0, 599.0), ("a", 1.0, 1199.5), ("a", 1.0, 1)])
+    )
     assert [(e["start"], e["end"], e["users"]) for e in session.events("means")] == [
         ("1970-01-01T00:00:00Z", "1970-01-01T00:19:59Z", 2),
         ("1970-01-01T00:19:59.500000Z", "1970-01-01T00:29:59.500000Z", 1),
@@ -170,14 +203,20 @@ def test_a_user_over_budget_does_not_enter(new_rounds: Any) -> None:
     assert [e["users"] for e in world.events("means")] == [1, 1, 0, 1]
     assert stats.over_budget == 2
     refused = world.events("notices")
-    assert [(e["user"], e["spent"], e["asked"], e["remaining"]) for e in refused] == [("often", 4.0, 2.0, 1.0)] * 2
+    assert [(e["user"], e["spent"], e["asked"], e["remaining"]) for e in refused] == [
+        ("often", 4.0, 2.0, 1.0)
+    ] * 2
     bad.run(ScriptedSource(stream))
     assert [e["users"] for e in bad.events("means")] == [1, 1, 1, 2]
 
 
 def test_a_budget_that_is_spent_to_the_last_has_nothing_left(new_rounds: Any) -> None:
     world = new_rounds(user_budget=4.0)
-    stats = world.run(ScriptedSource([("often", 5.0, d * DAY + 1) for d in range(4)] + [("once", 5.0, 3 * DAY + 2)]))
+    stats = world.run(
+        ScriptedSource(
+            [("often", 5.0, d * DAY + 1) for d in range(4)] + [("once", 5.0, 3 * DAY + 2)]
+        )
+    )
     assert [(e["spent"], e["remaining"]) for e in world.events("notices")] == [(4.0, 0.0)] * 2
     found = rounds_budgets(world.folder / "s.db")
     assert [(u.user, u.reports, u.spent, u.remaining) for u in found.users] == [
@@ -186,7 +225,12 @@ def test_a_budget_that_is_spent_to_the_last_has_nothing_left(new_rounds: Any) ->
     ]
     summary = found.summary
     assert (summary.users, summary.reports, summary.spent_max, summary.at_budget) == (2, 3, 4.0, 1)
-    assert (stats.rounds, stats.estimates, stats.releases, stats.refusals) == (4, len(world.lines("means")), 3, 0)
+    assert (stats.rounds, stats.estimates, stats.releases, stats.refusals) == (
+        4,
+        len(world.lines("means")),
+        3,
+        0,
+    )
     assert stats.spent == (0, 1, 1)
 
 
@@ -233,7 +277,9 @@ def test_other_settings_are_refused_by_the_store(new_rounds: Any) -> None:
     world = new_rounds()
     world.run(ScriptedSource(samples()))
     world.settings = replace(world.settings, epsilon=1.0)
-    with pytest.raises(Exception, match=r"epsilon must be 2\.0 as in the store that is continued, got 1\.0"):
+    with pytest.raises(
+        Exception, match=r"epsilon must be 2\.0 as in the store that is continued, got 1\.0"
+    ):
         world.run(ScriptedSource(samples()))
 
 

@@ -17,8 +17,17 @@ from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.rounds.round_records import Estimate
 from meanstream.streaming.rounds.event_lines import estimate_event_line, report_event_lines
-from meanstream.streaming.rounds.rounds_settings import RoundsSettings, settings_round_id, settings_round_noise
-from meanstream.streaming.rounds.summarize_users import UserSums, join_summaries, summarize, summarize_windows
+from meanstream.streaming.rounds.rounds_settings import (
+    RoundsSettings,
+    settings_round_id,
+    settings_round_noise,
+)
+from meanstream.streaming.rounds.summarize_users import (
+    UserSums,
+    join_summaries,
+    summarize,
+    summarize_windows,
+)
 from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.window_widths import MICROS, Window, Windows, merge_session_windows
 from tests.streaming.support.tiny_estimator import TINY
@@ -33,7 +42,14 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rounds_settings(**changes: Any) -> RoundsSettings:
-    tiny = {"lower": 0, "upper": 10, "epsilon": 1.0, "window": "1d", "estimator": "tiny", "name": "rounds"}
+    tiny = {
+        "lower": 0,
+        "upper": 10,
+        "epsilon": 1.0,
+        "window": "1d",
+        "estimator": "tiny",
+        "name": "rounds",
+    }
     return RoundsSettings(**{**tiny, **changes})
 
 
@@ -41,7 +57,10 @@ def rounds_settings(**changes: Any) -> RoundsSettings:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.floats(-1e9, 4e9), min_size=1, max_size=20), st.sampled_from(["90s", "1h", "7d", "6h,2h", "3d,1d"]))
+@given(
+    st.lists(st.floats(-1e9, 4e9), min_size=1, max_size=20),
+    st.sampled_from(["90s", "1h", "7d", "6h,2h", "3d,1d"]),
+)
 def test_windows_are_those_of_beam(times: list[float], text: str) -> None:
     beam = pytest.importorskip("apache_beam")
     from apache_beam.transforms import window
@@ -76,7 +95,9 @@ def test_sessions_are_those_of_beam(times: list[int], gap: int) -> None:
     singles = {window.IntervalWindow(t, t + gap) for t in times}
     there.merge(Context(list(singles)))
     gone = {w for parts, _ in merged for w in parts}
-    expected = sorted((w.start.micros, w.end.micros) for w in (singles - gone) | {w for _, w in merged})
+    expected = sorted(
+        (w.start.micros, w.end.micros) for w in (singles - gone) | {w for _, w in merged}
+    )
     at = Windows.parse(f"session:{gap}s").assign(np.array(times, np.float64))
     number, found = merge_session_windows(at.start, at.end)
     assert [tuple(w) for w in found] == expected
@@ -85,7 +106,20 @@ def test_sessions_are_those_of_beam(times: list[int], gap: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "7", "0d", "1.5s", "7d,2d", "1d,7d", "7d,1d,1h", "session:", "session:1h,2h", "session:0s", "7days"]
+    "text",
+    [
+        "",
+        "7",
+        "0d",
+        "1.5s",
+        "7d,2d",
+        "1d,7d",
+        "7d,1d,1h",
+        "session:",
+        "session:1h,2h",
+        "session:0s",
+        "7days",
+    ],
 )
 def test_other_windows_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^window must "):
@@ -102,7 +136,10 @@ def some_samples(n: int, users: int, seed: int) -> tuple[Any, Any, Any]:
 
 
 def same(a: UserSums, b: UserSums) -> bool:
-    return all(np.array_equal(x, y) for x, y in zip(a.columns().values(), b.columns().values(), strict=True))
+    return all(
+        np.array_equal(x, y)
+        for x, y in zip(a.columns().values(), b.columns().values(), strict=True)
+    )
 
 
 @pytest.mark.parametrize("spread", [1, 10**12])
@@ -121,14 +158,21 @@ def test_sums_are_those_of_a_loop_over_samples(spread: int) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 2**32), st.integers(1, 60), st.integers(1, 6), st.randoms(use_true_random=False))
-def test_batches_may_be_cut_and_joined_in_any_order(seed: int, n: int, cuts: int, order: Any) -> None:
+@given(
+    st.integers(0, 2**32), st.integers(1, 60), st.integers(1, 6), st.randoms(use_true_random=False)
+)
+def test_batches_may_be_cut_and_joined_in_any_order(
+    seed: int, n: int, cuts: int, order: Any
+) -> None:
     grid = FixedPoint(0, 10)
     user, value, time = some_samples(n, 7, seed)
     whole = summarize(user, value, time, grid)
     shuffled = list(range(n))
     order.shuffle(shuffled)
-    parts = [summarize(user[p], value[p], time[p], grid) for p in np.array_split(np.array(shuffled), cuts)]
+    parts = [
+        summarize(user[p], value[p], time[p], grid)
+        for p in np.array_split(np.array(shuffled), cuts)
+    ]
     left = parts[0]
     for part in parts[1:]:
         left = join_summaries([left, part])
@@ -152,7 +196,9 @@ def test_large_sums_are_exact() -> None:
     n = 5
     big = np.full(n, 2**52 + 1, np.int64)
     none = np.zeros(n, np.int64)
-    sums = join_summaries([UserSums(user=none, count=none + 1, total=big, first_time=none, first=none)])
+    sums = join_summaries(
+        [UserSums(user=none, count=none + 1, total=big, first_time=none, first=none)]
+    )
     assert sums.total.tolist() == [5 * (2**52 + 1)]
 
 
@@ -160,19 +206,26 @@ def test_no_samples_are_no_sums() -> None:
     none = np.zeros(0, np.int64)
     assert len(join_summaries([])) == 0
     assert len(summarize(none, np.zeros(0), np.zeros(0), FixedPoint(0, 1))) == 0
-    assert summarize_windows(Windows.parse("1d"), none, np.zeros(0), np.zeros(0), FixedPoint(0, 1)) == {}
+    assert (
+        summarize_windows(Windows.parse("1d"), none, np.zeros(0), np.zeros(0), FixedPoint(0, 1))
+        == {}
+    )
 
 
 # -- settings, ids, noise ------------------------------------------------------------------------------------
 
 
 def test_sliding_windows_need_a_budget_that_covers_the_overlap() -> None:
-    with pytest.raises(ValueError, match=r"user_budget must be at least 7 for sliding windows '7d,1d' .*, got 6\.5"):
+    with pytest.raises(
+        ValueError, match=r"user_budget must be at least 7 for sliding windows '7d,1d' .*, got 6\.5"
+    ):
         rounds_settings(window="7d,1d", user_budget=6.5)
     with pytest.raises(ValueError, match="got None"):
         rounds_settings(window="7d,1d")
     assert rounds_settings(window="7d,1d", user_budget=7).horizon == 7
-    assert rounds_settings(epsilon=0.1, user_budget=0.3).horizon == 3  # 0.3 / 0.1 is 2.9999999999999996
+    assert (
+        rounds_settings(epsilon=0.1, user_budget=0.3).horizon == 3
+    )  # 0.3 / 0.1 is 2.9999999999999996
     assert rounds_settings().horizon is None
 
 
@@ -199,9 +252,21 @@ def test_settings_that_are_refused(changes: dict[str, Any], message: str) -> Non
 def test_the_id_names_window_and_protocol_and_not_what_concerns_the_host() -> None:
     window = Window(0, DAY * MICROS)
     base = settings_round_id(rounds_settings(), window)
-    assert settings_round_id(rounds_settings(user_budget=9.0, allowed_lateness=60.0), window) == base
-    others = [{"epsilon": 2.0}, {"upper": 11}, {"users": 5}, {"level": 0.9}, {"options": {"reach": 0.5}}, {"name": "b"}]
-    assert len({settings_round_id(rounds_settings(**other), window) for other in others} | {base}) == len(others) + 1
+    assert (
+        settings_round_id(rounds_settings(user_budget=9.0, allowed_lateness=60.0), window) == base
+    )
+    others = [
+        {"epsilon": 2.0},
+        {"upper": 11},
+        {"users": 5},
+        {"level": 0.9},
+        {"options": {"reach": 0.5}},
+        {"name": "b"},
+    ]
+    assert (
+        len({settings_round_id(rounds_settings(**other), window) for other in others} | {base})
+        == len(others) + 1
+    )
     assert settings_round_id(rounds_settings(), Window(DAY * MICROS, 2 * DAY * MICROS)) != base
 
 
@@ -241,7 +306,9 @@ def test_every_shape_of_a_report_has_its_own_noise() -> None:
 # -- a round -------------------------------------------------------------------------------------------------
 
 
-def run(this: WindowRound, sums: UserSums, names: list[str], batches: int) -> tuple[Estimate, list[bytes]]:
+def run(
+    this: WindowRound, sums: UserSums, names: list[str], batches: int
+) -> tuple[Estimate, list[bytes]]:
     """Run a round in memory, the users in so many batches."""
     words = keyed_owner_words(names)
     stage_of = this.stage_of(words)
@@ -251,7 +318,9 @@ def run(this: WindowRound, sums: UserSums, names: list[str], batches: int) -> tu
         mine = np.flatnonzero(stage_of == stage)
         rows = []
         for part in np.array_split(mine, batches):
-            reports = this.reports(SECRET, stage, public, sums.take(part).summaries(words[part], this.settings.grid))
+            reports = this.reports(
+                SECRET, stage, public, sums.take(part).summaries(words[part], this.settings.grid)
+            )
             lines += report_event_lines(this, stage, [names[i] for i in part], reports).lines
             rows.append(this.tally(stage, public, reports)[0])
         public = this.decode(stage, public, sum(rows[1:], rows[0]))
@@ -263,7 +332,11 @@ def world(n: int = 300) -> tuple[WindowRound, UserSums, list[str]]:
     rng = np.random.default_rng(2)
     user = rng.integers(0, n, 10 * n)
     sums = summarize(user, rng.normal(6, 1, 10 * n), rng.uniform(0, DAY, 10 * n), here.grid)
-    return WindowRound(here, Window(0, DAY * MICROS), users=len(sums)), sums, [f"u{i}" for i in range(len(sums))]
+    return (
+        WindowRound(here, Window(0, DAY * MICROS), users=len(sums)),
+        sums,
+        [f"u{i}" for i in range(len(sums))],
+    )
 
 
 def test_reports_do_not_depend_on_batches_and_are_the_same_again() -> None:
@@ -293,7 +366,12 @@ def test_reports_that_no_user_can_have_made_are_not_counted() -> None:
 
 
 def test_public_results_survive_json() -> None:
-    value = {"a": np.array([0.1, 1 / 3]), "b": np.float64(0.1), "c": (1, 2), "d": {"e": np.int64(3)}}
+    value = {
+        "a": np.array([0.1, 1 / 3]),
+        "b": np.float64(0.1),
+        "c": (1, 2),
+        "d": {"e": np.int64(3)},
+    }
     assert canonical_plain(value) == {"a": [0.1, 1 / 3], "b": 0.1, "c": [1, 2], "d": {"e": 3}}
     assert canonical_plain(json.loads(json.dumps(canonical_plain(value)))) == canonical_plain(value)
     with pytest.raises(TypeError, match="public data must be plain, got object"):
@@ -307,4 +385,8 @@ def test_an_answer_is_written_in_the_unit_of_the_value() -> None:
     assert event["value"] == pytest.approx(5 + 5 * float(estimate.value))
     assert event["interval"][0] <= 6.0 <= event["interval"][1]
     assert event["stderr"] == pytest.approx(5 * float(estimate.stderr))
-    assert (event["users"], event["privacy_unit"], event["end"]) == (len(names), "user", "1970-01-02T00:00:00Z")
+    assert (event["users"], event["privacy_unit"], event["end"]) == (
+        len(names),
+        "user",
+        "1970-01-02T00:00:00Z",
+    )

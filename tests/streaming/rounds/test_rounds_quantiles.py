@@ -1,4 +1,5 @@
-"""Quantiles in the engine of rounds: several stages, lists as answers, two sides, what does not fit."""
+"""Quantiles in the engine of rounds: several stages, lists as answers, two sides, what does not
+fit."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ WANTED = (0.1, 0.5, 0.9)
 
 
 def quantile_settings(**changes: Any) -> RoundsSettings:
-    return rounds_settings(**{"estimator": "quantile_tree", "quantiles": WANTED, "epsilon": 4.0, **changes})
+    return rounds_settings(
+        **{"estimator": "quantile_tree", "quantiles": WANTED, "epsilon": 4.0, **changes}
+    )
 
 
 def test_each_window_has_its_quantiles_within_the_bounds(tmp_path: Path) -> None:
@@ -35,14 +38,17 @@ def test_each_window_has_its_quantiles_within_the_bounds(tmp_path: Path) -> None
         for value, (lower, upper) in zip(answer["value"], answer["interval"], strict=True):
             assert 0.0 <= lower <= value <= upper <= 10.0
     reports = [event["user"] for event in world.events("reports") if "user" in event]
-    assert len(reports) == sum(answer["users"] for answer in answers)  # one report of each user and window
+    assert len(reports) == sum(
+        answer["users"] for answer in answers
+    )  # one report of each user and window
 
 
 def test_many_users_are_answered_within_the_interval(tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     own = rng.gamma(3.0, 1.0, 5000)
     stream = [
-        (f"user {u}", float(v), float(t)) for u, v, t in zip(range(5000), own, np.arange(5000) * 15.0, strict=True)
+        (f"user {u}", float(v), float(t))
+        for u, v, t in zip(range(5000), own, np.arange(5000) * 15.0, strict=True)
     ]
     world = RoundsWorld(tmp_path, quantile_settings())
     world.options = type(world.options)(batch_size=2000)
@@ -82,7 +88,10 @@ def test_quantiles_are_part_of_the_protocol() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"quantiles": None}, "quantiles must be given for quantile_tree, such as 0.5,0.9, got None"),
+        (
+            {"quantiles": None},
+            "quantiles must be given for quantile_tree, such as 0.5,0.9, got None",
+        ),
         ({"estimator": "one_shot"}, "quantiles must be left out for one_shot"),
         ({"options": {"quantiles": [0.5]}}, "quantiles must be given as --quantiles"),
         ({"quantiles": (0.9, 0.5)}, "quantiles must be different and ascending, got 0.9,0.5"),

@@ -1,4 +1,5 @@
-"""A user's number of samples and their times reach nobody: every public surface of rounds, byte for byte."""
+"""A user's number of samples and their times reach nobody: every public surface of rounds, byte for
+byte."""
 
 from __future__ import annotations
 
@@ -38,17 +39,27 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def same_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The charged releases are forced to be the same: every report says +1, whatever the user holds."""
-    monkeypatch.setattr(OneBit, "encode", lambda self, summaries, public, words: np.ones((len(summaries), 1), np.int64))
+    """The charged releases are forced to be the same: every report says +1, whatever the user
+    holds."""
+    monkeypatch.setattr(
+        OneBit,
+        "encode",
+        lambda self, summaries, public, words: np.ones((len(summaries), 1), np.int64),
+    )
 
 
 def stream(world: str) -> list[tuple[str, float, float]]:
-    """Everybody twice a day. In the second world one user sends ten times as much, at other times, before others."""
+    """Everybody twice a day. In the second world one user sends ten times as much, at other times,
+    before others."""
     rows = [(user, 5.0, (day + 0.3 + 0.01 * i + 0.2 * k) * DAY)
             for day in range(DAYS) for k in range(2) for i, user in enumerate(USERS)]  # fmt: skip
     if world == "more":
         rows = [row for row in rows if row[0] != USERS[4]]
-        rows += [(USERS[4], 99.0, (day + 0.02 * k + 0.01) * DAY) for day in range(DAYS) for k in range(20)]
+        rows += [
+            (USERS[4], 99.0, (day + 0.02 * k + 0.01) * DAY)
+            for day in range(DAYS)
+            for k in range(20)
+        ]
     rows += [(USERS[0], 5.0, (DAYS + 1.0) * DAY)]  # closes the last day
     return sorted(rows, key=lambda row: row[2])
 
@@ -56,7 +67,9 @@ def stream(world: str) -> list[tuple[str, float, float]]:
 class Watched:
     """A run of one world and everything that it shows to anybody."""
 
-    def __init__(self, folder: Path, world: str, *, batch: int, clock: float = 2e9, **settings: Any) -> None:
+    def __init__(
+        self, folder: Path, world: str, *, batch: int, clock: float = 2e9, **settings: Any
+    ) -> None:
         folder.mkdir(exist_ok=True)
         self.world = RoundsWorld(folder / world, rounds_settings(**settings))
         self.world.options = type(self.world.options)(batch_size=batch)
@@ -78,11 +91,19 @@ class Watched:
 
     def surfaces(self) -> dict[str, bytes]:
         folder = self.world.folder
-        found = {role: (folder / f"{role}.jsonl").read_bytes() for role in ("reports", "stages", "means", "notices")}
+        found = {
+            role: (folder / f"{role}.jsonl").read_bytes()
+            for role in ("reports", "stages", "means", "notices")
+        }
         view = page_figures(
-            self.telemetry.view(), kind="rounds", horizon=self.world.settings.horizon, bounds=(0.0, 10.0)
+            self.telemetry.view(),
+            kind="rounds",
+            horizon=self.world.settings.horizon,
+            bounds=(0.0, 10.0),
         )
-        exposed = [line for line in self.metrics[0].exposition().splitlines() if b"_created" not in line]
+        exposed = [
+            line for line in self.metrics[0].exposition().splitlines() if b"_created" not in line
+        ]
         return found | {
             "page": json.dumps(view, default=str).encode(),
             "metrics": b"\n".join(exposed),
@@ -94,8 +115,11 @@ class Watched:
 
 @pytest.mark.usefixtures("same_reports")
 @pytest.mark.parametrize("settings", [{}, {"user_budget": 4.0}, {"users": 9}])
-def test_another_number_of_samples_at_other_times_changes_no_public_byte(tmp_path: Path, settings: Any) -> None:
-    """Row 8, where the order of reports was that of arrival, and metrics and the page counted events."""
+def test_another_number_of_samples_at_other_times_changes_no_public_byte(
+    tmp_path: Path, settings: Any
+) -> None:
+    """Row 8, where the order of reports was that of arrival, and metrics and the page counted
+    events."""
     usual = Watched(tmp_path, "usual", batch=7, **settings)
     more = Watched(tmp_path, "more", batch=200, **settings)  # all windows end in one turn
     assert usual.stats.events != more.stats.events
@@ -108,10 +132,13 @@ def test_another_number_of_samples_at_other_times_changes_no_public_byte(tmp_pat
 
 
 @pytest.mark.usefixtures("same_reports")
-def test_reports_in_the_order_of_arrival_would_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_in_the_order_of_arrival_would_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The known-bad twin: how reports were ordered."""
     monkeypatch.setattr(
-        "meanstream.streaming.rounds.round_runner.rounds_run_order", lambda words: np.arange(len(words))
+        "meanstream.streaming.rounds.round_runner.rounds_run_order",
+        lambda words: np.arange(len(words)),
     )
     first, second = (Watched(tmp_path, name, batch=7).surfaces() for name in ("usual", "more"))
     assert first["reports"] != second["reports"]
@@ -140,7 +167,9 @@ def test_dead_letters_of_rounds_are_private(tmp_path: Path) -> None:
     world = RoundsWorld(tmp_path / "w")
     public = JsonlSink(tmp_path / "d.jsonl", trust=Trust.PUBLIC)
     world._sinks = lambda roles: Sinks(dead_letters=public)  # type: ignore[method-assign]
-    with pytest.raises(TypeError, match="public sink must be given public events, got PrivateDeadLetter"):
+    with pytest.raises(
+        TypeError, match="public sink must be given public events, got PrivateDeadLetter"
+    ):
         world.run(ScriptedSource([]))
 
 
@@ -151,20 +180,24 @@ def test_nobody_is_seen_before_its_window_has_ended(tmp_path: Path) -> None:
     stats = world.run(ScriptedSource(stream("usual")), stop=lambda: next(turns) == 4)
     assert 0 < stats.accepted < len(USERS) * 2
     assert stats.agents > 1
-    assert public_stats(stats) == type(stats)(spent=(0,), lateness=stats.lateness)  # which was declared
+    assert public_stats(stats) == type(stats)(
+        spent=(0,), lateness=stats.lateness
+    )  # which was declared
 
 
 @pytest.mark.usefixtures("same_reports")
 @pytest.mark.parametrize("batch", [1, 5, 1000])
 def test_where_batches_end_shows_nowhere(tmp_path: Path, batch: int) -> None:
-    """All windows in one batch, or each in its own: also the mark that reports are complete stands in one place."""
+    """All windows in one batch, or each in its own: also the mark that reports are complete stands
+    in one place."""
     surfaces = Watched(tmp_path, "usual", batch=batch, user_budget=4.0).surfaces()
     expected = Watched(tmp_path / "other", "usual", batch=7, user_budget=4.0).surfaces()
     assert surfaces == expected
 
 
 def test_figures_of_another_engine_are_refused() -> None:
-    """What is public of agents is not of rounds: whoever shows figures of rounds takes no others."""
+    """What is public of agents is not of rounds: whoever shows figures of rounds takes no
+    others."""
     progress = RoundsProgress(quiet=True)
     with pytest.raises(TypeError, match="figures must be of an engine of rounds, got EngineStats"):
         progress(EngineStats(events=3, accepted=2, agents=1))

@@ -1,4 +1,5 @@
-"""The two sides apart: the users' side emits reports only, the statistician's side sees nothing else."""
+"""The two sides apart: the users' side emits reports only, the statistician's side sees nothing
+else."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def new_rounds(tmp_path: Path) -> Callable[..., RoundsWorld]:
 
 
 def to_and_fro(users: RoundsWorld, statistician: RoundsWorld, stream: list[Any]) -> list[int]:
-    """Run the two sides in turn until nothing waits; return how many rounds waited after each turn."""
+    """Run the two sides in turn until nothing waits; return how many rounds waited after each
+    turn."""
     waiting = []
     while not waiting or waiting[-1]:
         stats = users.run(ScriptedSource(stream), stages=statistician.folder / "stages.jsonl")
@@ -39,9 +41,15 @@ def to_and_fro(users: RoundsWorld, statistician: RoundsWorld, stream: list[Any])
 
 
 @pytest.mark.parametrize("changes", [{}, {"users": 12}, {"user_budget": 4.0}])
-def test_the_sides_apart_find_what_they_find_together(changes: dict[str, Any], new_rounds: Any) -> None:
-    together, users, statistician = (new_rounds(name, **changes) for name in ("together", "users", "statistician"))
-    statistician.settings = rounds_settings(**{k: v for k, v in changes.items() if k != "user_budget"})
+def test_the_sides_apart_find_what_they_find_together(
+    changes: dict[str, Any], new_rounds: Any
+) -> None:
+    together, users, statistician = (
+        new_rounds(name, **changes) for name in ("together", "users", "statistician")
+    )
+    statistician.settings = rounds_settings(
+        **{k: v for k, v in changes.items() if k != "user_budget"}
+    )
     together.run(ScriptedSource(samples()))
     assert to_and_fro(users, statistician, samples()) == [4, 0]
     assert statistician.lines("means") == together.lines("means")
@@ -52,7 +60,9 @@ def test_the_sides_apart_find_what_they_find_together(changes: dict[str, Any], n
 def test_a_tiny_window_comes_to_an_end(new_rounds: Any) -> None:
     """Nobody may be asked in a stage; the round goes on all the same."""
     stream = [(f"user {i}", 5.0, i * DAY) for i in range(8)]
-    together, users, statistician = (new_rounds(name) for name in ("together", "users", "statistician"))
+    together, users, statistician = (
+        new_rounds(name) for name in ("together", "users", "statistician")
+    )
     together.run(ScriptedSource(stream))
     to_and_fro(users, statistician, stream)
     assert statistician.lines("means") == together.lines("means")
@@ -60,7 +70,9 @@ def test_a_tiny_window_comes_to_an_end(new_rounds: Any) -> None:
     assert asked == {(0, 0), (0, 1), (1, 0), (1, 1)}
 
 
-def test_the_statistician_knows_no_raw_type(new_rounds: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_statistician_knows_no_raw_type(
+    new_rounds: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     together, statistician = new_rounds("together"), new_rounds("statistician")
     together.run(ScriptedSource(samples()))
 
@@ -105,7 +117,8 @@ def test_a_second_result_of_a_stage_is_not_listened_to(new_rounds: Any) -> None:
 
 
 def test_rounds_that_wait_hold_the_budget(new_rounds: Any) -> None:
-    """A user who has entered two rounds and was asked in neither yet has nothing left for a third."""
+    """A user who has entered two rounds and was asked in neither yet has nothing left for a
+    third."""
     users = new_rounds("users", user_budget=4.0)
     stats = users.run(ScriptedSource(samples()), stages=users.folder / "none.jsonl")
     assert stats.over_budget == 24
@@ -130,7 +143,12 @@ def test_reports_that_are_not_counted(new_rounds: Any) -> None:
     stats = new_rounds("statistician").tally(mixed)
     assert stats.rejected["duplicate"] == 1
     # Strangers are asked in the stage that their name says: some of these are in the wrong one.
-    assert stats.rejected["malformed"] + stats.rejected["wrong_stage"] + stats.rejected["other_epsilon"] == 4
+    assert (
+        stats.rejected["malformed"]
+        + stats.rejected["wrong_stage"]
+        + stats.rejected["other_epsilon"]
+        == 4
+    )
     assert new_rounds("statistician").lines("means") == together.lines("means")
 
 

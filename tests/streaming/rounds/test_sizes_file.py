@@ -30,15 +30,21 @@ def test_there_are_as_many_as_the_column_has_names_unless_it_is_said(tmp_path: P
         sizes, found = read_sizes_of(f"{file}:tailnum", given, who="users")
         assert found == expected
         assert sizes.probability.tolist() == pytest.approx([2 / 3, 1 / 3])
-    with pytest.raises(ValueError, match=r"^users must be given unless sizes are counted in FILE\.csv:COLUMN$"):
+    with pytest.raises(
+        ValueError, match=r"^users must be given unless sizes are counted in FILE\.csv:COLUMN$"
+    ):
         read_sizes_of("point:3", None, who="users")
 
 
-@pytest.mark.parametrize(("header", "other"), [("Time;Shop;Amount", "';'"), ("Time\tShop\tAmount", r"'\\t'")])
+@pytest.mark.parametrize(
+    ("header", "other"), [("Time;Shop;Amount", "';'"), ("Time\tShop\tAmount", r"'\\t'")]
+)
 def test_other_separators_are_named(header: str, other: str, tmp_path: Path) -> None:
     file = tmp_path / "visits.csv"
     file.write_text(f"{header}\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=f"; columns must be separated by commas, and this header has {other}, got"):
+    with pytest.raises(
+        ValueError, match=f"; columns must be separated by commas, and this header has {other}, got"
+    ):
         read_sizes(f"{file}:Shop")
 
 
@@ -46,15 +52,20 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     file = tmp_path / "flights.csv"
     file.write_text("tailnum,delay\n,\n", encoding="utf-8")
     with pytest.raises(
-        ValueError, match=r"^sizes must name a column of .*; did you mean 'tailnum'\?, got 'tailnumber'$"
+        ValueError,
+        match=r"^sizes must name a column of .*; did you mean 'tailnum'\?, got 'tailnumber'$",
     ):
         read_sizes(f"{file}:tailnumber")
-    with pytest.raises(ValueError, match=r"^sizes must name a column of .* with values, got 'tailnum'$"):
+    with pytest.raises(
+        ValueError, match=r"^sizes must name a column of .* with values, got 'tailnum'$"
+    ):
         read_sizes(f"{file}:tailnum")
     with pytest.raises(ValueError, match=r"^sizes must name a readable file"):
         read_sizes(f"{tmp_path / 'none.csv'}:tailnum")
     (tmp_path / "empty.csv").touch()
     with pytest.raises(ValueError, match=r"^sizes must name a CSV file with a header"):
         read_sizes(f"{tmp_path / 'empty.csv'}:tailnum")
-    with pytest.raises(ValueError, match=r"^sizes must be one of point:k.* or FILE.csv:COLUMN, got 'weekly'$"):
+    with pytest.raises(
+        ValueError, match=r"^sizes must be one of point:k.* or FILE.csv:COLUMN, got 'weekly'$"
+    ):
         read_sizes("weekly")

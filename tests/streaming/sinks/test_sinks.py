@@ -17,7 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from meanstream.streaming.events.encode import BLOCK, EventLines, ObjectColumn, encode_columns_as_lines, encode_lines
+from meanstream.streaming.events.encode import (
+    BLOCK,
+    EventLines,
+    ObjectColumn,
+    encode_columns_as_lines,
+    encode_lines,
+)
 from meanstream.streaming.events.times import iso_times
 from meanstream.streaming.events.wire import EVENTS, DeadLetter, Release, Sample, wire_event_schema
 from meanstream.streaming.open_sink import open_sink
@@ -67,11 +73,13 @@ def test_a_parquet_folder_is_cut_back(tmp_path: Path) -> None:
 
 
 def test_other_files_of_a_parquet_folder_stay(tmp_path: Path) -> None:
-    """They used to be counted as parts: later ones went to other places, and no restart found them."""
+    """They used to be counted as parts: later ones went to other places, and no restart found
+    them."""
     folder = tmp_path / "x.parquet"
     folder.mkdir()
     others = {
-        name: name.encode() for name in ("part-a.parquet", "part-0000001.parquet", "part-00000-1.c000.parquet", "a")
+        name: name.encode()
+        for name in ("part-a.parquet", "part-0000001.parquet", "part-00000-1.c000.parquet", "a")
     }
     for name, data in others.items():
         (folder / name).write_bytes(data)
@@ -88,7 +96,9 @@ def test_other_files_of_a_parquet_folder_stay(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", [1, 7])
 @pytest.mark.parametrize("content", [b"a foreign file", None])
-def test_a_foreign_file_where_a_part_goes_is_refused(content: bytes | None, place: int, tmp_path: Path) -> None:
+def test_a_foreign_file_where_a_part_goes_is_refused(
+    content: bytes | None, place: int, tmp_path: Path
+) -> None:
     """While the run goes on, and when the next one begins; it stays as it is."""
     folder = tmp_path / "x.parquet"
     sink = ParquetSink.open(str(folder), SinkOpening(trust=Trust.PUBLIC, option="releases"))
@@ -106,10 +116,14 @@ def test_a_foreign_file_where_a_part_goes_is_refused(content: bytes | None, plac
         with pytest.raises(SinkLostError, match=re.escape(refused)):
             sink.flush()
     with pytest.raises(ValueError, match=re.escape(refused)):
-        ParquetSink.open(str(folder), SinkOpening(trust=Trust.PUBLIC, option="releases")).restore(position)
+        ParquetSink.open(str(folder), SinkOpening(trust=Trust.PUBLIC, option="releases")).restore(
+            position
+        )
     assert part.read_bytes() == before
     part.unlink()
-    ParquetSink.open(str(folder), SinkOpening(trust=Trust.PUBLIC, option="releases")).restore(position)
+    ParquetSink.open(str(folder), SinkOpening(trust=Trust.PUBLIC, option="releases")).restore(
+        position
+    )
 
 
 def test_what_a_killed_run_began_is_no_way_to_another_file(tmp_path: Path) -> None:
@@ -123,7 +137,8 @@ def test_what_a_killed_run_began_is_no_way_to_another_file(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "content", [b"7c1e94b05fa3d2681be60c9d37f25a84", b"SQLite format 3\0", b"agent,value\n", b"\n{}"]
+    "content",
+    [b"7c1e94b05fa3d2681be60c9d37f25a84", b"SQLite format 3\0", b"agent,value\n", b"\n{}"],
 )
 def test_a_file_of_something_else_is_no_file_of_events(content: bytes, tmp_path: Path) -> None:
     place = tmp_path / "x.jsonl"
@@ -136,7 +151,9 @@ def test_a_file_of_something_else_is_no_file_of_events(content: bytes, tmp_path:
 
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.parquet"])
-def test_a_sink_that_lost_events_is_refused_and_another_one_is_begun(name: str, tmp_path: Path) -> None:
+def test_a_sink_that_lost_events_is_refused_and_another_one_is_begun(
+    name: str, tmp_path: Path
+) -> None:
     sink = open_sink(str(tmp_path / name), trust=Trust.PUBLIC)
     sink.write(letters(1, 2))
     sink.flush()
@@ -167,7 +184,9 @@ def test_standard_output_and_unknown_places() -> None:
         open_sink("/nonexistent/x.jsonl", trust=Trust.PUBLIC)
 
 
-names = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), min_size=1, max_size=20).filter(str.strip)
+names = st.text(
+    st.characters(codec="utf-8", exclude_categories=["Cc"]), min_size=1, max_size=20
+).filter(str.strip)
 
 
 @settings(max_examples=40, deadline=None)
@@ -191,9 +210,17 @@ def test_lines_are_valid_events_whatever_they_hold(
         "mean": [mean],
         "noise_variance": [variance],
     }
-    line = encode_columns_as_lines(Release, columns, {"epsilon": 1.0, "delta": 1e-6, "mode": "tuned"}).lines[0]
+    line = encode_columns_as_lines(
+        Release, columns, {"epsilon": 1.0, "delta": 1e-6, "mode": "tuned"}
+    ).lines[0]
     event = Release.model_validate_json(line)
-    assert (event.agent, event.n, event.mean, event.noise_variance, event.total) == (agent, n, mean, variance, total)
+    assert (event.agent, event.n, event.mean, event.noise_variance, event.total) == (
+        agent,
+        n,
+        mean,
+        variance,
+        total,
+    )
     # Both ways of writing an event agree.
     assert msgspec.json.decode(line) == msgspec.json.decode(encode_lines(Release, [event]).lines[0])
 
@@ -201,11 +228,15 @@ def test_lines_are_valid_events_whatever_they_hold(
 def test_numbers_that_json_does_not_have_are_refused() -> None:
     for number in ("nan", "inf", "-inf"):
         with pytest.raises(ValueError, match="finite"):
-            encode_columns_as_lines(Release, {"mean": [1.0, float(number)]}, dict.fromkeys(Release.model_fields))
+            encode_columns_as_lines(
+                Release, {"mean": [1.0, float(number)]}, dict.fromkeys(Release.model_fields)
+            )
 
 
 def test_finite_numbers_with_a_sum_beyond_floats_are_written() -> None:
-    lines = encode_columns_as_lines(Release, {"mean": [1.7e308, 1.7e308]}, dict.fromkeys(Release.model_fields)).lines
+    lines = encode_columns_as_lines(
+        Release, {"mean": [1.7e308, 1.7e308]}, dict.fromkeys(Release.model_fields)
+    ).lines
     assert [msgspec.json.decode(line)["mean"] for line in lines] == [1.7e308, 1.7e308]
 
 
@@ -215,7 +246,9 @@ def test_a_file_gets_the_lines_whether_or_not_they_were_taken_apart(count: int) 
     for looks in (0, 1, 2):
         events = encode_columns_as_lines(DeadLetter, columns, {"source": "x"})
         for _ in range(looks):
-            assert [msgspec.json.decode(line)["position"] for line in events.lines] == list(range(count))
+            assert [msgspec.json.decode(line)["position"] for line in events.lines] == list(
+                range(count)
+            )
         assert len(events) == count
         once, again = b"".join(events.blocks()), b"".join(events.blocks())
         assert once == again == b"".join([line + b"\n" for line in events.lines])
@@ -226,8 +259,16 @@ def test_columns_of_any_kind_are_the_same_lines(*, kept: bool) -> None:
     count = 2 * BLOCK + 3
     number = np.arange(count)
     votes = np.stack([number % 3, number, number - 7], axis=1)
-    counts = [{"number": a, "pairs": b, "counts": [c], "noise_variance": 0.5} for a, b, c in votes.tolist()]
-    plain = {"index": number.tolist(), "mean": (number / 7).tolist(), "agent": list(map(str, number)), "votes": counts}
+    counts = [
+        {"number": a, "pairs": b, "counts": [c], "noise_variance": 0.5}
+        for a, b, c in votes.tolist()
+    ]
+    plain = {
+        "index": number.tolist(),
+        "mean": (number / 7).tolist(),
+        "agent": list(map(str, number)),
+        "votes": counts,
+    }
     same = dict.fromkeys(Release.model_fields)
     fields = {"number": votes[:, 0], "pairs": votes[:, 1], "counts": votes[:, 2:]}
     columns = {
@@ -240,7 +281,13 @@ def test_columns_of_any_kind_are_the_same_lines(*, kept: bool) -> None:
     made = encode_columns_as_lines(Release, columns, same, kept=kept)
     assert list(made.lines) == expected
     assert b"".join(made.blocks()) == b"".join([line + b"\n" for line in expected])
-    for part in (slice(0, 3), slice(BLOCK - 1, BLOCK + 1), slice(5, 2), slice(-2, None), slice(0, None, BLOCK)):
+    for part in (
+        slice(0, 3),
+        slice(BLOCK - 1, BLOCK + 1),
+        slice(5, 2),
+        slice(-2, None),
+        slice(0, None, BLOCK),
+    ):
         assert made.lines[part] == expected[part]
     assert [made.lines[at] for at in (0, BLOCK, -1)] == [expected[at] for at in (0, BLOCK, -1)]
     with pytest.raises(IndexError):
@@ -265,13 +312,18 @@ def test_times_that_repeat_are_written_as_each_alone() -> None:
 
 def test_every_character_of_a_name_is_written_as_the_standard_library_does() -> None:
     names = [chr(point) for point in range(0x110000) if not 0xD800 <= point < 0xE000]
-    lines = encode_columns_as_lines(DeadLetter, {"position": range(len(names)), "reason": names}, {"source": "x"}).lines
+    lines = encode_columns_as_lines(
+        DeadLetter, {"position": range(len(names)), "reason": names}, {"source": "x"}
+    ).lines
     rest = ',"source":"x","partition":0,"position":{},"size":null,"schema_version":1}}'
     assert list(lines) == [
-        ('{"reason":' + encode_basestring(name) + rest.format(at)).encode() for at, name in enumerate(names)
+        ('{"reason":' + encode_basestring(name) + rest.format(at)).encode()
+        for at, name in enumerate(names)
     ]
     with pytest.raises(UnicodeEncodeError):
-        encode_columns_as_lines(DeadLetter, {"position": [1], "reason": ["\ud800"]}, {"source": "x"})
+        encode_columns_as_lines(
+            DeadLetter, {"position": [1], "reason": ["\ud800"]}, {"source": "x"}
+        )
 
 
 @pytest.mark.parametrize("name", EVENTS)

@@ -1,4 +1,5 @@
-"""Avro read side by side is what fastavro reads one by one; torn and hostile records change nothing beside them."""
+"""Avro read side by side is what fastavro reads one by one; torn and hostile records change nothing
+beside them."""
 
 from __future__ import annotations
 
@@ -21,13 +22,20 @@ from meanstream.streaming.sources.formats.avro_schema import BadSchemaError, par
 from meanstream.streaming.sources.formats.json_records import json_paths
 from meanstream.streaming.sources.mapping import ColumnMapping
 
-DELAY = {"type": "record", "name": "D", "fields": [{"name": "delay", "type": ["null", "double", "long", "string"]}]}
+DELAY = {
+    "type": "record",
+    "name": "D",
+    "fields": [{"name": "delay", "type": ["null", "double", "long", "string"]}],
+}
 SCHEMA = {
     "type": "record",
     "name": "Sample",
     "namespace": "a.b",
     "fields": [
-        {"name": "extra", "type": {"type": "array", "items": {"type": "map", "values": ["null", "string"]}}},
+        {
+            "name": "extra",
+            "type": {"type": "array", "items": {"type": "map", "values": ["null", "string"]}},
+        },
         {"name": "agent", "type": ["null", "string", "long"]},
         {"name": "raw", "type": {"type": "fixed", "name": "F", "size": 3}},
         {"name": "data", "type": ["null", DELAY]},
@@ -47,24 +55,36 @@ def written(schema: Any, record: Any) -> bytes:
 
 def reader(schema: Any, mapping: ColumnMapping = MAPPING) -> AvroRecords:
     parsed = parse_avro_schema(json.dumps(schema))
-    return AvroRecords(parsed, json_paths(mapping), Decoder(mapping), numbers_in_text=mapping.numbers_in_text)
+    return AvroRecords(
+        parsed, json_paths(mapping), Decoder(mapping), numbers_in_text=mapping.numbers_in_text
+    )
 
 
 def fates(form: AvroRecords, values: list[bytes]) -> dict[int, Any]:
     rejects, found = Rejects(), {}
     for samples in form.parse(values, np.arange(len(values)), {}, rejects):
-        rows = zip(samples.position.tolist(), samples.agent, samples.value.tolist(), samples.time.tolist(), strict=True)
-        found.update({place: (samples.names[agent], value, time) for place, agent, value, time in rows})
+        rows = zip(
+            samples.position.tolist(),
+            samples.agent,
+            samples.value.tolist(),
+            samples.time.tolist(),
+            strict=True,
+        )
+        found.update(
+            {place: (samples.names[agent], value, time) for place, agent, value, time in rows}
+        )
     return {**found, **dict(zip(rejects.position, rejects.reason, strict=True))}
 
 
 def drawn(rng: random.Random, depth: int = 0) -> dict[str, Any]:
     """A record; what becomes of it is easily told."""
-    extra = [{f"k{i}": rng.choice([None, "x" * rng.randrange(200)]) for i in range(rng.randrange(3))}] * rng.randrange(
-        3
-    )
+    extra = [
+        {f"k{i}": rng.choice([None, "x" * rng.randrange(200)]) for i in range(rng.randrange(3))}
+    ] * rng.randrange(3)
     agent = rng.choice([None, "ann", rng.randrange(-(2**40), 2**40)])
-    delay = rng.choice([None, rng.uniform(-9, 9), float("nan"), rng.randrange(-(2**62), 2**62), "12.5"])
+    delay = rng.choice(
+        [None, rng.uniform(-9, 9), float("nan"), rng.randrange(-(2**62), 2**62), "12.5"]
+    )
     time = rng.choice([rng.randrange(-(10**14), 10**14), "2013-01-01T00:00:00Z", "soon"])
     return {
         "extra": extra,
@@ -114,14 +134,19 @@ def test_bytes_at_random_are_good_where_fastavro_reads_them_whole_and_nothing_el
     for _ in range(600):
         value = bytearray(written(SCHEMA, drawn(rng)))
         for _ in range(rng.randrange(1, 4)):
-            value[rng.randrange(len(value))] = rng.choice([0, 1, 2, 127, 128, 255, rng.randrange(256)])
+            value[rng.randrange(len(value))] = rng.choice(
+                [0, 1, 2, 127, 128, 255, rng.randrange(256)]
+            )
         values.append(bytes(value))
     data, start, end = joined_with_pad(values)
     whole = AvroCursor(data, {}).read(parse_avro_schema(json.dumps(SCHEMA)), start, end)
     assert 50 < whole.sum() < 550
     for value, good in zip(values, whole.tolist(), strict=True):
         alone, first, last = joined_with_pad([value])
-        assert AvroCursor(alone, {}).read(parse_avro_schema(json.dumps(SCHEMA)), first, last)[0] == good
+        assert (
+            AvroCursor(alone, {}).read(parse_avro_schema(json.dumps(SCHEMA)), first, last)[0]
+            == good
+        )
         if good:
             assert _is_whole_to_fastavro(value)
 
@@ -140,13 +165,21 @@ def _is_whole_to_fastavro(value: bytes) -> bool:
 @pytest.mark.parametrize(
     ("kind", "record", "value"),
     [
-        ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, Decimal("-12.34"), -12.34),
+        (
+            {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+            Decimal("-12.34"),
+            -12.34,
+        ),
         ("float", 0.5, 0.5),
         ("int", -7, -7.0),
         ("string", "2.5", 2.5),
         ("string", "NaN", "not_finite"),
         ("string", "x", "bad_value"),
-        ({"type": "string", "logicalType": "decimal", "scale": 2}, "2.5", 2.5),  # of bytes and fixed only
+        (
+            {"type": "string", "logicalType": "decimal", "scale": 2},
+            "2.5",
+            2.5,
+        ),  # of bytes and fixed only
         ("double", float("-inf"), "not_finite"),
         ("boolean", True, "bad_value"),
         ({"type": "array", "items": "double"}, [1.0], "bad_value"),
@@ -164,7 +197,9 @@ def test_values_of_each_type(kind: Any, record: Any, value: Any) -> None:
     }
     row = {"agent": "a", "value": record, "time": 1}
     form = reader(schema, ColumnMapping(numbers_in_text=True))
-    assert fates(form, [written(schema, row)] * 3)[1] == (value if isinstance(value, str) else ("a", value, 86400.0))
+    assert fates(form, [written(schema, row)] * 3)[1] == (
+        value if isinstance(value, str) else ("a", value, 86400.0)
+    )
 
 
 BOMB = {"type": "record", "name": "B0", "fields": [{"name": "x", "type": "null"}]}
@@ -179,7 +214,10 @@ for _level in range(1, 40):
 @pytest.mark.parametrize(
     ("schema", "value"),
     [
-        ({"type": "array", "items": "null"}, b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"),  # 2^62 and more of nothing
+        (
+            {"type": "array", "items": "null"},
+            b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+        ),  # 2^62 and more of nothing
         ({"type": "array", "items": "long"}, b"\xfe\xff\xff\xff\x0f" + b"\x02" * 100),
         ({"type": "array", "items": "long"}, b"\x01" + b"\xff" * 9 + b"\x01"),
         ({"type": "map", "values": "null"}, b"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x02"),
@@ -188,10 +226,25 @@ for _level in range(1, 40):
         ("long", b"\xff" * 11),
         ("boolean", b"\x02"),
         (["null", "long"], b"\x04"),
-        ({"type": "record", "name": "N", "fields": [{"name": "n", "type": ["null", "N"]}]}, b"\x02" * 5000 + b"\x00"),
+        (
+            {"type": "record", "name": "N", "fields": [{"name": "n", "type": ["null", "N"]}]},
+            b"\x02" * 5000 + b"\x00",
+        ),
         (BOMB, b"\x00"),
     ],
-    ids=["nothing", "count", "size", "map", "length", "negative", "varint", "boolean", "branch", "depth", "bomb"],
+    ids=[
+        "nothing",
+        "count",
+        "size",
+        "map",
+        "length",
+        "negative",
+        "varint",
+        "boolean",
+        "branch",
+        "depth",
+        "bomb",
+    ],
 )
 def test_bombs_end_at_once_and_spoil_nothing(schema: Any, value: bytes) -> None:
     data, start, end = joined_with_pad([value, value[:1]])
@@ -218,28 +271,43 @@ def test_what_is_no_schema_is_refused(text: str) -> None:
         parse_avro_schema(text)
 
 
-def test_steps_are_counted_over_all_that_is_within_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_are_counted_over_all_that_is_within_a_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(avro_cursor, "MAX_STEPS", 100)
-    inner = {"type": "record", "name": "P", "fields": [{"name": name, "type": "null"} for name in "abcd"]}
+    inner = {
+        "type": "record",
+        "name": "P",
+        "fields": [{"name": name, "type": "null"} for name in "abcd"],
+    }
     for items, one in (("string", b"\x28" + b"\x00" * 21), (inner, b"\x28\x00")):
         several = {"type": "array", "items": {"type": "array", "items": items}}
         union = {"type": "array", "items": {"type": "array", "items": ["null", items]}}
         for schema, value in ((several, one), (union, b"\x28" + b"\x02\x00" * 20 + b"\x00")):
-            data, start, end = joined_with_pad([b"\x14" + value * 10 + b"\x00", b"\x02" + value + b"\x00"])
+            data, start, end = joined_with_pad(
+                [b"\x14" + value * 10 + b"\x00", b"\x02" + value + b"\x00"]
+            )
             good = AvroCursor(data, {}).read(parse_avro_schema(json.dumps(schema)), start, end)
             assert good.tolist() == [schema is several and items == inner, True], schema
 
 
 def test_an_enum_with_half_a_character_is_a_bad_name_and_spoils_nothing() -> None:
     symbols = {"type": "enum", "name": "E", "symbols": ["\ud800", "b"]}
-    fields = [{"name": name, "type": kind} for name, kind in (("agent", symbols), ("value", "int"), ("time", "int"))]
+    fields = [
+        {"name": name, "type": kind}
+        for name, kind in (("agent", symbols), ("value", "int"), ("time", "int"))
+    ]
     form = reader({"type": "record", "name": "S", "fields": fields}, ColumnMapping())
     assert fates(form, [b"\x00\x02\x04", b"\x02\x02\x04"]) == {0: "bad_agent", 1: ("b", 1.0, 2.0)}
 
 
 def test_what_takes_no_byte_is_found_through_any_number_of_names() -> None:
     chain = [
-        {"type": "record", "name": f"R{i}", "fields": [{"name": "f", "type": f"R{i - 1}"}] if i else []}
+        {
+            "type": "record",
+            "name": f"R{i}",
+            "fields": [{"name": "f", "type": f"R{i - 1}"}] if i else [],
+        }
         for i in range(3000)
     ]
     found = parse_avro_schema(json.dumps([*chain, {**BOMB, "name": "Other"}, "int"])).parts
@@ -249,5 +317,7 @@ def test_what_takes_no_byte_is_found_through_any_number_of_names() -> None:
 
 
 def test_types_of_references_are_known() -> None:
-    found = parse_avro_schema('{"type":"array","items":"b.D"}', {"b.D": json.dumps({**DELAY, "namespace": "b"})})
+    found = parse_avro_schema(
+        '{"type":"array","items":"b.D"}', {"b.D": json.dumps({**DELAY, "namespace": "b"})}
+    )
     assert found.parts[0].names == ["delay"]

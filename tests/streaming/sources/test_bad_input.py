@@ -1,4 +1,5 @@
-"""Every kind of malformed record: counted by reason, a redacted dead letter, good neighbors and state unharmed."""
+"""Every kind of malformed record: counted by reason, a redacted dead letter, good neighbors and
+state unharmed."""
 
 from __future__ import annotations
 
@@ -67,23 +68,44 @@ JSON_CASES: dict[str, tuple[bytes, dict[str, int]]] = {
     "two objects in a line": (b'{"agent":"a"}{"agent":"b"}\n', {"malformed": 1}),
     "not an object": (b"[7.0314159]\n", {"malformed": 1}),
     "deeply nested": (b'{"agent":' + b"[" * 100_000 + b"\n", {"malformed": 1}),
-    "duplicate field": (b'{"agent":"a","value":1,"value":7.0314159,"time":50,"id":"x"}\n', {"duplicate_columns": 1}),
+    "duplicate field": (
+        b'{"agent":"a","value":1,"value":7.0314159,"time":50,"id":"x"}\n',
+        {"duplicate_columns": 1},
+    ),
     "value is text": (b'{"agent":"a","value":"7.0314159","time":50,"id":"x"}\n', {"bad_value": 1}),
     "value is a truth": (b'{"agent":"a","value":true,"time":50,"id":"x"}\n', {"bad_value": 1}),
-    "value is a list": (b'{"agent":"a","value":[7.0314159],"time":50,"id":"x"}\n', {"bad_value": 1}),
+    "value is a list": (
+        b'{"agent":"a","value":[7.0314159],"time":50,"id":"x"}\n',
+        {"bad_value": 1},
+    ),
     "value is null": (b'{"agent":"a","value":null,"time":50,"id":"x"}\n', {"missing_value": 1}),
     "no value": (b'{"agent":"a","time":50,"id":"x"}\n', {"missing_value": 1}),
     "NaN": (b'{"agent":"a","value":NaN,"time":50,"id":"x"}\n', {"not_finite": 1}),
     "-Infinity": (b'{"agent":"a","value":-Infinity,"time":50,"id":"x"}\n', {"not_finite": 1}),
-    "agent is a list": (b'{"agent":["a"],"value":7.0314159,"time":50,"id":"x"}\n', {"bad_agent": 1}),
-    "agent is empty": (b'{"agent":"","value":7.0314159,"time":50,"id":"x"}\n', {"missing_agent": 1}),
-    "agent with an escaped nul": (b'{"agent":"a\\u0000","value":7.0314159,"time":50,"id":"x"}\n', {"bad_agent": 1}),
-    "agent is half a character": (b'{"agent":"\\ud800","value":7.0314159,"time":50,"id":"x"}\n', {"bad_agent": 1}),
+    "agent is a list": (
+        b'{"agent":["a"],"value":7.0314159,"time":50,"id":"x"}\n',
+        {"bad_agent": 1},
+    ),
+    "agent is empty": (
+        b'{"agent":"","value":7.0314159,"time":50,"id":"x"}\n',
+        {"missing_agent": 1},
+    ),
+    "agent with an escaped nul": (
+        b'{"agent":"a\\u0000","value":7.0314159,"time":50,"id":"x"}\n',
+        {"bad_agent": 1},
+    ),
+    "agent is half a character": (
+        b'{"agent":"\\ud800","value":7.0314159,"time":50,"id":"x"}\n',
+        {"bad_agent": 1},
+    ),
     "broken UTF-8": (b'{"agent":"\xff","value":7.0314159,"time":50,"id":"x"}\n', {"malformed": 1}),
     "id is a truth": (b'{"agent":"a","value":7.0314159,"time":50,"id":true}\n', {"bad_id": 1}),
     "no id": (b'{"agent":"a","value":7.0314159,"time":50}\n', {"bad_id": 1}),
     "time is a list": (b'{"agent":"a","value":7.0314159,"time":[50],"id":"x"}\n', {"bad_time": 1}),
-    "unreadable time": (b'{"agent":"a","value":7.0314159,"time":"soon","id":"x"}\n', {"bad_time": 1}),
+    "unreadable time": (
+        b'{"agent":"a","value":7.0314159,"time":"soon","id":"x"}\n',
+        {"bad_time": 1},
+    ),
     "unknown schema version": (
         b'{"agent":"a","value":7.0314159,"time":50,"id":"x","schema_version":2}\n',
         {"unknown_schema_version": 1},
@@ -107,13 +129,17 @@ def csv_file(spoiled: bytes) -> bytes:
 
 def jsonl_file(spoiled: bytes) -> bytes:
     rows = [
-        b'{"agent":"agent %d","value":%d,"time":%d,"id":"id %d"}\n' % (i % 3, i % 7, i, i) for i in range(GOOD_ROWS)
+        b'{"agent":"agent %d","value":%d,"time":%d,"id":"id %d"}\n' % (i % 3, i % 7, i, i)
+        for i in range(GOOD_ROWS)
     ]
     return b"".join([*rows[:SPOILED_AT], spoiled, *rows[SPOILED_AT:]])
 
 
 CASES = [
-    *(pytest.param("x.csv", csv_file(bad), reasons, id=f"csv: {name}") for name, (bad, reasons) in CSV_CASES.items()),
+    *(
+        pytest.param("x.csv", csv_file(bad), reasons, id=f"csv: {name}")
+        for name, (bad, reasons) in CSV_CASES.items()
+    ),
     *(
         pytest.param("x.jsonl", jsonl_file(bad), reasons, id=f"jsonl: {name}")
         for name, (bad, reasons) in JSON_CASES.items()
@@ -147,12 +173,16 @@ def test_a_bad_record_is_a_dead_letter_and_nothing_else(  # noqa: PLR0917 - fixt
     assert {letter.position for letter in letters} <= {first, first + 1, first + 2}
     if not extra:
         assert (sorted(world.lines("releases")), world.lines("estimates")[-3:]) == clean
-    public = b"".join(world.lines("dead_letters")).decode() + caplog.text + "".join(capsys.readouterr())
+    public = (
+        b"".join(world.lines("dead_letters")).decode() + caplog.text + "".join(capsys.readouterr())
+    )
     assert PRIVATE_VALUE not in public
 
 
 @pytest.fixture(scope="module")
-def clean(tmp_path_factory: pytest.TempPathFactory, world_type: Any) -> tuple[list[bytes], list[bytes]]:
+def clean(
+    tmp_path_factory: pytest.TempPathFactory, world_type: Any
+) -> tuple[list[bytes], list[bytes]]:
     """What the good records alone give."""
     folder = tmp_path_factory.mktemp("clean")
     (folder / "x.csv").write_bytes(csv_file(b""))
@@ -161,8 +191,11 @@ def clean(tmp_path_factory: pytest.TempPathFactory, world_type: Any) -> tuple[li
     return sorted(world.lines("releases")), world.lines("estimates")[-3:]
 
 
-def test_a_value_outside_counts_and_cannot_be_rejected(tmp_path: Path, new_world: Callable[[str], Any]) -> None:
-    """Row 9: with "reject", a dead letter, and the number of samples of a release, told which values were outside."""
+def test_a_value_outside_counts_and_cannot_be_rejected(
+    tmp_path: Path, new_world: Callable[[str], Any]
+) -> None:
+    """Row 9: with "reject", a dead letter, and the number of samples of a release, told which
+    values were outside."""
     (tmp_path / "x.csv").write_bytes(csv_file(b"agent 0,123456,59,x\n"))
     clipped = new_world("clip")
     stats = clipped.run(open_source(str(tmp_path / "x.csv"), MAPPING, sort=False))
@@ -175,7 +208,10 @@ def test_sizes_of_unreadable_records_are_rounded(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_bytes(csv_file(b"a,7.0314159\n" + b"b" * 2_000_000 + b"\n"))
     with closing(CsvSource(tmp_path / "x.csv", MAPPING)) as source:
         rejects = source.next_batch(1000).rejects
-    assert dict(zip(rejects.reason, rejects.size, strict=True)) == {"malformed": 16, "oversized": 1 << 21}
+    assert dict(zip(rejects.reason, rejects.size, strict=True)) == {
+        "malformed": 16,
+        "oversized": 1 << 21,
+    }
 
 
 @pytest.mark.parametrize("source", [CsvSource, JsonlSource])

@@ -33,7 +33,11 @@ ITEMS: tuple[Any, ...] = (
     "null",
     {"type": "map", "values": ["null", "long"]},
     {"type": "array", "items": {"type": "array", "items": ["null", "string"]}},
-    {"type": "record", "name": "P", "fields": [{"name": n, "type": t} for n, t in (("a", "long"), ("b", "string"))]},
+    {
+        "type": "record",
+        "name": "P",
+        "fields": [{"name": n, "type": t} for n, t in (("a", "long"), ("b", "string"))],
+    },
     {"type": "enum", "name": "E", "symbols": ["x", "y"]},
     {"type": "fixed", "name": "F", "size": 3},
 )
@@ -43,7 +47,9 @@ ITEMS: tuple[Any, ...] = (
 def test_a_long_field_is_good_in_any_company(length: int, tmp_path: Path) -> None:
     for others in (0, 200):
         path = tmp_path / f"{others}.csv"
-        rows = [f"a,{i},{1000 + i},k{i},\n" for i in range(others)] + [f"a,7,3000,k,{'x' * length}\n"]
+        rows = [f"a,{i},{1000 + i},k{i},\n" for i in range(others)] + [
+            f"a,7,3000,k,{'x' * length}\n"
+        ]
         path.write_text("agent,value,time,id,note\n" + "".join(rows))
         for size in (1000, 5):
             with closing(open_source(str(path), MAPPING, sort=False)) as source:
@@ -56,10 +62,15 @@ def test_a_long_field_is_good_in_any_company(length: int, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("items", ITEMS, ids=[json.dumps(one)[:30] for one in ITEMS])
 @pytest.mark.parametrize("kind", ["array", "map"])
-def test_few_records_and_many_end_alike(kind: str, items: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Byte by byte where there are few, by arrays where there are many: as whole, and after as many steps."""
+def test_few_records_and_many_end_alike(
+    kind: str, items: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Byte by byte where there are few, by arrays where there are many: as whole, and after as many
+    steps."""
     rng = random.Random(11)  # noqa: S311 - test data
-    schema = parse_avro_schema(json.dumps({"type": kind, "values" if kind == "map" else "items": items}))
+    schema = parse_avro_schema(
+        json.dumps({"type": kind, "values" if kind == "map" else "items": items})
+    )
     values = [bytes(rng.choice((0, 0, 1, 2, 2, 3, 4, 6, 8, 128, 255)) for _ in range(rng.randrange(1, 30))) + b"\x00"
               for _ in range(300)]  # fmt: skip
     data, start, end = joined_with_pad(values)
@@ -107,7 +118,9 @@ def test_a_text_that_stands_for_many_rows_is_never_written_out(of: str, tmp_path
     with closing(ParquetSource(path, MAPPING)) as source:
         batch = source.next_batch(5000)
         most = max(most, pa.default_memory_pool().max_memory() - before)
-        reason = {"agent": "bad_agent", "value": "bad_value", "time": "bad_time", "id": "bad_id"}[of]
+        reason = {"agent": "bad_agent", "value": "bad_value", "time": "bad_time", "id": "bad_id"}[
+            of
+        ]
         assert (len(batch.samples), set(batch.rejects.reason)) == (1667, {reason})
         assert len(source.next_batch(5000).samples) == 333
     assert most < 200 << 20
@@ -121,14 +134,21 @@ def test_where_a_batch_of_rows_ends_does_not_depend_on_how_long_texts_are(
     rng = np.random.default_rng(3)
     names = [("x" * 5000 if i % 5 == 0 else "") if i % 3 == 0 else f"a{i % 7}" for i in range(900)]
     values = [None if rng.random() < 0.2 else float(i) for i in range(900)]
-    table = {"agent": names, "value": values, "time": np.arange(900.0), "id": [f"k{i}" for i in range(900)]}
+    table = {
+        "agent": names,
+        "value": values,
+        "time": np.arange(900.0),
+        "id": [f"k{i}" for i in range(900)],
+    }
     pq.write_table(pa.table(table), path, row_group_size=400, use_dictionary=False)
     found = []
     for size in (32 << 20, 20_000):
         monkeypatch.setattr(parquet_rows, "PIECE_BYTES", size)
         with closing(ParquetSource(path, MAPPING)) as source:
             batches = [source.next_batch(250) for _ in range(5)]
-        found.append([(b.samples.position.tolist(), b.rejects.reason, b.rejects.position) for b in batches])
+        found.append(
+            [(b.samples.position.tolist(), b.rejects.reason, b.rejects.position) for b in batches]
+        )
         assert [b.position["row"] for b in batches] == [250, 500, 750, 900, 900]
     assert found[0] == found[1]
 
@@ -139,7 +159,9 @@ def test_row_groups_of_long_texts_that_memory_does_not_hold_are_refused(
     monkeypatch.setattr(parquet_rows, "CHUNK_BYTES", 1 << 20)
     path = tmp_path / "x.parquet"
     write_rows(path, 300, "x" * 10_000, of="agent", use_dictionary=False)
-    with pytest.raises(UnreadableSourceError, match=r"at most 1 MiB of long texts .* smaller row groups"):
+    with pytest.raises(
+        UnreadableSourceError, match=r"at most 1 MiB of long texts .* smaller row groups"
+    ):
         ParquetSource(path, MAPPING)
     write_rows(path, 300, "x" * 10_000, of="agent", use_dictionary=False, row_group_size=50)
     with closing(ParquetSource(path, MAPPING)) as source:

@@ -24,7 +24,9 @@ MAPPING = ColumnMapping(id="id")
 
 
 def written(path: Path, rows: int = 600) -> Path:
-    lines = [f"agent {i % 5},{i % 7},{60 * i},{i % 280}\nmade up {i},1,{60 * i},x" for i in range(rows)]
+    lines = [
+        f"agent {i % 5},{i % 7},{60 * i},{i % 280}\nmade up {i},1,{60 * i},x" for i in range(rows)
+    ]
     path.write_text("agent,value,time,id\n" + "\n".join(lines) + "\n")
     return path
 
@@ -34,7 +36,11 @@ def batches(names: list[str], n: int = 10) -> list[Any]:
     found = []
     for first in range(0, len(names), n):
         part = names[first : first + n]
-        raw = {"agent": pa.array(part), "value": pa.array([1.0] * len(part)), "time": pa.array([5.0] * len(part))}
+        raw = {
+            "agent": pa.array(part),
+            "value": pa.array([1.0] * len(part)),
+            "time": pa.array([5.0] * len(part)),
+        }
         found.append(decoder.decode(raw, np.arange(len(part)))[0])
     return found
 
@@ -54,14 +60,20 @@ def test_it_holds_so_many_and_those_of_one_batch(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("sort", [True, False])
 @pytest.mark.parametrize("quorum", [1, 2])
 def test_the_engine_gives_the_same_bytes(
-    sort: bool, quorum: int, tmp_path: Path, new_world: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+    sort: bool,
+    quorum: int,
+    tmp_path: Path,
+    new_world: Callable[[str], Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path, files = written(tmp_path / "x.csv"), []
     for most in (2_000_000, 40):
         monkeypatch.setattr(directory, "MAX_DIRECTORY", most)
         (tmp_path / str(most)).mkdir()
         world = new_world(f"{most}/world")
-        world.options = replace(world.options, quorum=quorum, max_agents=300, batch_size=64, allowed_lateness=1e6)
+        world.options = replace(
+            world.options, quorum=quorum, max_agents=300, batch_size=64, allowed_lateness=1e6
+        )
         stats = world.run(open_source(str(path), MAPPING, sort=sort))
         assert {"duplicate", "too_many_agents"} <= set(stats.rejected)
         files.append(world.files())
@@ -72,7 +84,9 @@ def test_rounds_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path, found = written(tmp_path / "x.csv"), []
     for most in (2_000_000, 40):
         monkeypatch.setattr(directory, "MAX_DIRECTORY", most)
-        world = RoundsWorld(tmp_path / str(most), rounds_settings(estimator="one_shot", users=300, window="1h"))
+        world = RoundsWorld(
+            tmp_path / str(most), rounds_settings(estimator="one_shot", users=300, window="1h")
+        )
         world.options = replace(world.options, batch_size=64)
         world.run(open_source(str(path), MAPPING, sort=False))
         found.append([world.lines(role) for role in ("reports", "means", "dead_letters")])
@@ -83,11 +97,15 @@ def test_rounds_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @given(
     st.lists(
         st.one_of(
-            st.binary(max_size=6), st.text(max_size=6).map(str.encode), st.text(" ~!ab\n", max_size=300).map(str.encode)
+            st.binary(max_size=6),
+            st.text(max_size=6).map(str.encode),
+            st.text(" ~!ab\n", max_size=300).map(str.encode),
         )
     )
 )
-def test_names_that_are_entered_together_are_those_that_are_entered_one_by_one(texts: list[bytes]) -> None:
+def test_names_that_are_entered_together_are_those_that_are_entered_one_by_one(
+    texts: list[bytes],
+) -> None:
     together, alone = directory.NameDirectory(), directory.NameDirectory()
     codes = together.lookup(pa.array(texts, pa.binary())).tolist()
     each = [int(alone.lookup(pa.array([text], pa.binary()))[0]) for text in texts]
@@ -102,7 +120,9 @@ def test_names_that_are_entered_together_are_those_that_are_entered_one_by_one(t
 def test_plain_names_are_names() -> None:
     """What is entered without a look at each: printable ASCII, not blank, not too long."""
     for text in (
-        [bytes([byte]) for byte in range(256)] + [b"x" * n for n in (255, 256, 257)] + [b"", b" ", b" x\n", b"\nx"]
+        [bytes([byte]) for byte in range(256)]
+        + [b"x" * n for n in (255, 256, 257)]
+        + [b"", b" ", b" x\n", b"\nx"]
     ):
         plain = directory._all_plain(pa.array([b"ok", text], pa.binary()))
         assert not plain or directory._valid_name(text) is not None

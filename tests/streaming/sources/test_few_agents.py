@@ -1,4 +1,5 @@
-"""Names that come often are read as a dictionary, and names, codes and rejects are those that they would be without."""
+"""Names that come often are read as a dictionary, and names, codes and rejects are those that they
+would be without."""
 
 from __future__ import annotations
 
@@ -16,7 +17,20 @@ from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.sources.source_directory import NameDirectory
 
 ROWS = 2000
-ODD: list[str | None] = [None, "", "NA", "N/A", "x" * 300, "tab\there", 'qu"ote', "a,b", "ärger", " ", "7", "7.0"]
+ODD: list[str | None] = [
+    None,
+    "",
+    "NA",
+    "N/A",
+    "x" * 300,
+    "tab\there",
+    'qu"ote',
+    "a,b",
+    "ärger",
+    " ",
+    "7",
+    "7.0",
+]
 
 
 def names(agents: int) -> list[str | None]:
@@ -36,7 +50,14 @@ def read(path: Path) -> list[tuple[Any, ...]]:
         s = batch.samples
         rejects = (batch.rejects.reason, batch.rejects.position)
         found.append(
-            (list(s.names), s.agent.tolist(), s.value.tolist(), s.time.tolist(), s.position.tolist(), *rejects)
+            (
+                list(s.names),
+                s.agent.tolist(),
+                s.value.tolist(),
+                s.time.tolist(),
+                s.position.tolist(),
+                *rejects,
+            )
         )
         if batch.exhausted:
             source.close()
@@ -79,7 +100,11 @@ def test_a_parquet_file_is_read_the_same_with_and_without_a_dictionary(
     agents: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "x.parquet"
-    columns = {"agent": names(agents), "value": np.arange(float(ROWS)), "time": 1.7e9 + np.arange(ROWS)}
+    columns = {
+        "agent": names(agents),
+        "value": np.arange(float(ROWS)),
+        "time": 1.7e9 + np.arange(ROWS),
+    }
     pq.write_table(pa.table(columns), path, row_group_size=900)
     looked = counting(monkeypatch)
     with_dictionary, times = read(path), sum(looked)

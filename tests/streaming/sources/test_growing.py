@@ -1,4 +1,5 @@
-"""A file that grows and a pipe: each ended line once, in order, also after a restart; what was cut ends the run."""
+"""A file that grows and a pipe: each ended line once, in order, also after a restart; what was cut
+ends the run."""
 
 from __future__ import annotations
 
@@ -31,7 +32,10 @@ def test_a_growing_file_is_read_as_it_grows_and_from_where_it_stood(tmp_path: Pa
         assert not len(source.next_batch(10).samples)
         writer.write(line(2)[10:] + b"{\n" + line(4))
         batch = source.next_batch(10)
-        assert (batch.samples.value.tolist(), batch.samples.position.tolist()) == ([2.0, 4.0], [2, 4])
+        assert (batch.samples.value.tolist(), batch.samples.position.tolist()) == (
+            [2.0, 4.0],
+            [2, 4],
+        )
         assert (batch.rejects.reason, batch.rejects.position) == (["malformed"], [3])
         assert not batch.exhausted
     with closing(GrowingFile(path, MAPPING)) as again:
@@ -42,7 +46,9 @@ def test_a_growing_file_is_read_as_it_grows_and_from_where_it_stood(tmp_path: Pa
             again.next_batch(10)
 
 
-def test_a_file_that_is_cut_and_written_anew_ends_the_run_however_long_it_is(tmp_path: Path) -> None:
+def test_a_file_that_is_cut_and_written_anew_ends_the_run_however_long_it_is(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "x.jsonl"
     path.write_bytes(line(1) + line(2))
     with closing(GrowingFile(path, MAPPING)) as source:
@@ -52,7 +58,9 @@ def test_a_file_that_is_cut_and_written_anew_ends_the_run_however_long_it_is(tmp
             source.next_batch(10)
 
 
-def test_a_line_without_end_is_passed_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_without_end_is_passed_piece_by_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("meanstream.streaming.sources.lines.READ_BYTES", 1000)
     monkeypatch.setattr("meanstream.streaming.sources.growing_file.WAIT_SECONDS", 0)
     path = tmp_path / "x.jsonl"
@@ -60,7 +68,11 @@ def test_a_line_without_end_is_passed_piece_by_piece(tmp_path: Path, monkeypatch
     with closing(GrowingFile(path, MAPPING, max_line_bytes=500)) as source, path.open("rb") as same:
         assert len(source.next_batch(1).samples) == 1
         before = source.next_batch(1)
-        assert (len(before.samples), len(before.rejects), before.position["offset"]) == (0, 0, len(line(1)))
+        assert (len(before.samples), len(before.rejects), before.position["offset"]) == (
+            0,
+            0,
+            len(line(1)),
+        )
         assert source._reader._stream.tell() < 10_000
         with path.open("ab") as writer:
             writer.write(b"\n" + line(3))
@@ -119,13 +131,20 @@ def test_a_followed_file_that_changed_anywhere_before_what_was_read_is_refused(
     path = tmp_path / "x.jsonl"
     lines = [line(number) for number in range(400)]
     path.write_bytes(b"".join(lines[:300]))
-    changed = [*lines[:at], line(1000), *lines[at:]] if change == "insert" else lines[:at] + lines[at + 1 :]
+    changed = (
+        [*lines[:at], line(1000), *lines[at:]]
+        if change == "insert"
+        else lines[:at] + lines[at + 1 :]
+    )
     with closing(GrowingFile(path, MAPPING)) as source:
         position = source.next_batch(300).position
         path.write_bytes(b"".join(changed))
         with pytest.raises(SourceLostError, match="source must only grow while it is followed"):
             source.next_batch(300)
-    with closing(GrowingFile(path, MAPPING)) as source, pytest.raises(ValueError, match="must be the file that"):
+    with (
+        closing(GrowingFile(path, MAPPING)) as source,
+        pytest.raises(ValueError, match="must be the file that"),
+    ):
         source.restore(position)
     path.write_bytes(b"".join(lines))
     with closing(GrowingFile(path, MAPPING)) as source:
@@ -151,9 +170,28 @@ def test_a_run_reads_standard_input_and_says_what_it_cannot_follow(
     os.write(write, b"".join(map(line, range(20))))
     os.close(write)
     monkeypatch.setattr("meanstream.streaming.sources.growing_file.DESCRIPTOR", read)
-    options = ("--lower", "0", "--upper", "20", "--epsilon", "1", "--delta", "1e-6", "--quiet", "--json")
+    options = (
+        "--lower",
+        "0",
+        "--upper",
+        "20",
+        "--epsilon",
+        "1",
+        "--delta",
+        "1e-6",
+        "--quiet",
+        "--json",
+    )
     places = ("--store", str(tmp_path / "s.db"), "--sink", str(tmp_path / "e.jsonl"))
-    ran = meanstream("run", "agents", "--source", "-", *options, *places, environment={"MEANSTREAM_SECRET": SECRET})
+    ran = meanstream(
+        "run",
+        "agents",
+        "--source",
+        "-",
+        *options,
+        *places,
+        environment={"MEANSTREAM_SECRET": SECRET},
+    )
     assert ran.code == 0, ran.err
     assert (ran.json["accepted"], ran.json["estimates"]) == (20, 1)
     os.close(read)

@@ -34,22 +34,37 @@ SPOILED_AT = 60
 
 
 def csv(path: Path, values: list[str]) -> None:
-    path.write_text("agent,value,time,id\n" + "".join(f"a,{value},{at},{at}\n" for at, value in enumerate(values)))
+    path.write_text(
+        "agent,value,time,id\n"
+        + "".join(f"a,{value},{at},{at}\n" for at, value in enumerate(values))
+    )
 
 
 def jsonl(path: Path, values: list[str]) -> None:
     path.write_text(
-        "".join(f'{{"agent":"a","value":{value},"time":{at},"id":"{at}"}}\n' for at, value in enumerate(values))
+        "".join(
+            f'{{"agent":"a","value":{value},"time":{at},"id":"{at}"}}\n'
+            for at, value in enumerate(values)
+        )
     )
 
 
 def text_parquet(path: Path, values: list[str]) -> None:
     ids = [str(at) for at in range(len(values))]
-    columns = {"agent": ["a"] * len(ids), "value": values, "time": [float(at) for at in ids], "id": ids}
+    columns = {
+        "agent": ["a"] * len(ids),
+        "value": values,
+        "time": [float(at) for at in ids],
+        "id": ids,
+    }
     parquet.write_table(pa.table(columns), path)
 
 
-WRITERS: dict[str, Callable[[Path, list[str]], None]] = {"csv": csv, "jsonl": jsonl, "parquet": text_parquet}
+WRITERS: dict[str, Callable[[Path, list[str]], None]] = {
+    "csv": csv,
+    "jsonl": jsonl,
+    "parquet": text_parquet,
+}
 
 
 def read(path: Path) -> Batch:
@@ -62,7 +77,9 @@ def read(path: Path) -> Batch:
 
 @pytest.mark.parametrize("company", [0, TIMES], ids=["alone", "in company"])
 @pytest.mark.parametrize("kind", WRITERS)
-def test_a_number_beyond_all_floats_is_the_largest_of_its_sign(kind: str, company: int, tmp_path: Path) -> None:
+def test_a_number_beyond_all_floats_is_the_largest_of_its_sign(
+    kind: str, company: int, tmp_path: Path
+) -> None:
     path = tmp_path / f"x.{kind}"
     for text, expected in NUMBERS.items():
         WRITERS[kind](path, ["2.5"] * company + [text])
@@ -73,7 +90,9 @@ def test_a_number_beyond_all_floats_is_the_largest_of_its_sign(kind: str, compan
 
 @pytest.mark.parametrize("company", [0, TIMES], ids=["alone", "in company"])
 @pytest.mark.parametrize("kind", WRITERS)
-def test_a_word_for_no_number_is_not_finite_beside_any_number(kind: str, company: int, tmp_path: Path) -> None:
+def test_a_word_for_no_number_is_not_finite_beside_any_number(
+    kind: str, company: int, tmp_path: Path
+) -> None:
     path = tmp_path / f"x.{kind}"
     WRITERS[kind](path, [*NUMBERS] * (1 + company) + NO_NUMBERS)
     batch = read(path)
@@ -96,9 +115,17 @@ def test_what_is_released_is_the_same_for_each_value_outside(
 ) -> None:
     """Several of one agent in one window: neither does their sum overflow."""
     found = []
-    for name, text in {"far": "123456", "farther": "1e308", "huge": "1e309", "digits": "9" * 5000}.items():
+    for name, text in {
+        "far": "123456",
+        "farther": "1e308",
+        "huge": "1e309",
+        "digits": "9" * 5000,
+    }.items():
         path = tmp_path / f"x.{kind}"
-        WRITERS[kind](path, [text if at in range(SPOILED_AT, SPOILED_AT + 5) else "2.5" for at in range(TIMES)])
+        WRITERS[kind](
+            path,
+            [text if at in range(SPOILED_AT, SPOILED_AT + 5) else "2.5" for at in range(TIMES)],
+        )
         world = new_world(name)
         stats = world.run(open_source(str(path), MAPPING, sort=False))
         assert (stats.accepted, stats.clipped) == (TIMES, 5)
@@ -115,10 +142,17 @@ def test_a_long_whole_number_elsewhere_has_its_own_reason(name: str, tmp_path: P
     for digits in (400, 5000):
         line = json.dumps({**sample, name: "?"}).replace('"?"', "7" * digits)
         (tmp_path / "x.jsonl").write_text(line + "\n")
-        assert read(tmp_path / "x.jsonl").rejects.reason == reasons.get(name, ["unknown_schema_version"])
+        assert read(tmp_path / "x.jsonl").rejects.reason == reasons.get(
+            name, ["unknown_schema_version"]
+        )
 
 
 def test_megabytes_of_digits_that_are_no_number_are_found_out_at_once() -> None:
-    """A pattern that goes back took 100 s for 32,000 digits and a letter: with it this test does not end."""
-    for text in ("7" * 1_000_000 + "kg", "7" * 500_000 + "." + "7" * 500_000 + "e", "." + "7" * 1_000_000 + "e+"):
+    """A pattern that goes back took 100 s for 32,000 digits and a letter: with it this test does
+    not end."""
+    for text in (
+        "7" * 1_000_000 + "kg",
+        "7" * 500_000 + "." + "7" * 500_000 + "e",
+        "." + "7" * 1_000_000 + "e+",
+    ):
         assert not NUMBER.fullmatch(text)

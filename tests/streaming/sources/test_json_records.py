@@ -1,4 +1,5 @@
-"""What becomes of a JSON record does not depend on the records that happen to be read together with it."""
+"""What becomes of a JSON record does not depend on the records that happen to be read together with
+it."""
 
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ def outcome(records: list[bytes]) -> Outcome:
     keys = [] if samples.key is None else samples.key.tolist()
     rows = zip(samples.agent, samples.value.tolist(), samples.time.tolist(), keys, strict=True)
     found: Outcome = {
-        p: (samples.names[a], v, t, k) for p, (a, v, t, k) in zip(samples.position.tolist(), rows, strict=True)
+        p: (samples.names[a], v, t, k)
+        for p, (a, v, t, k) in zip(samples.position.tolist(), rows, strict=True)
     }
     return {**found, **dict(zip(rejects.position, rejects.reason, strict=True))}
 
@@ -98,14 +100,16 @@ def test_an_odd_record_among_many_good_ones(odd: bytes) -> None:
 
 @pytest.mark.parametrize("good", [1, LEAF - 1, LEAF])
 def test_records_that_are_read_one_by_one_keep_their_order(good: int) -> None:
-    """What stands out is read first: with few good ones beside it, it came before them in the agent's samples."""
+    """What stands out is read first: with few good ones beside it, it came before them in the
+    agent's samples."""
     records = [GOOD] * good + [b'\xef\xbb\xbf{"agent":"a","value":2,"time":50,"id":"y"}'] * LEAF
     assert outcome(records) == alone(records)
 
 
 def test_records_of_several_lines_are_read_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     pretty = [
-        json.dumps({"agent": f"a{i}", "value": i, "time": 50, "id": str(i)}, indent=2).encode() for i in range(99)
+        json.dumps({"agent": f"a{i}", "value": i, "time": 50, "id": str(i)}, indent=2).encode()
+        for i in range(99)
     ]
     form = JsonFormat(MAPPING)
     monkeypatch.setattr(form, "parse_record", None)  # one by one it is not
@@ -116,8 +120,14 @@ def test_records_of_several_lines_are_read_all_at_once(monkeypatch: pytest.Monke
 
 NESTED = ColumnMapping(agent="who.name", value="data.value", time="data.at")
 LAYOUTS = [
-    (MAPPING, b'{"id":"%d","agent":"a","value":%d,"time":"1970-01-01T00:00:50Z","schema_version":1,"unit":null}'),
-    (NESTED, b'{"no":"%d","who":{"name":"a"},"data":{"value":%d,"at":50.0,"more":{"unit":"K"}},"good":true}'),
+    (
+        MAPPING,
+        b'{"id":"%d","agent":"a","value":%d,"time":"1970-01-01T00:00:50Z","schema_version":1,"unit":null}',
+    ),
+    (
+        NESTED,
+        b'{"no":"%d","who":{"name":"a"},"data":{"value":%d,"at":50.0,"more":{"unit":"K"}},"good":true}',
+    ),
 ]
 
 
@@ -135,9 +145,17 @@ def test_records_of_the_same_fields_are_read_without_pyarrow(
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.floats(allow_nan=False, allow_infinity=False) | st.integers(), min_size=LEAF + 1, max_size=80))
+@given(
+    st.lists(
+        st.floats(allow_nan=False, allow_infinity=False) | st.integers(),
+        min_size=LEAF + 1,
+        max_size=80,
+    )
+)
 def test_a_number_is_the_same_in_bulk_and_alone(numbers: list[float]) -> None:
-    records = [b'{"agent":"a","value":%s,"time":50,"id":"x"}' % str(number).encode() for number in numbers]
+    records = [
+        b'{"agent":"a","value":%s,"time":50,"id":"x"}' % str(number).encode() for number in numbers
+    ]
     assert outcome(records) == alone(records)
 
 

@@ -1,4 +1,5 @@
-"""Fields within fields, and beside values: the same alone and among others; a record too deep is none."""
+"""Fields within fields, and beside values: the same alone and among others; a record too deep is
+none."""
 
 from __future__ import annotations
 
@@ -22,8 +23,16 @@ def read(mapping: ColumnMapping, values: list[bytes], **beside: list[object]) ->
     given = {"@" + name: column for name, column in beside.items()}
     records = PartitionRecords(np.zeros(n, np.int64), np.arange(n), list(values), given)
     samples = TopicParser(mapping).parse(records, rejects)
-    rows = zip(samples.position.tolist(), samples.agent, samples.value.tolist(), samples.time.tolist(), strict=True)
-    found: Found = {place: (samples.names[agent], value, time) for place, agent, value, time in rows}
+    rows = zip(
+        samples.position.tolist(),
+        samples.agent,
+        samples.value.tolist(),
+        samples.time.tolist(),
+        strict=True,
+    )
+    found: Found = {
+        place: (samples.names[agent], value, time) for place, agent, value, time in rows
+    }
     return {**found, **dict(zip(rejects.position, rejects.reason, strict=True))}
 
 
@@ -76,17 +85,37 @@ def test_key_time_and_headers_of_messages_are_columns() -> None:
         timestamp=[50_000, 50_000, None, 50_000, 50_000, 50_000],
         headers=[{"id": b"1"}] * 6,
     )
-    reasons = {1: "missing_agent", 2: "missing_time", 3: "bad_agent", 4: "unknown_schema_version", 5: "malformed"}
+    reasons = {
+        1: "missing_agent",
+        2: "missing_time",
+        3: "bad_agent",
+        4: "unknown_schema_version",
+        5: "malformed",
+    }
     assert found == {0: ("a", 1.0, 50.0), **reasons}
     assert read(mapping, values[:1], key=[b"a"], timestamp=[50_000], headers=[{}]) == {0: "bad_id"}
 
 
 def test_cloud_events_are_read_in_either_mode_each_by_its_own_headers() -> None:
-    mapping = ColumnMapping(agent="subject", time="time", id="id", value="data.delay", layout="cloudevents")
+    mapping = ColumnMapping(
+        agent="subject", time="time", id="id", value="data.delay", layout="cloudevents"
+    )
     event = b'{"specversion":"1.0","id":"1","subject":"a","time":"1970-01-01T00:00:50Z","data":{"delay":1.5}}'
-    binary = {"ce_specversion": b"1.0", "ce_id": b"1", "ce_subject": b"a", "ce_time": b"1970-01-01T00:00:50Z"}
+    binary = {
+        "ce_specversion": b"1.0",
+        "ce_id": b"1",
+        "ce_subject": b"a",
+        "ce_time": b"1970-01-01T00:00:50Z",
+    }
     structured = {"content-type": b"application/cloudevents+json; charset=UTF-8"}
-    headers = [structured, binary, {}, {**binary, **structured}, {**binary, "ce_subject": None}, binary]
+    headers = [
+        structured,
+        binary,
+        {},
+        {**binary, **structured},
+        {**binary, "ce_subject": None},
+        binary,
+    ]
     values = [event, b'{"delay":2.5}', event, event, b'{"delay":1}', b'{"delay":1}{']
     found = read(mapping, values, headers=headers)
     good = {i: ("a", value, 50.0) for i, value in ((0, 1.5), (1, 2.5), (2, 1.5), (3, 1.5))}
@@ -116,7 +145,10 @@ def test_numbers_in_texts_are_values_only_where_one_says_so() -> None:
     ("names", "message"),
     [
         ({"agent": "@kee"}, "agent must be a field, @key, @timestamp"),
-        ({"agent": "data", "value": "data.delay"}, "value must not lie within agent, got 'data.delay' within 'data'"),
+        (
+            {"agent": "data", "value": "data.delay"},
+            "value must not lie within agent, got 'data.delay' within 'data'",
+        ),
         ({"value": "a." * 20 + "b"}, "path must have at most 16 names"),
     ],
 )

@@ -1,4 +1,5 @@
-"""One record is the bytes between two line ends: neither a stray line end nor a stray quote shifts the others."""
+"""One record is the bytes between two line ends: neither a stray line end nor a stray quote shifts
+the others."""
 
 from __future__ import annotations
 
@@ -11,7 +12,10 @@ from meanstream.streaming.sources.formats.csv_file import CsvSource
 from meanstream.streaming.sources.mapping import ColumnMapping
 
 SPLITS = b"x,1\ry,2"  # two rows to whoever takes a bare carriage return for a line end
-JOINS = (b'"q,3,2013-01-01T00:00:00Z', b'r",4,2013-01-01T00:00:00Z')  # one row to whoever lets quotes pass line ends
+JOINS = (
+    b'"q,3,2013-01-01T00:00:00Z',
+    b'r",4,2013-01-01T00:00:00Z',
+)  # one row to whoever lets quotes pass line ends
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 40, 1000])
@@ -28,7 +32,9 @@ def test_a_split_and_a_join_do_not_make_up_for_each_other(
     bad: list[int] = []
     with closing(CsvSource(tmp_path / "x.csv", ColumnMapping())) as source:
         while not (batch := source.next_batch(batch_size)).exhausted:
-            values |= dict(zip(batch.samples.position.tolist(), batch.samples.value.tolist(), strict=True))
+            values |= dict(
+                zip(batch.samples.position.tolist(), batch.samples.value.tolist(), strict=True)
+            )
             bad += batch.rejects.position
     assert sorted(bad) == [12, 52]
     assert values.pop(53) == 4.0  # a stray quote in the middle of a field is a part of it

@@ -1,4 +1,5 @@
-"""A file that is read in several parts is replayed whole and in order, wherever reading stops and goes on."""
+"""A file that is read in several parts is replayed whole and in order, wherever reading stops and
+goes on."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ def written(path: Path, times: Floats) -> Path:
     return path
 
 
-@pytest.mark.parametrize("times", [TIMES, ONE_BACK, TIMES[::-1]], ids=["in order", "a step back", "backwards"])
+@pytest.mark.parametrize(
+    "times", [TIMES, ONE_BACK, TIMES[::-1]], ids=["in order", "a step back", "backwards"]
+)
 @pytest.mark.parametrize("size", [30, PART, 1000])
 @pytest.mark.parametrize("stop", [0, 1, 3])
 def test_every_row_comes_once_in_order(times: Floats, size: int, stop: int, tmp_path: Path) -> None:
@@ -57,12 +60,16 @@ def test_every_row_comes_once_in_order(times: Floats, size: int, stop: int, tmp_
 @pytest.mark.parametrize(("most", "fits"), [(N + 1, True), (N, False)])
 def test_the_most_rows_are_counted_over_all_parts(most: int, fits: bool, tmp_path: Path) -> None:
     """Rejected records count, too."""
-    source = OrderedSource(CsvSource(written(tmp_path / "x.csv", TIMES), ColumnMapping(id=None)), max_rows=most)
+    source = OrderedSource(
+        CsvSource(written(tmp_path / "x.csv", TIMES), ColumnMapping(id=None)), max_rows=most
+    )
     with closing(source):
         if fits:
             assert len(source.next_batch(10).samples) == 10
         else:
-            with pytest.raises(ValueError, match=f"source must have at most {N} records to be sorted"):
+            with pytest.raises(
+                ValueError, match=f"source must have at most {N} records to be sorted"
+            ):
                 source.next_batch(10)
 
 
@@ -70,7 +77,8 @@ def test_a_batch_ends_where_a_period_does(tmp_path: Path) -> None:
     path = written(tmp_path / "x.csv", TIMES)
     with closing(OrderedSource(CsvSource(path, ColumnMapping(id=None)), cut=50.0)) as source:
         sizes = [len(source.next_batch(45).samples) for _ in range(10)]
-    # Periods of 50 rows, parts of 64, 64 and 63, batches of at most 45: a batch holds rows of one period and one part.
+    # Periods of 50 rows, parts of 64, 64 and 63, batches of at most 45: a batch holds rows of one
+    # period and one part.
     assert sizes == [45, 5, 14, 36, 28, 22, 41, 9, 0, 0]
 
 
@@ -79,8 +87,14 @@ def test_rejected_records_are_kept_packed_and_come_back_as_they_were() -> None:
     kept, all_of_them = KeptRejects(), Rejects()
     for number in range(300):
         some = Rejects()
-        some.add(f"reason {number % 7}", number << 40, size=None if number % 3 else 1 << (number % 41))
+        some.add(
+            f"reason {number % 7}", number << 40, size=None if number % 3 else 1 << (number % 41)
+        )
         all_of_them.extend(some)
         kept.extend(some)
-    assert (len(kept), kept.part(0, 300), kept.part(290, 999)) == (300, all_of_them, all_of_them.part(290, 300))
+    assert (len(kept), kept.part(0, 300), kept.part(290, 999)) == (
+        300,
+        all_of_them,
+        all_of_them.part(290, 300),
+    )
     assert sum(part.itemsize for part in (kept._reason, kept._position, kept._size)) == 11

@@ -1,4 +1,5 @@
-"""The digest by which a file is recognized: of the bytes alone, however they are taken, and of each of them."""
+"""The digest by which a file is recognized: of the bytes alone, however they are taken, and of each
+of them."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ def digest(*pieces: bytes) -> str:
     return found.text()
 
 
-@pytest.mark.parametrize("size", [1000, LEAF_BYTES - 1, LEAF_BYTES, LEAF_BYTES + 1, 2 * LEAF_BYTES + 5, len(TEXT)])
+@pytest.mark.parametrize(
+    "size", [1000, LEAF_BYTES - 1, LEAF_BYTES, LEAF_BYTES + 1, 2 * LEAF_BYTES + 5, len(TEXT)]
+)
 def test_the_size_of_pieces_changes_nothing(size: int) -> None:
     pieces = [TEXT[at : at + size] for at in range(0, len(TEXT), size)]
     assert digest(*pieces) == digest(TEXT)

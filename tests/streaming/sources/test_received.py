@@ -35,7 +35,14 @@ def rows(releases: Releases) -> list[tuple[str, int, float, float, float]]:
     c = releases.columns
     names = [releases.names[a] for a in c.agent.tolist()]
     return list(
-        zip(names, c.index.tolist(), c.mean.tolist(), c.noise_variance.tolist(), releases.time.tolist(), strict=True)
+        zip(
+            names,
+            c.index.tolist(),
+            c.mean.tolist(),
+            c.noise_variance.tolist(),
+            releases.time.tolist(),
+            strict=True,
+        )
     )
 
 
@@ -80,7 +87,9 @@ def test_the_latest_is_that_of_the_largest_index_and_a_restart_changes_nothing(
     stream: list[tuple[str, int]], cut: int
 ) -> None:
     def identified(agent: str, index: int) -> Line:
-        return line(agent, index, release_id=f"{agent.replace('ö', '%C3%B6').replace(' ', '%20')}:{index}")
+        return line(
+            agent, index, release_id=f"{agent.replace('ö', '%C3%B6').replace(' ', '%20')}:{index}"
+        )
 
     largest: dict[str, int] = {}
     fresh = []
@@ -107,6 +116,10 @@ def test_what_was_given_does_not_change_later() -> None:
     received.take([line("ann", 1, mode="paper", epsilon=2.0)])
     before = received.latest()
     received.take([line("ann", 2), line("bob", 1)])
-    assert (before.columns.index.tolist(), before.tuned.tolist(), before.epsilon.tolist()) == ([1], [False], [2.0])
+    assert (before.columns.index.tolist(), before.tuned.tolist(), before.epsilon.tolist()) == (
+        [1],
+        [False],
+        [2.0],
+    )
     assert received.latest().columns.index.tolist() == [2, 1]
     assert received.latest().columns.count.tolist() == [20, 10]

@@ -14,9 +14,13 @@ from meanstream.streaming.open_source import open_source
 from tests.streaming.sources.test_sources import MAPPING, read
 
 
-@pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.csv.gz", "x.csv.zip", "x.jsonl", "x.jsonl.gz"])
+@pytest.mark.parametrize(
+    "name", ["x.csv", "x.tsv", "x.csv.gz", "x.csv.zip", "x.jsonl", "x.jsonl.gz"]
+)
 @pytest.mark.parametrize("sort", [False, True])
-def test_a_file_that_changed_anywhere_in_what_was_read_is_another(name: str, sort: bool, tmp_path: Path) -> None:
+def test_a_file_that_changed_anywhere_in_what_was_read_is_another(
+    name: str, sort: bool, tmp_path: Path
+) -> None:
     """Behind the first kilobytes as in front: lines that move would count twice."""
     path = tmp_path / name
     lines = jsonl_lines(600) if "jsonl" in name else csv_lines(600, "\t" if "tsv" in name else ",")

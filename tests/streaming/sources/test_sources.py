@@ -1,4 +1,5 @@
-"""Every source gives the same samples, stops anywhere and resumes there; mistakes are named before data is read."""
+"""Every source gives the same samples, stops anywhere and resumes there; mistakes are named before
+data is read."""
 
 from __future__ import annotations
 
@@ -42,7 +43,10 @@ def rows() -> list[tuple[str, float, str, str]]:
 
 
 def csv_text() -> bytes:
-    return ("who,x,other,t,key\r\n" + "".join(f'"{a}",{v!r},"q""q",{t},{k}\r\n' for a, v, t, k in rows())).encode()
+    return (
+        "who,x,other,t,key\r\n"
+        + "".join(f'"{a}",{v!r},"q""q",{t},{k}\r\n' for a, v, t, k in rows())
+    ).encode()
 
 
 def jsonl_text() -> bytes:
@@ -104,7 +108,9 @@ def test_resumed_anywhere_it_goes_on(name: str, sort: bool, tmp_path: Path) -> N
         source = open_source(path, MAPPING, sort=sort)
         source.restore(whole[cut].position)
         rest = concatenate_columns([batch.samples for batch in read(source, 20)])
-        expected = np.concatenate([batch.samples.value for batch in whole[cut + 1 :]] or [np.zeros(0)])
+        expected = np.concatenate(
+            [batch.samples.value for batch in whole[cut + 1 :]] or [np.zeros(0)]
+        )
         np.testing.assert_array_equal(rest.value, expected)
 
 
@@ -114,7 +120,8 @@ def test_the_synthetic_source_resumes_and_repeats() -> None:
     source = SyntheticSource(population)
     source.restore({"row": 600})
     np.testing.assert_array_equal(source.next_batch(1000).samples.value, whole.value[600:])
-    # Means .2, .4, .8 by class, standard deviation .1, more than 280 samples each: 5 standard errors, false alarm 2e-6.
+    # Means .2, .4, .8 by class, standard deviation .1, more than 280 samples each: 5 standard
+    # errors, false alarm 2e-6.
     for cls, mean in enumerate((0.2, 0.4, 0.8)):
         mine = whole.value[whole.agent % 3 == cls]
         assert abs(mine.mean() - mean) < 5 * 0.1 / np.sqrt(len(mine))
@@ -122,7 +129,9 @@ def test_the_synthetic_source_resumes_and_repeats() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.binary(max_size=40), max_size=30), st.integers(1, 7), st.integers(5, 30))
-def test_lines_are_those_of_the_file_whatever_they_hold(lines: list[bytes], size: int, longest: int) -> None:
+def test_lines_are_those_of_the_file_whatever_they_hold(
+    lines: list[bytes], size: int, longest: int
+) -> None:
     import tempfile
 
     text = b"\n".join(lines)
@@ -145,7 +154,10 @@ def test_lines_are_those_of_the_file_whatever_they_hold(lines: list[bytes], size
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"agent": "whom"}, r"agent column must be in the source, got 'whom'; did you mean 'who'\?"),
+        (
+            {"agent": "whom"},
+            r"agent column must be in the source, got 'whom'; did you mean 'who'\?",
+        ),
         (
             {"value": "amount"},
             r"value column must be in the source, got 'amount'; the source has who, x, other, t, key",
@@ -154,14 +166,18 @@ def test_lines_are_those_of_the_file_whatever_they_hold(lines: list[bytes], size
         ({"id": "keys"}, r"id column .* did you mean 'key'\?"),
     ],
 )
-def test_a_wrong_mapping_is_refused_before_reading(change: dict[str, str], message: str, tmp_path: Path) -> None:
+def test_a_wrong_mapping_is_refused_before_reading(
+    change: dict[str, str], message: str, tmp_path: Path
+) -> None:
     with pytest.raises(ValueError, match=message):
         open_source(str(write(tmp_path, "x.csv")), MAPPING.model_copy(update=change))
 
 
 def test_a_header_with_a_column_twice_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("who,x,t,key,x\n")
-    with pytest.raises(ValueError, match=r"value column must appear once in the header, got 'x' twice"):
+    with pytest.raises(
+        ValueError, match=r"value column must appear once in the header, got 'x' twice"
+    ):
         open_source(str(tmp_path / "x.csv"), MAPPING)
 
 
@@ -174,7 +190,9 @@ def test_a_header_with_a_column_twice_is_refused(tmp_path: Path) -> None:
         ("x.xlsx", b"", "must be a file of type .csv"),
     ],
 )
-def test_a_file_of_another_kind_is_refused(name: str, content: bytes, message: str, tmp_path: Path) -> None:
+def test_a_file_of_another_kind_is_refused(
+    name: str, content: bytes, message: str, tmp_path: Path
+) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=message):
         open_source(str(tmp_path / name), MAPPING)
@@ -206,7 +224,10 @@ def test_another_file_of_the_same_name_is_refused(name: str, tmp_path: Path) -> 
     else:
         text = (csv_text() if name == "x.csv" else jsonl_text()).replace(b"k1", b"k0")
         path.write_bytes(gzip.compress(text) if name.endswith("gz") else text)
-    with closing(open_source(str(path), MAPPING, sort=False)) as source, pytest.raises(ValueError, match="file that"):
+    with (
+        closing(open_source(str(path), MAPPING, sort=False)) as source,
+        pytest.raises(ValueError, match="file that"),
+    ):
         source.restore(position)
 
 
@@ -225,22 +246,33 @@ def test_another_file_is_not_taken_for_the_sorted_one(tmp_path: Path) -> None:
     path = write(tmp_path, "x.csv")
     position = read(open_source(str(path), MAPPING), 50)[0].position
     path.write_bytes(csv_text() + b'"a",1,,2020-09-13T12:00:00Z,k\r\n')
-    with closing(open_source(str(path), MAPPING)) as source, pytest.raises(ValueError, match="file that this store"):
+    with (
+        closing(open_source(str(path), MAPPING)) as source,
+        pytest.raises(ValueError, match="file that this store"),
+    ):
         source.restore(position)
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.jsonl", "x.parquet"])
 @pytest.mark.parametrize("sort", [False, True])
-def test_a_position_of_the_other_way_of_reading_is_refused(name: str, sort: bool, tmp_path: Path) -> None:
+def test_a_position_of_the_other_way_of_reading_is_refused(
+    name: str, sort: bool, tmp_path: Path
+) -> None:
     path = str(write(tmp_path, name))
     position = read(open_source(path, MAPPING, sort=sort), 50)[0].position
-    with closing(open_source(path, MAPPING, sort=not sort)) as source, pytest.raises(ValueError, match="sort must be"):
+    with (
+        closing(open_source(path, MAPPING, sort=not sort)) as source,
+        pytest.raises(ValueError, match="sort must be"),
+    ):
         source.restore(position)
 
 
 def test_a_file_too_large_to_sort_is_refused(tmp_path: Path) -> None:
     inner = CsvSource(write(tmp_path, "x.csv"), MAPPING)
-    with closing(OrderedSource(inner, max_rows=100)) as source, pytest.raises(ValueError, match="at most 100 records"):
+    with (
+        closing(OrderedSource(inner, max_rows=100)) as source,
+        pytest.raises(ValueError, match="at most 100 records"),
+    ):
         source.next_batch(10)
 
 
@@ -250,15 +282,24 @@ UNITS = {"s": 1, "ms": 1e3, "us": 1e6}
 @pytest.mark.parametrize(
     ("column", "seconds"),
     [
-        (pa.array(["2013-01-01T10:00:00Z", "2013-01-01T10:00:00.25Z"]), [1357034400.0, 1357034400.25]),
+        (
+            pa.array(["2013-01-01T10:00:00Z", "2013-01-01T10:00:00.25Z"]),
+            [1357034400.0, 1357034400.25],
+        ),
         (pa.array([b"2013-01-01T05:00:00-05:00"]), [1357034400.0]),
         (pa.array(["2013-01-01 10:00:00", "2013-01-01"]), [1357034400.0, 1356998400.0]),
-        (pa.array(["2013-01-01 10:00:00", "2013-01-01T10:00:00Z", None, "x"]), [1357034400.0] * 2 + [np.nan] * 2),
+        (
+            pa.array(["2013-01-01 10:00:00", "2013-01-01T10:00:00Z", None, "x"]),
+            [1357034400.0] * 2 + [np.nan] * 2,
+        ),
         (pa.array(["1357034400", "1357034400.5"]), [1357034400.0, 1357034400.5]),
         (pa.array([1357034400000, 1357034400]), [1357034400.0] * 2),
         (pa.array([1357034400000000]), [1357034400.0]),
         (pa.array([1e300, -1e300, float("nan"), float("inf")]), [np.nan] * 4),
-        (pa.array(["20240101", "20991231", "2024-01-01", "20240101T00"]), [np.nan] * 2 + [1704067200.0] * 2),
+        (
+            pa.array(["20240101", "20991231", "2024-01-01", "20240101T00"]),
+            [np.nan] * 2 + [1704067200.0] * 2,
+        ),
         (
             pa.array([20240101, 20241301, 20240100, 19000101, 2013, 21000101]),
             [np.nan, 20241301.0, 20240100.0, np.nan, 2013.0, 21000101.0],
@@ -267,7 +308,10 @@ UNITS = {"s": 1, "ms": 1e3, "us": 1e6}
         (pa.array([1357034400], pa.timestamp("s")), [1357034400.0]),
         (pa.array([15706, 2**31 - 1, None, -(2**31)], pa.date32()), [1356998400.0] + [np.nan] * 3),
         (pa.array([1356998400007, 2**63 - 1, None], pa.date64()), [1356998400.007, np.nan, np.nan]),
-        *((pa.array([5, 2**63 - 1], pa.timestamp(unit)), [5 / per, np.nan]) for unit, per in UNITS.items()),
+        *(
+            (pa.array([5, 2**63 - 1], pa.timestamp(unit)), [5 / per, np.nan])
+            for unit, per in UNITS.items()
+        ),
     ],
 )
 def test_times_in_every_notation(column: pa.Array, seconds: list[float]) -> None:
@@ -281,23 +325,33 @@ def test_the_unit_of_times_can_be_fixed() -> None:
 
 @given(st.floats(-2e9, 4e9))
 def test_times_survive_writing_and_reading(seconds: float) -> None:
-    assert TimeParser().parse(pa.array(iso_times(np.array([seconds]))))[0] == pytest.approx(seconds, abs=1e-6)
+    assert TimeParser().parse(pa.array(iso_times(np.array([seconds]))))[0] == pytest.approx(
+        seconds, abs=1e-6
+    )
 
 
 def test_a_parquet_column_without_times_is_refused(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"who": ["a"], "x": [1.0], "t": [[1.0]], "key": ["k"]}), tmp_path / "x.parquet")
+    pq.write_table(
+        pa.table({"who": ["a"], "x": [1.0], "t": [[1.0]], "key": ["k"]}), tmp_path / "x.parquet"
+    )
     with pytest.raises(ValueError, match="time"):  # before a row is read
         open_source(str(tmp_path / "x.parquet"), MAPPING)
 
 
 @pytest.mark.parametrize("make", [lambda: pa.array([True]), lambda: pa.array([[1.0]])])
-def test_a_parquet_column_of_another_type_is_refused(make: Callable[[], pa.Array], tmp_path: Path) -> None:
-    pq.write_table(pa.table({"who": ["a"], "x": make(), "t": [1.0], "key": ["k"]}), tmp_path / "x.parquet")
+def test_a_parquet_column_of_another_type_is_refused(
+    make: Callable[[], pa.Array], tmp_path: Path
+) -> None:
+    pq.write_table(
+        pa.table({"who": ["a"], "x": make(), "t": [1.0], "key": ["k"]}), tmp_path / "x.parquet"
+    )
     with pytest.raises(ValueError, match="value"):  # before a row is read
         open_source(str(tmp_path / "x.parquet"), MAPPING)
 
 
-def test_reading_ahead_brings_an_error_in_its_turn_and_resumes_where_it_was_asked(tmp_path: Path) -> None:
+def test_reading_ahead_brings_an_error_in_its_turn_and_resumes_where_it_was_asked(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "x.csv.gz"
     whole = gzip.compress(write(tmp_path, "x.csv").read_bytes())
     path.write_bytes(whole)
@@ -339,8 +393,11 @@ def lines_of_blocks(path: Path, most: int) -> list[int]:
     return found
 
 
-def test_how_long_values_are_does_not_decide_where_batches_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch ends with a commit, of which the times of estimates and the figures of metrics tell."""
+def test_how_long_values_are_does_not_decide_where_batches_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch ends with a commit, of which the times of estimates and the figures of metrics
+    tell."""
     monkeypatch.setattr(lines, "READ_BYTES", 1 << 12)
     (tmp_path / "short.csv").write_text("a,1\n" * 5000)
     (tmp_path / "long.csv").write_text(f"a,{'1' * 150}\n" * 5000)

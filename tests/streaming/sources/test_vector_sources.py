@@ -67,7 +67,11 @@ def test_a_record_with_any_bad_coordinate_is_a_dead_letter_with_its_reason(tmp_p
 
 def test_messages_of_a_topic_are_read_as_lines_are() -> None:
     mapping = ColumnMapping(agent="who", values=NAMES, time="t")
-    values = [b'{"who":"a","x":1,"y":2,"z":3,"t":0}', b'{"who":"a","x":1,"y":null,"z":3,"t":0}', None]
+    values = [
+        b'{"who":"a","x":1,"y":2,"z":3,"t":0}',
+        b'{"who":"a","x":1,"y":null,"z":3,"t":0}',
+        None,
+    ]
     records = PartitionRecords(np.array([1, 1, 2]), np.array([4, 5, 0]), values)
     rejects = Rejects()
     samples = parse_values(RecordParser(JsonFormat(mapping), mapping), records, rejects, 1000)
@@ -95,15 +99,22 @@ def test_sums_of_vectors_do_not_depend_on_order_or_cuts(seed: int, n: int, cuts:
     value = rng.normal((6.0, 1.0, 250.0), (20.0, 1.0, 60.0), (n, 3))
     whole = summarize(user, value, time, grid)
     order = rng.permutation(n)
-    parts = [summarize(user[p], value[p], time[p], grid) for p in np.array_split(order, cuts) if len(p)]
+    parts = [
+        summarize(user[p], value[p], time[p], grid) for p in np.array_split(order, cuts) if len(p)
+    ]
     joined = join_summaries(parts)
-    assert all(np.array_equal(a, b) for a, b in zip(whole.columns().values(), joined.columns().values(), strict=True))
+    assert all(
+        np.array_equal(a, b)
+        for a, b in zip(whole.columns().values(), joined.columns().values(), strict=True)
+    )
     points = grid.encode(value)
     for place, number in enumerate(whole.user.tolist()):
         mine = np.flatnonzero(user == number)
         assert whole.total[place].tolist() == points[mine].sum(axis=0).tolist()
         earliest = mine[time[mine] == time[mine].min()]
-        assert whole.first[place].tolist() == min(points[earliest].tolist())  # a sample that was there, not a mixture
+        assert whole.first[place].tolist() == min(
+            points[earliest].tolist()
+        )  # a sample that was there, not a mixture
 
 
 def test_whatever_comes_in_a_number_of_the_grid_goes_out() -> None:

@@ -1,4 +1,5 @@
-"""Backups: made while the engine runs, restored as if nothing had been lost, and what must not be restored."""
+"""Backups: made while the engine runs, restored as if nothing had been lost, and what must not be
+restored."""
 
 from __future__ import annotations
 
@@ -17,7 +18,12 @@ from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.store.secret_source import load_secret
 from meanstream.streaming.store.source_identity import adopt_source_identity_of_copy
 from meanstream.streaming.store.state_store import Store, StoreError
-from meanstream.streaming.store.store_audit import LedgerReport, NotedLedger, OtherLedgerError, audit_ledger
+from meanstream.streaming.store.store_audit import (
+    LedgerReport,
+    NotedLedger,
+    OtherLedgerError,
+    audit_ledger,
+)
 from meanstream.streaming.store.store_backup import back_up_store
 
 SAMPLES = [(f"agent {i % 5}", float(i * 7 % 11), float(i)) for i in range(200)]
@@ -60,23 +66,33 @@ def test_a_store_lost_later_is_restored_and_everything_is_as_if_it_had_not_been_
     copy = BacksUp(world.folder / "s.db", tmp_path / "backup.db", visit)
     world.run(source(), crash=copy)
     assert copy.report is not None
-    assert copy.report.rows < audit_ledger(world.folder / "s.db").rows, "the copy is of before the end"
+    assert copy.report.rows < audit_ledger(world.folder / "s.db").rows, (
+        "the copy is of before the end"
+    )
     lost = world.files()
     for path in world.folder.glob("s.db*"):
         path.unlink()
 
-    shutil.copy(copy.place, world.folder / "s.db")  # with the same secret, which World keeps elsewhere
-    with pytest.raises(ValueError, match=r"releases must hold nothing that this store has not charged, got other"):
+    shutil.copy(
+        copy.place, world.folder / "s.db"
+    )  # with the same secret, which World keeps elsewhere
+    with pytest.raises(
+        ValueError, match=r"releases must hold nothing that this store has not charged, got other"
+    ):
         world.run(source())
     put_back(world.folder)
     world.run(source())
     assert world.files() == lost == whole.files()
     after, never = audit_ledger(world.folder / "s.db"), audit_ledger(whole.folder / "s.db")
-    assert (after.rows, after.agents, after.head) == (never.rows, never.agents, never.head), "charged once"
+    assert (after.rows, after.agents, after.head) == (never.rows, never.agents, never.head), (
+        "charged once"
+    )
     audit_ledger(world.folder / "s.db", NotedLedger(rows=copy.report.rows, head=copy.report.head))
 
 
-def test_copying_the_file_by_hand_misses_what_is_in_the_log(new_world: Callable[[str], Any], tmp_path: Path) -> None:
+def test_copying_the_file_by_hand_misses_what_is_in_the_log(
+    new_world: Callable[[str], Any], tmp_path: Path
+) -> None:
     """The known-bad twin: `cp` of the file alone while the engine runs."""
     world = new_world("w")
 
@@ -107,7 +123,8 @@ def test_an_older_copy_is_refused_where_the_lock_file_knows_better(
 def test_other_input_after_a_restore_is_another_release_of_the_same_noise(
     new_world: Callable[[str], Any], tmp_path: Path
 ) -> None:
-    """Why the newest copy must be restored onto the same input: two releases of one index differ by raw sums alone."""
+    """Why the newest copy must be restored onto the same input: two releases of one index differ by
+    raw sums alone."""
     world = new_world("w")
     world.run(source(), crash=BacksUp(world.folder / "s.db", tmp_path / "backup.db", 1))
     first = {(e["agent"], e["index"]): e for e in world.events("releases")}
@@ -119,20 +136,28 @@ def test_other_input_after_a_restore_is_another_release_of_the_same_noise(
     for role in ("releases", "estimates", "dead_letters", "notices", "population"):
         if (world.folder / f"{role}.jsonl").exists():
             shutil.copy(world.folder / f"{role}.jsonl", other)
-    changed = ScriptedSource([(agent, min(value + 1, 10.0), time) for agent, value, time in SAMPLES])
+    changed = ScriptedSource(
+        [(agent, min(value + 1, 10.0), time) for agent, value, time in SAMPLES]
+    )
     elsewhere.run(changed)
     second = {(e["agent"], e["index"]): e for e in elsewhere.events("releases")}
     both = [key for key in first if key in second and first[key] != second[key]]
-    assert both, "some releases were made twice from different input: documented, and why it must not be done"
+    assert both, (
+        "some releases were made twice from different input: documented, and why it must not be done"
+    )
 
 
 def test_a_copy_is_private_new_and_of_a_store(world: Any, tmp_path: Path) -> None:
     world.run(source())
     back_up_store(world.folder / "s.db", tmp_path / "copy.db")
     assert (tmp_path / "copy.db").stat().st_mode & 0o777 == 0o600
-    assert {path.name for path in tmp_path.glob("copy.db*")} == {"copy.db"}, "nothing is left beside it"
+    assert {path.name for path in tmp_path.glob("copy.db*")} == {"copy.db"}, (
+        "nothing is left beside it"
+    )
     before = (tmp_path / "copy.db").read_bytes()
-    with pytest.raises(StoreError, match=r"backup must be a new file, got .*copy\.db', which exists"):
+    with pytest.raises(
+        StoreError, match=r"backup must be a new file, got .*copy\.db', which exists"
+    ):
         back_up_store(world.folder / "s.db", tmp_path / "copy.db")
     assert (tmp_path / "copy.db").read_bytes() == before
     with pytest.raises(StoreError, match="backup must be in a writable folder"):
@@ -157,11 +182,23 @@ def test_a_damaged_store_gives_no_copy(world: Any, tmp_path: Path) -> None:
 
 def test_the_command(world: Any, tmp_path: Path) -> None:
     world.run(source())
-    arguments = ["ledger", "backup", "--store", str(world.folder / "s.db"), "--to", str(tmp_path / "c.db"), "--json"]
+    arguments = [
+        "ledger",
+        "backup",
+        "--store",
+        str(world.folder / "s.db"),
+        "--to",
+        str(tmp_path / "c.db"),
+        "--json",
+    ]
     ran = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert ran.exit_code == 0
     report = audit_ledger(tmp_path / "c.db")
-    assert json.loads(ran.stdout) == {"rows": report.rows, "agents": report.agents, "head": report.head.hex()}
+    assert json.loads(ran.stdout) == {
+        "rows": report.rows,
+        "agents": report.agents,
+        "head": report.head.hex(),
+    }
     again = CliRunner().invoke(app, arguments)
     assert "backup must be a new file" in str(again.exception)
 

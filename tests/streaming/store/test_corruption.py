@@ -1,4 +1,5 @@
-"""A changed byte anywhere in a store's files is either found, in one line, or without effect: nothing wrong is read."""
+"""A changed byte anywhere in a store's files is either found, in one line, or without effect:
+nothing wrong is read."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class Spoiled(ScriptedSource):
 
 def source(n: int = 120) -> Spoiled:
     return Spoiled(
-        [(f"agent {i % 3}", float(i % 11), float(i - 2 * (i % 2))) for i in range(n)], ids=list(range(1, n + 1))
+        [(f"agent {i % 3}", float(i % 11), float(i - 2 * (i % 2))) for i in range(n)],
+        ids=list(range(1, n + 1)),
     )
 
 
@@ -62,7 +64,8 @@ class Trials:
         assert not isinstance(self.expected, StoreError)
 
     def _leave_as_killed(self) -> None:
-        """Copy the files while the process works: after a commit, whose events are delivered but not noted so."""
+        """Copy the files while the process works: after a commit, whose events are delivered but
+        not noted so."""
         commits = iter(range(100))
 
         def kill(point: CrashPoint, moment: Moment) -> None:
@@ -76,7 +79,8 @@ class Trials:
         self.again.folder.rename(self.left.folder)
 
     def outcome(self, spoil: Callable[[Path], None]) -> Any:
-        """Everything that the rest of the stream and the reading commands give, or the one line that refuses."""
+        """Everything that the rest of the stream and the reading commands give, or the one line
+        that refuses."""
         shutil.rmtree(self.again.folder, ignore_errors=True)
         shutil.copytree(self.left.folder, self.again.folder)
         store = self.again.folder / "s.db"
@@ -119,7 +123,9 @@ def holds(trials: Trials, outcome: Any) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_changed_byte_anywhere_in_the_file_is_refused_or_without_effect(seed: int, stopped: Trials) -> None:
+def test_a_changed_byte_anywhere_in_the_file_is_refused_or_without_effect(
+    seed: int, stopped: Trials
+) -> None:
     rng = np.random.default_rng(seed)
     file = (stopped.left.folder / "s.db").read_bytes()
     used = np.flatnonzero(np.frombuffer(file, np.uint8))  # most of a small file is empty pages
@@ -138,7 +144,9 @@ def test_a_changed_byte_of_the_header_is_refused_or_without_effect(stopped: Tria
 
 
 @pytest.mark.parametrize("name", ["s.db", "s.db-wal", "s.db.lock", "s.db-shm"])
-def test_after_a_kill_a_changed_byte_of_any_file_is_refused_or_without_effect(name: str, killed: Trials) -> None:
+def test_after_a_kill_a_changed_byte_of_any_file_is_refused_or_without_effect(
+    name: str, killed: Trials
+) -> None:
     """The write-ahead log above all: SQLite takes a damaged one for one that ends earlier."""
     rng = np.random.default_rng(9)
     size = (killed.left.folder / name).stat().st_size
@@ -155,8 +163,11 @@ def test_after_a_kill_a_changed_byte_of_any_file_is_refused_or_without_effect(na
 def test_a_file_that_was_cut_off_is_refused_or_without_effect(stopped: Trials) -> None:
     size = (stopped.left.folder / "s.db").stat().st_size
     for left in (1, 99, 512, 4096, 4097, 8192, size // 2, size - 4096):
-        assert isinstance(stopped.outcome(lambda path, left=left: _cut(path, left)), StoreError), left  # type: ignore[misc]
-    # The last byte may be a zero of a page that is free: SQLite reads what is missing there as zeros.
+        assert isinstance(stopped.outcome(lambda path, left=left: _cut(path, left)), StoreError), (
+            left
+        )  # type: ignore[misc]
+    # The last byte may be a zero of a page that is free: SQLite reads what is missing there as
+    # zeros.
     assert holds(stopped, stopped.outcome(lambda path: _cut(path, size - 1)))
 
 
@@ -171,8 +182,15 @@ def _cut(path: Path, left: int) -> None:
 def tables(path: Path) -> dict[str, list[str]]:
     """Every table but the ledger, which has its own tests, with its columns."""
     connection = sqlite3.connect(path)
-    names = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
-    found = {t: [row[1] for row in connection.execute(f"PRAGMA table_info({t})")] for t in names if t != "ledger"}
+    names = [
+        name
+        for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+    ]
+    found = {
+        t: [row[1] for row in connection.execute(f"PRAGMA table_info({t})")]
+        for t in names
+        if t != "ledger"
+    }
     connection.close()
     return found
 
@@ -189,9 +207,14 @@ def test_each_row_and_each_column_of_each_table_is_watched(killed: Trials) -> No
         assert ids
         changes = [f"DELETE FROM {table} WHERE rowid = {rowid}" for rowid in ids]  # noqa: S608
         for column in columns:
-            changes += [f"UPDATE {table} SET {column} = {_other(column)} WHERE rowid = {rowid}" for rowid in ids]  # noqa: S608
+            changes += [
+                f"UPDATE {table} SET {column} = {_other(column)} WHERE rowid = {rowid}"  # noqa: S608
+                for rowid in ids
+            ]
         values = ", ".join(_other(column) for column in columns)
-        changes.append(f"INSERT INTO {table} ({', '.join(columns)}) SELECT {values} FROM {table} LIMIT 1")  # noqa: S608
+        changes.append(
+            f"INSERT INTO {table} ({', '.join(columns)}) SELECT {values} FROM {table} LIMIT 1"  # noqa: S608
+        )
         for change in changes:
             outcome = killed.outcome(lambda path, change=change: _execute(path, change))  # type: ignore[misc]
             assert isinstance(outcome, StoreError), change
@@ -254,7 +277,8 @@ def test_what_is_wrong_is_named_without_a_value(stopped: Trials) -> None:
 
 
 def test_an_older_state_of_one_piece_is_found(new_world: Callable[[str], Any]) -> None:
-    """A page that was not written: each piece is sound by itself, and they do not belong together."""
+    """A page that was not written: each piece is sound by itself, and they do not belong
+    together."""
     world = new_world("world")
     older: dict[str, Any] = {}
     turns = iter([False] * 3)

@@ -35,7 +35,10 @@ def test_charges_once_and_refuses_another_version(tmp_path: Path) -> None:
     assert charge(store, rows([0], [2], [9])) == [0]
     assert store.ledger.after(0) == [b"release %d of 0" % i for i in (1, 2, 3, 4)]
     assert (store.ledger.charges(), store.ledger.rows(), store.ledger.last()) == ([(0, 4)], 4, 4)
-    assert (store.ledger.head().refused, store.ledger.head().size) == (3, 4 * len(b"release 1 of 0"))
+    assert (store.ledger.head().refused, store.ledger.head().size) == (
+        3,
+        4 * len(b"release 1 of 0"),
+    )
     store.close()
     store = open_store(tmp_path)
     assert charge(store, rows([0, 0], [1, 5], [6, 1])) == [0]
@@ -76,7 +79,10 @@ def test_a_transaction_that_failed_charged_nothing(filled: Path) -> None:
     for _ in range(2):
         with pytest.raises(KeyError):
             fail()
-    assert (store.ledger.rows(), store.ledger.after(9)) == (11, [b"release 3 of 2", b"release 5 of 1"])
+    assert (store.ledger.rows(), store.ledger.after(9)) == (
+        11,
+        [b"release 3 of 2", b"release 5 of 1"],
+    )
     assert store.ledger.charges() == [(0, 3), (1, 5), (2, 3)]
     assert audit_ledger(filled) == before
     with store.transaction():
@@ -122,11 +128,17 @@ def test_many_agents(tmp_path: Path) -> None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(asked=st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.booleans()), max_size=6), max_size=8))
+@given(
+    asked=st.lists(
+        st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.booleans()), max_size=6),
+        max_size=8,
+    )
+)
 def test_any_order_of_asking_charges_each_release_once(
     asked: list[list[tuple[int, int, bool]]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Each asks for a new release, or for one that was made up to three before, from the same input or another."""
+    """Each asks for a new release, or for one that was made up to three before, from the same input
+    or another."""
     folder = tmp_path_factory.mktemp("asked")
     store = open_store(folder)
     with store.transaction():
@@ -142,7 +154,9 @@ def test_any_order_of_asking_charges_each_release_once(
             elif not same:
                 refused.append(len(entries))
             entries.append((agent, index, 7 if new or same else 8))
-        columns = [list(column) for column in zip(*entries, strict=True)] if entries else [[], [], []]
+        columns = (
+            [list(column) for column in zip(*entries, strict=True)] if entries else [[], [], []]
+        )
         assert charge(store, rows(*columns)) == refused
     assert store.ledger.charges() == [(a, len(made[a])) for a in range(3) if made[a]]
     store.close()
@@ -150,7 +164,8 @@ def test_any_order_of_asking_charges_each_release_once(
 
 
 def value_by_hand(rows: list[tuple[Any, ...]]) -> bytes:
-    """The chain's value after rows of (number, agent, index, version, charge, time, output), from its description."""
+    """The chain's value after rows of (number, agent, index, version, charge, time, output), from
+    its description."""
     value = START
     for first in range(0, len(rows), 4096):
         segment = rows[first : first + 4096]
@@ -160,12 +175,15 @@ def value_by_hand(rows: list[tuple[Any, ...]]) -> bytes:
             for (seq, _, *numbers, time, output), name in zip(segment, names, strict=True)
         )
         parts = (numbers, b"".join(names), b"".join(row[-1] for row in segment))
-        value = hashlib.sha256(value + b"".join(hashlib.sha256(part).digest() for part in parts)).digest()
+        value = hashlib.sha256(
+            value + b"".join(hashlib.sha256(part).digest() for part in parts)
+        ).digest()
     return value
 
 
 def test_the_chain_is_what_its_description_says(filled: Path) -> None:
-    """Computed by hand from the rows, as an auditor would; each block of the table ends with the value there."""
+    """Computed by hand from the rows, as an auditor would; each block of the table ends with the
+    value there."""
     found = [row[:-1] for row in stored_rows(filled)]
     connection = sqlite3.connect(filled)
     ends = [(last, value_by_hand(found[:last])) for last in (4, 7, 11)]
@@ -175,7 +193,8 @@ def test_the_chain_is_what_its_description_says(filled: Path) -> None:
 
 
 def test_the_chain_does_not_hang_on_what_was_charged_together(tmp_path: Path) -> None:
-    """Segments end where they do, also within a commit; a store that is opened again goes on within one."""
+    """Segments end where they do, also within a commit; a store that is opened again goes on within
+    one."""
     heads, every = [], [(a, i) for i in range(1, 2800) for a in (0, 1, 2)]
     for size in (len(every), 3000, 4096):
         (tmp_path / str(size)).mkdir()
@@ -241,7 +260,12 @@ def test_budgets_as_of_a_time_count_the_rows_up_to_it(filled: Path) -> None:
         ("bob b", 5, 4),
         ("żaneta", 3, 6),
     ]
-    assert (now.summary.agents, now.summary.spent_max, now.summary.at_horizon, now.summary.refused) == (3, 5, 0, 0)
+    assert (
+        now.summary.agents,
+        now.summary.spent_max,
+        now.summary.at_horizon,
+        now.summary.refused,
+    ) == (3, 5, 0, 0)
     for at, spent in (
         (0.0, [0, 0, 0]),
         (10.0, [1, 0, 0]),

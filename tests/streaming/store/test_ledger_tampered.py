@@ -26,7 +26,9 @@ from tests.streaming.store.conftest import charge, open_store, rows
 def spoil(path: Path, *changes: tuple[str, tuple[Any, ...]]) -> None:
     """Change the ledger behind its rules, which are in force again afterwards."""
     connection = sqlite3.connect(path)
-    rules = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+    rules = connection.execute(
+        "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'"
+    ).fetchall()
     for name, _ in rules:
         connection.execute(f"DROP TRIGGER {name}")
     for sql, values in changes:
@@ -40,13 +42,17 @@ def spoil(path: Path, *changes: tuple[str, tuple[Any, ...]]) -> None:
 def blocks(path: Path) -> dict[int, tuple[bytes, bytes]]:
     """The blocks of a ledger by their last row: the chain's value, and the rows."""
     connection = sqlite3.connect(path)
-    found = {last: (chain, data) for last, chain, data in connection.execute("SELECT * FROM ledger ORDER BY last")}
+    found = {
+        last: (chain, data)
+        for last, chain, data in connection.execute("SELECT * FROM ledger ORDER BY last")
+    }
     connection.close()
     return found
 
 
 def repack(path: Path, row: int, column: str, value: Any) -> None:
-    """Change one value of one row, and seal its block as if it had been written so; the chain stays."""
+    """Change one value of one row, and seal its block as if it had been written so; the chain
+    stays."""
     last = min(last for last in blocks(path) if last >= row)
     found = unpack_ledger_rows(blocks(path)[last][1], last=last)
     values = list(getattr(found, column))
@@ -58,7 +64,8 @@ def repack(path: Path, row: int, column: str, value: Any) -> None:
 def fault_of(path: Path) -> int:
     """The row at which the ledger's fault is; everything that reads the ledger finds it."""
     with pytest.raises(
-        LedgerFaultError, match=r"^store must be undamaged, got a fault in rows? \d+.* of the ledger of '.*'$"
+        LedgerFaultError,
+        match=r"^store must be undamaged, got a fault in rows? \d+.* of the ledger of '.*'$",
     ) as caught:
         audit_ledger(path)
     with pytest.raises(DamagedStoreError):
@@ -101,9 +108,12 @@ def test_any_changed_byte_of_a_block_is_found_and_named(column: str, filled: Pat
         filled.write_bytes(sound)
 
 
-@pytest.mark.parametrize("column", ["agent", "release_index", "input_version", "charge", "time", "output"])
+@pytest.mark.parametrize(
+    "column", ["agent", "release_index", "input_version", "charge", "time", "output"]
+)
 def test_any_changed_value_of_a_row_in_a_sealed_block_is_found(column: str, filled: Path) -> None:
-    """The chain proves each row: a block that is sound in itself does not follow on what was before it."""
+    """The chain proves each row: a block that is sound in itself does not follow on what was before
+    it."""
     sound = filled.read_bytes()
     for row in (1, 4, 6, 11):  # the fourth is of the last agent: the number after it is nobody's
         (block,) = [(first, last) for first, last in LAST.items() if first <= row <= last]
@@ -163,7 +173,9 @@ def test_rows_after_any_number_are_given(filled: Path) -> None:
     assert len(every) == 11
     for seq in range(12):
         assert store.ledger.after(seq) == every[seq:]
-        assert [n for block in store.ledger.verified(seq) for n in block.rows.seq] == list(range(seq + 1, 12))
+        assert [n for block in store.ledger.verified(seq) for n in block.rows.seq] == list(
+            range(seq + 1, 12)
+        )
     store.close()
 
 
@@ -200,10 +212,16 @@ def test_a_forged_ledger_is_found_by_what_was_noted(filled: Path) -> None:
     forge(filled, cut_off)
     cut = audit_ledger(filled)
     assert cut.rows == 7
-    for noted in (NotedLedger(rows=11), NotedLedger(head=before.head), NotedLedger(11, before.head)):
+    for noted in (
+        NotedLedger(rows=11),
+        NotedLedger(head=before.head),
+        NotedLedger(11, before.head),
+    ):
         with pytest.raises(OtherLedgerError, match=r"ledger must have .*got (7|none)$"):
             audit_ledger(filled, noted)
-    with pytest.raises(OtherLedgerError, match=r"must have the noted head at row 7, got [0-9a-f]{64}"):
+    with pytest.raises(
+        OtherLedgerError, match=r"must have the noted head at row 7, got [0-9a-f]{64}"
+    ):
         audit_ledger(filled, NotedLedger(7, before.head))
     assert audit_ledger(filled, NotedLedger(7, cut.head)) == cut
 
@@ -216,7 +234,11 @@ def test_a_noted_ledger_stays_a_prefix(filled: Path) -> None:
     charge(store, rows([0, 1], [5, 6]))
     store.close()
     for note in notes:
-        for noted in (NotedLedger(note.rows, note.head), NotedLedger(rows=note.rows), NotedLedger(head=note.head)):
+        for noted in (
+            NotedLedger(note.rows, note.head),
+            NotedLedger(rows=note.rows),
+            NotedLedger(head=note.head),
+        ):
             assert audit_ledger(filled, noted).rows == 14
 
 

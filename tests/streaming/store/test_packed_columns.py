@@ -18,7 +18,9 @@ from meanstream.streaming.store.state_snapshot import DTYPES, CorruptedSnapshotE
 
 
 def same(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
-    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+    return (
+        one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+    )
 
 
 @given(st.data())
@@ -42,7 +44,9 @@ def test_integers_at_the_edges_of_a_width_come_back(kind: str) -> None:
     limits = np.iinfo(kind)
     edges = {limits.min, limits.max}
     for bits in (8, 16, 32, 64):
-        edges |= {e for at in (2**bits, 2 ** (bits - 1)) for s in (at, -at) for e in (s - 1, s, s + 1)}
+        edges |= {
+            e for at in (2**bits, 2 ** (bits - 1)) for s in (at, -at) for e in (s - 1, s, s + 1)
+        }
     for edge in sorted(e for e in edges if limits.min <= e <= limits.max):
         column = np.array([edge, 0, 1], kind)
         wide = np.zeros((300, 3), kind)
@@ -63,7 +67,10 @@ def test_minus_zero_and_payloads_of_nan_come_back() -> None:
 def test_agents_with_one_release_take_few_bytes() -> None:
     settings = AgentsSettings(lower=-30, upper=60, epsilon=1, delta=1e-6)
     agents = Agents(
-        settings, KeyedNoise(bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d"), deployment="test", purpose="agents")
+        settings,
+        KeyedNoise(
+            bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d"), deployment="test", purpose="agents"
+        ),
     )
     n, rng = 1024, np.random.default_rng(3)
     agents.add_agents([f"agent {i}" for i in range(n)])

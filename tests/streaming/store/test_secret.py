@@ -1,4 +1,5 @@
-"""Keys of the noise: 128 random bits by construction, or one line; what others may read is a warning."""
+"""Keys of the noise: 128 random bits by construction, or one line; what others may read is a
+warning."""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ WEAK = {
 STRONG = {
     "made here": np.random.default_rng(8).bytes(32).hex().encode(),
     "128 bits": b"9b1f6c04d2a85e73bb40c9f1e6a7250d",
-    "base 64": base64.b64encode(bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d1f0c3389ae5542cd70b6e41c88d7f29a")),
+    "base 64": base64.b64encode(
+        bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d1f0c3389ae5542cd70b6e41c88d7f29a")
+    ),
     "bytes": bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a72577"),
 }
 
@@ -60,7 +63,9 @@ def test_a_weak_key_is_one_line_from_everywhere(key: bytes, tmp_path: Path) -> N
     if b"\x00" not in key:  # which no variable can hold
         environments.append({"MEANSTREAM_SECRET": os.fsdecode(key)})
     for environment in environments:
-        with pytest.raises(ValueError, match=r"^secret must be 128 random bits or more .*, got .* in \S+$") as refused:
+        with pytest.raises(
+            ValueError, match=r"^secret must be 128 random bits or more .*, got .* in \S+$"
+        ) as refused:
             load_secret(store, environment=environment)
         assert "\n" not in str(refused.value)
         assert not key.strip() or key.decode("latin-1").strip() not in str(refused.value)
@@ -70,7 +75,12 @@ def test_a_weak_key_is_one_line_from_everywhere(key: bytes, tmp_path: Path) -> N
 @pytest.mark.parametrize("key", STRONG.values(), ids=STRONG)
 def test_a_strong_key_of_before_goes_on(key: bytes, tmp_path: Path) -> None:
     (tmp_path / "key").write_bytes(key + b"\n")
-    assert load_secret(tmp_path / "s.db", environment={"MEANSTREAM_SECRET_FILE": str(tmp_path / "key")}) == key
+    assert (
+        load_secret(
+            tmp_path / "s.db", environment={"MEANSTREAM_SECRET_FILE": str(tmp_path / "key")}
+        )
+        == key
+    )
 
 
 def test_an_empty_variable_names_a_secret_and_makes_none(tmp_path: Path) -> None:
@@ -82,7 +92,8 @@ def test_an_empty_variable_names_a_secret_and_makes_none(tmp_path: Path) -> None
 
 
 def test_random_keys_are_hardly_ever_refused() -> None:
-    # 2,000 keys of each form, the same ones each time. Of 16 bytes 2e-4 look like text, .4 of these keys.
+    # 2,000 keys of each form, the same ones each time. Of 16 bytes 2e-4 look like text, .4 of these
+    # keys.
     drawn = np.random.default_rng(1)
     assert all(key_weakness(drawn.bytes(16).hex().encode()) is None for _ in range(2000))
     assert all(key_weakness(drawn.bytes(32)) is None for _ in range(2000))
@@ -99,7 +110,10 @@ def test_a_key_that_others_may_read_is_a_warning_with_the_mode(
         (tmp_path / "key").chmod(0o644)
         read_secret(tmp_path / "key")
     (record,) = caplog.records
-    assert (record.getMessage(), vars(record)["mode"]) == ("secret can be read by others than its owner", "0644")
+    assert (record.getMessage(), vars(record)["mode"]) == (
+        "secret can be read by others than its owner",
+        "0644",
+    )
 
 
 def test_a_new_key_replaces_nothing(tmp_path: Path) -> None:
@@ -112,9 +126,13 @@ def test_a_new_key_replaces_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
-@pytest.mark.parametrize("key", [*WEAK.values(), b"correct horse b."], ids=[*WEAK, "a phrase of 16 bytes"])
+@pytest.mark.parametrize(
+    "key", [*WEAK.values(), b"correct horse b."], ids=[*WEAK, "a phrase of 16 bytes"]
+)
 def test_the_library_refuses_what_cannot_be_random(key: bytes) -> None:
-    with pytest.raises(ValueError, match=r"^secret must be 128 random bits or more .*, got [^\n]*$") as refused:
+    with pytest.raises(
+        ValueError, match=r"^secret must be 128 random bits or more .*, got [^\n]*$"
+    ) as refused:
         KeyedNoise(key, deployment="test", purpose="test")
     assert not key.strip() or key.decode("latin-1") not in str(refused.value)
 
@@ -131,7 +149,8 @@ def test_the_library_takes_what_a_file_may_hold(key: bytes) -> None:
 
 
 def test_a_derived_key_is_not_judged_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 32 random bytes one in ten million looks like text: a settings' own key must not be refused for that."""
+    """Of 32 random bytes one in ten million looks like text: a settings' own key must not be
+    refused for that."""
     noise = KeyedNoise(STRONG["128 bits"], deployment="test", purpose="agents")
     monkeypatch.setattr("meanstream.operators.noise.keyed.require_strong_key", _nobody)
     assert noise.derived("agents", {"epsilon": 1.0}).deployment == "test"
@@ -145,7 +164,9 @@ def _nobody(*_: object) -> None:
 def test_a_file_may_be_as_long_as_is_said_and_no_longer(tmp_path: Path) -> None:
     most, path = 1 << 20, tmp_path / "key"
     drawn = np.random.default_rng(9)
-    path.write_bytes(b"x" + drawn.bytes(most - 2) + b"x")  # blanks and a line's end would be no part of it
+    path.write_bytes(
+        b"x" + drawn.bytes(most - 2) + b"x"
+    )  # blanks and a line's end would be no part of it
     path.chmod(0o600)
     assert len(read_secret(path)) == most
     path.write_bytes(drawn.bytes(most + 1))

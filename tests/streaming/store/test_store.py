@@ -14,14 +14,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meanstream.streaming.rounds.rounds_deployment import open_rounds_deployment, rounds_deployment_identity
+from meanstream.streaming.rounds.rounds_deployment import (
+    open_rounds_deployment,
+    rounds_deployment_identity,
+)
 from meanstream.streaming.store.secret_source import load_secret, secret_path
 from meanstream.streaming.store.state_snapshot import (
     CorruptedSnapshotError,
     decode_snapshot_columns,
     encode_snapshot_columns,
 )
-from meanstream.streaming.store.state_store import DamagedStoreError, EmptyStoreError, Store, StoreError
+from meanstream.streaming.store.state_store import (
+    DamagedStoreError,
+    EmptyStoreError,
+    Store,
+    StoreError,
+)
 from meanstream.streaming.store.store_identity import identity_fingerprint
 from tests.streaming.support.rounds_world import rounds_settings
 
@@ -70,13 +78,16 @@ def test_what_was_not_asked_of_a_store_is_refused_by_its_own_name(tmp_path: Path
     asked = {"histogram_share": 0.1, "exceeds": ()}
     open_store(tmp_path).close()
     for exceeds, name in (((), "quantiles"), ((30.0,), "exceeds")):
-        with pytest.raises(StoreError, match=rf"^{name} must be left out, since the store began without"):
+        with pytest.raises(
+            StoreError, match=rf"^{name} must be left out, since the store began without"
+        ):
             open_store(tmp_path, {**SETTINGS, **asked, "exceeds": exceeds})
     (tmp_path / "s.db").unlink()
     (tmp_path / "s.db.lock").unlink()
     open_store(tmp_path, {**SETTINGS, **asked}).close()
     with pytest.raises(
-        StoreError, match=r"^quantiles or exceeds must be given, since the store began with one of them"
+        StoreError,
+        match=r"^quantiles or exceeds must be given, since the store began with one of them",
     ):
         open_store(tmp_path)
 
@@ -84,13 +95,19 @@ def test_what_was_not_asked_of_a_store_is_refused_by_its_own_name(tmp_path: Path
 @pytest.mark.parametrize(
     ("settings", "secret", "message"),
     [
-        ({**SETTINGS, "epsilon": 2.0}, SECRET, r"epsilon must be 1\.0 as in the store that is continued, got 2\.0"),
+        (
+            {**SETTINGS, "epsilon": 2.0},
+            SECRET,
+            r"epsilon must be 1\.0 as in the store that is continued, got 2\.0",
+        ),
         ({**SETTINGS, "counter": "pm2"}, SECRET, r"counter must be 'pm1' .* got 'pm2'"),
         ({**SETTINGS, "lower": 0}, SECRET, r"lower must be None .* got 0"),
         (SETTINGS, SECRET + b"!", r"secret must be the one that the store began with"),
     ],
 )
-def test_another_identity_is_refused(settings: dict[str, Any], secret: bytes, message: str, tmp_path: Path) -> None:
+def test_another_identity_is_refused(
+    settings: dict[str, Any], secret: bytes, message: str, tmp_path: Path
+) -> None:
     open_store(tmp_path).close()
     with pytest.raises(StoreError, match=message):
         open_store(tmp_path, settings, secret)
@@ -99,7 +116,9 @@ def test_another_identity_is_refused(settings: dict[str, Any], secret: bytes, me
 
 def test_what_both_sides_have_is_named_before_what_may_follow_from_it(tmp_path: Path) -> None:
     open_store(tmp_path).close()
-    with pytest.raises(StoreError, match=r"^epsilon must be 1\.0 as in the store that is continued, got 2\.0"):
+    with pytest.raises(
+        StoreError, match=r"^epsilon must be 1\.0 as in the store that is continued, got 2\.0"
+    ):
         open_store(tmp_path, {**SETTINGS, "a later setting": 7, "epsilon": 2.0}, SECRET)
     with pytest.raises(StoreError, match=r"^a later setting must be None"):
         open_store(tmp_path, {**SETTINGS, "a later setting": 7}, SECRET)
@@ -118,16 +137,22 @@ def test_what_is_not_a_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="must be an existing file"):
         Store.read(tmp_path / "none.db")
     (tmp_path / "begun.db").touch()
-    with pytest.raises(EmptyStoreError, match=r"must hold something, got nothing yet in '.*begun\.db'"):
+    with pytest.raises(
+        EmptyStoreError, match=r"must hold something, got nothing yet in '.*begun\.db'"
+    ):
         Store.read(tmp_path / "begun.db")
     (tmp_path / "s.db").unlink()
     open_store(tmp_path).close()
     (tmp_path / "s.db").write_bytes(b"")
-    with pytest.raises(StoreError, match=r"must have the \d+ commits that its lock file counts, got 0"):
+    with pytest.raises(
+        StoreError, match=r"must have the \d+ commits that its lock file counts, got 0"
+    ):
         Store.read(tmp_path / "s.db")
 
 
-def test_a_file_whose_header_was_changed_is_refused_for_writing_and_for_reading(tmp_path: Path) -> None:
+def test_a_file_whose_header_was_changed_is_refused_for_writing_and_for_reading(
+    tmp_path: Path,
+) -> None:
     open_store(tmp_path).close()
     connection = sqlite3.connect(tmp_path / "s.db")
     connection.execute("PRAGMA journal_mode = DELETE")
@@ -193,13 +218,23 @@ def test_a_weak_key_opens_no_other_store_and_begins_none(key: str, tmp_path: Pat
     Store.open(path, settings=rounds_deployment_identity(ROUNDS), secret=SECRET).close()
     before = path.read_bytes()
     for store in (path, tmp_path / "new.db"):
-        with pytest.raises(ValueError, match=r"^secret must be 128 random bits or more .* in MEANSTREAM_SECRET$"):
+        with pytest.raises(
+            ValueError, match=r"^secret must be 128 random bits or more .* in MEANSTREAM_SECRET$"
+        ):
             open_rounds_deployment(store, ROUNDS, environment={"MEANSTREAM_SECRET": key})
-    with pytest.raises(ValueError, match=r"^secret must be 128 random bits or more .*, got a phrase in"):
-        open_rounds_deployment(tmp_path / "new.db", ROUNDS, environment={"MEANSTREAM_SECRET": SECRET.decode()})
+    with pytest.raises(
+        ValueError, match=r"^secret must be 128 random bits or more .*, got a phrase in"
+    ):
+        open_rounds_deployment(
+            tmp_path / "new.db", ROUNDS, environment={"MEANSTREAM_SECRET": SECRET.decode()}
+        )
     (tmp_path / "empty.db").touch()
-    with pytest.raises(ValueError, match=r"^secret must be 128 random bits or more .*, got a phrase in"):
-        open_rounds_deployment(tmp_path / "empty.db", ROUNDS, environment={"MEANSTREAM_SECRET": SECRET.decode()})
+    with pytest.raises(
+        ValueError, match=r"^secret must be 128 random bits or more .*, got a phrase in"
+    ):
+        open_rounds_deployment(
+            tmp_path / "empty.db", ROUNDS, environment={"MEANSTREAM_SECRET": SECRET.decode()}
+        )
     assert path.read_bytes() == before
     assert not (tmp_path / "new.db").exists()
 
@@ -271,7 +306,11 @@ def test_events_that_are_posted_together_come_back_in_order(tmp_path: Path) -> N
         store.post("budget", [b"one", b"two"])
         store.post("refusal", [])
         store.post("refusal", [b"three"])
-    assert store.outbox() == [(1, "budget", b"one"), (1, "budget", b"two"), (2, "refusal", b"three")]
+    assert store.outbox() == [
+        (1, "budget", b"one"),
+        (1, "budget", b"two"),
+        (2, "refusal", b"three"),
+    ]
     with store.transaction():
         store.clear_outbox(2)
     assert (store.outbox(), store.posted()) == ([], 2)
@@ -325,7 +364,9 @@ def test_the_secret_may_come_from_elsewhere(tmp_path: Path) -> None:
         load_secret(store, environment={"MEANSTREAM_SECRET": "48a52f73d9c06eb1862d3af50b49e1c7"})
         == b"48a52f73d9c06eb1862d3af50b49e1c7"
     )
-    with pytest.raises(ValueError, match=r"128 random bits or more .* got 5 bytes in MEANSTREAM_SECRET"):
+    with pytest.raises(
+        ValueError, match=r"128 random bits or more .* got 5 bytes in MEANSTREAM_SECRET"
+    ):
         load_secret(store, environment={"MEANSTREAM_SECRET": "short"})
     with pytest.raises(ValueError, match="readable file"):
         load_secret(store, environment={"MEANSTREAM_SECRET_FILE": str(tmp_path / "none")})

@@ -26,7 +26,9 @@ print(len(meanstream.private_means(table, by="who", value="value", lower=0, uppe
 
 def run(then: str, folder: Path) -> subprocess.CompletedProcess[str]:
     program = HIDDEN.format(then=then)
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=folder)
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=folder
+    )
 
 
 def test_a_store_is_refused_in_one_line(tmp_path: Path) -> None:

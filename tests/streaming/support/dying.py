@@ -28,7 +28,8 @@ class DieAt:
 
 
 def lives_of(run: Callable[[CrashHook], Any], points: Sequence[CrashPoint], seed: int) -> int:
-    """Run again and again, dead at random, until a life gets through; say which one it was, of sixty at most."""
+    """Run again and again, dead at random, until a life gets through; say which one it was, of
+    sixty at most."""
     rng, lives, dead = np.random.default_rng(seed), 0, True
     while dead and lives < 60:
         lives, point = lives + 1, points[rng.integers(len(points))]

@@ -1,4 +1,5 @@
-"""A deployment of rounds in a folder: settings, store, sinks, an engine that can die anywhere, a statistician."""
+"""A deployment of rounds in a folder: settings, store, sinks, an engine that can die anywhere, a
+statistician."""
 
 from __future__ import annotations
 
@@ -17,10 +18,17 @@ from meanstream.streaming.engine.engine_loop import never_stop_loop
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.event_columns import Batch, Rejects
 from meanstream.streaming.rounds.received_reports import ReportsFile
-from meanstream.streaming.rounds.rounds_deployment import open_rounds_deployment, rounds_deployment_identity
+from meanstream.streaming.rounds.rounds_deployment import (
+    open_rounds_deployment,
+    rounds_deployment_identity,
+)
 from meanstream.streaming.rounds.rounds_engine import RoundsEngine
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
-from meanstream.streaming.rounds.rounds_statistician import PUBLIC_SECRET, Statistician, statistician_identity
+from meanstream.streaming.rounds.rounds_statistician import (
+    PUBLIC_SECRET,
+    Statistician,
+    statistician_identity,
+)
 from meanstream.streaming.rounds.rounds_stats import RoundsStats
 from meanstream.streaming.rounds.stage_results import StageResultsFile
 from meanstream.streaming.rounds.statistician_stats import StatisticianStats
@@ -37,11 +45,20 @@ DAY = 86_400.0
 
 def rounds_settings(**changes: Any) -> RoundsSettings:
     """Settings of the tiny estimator, by day."""
-    tiny = {"lower": 0, "upper": 10, "epsilon": 2.0, "window": "1d", "estimator": "tiny", "name": "rounds"}
+    tiny = {
+        "lower": 0,
+        "upper": 10,
+        "epsilon": 2.0,
+        "window": "1d",
+        "estimator": "tiny",
+        "name": "rounds",
+    }
     return RoundsSettings(**{**tiny, **changes})
 
 
-def samples(n: int = 240, users: int = 12, days: float = 4.0, seed: int = 5) -> list[tuple[str, float, float]]:
+def samples(
+    n: int = 240, users: int = 12, days: float = 4.0, seed: int = 5
+) -> list[tuple[str, float, float]]:
     """Samples in the order of time, all users in every day."""
     rng = np.random.default_rng(seed)
     times = np.sort(rng.uniform(0, days * DAY, n))
@@ -81,9 +98,12 @@ class RoundsWorld:
         stages: Path | None = None,
         on_turn: Callable[[RoundsStats], None] | None = None,
     ) -> RoundsStats:
-        """Read the source to its end; only reports, if there is a file of stage results to go on from."""
+        """Read the source to its end; only reports, if there is a file of stage results to go on
+        from."""
         self.folder.mkdir(exist_ok=True)
-        opened = open_rounds_deployment(self.folder / "s.db", self.settings, environment={"MEANSTREAM_SECRET": SECRET})
+        opened = open_rounds_deployment(
+            self.folder / "s.db", self.settings, environment={"MEANSTREAM_SECRET": SECRET}
+        )
         if stages is not None:
             roles = [role for role in roles if role not in ("stages", "means")]
         sinks = self._sinks(roles)
@@ -110,12 +130,16 @@ class RoundsWorld:
         """Run the statistician's side on a file of reports."""
         self.folder.mkdir(exist_ok=True)
         store = Store.open(
-            self.folder / "statistician.db", settings=statistician_identity(self.settings), secret=PUBLIC_SECRET
+            self.folder / "statistician.db",
+            settings=statistician_identity(self.settings),
+            secret=PUBLIC_SECRET,
         )
         sinks = self._sinks(("stages", "means"))
         try:
             place = ReportsFile(reports)
-            return Statistician(reports=place, settings=self.settings, store=store, sinks=sinks, crash=crash).run()
+            return Statistician(
+                reports=place, settings=self.settings, store=store, sinks=sinks, crash=crash
+            ).run()
         finally:
             sinks.close()
             store.close()
@@ -123,7 +147,9 @@ class RoundsWorld:
     def lose_state(self) -> None:
         """Forget where the source was and what was open, and keep the ledger."""
         store = Store.open(
-            self.folder / "s.db", settings=rounds_deployment_identity(self.settings), secret=SECRET.encode()
+            self.folder / "s.db",
+            settings=rounds_deployment_identity(self.settings),
+            secret=SECRET.encode(),
         )
         with store.transaction():
             store.put_state("rounds", None)
@@ -144,5 +170,9 @@ class RoundsWorld:
 
     def _sinks(self, roles: Sequence[str]) -> Sinks:
         trusts = {"dead_letters": Trust.PRIVATE}
-        opened = {role: (self.folder / f"{role}.jsonl", trusts.get(role, Trust.PUBLIC)) for role in roles}
-        return Sinks(**{role: JsonlSink(path, trust=trust) for role, (path, trust) in opened.items()})
+        opened = {
+            role: (self.folder / f"{role}.jsonl", trusts.get(role, Trust.PUBLIC)) for role in roles
+        }
+        return Sinks(
+            **{role: JsonlSink(path, trust=trust) for role, (path, trust) in opened.items()}
+        )

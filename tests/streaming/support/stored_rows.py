@@ -10,7 +10,8 @@ from meanstream.streaming.store.state_store import Store
 
 
 def stored_rows(path: Path) -> list[tuple[Any, ...]]:
-    """Number, agent, index, input version, charge, time, output and the chain's value after each row."""
+    """Number, agent, index, input version, charge, time, output and the chain's value after each
+    row."""
     store, chain, values = Store.read(path), LedgerChain(), list[bytes]()
     try:
         rows, stored = [], dict[int, bytes]()

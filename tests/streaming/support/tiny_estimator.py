@@ -1,6 +1,8 @@
-"""An estimator small enough to check by hand: some users say a coarse bit, the others report near where it points.
+"""An estimator small enough to check by hand: some users say a coarse bit, the others report near
+where it points.
 
-Not for use: it shows what an estimator must have, and keeps tests of hosts independent of the real ones.
+Not for use: it shows what an estimator must have, and keeps tests of hosts independent of the real
+ones.
 """
 
 from __future__ import annotations
@@ -13,7 +15,12 @@ from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Bools
 from meanstream.operators.rounds.estimator_traits import EstimatorTraits
 from meanstream.operators.rounds.round_records import Estimate, Public, Reports, Summaries, Tally
-from meanstream.operators.rounds.round_results import LastRound, result_fields, result_number, result_whole_number
+from meanstream.operators.rounds.round_results import (
+    LastRound,
+    result_fields,
+    result_number,
+    result_whole_number,
+)
 
 
 def _uniform(words: RandomWords) -> np.ndarray:
@@ -32,7 +39,9 @@ class OneBit:
 
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:
         x = np.clip(summaries.mean - public.get("center", 0.0), -self.reach, self.reach)
-        return np.where(_uniform(words) < 0.5 + x / (2 * self.scale), 1, -1).astype(np.int64)[:, None]
+        return np.where(_uniform(words) < 0.5 + x / (2 * self.scale), 1, -1).astype(np.int64)[
+            :, None
+        ]
 
     def valid(self, reports: Reports, public: Public) -> Bools:
         return np.asarray(np.abs(reports[:, 0]) == 1)
@@ -41,7 +50,9 @@ class OneBit:
         return Tally(len(reports), (int(reports.sum()),) if len(reports) else ())
 
     def mean(self, tally: Tally, public: Public) -> float:
-        return float(public.get("center", 0.0)) + (self.scale * tally.sums[0] / tally.n if tally.n else 0.0)
+        return float(public.get("center", 0.0)) + (
+            self.scale * tally.sums[0] / tally.n if tally.n else 0.0
+        )
 
 
 class First(OneBit):
@@ -60,7 +71,11 @@ class Last(LastRound, OneBit):
     def decode(self, tally: Tally, public: Public) -> Estimate:
         value = self.mean(tally, public) if tally.n else 0.0
         stderr = self.scale / max(tally.n, 1) ** 0.5
-        ends = np.clip([value - 1.96 * stderr, value + 1.96 * stderr], -1, 1) if tally.n else [-1.0, 1.0]
+        ends = (
+            np.clip([value - 1.96 * stderr, value + 1.96 * stderr], -1, 1)
+            if tally.n
+            else [-1.0, 1.0]
+        )
         return Estimate(
             value=np.array(np.clip(value, -1, 1)),
             lower=np.array(ends[0]),
@@ -104,7 +119,11 @@ class Tiny(EstimatorTraits):
 
     def describe(self) -> dict[str, Any]:
         last = self.rounds[-1]
-        return {"reach": last.reach, "users": self.users, "predicted_stderr": last.scale / self.users**0.5}
+        return {
+            "reach": last.reach,
+            "users": self.users,
+            "predicted_stderr": last.scale / self.users**0.5,
+        }
 
 
 TINY = "tests.streaming.support.tiny_estimator:Tiny"

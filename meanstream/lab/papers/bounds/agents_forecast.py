@@ -1,6 +1,9 @@
-"""Expected squared errors without a simulation: learning alone, with all data public, with known classes under noise.
+"""Expected squared errors without a simulation.
 
-Everything here is a function of public parameters. `forecast_agents_table` is what `meanstream theory agents` prints.
+Learning alone, with all data public, with known classes under noise.
+
+Everything here is a function of public parameters. `forecast_agents_table` is what
+`meanstream theory agents` prints.
 """
 
 from __future__ import annotations
@@ -19,7 +22,11 @@ from meanstream.lab.papers.bounds.oracle_forecast import (
 )
 from meanstream.lab.papers.bounds.tested_classes import better_together_from, error_with_tests
 from meanstream.lab.papers.colme.statistic import statistic_variance_table
-from meanstream.operators.agents.release_times import Counts, parse_release_times, require_samples_counted
+from meanstream.operators.agents.release_times import (
+    Counts,
+    parse_release_times,
+    require_samples_counted,
+)
 from meanstream.operators.counters.optimal import Optimal, optimal_counter_sampling
 from meanstream.operators.counters.registry import counter_noise_variance, make_counter
 from meanstream.operators.records import Floats, Ints
@@ -54,7 +61,9 @@ def forecast_agents_alone(t: Ints, sample_variance: Floats | float) -> Floats:
 
 
 def forecast_agents_ideal(t: Ints, sample_variance: Floats | float, class_size: Ints) -> Floats:
-    """Return the mean squared error of averaging all raw samples of one's class: a reference, not a bound.
+    """Return the mean squared error of averaging all raw samples of one's class.
+
+    A reference, not a bound.
 
     Parameters
     ----------
@@ -77,10 +86,13 @@ def forecast_agents_ideal(t: Ints, sample_variance: Floats | float, class_size: 
     return np.asarray(share / np.asarray(t, dtype=np.float64))
 
 
-def forecast_agents_random_classes(t: Ints, sample_variance: float, *, agents: int, classes: int) -> Floats:
+def forecast_agents_random_classes(
+    t: Ints, sample_variance: float, *, agents: int, classes: int
+) -> Floats:
     """Return `forecast_agents_ideal` averaged over placements of the agents in equally likely classes.
 
-    The size less one is binomial, and `E[1/(1 + K)] = (1 - (1 - p)^M) / (M p)` for K of M - 1 trials.
+    The size less one is binomial, and `E[1/(1 + K)] = (1 - (1 - p)^M) / (M p)` for K of M - 1
+    trials.
 
     Examples
     --------
@@ -120,26 +132,31 @@ def forecast_agents_table(
     checkpoints : sequence of int
         Times at which the errors are computed; the largest is the length of the run.
     stddev, half_width : float
-        Standard deviation of one sample and half the length of the interval that calibrates the noise.
+        Standard deviation of one sample and half the length of the interval that calibrates the
+        noise.
     epsilon, delta, noise, calibration, composition
-        As in `meanstream.operators.counters.registry.counter_noise_variance`; the defaults are the paper's.
+        As in `meanstream.operators.counters.registry.counter_noise_variance`; the defaults are the
+        paper's.
     counter, weights : str
         Names of the counter and of the weighting.
     schedule : str
-        "round_robin", "restricted_round_robin", or "broadcast:preferred:FIRST" (or ...:geometric:FIRST,FACTOR).
+        "round_robin", "restricted_round_robin", or "broadcast:preferred:FIRST" (or
+        ...:geometric:FIRST,FACTOR).
     levels, horizon : int, optional
-        Divisor of the budget for PM-II; number of releases that the counter is calibrated for, by default the largest
-        that the schedule can need.
+        Divisor of the budget for PM-II; number of releases that the counter is calibrated for, by
+        default the largest that the schedule can need.
     means : sequence of float, optional
-        Means of the classes; under round robin `tested` and `better_together_from` are then computed.
+        Means of the classes; under round robin `tested` and `better_together_from` are then
+        computed.
 
     Returns
     -------
     dict
-        `checkpoints, local, ideal, oracle` (lists of the same length), `statistic_variance` and `releases` of the
-        agent that is queried first (of any agent under broadcast; null and 0 before its first release),
-        `counter_noise_variance`, `horizon`; with means, `tested`, the error with the tests, and the time from which it
-        is below `local` for good (Theorem 1; null if not within the longest time).
+        `checkpoints, local, ideal, oracle` (lists of the same length), `statistic_variance` and
+        `releases` of the agent that is queried first (of any agent under broadcast; null and 0
+        before its first release), `counter_noise_variance`, `horizon`; with means, `tested`, the
+        error with the tests, and the time from which it is below `local` for good (Theorem 1; null
+        if not within the longest time).
 
     Examples
     --------
@@ -150,15 +167,24 @@ def forecast_agents_table(
     """
     require(agents >= 2, "agents", "be at least 2", agents)
     require(classes >= 1, "classes", "be at least 1", classes)
-    require(bool(checkpoints) and min(checkpoints) >= 1, "checkpoints", "be times from 1 on", list(checkpoints))
+    require(
+        bool(checkpoints) and min(checkpoints) >= 1,
+        "checkpoints",
+        "be times from 1 on",
+        list(checkpoints),
+    )
     require_positive(stddev=stddev, half_width=half_width, epsilon=epsilon)
     require_between(0, 1, delta=delta)
+
     steps = max(checkpoints)
     horizon = horizon or _releases_needed(schedule, agents, steps)
     sampling = (
-        optimal_counter_sampling(_broadcast_times(schedule).times(horizon), epsilon) if counter == Optimal.name else ()
+        optimal_counter_sampling(_broadcast_times(schedule).times(horizon), epsilon)
+        if counter == Optimal.name
+        else ()
     )
     mechanism = make_counter(counter, horizon=horizon, levels=levels, sampling=sampling)
+
     draw = counter_noise_variance(
         mechanism,
         epsilon=epsilon,
@@ -169,18 +195,31 @@ def forecast_agents_table(
         composition=composition,
     )
     table = partial(
-        statistic_variance_table, name=weights, sample_variance=stddev**2, counter=mechanism, fresh_variance=draw
+        statistic_variance_table,
+        name=weights,
+        sample_variance=stddev**2,
+        counter=mechanism,
+        fresh_variance=draw,
     )
+
     t = np.asarray(checkpoints, dtype=np.int64)
-    errors = _oracle(schedule)(t, agents=agents, classes=classes, sample_variance=stddev**2, table=table)
+    errors = _oracle(schedule)(
+        t, agents=agents, classes=classes, sample_variance=stddev**2, table=table
+    )
     releases, variance = _first_agent(t, schedule, agents, table)
     tested: dict[str, Any] = {}
+
     if means is not None and schedule == "round_robin":
-        tested = _tested(t, agents=agents, means=np.array(means), sample_variance=stddev**2, table=table)
+        tested = _tested(
+            t, agents=agents, means=np.array(means), sample_variance=stddev**2, table=table
+        )
+
     return {
         "checkpoints": t.tolist(),
         "local": forecast_agents_alone(t, stddev**2).tolist(),
-        "ideal": forecast_agents_random_classes(t, stddev**2, agents=agents, classes=classes).tolist(),
+        "ideal": forecast_agents_random_classes(
+            t, stddev**2, agents=agents, classes=classes
+        ).tolist(),
         "oracle": errors.tolist(),
         "statistic_variance": variance,
         "releases": releases.tolist(),
@@ -190,14 +229,18 @@ def forecast_agents_table(
     }
 
 
-def _tested(t: Ints, *, agents: int, means: Floats, sample_variance: float, table: VarianceTable) -> dict[str, Any]:
+def _tested(
+    t: Ints, *, agents: int, means: Floats, sample_variance: float, table: VarianceTable
+) -> dict[str, Any]:
     """Return the error with the tests, and from which time on it is below that of learning alone."""
     ask = {"agents": agents, "means": means, "sample_variance": sample_variance, "table": table}
     grid = np.unique(np.geomspace(2, int(t.max()), _TIMES).round().astype(np.int64))
     errors = error_with_tests(grid, **ask)  # type: ignore[arg-type]
     return {
         "tested": error_with_tests(t, **ask).tolist(),  # type: ignore[arg-type]
-        "better_together_from": better_together_from(grid, errors, forecast_agents_alone(grid, sample_variance)),
+        "better_together_from": better_together_from(
+            grid, errors, forecast_agents_alone(grid, sample_variance)
+        ),
     }
 
 
@@ -207,6 +250,7 @@ def _oracle(schedule: str) -> Callable[..., Floats]:
         return oracle_round_robin
     if schedule == "restricted_round_robin":
         return oracle_restricted_round_robin
+
     return partial(oracle_broadcast, schedule=_broadcast_times(schedule))
 
 
@@ -223,13 +267,17 @@ def _releases_needed(schedule: str, agents: int, steps: int) -> int:
         return 1 + (steps - 1) // (agents - 1)
     if schedule == "restricted_round_robin":
         return steps  # a class of two: the other one is queried at every step
+
     return max(int(_broadcast_times(schedule).releases_up_to(np.array([steps]))[0]), 1)
 
 
-def _first_agent(t: Ints, schedule: str, agents: int, table: VarianceTable) -> tuple[Ints, list[float | None]]:
+def _first_agent(
+    t: Ints, schedule: str, agents: int, table: VarianceTable
+) -> tuple[Ints, list[float | None]]:
     """Return the releases and the variance of the statistic of the agent that is queried first, at each time.
 
-    Under the restricted round robin it is queried at every step: the only other member of a class of two.
+    Under the restricted round robin it is queried at every step: the only other member of a class
+    of two.
     """
     if schedule in ("round_robin", "restricted_round_robin"):
         period = agents - 1 if schedule == "round_robin" else 1
@@ -238,5 +286,6 @@ def _first_agent(t: Ints, schedule: str, agents: int, table: VarianceTable) -> t
     else:
         releases = _broadcast_times(schedule).releases_up_to(t)
         times = _broadcast_times(schedule).times(max(int(releases.max()), 1))
+
     variances = table(times)
     return releases, [float(variances[k - 1]) if k > 0 else None for k in releases.tolist()]

@@ -9,7 +9,8 @@ from typing import Any
 EXPLICIT = "explicit"
 """The number is the bound, with the constants of the proof."""
 RATE_ONLY = "rate only"
-"""The paper gives no constants: all are set to 1, so that only ratios of such numbers mean something."""
+"""The paper gives no constants: all are set to 1, so that only ratios of such numbers mean
+something."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +28,8 @@ class Bound:
     constants : str
         `EXPLICIT` or `RATE_ONLY`.
     holds : bool, optional
-        Whether the statement's assumptions hold; None where they have constants that the paper does not give.
+        Whether the statement's assumptions hold; None where they have constants that the paper does
+        not give.
     note : str
         The assumption, or an error in print.
     """
@@ -51,7 +53,9 @@ class Paper:
 
     name: str
 
-    def explicit(self, statement: str, quantity: str, value: float, *, holds: bool = True, note: str = "") -> Bound:
+    def explicit(
+        self, statement: str, quantity: str, value: float, *, holds: bool = True, note: str = ""
+    ) -> Bound:
         """Make a bound with the constants of the proof."""
         return Bound(
             paper=self.name,
@@ -63,7 +67,15 @@ class Paper:
             note=note,
         )
 
-    def rate(self, statement: str, quantity: str, value: float, *, holds: bool | None = None, note: str = "") -> Bound:
+    def rate(
+        self,
+        statement: str,
+        quantity: str,
+        value: float,
+        *,
+        holds: bool | None = None,
+        note: str = "",
+    ) -> Bound:
         """Make a rate, its constants set to 1."""
         return Bound(
             paper=self.name,

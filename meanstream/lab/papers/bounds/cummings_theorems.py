@@ -69,6 +69,7 @@ def _best_truncation(problem: CummingsProblem, s: Floats, width: Floats) -> floa
     thresholds = np.geomspace(1.0 / s.max(), 1.0 / s.min(), _THRESHOLDS)
     weight = np.minimum(1.0 / s**2, thresholds[:, None] / s)
     noise = 2.0 * ((weight * width).max(axis=1) / problem.epsilon) ** 2
+
     return float((((weight * s) ** 2 @ number + noise) / (weight @ number) ** 2).min())
 
 
@@ -79,19 +80,24 @@ def cummings_equation_11(problem: CummingsProblem) -> float:
     -----
     The window is 2 f wide and the variance of Laplace noise 2 b^2: four times and twice what is printed, of 3 p ln.
     """
-    k, number = problem.sizes.support.astype(np.float64), problem.users * problem.sizes.probability
+    k = problem.sizes.support.astype(np.float64)
+    number = problem.users * problem.sizes.probability
     noise = 24.0 * problem.mean * math.log(2.0 / FAILURE) / problem.epsilon**2
     caps = np.unique(np.geomspace(k[0], k[-1], _THRESHOLDS))[:, None]
     samples = np.minimum(k, caps) @ number
+
     return float(
         (
-            (problem.sample_variance * samples + noise * caps[:, 0]) / (np.minimum(k, np.sqrt(k * caps)) @ number) ** 2
+            (problem.sample_variance * samples + noise * caps[:, 0])
+            / (np.minimum(k, np.sqrt(k * caps)) @ number) ** 2
         ).min()
     )
 
 
 def cummings_halved_variance(problem: CummingsProblem) -> float:
-    """Compute the variance of prior work: the larger half of the users, with the median number of samples each.
+    """Compute the variance of prior work.
+
+    The larger half of the users, with the median number of samples each.
 
     Examples
     --------
@@ -100,29 +106,40 @@ def cummings_halved_variance(problem: CummingsProblem) -> float:
     >>> f"{cummings_halved_variance(alike):.2g}", f"{cummings_ideal_variance(alike):.2g}"
     ('5e-05', '7.6e-07')
     """
-    half, median = problem.users / 2.0, problem.size_at(0.5)
+    half = problem.users / 2.0
+    median = problem.size_at(0.5)
     variance = problem.sample_variance / median + (1.0 - 1.0 / median) * problem.between_users**2
-    width = min(2.0 * float(window_size_bound(median, problem.users, problem.mean, problem.between_users)), 1.0)
+    width = min(
+        2.0 * float(window_size_bound(median, problem.users, problem.mean, problem.between_users)),
+        1.0,
+    )
+
     return variance / half + 2.0 * (width / (half * problem.epsilon)) ** 2
 
 
 def cummings_theorems(problem: CummingsProblem) -> list[Bound]:
     """Evaluate the statements of the paper for a law of sizes."""
-    ideal, log = cummings_ideal_variance(problem), math.log(problem.users)
+    ideal = cummings_ideal_variance(problem)
+    log = math.log(problem.users)
     ratio = problem.size_at(1.0 / problem.users) / problem.size_at(0.5)
     most = (problem.users / 2.0 - log) / log
     alike = problem.between_users == 0.0
+
     return [
         _CUMMINGS.explicit("Eq. 6", "variance of the ideal estimator", ideal),
         _CUMMINGS.explicit(
             "Eq. 11",
             "the same, users alike",
             cummings_equation_11(problem),
-            holds=alike and problem.sizes.least >= 2.0 * math.log(1.0 / problem.delta) / problem.mean,
+            holds=alike
+            and problem.sizes.least >= 2.0 * math.log(1.0 / problem.delta) / problem.mean,
             note="24 p ln for the printed 6 p ln; needs users alike and at least 2 ln(1/delta)/p samples each",
         ),
         _CUMMINGS.explicit(
-            "App. C", "variance of halving at the median", cummings_halved_variance(problem), note="all prior work"
+            "App. C",
+            "variance of halving at the median",
+            cummings_halved_variance(problem),
+            note="all prior work",
         ),
         _CUMMINGS.explicit(
             "Theorem 4.1",
@@ -132,15 +149,21 @@ def cummings_theorems(problem: CummingsProblem) -> list[Bound]:
             note=f"7680 times the ideal; k_1/k_(n/2) = {ratio:.3g} must be at most {most:.3g}",
         ),
         _theorem_d1(problem, ideal, ratio),
-        _CUMMINGS.rate("Theorem 5.1", "lower bound, unbiased estimators", ideal, note="without logarithms"),
+        _CUMMINGS.rate(
+            "Theorem 5.1", "lower bound, unbiased estimators", ideal, note="without logarithms"
+        ),
         _corollary_55(problem),
     ]
 
 
 def _theorem_d1(problem: CummingsProblem, ideal: float, ratio: float) -> Bound:
     """Evaluate Theorem D.1, and the conditions of it that have constants."""
-    n, epsilon, log = problem.users, problem.epsilon, math.log(problem.users)
-    certain, beta = math.log(1.0 / problem.delta), 1.0 / math.sqrt(n)
+    n = problem.users
+    epsilon = problem.epsilon
+    log = math.log(problem.users)
+
+    certain = math.log(1.0 / problem.delta)
+    beta = 1.0 / math.sqrt(n)
     most = min(
         epsilon**3 * (n / 2.0 - log - 1.0) / (log * certain * math.log(1.0 / beta)),
         (n / 4.0 - 1.0) * epsilon / (3.0 * math.log(2.0 / problem.delta)),
@@ -148,17 +171,24 @@ def _theorem_d1(problem: CummingsProblem, ideal: float, ratio: float) -> Bound:
     )
     holds = epsilon >= 2.0 * log / n and problem.sizes.greatest <= math.sqrt(n) and ratio <= most
     note = f"needs epsilon >= 2 log(n)/n, k_max <= sqrt(n), k_max/k_med <= {most:.3g}; spends (4 eps, delta), printed 3"
+
     return _CUMMINGS.rate(
-        "Theorem D.1", "upper bound, Algorithm 3", ideal * (1.0 + epsilon**-0.5), holds=holds, note=note
+        "Theorem D.1",
+        "upper bound, Algorithm 3",
+        ideal * (1.0 + epsilon**-0.5),
+        holds=holds,
+        note=note,
     )
 
 
 def _corollary_55(problem: CummingsProblem) -> Bound:
     """Evaluate Corollary 5.5 as its proof has it."""
-    k, number = problem.sizes.support.astype(np.float64), problem.users * problem.sizes.probability
+    k = problem.sizes.support.astype(np.float64)
+    number = problem.users * problem.sizes.probability
     caps = np.unique(np.geomspace(k[0], k[-1], _THRESHOLDS))[:, None]
     top = caps[:, 0] / problem.epsilon**2 + np.minimum(k, caps) @ number
     alike = float((top / (np.minimum(k, np.sqrt(k * caps)) @ number) ** 2).min())
+
     return _CUMMINGS.rate(
         "Corollary 5.5",
         "lower bound, unbiased estimators",

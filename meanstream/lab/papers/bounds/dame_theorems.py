@@ -40,6 +40,7 @@ def dame_theorems(sizes: SizeDistribution, *, users: int, epsilon: float) -> lis
     holds = epsilon <= MOST_EPSILON
     size = dame_bounds_effective_size(sizes, users=users, epsilon=epsilon)
     limit = 1.0 / (information * sizes.mean_sqrt() ** 2)
+
     return [
         _DAME.explicit(
             "Theorem 1",
@@ -78,10 +79,14 @@ def dame_theorems(sizes: SizeDistribution, *, users: int, epsilon: float) -> lis
 
 
 def _two_sizes(sizes: SizeDistribution, *, information: float, holds: bool) -> list[Bound]:
-    """Evaluate equation 15, Corollary 3 and Table 2: users have one sample, or m with probability rho."""
+    """Evaluate equation 15, Corollary 3 and Table 2.
+
+    Users have one sample, or m with probability rho.
+    """
     if sizes.least != 1 or len(sizes.support) > 2:
         return []
-    m, rho = sizes.greatest, float(sizes.probability[-1]) if sizes.greatest > 1 else 1.0
+    m = sizes.greatest
+    rho = float(sizes.probability[-1]) if sizes.greatest > 1 else 1.0
     # One user whose epsilon is the root of the information stands for all.
     phi_of_m = dame_bounds_phi(m, users=1, epsilon=math.sqrt(information))
     size = dame_bounds_effective_size(sizes, users=1, epsilon=math.sqrt(information))
@@ -91,11 +96,13 @@ def _two_sizes(sizes: SizeDistribution, *, information: float, holds: bool) -> l
     floor = math.exp(-(rho**2) * information / C5) / rho**2 if rho else math.inf
     rate = max(math.log(size * information), 1.0) / (information * reached)
     regime = "rho^2 >= phi(m)" if rho**2 >= phi_of_m else f"rho^2 < phi(m) = {phi_of_m:.3g}"
+
     return [
         _DAME.explicit(
             "Eq. 15",
             "lower bound, sizes 1 and m",
-            C1 * max(1.0 / max(information * gain, 1.0), math.exp(-C2 * information * rho**2) / alone),
+            C1
+            * max(1.0 / max(information * gain, 1.0), math.exp(-C2 * information * rho**2) / alone),
             holds=holds,
             note="a = 1 and a = m in Theorem 1 (the text says a = 0)",
         ),
@@ -106,5 +113,7 @@ def _two_sizes(sizes: SizeDistribution, *, information: float, holds: bool) -> l
             holds=information >= 1.0,
             note=f"{regime}, m~ = {size}; needs n epsilon^2 >= 1",
         ),
-        _DAME.rate("Table 2", "upper bound, sizes 1 and m", 1.0 / (information * reached), note=regime),
+        _DAME.rate(
+            "Table 2", "upper bound, sizes 1 and m", 1.0 / (information * reached), note=regime
+        ),
     ]

@@ -1,4 +1,6 @@
-"""Kent, Berrett and Yu: Example 1, Theorem 1, Propositions 3 and 4, with the constants of their proofs.
+"""Kent, Berrett and Yu.
+
+Example 1, Theorem 1, Propositions 3 and 4, with the constants of their proofs.
 
 References
 ----------
@@ -24,7 +26,9 @@ def kent_information(users: int, epsilon: float) -> float:
     return users * min(epsilon, epsilon**2)
 
 
-def kent_explicit_bounds(*, users: int, samples: int, epsilon: float, dimension: int, sparsity: int) -> list[Bound]:
+def kent_explicit_bounds(
+    *, users: int, samples: int, epsilon: float, dimension: int, sparsity: int
+) -> list[Bound]:
     """Evaluate the bounds that have constants: for one mean, on both balls, and of sparse vectors.
 
     Examples
@@ -47,6 +51,7 @@ def _one_mean(users: int, samples: int, epsilon: float) -> list[Bound]:
     private = epsilon <= 1.0
     limit = "needs epsilon <= 1"
     ask = {"users": users, "epsilon": epsilon}
+
     return [
         KENT.explicit(
             "Eq. 6",
@@ -84,15 +89,40 @@ def _cells(radius: float) -> float:
 def _balls(information: float, d: int) -> list[Bound]:
     """Evaluate Proposition 3 by equations 66, 67, 69 and 70."""
     decay = math.exp(-48.0 * information / d - math.log(16.0) / d)
-    cube, ball = information > 60.0 * d * math.log(6.0 * d), information > 60.0 * d
-    cube_upper = 6.0 * d * math.exp(-information / (20.0 * d)) + 4.0 * d * math.exp(-information / 40.0)
+    cube = information > 60.0 * d * math.log(6.0 * d)
+    ball = information > 60.0 * d
+    cube_upper = 6.0 * d * math.exp(-information / (20.0 * d)) + 4.0 * d * math.exp(
+        -information / 40.0
+    )
     ball_upper = 9.0 * math.exp(-information / (15.0 * d)) + 4.0 * math.exp(-information / 60.0)
-    cube_note, ball_note = "needs n min(eps, eps^2) > 60 d log(6 d)", "needs n min(eps, eps^2) > 60 d"
+    cube_note = "needs n min(eps, eps^2) > 60 d log(6 d)"
+    ball_note = "needs n min(eps, eps^2) > 60 d"
+
     return [
-        KENT.explicit("Prop. 3 (i)", "lower bound for any T, l_inf ball", d / 80 * decay, holds=cube, note=cube_note),
-        KENT.explicit("Prop. 3 (i)", "upper bound, T without end, l_inf ball", cube_upper, holds=cube, note=cube_note),
-        KENT.explicit("Prop. 3 (ii)", "lower bound for any T, l2 ball", decay / 16, holds=ball, note=ball_note),
-        KENT.explicit("Prop. 3 (ii)", "upper bound, T without end, l2 ball", ball_upper, holds=ball, note=ball_note),
+        KENT.explicit(
+            "Prop. 3 (i)",
+            "lower bound for any T, l_inf ball",
+            d / 80 * decay,
+            holds=cube,
+            note=cube_note,
+        ),
+        KENT.explicit(
+            "Prop. 3 (i)",
+            "upper bound, T without end, l_inf ball",
+            cube_upper,
+            holds=cube,
+            note=cube_note,
+        ),
+        KENT.explicit(
+            "Prop. 3 (ii)", "lower bound for any T, l2 ball", decay / 16, holds=ball, note=ball_note
+        ),
+        KENT.explicit(
+            "Prop. 3 (ii)",
+            "upper bound, T without end, l2 ball",
+            ball_upper,
+            holds=ball,
+            note=ball_note,
+        ),
     ]
 
 
@@ -102,10 +132,21 @@ def _sparse(information: float, d: int, s: int) -> list[Bound]:
         return []
     holds = information > 120.0 * s * math.log(6.0 * d)
     note = "needs n min(eps, eps^2) > 120 s log(6 d)"
-    root = 2.0 * math.sqrt(20.0 * s) / d * exponential(24.0 * information / s + 2.0 * math.log(2.0) / s) + 4.0
+    root = (
+        2.0
+        * math.sqrt(20.0 * s)
+        / d
+        * exponential(24.0 * information / s + 2.0 * math.log(2.0) / s)
+        + 4.0
+    )
     decay = math.exp(-information / (20.0 * s))
     upper = 6.0 * math.e**2 * d**2 / s * decay + 4.0 * s * math.exp(-information / 40.0)
+
     return [
-        KENT.explicit("Prop. 4", "lower bound for any T, s-sparse", root**-2 / 4.0, holds=holds, note=note),
-        KENT.explicit("Prop. 4", "upper bound, T without end, s-sparse", upper, holds=holds, note=note),
+        KENT.explicit(
+            "Prop. 4", "lower bound for any T, s-sparse", root**-2 / 4.0, holds=holds, note=note
+        ),
+        KENT.explicit(
+            "Prop. 4", "upper bound, T without end, s-sparse", upper, holds=holds, note=note
+        ),
     ]

@@ -1,4 +1,6 @@
-"""Kent, Berrett and Yu: Theorems 6 to 11, Corollary 8, Proposition 5, the tables and phase boundaries, as rates.
+"""Kent, Berrett and Yu.
+
+Theorems 6 to 11, Corollary 8, Proposition 5, the tables and phase boundaries, as rates.
 
 References
 ----------
@@ -26,7 +28,8 @@ class KentProblem:
     users, samples : int
     epsilon : float
     dimension, sparsity, smoothness, components : int
-        d coordinates, s of which may differ from 0; beta derivatives of a density; m components of a mixture.
+        d coordinates, s of which may differ from 0; beta derivatives of a density; m components of
+        a mixture.
     """
 
     users: int
@@ -79,47 +82,83 @@ def _log(value: float) -> float:
 
 def _means(p: KentProblem) -> list[Bound]:
     """Evaluate Theorem 6."""
-    d, floor = p.dimension, math.exp(-kent_information(p.users, p.epsilon) / p.dimension)
-    cube, ball = d**2 / p.reach, d / p.reach
+    d = p.dimension
+    floor = math.exp(-kent_information(p.users, p.epsilon) / p.dimension)
+    cube = d**2 / p.reach
+    ball = d / p.reach
+
     return [
         KENT.rate("Theorem 6 (i)", "lower bound, l_inf ball", max(cube, floor)),
         KENT.rate("Theorem 6 (i)", "upper bound, l_inf ball", cube * _log(p.reach / d) + floor),
         KENT.rate("Theorem 6 (ii)", "lower bound, l2 ball", max(ball, floor)),
-        KENT.rate("Theorem 6 (ii)", "upper bound, l2 ball", min(1.0, ball * _log(p.reach) ** 2 + floor)),
+        KENT.rate(
+            "Theorem 6 (ii)", "upper bound, l2 ball", min(1.0, ball * _log(p.reach) ** 2 + floor)
+        ),
     ]
 
 
 def _sparse(p: KentProblem) -> list[Bound]:
     """Evaluate Theorem 7 and both cases of Corollary 8."""
-    d, s, t = p.dimension, p.sparsity, p.samples
+    d = p.dimension
+    s = p.sparsity
+    t = p.samples
     log = _log(d * p.total)
-    near, far = math.exp(-p.square / s), math.exp(-p.square / d)
+    near = math.exp(-p.square / s)
+    far = math.exp(-p.square / d)
     growth = math.expm1(math.log1p(d / p.square) / t)
     dense = s * d / p.total
     holds = 16.0 * math.log(math.e * d) / 3.0 <= s <= d
     note = "needs 16 log(e d)/3 <= s <= d"
     upper = min(float(s), s * log / t + near, dense * log**2 + far)
+
     return [
-        KENT.rate("Theorem 7", "lower bound, s-sparse", max(min(s / t, s * growth), near), holds=holds, note=note),
+        KENT.rate(
+            "Theorem 7",
+            "lower bound, s-sparse",
+            max(min(s / t, s * growth), near),
+            holds=holds,
+            note=note,
+        ),
         KENT.rate("Theorem 7", "upper bound, s-sparse", upper, holds=holds, note=note),
-        KENT.rate("Corollary 8 (i)", "lower bound, n eps^2 below d", max(s / t, near), holds=p.square <= d),
-        KENT.rate("Corollary 8 (i)", "upper bound, n eps^2 below d", s * log / t + near, holds=p.square <= d),
-        KENT.rate("Corollary 8 (ii)", "lower bound, n eps^2 above d log", dense, holds=p.square >= d * log),
-        KENT.rate("Corollary 8 (ii)", "upper bound, n eps^2 above d log", dense * log**2, holds=p.square >= d * log),
+        KENT.rate(
+            "Corollary 8 (i)", "lower bound, n eps^2 below d", max(s / t, near), holds=p.square <= d
+        ),
+        KENT.rate(
+            "Corollary 8 (i)",
+            "upper bound, n eps^2 below d",
+            s * log / t + near,
+            holds=p.square <= d,
+        ),
+        KENT.rate(
+            "Corollary 8 (ii)", "lower bound, n eps^2 above d log", dense, holds=p.square >= d * log
+        ),
+        KENT.rate(
+            "Corollary 8 (ii)",
+            "upper bound, n eps^2 above d log",
+            dense * log**2,
+            holds=p.square >= d * log,
+        ),
     ]
 
 
 def _others(p: KentProblem) -> list[Bound]:
     """Evaluate Proposition 5 and Theorems 9 to 11."""
-    beta, m, information = p.smoothness, p.components, kent_information(p.users, p.epsilon)
-    density, end = p.total ** (-beta / (beta + 1)), p.square ** (-2 * beta)
-    mixture, floor = m**3 / p.total, math.exp(-p.square / m**2)
+    beta = p.smoothness
+    m = p.components
+    information = kent_information(p.users, p.epsilon)
+    density = p.total ** (-beta / (beta + 1))
+    end = p.square ** (-2 * beta)
+    mixture = m**3 / p.total
+    floor = math.exp(-p.square / m**2)
     few = min(1.0, p.epsilon) / (p.users * _log(p.users))
+
     return [
         KENT.rate("Prop. 5", "risk, T without end, density", information ** (-2 * beta)),
         KENT.rate("Theorem 9", "lower bound, density", max(density, end)),
         KENT.rate(
-            "Theorem 9", "upper bound, density", density * _log(p.total) + end * _log(p.square) ** (2 * beta + 3)
+            "Theorem 9",
+            "upper bound, density",
+            density * _log(p.total) + end * _log(p.square) ** (2 * beta + 3),
         ),
         KENT.rate("Theorem 10", "lower bound, mixture", max(mixture, floor)),
         KENT.rate("Theorem 10", "upper bound, mixture", mixture * _log(p.total) ** 2 + floor),
@@ -134,8 +173,15 @@ def _others(p: KentProblem) -> list[Bound]:
 
 def _tables(p: KentProblem) -> list[Bound]:
     """Evaluate Tables 1 to 4, without logarithms."""
-    n, t, d, s, beta, square = p.users, p.samples, p.dimension, p.sparsity, p.smoothness, p.square
+    n = p.users
+    t = p.samples
+    d = p.dimension
+    s = p.sparsity
+
+    beta = p.smoothness
+    square = p.square
     power = -beta / (beta + 1)
+
     rows = [
         ("Table 1", "item level, l2 ball", d / square),
         ("Table 1", "T without end, l2 ball", math.exp(-square / d)),
@@ -146,7 +192,11 @@ def _tables(p: KentProblem) -> list[Bound]:
         ("Table 2", "non-private, l2 ball", d / (n * t)),
         ("Table 2", "local, item and user level (small T), l2 ball", d / p.total),
         ("Table 2", "central item level, l2 ball", d / (n * t) + d / (n * t * p.epsilon) ** 2),
-        ("Table 2", "central user level (small T), l2 ball", d / (n * t) + d / (n**2 * t * p.epsilon**2)),
+        (
+            "Table 2",
+            "central user level (small T), l2 ball",
+            d / (n * t) + d / (n**2 * t * p.epsilon**2),
+        ),
         ("Table 3", "non-private, s-sparse", s * _log(math.e * d / s) / (n * t)),
         ("Table 3", "local item level, s-sparse", s * d / p.total),
         ("Table 3", "local user level (n, T small), s-sparse", s / t),
@@ -159,22 +209,35 @@ def _tables(p: KentProblem) -> list[Bound]:
         (
             "Table 4",
             "central item level, density",
-            (n * t) ** (-2 * beta / (2 * beta + 1)) + (n * t * p.epsilon) ** (-2 * beta / (beta + 1)),
+            (n * t) ** (-2 * beta / (2 * beta + 1))
+            + (n * t * p.epsilon) ** (-2 * beta / (beta + 1)),
         ),
     ]
+
     return [KENT.rate(table, quantity, value) for table, quantity, value in rows]
 
 
 def _boundaries(p: KentProblem) -> list[Bound]:
-    """Evaluate Table 5: from which T on more samples do not help; and T*, which the proofs cut T at."""
-    d, s, square = p.dimension, p.sparsity, p.square
+    """Evaluate Table 5: from which T on more samples do not help.
+
+    And T*, which the proofs cut T at.
+    """
+    d = p.dimension
+    s = p.sparsity
+    square = p.square
     beyond = "T above it gains nothing"
+
     return [
         KENT.rate("Table 5", "phase transition, l2 ball", exponential(square / d), note=beyond),
         KENT.rate(
-            "Table 5", "phase transition, s-sparse", exponential(square / (s if d >= square else d)), note=beyond
+            "Table 5",
+            "phase transition, s-sparse",
+            exponential(square / (s if d >= square else d)),
+            note=beyond,
         ),
-        KENT.rate("Table 5", "phase transition, density", square ** (2 * p.smoothness + 1), note=beyond),
+        KENT.rate(
+            "Table 5", "phase transition, density", square ** (2 * p.smoothness + 1), note=beyond
+        ),
         KENT.explicit(
             "T*, Eq. 30",
             "samples used of each user",
@@ -186,7 +249,10 @@ def _boundaries(p: KentProblem) -> list[Bound]:
 
 def _steps(p: KentProblem) -> list[Bound]:
     """Evaluate Table 6."""
-    n, t, d = p.users, p.samples, p.dimension
+    n = p.users
+    t = p.samples
+    d = p.dimension
+
     rows = [
         ("Table 6", "steps, l_inf ball", max(t, n * t**0.5)),
         ("Table 6", "steps, l2 ball", max(d**2, t, n * (d * t) ** 0.5)),
@@ -199,4 +265,5 @@ def _steps(p: KentProblem) -> list[Bound]:
         ),
         ("Table 6", "steps, mixture", max(t, p.components * n)),
     ]
+
     return [KENT.rate(table, quantity, value) for table, quantity, value in rows]

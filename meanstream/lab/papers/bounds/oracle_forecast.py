@@ -16,7 +16,9 @@ VarianceTable = Callable[[Ints], Floats]
 _NEGLIGIBLE = 1e-13
 
 
-def oracle_round_robin(t: Ints, *, agents: int, classes: int, sample_variance: float, table: VarianceTable) -> Floats:
+def oracle_round_robin(
+    t: Ints, *, agents: int, classes: int, sample_variance: float, table: VarianceTable
+) -> Floats:
     """Return the mean squared error with known classes under round robin, by its exact integral.
 
     Parameters
@@ -50,7 +52,9 @@ def oracle_round_robin(t: Ints, *, agents: int, classes: int, sample_variance: f
     return np.array(
         [
             oracle_expected_reciprocal(
-                time / sample_variance, oracle_round_robin_precision(time, agents, variances), 1.0 / classes
+                time / sample_variance,
+                oracle_round_robin_precision(time, agents, variances),
+                1.0 / classes,
             )
             for time in np.asarray(t).tolist()
         ]
@@ -62,19 +66,26 @@ def oracle_restricted_round_robin(
 ) -> Floats:
     """Return the mean squared error with known classes when only one's own class is queried (Remark 3).
 
-    Parameters are those of `oracle_round_robin`. Class sizes of negligible probability are left out, and the others'
-    probabilities renormalized.
+    Parameters are those of `oracle_round_robin`. Class sizes of negligible probability are left
+    out, and the others' probabilities renormalized.
     """
     t = np.asarray(t)
     size = np.arange(1, agents + 1)
     probability = _class_size_probability(agents, classes)
     kept = probability > _NEGLIGIBLE
     errors = [_error_in_class(t, int(n), sample_variance, table) for n in size[kept]]
+
     return np.asarray(np.average(np.array(errors), axis=0, weights=probability[kept]))
 
 
 def oracle_broadcast(
-    t: Ints, *, agents: int, classes: int, sample_variance: float, table: VarianceTable, schedule: Counts
+    t: Ints,
+    *,
+    agents: int,
+    classes: int,
+    sample_variance: float,
+    table: VarianceTable,
+    schedule: Counts,
 ) -> Floats:
     """Return the mean squared error with known classes when everyone publishes at the schedule's times.
 
@@ -84,8 +95,14 @@ def oracle_broadcast(
     variances = table(schedule.times(max(int(np.max(heard)), 1)))
     precision = np.where(heard > 0, 1.0 / variances[np.maximum(heard - 1, 0)], 0.0)
     pairs = zip(np.asarray(t).tolist(), precision.tolist(), strict=True)
+
     return np.array(
-        [oracle_expected_reciprocal(time / sample_variance, np.full(agents - 1, r), 1.0 / classes) for time, r in pairs]
+        [
+            oracle_expected_reciprocal(
+                time / sample_variance, np.full(agents - 1, r), 1.0 / classes
+            )
+            for time, r in pairs
+        ]
     )
 
 
@@ -119,11 +136,15 @@ def oracle_expected_reciprocal(own: float, precision: Floats, probability: float
     v = np.arange(low, np.log(40.0), 0.25)
     u = np.exp(v)
     exponent = np.log1p(probability * np.expm1(-np.multiply.outer(u, ratio))).sum(axis=1)
+
     return float(0.25 * np.sum(np.exp(v - u + exponent)) / own)
 
 
 def oracle_round_robin_times(agents: int, steps: int) -> Ints:
-    """Return when each of the others is queried, shape (agents - 1, n): `l + (i - 1)(agents - 1)`, past `steps` too."""
+    """Return when each of the others is queried, shape (agents - 1, n).
+
+    `l + (i - 1)(agents - 1)`, past `steps` too.
+    """
     period = agents - 1
     rounds = 1 + (steps - 1) // period
     return np.arange(1, period + 1)[:, np.newaxis] + period * np.arange(rounds)
@@ -143,7 +164,10 @@ def _class_size_probability(agents: int, classes: int) -> Floats:
     if classes == 1:
         return np.asarray(others == agents - 1, dtype=np.float64)
     choose = gammaln(agents) - gammaln(others + 1) - gammaln(agents - others)
-    probability: Floats = np.exp(choose - others * np.log(classes) + (agents - 1 - others) * np.log1p(-1.0 / classes))
+    probability: Floats = np.exp(
+        choose - others * np.log(classes) + (agents - 1 - others) * np.log1p(-1.0 / classes)
+    )
+
     return probability
 
 
@@ -153,5 +177,8 @@ def _error_in_class(t: Ints, size: int, sample_variance: float, table: VarianceT
     if size == 1:
         return np.asarray(1.0 / own)
     variances = table(oracle_round_robin_times(size, int(np.max(t))))
-    others = np.array([oracle_round_robin_precision(time, size, variances).sum() for time in t.tolist()])
+    others = np.array(
+        [oracle_round_robin_precision(time, size, variances).sum() for time in t.tolist()]
+    )
+
     return np.asarray(1.0 / (own + others))

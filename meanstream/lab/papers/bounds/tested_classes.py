@@ -21,7 +21,9 @@ _NEVER = 1e-12
 """Chance of acceptance that counts as none."""
 
 
-def error_with_tests(t: Ints, *, agents: int, means: Floats, sample_variance: float, table: VarianceTable) -> Floats:
+def error_with_tests(
+    t: Ints, *, agents: int, means: Floats, sample_variance: float, table: VarianceTable
+) -> Floats:
     """Approximate the mean squared error of Algorithm 1 under round robin with known variances and lazy tests.
 
     Parameters
@@ -64,8 +66,12 @@ def error_with_tests(t: Ints, *, agents: int, means: Floats, sample_variance: fl
         asked = np.flatnonzero(precision)
         # The last time at which each was queried: it was tested then.
         when = time - (time - 1 - asked) % (agents - 1)
-        found = [_error(mean, means, time, when, 1.0 / precision[asked], sample_variance) for mean in means.tolist()]
+        found = [
+            _error(mean, means, time, when, 1.0 / precision[asked], sample_variance)
+            for mean in means.tolist()
+        ]
         errors.append(float(np.mean(found)))
+
     return np.array(errors)
 
 
@@ -79,18 +85,25 @@ def _error(  # noqa: PLR0917 - private
     # T and the own mean at the time of the test, less the present one, are independent.
     earlier = sample_variance * (1.0 / when - 1.0 / t)
     spread = np.sqrt(variance + earlier)
-    reach = ndtri(1.0 - SIGNIFICANCE / (2.0 * np.log(when + 1.0))) * np.sqrt(sample_variance / when + variance)
-    low, high = (x - reach - away) / spread, (x + reach - away) / spread
+
+    reach = ndtri(1.0 - SIGNIFICANCE / (2.0 * np.log(when + 1.0))) * np.sqrt(
+        sample_variance / when + variance
+    )
+    low = (x - reach - away) / spread
+    high = (x + reach - away) / spread
     accepted = ndtr(high) - ndtr(low)
     accepted[accepted < _NEVER] = 0.0
     scale = np.where(accepted > 0.0, accepted, np.inf) * np.sqrt(2.0 * np.pi)
-    density_low, density_high = np.exp(-0.5 * low**2), np.exp(-0.5 * high**2)
+
+    density_low = np.exp(-0.5 * low**2)
+    density_high = np.exp(-0.5 * high**2)
     slope = (density_low - density_high) / scale
     curve = 1.0 + (low * density_low - high * density_high) / scale - slope**2
     # Of T given that the sum of it and the noise of the own mean is in the window.
     share = variance / spread**2
     mean = away + share * spread * slope
     left = share**2 * spread**2 * np.clip(curve, 0.0, None) + share * earlier
+
     weight = 1.0 / variance
     own_weight = t / sample_variance
     # One of several classes, each as likely.
@@ -101,11 +114,14 @@ def _error(  # noqa: PLR0917 - private
     inside = (chance * weight * offset).sum(axis=1)
     second = (chance * weight**2 * (left + offset**2)).sum(axis=1) - inside**2
     squared = bias**2 + second.sum(axis=1) / total**2
+
     return float(weights @ squared / weights.sum())
 
 
 def better_together_from(t: Ints, errors: Floats, alone: Floats) -> int | None:
-    """Give the first of these times from which on the error stays below that of learning alone; None if it never does.
+    """Give the first of these times from which on the error stays below that of learning alone.
+
+    None if it never does.
 
     Examples
     --------

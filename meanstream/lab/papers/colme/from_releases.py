@@ -1,7 +1,10 @@
-"""Estimates of the variance of one sample read off noisy sums: public in, public out, no further privacy cost.
+"""Estimates of the variance of one sample read off noisy sums.
 
-Shapes: a leading shape `...` of streams or pairs, last axis the partial sums. An estimate that cannot be used (too few
-terms, or negative because of the noise) is infinite: its weight is 0 and every test accepts it.
+Public in, public out, no further privacy cost.
+
+Shapes: a leading shape `...` of streams or pairs, last axis the partial sums. An estimate that
+cannot be used (too few terms, or negative because of the noise) is infinite: its weight is 0 and
+every test accepts it.
 """
 
 from __future__ import annotations
@@ -14,12 +17,16 @@ from meanstream.lab.papers.colme.variance_schemes import scheme_usable
 from meanstream.operators.counters.base import Counter
 from meanstream.operators.records import Floats, Ints
 
-PRINTED_SHAPE, JEFFREYS_SHAPE = 2.0, 1.0
-"""Equation (19) has the shape `(kappa + 2) / 2`, footnote 3's Jeffreys prior `(kappa + 1) / 2`. The latter is also the
-posterior mean under the prior that equation (19) itself has, since the mean takes one degree of freedom."""
+PRINTED_SHAPE = 2.0
+JEFFREYS_SHAPE = 1.0
+"""Equation (19) has the shape `(kappa + 2) / 2`, footnote 3's Jeffreys prior `(kappa + 1) / 2`. The
+latter is also the posterior mean under the prior that equation (19) itself has, since the mean
+takes one degree of freedom."""
 
 
-def printed_variance_from_releases(lengths: Ints, sums: Floats, fresh_variance: Floats | float) -> Floats:
+def printed_variance_from_releases(
+    lengths: Ints, sums: Floats, fresh_variance: Floats | float
+) -> Floats:
     """Return the variance read off noisy partial sums as the paper prints it (Sch-Var-2), shape (...).
 
     Parameters
@@ -47,14 +54,19 @@ def printed_variance_from_releases(lengths: Ints, sums: Floats, fresh_variance: 
     ----------
     Yakimenka et al., equation (16).
     """
-    spread, noise = printed_variance_parts(*_printed_terms(np.asarray(lengths, dtype=np.float64), sums), fresh_variance)
+    spread, noise = printed_variance_parts(
+        *_printed_terms(np.asarray(lengths, dtype=np.float64), sums), fresh_variance
+    )
     return scheme_usable(spread - noise)
 
 
-def bayesian_variance_from_releases(lengths: Ints, sums: Floats, fresh_variance: Floats | float) -> Floats:
+def bayesian_variance_from_releases(
+    lengths: Ints, sums: Floats, fresh_variance: Floats | float
+) -> Floats:
     """Return equation (16), and where it is negative the posterior mean under a flat prior on the share of the noise.
 
-    Parameters are those of `printed_variance_from_releases`. With one partial sum there is no estimate: infinite.
+    Parameters are those of `printed_variance_from_releases`. With one partial sum there is no
+    estimate: infinite.
 
     Examples
     --------
@@ -73,13 +85,20 @@ def bayesian_variance_from_releases(lengths: Ints, sums: Floats, fresh_variance:
 def printed_variance_parts(
     n: Floats, squares: Floats, roots: Floats, reciprocals: Floats, fresh_variance: Floats | float
 ) -> tuple[Floats, Floats]:
-    """Return `V'` and `K s2` of equation (19) from the sums of 1, G^2/d, G/sqrt(d) and 1/d; NaN for one partial sum."""
+    """Return `V'` and `K s2` of equation (19) from the sums of 1, G^2/d, G/sqrt(d) and 1/d.
+
+    NaN for one partial sum.
+    """
     spread = (squares - roots**2 / np.maximum(n, 1)) / np.where(n > 1, n - 1, np.nan)
     return spread, fresh_variance * reciprocals / np.maximum(n, 1)
 
 
-def bayesian_variance_from_parts(n: Floats, spread: Floats, noise: Floats, *, added: float = PRINTED_SHAPE) -> Floats:
-    """Return equation (19) from the number of partial sums, `V'` and `K s2`; its shape is `(n + added) / 2`.
+def bayesian_variance_from_parts(
+    n: Floats, spread: Floats, noise: Floats, *, added: float = PRINTED_SHAPE
+) -> Floats:
+    """Return equation (19) from the number of partial sums, `V'` and `K s2`.
+
+    Its shape is `(n + added) / 2`.
 
     Notes
     -----
@@ -98,10 +117,13 @@ def bayesian_variance_from_parts(n: Floats, spread: Floats, noise: Floats, *, ad
         kummer = _kummer(shape, x)
         variance = variance.copy()
         variance[negative] = level * ((shape / kummer + x) / (shape - 1) - 1)
+
     return scheme_usable(variance)
 
 
-def variance_from_releases(lengths: Ints, sums: Floats, counter: Counter, fresh_variance: Floats | float) -> Floats:
+def variance_from_releases(
+    lengths: Ints, sums: Floats, counter: Counter, fresh_variance: Floats | float
+) -> Floats:
     """Return the variance read off the increments of noisy prefix sums, unbiased for any lengths and any counter.
 
     Parameters
@@ -163,10 +185,14 @@ def _printed_terms(d: Floats, sums: Floats) -> tuple[Floats, Floats, Floats, Flo
 
 def _kummer(shape: Floats, x: Floats) -> Floats:
     """Return `M(1, shape + 1, x) = sum_j x^j / ((shape + 1) ... (shape + j))` for 0 <= x < shape."""
-    total, term, j = np.ones_like(x), np.ones_like(x), 0
-    # More steps than an entry needs do not change its bits: so it depends on no other. A NaN ends no one's series.
+    total = np.ones_like(x)
+    term = np.ones_like(x)
+    j = 0
+    # More steps than an entry needs do not change its bits: so it depends on no other. A NaN ends
+    # no one's series.
     while np.any(term > total * (math.ulp(1.0) / 4)):
         j += 1
         term = term * x / (shape + j)
         total = total + term
+
     return total

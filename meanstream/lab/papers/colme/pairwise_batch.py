@@ -36,14 +36,22 @@ class SamplesInOrder:
     [[1, 1, 1], [[7], [5], [7]]]
     """
 
-    def __init__(self, node: Ints, columns: Ints, time: Floats, count: Ints, sums: Ints, *, present: int) -> None:
+    def __init__(
+        self, node: Ints, columns: Ints, time: Floats, count: Ints, sums: Ints, *, present: int
+    ) -> None:
         n = len(node)
-        self.node, self.columns, self.time = node, columns, time
-        self._count, self._before = count.copy(), sums.copy()
+        self.node = node
+        self.columns = columns
+        self.time = time
+        self._count = count.copy()
+        self._before = sums.copy()
         self._end = np.searchsorted(time, time, "right")
+
         order = np.argsort(node, kind="stable")
         self._key = node[order] * max(n, 1) + order
-        self._sums = np.concatenate([np.zeros((1, columns.shape[1]), np.int64), np.cumsum(columns[order], axis=0)])
+        self._sums = np.concatenate(
+            [np.zeros((1, columns.shape[1]), np.int64), np.cumsum(columns[order], axis=0)]
+        )
         starts = np.searchsorted(node[order], node[order])
         self._rank = np.zeros(n, np.int64)
         self._rank[order] = np.arange(n) - starts
@@ -52,9 +60,14 @@ class SamplesInOrder:
         self._joined = np.flatnonzero(node >= present)[self._joined]
 
     def turns(self) -> Iterator[Ints]:
-        """Give the samples in groups with at most one of each agent: everyone's first, everyone's second, ..."""
+        """Give the samples in groups with at most one of each agent.
+
+        Everyone's first, everyone's second, ...
+        """
         order = np.argsort(self._rank, kind="stable")
-        yield from np.split(order, np.flatnonzero(np.diff(self._rank[order])) + 1) if len(order) else ()
+        yield from (
+            np.split(order, np.flatnonzero(np.diff(self._rank[order])) + 1) if len(order) else ()
+        )
 
     def behind(self, node: Ints, which: Ints) -> tuple[Ints, Ints]:
         """Count and add up the samples of agents up to the event time of some samples, that time included."""
@@ -62,6 +75,7 @@ class SamplesInOrder:
         first = np.searchsorted(self._key, node * n)
         until = np.searchsorted(self._key, node * n + self._end[which])
         count: Ints = self._count[node] + until - first
+
         return count, self._before[node] + self._sums[until] - self._sums[first]
 
     def present_at(self, which: Ints) -> Ints:
@@ -88,4 +102,5 @@ def numbered_within(group: Ints, before: Ints) -> Ints:
     rank = np.zeros(len(group), np.int64)
     rank[order] = np.arange(len(group)) - np.searchsorted(group[order], group[order])
     number: Ints = before[group] + rank + 1
+
     return number

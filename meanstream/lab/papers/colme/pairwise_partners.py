@@ -1,4 +1,7 @@
-"""Whom each agent may query: everyone, or the partners that a public graph names; and where the state of a pair is."""
+"""Whom each agent may query.
+
+Everyone, or the partners that a public graph names; and where the state of a pair is.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,12 @@ BLOCK = 512
 
 
 class Everyone:
-    """Each agent queries all others, in the order of their numbers; agents that come late are appended.
+    """Each agent queries all others, in the order of their numbers.
 
-    The pair of a reader and the agent that it queries is the row `agent * capacity + reader`: under round robin all
-    readers query nearly the same agent, so that a step touches few blocks.
+    Agents that come late are appended.
+
+    The pair of a reader and the agent that it queries is the row `agent * capacity + reader`: under
+    round robin all readers query nearly the same agent, so that a step touches few blocks.
 
     Parameters
     ----------
@@ -55,7 +60,8 @@ class Everyone:
 
     def rows_of(self, block: int) -> slice:
         """Return the rows of a block."""
-        target, part = block >> 16, block & 0xFFFF
+        target = block >> 16
+        part = block & 0xFFFF
         start = target * self.capacity
         return slice(start + part * BLOCK, start + min((part + 1) * BLOCK, self.capacity))
 
@@ -69,6 +75,7 @@ class Everyone:
         sums = [np.zeros(len(reader)) for _ in range(3)]
         for target in range(agents):
             _add(sums, _passing(pair, target * self.capacity + reader))
+
         return sums
 
     def partners(self, pair: Mapping[str, Any], reader: int, agents: int) -> Ints:
@@ -80,8 +87,8 @@ class Everyone:
 class PartnerGraph:
     """Each agent queries the partners that a public file names, in the order of the file.
 
-    Row numbers are place by place: all readers' first partners, then their second ones, so that a step touches few
-    blocks.
+    Row numbers are place by place: all readers' first partners, then their second ones, so that a
+    step touches few blocks.
 
     Parameters
     ----------
@@ -104,19 +111,30 @@ class PartnerGraph:
         degree = np.array([len(partners.get(name, ())) for name in self.first_names], np.int64)
         rank = np.zeros(len(degree), np.int64)
         rank[np.argsort(-degree, kind="stable")] = np.arange(len(degree))
+
         deepest = int(degree.max(initial=0))
         wide = [int(np.count_nonzero(degree > place)) for place in range(deepest)]
-        self._degree, self._rank, self._first = degree, rank, np.concatenate([[0], np.cumsum(wide)]).astype(np.int64)
+        self._degree = degree
+        self._rank = rank
+        self._first = np.concatenate([[0], np.cumsum(wide)]).astype(np.int64)
         self.rows = int(degree.sum())
-        self._target, self._reader = np.zeros(self.rows, np.int64), np.zeros(self.rows, np.int64)
+        self._target = np.zeros(self.rows, np.int64)
+        self._reader = np.zeros(self.rows, np.int64)
+
         for name, some in partners.items():
             require(name not in some, "partners", "name no agent as its own partner", name)
-            require(len(set(some)) == len(some), "partners", "name each partner of an agent once", name)
+            require(
+                len(set(some)) == len(some), "partners", "name each partner of an agent once", name
+            )
             row = self._first[: len(some)] + rank[number[name]]
-            self._target[row], self._reader[row] = [number[one] for one in some], number[name]
+            self._target[row] = [number[one] for one in some]
+            self._reader[row] = number[name]
 
     def degree(self, reader: Ints, present: Ints) -> Ints:  # noqa: ARG002 - the graph alone decides
-        """Return how many partners each reader has; agents that the graph does not name have none."""
+        """Return how many partners each reader has.
+
+        Agents that the graph does not name have none.
+        """
         inside = reader < len(self._degree)
         return np.where(inside, self._degree[np.where(inside, reader, 0)], 0)
 
@@ -150,6 +168,7 @@ class PartnerGraph:
             return np.zeros(0, np.int64)
         row = self._first[: self._degree[reader]] + self._rank[reader]
         weight, _ = _passing(pair, row)
+
         return np.sort(self._target[row[weight > 0]])
 
 

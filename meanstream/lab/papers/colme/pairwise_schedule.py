@@ -16,8 +16,9 @@ from meanstream.operators.records import Bools, Ints
 class PairwiseQueries:
     """The queries of one step, or of several steps in which no pair exchanges twice, step by step.
 
-    A pair (agent, other) of one run is a row `offset * columns + column`: `column` counts the agents of all runs, run
-    by run, and `offset` numbers the others of an agent in the order of their indices, from 0.
+    A pair (agent, other) of one run is a row `offset * columns + column`: `column` counts the
+    agents of all runs, run by run, and `offset` numbers the others of an agent in the order of
+    their indices, from 0.
 
     Attributes
     ----------
@@ -26,9 +27,11 @@ class PairwiseQueries:
     asker : int array or slice
         Columns of the agents that ask, at each step.
     target : int array
-        Columns of the agents that are queried, plus the number of columns times the step's number from 0.
+        Columns of the agents that are queried, plus the number of columns times the step's number
+        from 0.
     clock : int array
-        Rows of what depends on release times alone: one of each step under round robin, else those of the pairs.
+        Rows of what depends on release times alone: one of each step under round robin, else those
+        of the pairs.
     """
 
     rows: Ints | slice
@@ -70,7 +73,10 @@ class RoundRobin:
         return {}
 
     def independent_steps(self, time: int) -> int:
-        """Return how many steps from this time (from 1) on can be asked together: those left of the round."""
+        """Return how many steps from this time (from 1) on can be asked together.
+
+        Those left of the round.
+        """
         return self.others - (time - 1) % self.others
 
     def ask(self, time: int, accepted: Bools, state: State, steps: int = 1) -> PairwiseQueries:  # noqa: ARG002 - time decides
@@ -86,7 +92,9 @@ class RoundRobin:
 
 
 class RestrictedRoundRobin(RoundRobin):
-    """Round robin that skips the others outside one's class; an agent alone in its class asks no one.
+    """Round robin that skips the others outside one's class.
+
+    An agent alone in its class asks no one.
 
     Notes
     -----
@@ -107,16 +115,21 @@ class RestrictedRoundRobin(RoundRobin):
         return 1
 
     def ask(self, time: int, accepted: Bools, state: State, steps: int = 1) -> PairwiseQueries:  # noqa: ARG002
-        """Return the queries given the classes after the step before; the pointers in `state` move on."""
+        """Return the queries given the classes after the step before.
+
+        The pointers in `state` move on.
+        """
         last = state["last"]
         asker = np.flatnonzero(accepted.reshape(self.others, self.columns).any(axis=0))
         offset = last[asker]
         waiting = np.arange(len(asker))
+
         while waiting.size:
             moved = offset[waiting] + 1
             moved[moved == self.others] = 0
             offset[waiting] = moved
             waiting = waiting[~accepted[moved * self.columns + asker[waiting]]]
+
         last[asker] = offset
         index = offset * self.columns + asker
         target = self._first[asker] + offset + (self._agent[asker] <= offset)

@@ -1,4 +1,7 @@
-"""What every pair and every agent of a federation knows: numbers of agents, columns by pair, chunks on disk."""
+"""What every pair and every agent of a federation knows.
+
+Numbers of agents, columns by pair, chunks on disk.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +15,36 @@ from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamS
 from meanstream.operators.records import Ints
 from meanstream.operators.validation import require
 
-_OWN = ("agent", "count", "exact", "coarse", "squares", "total", "mean", "spread", "last", "released", "seen")
+_OWN = (
+    "agent",
+    "count",
+    "exact",
+    "coarse",
+    "squares",
+    "total",
+    "mean",
+    "spread",
+    "last",
+    "released",
+    "seen",
+)
 
 
 class PairwiseState:
-    """Private: the state of a federation. Agents are numbered from outside by `names`, and within by first sample.
+    """Private: the state of a federation.
+
+    Agents are numbered from outside by `names`, and within by first sample.
 
     Memory of pairs is taken when they first exchange something.
     """
 
     def __init__(self, settings: PairwiseStreamSettings, *, capacity: int) -> None:
         self.settings = settings
-        self._grid, self._counter = settings.release.grid, settings.means.mechanism
+        self._grid = settings.release.grid
+        self._counter = settings.means.mechanism
         self._layout = settings.layout(capacity)
         self._statistic = settings.statistic()
+
         rows = self._layout.rows
         self._state: dict[str, dict[str, Any]] = {
             "pair": {
@@ -39,8 +58,11 @@ class PairwiseState:
             "statistic": self._statistic.init(rows, rows),
             "variance": {} if settings.scheme is None else settings.scheme.init(rows),
         }
+
         kinds = dict.fromkeys(("mean", "total", "spread", "seen"), np.float64)
-        self._own: dict[str, Any] = {name: np.zeros(1024, kinds.get(name, np.int64)) for name in _OWN}
+        self._own: dict[str, Any] = {
+            name: np.zeros(1024, kinds.get(name, np.int64)) for name in _OWN
+        }
         self._capacity = capacity
         self._node = np.zeros(0, np.int64)  # by number of the agent, -1 before its first sample
         self._nodes = self._present = 0
@@ -70,22 +92,34 @@ class PairwiseState:
         for chunk in sorted(self._dirty_own):
             rows = slice(chunk * BLOCK, min((chunk + 1) * BLOCK, self._nodes))
             yield "pairwise agents", chunk, {name: array[rows] for name, array in self._own.items()}
+
         for chunk in sorted(self._dirty_pairs):
             rows = self._layout.rows_of(chunk)
             yield "pairs", chunk, {name: array[rows] for name, array in self._arrays()}
-        self._dirty_own, self._dirty_pairs = set(), set()
+
+        self._dirty_own = set()
+        self._dirty_pairs = set()
 
     def restore(self, kind: str, chunk: int, columns: Mapping[str, Any]) -> None:
-        """Take over a chunk of `changes`, those of agents first; call `restored` after the last one."""
+        """Take over a chunk of `changes`, those of agents first.
+
+        Call `restored` after the last one.
+        """
         if kind == "pairwise agents":
-            first, n = chunk * BLOCK, len(columns["agent"])
+            first = chunk * BLOCK
+            n = len(columns["agent"])
             self._grow(first + n)
+
             for name, array in self._own.items():
                 array[first : first + n] = columns[name]
+
             self._nodes = max(self._nodes, first + n)
-            few, rule = self.settings.partners is None, f"be at least {self._nodes}, the agents of the store"
+            few = self.settings.partners is None
+            rule = f"be at least {self._nodes}, the agents of the store"
             require(not few or self._nodes <= self._capacity, "max_agents", rule, self._capacity)
+
             return
+
         rows = self._layout.rows_of(chunk)
         for name, array in self._arrays():
             part = array[rows]
@@ -104,6 +138,7 @@ class PairwiseState:
         rows = self._layout.used(self._nodes)
         for name, array in self._arrays():
             array[rows] = columns[name]
+
         self.restored(names)
 
     def restored(self, names: Sequence[str]) -> None:
@@ -115,7 +150,9 @@ class PairwiseState:
         self._node[agent[known]] = known
         self._present = len(known)
         first = self._layout.first_names
-        self._names = [names[a] if a >= 0 else first[place] for place, a in enumerate(agent.tolist())]
+        self._names = [
+            names[a] if a >= 0 else first[place] for place, a in enumerate(agent.tolist())
+        ]
 
     def _arrays(self) -> Iterator[tuple[str, Any]]:
         for part, state in self._state.items():
@@ -126,27 +163,39 @@ class PairwiseState:
         """Give new agents a number in the order of their first samples, or as the graph of partners does."""
         if not self._nodes and (first := self._layout.first_names):
             self._grow(len(first))
-            self._nodes, self._names = len(first), list(first)
+            self._nodes = len(first)
+            self._names = list(first)
             self._dirty_own |= set(range(-(-len(first) // BLOCK)))
+
         if len(names) > len(self._node):
-            self._node = np.concatenate([self._node, np.full(len(names) - len(self._node), -1, np.int64)])
+            self._node = np.concatenate(
+                [self._node, np.full(len(names) - len(self._node), -1, np.int64)]
+            )
+
         unseen = agent[self._node[agent] < 0]
         new, at = np.unique(unseen, return_index=True)
-        declared = {name: place for place, name in enumerate(self._layout.first_names)} if len(new) else {}
+        declared = (
+            {name: place for place, name in enumerate(self._layout.first_names)} if len(new) else {}
+        )
+
         for number in new[np.argsort(at)].tolist():
             node = declared.get(names[number], self._nodes)
             if node == self._nodes:
                 self._nodes += 1
                 self._grow(self._nodes)
                 self._names.append(names[number])
+
             self._node[number] = node
             self._own["agent"][node] = number + 1
             self._own["last"][node] = -1
             self._present += 1
+
         return self._node[agent]
 
     def _grow(self, n: int) -> None:
         room = len(self._own["count"])
         if n > room:
             more = max(n, 2 * room) - room
-            self._own = {name: np.concatenate([a, np.zeros(more, a.dtype)]) for name, a in self._own.items()}
+            self._own = {
+                name: np.concatenate([a, np.zeros(more, a.dtype)]) for name, a in self._own.items()
+            }

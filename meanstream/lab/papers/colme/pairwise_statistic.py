@@ -1,6 +1,7 @@
 """The statistic T of the releases that one agent got of another, and its variance, kept up release by release.
 
-The factors of the variance depend on release times alone, so under a common schedule they are one row for all pairs.
+The factors of the variance depend on release times alone, so under a common schedule they are one
+row for all pairs.
 """
 
 from __future__ import annotations
@@ -10,7 +11,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from meanstream.lab.papers.colme.sample_weights import weights_gain, weights_gls_table
-from meanstream.lab.papers.colme.statistic import FactorTracker, VarianceFactors, statistic_release_covariance
+from meanstream.lab.papers.colme.statistic import (
+    FactorTracker,
+    VarianceFactors,
+    statistic_release_covariance,
+)
 from meanstream.operators.counters.registry import Counter, State
 from meanstream.operators.records import Bools, Floats, Ints
 from meanstream.operators.validation import require
@@ -19,9 +24,10 @@ from meanstream.operators.validation import require
 class Received(NamedTuple):
     """One release of each queried pair.
 
-    `rows` are the pairs, `clock` the rows of what depends on times alone, `release` the number of the release and
-    `time` the number of samples behind it, both by clock row. `mean` are the noisy means, shape (pairs,) or, where
-    several steps are taken together, (steps, pairs of each step); a step has a clock row, or each pair its own.
+    `rows` are the pairs, `clock` the rows of what depends on times alone, `release` the number of
+    the release and `time` the number of samples behind it, both by clock row. `mean` are the noisy
+    means, shape (pairs,) or, where several steps are taken together, (steps, pairs of each step); a
+    step has a clock row, or each pair its own.
     """
 
     rows: Ints | slice
@@ -62,24 +68,35 @@ class _RunningWeights:
     def add(self, state: State, received: Received) -> tuple[Floats, VarianceFactors]:
         """Move T by its gain towards the new noisy mean."""
         rows, clock, release, time, mean = received
-        own = {name.removeprefix("factor_"): array for name, array in state.items() if name != "value"}
-        factors = VarianceFactors(*map(received.aligned, self.tracker.step(own, clock, release, time)))
+        own = {
+            name.removeprefix("factor_"): array for name, array in state.items() if name != "value"
+        }
+        factors = VarianceFactors(
+            *map(received.aligned, self.tracker.step(own, clock, release, time))
+        )
+
         if self.weights == "last":
             return mean, factors
         value = state["value"][rows].reshape(mean.shape)
         value = value + received.aligned(weights_gain(self.weights, release)) * (mean - value)
         state["value"][rows] = value.ravel()
+
         return value, factors
 
 
 class _LeastSquares:
-    """T is the generalized least-squares mean of all noisy means; all pairs of a clock row share the weights.
+    """T is the generalized least-squares mean of all noisy means.
+
+    All pairs of a clock row share the weights.
 
     Needs common release times: `times(clock)` are those of a clock row. The weights assume
-    `noise_ratio` = variance of one draw / variance of one sample; T is unbiased, and its factors exact, for any other.
+    `noise_ratio` = variance of one draw / variance of one sample; T is unbiased, and its factors
+    exact, for any other.
     """
 
-    def __init__(self, counter: Counter, noise_ratio: float, first_times: Ints, period: int) -> None:
+    def __init__(
+        self, counter: Counter, noise_ratio: float, first_times: Ints, period: int
+    ) -> None:
         self.counter = counter
         self.noise_ratio = noise_ratio
         self.first_times = first_times
@@ -96,6 +113,7 @@ class _LeastSquares:
         one_by_one = zip(received.release.tolist(), received.clock.tolist(), means, strict=True)
         values, data, noise = zip(*(self._add_row(state, *row) for row in one_by_one), strict=True)
         factors = VarianceFactors(*(received.aligned(np.array(factor)) for factor in (data, noise)))
+
         return np.stack(values).reshape(received.mean.shape), factors
 
     def _add_row(self, state: State, k: int, row: int, mean: Floats) -> tuple[Floats, float, float]:
@@ -106,6 +124,7 @@ class _LeastSquares:
         later = np.cumsum(per_sample[::-1])[::-1]
         data = np.diff(times, prepend=0) @ later**2
         noise = per_sample @ self.counter.matrix(k)
+
         return value, float(data), float(noise @ noise)
 
     def _table(self, row: int) -> Floats:
@@ -115,6 +134,7 @@ class _LeastSquares:
                 times, sample_variance=1.0, counter=self.counter, fresh_variance=self.noise_ratio
             )
             self._weights[row] = weights_gls_table(covariance)
+
         return self._weights[row]
 
 
@@ -124,11 +144,16 @@ def pair_class_sums(pairs: State, members: Bools) -> State:
     weight = pair["precision"] * members
     precision = weight.sum(axis=0)
     weight *= pair["value"]
+
     return {"precision": precision, "value": weight.sum(axis=0)}
 
 
-def pair_statistic(weights: str, counter: Counter, *, others: int, noise_ratio: float) -> PairStatistic:
-    """Return how T is kept for the named weights; gls for the release times of a round robin over `others`.
+def pair_statistic(
+    weights: str, counter: Counter, *, others: int, noise_ratio: float
+) -> PairStatistic:
+    """Return how T is kept for the named weights.
+
+    Gls for the release times of a round robin over `others`.
 
     Examples
     --------

@@ -34,11 +34,14 @@ MOST_EDGES = 1 << 24
 WEIGHTS = ("last", "mean_of_means", "windowed")
 VARIANCES = ("known", "released", "from_releases", "bayesian", "jeffreys")
 SQUARES_SPAN = 1 << 10
-"""Steps of the grid on which deviations are squared: sums of squares stay exact in float64 for 2**33 samples."""
+"""Steps of the grid on which deviations are squared: sums of squares stay exact in float64 for
+2**33 samples."""
 
 
 class WholeReleasedVariance(ReleasedVariance):
-    """Sch-Var-1 in whole numbers: a rounded sum of squares plus rounded noise, so that no float of raw data leaves.
+    """Sch-Var-1 in whole numbers.
+
+    A rounded sum of squares plus rounded noise, so that no float of raw data leaves.
 
     **Privacy.** A replaced sample moves the sum of squared deviations of d samples by at most (d - 1)/d span^2, and
     rounding by less than 1.5: together at most (d - 1)/d (span^2 + 3) for d of 2 and more. For d = 1 the sum is 0.
@@ -50,18 +53,22 @@ class WholeReleasedVariance(ReleasedVariance):
 
 @dataclass(frozen=True, kw_only=True)
 class PairwiseStreamSettings:
-    """Algorithm 1 of Private-ColME on a stream: how agents release to those who query them, and what these make of it.
+    """Algorithm 1 of Private-ColME on a stream.
+
+    How agents release to those who query them, and what these make of it.
 
     Parameters
     ----------
     release : AgentsSettings
-        Bounds, budget and counter of each ordered pair. Its schedule plays no part: a partner's query is what makes
-        a release due.
+        Bounds, budget and counter of each ordered pair. Its schedule plays no part: a partner's
+        query is what makes a release due.
     schedule : {"round_robin", "restricted_round_robin"}
-        Whom an agent queries at each of its samples: its partners in turn, or those of them in its class.
+        Whom an agent queries at each of its samples: its partners in turn, or those of them in its
+        class.
     weights : {"last", "mean_of_means", "windowed"}
     variance : {"known", "released", "from_releases", "bayesian", "jeffreys"}, optional
-        Where the variance of one sample comes from; default "known" with `stddev`, else "from_releases".
+        Where the variance of one sample comes from; default "known" with `stddev`, else
+        "from_releases".
     stddev : float, optional
         Standard deviation of one sample.
     significance : float
@@ -97,22 +104,65 @@ class PairwiseStreamSettings:
         if self.stddev is not None:
             object.__setattr__(self, "stddev", valid_float("stddev", self.stddev))
             require_positive(stddev=self.stddev)
+
         known = self.stddev is not None
-        object.__setattr__(self, "variance", self.variance or ("known" if known else "from_releases"))
-        for name, values in (("schedule", tuple(PAIRWISE_SCHEDULES)), ("weights", WEIGHTS), ("variance", VARIANCES)):
-            require(getattr(self, name) in values, name, f"be one of {', '.join(values)}", getattr(self, name))
-        require(known == (self.variance == "known"), "variance", "be known with stddev, and only then", self.variance)
+        object.__setattr__(
+            self, "variance", self.variance or ("known" if known else "from_releases")
+        )
+
+        for name, values in (
+            ("schedule", tuple(PAIRWISE_SCHEDULES)),
+            ("weights", WEIGHTS),
+            ("variance", VARIANCES),
+        ):
+            require(
+                getattr(self, name) in values,
+                name,
+                f"be one of {', '.join(values)}",
+                getattr(self, name),
+            )
+
+        require(
+            known == (self.variance == "known"),
+            "variance",
+            "be known with stddev, and only then",
+            self.variance,
+        )
         require_between(0, 1, significance=self.significance)
-        release, forgets = self.release, self.release.remembers.forgets
+
+        release = self.release
+        forgets = self.release.remembers.forgets
         require(not forgets, "memory", f"be forever with schedule {self.schedule}", release.memory)
-        require(release.per_person is None, "per_person", "be left out with a pairwise schedule", release.per_person)
+        require(
+            release.per_person is None,
+            "per_person",
+            "be left out with a pairwise schedule",
+            release.per_person,
+        )
+
         for name in ("spread_share", "histogram_share"):
-            require(not getattr(release, name), name, "be 0 with a pairwise schedule", getattr(release, name))
-        rule = "be pm1, pm2 or toeplitz with a pairwise schedule: every pair would keep all its draws"
+            require(
+                not getattr(release, name),
+                name,
+                "be 0 with a pairwise schedule",
+                getattr(release, name),
+            )
+
+        rule = (
+            "be pm1, pm2 or toeplitz with a pairwise schedule: every pair would keep all its draws"
+        )
         require(release.counter in ("pm1", "pm2", "toeplitz"), "counter", rule, release.counter)
-        own, counter = self.variance == "released", release.counter
-        require(not own or counter in ("pm1", "pm2"), "counter", "be pm1 or pm2 with variance released", counter)
+
+        own = self.variance == "released"
+        counter = release.counter
+        require(
+            not own or counter in ("pm1", "pm2"),
+            "counter",
+            "be pm1 or pm2 with variance released",
+            counter,
+        )
         _ = self.scheme, self.squares_noise  # they check the counter and the noise
+
         if self.partners is not None:
             edges = sum(map(len, self.partners.values()))
             require(0 < edges <= MOST_EDGES, "partners", f"have 1 to {MOST_EDGES:,} rows", edges)
@@ -136,7 +186,10 @@ class PairwiseStreamSettings:
 
     @cached_property
     def squares_noise(self) -> GaussianNoise | LaplaceNoise | None:
-        """Noise of one partial sum of squared deviations, in squared steps of their grid; None if none is released."""
+        """Noise of one partial sum of squared deviations, in squared steps of their grid.
+
+        None if none is released.
+        """
         if self.variance != "released":
             return None
         means = self.means
@@ -149,7 +202,10 @@ class PairwiseStreamSettings:
             calibration=means.calibration,
             composition="basic" if means.mode == "paper" else "concentrated",
         )
-        require_small_numeric_slack(noise, epsilon=means.epsilon, delta=means.delta, draws=means.mechanism.reach)
+        require_small_numeric_slack(
+            noise, epsilon=means.epsilon, delta=means.delta, draws=means.mechanism.reach
+        )
+
         return noise
 
     @cached_property
@@ -157,12 +213,17 @@ class PairwiseStreamSettings:
         """How the variance of another agent's samples is estimated; None if it is known."""
         if self.variance == "known":
             return None
+
         if self.variance == "released":
             means = self.means
             return WholeReleasedVariance(means.mechanism, means.fresh.variance / self.shift**2, 1.0)
+
         corrected = self.variance == "from_releases" and self.release.mode == "tuned"
         kinds = {"bayesian": Bayesian, "jeffreys": Jeffreys, "from_releases": PrintedFromReleases}
-        kind: type[FromReleases | PrintedFromReleases] = FromReleases if corrected else kinds[self.variance]
+        kind: type[FromReleases | PrintedFromReleases] = (
+            FromReleases if corrected else kinds[self.variance]
+        )
+
         return kind(self.means.mechanism, self.means.fresh.variance)
 
     def statistic(self) -> PairStatistic:
@@ -175,12 +236,18 @@ class PairwiseStreamSettings:
 
     @cached_property
     def most_agents(self) -> int | None:
-        """Return how many agents fit where everyone queries everyone; None with a graph of partners."""
+        """Return how many agents fit where everyone queries everyone.
+
+        None with a graph of partners.
+        """
         if self.partners is not None:
             return None
         parts = [self.means.mechanism.init(2), self.statistic().init(2, 2)]
         parts += [] if self.scheme is None else [self.scheme.init(2)]
-        pair = sum(array.nbytes for state in parts for array in state.values()) / 2 + 33  # release, n, T, weight, class
+        pair = (
+            sum(array.nbytes for state in parts for array in state.values()) / 2 + 33
+        )  # release, n, T, weight, class
+
         return int(np.sqrt(MOST_BYTES / pair))
 
     def coalition_epsilon(self, readers: int) -> float:
@@ -195,9 +262,15 @@ class PairwiseStreamSettings:
 
     def plain(self) -> dict[str, Any]:
         """Return the settings as plain data that tell deployments apart."""
-        own = {name: getattr(self, name) for name in ("schedule", "weights", "variance", "stddev", "significance")}
+        own = {
+            name: getattr(self, name)
+            for name in ("schedule", "weights", "variance", "stddev", "significance")
+        }
         unused = ("schedule", "memory", "histogram_share", "exceeds", "per_person", "spread_share")
-        release = {name: value for name, value in asdict(self.release).items() if name not in unused}
+        release = {
+            name: value for name, value in asdict(self.release).items() if name not in unused
+        }
+
         return {**release, **own, "partners": self._digest()}
 
     def with_name(self, name: str) -> PairwiseStreamSettings:

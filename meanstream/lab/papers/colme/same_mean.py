@@ -1,4 +1,7 @@
-"""Do two agents have the same mean? The tests of the paper: known variance, and Welch's for estimated variances."""
+"""Do two agents have the same mean? The tests of the paper.
+
+Known variance, and Welch's for estimated variances.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,9 @@ from meanstream.operators.validation import require_between
 
 
 def same_mean_significance(time: Ints | int, significance: float = 0.05) -> Any:
-    """Significance of the tests after `time` samples: it falls slowly, so that errors of the first kind die out.
+    """Significance of the tests after `time` samples.
+
+    It falls slowly, so that errors of the first kind die out.
 
     Examples
     --------
@@ -34,8 +39,8 @@ def same_mean_known(difference: Floats, variance: Floats, significance: Floats |
     Parameters
     ----------
     difference, variance : float arrays
-        Difference of two independent estimates and its variance; where it is infinite nothing is known and the test
-        accepts.
+        Difference of two independent estimates and its variance; where it is infinite nothing is
+        known and the test accepts.
     significance : float or float array
         Probability of rejecting equal means.
 
@@ -71,7 +76,8 @@ def same_mean_welch(  # noqa: PLR0917 - two symmetric triples
     difference : float array
         The agent's own mean minus the other's statistic.
     own_variance, other_variance : float arrays
-        Estimated variances of the two; where one is infinite (not yet, or negatively, estimated) the test accepts.
+        Estimated variances of the two; where one is infinite (not yet, or negatively, estimated)
+        the test accepts.
     own_count, other_count : int or int array
         Samples behind each; their degrees of freedom are one less.
     significance : float or float array
@@ -99,16 +105,22 @@ def same_mean_welch(  # noqa: PLR0917 - two symmetric triples
     variance = own_variance + other_variance
     probability = 1 - significance / 2
     shape = difference.shape
-    counts, own_counts = (np.broadcast_to(np.asarray(one), shape) for one in (other_count, own_count))
+    counts, own_counts = (
+        np.broadcast_to(np.asarray(one), shape) for one in (other_count, own_count)
+    )
     size = np.abs(difference)
     width = np.sqrt(variance)
     accepted: Bools = size < ndtri(probability) * width
     fewest = np.maximum(np.minimum(own_counts, counts).min(initial=2**31) - 1, 1)
     unsure = ~accepted & (size < stdtrit(fewest, probability) * width)
+
     if unsure.any():
         own, wanted = (np.broadcast_to(one, shape)[unsure] for one in (own_variance, probability))
-        degrees = same_mean_welch_degrees(own, own_counts[unsure], other_variance[unsure], counts[unsure])
+        degrees = same_mean_welch_degrees(
+            own, own_counts[unsure], other_variance[unsure], counts[unsure]
+        )
         accepted[unsure] = size[unsure] < stdtrit(degrees, wanted) * width[unsure]
+
     return accepted
 
 

@@ -9,7 +9,8 @@ from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require
 
 WEIGHTS = ("last", "mean_of_means", "windowed", "gls")
-"""Names of the weightings; "gls" needs the covariance of the releases, the others only their number."""
+"""Names of the weightings; "gls" needs the covariance of the releases, the others only their
+number."""
 
 
 def weights(name: str, n: int, *, covariance: Floats | None = None) -> Floats:
@@ -18,13 +19,14 @@ def weights(name: str, n: int, *, covariance: Floats | None = None) -> Floats:
     Parameters
     ----------
     name : {"last", "mean_of_means", "windowed", "gls"}
-        "last": the newest release (the papers' non-MoM). "mean_of_means": all equally (MoM). "windowed": equally from
-        the release `2**floor(log2 n)` on (wMoM). "gls": generalized least squares, the least variance of all weights
-        for the given covariance.
+        "last": the newest release (the papers' non-MoM). "mean_of_means": all equally (MoM).
+        "windowed": equally from the release `2**floor(log2 n)` on (wMoM). "gls": generalized least
+        squares, the least variance of all weights for the given covariance.
     n : int
         Number of releases, at least 1.
     covariance : float array, shape (n, n), optional
-        Covariance of the released means (`statistic_release_covariance`); for "gls", and only there.
+        Covariance of the released means (`statistic_release_covariance`); for "gls", and only
+        there.
 
     Notes
     -----
@@ -44,11 +46,21 @@ def weights(name: str, n: int, *, covariance: Floats | None = None) -> Floats:
     """
     _require_weights(name)
     require(n >= 1, "n", "be at least 1", n)
-    require((covariance is not None) == (name == "gls"), "covariance", "be given for gls and only there", name)
+    require(
+        (covariance is not None) == (name == "gls"),
+        "covariance",
+        "be given for gls and only there",
+        name,
+    )
+
     if covariance is not None:
-        require(covariance.shape == (n, n), "covariance", f"have shape ({n}, {n})", covariance.shape)
+        require(
+            covariance.shape == (n, n), "covariance", f"have shape ({n}, {n})", covariance.shape
+        )
         best: Floats = weights_gls_table(covariance)[-1]
+
         return best
+
     return _constant_from(int(weights_window_start(name, np.asarray(n))), n)
 
 
@@ -67,13 +79,16 @@ def weights_window_start(name: str, release: Ints) -> Ints:
         return release
     if name == "mean_of_means":
         return np.ones_like(release)
+
     require(name == "windowed", "weights", "be last, mean_of_means or windowed here", name)
     _, exponent = np.frexp(release.astype(np.float64))  # exact for release < 2**53
     return np.left_shift(np.int64(1), exponent.astype(np.int64) - 1)
 
 
 def weights_gain(name: str, release: Ints) -> Floats:
-    """Return by how much a new release moves the statistic: `T_k = T_{k-1} + gain_k (release_k - T_{k-1})`.
+    """Return by how much a new release moves the statistic.
+
+    `T_k = T_{k-1} + gain_k (release_k - T_{k-1})`.
 
     Examples
     --------
@@ -111,11 +126,14 @@ def weights_gls_table(covariance: Floats) -> Floats:
     coefficient = whiten.sum(axis=1)
     table: Floats = np.cumsum(coefficient[:, np.newaxis] * whiten, axis=0)
     table /= np.cumsum(coefficient**2)[:, np.newaxis]
+
     return table
 
 
 def weights_gls_variance(covariance: Floats) -> Floats:
-    """Return the variance of the best estimate after 1, ..., n releases: that of the rows of `weights_gls_table`.
+    """Return the variance of the best estimate after 1, ..., n releases.
+
+    That of the rows of `weights_gls_table`.
 
     Examples
     --------

@@ -1,7 +1,8 @@
 """The variance of a linear statistic of noisy means, for every counter, weighting and pattern of release times.
 
-Everywhere the variance is `sample_variance * data + fresh_variance * noise`: the two factors depend on public times and
-counts only, so they are computed once and serve known and estimated variances alike.
+Everywhere the variance is `sample_variance * data + fresh_variance * noise`: the two factors depend
+on public times and counts only, so they are computed once and serve known and estimated variances
+alike.
 """
 
 from __future__ import annotations
@@ -11,7 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meanstream.lab.papers.colme.sample_weights import weights_gain, weights_gls_variance, weights_window_start
+from meanstream.lab.papers.colme.sample_weights import (
+    weights_gain,
+    weights_gls_variance,
+    weights_window_start,
+)
 from meanstream.operators.counters.base import Counter, State
 from meanstream.operators.counters.pm2 import Pm2
 from meanstream.operators.records import Floats, Ints
@@ -24,8 +29,13 @@ class VarianceFactors(NamedTuple):
     noise: Floats
 
     def variance(self, sample_variance: Floats | float, fresh_variance: Floats | float) -> Floats:
-        """Return `sample_variance * data + fresh_variance * noise`; infinite where the sample variance is."""
-        return np.asarray(sample_variance * self.data + fresh_variance * self.noise, dtype=np.float64)
+        """Return `sample_variance * data + fresh_variance * noise`.
+
+        Infinite where the sample variance is.
+        """
+        return np.asarray(
+            sample_variance * self.data + fresh_variance * self.noise, dtype=np.float64
+        )
 
 
 def statistic_variance_factors(times: Ints, weights: Floats, counter: Counter) -> VarianceFactors:
@@ -62,11 +72,17 @@ def statistic_variance_factors(times: Ints, weights: Floats, counter: Counter) -
     later = np.cumsum(per_sample[..., ::-1], axis=-1)[..., ::-1]
     lengths = np.diff(times, axis=-1, prepend=0)
     noise = per_sample @ counter.matrix(times.shape[-1])
+
     return VarianceFactors((lengths * later**2).sum(-1), (noise**2).sum(-1))
 
 
 def variance_of_statistic(
-    times: Ints, weights: Floats, *, sample_variance: Floats | float, counter: Counter, fresh_variance: Floats | float
+    times: Ints,
+    weights: Floats,
+    *,
+    sample_variance: Floats | float,
+    counter: Counter,
+    fresh_variance: Floats | float,
 ) -> Floats:
     """Return `Var[T]`, shape (...), for release times of shape (..., n) and any weights.
 
@@ -85,7 +101,9 @@ def variance_of_statistic(
     >>> variance_of_statistic(t, w, sample_variance=1.0, counter=Pm1(2), fresh_variance=0.0).round(6)
     np.float64(0.0625)
     """
-    return statistic_variance_factors(times, weights, counter).variance(sample_variance, fresh_variance)
+    return statistic_variance_factors(times, weights, counter).variance(
+        sample_variance, fresh_variance
+    )
 
 
 def statistic_release_covariance(
@@ -93,7 +111,8 @@ def statistic_release_covariance(
 ) -> Floats:
     """Return the covariance of the noisy means, shape (n, n): what "gls" weights need.
 
-    Two running means share the samples of the shorter: their covariance is the sample variance over the later time.
+    Two running means share the samples of the shorter: their covariance is the sample variance over
+    the later time.
 
     Examples
     --------
@@ -106,7 +125,9 @@ def statistic_release_covariance(
 
 
 def _covariance(times: Ints, sample_variance: float, noise: Floats) -> Floats:
-    covariance: Floats = sample_variance / np.maximum.outer(times, times) + noise / np.multiply.outer(times, times)
+    covariance: Floats = sample_variance / np.maximum.outer(
+        times, times
+    ) + noise / np.multiply.outer(times, times)
     return covariance
 
 
@@ -131,15 +152,24 @@ def statistic_factors_table(times: Ints, name: str, counter: Counter) -> Varianc
     """
     flat = times.reshape(-1, times.shape[-1])
     tracker = FactorTracker(counter, name)
-    state, rows = tracker.init(len(flat)), np.arange(len(flat))
-    steps = [tracker.step(state, rows, np.full(len(flat), k + 1), flat[:, k]) for k in range(flat.shape[1])]
-    return VarianceFactors(*(np.stack(part, axis=-1).reshape(times.shape) for part in zip(*steps, strict=True)))
+    state = tracker.init(len(flat))
+    rows = np.arange(len(flat))
+    steps = [
+        tracker.step(state, rows, np.full(len(flat), k + 1), flat[:, k])
+        for k in range(flat.shape[1])
+    ]
+
+    return VarianceFactors(
+        *(np.stack(part, axis=-1).reshape(times.shape) for part in zip(*steps, strict=True))
+    )
 
 
 def statistic_variance_table(
     times: Ints, name: str, *, sample_variance: float, counter: Counter, fresh_variance: float
 ) -> Floats:
-    """Return `Var[T]` after every release, shape (..., n); for "gls" the weights are the best for these variances.
+    """Return `Var[T]` after every release, shape (..., n).
+
+    For "gls" the weights are the best for these variances.
 
     Examples
     --------
@@ -151,7 +181,10 @@ def statistic_variance_table(
     [[0.2, 0.1]]
     """
     if name != "gls":
-        return statistic_factors_table(times, name, counter).variance(sample_variance, fresh_variance)
+        return statistic_factors_table(times, name, counter).variance(
+            sample_variance, fresh_variance
+        )
+
     noise = fresh_variance * counter.covariance(times.shape[-1])
     flat = times.reshape(-1, times.shape[-1])
     best = [weights_gls_variance(_covariance(stream, sample_variance, noise)) for stream in flat]
@@ -160,7 +193,9 @@ def statistic_variance_table(
 
 @dataclass(frozen=True)
 class FactorTracker:
-    """The factors after each release in the memory of the counter: O(1), O(log) for PM-II, per release.
+    """The factors after each release in the memory of the counter.
+
+    O(1), O(log) for PM-II, per release.
 
     Parameters
     ----------
@@ -192,7 +227,11 @@ class FactorTracker:
 
     def init(self, n_rows: int) -> State:
         """Return the state of `n_rows` streams before their first release."""
-        return {"data": np.zeros(n_rows), "noise": np.zeros(n_rows), **self.counter.init_past(n_rows)}
+        return {
+            "data": np.zeros(n_rows),
+            "noise": np.zeros(n_rows),
+            **self.counter.init_past(n_rows),
+        }
 
     def step(self, state: State, rows: Ints, release: Ints, times: Ints) -> VarianceFactors:
         """Return the factors after these releases and update the state in place.
@@ -205,25 +244,33 @@ class FactorTracker:
             Distinct rows, the number of the release within each, from 1, and its number of samples.
         """
         if self.weights == "last":
-            return VarianceFactors(1.0 / times, self.counter.noise_variance(release) / times.astype(np.float64) ** 2)
+            return VarianceFactors(
+                1.0 / times, self.counter.noise_variance(release) / times.astype(np.float64) ** 2
+            )
+
         start = weights_window_start(self.weights, release)
         for values in state.values():
             values[rows[start == release]] = 0.0
+
         inverse = 1.0 / times
         shared = self.counter.covariance_with_past(state, rows, release, inverse)
         own = self.counter.noise_variance(release) * inverse
         state["data"][rows] += (2.0 * (release - start) + 1.0) * inverse
         state["noise"][rows] += (2.0 * shared + own) * inverse
         share = weights_gain(self.weights, release) ** 2
+
         return VarianceFactors(state["data"][rows] * share, state["noise"][rows] * share)
 
 
 def statistic_noise_factor_pm2(times: Ints, weights: Floats) -> float:
-    """Return equation (21) as the paper prints it, over `s2`; kept to show the error, used by nothing.
+    """Return equation (21) as the paper prints it, over `s2`.
 
-    It takes all releases of `2**(l-1) .. 2**l - 1` that have a one at the same place as users of the same draw; from 7
-    releases on they are not, and the equation overestimates: with windowed weights under a round robin of 200 agents
-    by 8 % at 7 releases, 68 % at 127 and 103 % at 511; with "last" it is right.
+    Kept to show the error, used by nothing.
+
+    It takes all releases of `2**(l-1) .. 2**l - 1` that have a one at the same place as users of
+    the same draw; from 7 releases on they are not, and the equation overestimates: with windowed
+    weights under a round robin of 200 agents by 8 % at 7 releases, 68 % at 127 and 103 % at 511;
+    with "last" it is right.
 
     Examples
     --------
@@ -233,12 +280,15 @@ def statistic_noise_factor_pm2(times: Ints, weights: Floats) -> float:
     >>> round(float(statistic_noise_factor_pm2(t, w) / statistic_variance_factors(t, w, Pm2(7)).noise), 3)
     1.023
     """
-    n, total = len(times), 0.0
+    n = len(times)
+    total = 0.0
     release = np.arange(1, n + 1)
     per_sample = np.asarray(weights) / times
+
     for length in range(1, Pm2(n).levels + 1):  # l of equation (21)
         block = (release >= 1 << (length - 1)) & (release < 1 << length)
         for i in range(length):
             bit = (release >> i) & 1
             total += float((per_sample * bit)[block].sum() ** 2)
+
     return total

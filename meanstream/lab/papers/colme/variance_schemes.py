@@ -1,8 +1,11 @@
-"""Estimates of the variance of one sample made from raw samples: an agent's own, and the one that it releases.
+"""Estimates of the variance of one sample made from raw samples.
 
-Shapes: a leading shape `...` of streams or pairs, last axis the partial sums. An estimate that cannot be used (too few
-terms, or negative because of the noise) is infinite: its weight is 0 and every test accepts it. The same estimates one
-release at a time are in `trackers`; estimates from noisy sums in `from_releases`.
+An agent's own, and the one that it releases.
+
+Shapes: a leading shape `...` of streams or pairs, last axis the partial sums. An estimate that
+cannot be used (too few terms, or negative because of the noise) is infinite: its weight is 0 and
+every test accepts it. The same estimates one release at a time are in `trackers`; estimates from
+noisy sums in `from_releases`.
 """
 
 from __future__ import annotations
@@ -17,8 +20,12 @@ from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require_positive
 
 
-def scheme_sample_variance(count: Ints, squared_deviations: Floats, *, half_width: float | None = None) -> Floats:
-    """Return each agent's own sample variance. **Private**: it is made of raw samples and stays with its owner.
+def scheme_sample_variance(
+    count: Ints, squared_deviations: Floats, *, half_width: float | None = None
+) -> Floats:
+    """Return each agent's own sample variance. **Private**.
+
+    It is made of raw samples and stays with its owner.
 
     Parameters
     ----------
@@ -27,8 +34,9 @@ def scheme_sample_variance(count: Ints, squared_deviations: Floats, *, half_widt
     squared_deviations : float array
         Sum of squared deviations from the sample mean.
     half_width : float, optional
-        Half the length L of the declared interval. Samples that are all equal (discrete data) say little about the
-        variance: it is then taken as `L**2 / count`, as if one more sample had been off by L. Without it, infinite.
+        Half the length L of the declared interval. Samples that are all equal (discrete data) say
+        little about the variance: it is then taken as `L**2 / count`, as if one more sample had
+        been off by L. Without it, infinite.
 
     Returns
     -------
@@ -43,7 +51,10 @@ def scheme_sample_variance(count: Ints, squared_deviations: Floats, *, half_widt
     """
     n = np.asarray(count, dtype=np.float64)
     constant = np.inf if half_width is None else half_width**2 / np.maximum(n, 1.0)
-    variance = np.where(squared_deviations > 0, squared_deviations / np.maximum(n - 1.0, 1.0), constant)
+    variance = np.where(
+        squared_deviations > 0, squared_deviations / np.maximum(n - 1.0, 1.0), constant
+    )
+
     return np.where(n >= 2, variance, np.inf)
 
 
@@ -138,6 +149,7 @@ def scheme_released_fresh_variances(
         )
         for sensitivity in (2 * half_width, 4 * half_width**2)
     )
+
     return mean, variance
 
 
@@ -185,10 +197,16 @@ def scheme_released(
     terms = squares - sums**2 / d + (d - 1) / d * variance_noise + noisy**2 / d
     t = d.sum(-1)
     correction = fresh_variance * ((1 / d).sum(-1) - d.shape[-1] / t)
+
     return scheme_released_from_terms(terms.sum(-1), noisy.sum(-1), t, correction)
 
 
-def scheme_released_from_terms(terms: Floats, noisy_total: Floats, time: Floats, correction: Floats) -> Floats:
-    """Return equation (8) from its sums: over the partial sums, of all samples, and the expected noise."""
+def scheme_released_from_terms(
+    terms: Floats, noisy_total: Floats, time: Floats, correction: Floats
+) -> Floats:
+    """Return equation (8) from its sums.
+
+    Over the partial sums, of all samples, and the expected noise.
+    """
     variance = (terms - noisy_total**2 / time - correction) / np.maximum(time - 1, 1)
     return scheme_usable(np.where(time > 1, variance, np.inf))

@@ -1,8 +1,8 @@
 """The variance schemes one release at a time: O(1) memory and time per stream, O(log) for PM-II.
 
-Each class is a frozen configuration; its state is a dict of plain arrays with one row per stream or pair, made by
-`init`, mutated by `step`, snapshotted by copying. The functions of `schemes` and `from_releases`
-are the same estimates from all partial sums at once.
+Each class is a frozen configuration; its state is a dict of plain arrays with one row per stream or
+pair, made by `init`, mutated by `step`, snapshotted by copying. The functions of `schemes` and
+`from_releases` are the same estimates from all partial sums at once.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ class FromReleases:
         length = times - state["time"][rows]
         state["squares"][rows] += (totals - state["total"][rows]) ** 2 / length
         state["noise"][rows] += self.counter.increment_variance(release) / length
-        state["time"][rows], state["total"][rows] = times, totals
+        state["time"][rows] = times
+        state["total"][rows] = totals
+
         return corrected_variance_from_terms(
             n=release.astype(np.float64),
             squares=state["squares"][rows],
@@ -91,7 +93,8 @@ class PrintedFromReleases:
     Parameters
     ----------
     counter : Counter
-        PM-I or PM-II. For PM-II there is no estimate at powers of two, where a prefix sum is one partial sum.
+        PM-I or PM-II. For PM-II there is no estimate at powers of two, where a prefix sum is one
+        partial sum.
     fresh_variance : float
         Variance of the noise in one partial sum.
 
@@ -114,7 +117,12 @@ class PrintedFromReleases:
     fresh_variance: float
 
     def __post_init__(self) -> None:
-        require(self.counter.name in ("pm1", "pm2"), "counter", "be pm1 or pm2 for equation (16)", self.counter.name)
+        require(
+            self.counter.name in ("pm1", "pm2"),
+            "counter",
+            "be pm1 or pm2 for equation (16)",
+            self.counter.name,
+        )
 
     def init(self, n_rows: int) -> State:
         """Return the state of `n_rows` streams before their first release."""
@@ -129,9 +137,13 @@ class PrintedFromReleases:
         self, state: State, rows: Ints, release: Ints, times: Ints, totals: Floats
     ) -> tuple[Floats, Floats, Floats]:
         part = _new_part(self.counter, state, rows, release, np.stack([times, totals], axis=-1))
-        length, value = part[:, 0], part[:, 1]
-        terms = np.stack([np.ones_like(length), value**2 / length, value / np.sqrt(length), 1 / length], axis=-1)
+        length = part[:, 0]
+        value = part[:, 1]
+        terms = np.stack(
+            [np.ones_like(length), value**2 / length, value / np.sqrt(length), 1 / length], axis=-1
+        )
         n, squares, roots, reciprocals = _add_terms(self.counter, state, rows, release, terms).T
+
         return n, *printed_variance_parts(n, squares, roots, reciprocals, self.fresh_variance)
 
     def _finish(self, n: Floats, spread: Floats, noise: Floats) -> Floats:  # noqa: ARG002
@@ -154,15 +166,19 @@ class Jeffreys(PrintedFromReleases):
 
 @dataclass(frozen=True)
 class ReleasedVariance:
-    """`variance_schemes.released` as a recursion: what the agent itself releases with its noisy mean (Sch-Var-1).
+    """`variance_schemes.released` as a recursion.
+
+    What the agent itself releases with its noisy mean (Sch-Var-1).
 
     Parameters
     ----------
     counter : Counter
-        The counter of the means; the variances use another of the same kind, with draws of their own.
+        The counter of the means; the variances use another of the same kind, with draws of their
+        own.
     fresh_variance, variance_fresh_stddev : float
-        Variance of one draw for the means, standard deviation of one draw for the variances: the two numbers of
-        `variance_schemes.scheme_released_fresh_variances` (the second one's square root).
+        Variance of one draw for the means, standard deviation of one draw for the variances: the
+        two numbers of `variance_schemes.scheme_released_fresh_variances` (the second one's square
+        root).
 
     Notes
     -----
@@ -217,18 +233,37 @@ class ReleasedVariance:
         prefix = np.stack([times, raw_totals, raw_squares, totals], axis=-1)
         length, raw, squares, noisy = _new_part(self.counter, state, rows, release, prefix).T
         draw = self.variance_fresh_stddev * fresh
-        term = self._noised(squares - raw**2 / length, (length - 1) / length * draw) + noisy**2 / length
-        noise = np.ones_like(length) if not self._mixes else self.counter.increment_variance(release)
-        terms, reciprocals = _add_terms(self.counter, state, rows, release, np.stack([term, noise / length], axis=-1)).T
+        term = (
+            self._noised(squares - raw**2 / length, (length - 1) / length * draw)
+            + noisy**2 / length
+        )
+
+        noise = (
+            np.ones_like(length) if not self._mixes else self.counter.increment_variance(release)
+        )
+        terms, reciprocals = _add_terms(
+            self.counter, state, rows, release, np.stack([term, noise / length], axis=-1)
+        ).T
+
         if self._mixes:
-            mixed = {name.removeprefix("mixed_"): v for name, v in state.items() if name.startswith("mixed_")}
+            mixed = {
+                name.removeprefix("mixed_"): v
+                for name, v in state.items()
+                if name.startswith("mixed_")
+            }
             terms = terms + self.counter.step(mixed, rows, release, draw)
-        expected = self.fresh_variance * (reciprocals - self.counter.noise_variance(release) / times)
+
+        expected = self.fresh_variance * (
+            reciprocals - self.counter.noise_variance(release) / times
+        )
         return scheme_released_from_terms(terms, totals, times.astype(np.float64), expected)
 
 
 def _init_parts(counter: Counter, n_rows: int, *, channels: int, terms: int) -> State:
-    """Return the partial sums and their terms: one slot per level for PM-II, running totals otherwise."""
+    """Return the partial sums and their terms.
+
+    One slot per level for PM-II, running totals otherwise.
+    """
     slots = counter.horizon.bit_length() if isinstance(counter, Pm2) else 1
     return {"parts": np.zeros((n_rows, slots, channels)), "terms": np.zeros((n_rows, slots, terms))}
 
@@ -240,11 +275,13 @@ def _new_part(counter: Counter, state: State, rows: Ints, release: Ints, prefix:
         state["parts"][rows, 0] = prefix
         new: Floats = prefix - parts[:, 0]
         return new
+
     level = counter_lowest_bit(release)
     parts[np.arange(parts.shape[1]) <= level[:, np.newaxis]] = 0.0  # joined into the new one
     new = prefix - parts.sum(axis=1)
     parts[np.arange(len(rows)), level] = new
     state["parts"][rows] = parts
+
     return new
 
 
@@ -257,6 +294,7 @@ def _add_terms(counter: Counter, state: State, rows: Ints, release: Ints, terms:
         held[np.arange(len(rows)), level] = terms
     else:
         held[:, 0] += terms
+
     state["terms"][rows] = held
     total: Floats = held.sum(axis=1)
     return total

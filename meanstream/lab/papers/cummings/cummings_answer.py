@@ -16,8 +16,9 @@ from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.validation import require, require_between, require_epsilon
 
 SHARES = (0.1, 0.1, 0.8)
-"""Users of the initial mean, of the initial deviation and of the weighted mean, where sizes are private: drawn by a
-keyed hash, because ranking by private sizes would move other users between cohorts (erratum C5)."""
+"""Users of the initial mean, of the initial deviation and of the weighted mean, where sizes are
+private: drawn by a keyed hash, because ranking by private sizes would move other users between
+cohorts (erratum C5)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,9 @@ class SignedAnswer:
     delta: float
     level: float
 
-    def estimate(self, value: float, sampling: float, noise: float, public: Public, found: dict[str, Any]) -> Estimate:
+    def estimate(
+        self, value: float, sampling: float, noise: float, public: Public, found: dict[str, Any]
+    ) -> Estimate:
         """Turn an answer on [0, 1] into an `Estimate` on [-1, 1].
 
         Parameters
@@ -51,6 +54,7 @@ class SignedAnswer:
         mean, lower, upper = (np.asarray(x) for x in place)
         users = {**public.get("users", {}), **found.get("users", {})}
         shown = {name: part for name, part in public.items() if name not in ("sizes", "users")}
+
         return Estimate(
             value=mean,
             lower=lower,
@@ -72,17 +76,26 @@ class SignedAnswer:
         mean = public["mean"]
         if not public["users"].get("mean"):
             # Nothing is known: the interval is everything, with room for rounding.
-            return self.estimate(0.5, 0.51 / float(-ndtri(0.5 * (1.0 - self.level))), 0.0, public, found)
+            return self.estimate(
+                0.5, 0.51 / float(-ndtri(0.5 * (1.0 - self.level))), 0.0, public, found
+            )
+
         return self.estimate(mean["raw"], mean["sampling"], mean["noise"], public, found)
 
     def better(self, estimate: Estimate, public: Public, found: dict[str, Any]) -> Estimate:
-        """Answer with the initial mean instead where its standard error is smaller: post-processing, as both are."""
+        """Answer with the initial mean instead where its standard error is smaller.
+
+        Post-processing, as both are.
+        """
         initial = self.initial(public, found | {"fallback": "precision"})
         return initial if initial.stderr < estimate.stderr else estimate
 
 
 def _half_width(stderr: float, laplace: float, level: float) -> float:
-    """Half-width of an interval around a sum of normal errors and one Laplace error: exact where either is absent."""
+    """Half-width of an interval around a sum of normal errors and one Laplace error.
+
+    Exact where either is absent.
+    """
     return math.hypot(float(-ndtri(0.5 * (1.0 - level))) * stderr, math.log(1.0 - level) * laplace)
 
 
@@ -95,12 +108,18 @@ def check_cummings_answer(epsilon: float, users: int, mode: str, level: float) -
 
 
 def cummings_answer_sizes(sizes: SizeDistribution | None, users: float) -> list[float]:
-    """Predict how many users have each size; everyone has one sample if nothing is known of sizes."""
+    """Predict how many users have each size.
+
+    Everyone has one sample if nothing is known of sizes.
+    """
     bins = np.zeros(len(SIZES))
     if sizes is None:
         bins[0] = users
     else:
-        np.add.at(bins, np.searchsorted(SIZES, sizes.support, side="right") - 1, users * sizes.probability)
+        np.add.at(
+            bins, np.searchsorted(SIZES, sizes.support, side="right") - 1, users * sizes.probability
+        )
+
     return [float(number) for number in bins]
 
 
@@ -108,4 +127,7 @@ def answer_where_alike(users: float, epsilon: float) -> Public:
     """Return initial results to predict with: the widest values there are, users alike."""
     many = max(users, 1.0)
     error = 1.0 / math.sqrt(many) + 3.0 / (epsilon * many)
-    return {"mean": {"value": 0.5, "error": min(error, 1.0)}, "deviation": {"weights": 0.0, "windows": 0.0}}
+    return {
+        "mean": {"value": 0.5, "error": min(error, 1.0)},
+        "deviation": {"weights": 0.0, "windows": 0.0},
+    }

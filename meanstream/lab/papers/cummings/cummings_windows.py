@@ -1,7 +1,10 @@
-"""How far users' means stray from the population's: the concentration functions, and the windows made of them.
+"""How far users' means stray from the population's.
 
-All on [0, 1]. Corrections to the paper: Lemma F.1 bounds the probability of being *within* alpha from below; Lemma G.1
-uses `beta / (2 n)` in the binomial part, as its proof does; `|b - a|` is `2 f`, not `f`.
+The concentration functions, and the windows made of them.
+
+All on [0, 1]. Corrections to the paper: Lemma F.1 bounds the probability of being *within* alpha
+from below; Lemma G.1 uses `beta / (2 n)` in the binomial part, as its proof does; `|b - a|` is
+`2 f`, not `f`.
 """
 
 from __future__ import annotations
@@ -19,7 +22,9 @@ FAILURE = 0.1
 
 
 def _users_bound(n: int, deviation: float, failure: float) -> float:
-    """Bound what n users' true means stray from the population's, f_D: for normal means of this standard deviation.
+    """Bound what n users' true means stray from the population's, f_D.
+
+    For normal means of this standard deviation.
 
     Notes
     -----
@@ -30,7 +35,9 @@ def _users_bound(n: int, deviation: float, failure: float) -> float:
 
 
 def window_sampling_bound(size: npt.ArrayLike, mean: float, failure: float) -> Floats:
-    """Bound what the mean of `size` samples in [0, 1] strays from their expectation, f_Bin: by Bernstein's inequality.
+    """Bound what the mean of `size` samples in [0, 1] strays from their expectation, f_Bin.
+
+    By Bernstein's inequality.
 
     Parameters
     ----------
@@ -47,10 +54,14 @@ def window_sampling_bound(size: npt.ArrayLike, mean: float, failure: float) -> F
     array([3.0617, 0.1487, 0.0137])
     """
     per_sample = math.log(2.0 / failure) / np.asarray(size, dtype=np.float64)
-    return np.asarray(per_sample / 3.0 + np.sqrt((per_sample / 3.0) ** 2 + 2.0 * mean * (1.0 - mean) * per_sample))
+    return np.asarray(
+        per_sample / 3.0 + np.sqrt((per_sample / 3.0) ** 2 + 2.0 * mean * (1.0 - mean) * per_sample)
+    )
 
 
-def window_size_bound(size: npt.ArrayLike, n: int, mean: float, deviation: float, failure: float = FAILURE) -> Floats:
+def window_size_bound(
+    size: npt.ArrayLike, n: int, mean: float, deviation: float, failure: float = FAILURE
+) -> Floats:
     """Bound what n users' observed means stray from the population's, f_D^k(n, deviation, failure), by size.
 
     References
@@ -78,12 +89,21 @@ def window_initial_error(mean: float, n: int, epsilon: float, failure: float = F
     """
     many = max(n, 1)
     log = math.log(4.0 / failure)
-    spread = math.sqrt(12.0 * min(mean, 1.0 - mean) * log / many + 36.0 * log**2 / many**2) + 6.0 * log / many
+    spread = (
+        math.sqrt(12.0 * min(mean, 1.0 - mean) * log / many + 36.0 * log**2 / many**2)
+        + 6.0 * log / many
+    )
+
     return min(2.0 * max(spread, math.log(2.0 / failure) / (epsilon * many)), 1.0)
 
 
-def window_tight_initial_error(mean: float, n: int, epsilon: float, failure: float = FAILURE) -> float:
-    """Bound the same error without Lemma F.1's constants: Bernstein's inequality, and the Laplace tail."""
+def window_tight_initial_error(
+    mean: float, n: int, epsilon: float, failure: float = FAILURE
+) -> float:
+    """Bound the same error without Lemma F.1's constants.
+
+    Bernstein's inequality, and the Laplace tail.
+    """
     many = max(n, 1)
     noise = math.log(2.0 / failure) / (epsilon * many)
     farthest = min(0.5, min(mean, 1.0 - mean) + 1.0 / math.sqrt(many))

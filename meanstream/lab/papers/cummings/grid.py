@@ -1,7 +1,7 @@
 """Grids of the central estimators: users' means as integers on [0, 1], numbers of samples in bins.
 
-The paper's data lie in [0, 1], where a variance is at most `p (1 - p)`; everything between a user's summary and the
-`Estimate` is on that scale, `(x + 1) / 2` of the answer's.
+The paper's data lie in [0, 1], where a variance is at most `p (1 - p)`; everything between a user's
+summary and the `Estimate` is on that scale, `(x + 1) / 2` of the answer's.
 """
 
 from __future__ import annotations
@@ -23,16 +23,22 @@ LARGEST_SIZE = 2**32
 
 def _sizes() -> Ints:
     octaves = np.arange(PER_OCTAVE * 27 + 1) / PER_OCTAVE
-    return np.unique(np.concatenate([np.arange(1, EXACT_SIZES), np.rint(EXACT_SIZES * 2.0**octaves)])).astype(np.int64)
+    return np.unique(
+        np.concatenate([np.arange(1, EXACT_SIZES), np.rint(EXACT_SIZES * 2.0**octaves)])
+    ).astype(np.int64)
 
 
 SIZES = _sizes()
-"""Least size of each bin: 1 to 32 exactly, then 16 per octave. A user counts as the least size of its bin: at most
-6 % below its own, which costs the weighted mean less than a thousandth of its precision."""
+"""Least size of each bin: 1 to 32 exactly, then 16 per octave. A user counts as the least size of
+its bin: at most 6 % below its own, which costs the weighted mean less than a thousandth of its
+precision."""
 
 
 def grid_size_bins(count: Ints) -> Ints:
-    """Tell the bin of each number of samples, as an index of `SIZES`; sizes beyond the last bin belong to it."""
+    """Tell the bin of each number of samples, as an index of `SIZES`.
+
+    Sizes beyond the last bin belong to it.
+    """
     return np.searchsorted(SIZES, count, side="right").astype(np.int64) - 1
 
 
@@ -66,12 +72,14 @@ def cummings_grid_layout(sizes: Sequence[float], *, literal: bool) -> dict[str, 
     sizes : sequence of float (bins,)
         Number of users of each size.
     literal : bool
-        Paper mode: the deviation is told by the twentieth with the most samples. Tuned mode: by the smallest users that
-        are half as large as the one who holds the median *sample*, a twentieth of all and at most half of those, unless
-        that is fewer than a hundred; the larger ones are worth more in the weighted mean.
+        Paper mode: the deviation is told by the twentieth with the most samples. Tuned mode: by the
+        smallest users that are half as large as the one who holds the median *sample*, a twentieth
+        of all and at most half of those, unless that is fewer than a hundred; the larger ones are
+        worth more in the weighted mean.
     """
     counts = np.asarray(sizes, dtype=np.float64)
-    users, held = max(counts.sum(), 1.0), np.cumsum(counts * SIZES)
+    users = max(counts.sum(), 1.0)
+    held = np.cumsum(counts * SIZES)
     if literal or held[-1] == 0.0:
         deviation = LARGEST
     else:
@@ -79,8 +87,13 @@ def cummings_grid_layout(sizes: Sequence[float], *, literal: bool) -> dict[str, 
         start = max(float(counts[max(typical / 2.0, 2.0) > SIZES].sum() / users), SMALLEST[0][1])
         rest = max(1.0 - start, 0.0)
         deviation = ((start, start + min(DEVIATION_SHARE, rest, max(0.5 * rest, ENOUGH / users))),)
+
     low, high = deviation[0]
-    return {"mean": SMALLEST, "deviation": deviation, "weighted": ((SMALLEST[0][1], low), (high, 1.0))}
+    return {
+        "mean": SMALLEST,
+        "deviation": deviation,
+        "weighted": ((SMALLEST[0][1], low), (high, 1.0)),
+    }
 
 
 def grid_bands(role: str, public: Public) -> Bands:
@@ -90,14 +103,17 @@ def grid_bands(role: str, public: Public) -> Bands:
 
 
 def in_grid_bands(summaries: Summaries, public: Public, bands: Bands) -> Bools:
-    """Tell whose rank by size lies in the bands, where sizes are public; users of one size rank by their hash.
+    """Tell whose rank by size lies in the bands, where sizes are public.
+
+    Users of one size rank by their hash.
 
     Parameters
     ----------
     summaries : Summaries
         Of which only the size and the id are used.
     public : dict
-        With the number of users of each size as `sizes`; without it, sizes are private and everyone is queried.
+        With the number of users of each size as `sizes`; without it, sizes are private and everyone
+        is queried.
     bands : tuple of (float, float)
         Within [0, 1].
 
@@ -112,6 +128,7 @@ def in_grid_bands(summaries: Summaries, public: Public, bands: Bands) -> Bools:
     bins = grid_size_bins(summaries.count)
     position = (summaries.user[:, 0] >> np.uint64(11)).astype(np.float64) * 2.0**-53
     rank = (before[bins] + position * sizes[bins]) / max(sizes.sum(), 1.0)
+
     return np.asarray(sum((rank >= low) & (rank < high) for low, high in bands), dtype=np.bool_)
 
 
@@ -121,8 +138,12 @@ def grid_band_sizes(public: Public, bands: Bands) -> Floats:
     total = max(sizes.sum(), 1.0)
     before = np.cumsum(sizes) - sizes
     inside = np.zeros(len(sizes))
+
     for low, high in bands:
-        inside += np.maximum(np.minimum(before + sizes, high * total) - np.maximum(before, low * total), 0.0)
+        inside += np.maximum(
+            np.minimum(before + sizes, high * total) - np.maximum(before, low * total), 0.0
+        )
+
     return inside
 
 
@@ -139,7 +160,8 @@ def grid_interval_scores(counts: Ints, twice_rank: int) -> Ints:
     Returns
     -------
     int64 array (intervals,)
-        Minus twice the number of values that would have to move; 0 where the value of that rank lies.
+        Minus twice the number of values that would have to move; 0 where the value of that rank
+        lies.
 
     Notes
     -----

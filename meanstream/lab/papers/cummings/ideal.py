@@ -1,4 +1,7 @@
-"""The ideal estimator of Cummings et al.: what Algorithm 2 would do if it knew the law of the users' means."""
+"""The ideal estimator of Cummings et al..
+
+What Algorithm 2 would do if it knew the law of the users' means.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ from meanstream.operators.validation import require
 
 
 class Ideal(EstimatorTraits):
-    """`cummings.ideal`: a yardstick, not a method: the weights and windows are those of the true mean and deviation.
+    """`cummings.ideal`: a yardstick, not a method.
+
+    The weights and windows are those of the true mean and deviation.
 
     Parameters
     ----------
@@ -26,8 +31,8 @@ class Ideal(EstimatorTraits):
     center : float, default 0
         The population's true mean, on [-1, 1].
     between_users : float, default 0
-        The true standard deviation of users' means, on [-1, 1]. Like `center` it must be known beforehand: taken from
-        the users' data, neither would be covered by epsilon.
+        The true standard deviation of users' means, on [-1, 1]. Like `center` it must be known
+        beforehand: taken from the users' data, neither would be covered by epsilon.
     sizes, mode, level
         As in `cummings.known_sizes`; the modes differ in the interval only.
 
@@ -41,7 +46,9 @@ class Ideal(EstimatorTraits):
     Section 4.1.
     """
 
-    options: ClassVar[frozenset[str]] = frozenset({"sizes", "mode", "level", "center", "between_users"})
+    options: ClassVar[frozenset[str]] = frozenset(
+        {"sizes", "mode", "level", "center", "between_users"}
+    )
     name = "cummings.ideal"
     estimand = LARGER_MORE
     assumes = "that a user's number of samples says nothing about its mean: larger users weigh more"
@@ -70,7 +77,10 @@ class Ideal(EstimatorTraits):
         check_cummings_answer(epsilon, users, mode, level)
         require(-1.0 <= center <= 1.0, "center", "lie between -1 and 1", center)
         require(0.0 <= between_users <= 1.0, "between_users", "lie between 0 and 1", between_users)
-        self.epsilon, self.users, self.mode = epsilon, users, mode
+        self.epsilon = epsilon
+        self.users = users
+        self.mode = mode
+
         self._sizes = sizes
         # A mean of exactly 0 or 1 would give every user infinite weight.
         value = min(max(0.5 * (center + 1.0), 0.5 / users), 1.0 - 0.5 / users)
@@ -79,6 +89,7 @@ class Ideal(EstimatorTraits):
             "mean": {"value": value, "error": 0.0},
             "deviation": {"weights": deviation, "windows": deviation},
         }
+
         spread = 0.0 if mode == "paper" else ratio_spread_part(epsilon, users)
         self.rounds = (
             PublicSizes(literal=None),
@@ -86,12 +97,16 @@ class Ideal(EstimatorTraits):
                 epsilon=epsilon,
                 parts=(epsilon - spread, spread),
                 users=users,
-                answer=SignedAnswer(method=self.name, mode=mode, epsilon=epsilon, delta=0.0, level=level),
+                answer=SignedAnswer(
+                    method=self.name, mode=mode, epsilon=epsilon, delta=0.0, level=level
+                ),
                 known=self._known,
             ),
         )
 
     def describe(self) -> dict[str, Any]:
         """Parameters chosen, and the error predicted for values 0 and 1."""
-        predicted = predict_known_sizes(self.rounds[-1], self._known, self.users, self._sizes, literal=None)
+        predicted = predict_known_sizes(
+            self.rounds[-1], self._known, self.users, self._sizes, literal=None
+        )
         return describe_ratio(self.rounds, self.protects_sizes) | {"predicted_stderr": predicted}

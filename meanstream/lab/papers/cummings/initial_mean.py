@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from meanstream.lab.papers.cummings.cummings_windows import window_initial_error, window_tight_initial_error
+from meanstream.lab.papers.cummings.cummings_windows import (
+    window_initial_error,
+    window_tight_initial_error,
+)
 from meanstream.lab.papers.cummings.grid import (
     GRID,
     SIZES,
@@ -32,7 +35,8 @@ class PublicSizes:
     Parameters
     ----------
     literal : bool or None
-        Mode of the `cummings_grid_layout` that is released along; None for an estimator that asks everyone.
+        Mode of the `cummings_grid_layout` that is released along; None for an estimator that asks
+        everyone.
     """
 
     literal: bool | None
@@ -53,8 +57,17 @@ class PublicSizes:
     def release(self, tally: Tally, public: Public, words: RandomWords) -> Public:  # noqa: ARG002 - public: no noise
         """Publish the counts."""
         sizes = list(tally.sums) or [0] * len(SIZES)
-        bands = {} if self.literal is None else {"bands": cummings_grid_layout(sizes, literal=self.literal)}
-        return public | bands | {"sizes": sizes, "users": {**public.get("users", {}), self.name: tally.n}}
+        bands = (
+            {}
+            if self.literal is None
+            else {"bands": cummings_grid_layout(sizes, literal=self.literal)}
+        )
+
+        return (
+            public
+            | bands
+            | {"sizes": sizes, "users": {**public.get("users", {}), self.name: tally.n}}
+        )
 
 
 MISSED = 1e-3
@@ -63,7 +76,9 @@ MISSED = 1e-3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderStatistics:
-    """Noisy order statistics of private sizes, Algorithm 3 line 5: the size of some rank from the top.
+    """Noisy order statistics of private sizes, Algorithm 3 line 5.
+
+    The size of some rank from the top.
 
     Parameters
     ----------
@@ -72,8 +87,8 @@ class OrderStatistics:
     floor : bool
         Release the median, as `floor`.
     cap : bool
-        Release the size above which only few users are, as `cap`: rank `2 ln(n) / epsilon` in paper mode; in tuned
-        mode the least rank that the noise lets be found.
+        Release the size above which only few users are, as `cap`: rank `2 ln(n) / epsilon` in paper
+        mode; in tuned mode the least rank that the noise lets be found.
     largest : int
         Public upper bound on sizes; larger ones count as this.
 
@@ -114,10 +129,12 @@ class OrderStatistics:
             {"cap": self._twice_rank(tally.n, each)} if self.cap else {}
         )
         found = {}
+
         for number, (name, twice_rank) in enumerate(ranks.items()):
             scores = grid_interval_scores(counts, twice_rank)
             best = central_noisy_argmax(scores, 2, each, words, number * len(counts))
             found[name] = int(SIZES[self.starts[best]])
+
         return public | found | {"users": {**public.get("users", {}), self.payers: tally.n}}
 
     def _twice_rank(self, n: int, epsilon: float) -> int:
@@ -128,7 +145,9 @@ class OrderStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitialMean:
-    """The initial mean, line 2 of Algorithms 2 and 3: of one sample of each user (paper), or of users' means (tuned).
+    """The initial mean, line 2 of Algorithms 2 and 3.
+
+    Of one sample of each user (paper), or of users' means (tuned).
 
     Notes
     -----
@@ -162,6 +181,7 @@ class InitialMean:
         raw = total / GRID / n if n else 0.5
         margin = 0.5 / max(n, 1)
         value = min(max(raw, margin), 1.0 - margin)
+
         bound = window_initial_error if self.literal else window_tight_initial_error
         noise = 1.0 / self.epsilon / max(n, 1)
         found = {
@@ -171,4 +191,5 @@ class InitialMean:
             "sampling": math.sqrt(min(value * (1.0 - value) + 1.0 / max(n, 1), 0.25) / max(n, 1)),
             "noise": noise,
         }
+
         return public | {"mean": found, "users": {**public.get("users", {}), self.payers: n}}

@@ -1,4 +1,7 @@
-"""Algorithm 2 of Cummings et al.: a trusted curator where everyone's number of samples is public."""
+"""Algorithm 2 of Cummings et al..
+
+A trusted curator where everyone's number of samples is public.
+"""
 
 from __future__ import annotations
 
@@ -82,18 +85,30 @@ class NoisyWeightedMean:
         steps, squares, counts = split_cummings_weights_tally(tally)
         weight = float(counts @ weighting.weight)
         found = {"round": self.name, "users": {self.payers: tally.n}, "weight": weight}
+
         if weight == 0.0:
             return self.answer.initial(public | self.known, found | {"fallback": "nobody"})
         sensitivity = max(weighting.sensitivity_of_same_size, 1)
-        shift = central_noised(steps, sensitivity, self.parts[0], words, 0) / GRID * weighting.unit / weight
+        shift = (
+            central_noised(steps, sensitivity, self.parts[0], words, 0)
+            / GRID
+            * weighting.unit
+            / weight
+        )
         noise = sensitivity / GRID * weighting.unit / self.parts[0] / weight
         squared = float(counts @ (weighting.weight**2 * weighting.variance))
+
         if self.parts[1]:
-            measured = central_noised(squares, GRID, self.parts[1], words, 1) / GRID * weighting.unit**2
+            measured = (
+                central_noised(squares, GRID, self.parts[1], words, 1) / GRID * weighting.unit**2
+            )
             measured -= float(counts @ weighting.weight**2) * shift**2
             squared = ratio_spread(squared, measured, weighting.unit**2 / self.parts[1])
+
         sampling = math.sqrt(squared) / weight
-        return self.answer.estimate(weighting.center + shift, sampling, noise, public | self.known, found)
+        return self.answer.estimate(
+            weighting.center + shift, sampling, noise, public | self.known, found
+        )
 
     def _weighting(self, public: Public) -> Weighting:
         return cummings_weights_of_public_sizes(
@@ -102,7 +117,9 @@ class NoisyWeightedMean:
 
 
 class KnownSizes(EstimatorTraits):
-    """`cummings.known_sizes`: the mean of users whose numbers of samples are public, by a trusted curator.
+    """`cummings.known_sizes`.
+
+    The mean of users whose numbers of samples are public, by a trusted curator.
 
     Parameters
     ----------
@@ -113,9 +130,9 @@ class KnownSizes(EstimatorTraits):
     sizes : SizeDistribution, optional
         For `predicted_stderr` only.
     mode : {"tuned", "paper"}, default "tuned"
-        Paper: one sample of each user makes the initial mean; constants of the paper. Tuned: users' means do, sampling
-        is taken off the deviation, and a small part of epsilon measures the spread for
-        the interval, where there are users enough.
+        Paper: one sample of each user makes the initial mean; constants of the paper. Tuned: users'
+        means do, sampling is taken off the deviation, and a small part of epsilon measures the
+        spread for the interval, where there are users enough.
     level : float, default 0.95
         Nominal coverage.
 
@@ -152,27 +169,38 @@ class KnownSizes(EstimatorTraits):
         level: float = 0.95,
     ) -> None:
         check_cummings_answer(epsilon, users, mode, level)
-        self.epsilon, self.users, self.mode = epsilon, users, mode
+        self.epsilon = epsilon
+        self.users = users
+        self.mode = mode
         self._sizes = sizes
+
         literal = mode == "paper"
         spread = 0.0 if literal else ratio_spread_part(epsilon, users)
         groups = min(MAX_GROUPS, max(1, round(DEVIATION_SHARE * users / 4)))
+
         self.rounds = (
             PublicSizes(literal=literal),
             InitialMean(cohort=0, payers="mean", epsilon=epsilon, literal=literal),
-            GroupDeviation(cohort=0, payers="deviation", epsilon=epsilon, groups=groups, literal=literal),
+            GroupDeviation(
+                cohort=0, payers="deviation", epsilon=epsilon, groups=groups, literal=literal
+            ),
             NoisyWeightedMean(
                 epsilon=epsilon,
                 parts=(epsilon - spread, spread),
                 users=users,
-                answer=SignedAnswer(method=self.name, mode=mode, epsilon=epsilon, delta=0.0, level=level),
+                answer=SignedAnswer(
+                    method=self.name, mode=mode, epsilon=epsilon, delta=0.0, level=level
+                ),
             ),
         )
 
     def describe(self) -> dict[str, Any]:
         """Parameters chosen, and the error predicted for values 0 and 1 and users alike."""
         initial = answer_where_alike(SMALLEST[0][1] * self.users, self.epsilon)
-        predicted = predict_known_sizes(self.rounds[-1], initial, self.users, self._sizes, literal=self.mode == "paper")
+        predicted = predict_known_sizes(
+            self.rounds[-1], initial, self.users, self._sizes, literal=self.mode == "paper"
+        )
+
         return describe_ratio(self.rounds, self.protects_sizes) | {"predicted_stderr": predicted}
 
 
@@ -182,12 +210,16 @@ def predict_known_sizes(
     """Predict the standard error on [-1, 1] of the weighted mean of public sizes."""
     present = cummings_answer_sizes(sizes, users)
     public = initial | {"sizes": present}
-    bands = EVERYBODY if literal is None else cummings_grid_layout(present, literal=literal)["weighted"]
+    bands = (
+        EVERYBODY if literal is None else cummings_grid_layout(present, literal=literal)["weighted"]
+    )
     weighting = cummings_weights_of_public_sizes(public, users, final.parts[0], bands)
     counts = grid_band_sizes(public, bands)
     weight = float(counts @ weighting.weight)
+
     if weight == 0.0:
         return 2.0
     noise = weighting.sensitivity_of_same_size / GRID * weighting.unit / final.parts[0]
     sampling = math.sqrt(float(counts @ (weighting.weight**2 * weighting.variance)))
+
     return 2.0 * math.hypot(sampling, math.sqrt(2.0) * noise) / weight

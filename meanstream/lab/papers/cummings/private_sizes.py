@@ -6,7 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from meanstream.lab.papers.cummings.cummings_answer import SHARES, SignedAnswer, check_cummings_answer
+from meanstream.lab.papers.cummings.cummings_answer import (
+    SHARES,
+    SignedAnswer,
+    check_cummings_answer,
+)
 from meanstream.lab.papers.cummings.grid import GRID
 from meanstream.lab.papers.cummings.propose_test_release import (
     SensitivityBound,
@@ -82,44 +86,56 @@ class _CheckedMean:
         noisy = central_noised(int(counts @ weights), scale, of_weights, words, 0) / GRID
         weight = noisy - math.log(max(0.5 / self.delta, 1.0)) * scale / GRID / of_weights
         found = {"round": self.name, "users": {self.payers: tally.n}, "weight": weight}
+
         if weight <= 0.0 or tally.n == 0:
             return self.answer.initial(public, found | {"fallback": "weights"})
         proposal = (
-            propose_as_printed(public, weight, users=self.users, n=tally.n, epsilon=of_test, delta=self.delta)
+            propose_as_printed(
+                public, weight, users=self.users, n=tally.n, epsilon=of_test, delta=self.delta
+            )
             if self.literal
             else propose_tightly(weighting, public, weight, epsilon=of_test, delta=self.delta)
         )
+
         if not math.isfinite(proposal):
             return self.answer.initial(public, found | {"fallback": "proposal"})
         offset = steps / GRID * weighting.unit
         bound = SensitivityBound(weighting.weight, proposed_radius(weighting), counts, offset)
         away = central_noised(bound.distance(proposal), 1, of_test, words, 1)
         found |= {"sensitivity": proposal, "distance": away}
+
         if away < math.log(1.0 / self.delta) / of_test:
             return self.answer.initial(public, found | {"fallback": "test"})
         exact = round(offset / float(counts @ weighting.weight) / proposal * GRID)
         shift = central_noised(exact, GRID + 1, of_mean, words, 2) / GRID * proposal
-        # Weights are inverse variances in units of the least one, and the sum of weights is a lower bound.
+        # Weights are inverse variances in units of the least one, and the sum of weights is a lower
+        # bound.
         sampling = math.sqrt(float(weighting.variance.min()) / weight)
-        estimate = self.answer.estimate(weighting.center + shift, sampling, proposal / of_mean, public, found)
+        estimate = self.answer.estimate(
+            weighting.center + shift, sampling, proposal / of_mean, public, found
+        )
+
         return estimate if self.literal else self.answer.better(estimate, public, found)
 
 
 class PrivateSizes(EstimatorTraits):
-    """`cummings.private_sizes`: the mean of users whose sizes are private too, by propose-test-release.
+    """`cummings.private_sizes`.
+
+    The mean of users whose sizes are private too, by propose-test-release.
 
     Parameters
     ----------
     epsilon, delta : float
-        Privacy of everything that one user holds, its number of samples included. The paper's epsilon is that of each
-        release: a quarter of this (it counts three of the four, erratum C5).
+        Privacy of everything that one user holds, its number of samples included. The paper's
+        epsilon is that of each release: a quarter of this (it counts three of the four, erratum
+        C5).
     users : int
         How many users take part (public).
     sizes : SizeDistribution, optional
         For `predicted_stderr` only.
     mode : {"tuned", "paper"}, default "tuned"
-        Paper: the printed sensitivity, whose noise drowns the mean of ten thousand users (erratum C9). Tuned: the least
-        sensitivity that is expected to pass the test.
+        Paper: the printed sensitivity, whose noise drowns the mean of ten thousand users (erratum
+        C9). Tuned: the least sensitivity that is expected to pass the test.
     level : float, default 0.95
         Nominal coverage.
     largest_size : int, default 2**20
@@ -137,7 +153,9 @@ class PrivateSizes(EstimatorTraits):
     Algorithms 3 and 4.
     """
 
-    options: ClassVar[frozenset[str]] = frozenset({"delta", "sizes", "mode", "level", "largest_size"})
+    options: ClassVar[frozenset[str]] = frozenset(
+        {"delta", "sizes", "mode", "level", "largest_size"}
+    )
     name = "cummings.private_sizes"
     estimand = LARGER_MORE
     assumes = "that a user's number of samples says nothing about its mean: larger users weigh more"
@@ -159,12 +177,17 @@ class PrivateSizes(EstimatorTraits):
         check_cummings_answer(epsilon, users, mode, level)
         require_between(0.0, 1.0, delta=delta)
         check_ratio_largest(largest_size)
-        self.epsilon, self.delta, self.users, self.mode = epsilon, delta, users, mode
+        self.epsilon = epsilon
+        self.delta = delta
+        self.users = users
+        self.mode = mode
         self._sizes = sizes
         self.shares = SHARES
+
         quarter = epsilon / 4.0
         literal = mode == "paper"
         parts = (quarter,) * 3 if literal else (0.15 * epsilon, 0.25 * epsilon, 0.6 * epsilon)
+
         final = _CheckedMean(
             cohort=2,
             payers="weighted",
@@ -173,10 +196,15 @@ class PrivateSizes(EstimatorTraits):
             parts=(parts[0], parts[1], parts[2]),
             users=users,
             literal=literal,
-            answer=SignedAnswer(method=self.name, mode=mode, epsilon=epsilon, delta=delta, level=level),
+            answer=SignedAnswer(
+                method=self.name, mode=mode, epsilon=epsilon, delta=delta, level=level
+            ),
         )
+
         self.rounds = (
-            *ratio_initial_rounds(epsilon, users, literal=literal, each=quarter, largest=largest_size),
+            *ratio_initial_rounds(
+                epsilon, users, literal=literal, each=quarter, largest=largest_size
+            ),
             final,
         )
 

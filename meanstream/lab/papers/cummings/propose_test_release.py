@@ -1,4 +1,7 @@
-"""Propose-test-release for the weighted mean of private sizes: a valid bound on the distance to high sensitivity."""
+"""Propose-test-release for the weighted mean of private sizes.
+
+A valid bound on the distance to high sensitivity.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +39,10 @@ class SensitivityBound:
     mean by at most `U_k = 2 max(v (r + rho_k) / (S_k + v))`: what stays has a mean within rho_k of the center and a
     weight of at least S_k, and the mean moves by `v (x - mean) / (S + v)` where a user with weight v joins it.
 
-    Replacing one user turns S_k into at least S_(k+1) and adds at most 2 max(v r) to the offset, so that `U_k` of the
-    neighbor is at most `U_(k+1)` here: `distance` changes by at most 1. The paper defines the distance by a maximum
-    over all sets of users and gives no way to compute it (erratum C8).
+    Replacing one user turns S_k into at least S_(k+1) and adds at most 2 max(v r) to the offset, so
+    that `U_k` of the neighbor is at most `U_(k+1)` here: `distance` changes by at most 1. The paper
+    defines the distance by a maximum over all sets of users and gives no way to compute it (erratum
+    C8).
     """
 
     weight: Floats
@@ -53,6 +57,7 @@ class SensitivityBound:
         kept = max(n - 1 - k, 0)
         before = np.cumsum(self.counts[order]) - self.counts[order]
         taken = np.clip(kept - before, 0, self.counts[order])
+
         return float(taken @ self.weight[order] + min(k, n - 1) * self.weight.min())
 
     def at(self, k: int) -> float:
@@ -62,17 +67,22 @@ class SensitivityBound:
         stray = float(self.radius.max())
         if remaining > 0.0:
             stray = min(stray, (abs(self.offset) + (2 * k + 1) * largest) / remaining)
+
         return 2.0 * float((self.weight * (self.radius + stray) / (remaining + self.weight)).max())
 
     def distance(self, proposal: float) -> int:
-        """Private, of sensitivity 1: users, at least, to a sensitivity above the proposal; -1 if none.
+        """Private, of sensitivity 1.
+
+        Users, at least, to a sensitivity above the proposal; -1 if none.
 
         Counted up to the number of users less one: no set of users is farther away.
         """
-        low, high = -1, int(self.counts.sum()) - 1
+        low = -1
+        high = int(self.counts.sum()) - 1
         while low < high:
             middle = (low + high + 1) // 2
             low, high = (middle, high) if self.at(middle) <= proposal else (low, middle - 1)
+
         return low
 
 
@@ -81,7 +91,9 @@ def proposed_radius(weighting: Weighting) -> Floats:
     return np.asarray(weighting.radius + 0.5 * weighting.unit / GRID / weighting.weight)
 
 
-def propose_as_printed(public: Public, weight: float, *, users: int, n: int, epsilon: float, delta: float) -> float:
+def propose_as_printed(
+    public: Public, weight: float, *, users: int, n: int, epsilon: float, delta: float
+) -> float:
     """Sensitivity that Algorithm 3 line 13 proposes.
 
     Parameters
@@ -89,8 +101,8 @@ def propose_as_printed(public: Public, weight: float, *, users: int, n: int, eps
     public : dict
         With `mean`, `deviation` and `cap`.
     weight : float
-        Sum of weights, of which the largest is 1, noised and lowered: line 11 raises it, which would
-        propose too little (erratum C6).
+        Sum of weights, of which the largest is 1, noised and lowered: line 11 raises it, which
+        would propose too little (erratum C6).
     users, n : int
         Number of all users and of those of the weighted mean.
     epsilon, delta : float
@@ -98,12 +110,16 @@ def propose_as_printed(public: Public, weight: float, *, users: int, n: int, eps
     """
     away = math.log(1.0 / delta) * (1.0 + math.log(1.0 / FAILURE)) / epsilon
     root = math.sqrt(away + 1.0)
-    center, deviation = public["mean"]["value"], public["deviation"]["windows"]
+    center = public["mean"]["value"]
+    deviation = public["deviation"]["windows"]
     bound = float(window_size_bound([public["cap"]], users, center, deviation)[0])
+
     return 8.0 * (root * math.log(max(n, 2)) + math.log(1.0 / FAILURE) / root) * bound / weight
 
 
-def propose_tightly(weighting: Weighting, public: Public, weight: float, *, epsilon: float, delta: float) -> float:
+def propose_tightly(
+    weighting: Weighting, public: Public, weight: float, *, epsilon: float, delta: float
+) -> float:
     """Sensitivity that passes the test with probability of about 1 - FAILURE, from public numbers only.
 
     Parameters
@@ -124,6 +140,12 @@ def propose_tightly(weighting: Weighting, public: Public, weight: float, *, epsi
     left = weight - (away + 1) * (1.0 - float(weighting.weight.min()))
     if left <= 0.0:
         return math.inf
-    offset = weight * public["mean"]["error"] + 4.0 * math.sqrt(weight * float(weighting.variance.min()))
+
+    offset = weight * public["mean"]["error"] + 4.0 * math.sqrt(
+        weight * float(weighting.variance.min())
+    )
     stray = min(float(weighting.radius.max()), (offset + (2 * away + 1) * weighting.unit) / left)
-    return 2.0 * float((weighting.weight * (weighting.radius + stray) / (left + weighting.weight)).max())
+
+    return 2.0 * float(
+        (weighting.weight * (weighting.radius + stray) / (left + weighting.weight)).max()
+    )

@@ -1,4 +1,7 @@
-"""The curator's default where sizes are private: a noisy weighted sum over a noisy sum of weights."""
+"""The curator's default where sizes are private.
+
+A noisy weighted sum over a noisy sum of weights.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,8 @@ from meanstream.operators.validation import require
 
 SPREAD_SHARE = 0.08
 SPREAD_PAYS = 4000.0
-"""Users times epsilon from which on the spread is measured: its noise is some 35 users' variance over its epsilon."""
+"""Users times epsilon from which on the spread is measured: its noise is some 35 users' variance
+over its epsilon."""
 
 LEAST_SHARE = 4.0
 """Noise scales that the noised sum of weights must exceed for the ratio to be answered."""
@@ -48,8 +52,8 @@ class _NoisyRatio:
     epsilon : float
         Privacy of all sums together.
     parts : (float, float, float)
-        Epsilon of the weighted sum of offsets, of the sum of weights, and of the sum of squares; 0 for no sum of
-        squares: the interval then trusts the predicted variances.
+        Epsilon of the weighted sum of offsets, of the sum of weights, and of the sum of squares; 0
+        for no sum of squares: the interval then trusts the predicted variances.
     users : int
         Number of users, for the windows.
 
@@ -84,49 +88,67 @@ class _NoisyRatio:
         steps, squares, counts = split_cummings_weights_tally(tally)
         numerator, denominator, spread = self.parts
         sensitivity = weighting.sensitivity_of_any_size
+
         weights = weighting.weight_steps()
         range_of_weights = int(weights.max() - weights.min())
         total = central_noised(steps, sensitivity, numerator, words, 0) / GRID * weighting.unit
-        weight = central_noised(int(counts @ weights), max(range_of_weights, 1), denominator, words, 1) / GRID
+        weight = (
+            central_noised(int(counts @ weights), max(range_of_weights, 1), denominator, words, 1)
+            / GRID
+        )
         found = {"round": self.name, "users": {self.payers: tally.n}, "weight": weight}
+
         if tally.n == 0 or weight < LEAST_SHARE / denominator:
             return self.answer.initial(public, found | {"fallback": "weights"})
         squared = float(weighting.variance.min()) * weight
         shift = total / weight
+
         if spread:
             measured = central_noised(squares, GRID, spread, words, 2) / GRID * weighting.unit**2
-            # Squares are around the center; users' weights are not known, but their squares add up to this at least.
-            squared = ratio_spread(squared, measured - weight**2 / tally.n * shift**2, weighting.unit**2 / spread)
+            # Squares are around the center; users' weights are not known, but their squares add up
+            # to this at least.
+            squared = ratio_spread(
+                squared, measured - weight**2 / tally.n * shift**2, weighting.unit**2 / spread
+            )
+
         sampling = math.sqrt(squared) / weight
         noise = sensitivity / GRID * weighting.unit / numerator / weight
         sampling = math.hypot(sampling, math.sqrt(2.0) * shift / denominator / weight)
         value = weighting.center + shift
         estimate = self.answer.estimate(value, sampling, noise, public, found)
-        return self.answer.better(estimate, public, found) if self.answer.mode == "tuned" else estimate
+
+        return (
+            self.answer.better(estimate, public, found) if self.answer.mode == "tuned" else estimate
+        )
 
 
 def ratio_spread(predicted: float, measured: float, scale: float) -> float:
-    """Sum of squared weighted errors for the interval: as measured where noise of this scale allows it."""
+    """Sum of squared weighted errors for the interval.
+
+    As measured where noise of this scale allows it.
+    """
     noise = math.sqrt(2.0) * scale
     return max(measured, 0.0) + noise if noise < 0.25 * predicted else max(predicted, measured)
 
 
 class Ratio(EstimatorTraits):
-    """`cummings.ratio`: the mean of users whose sizes are private too, by a trusted curator; pure epsilon.
+    """`cummings.ratio`: the mean of users whose sizes are private too, by a trusted curator.
+
+    Pure epsilon.
 
     Parameters
     ----------
     epsilon : float
-        Privacy of everything that one user holds, its number of samples included. The papers' epsilon is that of each
-        release: a third of this.
+        Privacy of everything that one user holds, its number of samples included. The papers'
+        epsilon is that of each release: a third of this.
     users : int
         How many users take part (public).
     sizes : SizeDistribution, optional
         For `predicted_stderr` only; nothing is assumed of it.
     mode : {"tuned", "paper"}, default "tuned"
-        Paper: a third of epsilon each for the cap of sizes, the weighted sum and the sum of weights; constants of the
-        paper. Tuned: the cap comes from the users of the initial mean, and a
-        small part of epsilon measures the spread, where there are users enough.
+        Paper: a third of epsilon each for the cap of sizes, the weighted sum and the sum of
+        weights; constants of the paper. Tuned: the cap comes from the users of the initial mean,
+        and a small part of epsilon measures the spread, where there are users enough.
     level : float, default 0.95
         Nominal coverage.
     largest_size : int, default 2**20
@@ -136,9 +158,9 @@ class Ratio(EstimatorTraits):
     -----
     **Privacy.** (epsilon, 0), replacing all of one user's data. Three disjoint cohorts, drawn by a keyed hash.
 
-    The answer is the mean over users if a user's size says nothing about its mean: larger users weigh more, up to the
-    point where users' own differences dominate. Poor where a few users hold almost everything: the cap takes the
-    others' view.
+    The answer is the mean over users if a user's size says nothing about its mean: larger users
+    weigh more, up to the point where users' own differences dominate. Poor where a few users hold
+    almost everything: the cap takes the others' view.
 
     References
     ----------
@@ -173,16 +195,25 @@ class Ratio(EstimatorTraits):
     ) -> None:
         check_cummings_answer(epsilon, users, mode, level)
         check_ratio_largest(largest_size)
-        self.epsilon, self.users, self.mode = epsilon, users, mode
+        self.epsilon = epsilon
+        self.users = users
+        self.mode = mode
         self._sizes = sizes
         self.shares = SHARES
         answer = SignedAnswer(method=self.name, mode=mode, epsilon=epsilon, delta=0.0, level=level)
         third = epsilon / 3.0
+
         literal = mode == "paper"
         spread = ratio_spread_part(epsilon, users)
-        parts = (third, third, 0.0) if literal else (0.75 * epsilon, 0.25 * epsilon - spread, spread)
-        cohort, payers = 2, "weighted"
-        before = ratio_initial_rounds(epsilon, users, literal=literal, each=third, largest=largest_size)
+        parts = (
+            (third, third, 0.0) if literal else (0.75 * epsilon, 0.25 * epsilon - spread, spread)
+        )
+        cohort = 2
+
+        payers = "weighted"
+        before = ratio_initial_rounds(
+            epsilon, users, literal=literal, each=third, largest=largest_size
+        )
         final = _NoisyRatio(
             cohort=cohort, payers=payers, epsilon=sum(parts), parts=parts, users=users, answer=answer
         )  # fmt: skip
@@ -204,11 +235,16 @@ class Ratio(EstimatorTraits):
 
 
 def ratio_spread_part(epsilon: float, users: int) -> float:
-    """Choose how much of epsilon measures the spread in tuned mode: nothing where noise would drown it."""
+    """Choose how much of epsilon measures the spread in tuned mode.
+
+    Nothing where noise would drown it.
+    """
     return SPREAD_SHARE * epsilon if users * epsilon >= SPREAD_PAYS else 0.0
 
 
-def ratio_initial_rounds(epsilon: float, users: int, *, literal: bool, each: float, largest: int) -> tuple[Any, ...]:
+def ratio_initial_rounds(
+    epsilon: float, users: int, *, literal: bool, each: float, largest: int
+) -> tuple[Any, ...]:
     """Build the releases before the weighted mean where sizes are private.
 
     Parameters
@@ -218,7 +254,8 @@ def ratio_initial_rounds(epsilon: float, users: int, *, literal: bool, each: flo
     users : int
         Number of users.
     literal : bool
-        Paper mode: every release costs `each`, and the cap is requested of the users of the weighted mean.
+        Paper mode: every release costs `each`, and the cap is requested of the users of the
+        weighted mean.
     each : float
         Epsilon of one release in paper mode.
     largest : int
@@ -227,36 +264,61 @@ def ratio_initial_rounds(epsilon: float, users: int, *, literal: bool, each: flo
     groups = min(MAX_GROUPS, max(1, round(SHARES[1] * users / 6)))
     if literal:
         order = OrderStatistics(
-            cohort=1, payers="deviation", epsilon=each, largest=largest, literal=True, floor=True, cap=False
+            cohort=1,
+            payers="deviation",
+            epsilon=each,
+            largest=largest,
+            literal=True,
+            floor=True,
+            cap=False,
         )
+
         return (
             InitialMean(cohort=0, payers="mean", epsilon=each, literal=True),
             order,
             GroupDeviation(cohort=1, payers="deviation", epsilon=each, groups=groups, literal=True),
             replace(order, cohort=2, payers="weighted", floor=False, cap=True),
         )
+
     order = OrderStatistics(
-        cohort=0, payers="mean", epsilon=0.5 * epsilon, largest=largest, literal=False, floor=False, cap=True
+        cohort=0,
+        payers="mean",
+        epsilon=0.5 * epsilon,
+        largest=largest,
+        literal=False,
+        floor=False,
+        cap=True,
     )
+
     return (
         order,
         InitialMean(cohort=0, payers="mean", epsilon=0.5 * epsilon, literal=False),
         replace(order, cohort=1, payers="deviation", epsilon=0.25 * epsilon, floor=True, cap=False),
-        GroupDeviation(cohort=1, payers="deviation", epsilon=0.75 * epsilon, groups=groups, literal=False),
+        GroupDeviation(
+            cohort=1, payers="deviation", epsilon=0.75 * epsilon, groups=groups, literal=False
+        ),
     )
 
 
 def check_ratio_largest(largest: int) -> None:
     """Refuse bounds on sizes out of range."""
-    require(2 <= largest <= int(SIZES[-1]), "largest_size", f"lie between 2 and {SIZES[-1]}", largest)
+    require(
+        2 <= largest <= int(SIZES[-1]), "largest_size", f"lie between 2 and {SIZES[-1]}", largest
+    )
 
 
 def describe_ratio(rounds: tuple[Any, ...], protects_sizes: bool) -> dict[str, Any]:
     """Tell what each release costs whom, and what of a user may be replaced, as plain data."""
     releases = [
-        {"release": step.name, "payers": step.payers, "epsilon": step.epsilon, "delta": step.delta} for step in rounds
+        {"release": step.name, "payers": step.payers, "epsilon": step.epsilon, "delta": step.delta}
+        for step in rounds
     ]
-    replaced = "all of its samples, their number included" if protects_sizes else "its values, not their number"
+    replaced = (
+        "all of its samples, their number included"
+        if protects_sizes
+        else "its values, not their number"
+    )
+
     return {
         "replaced": replaced,
         "releases": releases,
@@ -264,7 +326,9 @@ def describe_ratio(rounds: tuple[Any, ...], protects_sizes: bool) -> dict[str, A
     }
 
 
-def predict_ratio(numerator: float, epsilon: float, users: int, sizes: SizeDistribution | None) -> float:
+def predict_ratio(
+    numerator: float, epsilon: float, users: int, sizes: SizeDistribution | None
+) -> float:
     """Predict the standard error on [-1, 1] of the weighted mean of private sizes."""
     present = np.array(cummings_answer_sizes(sizes, SHARES[2] * users))
     held = np.flatnonzero(present)
@@ -272,4 +336,9 @@ def predict_ratio(numerator: float, epsilon: float, users: int, sizes: SizeDistr
     weighting: Weighting = cummings_weights_of_private_sizes(public, users)
     weight = float(present @ weighting.weight)
     noise = weighting.sensitivity_of_any_size / GRID * weighting.unit / numerator
-    return 2.0 * math.hypot(math.sqrt(weighting.variance.min() * weight), math.sqrt(2.0) * noise) / weight
+
+    return (
+        2.0
+        * math.hypot(math.sqrt(weighting.variance.min() * weight), math.sqrt(2.0) * noise)
+        / weight
+    )

@@ -1,4 +1,7 @@
-"""Weights and windows of the central estimators, by size: what a user of each size contributes to the weighted mean."""
+"""Weights and windows of the central estimators, by size.
+
+What a user of each size contributes to the weighted mean.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,10 @@ class Weighting:
         return np.asarray(np.maximum(self.high, -self.low))
 
     def steps(self, bins: Ints, offset: Floats) -> Ints:
-        """Weighted offsets as integers: monotone in the offset, so that the window's ends bound them exactly."""
+        """Weighted offsets as integers.
+
+        Monotone in the offset, so that the window's ends bound them exactly.
+        """
         return np.rint(self.weight[bins] * offset * (GRID / self.unit)).astype(np.int64)
 
     def weight_steps(self) -> Ints:
@@ -86,11 +92,16 @@ class Weighting:
         bins = grid_size_bins(summaries.count)
         offset = np.clip(grid_means(summaries) - self.center, self.low[bins], self.high[bins])
         share = self.weight[bins] * offset / self.unit
-        return np.stack([bins, self.steps(bins, offset), np.rint(GRID * share**2).astype(np.int64)], axis=1)
+        return np.stack(
+            [bins, self.steps(bins, offset), np.rint(GRID * share**2).astype(np.int64)], axis=1
+        )
 
 
 def cummings_weights_tally(rows: Rows) -> Tally:
-    """Add up the rows of a `Weighting`: sum of steps, sum of squares, and number of users of each size."""
+    """Add up the rows of a `Weighting`.
+
+    Sum of steps, sum of squares, and number of users of each size.
+    """
     counts = np.bincount(rows[:, 0], minlength=len(SIZES)).tolist()
     return Tally(len(rows), (int(rows[:, 1].sum()), int(rows[:, 2].sum()), *counts))
 
@@ -120,7 +131,9 @@ def cummings_weights_of_private_sizes(public: Public, users: int) -> Weighting:
     return Weighting(public["mean"]["value"], variance, variance.min() / variance, low, high)
 
 
-def cummings_weights_of_public_sizes(public: Public, users: int, epsilon: float, bands: Bands) -> Weighting:
+def cummings_weights_of_public_sizes(
+    public: Public, users: int, epsilon: float, bands: Bands
+) -> Weighting:
     """Truncate inverse variances in the best way for the users at hand, Algorithm 2.
 
     Parameters
@@ -144,7 +157,10 @@ def cummings_weights_of_public_sizes(public: Public, users: int, epsilon: float,
     held = np.flatnonzero(present)
     if not held.size:
         return Weighting(public["mean"]["value"], variance, variance.min() / variance, low, high)
-    s, width, number = np.sqrt(variance[held]), (high - low)[held], present[held]
+
+    s = np.sqrt(variance[held])
+    width = (high - low)[held]
+    number = present[held]
     thresholds = np.geomspace(1.0 / s.max(), 1.0 / s.min(), THRESHOLDS)
     weights = np.minimum(1.0 / s**2, thresholds[:, None] / s)
     noise = 2.0 * ((weights * width).max(axis=1) / epsilon) ** 2
@@ -152,6 +168,7 @@ def cummings_weights_of_public_sizes(public: Public, users: int, epsilon: float,
     best = weights[int(np.argmin(risk))]
     weight = np.zeros(len(SIZES))
     weight[held] = best / best.max()
+
     return Weighting(public["mean"]["value"], variance, weight, low, high)
 
 
@@ -159,10 +176,12 @@ def _windows(public: Public, sizes: Ints, users: int) -> tuple[Floats, Floats, F
     """Variances of means of these sizes, and windows of means of their full sizes, around the initial mean."""
     center = public["mean"]["value"]
     ber = center * (1.0 - center)
-    # Lemma 2.1: users differ by at most p (1 - p), so that more samples never make a mean less precise.
+    # Lemma 2.1: users differ by at most p (1 - p), so that more samples never make a mean less
+    # precise.
     between = min(public["deviation"]["weights"] ** 2, ber)
     variance = ber / sizes + (1.0 - 1.0 / sizes) * between
     error = public["mean"]["error"]
     nearer_half = min(0.5, min(center, 1.0 - center) + error)
     radius = error + window_size_bound(SIZES, users, nearer_half, public["deviation"]["windows"])
+
     return variance, np.maximum(-radius, -center), np.minimum(radius, 1.0 - center)

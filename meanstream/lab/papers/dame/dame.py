@@ -39,8 +39,8 @@ UNPROVED = (
 class Dame(EstimatorTraits):
     """Distribution-aware mean estimation from users with different numbers of samples.
 
-    Released to the statistician: from each user either a randomized row of bits (votes for the bin of its mean) or one
-    integer (its clipped and noised mean). Answers the mean over users.
+    Released to the statistician: from each user either a randomized row of bits (votes for the bin
+    of its mean) or one integer (its clipped and noised mean). Answers the mean over users.
 
     Parameters
     ----------
@@ -49,15 +49,18 @@ class Dame(EstimatorTraits):
     users : int
         How many users take part (public).
     sizes : SizeDistribution
-        Law M of a user's number of samples (public). The answer is unbiased only if it is the right one.
+        Law M of a user's number of samples (public). The answer is unbiased only if it is the right
+        one.
     mode : {"tuned", "paper"}
-        "paper" is the algorithm as printed, but for the errors that would cost unbiasedness, with Laplace noise of the
-        width of the window that is used. "tuned" keeps its two stages and takes the best channel, does not shrink where
-        the windows would be all of [-1, 1], and asks no votes where there is one bin only.
+        "paper" is the algorithm as printed, but for the errors that would cost unbiasedness, with
+        Laplace noise of the width of the window that is used. "tuned" keeps its two stages and
+        takes the best channel, does not shrink where the windows would be all of [-1, 1], and asks
+        no votes where there is one bin only.
     level : float
         Nominal coverage of the interval.
     literal : bool
-        Mode paper only: noise of scale `14 tau / epsilon` as printed, wider than the window where this is cut.
+        Mode paper only: noise of scale `14 tau / epsilon` as printed, wider than the window where
+        this is cut.
     effective_size : int, optional
         The m~ of the paper (default: searched by the rule of its Theorem 2).
 
@@ -109,20 +112,34 @@ class Dame(EstimatorTraits):
         literal: bool = False,
         effective_size: int | None = None,
     ) -> None:
-        self._settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
-        self.mode, self.epsilon = mode, epsilon
+        self._settings = Settings(
+            method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level
+        )
+        self.mode = mode
+        self.epsilon = epsilon
         self.sizes = self._settings.known_sizes
-        require(not (literal and self._settings.tuned), "literal", "be left out in mode tuned", literal)
+        require(
+            not (literal and self._settings.tuned), "literal", "be left out in mode tuned", literal
+        )
         self.literal = literal
         self.effective_size = self._chosen_size(effective_size)
-        self.bins = Bins(max(dame_bounds_bin_half_width(self.effective_size, users=users, epsilon=epsilon), FINEST))
+
+        self.bins = Bins(
+            max(
+                dame_bounds_bin_half_width(self.effective_size, users=users, epsilon=epsilon),
+                FINEST,
+            )
+        )
+
         self.gain = self.sizes.mean_sqrt(self.effective_size) / math.sqrt(self.effective_size)
-        """Expected shrinking of a user's offset from the center, A = E sqrt(min(M, m~)) / sqrt(m~)."""
+        """Expected shrinking of a user's offset from the center, A = E sqrt(min(M, m~)) /
+        sqrt(m~)."""
         clip = ClipRound(self._settings, self.shrunk, self.channel, gain=self.gain)
         # One bin is all of [-1, 1]: there is nothing to vote for.
         self._vote = None if self._settings.tuned and self.bins.count == 1 else self._vote_round()
         self.rounds: tuple[Round, ...] = (clip,) if self._vote is None else (self._vote, clip)
         self.shares = (1.0,) if self._vote is None else (0.5, 0.5)
+
         for window in (ClipWindow(), self.bins.window(0, REACH)):
             self.channel(window)  # refused here if no channel has such an epsilon
 
@@ -132,7 +149,10 @@ class Dame(EstimatorTraits):
         return np.asarray(window.center + weight * (summaries.mean - window.center))
 
     def ballot(self, summaries: Summaries) -> Bools:
-        """Private: ones in the bin of each user's mean and next to it; no ones below the effective size."""
+        """Private: ones in the bin of each user's mean and next to it.
+
+        No ones below the effective size.
+        """
         enough = summaries.count >= self.effective_size
         return np.asarray(self.bins.neighborhoods(summaries.mean) & enough[:, np.newaxis])
 
@@ -142,6 +162,7 @@ class Dame(EstimatorTraits):
             return best_channel(self.epsilon, min(self._spread() / window.half_width**2, 1.0))
         if not self.literal:
             return make_channel("laplace", self.epsilon)
+
         # The printed scale is what a smaller epsilon needs in this window.
         printed = 2.0 * (REACH + 1.0) * self.bins.half_width
         return make_channel("laplace", self.epsilon * min(2.0 * window.half_width / printed, 1.0))
@@ -166,28 +187,43 @@ class Dame(EstimatorTraits):
 
     def _chosen_size(self, given: int | None) -> int:
         if given is not None:
-            require(given >= 1 and given == int(given), "effective_size", "be an integer, at least 1", given)
+            require(
+                given >= 1 and given == int(given),
+                "effective_size",
+                "be an integer, at least 1",
+                given,
+            )
+
             return int(given)
+
         users = self._settings.users
         searched = dame_bounds_effective_size(self.sizes, users=users, epsilon=self.epsilon)
-        # Where even the window of a bin in the middle is all of [-1, 1], shrinking costs what nothing wins back.
-        useless = (REACH + 1.0) * dame_bounds_bin_half_width(searched, users=users, epsilon=self.epsilon) >= 1.0
+        # Where even the window of a bin in the middle is all of [-1, 1], shrinking costs what
+        # nothing wins back.
+        useless = (REACH + 1.0) * dame_bounds_bin_half_width(
+            searched, users=users, epsilon=self.epsilon
+        ) >= 1.0
+
         return 1 if self._settings.tuned and useless else searched
 
     def _vote_round(self) -> VoteRound:
-        # Two ballots of three neighbors differ in at most six bits, and in no more than there are bins.
+        # Two ballots of three neighbors differ in at most six bits, and in no more than there are
+        # bins.
         votes = make_votes("binary", self.epsilon, self.bins.count, bits=min(self.bins.count, 6))
         return VoteRound(self._settings, self.bins, votes, self.ballot, reach=REACH)
 
     def _spread(self) -> float:
         """Variance of an unclipped number, for samples of variance 1 around the center."""
         sizes = self.sizes
-        return float(sizes.probability @ (np.minimum(sizes.support, self.effective_size) / sizes.support)) / (
-            self.effective_size
-        )
+        return float(
+            sizes.probability @ (np.minimum(sizes.support, self.effective_size) / sizes.support)
+        ) / (self.effective_size)
 
     def _predicted_stderr(self) -> float:
-        """Predict for data of variance 1 and mean 0: noise in the usual window, and windows elsewhere now and then."""
+        """Predict for data of variance 1 and mean 0.
+
+        Noise in the usual window, and windows elsewhere now and then.
+        """
         middle = self.bins.count // 2
         window = ClipWindow() if self._vote is None else self.bins.window(middle, REACH)
         c0, c1 = self.channel(window).moments
@@ -195,12 +231,18 @@ class Dame(EstimatorTraits):
         users = self._settings.users * self.shares[-1]
         risk = variance / (max(users, 1.0) * self.gain**2)
         fails = self._chance_of_failure()
+
         # A bin elected by chance is anywhere on [-1, 1].
         return math.sqrt((1.0 - fails) * risk + fails / 3.0)
 
     def _chance_of_failure(self) -> float:
-        """Predict how often the window misses the mean: three bins have all votes, and two next to them will do."""
+        """Predict how often the window misses the mean.
+
+        Three bins have all votes, and two next to them will do.
+        """
         if self._vote is None:
             return 0.0
         share = self.sizes.tail(self.effective_size)
-        return self._vote.chance_of_failure(self._settings.users * self.shares[0], share, right=3, spared=7)
+        return self._vote.chance_of_failure(
+            self._settings.users * self.shares[0], share, right=3, spared=7
+        )

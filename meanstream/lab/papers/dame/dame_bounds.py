@@ -1,6 +1,7 @@
 """Bounds on the worst-case risk under user-level local privacy, with their constants (Theorems 1 and 2 of DAME).
 
-Users' numbers of samples follow a known law M. Risks are mean squared errors on [-1, 1]; epsilon is the papers' alpha.
+Users' numbers of samples follow a known law M. Risks are mean squared errors on [-1, 1]; epsilon is
+the papers' alpha.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ if TYPE_CHECKING:
     from meanstream.operators.rounds.user_sizes import SizeDistribution
 
 MOST_EPSILON = 22 / 35
-"""Assumption H3 of both theorems; beyond it the constant 579 of Lemma S6 is proved up to 1, and fails from 1.06 on."""
+"""Assumption H3 of both theorems; beyond it the constant 579 of Lemma S6 is proved up to 1, and
+fails from 1.06 on."""
 C1 = math.exp(-9.0) / 16.0
 C2 = 24.0
 C3_PRINTED = 1570.0
 C3 = 1648.0
-"""The printed constant takes `b**2` for the variance of Laplace noise of scale b (Lemma S11); it is `2 b**2`."""
+"""The printed constant takes `b**2` for the variance of Laplace noise of scale b (Lemma S11); it is
+`2 b**2`."""
 C4 = 8.0
 C5 = 868.5
 
@@ -57,8 +60,12 @@ def dame_bounds_phi(size: int, *, users: int, epsilon: float, c5: float = C5) ->
     return c5 / information * math.log(argument / math.log(argument))
 
 
-def dame_bounds_effective_size(sizes: SizeDistribution, *, users: int, epsilon: float, c5: float = C5) -> int:
-    """Search the effective maximum number of samples: the largest for which enough users have as many.
+def dame_bounds_effective_size(
+    sizes: SizeDistribution, *, users: int, epsilon: float, c5: float = C5
+) -> int:
+    """Search the effective maximum number of samples.
+
+    The largest for which enough users have as many.
 
     Parameters
     ----------
@@ -92,18 +99,22 @@ def dame_bounds_effective_size(sizes: SizeDistribution, *, users: int, epsilon: 
     Pla, Richard, Vono: Distribution-aware mean estimation under user-level local differential privacy, equation 12.
     """
     require_positive(users=users, epsilon=epsilon)
-    low, high = int(sizes.least), int(sizes.greatest)
+    low = int(sizes.least)
+    high = int(sizes.greatest)
     while low < high:
         middle = (low + high + 1) // 2
         if sizes.tail(middle) ** 2 >= dame_bounds_phi(middle, users=users, epsilon=epsilon, c5=c5):
             low = middle
         else:
             high = middle - 1
+
     return low
 
 
 def dame_bounds_bin_half_width(size: int, *, users: int, epsilon: float) -> float:
-    """Half-width of DAME's bins: means of `size` samples leave the true mean by less, but for small probability.
+    """Half-width of DAME's bins.
+
+    Means of `size` samples leave the true mean by less, but for small probability.
 
     Examples
     --------
@@ -157,8 +168,13 @@ def dame_bounds_upper(
     Pla, Richard, Vono, Theorem 2 (equation 11).
     """
     information = users * epsilon**2
-    size = dame_bounds_effective_size(sizes, users=users, epsilon=epsilon, c5=c5) if size is None else size
+    size = (
+        dame_bounds_effective_size(sizes, users=users, epsilon=epsilon, c5=c5)
+        if size is None
+        else size
+    )
     log = math.log(C4 * max(math.sqrt(size * information), 1.0))
+
     return min(4.0, c3 * log / (information * sizes.mean_sqrt(size) ** 2))
 
 
@@ -181,4 +197,5 @@ def dame_bounds_lower(sizes: SizeDistribution, *, users: int, epsilon: float) ->
     below = np.concatenate(([0.0], np.cumsum(sizes.probability * np.sqrt(sizes.support))))
     above = np.concatenate((np.cumsum(sizes.probability[::-1])[::-1], [0.0]))
     risk = C1 * np.exp(-C2 * information * above**2) / np.maximum(information * below**2, 1.0)
+
     return float(risk.max())

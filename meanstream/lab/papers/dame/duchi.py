@@ -1,11 +1,18 @@
-"""Duchi, Jordan and Wainwright's mean: one report per user on [-1, 1], in the ways in which it has been read."""
+"""Duchi, Jordan and Wainwright's mean.
+
+One report per user on [-1, 1], in the ways in which it has been read.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, Any
 
-from meanstream.operators.estimators.one_report import OneReport, report_first_sample, report_own_mean
+from meanstream.operators.estimators.one_report import (
+    OneReport,
+    report_first_sample,
+    report_own_mean,
+)
 from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings
 from meanstream.operators.rounds.channels.registry import make_channel
 from meanstream.operators.validation import require
@@ -35,10 +42,11 @@ class Duchi(OneReport):
     level : float
         Nominal coverage of the interval.
     reading : {"one_bit", "laplace"}
-        The report is one of two points, or the value plus Laplace noise of scale `2 / epsilon` (their univariate
-        Corollary 1).
+        The report is one of two points, or the value plus Laplace noise of scale `2 / epsilon`
+        (their univariate Corollary 1).
     summary : {"sample", "mean"}
-        What a user reports: its first sample, or the mean of all. With one bit the error is the same.
+        What a user reports: its first sample, or the mean of all. With one bit the error is the
+        same.
 
     Notes
     -----
@@ -76,8 +84,11 @@ class Duchi(OneReport):
     ) -> None:
         require(reading in READINGS, "reading", f"be one of {', '.join(READINGS)}", reading)
         require(summary in SUMMARIES, "summary", f"be one of {', '.join(SUMMARIES)}", summary)
-        settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
-        self.reading, self.summary = reading, summary
+        settings = Settings(
+            method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level
+        )
+        self.reading = reading
+        self.summary = summary
         self._report_once(settings, make_channel(reading, epsilon), SUMMARIES[summary])
 
     def describe(self) -> dict[str, Any]:

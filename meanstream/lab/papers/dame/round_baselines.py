@@ -64,7 +64,9 @@ class Semi(OneReport):
         mode: str = "tuned",
         level: float = 0.95,
     ) -> None:
-        settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
+        settings = Settings(
+            method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level
+        )
         self._report_once(settings, make_channel("laplace", epsilon))
 
     def describe(self) -> dict[str, Any]:
@@ -73,10 +75,12 @@ class Semi(OneReport):
 
 
 class Split(OneReport):
-    """Every user splits its epsilon between T values and reports each with Laplace noise; their mean is what counts.
+    """Every user splits its epsilon between T values and reports each with Laplace noise.
 
-    Released to the statistician: from each user the sum of its T noised values, one integer. Answers the mean over
-    users.
+    Their mean is what counts.
+
+    Released to the statistician: from each user the sum of its T noised values, one integer.
+    Answers the mean over users.
 
     Parameters
     ----------
@@ -118,7 +122,9 @@ class Split(OneReport):
         level: float = 0.95,
         threshold: str | int = "min",
     ) -> None:
-        settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
+        settings = Settings(
+            method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level
+        )
         self.values = kent_univariate_threshold_size(threshold, settings.known_sizes)
         self._report_once(settings, SummedLaplaceChannel(epsilon, values=self.values))
 
@@ -128,10 +134,12 @@ class Split(OneReport):
 
 
 class Item(EstimatorTraits):
-    """Every sample is reported with Laplace noise of its own: a bound on what user-level methods can reach.
+    """Every sample is reported with Laplace noise of its own.
 
-    Released to the statistician: from each user the sum of its noised samples, and their number. Answers the mean over
-    samples, which is that over users where sizes do not depend on the data.
+    A bound on what user-level methods can reach.
+
+    Released to the statistician: from each user the sum of its noised samples, and their number.
+    Answers the mean over samples, which is that over users where sizes do not depend on the data.
 
     Parameters
     ----------
@@ -175,8 +183,11 @@ class Item(EstimatorTraits):
         mode: str = "tuned",
         level: float = 0.95,
     ) -> None:
-        self._settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
-        self.mode, self.epsilon = mode, epsilon
+        self._settings = Settings(
+            method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level
+        )
+        self.mode = mode
+        self.epsilon = epsilon
         self.rounds = (_ItemRound(self._settings),)
         self.shares = (1.0,)
 
@@ -221,7 +232,12 @@ class _ItemRound(LastRound):
         if not len(reports):
             return Tally()
         total, count = np.ascontiguousarray(reports.T)
-        squares = exact_round_dot(total, total), exact_round_dot(total, count), exact_round_dot(count, count)
+        squares = (
+            exact_round_dot(total, total),
+            exact_round_dot(total, count),
+            exact_round_dot(count, count),
+        )
+
         return Tally(len(reports), (int(total.sum()), int(count.sum()), *squares))
 
     def decode(self, tally: Tally, public: Public) -> Estimate:  # noqa: ARG002 - the first stage
@@ -230,12 +246,15 @@ class _ItemRound(LastRound):
             return self._settings.no_answer(n_users=0)
         total, count, total2, product, count2 = tally.sums
         mean = total / (count * HALF)
+
         if tally.n == 1:
             return self._settings.no_answer(n_users=1, unclipped=mean)
-        # n sum (total - ratio count)**2 with ratio = sum total / sum count, times (sum count)**2: exact.
+        # n sum (total - ratio count)**2 with ratio = sum total / sum count, times (sum count)**2:
+        # exact.
         left = total2 * count**2 - 2 * product * total * count + count2 * total**2
         stderr = math.sqrt(left / count**2 * tally.n / (tally.n - 1)) / (count * HALF)
         least = math.sqrt(8.0 / self.epsilon**2 / count)
+
         return self._settings.answer(mean, max(stderr, least), n_users=tally.n)
 
 

@@ -1,4 +1,7 @@
-"""Sums of independent Laplace variables: the noise of schemes that report every value on its own."""
+"""Sums of independent Laplace variables.
+
+The noise of schemes that report every value on its own.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,12 @@ HALF = 2**19
 MAX_VALUES = 2**24
 
 
-def summed_laplace(count: npt.ArrayLike, scale: float, words: RandomWords, first_draw: int) -> Floats:
-    """Draw sums of `count` independent Laplace variables each: the difference of two gamma variables.
+def summed_laplace(
+    count: npt.ArrayLike, scale: float, words: RandomWords, first_draw: int
+) -> Floats:
+    """Draw sums of `count` independent Laplace variables each.
+
+    The difference of two gamma variables.
 
     Parameters
     ----------
@@ -79,15 +86,28 @@ class SummedLaplaceChannel:
         self.values = values
         # The value in grid units changes by at most 2 HALF; each of the reports has this scale.
         self.scale = 2.0 * HALF * values / epsilon
-        # A gamma variable's tail beyond the mean by 12 deviations and 64 scales is below 2**-53, where the bits end.
+
+        # A gamma variable's tail beyond the mean by 12 deviations and 64 scales is below 2**-53,
+        # where the bits end.
         self.high = HALF + math.ceil(self.scale * (12.0 / math.sqrt(values) + 64.0 / values + 1.0))
         self.low = -self.high
-        require(self.high < 2**62, "epsilon", f"be larger for {values} values: reports are 64-bit integers", epsilon)
+        require(
+            self.high < 2**62,
+            "epsilon",
+            f"be larger for {values} values: reports are 64-bit integers",
+            epsilon,
+        )
 
     def randomize(self, x: npt.ArrayLike, words: RandomWords, first_draw: int = 0) -> Ints:
-        """Private to public: one integer for each value, which is cut to [-1, 1]: the mean of its reports."""
+        """Private to public: one integer for each value, which is cut to [-1, 1].
+
+        The mean of its reports.
+        """
         value = np.rint(clip_random_to_unit(x) * HALF)
-        noise = summed_laplace(np.full(len(value), self.values), self.scale / self.values, words, first_draw)
+        noise = summed_laplace(
+            np.full(len(value), self.values), self.scale / self.values, words, first_draw
+        )
+
         return np.asarray(value + np.rint(noise), dtype=np.int64)
 
     def valid(self, reports: Ints) -> Bools:
@@ -118,5 +138,8 @@ class SummedLaplaceChannel:
 
 
 def _uniform(bits: Words) -> Floats:
-    """Numbers in (0, 1), never on an end: the middles of 2**52 equal parts, so that also the largest is below 1."""
+    """Numbers in (0, 1), never on an end.
+
+    The middles of 2**52 equal parts, so that also the largest is below 1.
+    """
     return ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52

@@ -1,4 +1,7 @@
-"""Kent, Berrett and Yu's general procedure: votes for the balls of a cover, and the bounds on what it can reach."""
+"""Kent, Berrett and Yu's general procedure.
+
+Votes for the balls of a cover, and the bounds on what it can reach.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +34,12 @@ _CELLS = 2**22
 
 
 class CoverSelect(EstimatorTraits):
-    """The center with the most votes, of any finite cover by balls: for users with so many samples that they know.
+    """The center with the most votes, of any finite cover by balls.
 
-    Released to the statistician: from each user one randomized row of bits, its vote for the first ball that holds its
-    mean. Answers the center of a ball.
+    For users with so many samples that they know.
+
+    Released to the statistician: from each user one randomized row of bits, its vote for the first
+    ball that holds its mean. Answers the center of a ball.
 
     Parameters
     ----------
@@ -55,8 +60,9 @@ class CoverSelect(EstimatorTraits):
     (B' in (10); line 5 of the algorithm prints B), so a row has at most one bit set, and two rows differ in at most two
     bits, each randomized at epsilon / 2. A mean outside of all balls sends the randomized zero row.
 
-    The interval of a coordinate is the radius around the center. It holds the mean of a user that knows it, if the
-    right ball won; `cover_chance_of_a_wrong_ball` bounds how often it does not, and the level is not otherwise stated.
+    The interval of a coordinate is the radius around the center. It holds the mean of a user that
+    knows it, if the right ball won; `cover_chance_of_a_wrong_ball` bounds how often it does not,
+    and the level is not otherwise stated.
 
     Raises
     ------
@@ -94,12 +100,21 @@ class CoverSelect(EstimatorTraits):
         dimension: int = 1,
         norm: str = "linf",
     ) -> None:
-        self._settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
-        self.mode, self.epsilon = mode, epsilon
+        self._settings = Settings(
+            method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level
+        )
+        self.mode = mode
+        self.epsilon = epsilon
         require_positive(radius=radius)
         require(norm in NORMS, "norm", f"be one of {', '.join(NORMS)}", norm)
-        self.radius, self.norm = radius, norm
-        self.centers = cube_cover(radius, dimension) if centers is None else np.asarray(centers, dtype=np.float64)
+        self.radius = radius
+        self.norm = norm
+
+        self.centers = (
+            cube_cover(radius, dimension)
+            if centers is None
+            else np.asarray(centers, dtype=np.float64)
+        )
         require(self.centers.ndim == 2, "centers", "have shape (balls, d)", self.centers.shape)
         rule = f"be at most {MAX_BINS} (a larger radius)"
         require(1 <= len(self.centers) <= MAX_BINS, "balls", rule, len(self.centers))
@@ -119,12 +134,17 @@ class CoverSelect(EstimatorTraits):
             part = slice(start, start + size)
             holds = NORMS[self.norm](means[part, np.newaxis, :] - self.centers) <= self.radius
             found[part] = np.where(holds.any(axis=1), holds.argmax(axis=1), -1)
+
         return found
 
     def describe(self) -> dict[str, Any]:
         """Public: parameters chosen, and a bound on the root of the squared error in mode `norm`'s distance."""
         wrong = cover_chance_of_a_wrong_ball(len(self.centers), self._settings.users, self.epsilon)
-        widest = float(NORMS[self.norm](self.centers.max(axis=0) - self.centers.min(axis=0))) + 2.0 * self.radius
+        widest = (
+            float(NORMS[self.norm](self.centers.max(axis=0) - self.centers.min(axis=0)))
+            + 2.0 * self.radius
+        )
+
         return self._settings.describe() | {
             "balls": len(self.centers),
             "radius": self.radius,
@@ -167,9 +187,14 @@ class _CoverRound(LastRound):
         cover = self._cover
         d = cover.centers.shape[1]
         if not tally.n:
-            return vector_estimate(cover.settings, unclipped=np.zeros(d), stderr=np.ones(d), users=0)
+            return vector_estimate(
+                cover.settings, unclipped=np.zeros(d), stderr=np.ones(d), users=0
+            )
+
         best = int(np.argmax(tally.sums))
-        center, reach = cover.centers[best], np.full(d, cover.radius)
+        center = cover.centers[best]
+        reach = np.full(d, cover.radius)
+
         return vector_estimate(
             cover.settings,
             unclipped=center,
@@ -190,13 +215,22 @@ def cube_cover(radius: float, dimension: int) -> Floats:
     (array([-0.5,  0.5]), 27)
     """
     count = max(math.ceil(1.0 / radius - 1e-12), 1)
-    require(count**dimension <= MAX_BINS, "balls", f"be at most {MAX_BINS} (a larger radius)", count**dimension)
+    require(
+        count**dimension <= MAX_BINS,
+        "balls",
+        f"be at most {MAX_BINS} (a larger radius)",
+        count**dimension,
+    )
     axis = (2.0 * np.arange(count) + 1.0) / count - 1.0
+
     return np.stack(np.meshgrid(*[axis] * dimension, indexing="ij"), axis=-1).reshape(-1, dimension)
 
 
 def cover_chance_of_a_wrong_ball(balls: float, users: int, epsilon: float) -> float:
-    """Bound how often a wrong ball wins, if all users vote for the same one: Theorem 1's second term, at most 1."""
+    """Bound how often a wrong ball wins, if all users vote for the same one.
+
+    Theorem 1's second term, at most 1.
+    """
     return min(balls * math.exp(-users * min(epsilon, epsilon**2) / 20.0), 1.0)
 
 
@@ -209,7 +243,9 @@ def cover_upper_bound(
     diameter: float,
     radii: Iterable[float],
 ) -> float:
-    """Upper bound of Theorem 1 on the minimax risk with any number of samples: the least over these radii.
+    """Upper bound of Theorem 1 on the minimax risk with any number of samples.
+
+    The least over these radii.
 
     Parameters
     ----------
@@ -233,7 +269,9 @@ def cover_upper_bound(
     '1.6e-14'
     """
     decay = math.exp(-users * min(epsilon, epsilon**2) / 20.0)
-    return min(float(loss(radius) + loss(diameter) * covering_number(radius) * decay) for radius in radii)
+    return min(
+        float(loss(radius) + loss(diameter) * covering_number(radius) * decay) for radius in radii
+    )
 
 
 def cover_lower_bound(
@@ -244,7 +282,9 @@ def cover_lower_bound(
     epsilon: float,
     radii: Sequence[float] | Floats,
 ) -> float:
-    """Lower bound of Theorem 1 and Corollary 2 on the minimax risk, for any number of samples; 0 if it says nothing.
+    """Lower bound of Theorem 1 and Corollary 2 on the minimax risk, for any number of samples.
+
+    0 if it says nothing.
 
     Examples
     --------
@@ -258,4 +298,5 @@ def cover_lower_bound(
         number = float(covering_number(2.0 * radius))
         if number > 1.0:
             best = max(best, 0.5 * float(loss(radius)) * (1.0 - information / math.log(number)))
+
     return best

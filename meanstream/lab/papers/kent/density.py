@@ -14,7 +14,12 @@ from meanstream.lab.papers.kent.density_function import (
     DensityFunction,
     trigonometric_density_function,
 )
-from meanstream.lab.papers.kent.kent_vectors import FOLD_OPTIONS, CoordinateMeans, vector_estimate, vector_spread
+from meanstream.lab.papers.kent.kent_vectors import (
+    FOLD_OPTIONS,
+    CoordinateMeans,
+    vector_estimate,
+    vector_spread,
+)
 from meanstream.lab.papers.kent.univariate import kent_univariate_threshold_size
 from meanstream.operators.records import Floats
 from meanstream.operators.rounds.base import Settings
@@ -27,15 +32,17 @@ if TYPE_CHECKING:
 
 MAX_TERMS = 1024
 MAX_SMOOTHNESS = 64
-"""The left-out part is the radius by a power of the terms: beyond this it is no number, and nothing is left out."""
+"""The left-out part is the radius by a power of the terms: beyond this it is no number, and nothing
+is left out."""
 
 
 class Density(CoordinateMeans):
     """Density of the samples on the declared bounds, as a sum of trigonometric functions.
 
-    Released to the statistician: what `Linf` releases, about the coefficients of the functions instead of coordinates.
-    Answers the coefficients, with intervals, and the density as a function (`Estimate.function`): its integral is 1 and
-    it has a band. It is the average of the users' own densities: every user counts once.
+    Released to the statistician: what `Linf` releases, about the coefficients of the functions
+    instead of coordinates. Answers the coefficients, with intervals, and the density as a function
+    (`Estimate.function`): its integral is 1 and it has a band. It is the average of the users' own
+    densities: every user counts once.
 
     Parameters
     ----------
@@ -44,22 +51,25 @@ class Density(CoordinateMeans):
     smoothness : int, default 2
         How often the density can be differentiated (beta); decides the number of functions.
     radius : float, default 1
-        Radius r of the ball of densities `sum j**(2 beta) theta_j**2 <= r**2`; `describe` tells the squared error that
-        leaving functions out makes at most.
+        Radius r of the ball of densities `sum j**(2 beta) theta_j**2 <= r**2`; `describe` tells the
+        squared error that leaving functions out makes at most.
     terms : int, optional
-        Number M of functions, the constant one included, instead of the one that the smoothness decides (45).
+        Number M of functions, the constant one included, instead of the one that the smoothness
+        decides (45).
     constant_beta : float, default 1
         C_beta of (45), which the paper leaves open.
     threshold, constant, votes, half_width, variance
-        As in `Kent`; the coefficients are divided by sqrt(2), so that they are on [-1, 1]. A function's
-        values have mean square 1 / 2 or less for a flat density, and at most 1 (the default) for any.
+        As in `Kent`; the coefficients are divided by sqrt(2), so that they are on [-1, 1]. A
+        function's values have mean square 1 / 2 or less for a flat density, and at most 1 (the
+        default) for any.
 
     Notes
     -----
     **Privacy.** User-level, local, epsilon: that of `Linf` for any features of the samples; see `FoldRound`.
 
-    The coefficient of the constant function is 1 for every density: no one is queried about it. A density is periodic
-    here: one that differs at the two bounds has coefficients that fall off slowly.
+    The coefficient of the constant function is 1 for every density: no one is queried about it. A
+    density is periodic here: one that differs at the two bounds has coefficients that fall off
+    slowly.
 
     Raises
     ------
@@ -98,7 +108,9 @@ class Density(CoordinateMeans):
         return vector_spread(ask) | {"smoothness": 2 if ask.smoothness is None else ask.smoothness}
 
     @classmethod
-    def family_assumes(cls, ask: FamilyQuestion, options: Mapping[str, Any], described: Mapping[str, Any]) -> str:
+    def family_assumes(
+        cls, ask: FamilyQuestion, options: Mapping[str, Any], described: Mapping[str, Any]
+    ) -> str:
         """As of the others, and smoothness."""
         smooth = f"; {options.get('smoothness')} derivatives, the same at both bounds"
         return super().family_assumes(ask, options, described) + smooth
@@ -118,25 +130,41 @@ class Density(CoordinateMeans):
         threshold: str | int = "min",
         **options: Any,
     ) -> None:
-        settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
-        require(
-            smoothness >= 1 and smoothness == int(smoothness), "smoothness", "be an integer, at least 1", smoothness
+        settings = Settings(
+            method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level
         )
-        require(smoothness <= MAX_SMOOTHNESS, "smoothness", f"be at most {MAX_SMOOTHNESS}", smoothness)
+        require(
+            smoothness >= 1 and smoothness == int(smoothness),
+            "smoothness",
+            "be an integer, at least 1",
+            smoothness,
+        )
+
+        require(
+            smoothness <= MAX_SMOOTHNESS, "smoothness", f"be at most {MAX_SMOOTHNESS}", smoothness
+        )
         require_positive(radius=radius, constant_beta=constant_beta)
-        self.smoothness, self.radius = smoothness, radius
+        self.smoothness = smoothness
+        self.radius = radius
         size = kent_univariate_threshold_size(threshold, settings.known_sizes)
+
         if terms is None:
             terms = density_terms(users * epsilon**2, size, smoothness, constant_beta)
             terms = min(terms, MAX_TERMS, max(users // 2, 2))
+
         require(2 <= terms <= MAX_TERMS, "terms", f"lie between 2 and {MAX_TERMS}", terms)
         self.terms = terms
         super().__init__(settings, terms - 1, threshold=threshold, **options)
 
     def features(self, values: Floats) -> Floats:
-        """Private: the functions of each sample, divided by sqrt(2): (m, 1) on [-1, 1] to (m, terms - 1)."""
+        """Private: the functions of each sample, divided by sqrt(2).
+
+        (m, 1) on [-1, 1] to (m, terms - 1).
+        """
         u = 0.5 * (np.clip(values[:, 0], -1.0, 1.0) + 1.0)
-        return np.asarray(np.clip(trigonometric_density_function(u, self.terms)[:, 1:] / SQRT_2, -1.0, 1.0))
+        return np.asarray(
+            np.clip(trigonometric_density_function(u, self.terms)[:, 1:] / SQRT_2, -1.0, 1.0)
+        )
 
     def _finish(self, found: Sequence[Estimate], public: Public, users: int) -> Estimate:
         plain = super()._finish(found, public, users)
@@ -147,12 +175,20 @@ class Density(CoordinateMeans):
             stderr=tuple((SQRT_2 * plain.stderr).tolist()),
             level=self._settings.level,
         )
-        scaled = {name: SQRT_2 * getattr(plain, name) for name in ("value", "lower", "upper", "unclipped", "stderr")}
+
+        scaled = {
+            name: SQRT_2 * getattr(plain, name)
+            for name in ("value", "lower", "upper", "unclipped", "stderr")
+        }
         estimate = vector_estimate(self._settings, users=users, stages=plain.stages, **scaled)
+
         return replace(estimate, function=function.as_dict())
 
     def describe(self) -> dict[str, Any]:
-        """Public: parameters chosen; `predicted_stderr` is the root of the integrated error, `left_out` apart."""
+        """Public: parameters chosen.
+
+        `predicted_stderr` is the root of the integrated error, `left_out` apart.
+        """
         said = super().describe()
         return said | {
             "smoothness": self.smoothness,

@@ -41,11 +41,14 @@ def trigonometric_density_function(u: npt.ArrayLike, terms: int) -> Floats:
     found = np.ones((*u.shape, terms))
     turn = np.exp(2j * np.pi * u)
     power = np.ones_like(turn)
+
     for place in range(1, terms, 2):
         power = power * turn
         found[..., place] = SQRT_2 * power.real
+
         if place + 1 < terms:
             found[..., place + 1] = SQRT_2 * power.imag
+
     return found
 
 
@@ -58,7 +61,8 @@ class DensityFunction:
     lower, upper : float
         The declared bounds of a value.
     coefficients : tuple of float
-        Of the functions of `trigonometric` from the second one on; that of the first is 1, so that the integral is 1.
+        Of the functions of `trigonometric` from the second one on; that of the first is 1, so that
+        the integral is 1.
     stderr : tuple of float
         Standard error of each.
     level : float
@@ -88,22 +92,35 @@ class DensityFunction:
     def __post_init__(self) -> None:
         require(self.lower < self.upper, "lower", f"be below upper ({self.upper!r})", self.lower)
         n = len(self.coefficients)
-        require(len(self.stderr) == n, "stderr", f"have {n} entries, as coefficients has", len(self.stderr))
+        require(
+            len(self.stderr) == n,
+            "stderr",
+            f"have {n} entries, as coefficients has",
+            len(self.stderr),
+        )
 
     def evaluate(self, x: npt.ArrayLike) -> Floats:
         """Evaluate the density at points in the value's unit; 0 outside of the bounds."""
         u, inside = self._unit(x)
         basis = trigonometric_density_function(u, len(self.coefficients) + 1)
-        return np.asarray(inside * (basis @ np.array([1.0, *self.coefficients])) / (self.upper - self.lower))
+        return np.asarray(
+            inside * (basis @ np.array([1.0, *self.coefficients])) / (self.upper - self.lower)
+        )
 
     def band(self, x: npt.ArrayLike) -> tuple[Floats, Floats]:
-        """Evaluate the ends of the interval at each point; a density is not negative, so neither are they."""
+        """Evaluate the ends of the interval at each point.
+
+        A density is not negative, so neither are they.
+        """
         u, inside = self._unit(x)
         basis = trigonometric_density_function(u, len(self.coefficients) + 1)[..., 1:]
         stderr = np.sqrt((basis * np.array(self.stderr)) ** 2 @ np.ones(len(self.stderr)))
         margin = float(ndtri(0.5 * (1.0 + self.level))) * stderr / (self.upper - self.lower)
         middle = self.evaluate(x)
-        return np.maximum(inside * (middle - margin), 0.0), np.maximum(inside * (middle + margin), 0.0)
+
+        return np.maximum(inside * (middle - margin), 0.0), np.maximum(
+            inside * (middle + margin), 0.0
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON; `of` reads it."""

@@ -37,7 +37,9 @@ Finish = Callable[[Sequence[Estimate], Public, int], Estimate]
 
 @dataclass(frozen=True, slots=True)
 class Folds:
-    """Which coordinates each user reports about: neighbors, from a place that a hash of the user decides.
+    """Which coordinates each user reports about.
+
+    Neighbors, from a place that a hash of the user decides.
 
     Parameters
     ----------
@@ -59,9 +61,13 @@ class Folds:
 
     def __post_init__(self) -> None:
         rule = f"lie between 1 and the number of coordinates, {self.coordinates}"
-        require(1 <= self.participation <= self.coordinates, "participation", rule, self.participation)
+        require(
+            1 <= self.participation <= self.coordinates, "participation", rule, self.participation
+        )
         most = MAX_DRAWS // DRAWS
-        require(self.participation <= most, "participation", f"be at most {most}", self.participation)
+        require(
+            self.participation <= most, "participation", f"be at most {most}", self.participation
+        )
 
     def places(self, user: Words) -> Ints:
         """Tell each user's place, from 0 to `PLACES` - 1."""
@@ -69,7 +75,9 @@ class Folds:
 
     @staticmethod
     def fold(place: Ints, step: int, count: int) -> Ints:
-        """Tell the fold, of that many, that users at these places report about: their first, second... one.
+        """Tell the fold, of that many, that users at these places report about.
+
+        Their first, second... one.
 
         Examples
         --------
@@ -88,7 +96,8 @@ class FoldRound:
         The stage of the univariate estimator; its epsilon is that of one coordinate.
     folds : Folds
     view : callable, optional
-        Private: turns summaries into those whose coordinates are reported about, such as rotated ones.
+        Private: turns summaries into those whose coordinates are reported about, such as rotated
+        ones.
     finish : callable, optional
         Public: makes the answer of the coordinates' estimates; needed for a last stage.
 
@@ -98,11 +107,13 @@ class FoldRound:
     each of its `participation` coordinates, whose privacy losses add up to `epsilon`. All coordinates of a user are
     protected together, as its number of samples is.
 
-    Public values between the stages hold `inner`, what the univariate estimator passes on for each fold, and perhaps
-    `coordinates`, the coordinate of each fold if only some are requested.
+    Public values between the stages hold `inner`, what the univariate estimator passes on for each
+    fold, and perhaps `coordinates`, the coordinate of each fold if only some are requested.
     """
 
-    def __init__(self, inner: Round, folds: Folds, *, view: View | None = None, finish: Finish | None = None) -> None:
+    def __init__(
+        self, inner: Round, folds: Folds, *, view: View | None = None, finish: Finish | None = None
+    ) -> None:
         self.name = inner.name
         self.epsilon = inner.epsilon * folds.participation
         self.inner = inner
@@ -116,22 +127,30 @@ class FoldRound:
         seen = summaries if self._view is None else self._view(summaries)
         coordinates = np.asarray(public.get("coordinates", range(self.folds.coordinates)), np.int64)
         parts = [place[:, np.newaxis]]
+
         for k in range(self.folds.participation):
             fold = self.folds.fold(place, k, len(coordinates))
             one = _coordinate(seen, coordinates[fold])
             parts.append(self._encode_one(one, fold, public, _Later(words, k * DRAWS)))
+
         return np.concatenate(parts, axis=1)
 
-    def _encode_one(self, one: Summaries, fold: Ints, public: Public, words: RandomWords) -> Reports:
+    def _encode_one(
+        self, one: Summaries, fold: Ints, public: Public, words: RandomWords
+    ) -> Reports:
         states = self._states(public)
         if not public.get("inner"):  # nothing was found before: all folds are alike
             return self.inner.encode(one, states[0], words)
-        found = self.inner.encode(one.take(slice(0, 0)), states[0], _Chosen(words, np.empty(0, np.int64)))
+        found = self.inner.encode(
+            one.take(slice(0, 0)), states[0], _Chosen(words, np.empty(0, np.int64))
+        )
         reports = np.zeros((len(one), found.shape[1]), np.int64)
+
         for number, state in enumerate(states):
             rows = np.flatnonzero(fold == number)
             if len(rows):
                 reports[rows] = self.inner.encode(one.take(rows), state, _Chosen(words, rows))
+
         return reports
 
     def valid(self, reports: Reports, public: Public) -> Bools:
@@ -141,6 +160,7 @@ class FoldRound:
             for number, state in enumerate(self._states(public)):
                 rows = fold == number
                 good[rows] &= self.inner.valid(part[rows], state)
+
         return np.asarray(good, dtype=np.bool_)
 
     def tally(self, reports: Reports, public: Public) -> Tally:
@@ -149,6 +169,7 @@ class FoldRound:
             return Tally()
         states = self._states(public)
         found = [Tally()] * len(states)
+
         for part, fold in self._parts(reports, public):
             order = np.argsort(fold, kind="stable")
             edges = np.searchsorted(fold[order], np.arange(len(states) + 1))
@@ -156,6 +177,7 @@ class FoldRound:
                 rows = order[edges[number] : edges[number + 1]]
                 if len(rows):
                     found[number] += self.inner.tally(part[rows], state)
+
         width = max(len(one.sums) for one in found)
         sums = [(one.n, *(one.sums or (0,) * width)) for one in found]
         return Tally(len(reports), tuple(number for one in sums for number in one))
@@ -166,25 +188,33 @@ class FoldRound:
         width = len(tally.sums) // len(states)
         users = int(public.get("users", 0)) + tally.n
         found: list[Any] = []
+
         for number, state in enumerate(states):
             n, *sums = tally.sums[number * width : (number + 1) * width] or (0,)
             found.append(self.inner.decode(Tally(n, tuple(sums)) if n else Tally(), state))
+
         if any(isinstance(one, Estimate) for one in found):
             if self._finish is None:
                 raise TypeError(f"{self.name}: an answer where another stage follows")
             return self._finish(found, public, users)
+
         return {**public, "users": users, "inner": found}
 
     def check(self, found: Public, public: Public) -> None:
         """Public: refuse what the inner stage cannot have found of every fold."""
         if self._finish is not None:
             refuse_result("stage", f"be one before the last: {self.name} answers", "a result")
+
         result_fields(found, {*public, "users", "inner"})
         result_whole_number(found["users"], "users", int(public.get("users", 0)))
+
         for name in set(public) - {"users", "inner"}:
             result_unchanged(found, public, name)
+
         states = self._states(public)
-        for inner, state in zip(result_list(found["inner"], "inner", len(states), len(states)), states, strict=True):
+        for inner, state in zip(
+            result_list(found["inner"], "inner", len(states), len(states)), states, strict=True
+        ):
             self.inner.check(inner, state)
 
     def _parts(self, reports: Reports, public: Public) -> list[tuple[Reports, Ints]]:
@@ -208,11 +238,16 @@ class FoldRound:
 def _coordinate(summaries: Summaries, which: Ints) -> Summaries:
     """Private: one coordinate of each user."""
     rows = np.arange(len(summaries))
-    return replace(summaries, total=summaries.total[rows, which], first=summaries.first[rows, which])
+    return replace(
+        summaries, total=summaries.total[rows, which], first=summaries.first[rows, which]
+    )
 
 
 class _Later:
-    """Random bits from another draw on; the first ones are kept, since every fold of a stage asks for them."""
+    """Random bits from another draw on.
+
+    The first ones are kept, since every fold of a stage asks for them.
+    """
 
     def __init__(self, words: RandomWords, first: int) -> None:
         self._words = words
@@ -224,8 +259,10 @@ class _Later:
         if draw in self._kept:
             return self._kept[draw]
         made = self._words(self._first + draw)
+
         if draw < _KEPT:
             self._kept[draw] = made
+
         return made
 
 

@@ -15,7 +15,12 @@ from meanstream.operators.records import Bools, Floats, Ints
 from meanstream.operators.rounds.base import exact_round_dot
 from meanstream.operators.rounds.channels.base import Mechanism
 from meanstream.operators.rounds.round_records import Public, Reports, Summaries, Tally
-from meanstream.operators.rounds.round_results import refuse_result, result_fields, result_list, result_whole_number
+from meanstream.operators.rounds.round_results import (
+    refuse_result,
+    result_fields,
+    result_list,
+    result_whole_number,
+)
 
 _CELLS = 2**22
 """Signs made at once."""
@@ -35,8 +40,8 @@ class HashVoteRound:
     channel : Mechanism
         Randomizes the sums, scaled to [-1, 1].
     select : callable
-        Public: what the next stages need, from (scores (d,), their standard errors, number of reports): `selected`,
-        `voters`, and the `coordinates` that are queried about.
+        Public: what the next stages need, from (scores (d,), their standard errors, number of
+        reports): `selected`, `voters`, and the `coordinates` that are queried about.
     most : int
         So many coordinates are selected at most.
     seed : str
@@ -47,8 +52,8 @@ class HashVoteRound:
     **Privacy.** Local, the channel's epsilon: a report holds a seed, which is public and independent of the data, and
     one number from a channel that is private for any two sums within the clip, whatever the marks.
 
-    Signs of different coordinates are independent, so `sign_j` times the number is the mark of coordinate j in
-    expectation (but for the clip) and everything else is noise.
+    Signs of different coordinates are independent, so `sign_j` times the number is the mark of
+    coordinate j in expectation (but for the clip) and everything else is noise.
 
     References
     ----------
@@ -85,6 +90,7 @@ class HashVoteRound:
         signed = np.empty(len(seed))
         for rows in _pieces(len(seed), self.coordinates):
             signed[rows] = (hash_signs(seed[rows], self.coordinates) * marks[rows]).sum(axis=1)
+
         return np.stack([seed, self.channel.randomize(signed / self.clip, words)], axis=1)
 
     def valid(self, reports: Reports, public: Public) -> Bools:  # noqa: ARG002 - the first stage
@@ -101,13 +107,20 @@ class HashVoteRound:
 
     def decode(self, tally: Tally, public: Public) -> Public:  # noqa: ARG002 - the first stage
         """Public: what is made of the share of users who marked each coordinate."""
-        scores, stderr = np.zeros(self.coordinates), np.full(self.coordinates, math.inf)
+        scores = np.zeros(self.coordinates)
+        stderr = np.full(self.coordinates, math.inf)
         if tally.n:
             scale = self.channel.step * self.clip / tally.n
             scores = scale * np.array([float(one) for one in tally.sums[1:]])
             stderr[:] = scale * math.sqrt(tally.sums[0])
+
         found = self._select(scores, stderr, tally.n)
-        stage: dict[str, Any] = {"stage": self.name, "users": tally.n, "coordinates": found.get("selected", [])}
+        stage: dict[str, Any] = {
+            "stage": self.name,
+            "users": tally.n,
+            "coordinates": found.get("selected", []),
+        }
+
         return {**found, "users": tally.n, "stages": [stage]}
 
     def check(self, found: Public, public: Public) -> None:  # noqa: ARG002 - the first stage
@@ -117,8 +130,10 @@ class HashVoteRound:
         result_whole_number(found["users"], "users", 0)
         result_list(found["stages"], "stages", 1, 1)
         coordinates = result_list(found["coordinates"], "coordinates", 1, self._most)
+
         for before, one in pairwise([-1, *coordinates]):
             result_whole_number(one, "coordinates", before + 1, self.coordinates - 1)
+
         if found["selected"] not in (coordinates, []):
             refuse_result("selected", "be the coordinates, or none", found["selected"])
 
@@ -131,13 +146,15 @@ def hash_vote_signed_sums(seed: Ints, number: Ints, count: int) -> list[int]:
     >>> hash_vote_signed_sums(np.array([1, 2]), np.array([10, 1]), 4)
     [11, -11, -9, -9]
     """
-    low, high = number & (2**31 - 1), number >> 31
+    low = number & (2**31 - 1)
+    high = number >> 31
     found = [0] * count
     for rows in _pieces(len(seed), count):
         signs = hash_signs(seed[rows], count).astype(np.int64)
         # Two halves of 31 bits: sums of 2**22 of them stay below 2**63.
         parts = zip((low[rows] @ signs).tolist(), (high[rows] @ signs).tolist(), strict=True)
         found = [total + (b << 31) + a for total, (a, b) in zip(found, parts, strict=True)]
+
     return found
 
 

@@ -1,4 +1,7 @@
-"""What Kent's estimators of vectors share: folds of users, a univariate mean of each coordinate, and one answer."""
+"""What Kent's estimators of vectors share.
+
+Folds of users, a univariate mean of each coordinate, and one answer.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,11 @@ from meanstream.operators.estimators.plan.planned_rounds import Plan
 from meanstream.operators.noise.keyed import MAX_DRAWS
 from meanstream.operators.records import Floats
 from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings
-from meanstream.operators.rounds.estimator_traits import OF_COORDINATES, EstimatorTraits, FamilyQuestion
+from meanstream.operators.rounds.estimator_traits import (
+    OF_COORDINATES,
+    EstimatorTraits,
+    FamilyQuestion,
+)
 from meanstream.operators.rounds.round_protocol import Round
 from meanstream.operators.rounds.round_records import Estimate, Public
 from meanstream.operators.validation import require
@@ -36,7 +43,8 @@ MAX_COORDINATES = 4096
 class CoordinateMeans(EstimatorTraits):
     """Means of coordinates on [-1, 1], each by a univariate estimator on its own fold of the users.
 
-    Subclasses say how many coordinates there are, what is seen of the users' summaries, and what is made of the means.
+    Subclasses say how many coordinates there are, what is seen of the users' summaries, and what is
+    made of the means.
 
     Parameters
     ----------
@@ -44,12 +52,14 @@ class CoordinateMeans(EstimatorTraits):
     coordinates : int
         How many coordinates; at most half the number of users, times `participation`.
     participation : int, optional
-        How many coordinates each user reports about, each with `epsilon / participation`. Default: 1 with one-hot votes
-        in mode "paper" (Algorithm 4), else `floor(epsilon)` there (Algorithm 12), and in mode "tuned" the number of up
-        to `floor(epsilon)` with the least predicted error.
+        How many coordinates each user reports about, each with `epsilon / participation`. Default:
+        1 with one-hot votes in mode "paper" (Algorithm 4), else `floor(epsilon)` there (Algorithm
+        12), and in mode "tuned" the number of up to `floor(epsilon)` with the least predicted
+        error.
     between_users : float, optional
-        Declared standard deviation of users' own means: coordinates are then estimated in the stages of
-        `Plan` instead of Kent's two. 0: all users draw from one law, as the paper assumes.
+        Declared standard deviation of users' own means: coordinates are then estimated in the
+        stages of `Plan` instead of Kent's two. 0: all users draw from one law, as the paper
+        assumes.
     seed : str
         Public; another one splits the users again. Hosts may use the round's id.
     **univariate
@@ -82,31 +92,48 @@ class CoordinateMeans(EstimatorTraits):
         **univariate: Any,
     ) -> None:
         self._settings = settings
-        self.mode, self.epsilon = settings.mode, settings.epsilon
+        self.mode = settings.mode
+        self.epsilon = settings.epsilon
         rule = f"lie between 1 and {MAX_COORDINATES}"
-        require(1 <= coordinates <= MAX_COORDINATES, self.sized_by, rule, getattr(self, self.sized_by, coordinates))
+        require(
+            1 <= coordinates <= MAX_COORDINATES,
+            self.sized_by,
+            rule,
+            getattr(self, self.sized_by, coordinates),
+        )
+
         self.coordinates = coordinates
         self.seed = seed
         options = univariate if between_users is None else _plan_options(univariate, between_users)
         self.inner, self.participation = self._choose(participation, options)
         rule = f"be at least {-(-2 * coordinates // self.participation)}, two for each of {coordinates} coordinates"
-        require(settings.users * self.participation >= 2 * coordinates, "users", rule, settings.users)
+        require(
+            settings.users * self.participation >= 2 * coordinates, "users", rule, settings.users
+        )
         self._make_rounds(self.inner.rounds, self.inner.shares)
 
     def _make_rounds(self, stages: Sequence[Round], shares: Sequence[float]) -> None:
         folds = Folds(self.coordinates, self.participation, self.seed)
         last = len(stages) - 1
         self.rounds = tuple(
-            FoldRound(stage, folds, view=self._view(), finish=self.finish if number == last else None)
+            FoldRound(
+                stage, folds, view=self._view(), finish=self.finish if number == last else None
+            )
             for number, stage in enumerate(stages)
         )
         self.shares = tuple(shares)
 
-    def _choose(self, participation: int | None, options: dict[str, Any]) -> tuple[Kent | Plan, int]:
-        """Build the univariate estimator of a coordinate; public numbers decide in how many folds a user is."""
+    def _choose(
+        self, participation: int | None, options: dict[str, Any]
+    ) -> tuple[Kent | Plan, int]:
+        """Build the univariate estimator of a coordinate.
+
+        Public numbers decide in how many folds a user is.
+        """
         most = min(max(math.floor(self.epsilon), 1), self.coordinates, MAX_DRAWS // DRAWS)
         if participation is None and not self._settings.tuned:
             participation = 1 if options.get("votes") == "one_hot" else most
+
         if participation is not None:
             return self._univariate(participation, options), participation
         tried = [(self._univariate(p, options), p) for p in range(1, most + 1)]
@@ -123,11 +150,13 @@ class CoordinateMeans(EstimatorTraits):
             "mode": settings.mode,
             "level": settings.level,
         }
+
         if "between_users" in options:
             return Plan(**common, **options)
         votes = options.get("votes")
         if votes is None and not settings.tuned and self.epsilon <= self.coordinates:
             votes = "one_hot"  # Algorithm 12 calls the univariate procedure with budget 1 there
+
         return Kent(**common, **(options | {"votes": votes}))
 
     def _view(self) -> View | None:
@@ -143,10 +172,14 @@ class CoordinateMeans(EstimatorTraits):
         return _stacked(self._settings, found, users)
 
     def describe(self) -> dict[str, Any]:
-        """Public: parameters chosen; `predicted_stderr` is the root of the summed squared errors of all coordinates."""
+        """Public: parameters chosen.
+
+        `predicted_stderr` is the root of the summed squared errors of all coordinates.
+        """
         said = self.inner.describe()
         own = self._settings.describe()
         predicted = math.sqrt(self.coordinates) * float(said["predicted_stderr"])
+
         return (
             {name: value for name, value in said.items() if name not in own}
             | own
@@ -168,6 +201,7 @@ def _plan_options(univariate: dict[str, Any], between_users: float) -> dict[str,
             "not be given with between_users (the plan's stages)",
             univariate.get(name),
         )
+
     return {"between_users": between_users}
 
 
@@ -177,6 +211,7 @@ def _stacked(settings: Settings, found: Sequence[Estimate], users: int) -> Estim
         name: np.array([float(getattr(one, name)) for one in found])
         for name in ("value", "lower", "upper", "stderr", "unclipped")
     }
+
     return vector_estimate(settings, users=users, stages=vector_stages(found), **columns)
 
 
@@ -196,9 +231,12 @@ def vector_estimate(
     upper: Floats | None = None,
     stages: Sequence[dict[str, Any]] = (),
 ) -> Estimate:
-    """Make an answer of d numbers; where not given, the value is cut to [-1, 1] and intervals are normal.
+    """Make an answer of d numbers.
 
-    A value that was moved, as to the nearest point of a ball, is always within its interval, which grows to hold it.
+    Where not given, the value is cut to [-1, 1] and intervals are normal.
+
+    A value that was moved, as to the nearest point of a ball, is always within its interval, which
+    grows to hold it.
 
     Parameters
     ----------
@@ -210,6 +248,7 @@ def vector_estimate(
     value = np.clip(unclipped, -1.0, 1.0) if value is None else value
     lower = np.clip(unclipped - margin, -1.0, 1.0) if lower is None else lower
     upper = np.clip(unclipped + margin, -1.0, 1.0) if upper is None else upper
+
     return replace(
         empty,
         value=value,

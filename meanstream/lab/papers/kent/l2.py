@@ -11,7 +11,12 @@ import numpy as np
 from scipy.special import ndtri
 
 from meanstream.lab.papers.kent.folds import View
-from meanstream.lab.papers.kent.kent_vectors import FOLD_OPTIONS, CoordinateMeans, vector_estimate, vector_stages
+from meanstream.lab.papers.kent.kent_vectors import (
+    FOLD_OPTIONS,
+    CoordinateMeans,
+    vector_estimate,
+    vector_stages,
+)
 from meanstream.lab.papers.kent.univariate import CONSTANTS, kent_univariate_threshold_size
 from meanstream.lab.papers.kent.walsh_hadamard import RandomRotation
 from meanstream.operators.records import Floats
@@ -27,20 +32,23 @@ if TYPE_CHECKING:
 class L2(CoordinateMeans):
     """Mean vector of users whose samples lie in a Euclidean ball.
 
-    Released to the statistician: as by `Linf`, about coordinates of the vectors rotated by public random signs and a
-    Walsh-Hadamard transform. Rotated coordinates are of the order of 1 / sqrt(d) and so are their windows, which are
-    narrower the more coordinates there are. Answers the mean of each coordinate over users.
+    Released to the statistician: as by `Linf`, about coordinates of the vectors rotated by public
+    random signs and a Walsh-Hadamard transform. Rotated coordinates are of the order of 1 / sqrt(d)
+    and so are their windows, which are narrower the more coordinates there are. Answers the mean of
+    each coordinate over users.
 
     Parameters
     ----------
     epsilon, users, sizes, mode, level, dimension, participation, seed
-        As in `Linf`; vectors are padded to a power of two D, and it is D that counts for the number of users.
+        As in `Linf`; vectors are padded to a power of two D, and it is D that counts for the number
+        of users.
     radius : float, default 1
-        Radius of the ball on the scale where each coordinate is on [-1, 1]: `sqrt(dimension)` holds all of the cube.
-        Samples outside are cut back to the ball (`features`).
+        Radius of the ball on the scale where each coordinate is on [-1, 1]: `sqrt(dimension)` holds
+        all of the cube. Samples outside are cut back to the ball (`features`).
     constant : float, optional
-        C of the half-width: in mode "paper" `C log(users T epsilon**2) / sqrt(D T)` (34), in mode "tuned"
-        `C sqrt(log(users T epsilon**2 / D) / (D T))` (default: `sqrt(2)`, and chosen by predicted error).
+        C of the half-width: in mode "paper" `C log(users T epsilon**2) / sqrt(D T)` (34), in mode
+        "tuned" `C sqrt(log(users T epsilon**2 / D) / (D T))` (default: `sqrt(2)`, and chosen by
+        predicted error).
     threshold, votes, half_width
         As in `Kent`; the half-width is that in the rotated and scaled coordinates.
 
@@ -49,8 +57,8 @@ class L2(CoordinateMeans):
     **Privacy.** User-level, local, epsilon; see `FoldRound`. Whatever a user holds is clipped coordinate by coordinate,
     so privacy does not rely on the radius.
 
-    Algorithm 13 prints a half-width without the 1 / D, which loses the gain of the rotation; (34) is used at every
-    epsilon. **Intervals are honest only if users are alike.**
+    Algorithm 13 prints a half-width without the 1 / D, which loses the gain of the rotation; (34)
+    is used at every epsilon. **Intervals are honest only if users are alike.**
 
     Raises
     ------
@@ -77,14 +85,19 @@ class L2(CoordinateMeans):
 
     @classmethod
     def family_options(cls, ask: FamilyQuestion) -> dict[str, Any] | None:
-        """Vectors of users who are alike: in a ball, which is that of the cube where none is said."""
+        """Vectors of users who are alike.
+
+        In a ball, which is that of the cube where none is said.
+        """
         if ask.wanted != cls.answers or ask.dimension is None or ask.between_users:
             return None
         radius = min((ask.radius or math.inf) / ask.half, math.sqrt(ask.dimension))
         return {"dimension": ask.dimension, "radius": radius}
 
     @classmethod
-    def family_assumes(cls, ask: FamilyQuestion, options: Mapping[str, Any], described: Mapping[str, Any]) -> str:
+    def family_assumes(
+        cls, ask: FamilyQuestion, options: Mapping[str, Any], described: Mapping[str, Any]
+    ) -> str:
         """As of the others, and the ball."""
         ball = "" if ask.radius is None else "; vectors in the ball"
         return super().family_assumes(ask, options, described) + ball
@@ -116,14 +129,25 @@ class L2(CoordinateMeans):
         seed: str = "",
         **options: Any,
     ) -> None:
-        settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
+        settings = Settings(
+            method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level
+        )
         require_positive(radius=radius)
-        require(radius <= math.sqrt(dimension), "radius", f"be at most sqrt(dimension) = {dimension**0.5:.4g}", radius)
-        self.dimension, self.radius = dimension, radius
+
+        require(
+            radius <= math.sqrt(dimension),
+            "radius",
+            f"be at most sqrt(dimension) = {dimension**0.5:.4g}",
+            radius,
+        )
+        self.dimension = dimension
+        self.radius = radius
         self.rotation = RandomRotation(dimension, b"rotation " + seed.encode())
         size = kent_univariate_threshold_size(threshold, settings.known_sizes)
+
         if half_width is None and not settings.tuned:
             half_width = self._half_width(settings, size, constant)
+
         # Rotated samples have squares that add up to at most 1.
         options |= {
             "half_width": half_width,
@@ -160,19 +184,26 @@ class L2(CoordinateMeans):
         turned = self.rotation.forward(summaries.mean / self.radius)
         span = 2**30
         steps = np.rint((np.clip(turned, -1.0, 1.0) + 1.0) * (0.5 * span)).astype(np.int64)
-        # Only the mean is looked at: it stands for one sample, and the true number decides who votes.
-        return _OfMeans(user=summaries.user, count=summaries.count, total=steps, first=steps, span=span)
+        # Only the mean is looked at: it stands for one sample, and the true number decides who
+        # votes.
+        return _OfMeans(
+            user=summaries.user, count=summaries.count, total=steps, first=steps, span=span
+        )
 
     def _finish(self, found: Sequence[Estimate], public: Public, users: int) -> Estimate:  # noqa: ARG002 - no use of it
-        raw = self.rotation.backward(np.array([float(one.unclipped) for one in found])) * self.radius
+        raw = (
+            self.rotation.backward(np.array([float(one.unclipped) for one in found])) * self.radius
+        )
         # Every rotated coordinate has the same weight in every original one.
         stderr = np.full(
-            self.dimension, self.radius * math.sqrt(float(np.mean([float(one.stderr) ** 2 for one in found])))
+            self.dimension,
+            self.radius * math.sqrt(float(np.mean([float(one.stderr) ** 2 for one in found]))),
         )
         margin = float(ndtri(0.5 * (1.0 + self._settings.level))) * stderr
         norm = float(np.sqrt((raw**2).sum()))
         value = raw * min(1.0, self.radius / max(norm, self.radius))
         most = min(self.radius, 1.0)
+
         return vector_estimate(
             self._settings,
             unclipped=raw,
@@ -185,7 +216,10 @@ class L2(CoordinateMeans):
         )
 
     def describe(self) -> dict[str, Any]:
-        """Public: parameters chosen; `predicted_stderr` is the root of the summed squared errors of all coordinates."""
+        """Public: parameters chosen.
+
+        `predicted_stderr` is the root of the summed squared errors of all coordinates.
+        """
         said = super().describe()
         return said | {
             "dimension": self.dimension,

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 class Linf(CoordinateMeans):
     """Mean vector of users whose samples are vectors with coordinates on [-1, 1].
 
-    Released to the statistician: from each user its place (public) and, about the one or few coordinates of this place,
-    either a randomized row of bits or one integer. Answers the mean of each coordinate over users.
+    Released to the statistician: from each user its place (public) and, about the one or few
+    coordinates of this place, either a randomized row of bits or one integer. Answers the mean of
+    each coordinate over users.
 
     Parameters
     ----------
@@ -28,8 +29,9 @@ class Linf(CoordinateMeans):
     sizes : SizeDistribution
         Law of a user's number of samples (public).
     mode : {"tuned", "paper"}
-        "paper": Algorithm 4 with `votes="one_hot"`, else Algorithm 12, its participation corrected. "tuned": pairs of
-        one-hot votes, the best channels, as many coordinates for each user as predicted best.
+        "paper": Algorithm 4 with `votes="one_hot"`, else Algorithm 12, its participation corrected.
+        "tuned": pairs of one-hot votes, the best channels, as many coordinates for each user as
+        predicted best.
     level : float
         Nominal coverage of each coordinate's interval.
     dimension : int
@@ -70,7 +72,9 @@ class Linf(CoordinateMeans):
     @classmethod
     def family_options(cls, ask: FamilyQuestion) -> dict[str, Any] | None:
         """Every vector."""
-        return {"dimension": ask.dimension} | vector_spread(ask) if ask.wanted == cls.answers else None
+        return (
+            {"dimension": ask.dimension} | vector_spread(ask) if ask.wanted == cls.answers else None
+        )
 
     @classmethod
     def why(cls, options: Mapping[str, Any], radius: float | None) -> str:  # noqa: ARG003 - of no ball
@@ -92,5 +96,7 @@ class Linf(CoordinateMeans):
         **options: Any,
     ) -> None:
         self.dimension = dimension
-        settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
+        settings = Settings(
+            method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level
+        )
         super().__init__(settings, dimension, **options)

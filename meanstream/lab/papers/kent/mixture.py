@@ -1,4 +1,7 @@
-"""Kent, Berrett and Yu's mixture: means and weights of components, where every user belongs to one."""
+"""Kent, Berrett and Yu's mixture.
+
+Means and weights of components, where every user belongs to one.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,11 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from meanstream.lab.papers.kent.kent_vectors import vector_estimate
-from meanstream.lab.papers.kent.mixture_stages import ComponentMeanRound, ComponentVoteRound, ModeVoteRound
+from meanstream.lab.papers.kent.mixture_stages import (
+    ComponentMeanRound,
+    ComponentVoteRound,
+    ModeVoteRound,
+)
 from meanstream.lab.papers.kent.univariate import (
     CONSTANTS,
     FACTORS,
@@ -34,11 +41,14 @@ if TYPE_CHECKING:
 
 
 class Mixture(EstimatorTraits):
-    """Means and weights of the components of a mixture; every user draws all of its samples from one of them.
+    """Means and weights of the components of a mixture.
 
-    Released to the statistician: from a third of the users a vote for the bin of the own mean; from a third a vote for
-    the closest of the bins found; from a third one number, in which the distance to the closest bin is hashed. Answers
-    the mean of each component, in order, and its weight among the users (`Estimate.components`).
+    Every user draws all of its samples from one of them.
+
+    Released to the statistician: from a third of the users a vote for the bin of the own mean; from
+    a third a vote for the closest of the bins found; from a third one number, in which the distance
+    to the closest bin is hashed. Answers the mean of each component, in order, and its weight among
+    the users (`Estimate.components`).
 
     Parameters
     ----------
@@ -47,17 +57,17 @@ class Mixture(EstimatorTraits):
     components : int
         Number m of components.
     separation : float, optional
-        Declared least distance of two components' means: bins of mode "tuned" are at most a sixth of it wide. Default:
-        an equal share of [-1, 1] for each component.
+        Declared least distance of two components' means: bins of mode "tuned" are at most a sixth
+        of it wide. Default: an equal share of [-1, 1] for each component.
     constant : float, optional
         C of the bins' half-width `C sqrt(log(users T epsilon**2) / T)`: 2 in mode "paper", else
-        `kent_univariate_constant` or larger, where votes could not tell that many bins apart, with the least predicted
-        error.
+        `kent_univariate_constant` or larger, where votes could not tell that many bins apart, with
+        the least predicted error.
     half_width : float, optional
         Half the width of a bin, instead.
     least_weight : float, optional
-        A component whose weight is found below half of this is answered by the middle of its bin; 1 / (50 m) by
-        default, as in Section A.3.
+        A component whose weight is found below half of this is answered by the middle of its bin; 1
+        / (50 m) by default, as in Section A.3.
 
     Notes
     -----
@@ -72,8 +82,8 @@ class Mixture(EstimatorTraits):
     Raises
     ------
     ValueError
-        If an option is out of range, or there are fewer bins than the components use up, three for each (five in mode
-        "tuned"): a smaller constant or more samples are needed.
+        If an option is out of range, or there are fewer bins than the components use up, three for
+        each (five in mode "tuned"): a smaller constant or more samples are needed.
 
     Examples
     --------
@@ -140,42 +150,67 @@ class Mixture(EstimatorTraits):
         threshold: str | int = "min",
         seed: str = "",
     ) -> None:
-        self._settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
-        self.mode, self.epsilon = mode, epsilon
+        self._settings = Settings(
+            method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level
+        )
+        self.mode = mode
+        self.epsilon = epsilon
+
         require(
-            components >= 1 and components == int(components), "components", "be an integer, at least 1", components
+            components >= 1 and components == int(components),
+            "components",
+            "be an integer, at least 1",
+            components,
         )
         self.components = components
         self.threshold = kent_univariate_threshold_size(threshold, self._settings.known_sizes)
         self.least_weight = 1.0 / (50.0 * components) if least_weight is None else least_weight
         require(0.0 < self.least_weight <= 1.0, "least_weight", "lie in (0, 1]", self.least_weight)
+
         self.gain = self._settings.known_sizes.tail(self.threshold)
         self._choose(constant, half_width, separation)
-        # Each chosen bin, or pair of bins, excludes those next to it: that many are enough wherever they are.
+        # Each chosen bin, or pair of bins, excludes those next to it: that many are enough wherever
+        # they are.
         needed = 5 * components - 3 if self._settings.tuned else 3 * components - 2
         rule = f"leave {needed} bins or more for {components} components (a smaller constant, more samples)"
         require(self.bins.count >= needed, "half_width", rule, round(self.bins.half_width, 4))
+
         noise = make_votes("sue", epsilon, self.bins.count)
-        vote = ModeVoteRound(self.bins, noise, self.ballot, components, in_pairs=self._settings.tuned)
+        vote = ModeVoteRound(
+            self.bins, noise, self.ballot, components, in_pairs=self._settings.tuned
+        )
         weights = ComponentVoteRound(self._component_votes(), self.closest)
-        means = ComponentMeanRound(self._channel(), self.offset, components, self._answer, seed=seed)
+        means = ComponentMeanRound(
+            self._channel(), self.offset, components, self._answer, seed=seed
+        )
         self.rounds: tuple[Round, ...] = (vote, weights, means)
         self.shares = (1 / 3, 1 / 3, 1 / 3)
 
-    def _choose(self, constant: float | None, half_width: float | None, separation: float | None) -> None:
+    def _choose(
+        self, constant: float | None, half_width: float | None, separation: float | None
+    ) -> None:
         """Choose the bins: the paper's, or those with the least predicted error."""
         separation = 2.0 / self.components if separation is None else separation
         require_positive(separation=separation, constant=1.0 if constant is None else constant)
         tuned = self._settings.tuned
         constants = [CONSTANTS["three_hot"]] if constant is None else [constant]
+
         if tuned and constant is None and half_width is None:
             constants = [kent_univariate_constant(self.epsilon) * factor for factor in FACTORS]
+
         best = math.inf
         for self.constant in constants:
-            width = self._half_width(separation / 12.0 if tuned else 1.0) if half_width is None else half_width
+            width = (
+                self._half_width(separation / 12.0 if tuned else 1.0)
+                if half_width is None
+                else half_width
+            )
             self.bins = Bins(max(width, FINEST))
+
             if (predicted := self._predicted_stderr()) < best:
-                best, found = predicted, (self.constant, self.bins)
+                best = predicted
+                found = (self.constant, self.bins)
+
         self.constant, self.bins = found
 
     def _half_width(self, widest: float) -> float:
@@ -183,7 +218,10 @@ class Mixture(EstimatorTraits):
         return min(self.constant * math.sqrt(log / self.threshold), widest)
 
     def _component_votes(self) -> Votes:
-        """Symmetric votes in mode "paper"; those with the least variance for components of equal weight otherwise."""
+        """Symmetric votes in mode "paper".
+
+        Those with the least variance for components of equal weight otherwise.
+        """
         names = ("sue", "oue", "krr", "subset") if self._settings.tuned else ("sue",)
         tried = [make_votes(name, self.epsilon, self.components) for name in names]
         return min(tried, key=lambda votes: float(votes.share_variance(1.0 / self.components, 1)))
@@ -192,6 +230,7 @@ class Mixture(EstimatorTraits):
         if self._settings.tuned:
             moment = 1.0 / self.threshold / (3.0 * self.bins.half_width) ** 2
             return best_channel(self.epsilon, min(moment + 1.0 / 27.0, 1.0))
+
         return make_channel("laplace", self.epsilon)
 
     def ballot(self, summaries: Summaries) -> Ints:
@@ -204,7 +243,10 @@ class Mixture(EstimatorTraits):
         return np.where(summaries.count >= self.threshold, found, -1)
 
     def offset(self, summaries: Summaries, middles: Floats) -> tuple[Ints, Floats]:
-        """Private: the closest component, and the distance to its middle in clipping widths; 0 below the threshold."""
+        """Private: the closest component, and the distance to its middle in clipping widths.
+
+        0 below the threshold.
+        """
         component = self.closest(summaries, middles)
         distance = (summaries.mean - middles[component]) / (3.0 * self.bins.half_width)
         return component, np.where(component >= 0, np.clip(distance, -1.0, 1.0), 0.0)
@@ -212,9 +254,12 @@ class Mixture(EstimatorTraits):
     def _answer(self, tally: Tally, public: Public, offsets: Floats, noise: Floats) -> Estimate:
         """Public: middles plus offsets divided by weights, and errors of both.
 
-        `offsets` are means over all users of the stage, in clipping widths, with standard errors `noise`.
+        `offsets` are means over all users of the stage, in clipping widths, with standard errors
+        `noise`.
         """
-        middles, share, share_error = (np.array(public[name]) for name in ("middles", "shares", "share_stderr"))
+        middles, share, share_error = (
+            np.array(public[name]) for name in ("middles", "shares", "share_stderr")
+        )
         wide = 3.0 * self.bins.half_width
         known = share >= 0.5 * self.least_weight
         weight = np.where(known, share, 1.0)
@@ -223,6 +268,7 @@ class Mixture(EstimatorTraits):
         stderr = np.sqrt((wide * noise / weight) ** 2 + (move * share_error / weight) ** 2)
         stderr = np.where(known & np.isfinite(stderr), stderr, 1.0)
         margin = np.where(known, float(ndtri(0.5 * (1.0 + self._settings.level))) * stderr, 2.0)
+
         users = int(public["users"]) + tally.n
         estimate = vector_estimate(
             self._settings,
@@ -233,16 +279,22 @@ class Mixture(EstimatorTraits):
             upper=np.clip(middles + move + margin, -1.0, 1.0),
             stages=[*public["stages"], {"stage": "means", "users": tally.n}],
         )
+
         cut = np.clip(share, 0.0, None)
         total = float(cut.sum()) or 1.0
         errors = np.minimum(share_error / total, 1.0)
         parts = tuple(
-            {"weight": w, "weight_stderr": e} for w, e in zip((cut / total).tolist(), errors.tolist(), strict=True)
+            {"weight": w, "weight_stderr": e}
+            for w, e in zip((cut / total).tolist(), errors.tolist(), strict=True)
         )
+
         return replace(estimate, components=parts)
 
     def describe(self) -> dict[str, Any]:
-        """Public: parameters chosen; `predicted_stderr` is for equal weights, and means in the middle of bins."""
+        """Public: parameters chosen.
+
+        `predicted_stderr` is for equal weights, and means in the middle of bins.
+        """
         return self._settings.describe() | {
             "effective_size": self.threshold,
             "components": self.components,
@@ -255,7 +307,8 @@ class Mixture(EstimatorTraits):
         }
 
     def _predicted_stderr(self) -> float:
-        third, m = max(self._settings.users / 3.0, 1.0), self.components
+        third = max(self._settings.users / 3.0, 1.0)
+        m = self.components
         c0, c1 = self._channel().moments
         wide = 3.0 * self.bins.half_width
         inside = (
@@ -264,12 +317,18 @@ class Mixture(EstimatorTraits):
         reports = (wide**2 * c0 + c1 * (inside + 1.0 / self.threshold)) / third
         weights = inside * float(self._component_votes().share_variance(self.gain / m, third))
         risk = (reports + weights) * (m / self.gain) ** 2
-        # A component is lost to a bin of no one; means spread around it, some of them to other bins.
+
+        # A component is lost to a bin of no one; means spread around it, some of them to other
+        # bins.
         votes = make_votes("sue", self.epsilon, self.bins.count)
         reach = self.bins.half_width * math.sqrt(self.threshold)
-        agree, alone = 2.0 * float(ndtr(reach)) - 1.0, 1.0
+        agree = 2.0 * float(ndtr(reach)) - 1.0
+        alone = 1.0
+
         if self._settings.tuned:
-            agree, alone = float(ndtr(reach) + ndtr(3.0 * reach)) - 1.0, 0.5
+            agree = float(ndtr(reach) + ndtr(3.0 * reach)) - 1.0
+            alone = 0.5
+
         lead = agree * self.gain / m / math.sqrt(float(votes.share_variance(0.0, third)) / alone)
         fails = round_wrong_bin_chance(lead, right=1, wrong=self.bins.count - 3 * m)
         return math.sqrt(m * ((1.0 - fails) * risk + fails / 3.0))

@@ -1,4 +1,7 @@
-"""The three stages of a mixture: which bins hold components, how many users are in each, and where in it they are."""
+"""The three stages of a mixture.
+
+Which bins hold components, how many users are in each, and where in it they are.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,9 @@ Answer = Callable[[Tally, Public, Floats, Floats], Estimate]
 
 
 class ModeVoteRound:
-    """First stage: votes for bins of [-1, 1]; the bins with the most votes, no two side by side, are the components'.
+    """First stage: votes for bins of [-1, 1].
+
+    The bins with the most votes, no two side by side, are the components'.
 
     Parameters
     ----------
@@ -45,8 +50,8 @@ class ModeVoteRound:
         Private: each user's bin, or -1.
     components : int
     in_pairs : bool
-        Count bins in pairs side by side, so that a component at the edge of two bins keeps its votes together; its
-        middle then is this edge, and pairs have a bin between them.
+        Count bins in pairs side by side, so that a component at the edge of two bins keeps its
+        votes together; its middle then is this edge, and pairs have a bin between them.
 
     Notes
     -----
@@ -56,7 +61,13 @@ class ModeVoteRound:
     name = "modes"
 
     def __init__(
-        self, bins: Bins, votes: Votes, ballot: Callable[[Summaries], Ints], components: int, *, in_pairs: bool
+        self,
+        bins: Bins,
+        votes: Votes,
+        ballot: Callable[[Summaries], Ints],
+        components: int,
+        *,
+        in_pairs: bool,
     ) -> None:
         self.epsilon = votes.epsilon
         self._in_pairs = in_pairs
@@ -86,6 +97,7 @@ class ModeVoteRound:
         else:
             elected = mixture_peaks(counts.sums, self._components, apart=1)
             middles = [float(np.mean(self.bins.edges(one))) for one in elected]
+
         stage = {"stage": self.name, "users": tally.n, "bins": self.bins.count, "middles": middles}
         return {"users": tally.n, "middles": middles, "stages": [stage]}
 
@@ -96,6 +108,7 @@ class ModeVoteRound:
         result_list(found["stages"], "stages", 1, 1)
         middles = result_numbers(found["middles"], "middles", self._components, -1.0, 1.0)
         chosen = [result_row([one], ["middles"], self._middles) for one in middles]
+
         if any(b - a <= (2 if self._in_pairs else 1) for a, b in pairwise(chosen)):
             refuse_result("middles", "be of bins in order that are not side by side", middles)
 
@@ -139,11 +152,18 @@ class ComponentVoteRound:
         sums = tally.sums or (0,) * self.votes.bins
         share = self.votes.shares(sums, tally.n)
         stderr = [1.0] * self.votes.bins
+
         if tally.n:
             stderr = np.sqrt(self.votes.share_variance(np.clip(share, 0.0, 1.0), tally.n)).tolist()
+
         found = {"shares": share.tolist(), "share_stderr": stderr}
         stage = {"stage": self.name, "users": tally.n, **found}
-        return {**public, **found, "users": int(public["users"]) + tally.n, "stages": [*public["stages"], stage]}
+        return {
+            **public,
+            **found,
+            "users": int(public["users"]) + tally.n,
+            "stages": [*public["stages"], stage],
+        }
 
     def check(self, found: Public, public: Public) -> None:
         """Public: refuse other middles, and shares that are no numbers."""
@@ -203,11 +223,14 @@ class ComponentMeanRound(LastRound):
 
     def decode(self, tally: Tally, public: Public) -> Estimate:
         """Public: the distances of each component, averaged over all users."""
-        offsets, noise = np.zeros(self._components), np.full(self._components, np.inf)
+        offsets = np.zeros(self._components)
+        noise = np.full(self._components, np.inf)
+
         if tally.n:
             offsets = self.channel.step * np.array([float(one) for one in tally.sums[1:]]) / tally.n
             square = self.channel.step**2 * float(tally.sums[0]) / tally.n
             noise = np.sqrt(np.maximum(square - offsets**2, 0.0) / tally.n)
+
         return self._answer(tally, public, offsets, noise)
 
 
@@ -229,7 +252,11 @@ def mixture_peaks(counts: tuple[int, ...], number: int, *, apart: int) -> list[i
     for _ in range(number):
         best = int(np.argmax(left))
         if left[best] == -np.inf:
-            raise ValueError(f"components must leave a bin for each of {number}, got {len(counts)} bins")
+            raise ValueError(
+                f"components must leave a bin for each of {number}, got {len(counts)} bins"
+            )
+
         chosen.append(best)
         left[max(best - apart, 0) : best + apart + 1] = -np.inf
+
     return sorted(chosen)

@@ -10,7 +10,12 @@ import numpy as np
 from scipy.special import ndtr
 
 from meanstream.lab.papers.kent.hash_vote_stage import HashVoteRound
-from meanstream.lab.papers.kent.kent_vectors import FOLD_OPTIONS, CoordinateMeans, vector_estimate, vector_stages
+from meanstream.lab.papers.kent.kent_vectors import (
+    FOLD_OPTIONS,
+    CoordinateMeans,
+    vector_estimate,
+    vector_stages,
+)
 from meanstream.lab.papers.kent.sparse_threshold import SparseThreshold
 from meanstream.lab.papers.kent.univariate import kent_univariate_threshold_size
 from meanstream.operators.estimators.sparse_size import require_sparsity
@@ -30,15 +35,18 @@ HALF = 0.5
 """A coordinate that half of the voters mark is selected (40)."""
 ETA = 30.0
 ETAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""The clip of the hashed votes is the root of this times the sparsity: for the proof, and what mode "tuned" tries."""
+"""The clip of the hashed votes is the root of this times the sparsity: for the proof, and what mode
+"tuned" tries."""
 
 
 class SparseSelect(CoordinateMeans):
-    """Mean of sparse vectors with coordinates on [-1, 1]: half of the users vote for the coordinates that are not 0.
+    """Mean of sparse vectors with coordinates on [-1, 1].
 
-    Released to the statistician: from half of the users one number in which the coordinates that they mark are hashed;
-    from the others what `Linf` releases about the coordinates found. Answers the mean of each coordinate over users, 0
-    for those that were not selected.
+    Half of the users vote for the coordinates that are not 0.
+
+    Released to the statistician: from half of the users one number in which the coordinates that
+    they mark are hashed; from the others what `Linf` releases about the coordinates found. Answers
+    the mean of each coordinate over users, 0 for those that were not selected.
 
     Parameters
     ----------
@@ -47,11 +55,12 @@ class SparseSelect(CoordinateMeans):
     sparsity : int
         Number s of coordinates that may differ from 0; rather too many than too few.
     cut : float, optional
-        A user marks the coordinates where its mean is at least this far from 0. Default in mode "paper":
-        `sqrt(2 log(d users T epsilon**2) / T)` (37), in mode "tuned" `sqrt(2 log(d) / T)`: one wrong mark per user.
+        A user marks the coordinates where its mean is at least this far from 0. Default in mode
+        "paper": `sqrt(2 log(d users T epsilon**2) / T)` (37), in mode "tuned" `sqrt(2 log(d) / T)`:
+        one wrong mark per user.
     clip_constant : float, optional
-        The sum of a user's marks is clipped at the root of this times the sparsity: 30 in mode "paper", else what
-        tells marks best from the noise (about 1, as in Section A.2).
+        The sum of a user's marks is clipped at the root of this times the sparsity: 30 in mode
+        "paper", else what tells marks best from the noise (about 1, as in Section A.2).
     threshold, constant, votes, half_width, variance
         As in `meanstream.lab.papers.kent.univariate.Kent`, for the coordinates found.
 
@@ -60,12 +69,12 @@ class SparseSelect(CoordinateMeans):
     **Privacy.** User-level, local, epsilon. A user takes part in one stage; see `HashVoteRound` and `FoldRound`. Its
     marks are private: the coordinates found are a result of other users.
 
-    Selected are coordinates that half of the voters mark; in mode "tuned", with scores of at least half of what s marks
-    of every user give, which the clip makes smaller than 1. Of more than s coordinates found, those with the largest
-    scores are kept, not those with the smallest numbers.
+    Selected are coordinates that half of the voters mark; in mode "tuned", with scores of at least
+    half of what s marks of every user give, which the clip makes smaller than 1. Of more than s
+    coordinates found, those with the largest scores are kept, not those with the smallest numbers.
 
-    Intervals of coordinates that were not found are `[-cut, cut]`: users would have marked larger means. This holds
-    with no stated level.
+    Intervals of coordinates that were not found are `[-cut, cut]`: users would have marked larger
+    means. This holds with no stated level.
 
     Raises
     ------
@@ -109,7 +118,9 @@ class SparseSelect(CoordinateMeans):
         return ask.sparsity or super().parts(ask)
 
     @classmethod
-    def family_assumes(cls, ask: FamilyQuestion, options: Mapping[str, Any], described: Mapping[str, Any]) -> str:
+    def family_assumes(
+        cls, ask: FamilyQuestion, options: Mapping[str, Any], described: Mapping[str, Any]
+    ) -> str:
         """As of the others, and which coordinates are found."""
         return super().family_assumes(ask, options, described) + (
             f"; all but {ask.sparsity} coordinates are in the middle, these "
@@ -138,6 +149,7 @@ class SparseSelect(CoordinateMeans):
         c0, c1 = vote.channel.moments
         second = min(self.sparsity / self.clip**2, 1.0)
         noise = self.clip * math.sqrt((c0 + c1 * second) / max(HALF * users, 1.0))
+
         return float(ndtr((self.least_score - score) / noise)) * self.sparsity / 3.0
 
     def __init__(
@@ -156,22 +168,36 @@ class SparseSelect(CoordinateMeans):
         threshold: str | int = "min",
         **options: Any,
     ) -> None:
-        own = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
+        own = Settings(
+            method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level
+        )
         require_sparsity(sparsity, dimension)
-        self.dimension, self.sparsity = dimension, sparsity
+        self.dimension = dimension
+        self.sparsity = sparsity
         self.threshold = kent_univariate_threshold_size(threshold, own.known_sizes)
         self.cut = self._cut(own) if cut is None else cut
+
         if clip_constant is None:
             clip_constant = max(ETAS, key=lambda eta: self._clarity(own, eta)) if own.tuned else ETA
+
         require_positive(clip_constant=clip_constant, cut=self.cut)
         self.clip = math.sqrt(clip_constant * sparsity)
         self.gain = own.known_sizes.tail(self.threshold)
-        self.least_score = HALF * self.gain * (sparse_mark_score(sparsity, self.clip) if own.tuned else 1.0)
+        self.least_score = (
+            HALF * self.gain * (sparse_mark_score(sparsity, self.clip) if own.tuned else 1.0)
+        )
+
         # Half of the users measure: the inner procedure is told of these.
         half = Settings(
-            method=self.name, epsilon=epsilon, users=max(users // 2, 1), sizes=sizes, mode=mode, level=level
+            method=self.name,
+            epsilon=epsilon,
+            users=max(users // 2, 1),
+            sizes=sizes,
+            mode=mode,
+            level=level,
         )
         super().__init__(half, sparsity, seed=seed, participation=1, threshold=threshold, **options)
+
         self._settings = own
         vote = HashVoteRound(
             self.marks,
@@ -189,6 +215,7 @@ class SparseSelect(CoordinateMeans):
         log = math.log(self.dimension)
         if not settings.tuned:
             log += math.log(settings.users * self.threshold * settings.epsilon**2)
+
         return math.sqrt(2.0 * max(log, 1.0) / self.threshold)
 
     def _channel(self, settings: Settings, clip: float) -> Mechanism:
@@ -200,14 +227,24 @@ class SparseSelect(CoordinateMeans):
         """Score of a mark in standard deviations of one report."""
         clip = math.sqrt(constant * self.sparsity)
         c0, c1 = self._channel(settings, clip).moments
-        return sparse_mark_score(self.sparsity, clip) / (clip * math.sqrt(c0 + c1 * min(self.sparsity / clip**2, 1.0)))
+        return sparse_mark_score(self.sparsity, clip) / (
+            clip * math.sqrt(c0 + c1 * min(self.sparsity / clip**2, 1.0))
+        )
 
     def marks(self, summaries: Summaries) -> Bools:
-        """Private: coordinates where each user's mean is far from 0; none for users with too few samples."""
-        return (np.abs(summaries.mean) >= self.cut) & (summaries.count >= self.threshold)[:, np.newaxis]
+        """Private: coordinates where each user's mean is far from 0.
+
+        None for users with too few samples.
+        """
+        return (np.abs(summaries.mean) >= self.cut) & (summaries.count >= self.threshold)[
+            :, np.newaxis
+        ]
 
     def select(self, scores: Floats, stderr: Floats, users: int) -> Public:  # noqa: ARG002 - the rule is (40)
-        """Public: coordinates with the largest scores, at most `sparsity`; one is measured even if none is found."""
+        """Public: coordinates with the largest scores, at most `sparsity`.
+
+        One is measured even if none is found.
+        """
         best = np.argsort(-scores, kind="stable")[: self.sparsity]
         selected = np.sort(best[scores[best] >= self.least_score]).tolist() if users else []
         return {"selected": selected, "voters": users, "coordinates": selected or [int(best[0])]}
@@ -216,18 +253,27 @@ class SparseSelect(CoordinateMeans):
         # Nothing is known of the others, unless users voted.
         reach = self.cut if public["voters"] else 1.0
         columns = {name: np.zeros(self.dimension) for name in ("value", "unclipped")}
-        columns |= {"stderr": np.full(self.dimension, reach), "lower": np.full(self.dimension, -reach)}
+        columns |= {
+            "stderr": np.full(self.dimension, reach),
+            "lower": np.full(self.dimension, -reach),
+        }
         columns["upper"] = -columns["lower"]
+
         if public["selected"]:
             for name, column in columns.items():
                 column[public["selected"]] = [float(getattr(one, name)) for one in found]
+
         for name in ("lower", "upper"):
             columns[name] = np.clip(columns[name], -1.0, 1.0)
+
         stages = [*public["stages"], *vector_stages(found)]
         return vector_estimate(self._settings, users=users, stages=stages, **columns)
 
     def describe(self) -> dict[str, Any]:
-        """Public: parameters chosen; `predicted_stderr` is the root of the summed squared errors if all are found."""
+        """Public: parameters chosen.
+
+        `predicted_stderr` is the root of the summed squared errors if all are found.
+        """
         return super().describe() | {
             "dimension": self.dimension,
             "sparsity": self.sparsity,

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from meanstream.lab.papers.kent.kent_vectors import FOLD_OPTIONS, CoordinateMeans, vector_estimate, vector_spread
+from meanstream.lab.papers.kent.kent_vectors import (
+    FOLD_OPTIONS,
+    CoordinateMeans,
+    vector_estimate,
+    vector_spread,
+)
 from meanstream.lab.papers.kent.univariate import kent_univariate_threshold_size
 from meanstream.operators.estimators.sparse_size import require_sparsity
 from meanstream.operators.rounds.base import Settings
@@ -20,9 +25,12 @@ if TYPE_CHECKING:
 
 
 class SparseThreshold(CoordinateMeans):
-    """Mean of sparse vectors with coordinates on [-1, 1]: all are estimated, the small ones are answered as 0.
+    """Mean of sparse vectors with coordinates on [-1, 1].
 
-    Released to the statistician: what `Linf` releases. Answers the mean of each coordinate over users.
+    All are estimated, the small ones are answered as 0.
+
+    Released to the statistician: what `Linf` releases. Answers the mean of each coordinate over
+    users.
 
     Parameters
     ----------
@@ -31,8 +39,9 @@ class SparseThreshold(CoordinateMeans):
     sparsity : int
         At most that many coordinates are kept, the largest ones.
     keep : float, optional
-        Coordinates closer to 0 than this become 0. Default in mode "paper": `3 width sqrt(d log(users T epsilon**2) /
-        (users epsilon**2))` with the half-width of the bins (42); in mode "tuned", `sqrt(2 log(d))` standard errors.
+        Coordinates closer to 0 than this become 0. Default in mode "paper":
+        `3 width sqrt(d log(users T epsilon**2) / (users epsilon**2))` with the half-width of the
+        bins (42); in mode "tuned", `sqrt(2 log(d))` standard errors.
     threshold, constant, votes, half_width, variance
         As in `meanstream.lab.papers.kent.univariate.Kent`.
 
@@ -71,7 +80,9 @@ class SparseThreshold(CoordinateMeans):
         return ask.sparsity or super().parts(ask)
 
     @classmethod
-    def family_assumes(cls, ask: FamilyQuestion, options: Mapping[str, Any], described: Mapping[str, Any]) -> str:
+    def family_assumes(
+        cls, ask: FamilyQuestion, options: Mapping[str, Any], described: Mapping[str, Any]
+    ) -> str:
         """As of the others, and the middle of the rest."""
         rest = f"; all but {ask.sparsity} coordinates are in the middle"
         return super().family_assumes(ask, options, described) + rest
@@ -98,24 +109,43 @@ class SparseThreshold(CoordinateMeans):
         threshold: str | int = "min",
         **options: Any,
     ) -> None:
-        settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
+        settings = Settings(
+            method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level
+        )
         require_sparsity(sparsity, dimension)
-        self.dimension, self.sparsity = dimension, sparsity
+        self.dimension = dimension
+        self.sparsity = sparsity
         super().__init__(settings, dimension, threshold=threshold, **options)
         self.keep = keep
+
         if keep is None and not settings.tuned:
             log = max(
-                math.log(users * kent_univariate_threshold_size(threshold, settings.known_sizes) * epsilon**2), 1.0
+                math.log(
+                    users
+                    * kent_univariate_threshold_size(threshold, settings.known_sizes)
+                    * epsilon**2
+                ),
+                1.0,
             )
-            self.keep = 3.0 * self.inner.describe()["half_width"] * math.sqrt(dimension * log / users) / epsilon
+            self.keep = (
+                3.0
+                * self.inner.describe()["half_width"]
+                * math.sqrt(dimension * log / users)
+                / epsilon
+            )
 
     def _finish(self, found: Sequence[Estimate], public: Public, users: int) -> Estimate:
         plain = super()._finish(found, public, users)
         size = np.abs(plain.unclipped)
-        keep = self.keep if self.keep is not None else math.sqrt(2.0 * math.log(self.dimension)) * plain.stderr
+        keep = (
+            self.keep
+            if self.keep is not None
+            else math.sqrt(2.0 * math.log(self.dimension)) * plain.stderr
+        )
         kept = np.zeros(self.dimension, np.bool_)
         kept[np.argsort(-size, kind="stable")[: self.sparsity]] = True
         kept &= size > keep
+
         return vector_estimate(
             self._settings,
             unclipped=np.where(kept, plain.unclipped, 0.0),
@@ -128,7 +158,10 @@ class SparseThreshold(CoordinateMeans):
         )
 
     def describe(self) -> dict[str, Any]:
-        """Public: parameters chosen; `predicted_stderr` is that without the threshold, for `sparsity` coordinates."""
+        """Public: parameters chosen.
+
+        `predicted_stderr` is that without the threshold, for `sparsity` coordinates.
+        """
         said = super().describe()
         predicted = float(said["predicted_stderr"]) * math.sqrt(self.sparsity / self.dimension)
         return said | {

@@ -40,8 +40,9 @@ K_OF_THE_PROOF = 8535.0
 class Kent(EstimatorTraits):
     """Univariate user-level mean for users with (at least) one number T of samples.
 
-    Released to the statistician: from each user either a randomized one-hot row of bits (a vote for the bin of its
-    mean) or one integer (its clipped and noised mean). Answers the mean over the users with at least T samples.
+    Released to the statistician: from each user either a randomized one-hot row of bits (a vote for
+    the bin of its mean) or one integer (its clipped and noised mean). Answers the mean over the
+    users with at least T samples.
 
     Parameters
     ----------
@@ -52,30 +53,33 @@ class Kent(EstimatorTraits):
     sizes : SizeDistribution
         Law of a user's number of samples (public).
     mode : {"tuned", "paper"}
-        "paper": Laplace noise, the bin with the most votes, and C as in the theory. "tuned": the best channel, the two
-        bins side by side with the most votes, and C as in the paper's experiments (`kent_univariate_constant`) or
-        larger where votes could not tell that many bins apart; C and the share of voters have the least predicted
-        error.
+        "paper": Laplace noise, the bin with the most votes, and C as in the theory. "tuned": the
+        best channel, the two bins side by side with the most votes, and C as in the paper's
+        experiments (`kent_univariate_constant`) or larger where votes could not tell that many bins
+        apart; C and the share of voters have the least predicted error.
     level : float
         Nominal coverage of the interval.
     threshold : {"min", "median"} or int
-        The number T: smallest or median size, or a number. A user with fewer samples sends the zero vote, or reports
-        the center of the window; the answer is corrected for the expected share of such users. (Where sizes are public
-        one would not ask these users, and pass the others' number and sizes; silence tells that a size is small.)
+        The number T: smallest or median size, or a number. A user with fewer samples sends the zero
+        vote, or reports the center of the window; the answer is corrected for the expected share of
+        such users. (Where sizes are public one would not ask these users, and pass the others'
+        number and sizes; silence tells that a size is small.)
     constant : float, optional
         C of the bins' half-width `C sqrt(log(users T epsilon**2) / T)` (default: by mode).
     votes : {"one_hot", "three_hot"}, optional
-        "one_hot": a vote for the bin of the mean; each of two bits that can differ is randomized at epsilon / 2.
-        "three_hot": also for the two bins next to it, each bit at epsilon / 6 (or one part for every bin, if there are
-        fewer), and a window wider by 6 half-widths. Default: "one_hot", but "three_hot" in mode "paper" above epsilon
-        1, which is Algorithm 10 as printed; its error there is 3.5 to 4.5 times that of one-hot votes.
+        "one_hot": a vote for the bin of the mean; each of two bits that can differ is randomized at
+        epsilon / 2. "three_hot": also for the two bins next to it, each bit at epsilon / 6 (or one
+        part for every bin, if there are fewer), and a window wider by 6 half-widths. Default:
+        "one_hot", but "three_hot" in mode "paper" above epsilon 1, which is Algorithm 10 as
+        printed; its error there is 3.5 to 4.5 times that of one-hot votes.
     half_width : float, optional
         Half the width of a bin, instead of the constant's.
     variance : float, default 1
-        Public bound on the variance of one sample. In mode "tuned", bins are narrower by its root. It decides windows,
-        the channel and the prediction, not the privacy.
+        Public bound on the variance of one sample. In mode "tuned", bins are narrower by its root.
+        It decides windows, the channel and the prediction, not the privacy.
     cap : float, optional
-        K of the cap `T* = exp(users epsilon**2 / K)` on the T of the bins (Algorithm 3; Algorithm 11 above epsilon 1).
+        K of the cap `T* = exp(users epsilon**2 / K)` on the T of the bins (Algorithm 3; Algorithm
+        11 above epsilon 1).
 
     Notes
     -----
@@ -87,9 +91,9 @@ class Kent(EstimatorTraits):
     **The interval is honest only if users are alike**: where their means differ by more than about `1 / sqrt(T)`, they
     are clipped at windows that are too narrow for them, and this bias is not in the interval.
 
-    The cap T* of Algorithm 3 is not used unless `cap` is given: with the K of its proof it is about 1 in every
-    experiment, and the authors leave it out of theirs. Where their rule would have cut T, `describe` warns. Windows are
-    cut at -1 and 1, as the noise is.
+    The cap T* of Algorithm 3 is not used unless `cap` is given: with the K of its proof it is about
+    1 in every experiment, and the authors leave it out of theirs. Where their rule would have cut
+    T, `describe` warns. Windows are cut at -1 and 1, as the noise is.
 
     Raises
     ------
@@ -130,18 +134,25 @@ class Kent(EstimatorTraits):
         variance: float = 1.0,
         cap: float | None = None,
     ) -> None:
-        self._settings = Settings(method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level)
-        self.mode, self.epsilon = mode, epsilon
+        self._settings = Settings(
+            method=self.name, epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level
+        )
+        self.mode = mode
+        self.epsilon = epsilon
         self.sizes = self._settings.known_sizes
         self.threshold = kent_univariate_threshold_size(threshold, self.sizes)
         self.votes = _default_votes(mode, epsilon) if votes is None else votes
         require(self.votes in VOTES, "votes", f"be one of {', '.join(VOTES)}", votes)
         require_positive(variance=variance)
         require(variance <= 1.0, "variance", "be at most 1, the largest on [-1, 1]", variance)
+
         self.variance = variance
         self.capped = (
-            self.threshold if cap is None else kent_univariate_capped_size(self.threshold, users, epsilon, cap)
+            self.threshold
+            if cap is None
+            else kent_univariate_capped_size(self.threshold, users, epsilon, cap)
         )
+
         self.gain = self.sizes.tail(self.threshold)
         """Share of the users with enough samples."""
         self._choose(constant, half_width)
@@ -150,7 +161,10 @@ class Kent(EstimatorTraits):
         self.rounds: tuple[Round, ...] = (self._vote, clip)
 
     def _choose(self, constant: float | None, half_width: float | None) -> None:
-        """Choose bins, and the share of voters: the paper's, or those with the least predicted error."""
+        """Choose bins, and the share of voters.
+
+        The paper's, or those with the least predicted error.
+        """
         tuned = self._settings.tuned
         if constant is not None:
             constants = [constant]
@@ -158,15 +172,19 @@ class Kent(EstimatorTraits):
             constants = [kent_univariate_constant(self.epsilon) * factor for factor in FACTORS]
         else:
             constants = [kent_univariate_constant(self.epsilon) if tuned else CONSTANTS[self.votes]]
+
         require_positive(constant=constants[0])
         best = math.inf
         for self.constant in constants:
             self.bins = Bins(max(self._half_width() if half_width is None else half_width, FINEST))
             self._vote = self._vote_round()
+
             for voters in VOTERS if tuned else (0.5,):
                 self.shares = (voters, 1.0 - voters)
                 if (predicted := self._predicted_stderr()) < best:
-                    best, found = predicted, (self.constant, self.bins, self.shares)
+                    best = predicted
+                    found = (self.constant, self.bins, self.shares)
+
         self.constant, self.bins, self.shares = found
 
     def _half_width(self) -> float:
@@ -180,7 +198,10 @@ class Kent(EstimatorTraits):
     def _vote_round(self) -> VoteRound:
         if self.votes == "three_hot":
             noise = make_votes("binary", self.epsilon, self.bins.count)
-            return VoteRound(self._settings, self.bins, noise, self.neighbors, reach=REACH["three_hot"])
+            return VoteRound(
+                self._settings, self.bins, noise, self.neighbors, reach=REACH["three_hot"]
+            )
+
         noise = make_votes("sue", self.epsilon, self.bins.count)
         if self._settings.tuned:
             return PairVoteRound(self._settings, self.bins, noise, self.ballot, reach=REACH["pair"])
@@ -191,8 +212,14 @@ class Kent(EstimatorTraits):
         return np.where(summaries.count >= self.threshold, self.bins.which(summaries.mean), -1)
 
     def neighbors(self, summaries: Summaries) -> Bools:
-        """Private: the bin of each user's mean and those next to it; the zero row below the threshold."""
-        return self.bins.neighborhoods(summaries.mean) & (summaries.count >= self.threshold)[:, np.newaxis]
+        """Private: the bin of each user's mean and those next to it.
+
+        The zero row below the threshold.
+        """
+        return (
+            self.bins.neighborhoods(summaries.mean)
+            & (summaries.count >= self.threshold)[:, np.newaxis]
+        )
 
     def own_mean(self, summaries: Summaries, window: ClipWindow) -> Floats:
         """Private: each user's mean; the center of the window below the threshold."""
@@ -201,15 +228,24 @@ class Kent(EstimatorTraits):
     def channel(self, window: ClipWindow) -> Mechanism:
         """Public: what randomizes a clipped mean, on the window scaled to [-1, 1]."""
         if self._settings.tuned:
-            return best_channel(self.epsilon, min(self.variance / self.threshold / window.half_width**2, 1.0))
+            return best_channel(
+                self.epsilon, min(self.variance / self.threshold / window.half_width**2, 1.0)
+            )
+
         return make_channel("laplace", self.epsilon)
 
     def describe(self) -> dict[str, Any]:
         """Public: parameters chosen, and the predicted standard error on [-1, 1]."""
-        rule = kent_univariate_capped_size(self.threshold, self._settings.users, self.epsilon, K_OF_THE_PROOF)
+        rule = kent_univariate_capped_size(
+            self.threshold, self._settings.users, self.epsilon, K_OF_THE_PROOF
+        )
         warnings = []
+
         if self.capped == self.threshold > rule:
-            warnings.append(f"bins are made for T = {self.threshold}; the proof caps it at {rule}, which is unusable")
+            warnings.append(
+                f"bins are made for T = {self.threshold}; the proof caps it at {rule}, which is unusable"
+            )
+
         return self._settings.describe() | {
             "effective_size": self.threshold,
             "constant": self.constant,
@@ -223,27 +259,41 @@ class Kent(EstimatorTraits):
         }
 
     def _predicted_stderr(self) -> float:
-        """Predict for mean 0 and the variance given: noise in the usual window, and windows elsewhere now and then."""
+        """Predict for mean 0 and the variance given.
+
+        Noise in the usual window, and windows elsewhere now and then.
+        """
         window = self._vote.usual_window()
         c0, c1 = self.channel(window).moments
         voters, users = (max(share * self._settings.users, 1.0) for share in self.shares)
-        risk = (window.half_width**2 * c0 + c1 * self.variance / self.threshold) / (users * self.gain**2)
+        risk = (window.half_width**2 * c0 + c1 * self.variance / self.threshold) / (
+            users * self.gain**2
+        )
+
         # Users' means spread around theta: some vote for another bin.
         reach = self.bins.half_width * (3.0 if self.votes == "three_hot" else 1.0)
         agree = 2.0 * float(ndtr(reach * math.sqrt(self.threshold / self.variance))) - 1.0
         right = 3 if self.votes == "three_hot" else 1
-        fails = self._vote.chance_of_failure(voters, self.gain * agree, right=right, spared=right + 2)
+        fails = self._vote.chance_of_failure(
+            voters, self.gain * agree, right=right, spared=right + 2
+        )
+
         # A bin elected by chance is anywhere on [-1, 1].
         return math.sqrt((1.0 - fails) * risk + fails / 3.0)
 
 
 def _default_votes(mode: str, epsilon: float) -> str:
-    """Algorithm 10 as printed in mode "paper"; one-hot votes otherwise, which are better at every epsilon."""
+    """Algorithm 10 as printed in mode "paper".
+
+    One-hot votes otherwise, which are better at every epsilon.
+    """
     return "three_hot" if mode == "paper" and epsilon > 1.0 else "one_hot"
 
 
 def kent_univariate_constant(epsilon: float) -> float:
-    """Constant C of the paper's experiments: 0.5 up to epsilon 1 and 0.25 from 2 on, their product between.
+    """Constant C of the paper's experiments.
+
+    0.5 up to epsilon 1 and 0.25 from 2 on, their product between.
 
     Examples
     --------
@@ -278,15 +328,18 @@ def kent_univariate_threshold_size(threshold: str | int, sizes: SizeDistribution
     """
     if threshold == "min":
         return int(sizes.least)
+
     if threshold == "median":
         middle = int(np.searchsorted(np.cumsum(sizes.probability), 0.5))
         return int(sizes.support[min(middle, len(sizes.support) - 1)])
+
     rule = "be min, median or a number of samples"
     try:
         number = int(threshold)
     except ValueError:
         require(False, "threshold", rule, threshold)
         raise
+
     require(number >= 1 and number == float(threshold), "threshold", rule, threshold)
     rule = f"be a size that some users have (at most {sizes.greatest})"
     require(sizes.tail(number) > 0.0, "threshold", rule, number)

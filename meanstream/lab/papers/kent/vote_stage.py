@@ -1,4 +1,7 @@
-"""The stage that localizes: users vote for the bin of their mean, and the bin with the most votes makes the window."""
+"""The stage that localizes.
+
+Users vote for the bin of their mean, and the bin with the most votes makes the window.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,12 @@ from meanstream.operators.records import Bools, Ints
 from meanstream.operators.rounds.base import Settings, round_wrong_bin_chance
 from meanstream.operators.rounds.localization import Bins, ClipWindow
 from meanstream.operators.rounds.round_records import Public, Reports, Summaries, Tally
-from meanstream.operators.rounds.round_results import result_fields, result_list, result_row, result_whole_number
+from meanstream.operators.rounds.round_results import (
+    result_fields,
+    result_list,
+    result_row,
+    result_whole_number,
+)
 from meanstream.operators.rounds.votes.registry import Votes
 
 
@@ -28,7 +36,8 @@ class VoteRound:
     votes : Votes
         How a ballot is randomized, at the settings' epsilon.
     ballot : callable
-        Private: each user's row for `votes.randomize`. Users with too few samples give the zero row.
+        Private: each user's row for `votes.randomize`. Users with too few samples give the zero
+        row.
     reach : float
         By how many half-widths the window exceeds the elected bin on both sides.
 
@@ -73,10 +82,12 @@ class VoteRound:
         """Public: the window around the bin with the most votes; of equal ones, the first."""
         found: dict[str, Any] = {"stage": self.name, "users": tally.n, "bins": self.bins.count}
         window = ClipWindow()
+
         if tally.n:
             elected = int(np.argmax(tally.sums))
             window = self.bins.window(elected, self._reach)
             found |= {"bin": elected, "votes": tally.sums[elected]}  # randomized zeros vote too
+
         return {"users": tally.n, **window.as_public(), "stages": [found | window.as_public()]}
 
     def check(self, found: Public, public: Public) -> None:  # noqa: ARG002 - the first stage

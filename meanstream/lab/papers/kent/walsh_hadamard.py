@@ -15,7 +15,9 @@ MAX_DIMENSION = 2**20
 
 
 def walsh_hadamard(rows: npt.ArrayLike) -> Floats:
-    """Multiply each row by the Hadamard matrix (not normalized): `log2 d` passes of additions over all rows at once.
+    """Multiply each row by the Hadamard matrix (not normalized).
+
+    `log2 d` passes of additions over all rows at once.
 
     Parameters
     ----------
@@ -43,6 +45,7 @@ def walsh_hadamard(rows: npt.ArrayLike) -> Floats:
     d = found.shape[-1]
     require(d >= 1 and d & (d - 1) == 0, "dimension", "be a power of two", d)
     half = 1
+
     while half < d:
         # Pairs of blocks of this length: (a, b) becomes (a + b, a - b).
         pairs = found.reshape(*found.shape[:-1], d // (2 * half), 2, half)
@@ -50,6 +53,7 @@ def walsh_hadamard(rows: npt.ArrayLike) -> Floats:
         pairs[..., 0, :] += pairs[..., 1, :]
         pairs[..., 1, :] = upper
         half *= 2
+
     return found
 
 
@@ -59,9 +63,11 @@ class RandomRotation:
     Parameters
     ----------
     dimension : int
-        Number d of coordinates of the vectors; they are padded with zeros to D, the next power of two.
+        Number d of coordinates of the vectors; they are padded with zeros to D, the next power of
+        two.
     seed : bytes
-        Public and the same for all users of a round, such as the round's id; it decides the signs W.
+        Public and the same for all users of a round, such as the round's id; it decides the signs
+        W.
 
     Attributes
     ----------
@@ -90,7 +96,12 @@ class RandomRotation:
     __slots__ = ("_factor", "dimension", "padded")
 
     def __init__(self, dimension: int, seed: bytes) -> None:
-        require(1 <= dimension <= MAX_DIMENSION, "dimension", f"lie between 1 and {MAX_DIMENSION}", dimension)
+        require(
+            1 <= dimension <= MAX_DIMENSION,
+            "dimension",
+            f"lie between 1 and {MAX_DIMENSION}",
+            dimension,
+        )
         self.dimension = dimension
         self.padded = 1 << (dimension - 1).bit_length()
         self._factor = walsh_hadamard_signs(dimension, seed) / math.sqrt(self.padded)
@@ -104,12 +115,20 @@ class RandomRotation:
             If the vectors do not have d coordinates.
         """
         raw = np.asarray(vectors, dtype=np.float64)
-        require(raw.shape[-1:] == (self.dimension,), "vectors", f"have {self.dimension} coordinates", raw.shape)
+        require(
+            raw.shape[-1:] == (self.dimension,),
+            "vectors",
+            f"have {self.dimension} coordinates",
+            raw.shape,
+        )
         padding = [(0, 0)] * (raw.ndim - 1) + [(0, self.padded - self.dimension)]
+
         return walsh_hadamard(np.pad(raw * self._factor, padding))
 
     def backward(self, rotated: npt.ArrayLike) -> Floats:
-        """Turn rotated vectors (..., D) back to (..., d): the inverse of `forward`, which never increases the norm.
+        """Turn rotated vectors (..., D) back to (..., d).
+
+        The inverse of `forward`, which never increases the norm.
 
         Raises
         ------
@@ -117,12 +136,20 @@ class RandomRotation:
             If the vectors do not have D coordinates.
         """
         raw = np.asarray(rotated, dtype=np.float64)
-        require(raw.shape[-1:] == (self.padded,), "rotated", f"have {self.padded} coordinates", raw.shape)
+        require(
+            raw.shape[-1:] == (self.padded,),
+            "rotated",
+            f"have {self.padded} coordinates",
+            raw.shape,
+        )
+
         return walsh_hadamard(raw)[..., : self.dimension] * self._factor
 
 
 def walsh_hadamard_signs(n: int, seed: bytes) -> Floats:
-    """Make n public random signs, 1.0 or -1.0, from a seed: the bits of a hash, the same on every machine.
+    """Make n public random signs, 1.0 or -1.0, from a seed.
+
+    The bits of a hash, the same on every machine.
 
     Examples
     --------

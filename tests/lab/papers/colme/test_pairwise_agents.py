@@ -5,7 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from meanstream.lab.papers.colme.pairwise_agents import PairwiseAgents, PairwiseSettings, schedule_same_class
+from meanstream.lab.papers.colme.pairwise_agents import (
+    PairwiseAgents,
+    PairwiseSettings,
+    schedule_same_class,
+)
 from meanstream.lab.papers.colme.pairwise_schedule import RestrictedRoundRobin, RoundRobin
 from meanstream.operators.counters.registry import HorizonReached, make_counter
 
@@ -14,10 +18,18 @@ AGENTS, RUNS, STEPS = 5, 3, 40
 
 def make(**choices: object) -> PairwiseAgents:
     counter = make_counter(str(choices.pop("counter", "pm1")), horizon=STEPS)
-    settings = PairwiseSettings(agents=AGENTS, runs=RUNS, counter=counter, fresh_variance=2.0, **choices)  # type: ignore[arg-type]
+    settings = PairwiseSettings(
+        agents=AGENTS, runs=RUNS, counter=counter, fresh_variance=2.0, **choices
+    )  # type: ignore[arg-type]
     known = settings.variance == "known"
-    classes = schedule_same_class(np.tile(np.arange(AGENTS) % 2, (RUNS, 1))) if settings.test == "oracle" else None
-    return PairwiseAgents(settings, sample_variance=np.full((RUNS, AGENTS), 0.5) if known else None, classes=classes)
+    classes = (
+        schedule_same_class(np.tile(np.arange(AGENTS) % 2, (RUNS, 1)))
+        if settings.test == "oracle"
+        else None
+    )
+    return PairwiseAgents(
+        settings, sample_variance=np.full((RUNS, AGENTS), 0.5) if known else None, classes=classes
+    )
 
 
 def inputs(agents: PairwiseAgents, seed: int = 4) -> list[tuple[np.ndarray, ...]]:
@@ -28,7 +40,12 @@ def inputs(agents: PairwiseAgents, seed: int = 4) -> list[tuple[np.ndarray, ...]
 
 CHOICES = [
     {},
-    {"counter": "pm2", "weights": "windowed", "schedule": "restricted_round_robin", "test": "eager"},
+    {
+        "counter": "pm2",
+        "weights": "windowed",
+        "schedule": "restricted_round_robin",
+        "test": "eager",
+    },
     {"counter": "toeplitz", "weights": "gls"},
     {"counter": "toeplitz", "weights": "mean_of_means", "schedule": "restricted_round_robin"},
     {"counter": "pm2", "variance": "released", "test": "eager"},
@@ -60,7 +77,8 @@ def test_a_restored_snapshot_continues_as_if_uncut(choices: dict[str, object], c
 def test_steps_taken_together_are_the_steps_one_by_one(
     choices: dict[str, object], pairs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same bits of sums, noise and statistics, whether a round is taken whole, by halves or by steps."""
+    """The same bits of sums, noise and statistics, whether a round is taken whole, by halves or by
+    steps."""
     monkeypatch.setattr("meanstream.lab.papers.colme.pairwise_agents.PAIRS_AT_ONCE", pairs)
     single, together = make(**choices), make(**choices)
     for step in inputs(single):
@@ -98,7 +116,9 @@ def test_foreign_snapshots_are_refused() -> None:
 
 def test_runs_do_not_touch_each_other() -> None:
     agents = make()
-    settings = PairwiseSettings(agents=AGENTS, runs=1, counter=make_counter("pm1", horizon=STEPS), fresh_variance=2.0)
+    settings = PairwiseSettings(
+        agents=AGENTS, runs=1, counter=make_counter("pm1", horizon=STEPS), fresh_variance=2.0
+    )
     alone = PairwiseAgents(settings, sample_variance=np.full((1, AGENTS), 0.5))
     for values, fresh in inputs(agents):
         agents.step(values, fresh)
@@ -107,7 +127,9 @@ def test_runs_do_not_touch_each_other() -> None:
 
 
 def test_past_the_horizon_nothing_is_released() -> None:
-    settings = PairwiseSettings(agents=2, runs=1, counter=make_counter("pm2", horizon=3), fresh_variance=1.0)
+    settings = PairwiseSettings(
+        agents=2, runs=1, counter=make_counter("pm2", horizon=3), fresh_variance=1.0
+    )
     agents = PairwiseAgents(settings, sample_variance=np.ones((1, 2)))
     for _ in range(3):
         agents.step(np.zeros((1, 2)), np.zeros((1, 2)))
@@ -124,7 +146,9 @@ def test_round_robin_asks_everybody_in_order() -> None:
 
 def test_restricted_round_robin_skips_and_an_agent_alone_asks_nobody() -> None:
     schedule = RestrictedRoundRobin(3, 1)
-    accepted = np.array([[True, False, False], [True, True, False]]).ravel()  # agent 0: both; 1: only 2; 2: nobody
+    accepted = np.array(
+        [[True, False, False], [True, True, False]]
+    ).ravel()  # agent 0: both; 1: only 2; 2: nobody
     state = schedule.init()
     asked = [schedule.ask(t, accepted, state) for t in (1, 2, 3)]
     assert [a.asker.tolist() for a in asked] == [[0, 1]] * 3  # type: ignore[union-attr]
@@ -134,10 +158,16 @@ def test_restricted_round_robin_skips_and_an_agent_alone_asks_nobody() -> None:
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"schedule": "broadcast"}, "schedule must be one of round_robin, restricted_round_robin, got 'broadcast'"),
+        (
+            {"schedule": "broadcast"},
+            "schedule must be one of round_robin, restricted_round_robin, got 'broadcast'",
+        ),
         ({"test": "never"}, "test must be lazy, eager or oracle"),
         ({"variance": "guessed"}, "variance must be one of"),
-        ({"weights": "gls", "schedule": "restricted_round_robin"}, "weights must not be gls unless"),
+        (
+            {"weights": "gls", "schedule": "restricted_round_robin"},
+            "weights must not be gls unless",
+        ),
         ({"counter": "toeplitz", "variance": "from_releases"}, "counter must be pm1 or pm2"),
         ({"counter": "toeplitz", "variance": "bayesian"}, "counter must be pm1 or pm2"),
         ({"design_variance": 0.0}, "design_variance must be positive"),

@@ -1,4 +1,5 @@
-"""Algorithm 1 on a stream learns what the simulator learns, and what each agent receives is what it was charged for."""
+"""Algorithm 1 on a stream learns what the simulator learns, and what each agent receives is what it
+was charged for."""
 
 from __future__ import annotations
 
@@ -16,14 +17,26 @@ from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds, keyed_owner_w
 
 NAMES = [f"agent {number}" for number in range(7)]
 STEPS = 60
-RELEASE = {"lower": -2, "upper": 6, "epsilon": 1, "delta": 1e-6, "mode": "paper", "counter": "pm1", "horizon": 100}
+RELEASE = {
+    "lower": -2,
+    "upper": 6,
+    "epsilon": 1,
+    "delta": 1e-6,
+    "mode": "paper",
+    "counter": "pm1",
+    "horizon": 100,
+}
 
 
 def settings_of(**changes: Any) -> PairwiseStreamSettings:
     release = {
-        name: changes.pop(name) for name in ("counter", "mode", "noise", "horizon", "epsilon") if name in changes
+        name: changes.pop(name)
+        for name in ("counter", "mode", "noise", "horizon", "epsilon")
+        if name in changes
     }
-    return PairwiseStreamSettings(release=AgentsSettings(**{**RELEASE, "spread_share": 0.0, **release}), **changes)
+    return PairwiseStreamSettings(
+        release=AgentsSettings(**{**RELEASE, "spread_share": 0.0, **release}), **changes
+    )
 
 
 def keyed() -> KeyedNoise:
@@ -37,10 +50,16 @@ def values_of(seed: int = 0) -> np.ndarray:
 
 def samples_of(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     steps, agents = values.shape
-    return np.tile(np.arange(agents), steps), values.ravel(), np.repeat(np.arange(steps, dtype=float), agents)
+    return (
+        np.tile(np.arange(agents), steps),
+        values.ravel(),
+        np.repeat(np.arange(steps, dtype=float), agents),
+    )
 
 
-def run_stream(settings: PairwiseStreamSettings, cuts: tuple[int, ...] = (), capacity: int = 9) -> PairwiseStream:
+def run_stream(
+    settings: PairwiseStreamSettings, cuts: tuple[int, ...] = (), capacity: int = 9
+) -> PairwiseStream:
     stream = PairwiseStream(settings, keyed(), capacity=capacity)
     agent, value, time = samples_of(values_of())
     for part in np.split(np.arange(len(agent)), [cut * len(NAMES) for cut in cuts]):
@@ -87,7 +106,9 @@ def simulated(settings: PairwiseStreamSettings) -> PairwiseAgents:
         )  # fmt: skip
         reader, target = np.arange(n)[asked.asker], asked.target
         made[target, reader] += 1
-        words = keyed_owner_words([f"{NAMES[t]}\x1f{NAMES[r]}" for t, r in zip(target, reader, strict=True)])
+        words = keyed_owner_words(
+            [f"{NAMES[t]}\x1f{NAMES[r]}" for t, r in zip(target, reader, strict=True)]
+        )
         version = key.version_of(np.full(len(target), step + 1), totals[target])
         ids = NoiseIds(words, made[target, reader], version)
         fresh, squares = np.zeros((1, n)), np.zeros((1, n))
@@ -107,12 +128,17 @@ def test_a_stream_learns_what_the_simulator_learns(case: dict[str, Any]) -> None
     grid = settings.release.grid
     found, alone = stream.estimate(np.arange(len(NAMES)))
     assert oracle.time == STEPS
-    center = np.clip(grid.lower + (expected + grid.span // 2) * grid.resolution, grid.lower, grid.upper)
-    # A released variance is of whole numbers on a coarser grid; everything else is the same numbers.
+    center = np.clip(
+        grid.lower + (expected + grid.span // 2) * grid.resolution, grid.lower, grid.upper
+    )
+    # A released variance is of whole numbers on a coarser grid; everything else is the same
+    # numbers.
     rough = settings.variance == "released"
     np.testing.assert_allclose(found.value, center, rtol=1e-4 if rough else 1e-12)
     expected_size = oracle.own_variance[0] / variance
-    np.testing.assert_allclose(found.effective_class_size, expected_size, rtol=1e-3 if rough else 1e-9)
+    np.testing.assert_allclose(
+        found.effective_class_size, expected_size, rtol=1e-3 if rough else 1e-9
+    )
     assert (found.effective_class_size > 1).any()
     assert (alone.effective_class_size == 1).all()
 
@@ -125,7 +151,10 @@ def test_the_size_of_batches_and_a_restart_change_nothing(case: dict[str, Any]) 
     stream, saved = PairwiseStream(settings, keyed(), capacity=9), {}
     for part in np.split(np.arange(len(agent)), [7, 21, 140, 147, 301]):
         stream.take(agent[part], value[part], time[part], NAMES)
-        saved |= {(kind, chunk): {n: a.copy() for n, a in columns.items()} for kind, chunk, columns in stream.changes()}
+        saved |= {
+            (kind, chunk): {n: a.copy() for n, a in columns.items()}
+            for kind, chunk, columns in stream.changes()
+        }
         stream = PairwiseStream(settings, keyed(), capacity=12)  # another capacity, another layout
         for (kind, chunk), columns in saved.items():
             stream.restore(kind, chunk, columns)
@@ -142,12 +171,16 @@ def test_agents_that_come_late_and_agents_that_fall_silent() -> None:
     values, n = values_of(), len(NAMES)
     made = []
     for step in range(STEPS):
-        here = np.array([a for a in range(n) if not (a == 6 and step < 30) and not (a == 0 and step >= 10)])
+        here = np.array(
+            [a for a in range(n) if not (a == 6 and step < 30) and not (a == 0 and step >= 10)]
+        )
         made.append(stream.take(here, values[step, here], np.full(len(here), float(step)), NAMES))
     early = np.concatenate([one.agent for one in made[:30]])
     late = np.concatenate([one.reader for one in made[30:]])
     assert 6 not in early
-    assert (late == 6).sum() == 30 - 4  # agents 1 to 5 answer; agent 0 has nothing new after its first answer
+    assert (
+        late == 6
+    ).sum() == 30 - 4  # agents 1 to 5 answer; agent 0 has nothing new after its first answer
     asked = [int((one.agent == 0).sum()) for one in made]
     assert not any(asked[16:30])  # each of the other five asked once more, and then had all of it
     assert stream.estimate(np.array([6]))[0].effective_class_size[0] > 1
@@ -167,7 +200,9 @@ def test_a_graph_of_all_others_is_everyone_and_a_smaller_one_stays_inside() -> N
     agents = np.arange(len(NAMES))
     for schedule in ("round_robin", "restricted_round_robin"):
         plain = run_stream(settings_of(schedule=schedule, stddev=0.5)).estimate(agents)[0]
-        graph = run_stream(settings_of(schedule=schedule, stddev=0.5, partners=everyone)).estimate(agents)[0]
+        graph = run_stream(settings_of(schedule=schedule, stddev=0.5, partners=everyone)).estimate(
+            agents
+        )[0]
         np.testing.assert_allclose(graph.value, plain.value, rtol=1e-12)
         np.testing.assert_array_equal(graph.class_size, plain.class_size)
     ring = {name: [NAMES[(place + 2) % 7]] for place, name in enumerate(NAMES[:-1])}
@@ -203,7 +238,10 @@ def test_a_capacity_that_memory_does_not_hold_is_refused() -> None:
         ({"variance": "known"}, "variance must be known with stddev, and only then, got 'known'"),
         ({"variance": "bayesian", "stddev": 1}, "variance must be known with stddev"),
         ({"weights": "gls"}, "weights must be one of last, mean_of_means, windowed"),
-        ({"schedule": "preferred:10"}, "schedule must be one of round_robin, restricted_round_robin"),
+        (
+            {"schedule": "preferred:10"},
+            "schedule must be one of round_robin, restricted_round_robin",
+        ),
         ({"counter": "optimal", "mode": "tuned"}, "counter must be pm1, pm2 or toeplitz"),
         ({"partners": {}}, "partners must have 1 to"),
     ],

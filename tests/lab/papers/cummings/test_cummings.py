@@ -44,7 +44,12 @@ CASES = [(name, mode) for name in NAMES for mode in ("paper", "tuned")]
 
 def public(rate=0.3, deviation=0.05, **more):
     mean = {"value": rate, "raw": rate, "error": 0.02, "sampling": 0.01, "noise": 0.001}
-    return {"mean": mean, "deviation": {"weights": deviation, "windows": 1.68 * deviation}, "cap": 64, **more}
+    return {
+        "mean": mean,
+        "deviation": {"weights": deviation, "windows": 1.68 * deviation},
+        "cap": 64,
+        **more,
+    }
 
 
 def test_size_bins_hold_their_sizes():
@@ -67,8 +72,8 @@ def test_the_sampling_bound_holds_for_exact_binomial_tails(rate):
 
 
 def test_windows_hold_all_users_means_as_often_as_they_say():
-    # All 2000 users within their windows but for a tenth of the populations, at most; Bernstein's bound is loose, so
-    # none of 200 is expected. Windows a third as wide lose users nearly always.
+    # All 2000 users within their windows but for a tenth of the populations, at most; Bernstein's
+    # bound is loose, so none of 200 is expected. Windows a third as wide lose users nearly always.
     rng, n, lost, lost_by_third = np.random.default_rng(1), 2000, 0, 0
     radius = window_size_bound(SIZES, n, 0.3, 0.05)
     for _ in range(200):
@@ -82,7 +87,8 @@ def test_windows_hold_all_users_means_as_often_as_they_say():
 
 @pytest.mark.parametrize("bound", [window_initial_error, window_tight_initial_error])
 def test_the_initial_error_bound_holds(bound):
-    # Probability of failure 0.1 at most: of 20,000, more than 2300 would be seen with probability below 1e-11.
+    # Probability of failure 0.1 at most: of 20,000, more than 2300 would be seen with probability
+    # below 1e-11.
     rng, n, epsilon = np.random.default_rng(2), 1000, 1.0
     for rate in (0.05, 0.5):
         noised = rng.binomial(n, rate, 20_000) / n + rng.laplace(0.0, 1.0 / (epsilon * n), 20_000)
@@ -104,16 +110,24 @@ def test_bands_by_public_size_are_disjoint_and_cover_everybody():
     assert np.array_equal(sum(mask.astype(int) for mask in masks), np.ones(5000))
     assert given.count[masks[0]].max() <= np.quantile(given.count, 0.1)
     for band, mask in zip(bands, masks, strict=True):
-        # Users of one size are told apart by hashes: binomial, five standard errors, false alarm below 1e-6 in all.
-        assert abs(mask.sum() - grid_band_sizes({"sizes": sizes}, band).sum()) < 5 * np.sqrt(5000 * 0.1)
+        # Users of one size are told apart by hashes: binomial, five standard errors, false alarm
+        # below 1e-6 in all.
+        assert abs(mask.sum() - grid_band_sizes({"sizes": sizes}, band).sum()) < 5 * np.sqrt(
+            5000 * 0.1
+        )
 
 
 def test_a_user_at_the_border_of_two_bands_is_in_one_of_them():
-    """One in both would pay twice: here a user whose hash is 0 has the very rank at which a band ends."""
+    """One in both would pay twice: here a user whose hash is 0 has the very rank at which a band
+    ends."""
     counts = np.array([1, 1, 50, 50])
-    given = replace(summaries(4, np.random.default_rng(3)), count=counts, user=np.zeros((4, 2), np.uint64))
+    given = replace(
+        summaries(4, np.random.default_rng(3)), count=counts, user=np.zeros((4, 2), np.uint64)
+    )
     sizes = np.bincount(grid_size_bins(counts), minlength=len(SIZES)).tolist()
-    below, above = (in_grid_bands(given, {"sizes": sizes}, (band,)) for band in ((0.0, 0.5), (0.5, 1.0)))
+    below, above = (
+        in_grid_bands(given, {"sizes": sizes}, (band,)) for band in ((0.0, 0.5), (0.5, 1.0))
+    )
     assert below.tolist() == [True, True, False, False]
     assert above.tolist() == [False, False, True, True]
 
@@ -166,15 +180,17 @@ def test_order_statistics_find_the_median_and_the_top():
 
 
 def test_the_deviation_hits_the_papers_band():
-    # C3, C4: with 500 users, between the deviation s of the users' means and sqrt(8) s, at least 97 times in 100;
-    # fewer than 90 would be seen with probability below 1e-3 of that, none here.
+    # C3, C4: with 500 users, between the deviation s of the users' means and sqrt(8) s, at least 97
+    # times in 100; fewer than 90 would be seen with probability below 1e-3 of that, none here.
     given = {"mean": {"value": 0.3}}
     step = GroupDeviation(cohort=0, payers="p", epsilon=1.0, groups=125, literal=True)
     hits = 0
     for seed in range(100):
         rng = np.random.default_rng(seed)
         users = summaries(500, rng, law="100")
-        found = step.release(step.tally(step.encode(users, given), given), given, SeededWords(rng, 1))
+        found = step.release(
+            step.tally(step.encode(users, given), given), given, SeededWords(rng, 1)
+        )
         true = np.sqrt(0.05**2 + (0.21 - 0.05**2) / 100)
         hits += true <= found["deviation"]["windows"] <= np.sqrt(8.0) * true
     assert hits >= 90
@@ -190,16 +206,21 @@ def test_only_users_as_large_as_the_floor_tell_the_deviation():
     assert np.isin([1, 2, 3, 45], users.count).all()
 
 
-@pytest.mark.parametrize(("deviation", "low", "high"), [(0.0, 0.0, 0.024), (0.05, 0.035, 0.071), (0.2, 0.14, 0.29)])
+@pytest.mark.parametrize(
+    ("deviation", "low", "high"), [(0.0, 0.0, 0.024), (0.05, 0.035, 0.071), (0.2, 0.14, 0.29)]
+)
 def test_the_tuned_deviation_takes_sampling_off(deviation, low, high):
-    # The grid of half-octaves and the private median of 250 groups: a factor of sqrt(2), at most, 19 times in 20.
+    # The grid of half-octaves and the private median of 250 groups: a factor of sqrt(2), at most,
+    # 19 times in 20.
     given = {"mean": {"value": 0.3}}
     step = GroupDeviation(cohort=0, payers="p", epsilon=2.0, groups=250, literal=False)
     found = []
     for seed in range(20):
         rng = np.random.default_rng(seed)
         users = summaries(1000, rng, law="100", deviation=deviation)
-        result = step.release(step.tally(step.encode(users, given), given), given, SeededWords(rng, 1))
+        result = step.release(
+            step.tally(step.encode(users, given), given), given, SeededWords(rng, 1)
+        )
         found.append(result["deviation"]["weights"])
     assert np.sum((np.array(found) >= low) & (np.array(found) <= high)) >= 19
 
@@ -239,7 +260,9 @@ def test_public_weights_have_the_best_truncation():
 
 @pytest.mark.parametrize(("name", "mode"), CASES)
 def test_every_estimator_says_what_it_costs(name, mode):
-    estimator = build_estimator(name, epsilon=0.8, users=5000, mode=mode, sizes=SizeDistribution.parse("uniform:1,100"))
+    estimator = build_estimator(
+        name, epsilon=0.8, users=5000, mode=mode, sizes=SizeDistribution.parse("uniform:1,100")
+    )
     paid = central_spend(estimator.rounds)
     assert max(epsilon for epsilon, _ in paid.values()) == pytest.approx(0.8)
     assert max(delta for _, delta in paid.values()) == estimator.delta
@@ -285,10 +308,15 @@ def test_bounds_on_sizes_and_delta_are_checked():
 
 
 @pytest.mark.parametrize(
-    ("center", "value"), [(0.0, 0.5), (0.5, 0.75), (-1.0, 0.05), (1.0, 0.95), (0.9, 0.95), (-0.9, 0.05)]
+    ("center", "value"),
+    [(0.0, 0.5), (0.5, 0.75), (-1.0, 0.05), (1.0, 0.95), (0.9, 0.95), (-0.9, 0.05)],
 )
 def test_the_yardstick_is_told_the_mean_and_no_user_weighs_without_end(center, value):
-    told = build_estimator("cummings.ideal", epsilon=1.0, users=10, center=center, between_users=0.3).rounds[1].known
+    told = (
+        build_estimator("cummings.ideal", epsilon=1.0, users=10, center=center, between_users=0.3)
+        .rounds[1]
+        .known
+    )
     assert told["mean"]["value"] == pytest.approx(value)
     assert told["deviation"] == {"weights": 0.15, "windows": 0.15}
 
@@ -298,7 +326,9 @@ def test_an_estimator_without_an_answer_is_a_fault_that_names_it():
     broken.rounds = broken.rounds[:1]
     given = summaries(10, np.random.default_rng(0))
     with pytest.raises(TypeError, match=r"cummings.ratio: the last release gave no estimate"):
-        run_central(broken, given, np.zeros(10, np.int64), [SeededWords(np.random.default_rng(0), 1)])
+        run_central(
+            broken, given, np.zeros(10, np.int64), [SeededWords(np.random.default_rng(0), 1)]
+        )
 
 
 @pytest.mark.parametrize(("name", "mode"), CASES)
@@ -323,7 +353,8 @@ def test_public_sizes_are_counted_as_they_are():
 
 @pytest.mark.parametrize(("name", "mode"), [case for case in CASES if case[0] != "cummings.ideal"])
 def test_intervals_cover(name, mode):
-    # Nominal 95 %: of 200, fewer than 176 (.88) would be seen with probability 1e-4 each at exactly .95.
+    # Nominal 95 %: of 200, fewer than 176 (.88) would be seen with probability 1e-4 each at exactly
+    # .95.
     rng = np.random.default_rng(8)
     covered = 0
     for _ in range(200):
@@ -339,13 +370,16 @@ def test_the_ratio_falls_back_where_noise_drowns_the_weights():
 
 
 def test_skewed_users_are_covered_because_the_spread_is_measured():
-    # Users' rates 0.2 + 0.1 (Exp - 1) / 1: their median deviation says less than their deviation. 200 runs as above.
+    # Users' rates 0.2 + 0.1 (Exp - 1) / 1: their median deviation says less than their deviation.
+    # 200 runs as above.
     rng, covered, n = np.random.default_rng(10), 0, 5000
     for _ in range(200):
         given = summaries(n, rng, law="uniform")
         rates = np.clip(0.2 + 0.1 * (rng.exponential(size=n) - 1.0), 0.0, 1.0)
         total = rng.binomial(given.count, rates)
-        given = replace(given, total=total * SPAN, first=(rng.random(n) < total / given.count) * SPAN)
+        given = replace(
+            given, total=total * SPAN, first=(rng.random(n) < total / given.count) * SPAN
+        )
         found = answer("cummings.ratio", 1.0, given, rng)
         covered += found.lower <= -0.6 <= found.upper
     assert covered >= 176
@@ -367,5 +401,7 @@ def test_sensitivities_are_the_largest_differences_of_two_users(seed: int) -> No
     low, high = -rng.uniform(0.1, 1, bins), rng.uniform(0.1, 1, bins)
     weighting = Weighting(0.5, np.ones(bins), rng.uniform(0.1, 1, bins), low, high)
     ends = np.array([weighting.steps(np.arange(bins), offset) for offset in (low, high)])
-    assert weighting.sensitivity_of_any_size == max(abs(a - b) for a in ends.ravel() for b in (ends.max(), ends.min()))
+    assert weighting.sensitivity_of_any_size == max(
+        abs(a - b) for a in ends.ravel() for b in (ends.max(), ends.min())
+    )
     assert weighting.sensitivity_of_same_size == max(abs(ends[0] - ends[1]))

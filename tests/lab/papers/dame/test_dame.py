@@ -85,11 +85,16 @@ def test_the_window_is_the_bin_and_six_half_widths_and_ties_go_to_the_first():
 
 def test_noise_follows_the_window_and_only_the_literal_one_exceeds_it():
     for sizes, size in (("two:100000,1000000,0.5", 100_000), ("point:1", 1)):
-        exact, literal = (dame(sizes, literal=literal, effective_size=size) for literal in (False, True))
+        exact, literal = (
+            dame(sizes, literal=literal, effective_size=size) for literal in (False, True)
+        )
         for j in range(exact.bins.count):
             window = exact.bins.window(j, 6.0)
             width = window.upper - window.lower
-            scales = [e.channel(window).noise.scale * e.channel(window).step * width / 2 for e in (exact, literal)]
+            scales = [
+                e.channel(window).noise.scale * e.channel(window).step * width / 2
+                for e in (exact, literal)
+            ]
             assert scales[0] == pytest.approx(width / exact.epsilon, rel=1e-4)
             assert scales[1] == pytest.approx(14 * exact.bins.half_width / exact.epsilon, rel=1e-4)
             assert scales[0] <= scales[1] * (1 + 1e-4)
@@ -132,21 +137,31 @@ def test_tuned_does_not_shrink_where_nothing_is_localized():
 @pytest.mark.parametrize("sizes", ["two:100000,1000000,0.5", "uniform:1,199", "poisson:5"])
 def test_tuned_predicts_less_error_than_paper(sizes):
     for epsilon in (0.3, 22 / 35, 1.0, 2.0, 4.0):
-        paper, tuned = (dame(sizes, mode=mode, epsilon=epsilon).describe() for mode in ("paper", "tuned"))
+        paper, tuned = (
+            dame(sizes, mode=mode, epsilon=epsilon).describe() for mode in ("paper", "tuned")
+        )
         assert tuned["predicted_stderr"] < paper["predicted_stderr"]
 
 
 def test_failures_of_the_vote_are_predicted():
-    """Spec: with the large size forced on a share of .222 the error is .171: half of the runs, at 1/3 each."""
+    """Spec: with the large size forced on a share of .222 the error is .171: half of the runs, at
+    1/3 each."""
     sizes, forced = "two:100000,1000000,0.2222", {"effective_size": 1_000_000}
     assert dame(sizes, **forced).describe()["failure_probability"] == pytest.approx(0.5, abs=0.15)
     assert dame(sizes).describe()["failure_probability"] < 1e-6
     assert dame("poisson:5", mode="tuned").describe()["failure_probability"] == 0.0
     config = RoundsConfig(
-        estimator="dame", users=10_000, epsilon=22 / 35, sizes=sizes, mode="paper", options=forced, runs=40
+        estimator="dame",
+        users=10_000,
+        epsilon=22 / 35,
+        sizes=sizes,
+        mode="paper",
+        options=forced,
+        runs=40,
     )
     result = simulate_rounds(config)
-    # Errors are uniform on [-1, 1] where it fails: 4 standard errors, and a third for what the prediction leaves out.
+    # Errors are uniform on [-1, 1] where it fails: 4 standard errors, and a third for what the
+    # prediction leaves out.
     assert abs(result.mse - result.predicted_mse) < 4 * result.stderr + result.predicted_mse / 3
 
 
@@ -194,7 +209,12 @@ def test_reports_that_no_user_can_send_are_refused():
     ],
 )
 def test_wrong_options_are_one_line(options, line):
-    given = {"epsilon": 1.0, "users": 100, "sizes": SizeDistribution.parse("poisson:5"), "mode": "paper"} | options
+    given = {
+        "epsilon": 1.0,
+        "users": 100,
+        "sizes": SizeDistribution.parse("poisson:5"),
+        "mode": "paper",
+    } | options
     with pytest.raises(ValueError, match=re.escape(line)) as refused:
         build_estimator("dame", **given)
     assert "\n" not in str(refused.value)

@@ -41,7 +41,13 @@ ONE_BIT = 1 / math.tanh(EPSILON / 2) ** 2
 def test_errors_are_exact_and_predicted_and_without_bias(estimator, options, sizes, per_user):
     # 4 standard errors for each of four comparisons: false alarm 3e-4 per case.
     config = RoundsConfig(
-        estimator=estimator, users=400, epsilon=EPSILON, sizes=sizes, mode="paper", runs=400, options=options
+        estimator=estimator,
+        users=400,
+        epsilon=EPSILON,
+        sizes=sizes,
+        mode="paper",
+        runs=400,
+        options=options,
     )
     result = simulate_rounds(config)
     assert abs(result.mse - per_user / 400) < 4 * result.stderr
@@ -54,15 +60,27 @@ def test_errors_are_exact_and_predicted_and_without_bias(estimator, options, siz
 @pytest.mark.parametrize("epsilon", [0.1, 0.63, 1.0, 2.0, 4.0, 8.0])
 def test_one_shot_takes_the_best_channel(epsilon):
     for second_moment in (0.0, 0.1, 1.0):
-        chosen = OneShot(epsilon=epsilon, users=1, second_moment=second_moment).describe()["channel"]
-        moments = {name: make_channel(name, epsilon, second_moment=second_moment).moments for name in CHANNELS}
+        chosen = OneShot(epsilon=epsilon, users=1, second_moment=second_moment).describe()[
+            "channel"
+        ]
+        moments = {
+            name: make_channel(name, epsilon, second_moment=second_moment).moments
+            for name in CHANNELS
+        }
         value = {name: c0 + c1 * second_moment for name, (c0, c1) in moments.items()}
         assert value[chosen] == min(value.values())
 
 
 def test_one_shot_is_honest_where_users_differ():
-    # Binomial, 4 standard errors: false alarm 6e-5. The answers of dame would be confidently wrong here.
-    given = {"users": 4000, "epsilon": 1.0, "sizes": "point:1000", "between_users_law": "skewed:0.2", "runs": 200}
+    # Binomial, 4 standard errors: false alarm 6e-5. The answers of dame would be confidently wrong
+    # here.
+    given = {
+        "users": 4000,
+        "epsilon": 1.0,
+        "sizes": "point:1000",
+        "between_users_law": "skewed:0.2",
+        "runs": 200,
+    }
     honest = simulate_rounds(RoundsConfig(estimator="one_shot", **given))
     assert honest.coverage > 0.95 - 4 * math.sqrt(0.95 * 0.05 / 200)
     assert abs(honest.bias) < 4 * honest.bias_stderr
@@ -83,7 +101,9 @@ def test_sums_of_laplace_variables_are_distributed_as_such():
 @pytest.mark.parametrize("values", [1, 7, 100_000])
 def test_extreme_bits_give_finite_reports_within_the_declared_range(values):
     channel = SummedLaplaceChannel(1.0, values=values)
-    ends = np.array([[0, 0], [0, 2**64 - 1], [2**64 - 1, 0], [2**64 - 1, 2**64 - 1]], dtype=np.uint64)
+    ends = np.array(
+        [[0, 0], [0, 2**64 - 1], [2**64 - 1, 0], [2**64 - 1, 2**64 - 1]], dtype=np.uint64
+    )
     reports = channel.randomize(np.array([1.0, -1.0, 1.0, -1.0]), lambda draw: ends)
     assert channel.valid(reports).all()
     assert not channel.valid(np.array([channel.high + 1, channel.low - 1])).any()

@@ -21,13 +21,22 @@ def kent(sizes="two:100000,1000000,0.6", **options):
 
 
 def test_half_widths_are_those_of_the_paper():
-    for threshold, size in (("min", 10**5), ("median", 10**6), ("200000", 200_000), (200_000, 200_000)):
+    for threshold, size in (
+        ("min", 10**5),
+        ("median", 10**6),
+        ("200000", 200_000),
+        (200_000, 200_000),
+    ):
         estimator = kent(threshold=threshold)
         expected = math.sqrt(2 * math.log(10_000 * size * (22 / 35) ** 2) / size)
         assert estimator.bins.half_width == pytest.approx(expected)
         assert estimator.threshold == size
-    assert kent(mode="tuned").bins.half_width == pytest.approx(0.5 / math.sqrt(2) * kent().bins.half_width)
-    assert kent(constant=0.25).bins.half_width == pytest.approx(0.25 / math.sqrt(2) * kent().bins.half_width)
+    assert kent(mode="tuned").bins.half_width == pytest.approx(
+        0.5 / math.sqrt(2) * kent().bins.half_width
+    )
+    assert kent(constant=0.25).bins.half_width == pytest.approx(
+        0.25 / math.sqrt(2) * kent().bins.half_width
+    )
 
 
 def test_hopeless_cases_make_one_bin_and_no_nan():
@@ -44,7 +53,9 @@ def test_the_window_is_cut_at_the_ends_as_its_noise_is():
         assert -1.0 <= window.lower < window.upper <= 1.0
         channel = estimator.channel(window)
         width = window.upper - window.lower
-        assert channel.noise.scale * channel.step * width / 2 == pytest.approx(width / 1.0, rel=1e-6)
+        assert channel.noise.scale * channel.step * width / 2 == pytest.approx(
+            width / 1.0, rel=1e-6
+        )
 
 
 def test_users_below_the_threshold_give_the_zero_vote_and_the_center():
@@ -67,7 +78,8 @@ def test_dropping_users_is_corrected_without_bias(theta):
     )  # fmt: skip
     result = simulate_rounds(config)
     assert abs(result.bias) < 3.5 * result.bias_stderr
-    # 4 standard errors of the mean squared error: 6e-5; the prediction is for theta 0, where the noise is the same.
+    # 4 standard errors of the mean squared error: 6e-5; the prediction is for theta 0, where the
+    # noise is the same.
     assert abs(result.mse - result.predicted_mse) < 4 * result.stderr
 
 
@@ -91,7 +103,10 @@ def test_every_bin_can_win():
     [
         ({"threshold": "most"}, "threshold must be min, median or a number of samples, got 'most'"),
         ({"threshold": 0}, "threshold must be min, median or a number of samples, got 0"),
-        ({"threshold": 10**7}, "threshold must be a size that some users have .at most 1000000., got 10000000"),
+        (
+            {"threshold": 10**7},
+            "threshold must be a size that some users have .at most 1000000., got 10000000",
+        ),
         ({"constant": 0.0}, "constant must be positive and finite, got 0.0"),
     ],
 )

@@ -1,4 +1,5 @@
-"""Kent's sparse means, densities, mixtures and covers: what each finds, and its corrections of the paper."""
+"""Kent's sparse means, densities, mixtures and covers: what each finds, and its corrections of the
+paper."""
 
 from __future__ import annotations
 
@@ -16,14 +17,21 @@ from meanstream.lab.papers.kent.cover import (
     cube_cover,
 )
 from meanstream.lab.papers.kent.density import Density, density_terms
-from meanstream.lab.papers.kent.density_function import DensityFunction, trigonometric_density_function
+from meanstream.lab.papers.kent.density_function import (
+    DensityFunction,
+    trigonometric_density_function,
+)
 from meanstream.lab.papers.kent.hash_vote_stage import hash_vote_signed_sums
 from meanstream.lab.papers.kent.mixture import Mixture
 from meanstream.lab.papers.kent.mixture_stages import mixture_peaks
 from meanstream.lab.papers.kent.sparse_select import SparseSelect, sparse_mark_score
 from meanstream.lab.papers.kent.sparse_threshold import SparseThreshold
 from meanstream.lab.simulation.vector_laws import parse_vector_law, vector_law_summaries
-from meanstream.lab.simulation.vector_rounds import VectorConfig, simulate_vector_round, simulate_vectors
+from meanstream.lab.simulation.vector_rounds import (
+    VectorConfig,
+    simulate_vector_round,
+    simulate_vectors,
+)
 from meanstream.operators.estimators.sparse_size import recommended_sparse
 from meanstream.operators.noise.public_hash import hash_signs
 from meanstream.operators.rounds.round_records import Tally
@@ -48,13 +56,17 @@ def test_selection_finds_the_coordinates_and_estimates_them():
 
 def test_the_largest_scores_are_kept_not_the_first():
     # K9: of more than s coordinates found.
-    mean = SparseSelect(epsilon=4.0, users=500, sizes=HUNDRED, dimension=6, sparsity=2, mode="paper")
+    mean = SparseSelect(
+        epsilon=4.0, users=500, sizes=HUNDRED, dimension=6, sparsity=2, mode="paper"
+    )
     found = mean.select(np.array([0.6, 0.55, 0.1, 0.9, 0.8, 0.49]), np.ones(6), 100)
     assert found["selected"] == found["coordinates"] == [3, 4]
 
 
 def test_nothing_found_is_answered_by_zero():
-    mean = SparseSelect(epsilon=4.0, users=500, sizes=HUNDRED, dimension=6, sparsity=2, mode="paper", cut=0.4)
+    mean = SparseSelect(
+        epsilon=4.0, users=500, sizes=HUNDRED, dimension=6, sparsity=2, mode="paper", cut=0.4
+    )
     found = mean.select(np.array([0.4, 0.3, 0.1, 0.2, 0.45, 0.49]), np.ones(6), 100)
     assert (found["selected"], found["coordinates"]) == ([], [5])
     public = found | {"stages": [], "users": 100}
@@ -90,14 +102,22 @@ def test_thresholds_keep_what_is_large():
 
 
 def test_the_threshold_of_the_paper_is_42():
-    mean = SparseThreshold(epsilon=1.0, users=4000, sizes=HUNDRED, dimension=10, sparsity=3, mode="paper")
+    mean = SparseThreshold(
+        epsilon=1.0, users=4000, sizes=HUNDRED, dimension=10, sparsity=3, mode="paper"
+    )
     log = math.log(4000 * 100)
     assert mean.keep == pytest.approx(3 * mean.inner.bins.half_width * math.sqrt(10 * log / 4000))
 
 
 def test_the_recommended_choice_changes_once():
-    chosen = [recommended_sparse(epsilon=1.0, users=n, dimension=50, samples=100) for n in range(100, 3000, 50)]
-    assert [name for name, _ in itertools.groupby(chosen)] == ["kent.sparse_select", "kent.sparse_threshold"]
+    chosen = [
+        recommended_sparse(epsilon=1.0, users=n, dimension=50, samples=100)
+        for n in range(100, 3000, 50)
+    ]
+    assert [name for name, _ in itertools.groupby(chosen)] == [
+        "kent.sparse_select",
+        "kent.sparse_threshold",
+    ]
 
 
 # Densities
@@ -134,7 +154,9 @@ def test_the_number_of_functions_is_that_of_45():
     users, epsilon, size, beta = 4000, 1.0, 100, 1
     signal = users * epsilon**2
     limit = signal ** (2 * beta + 1) / math.log(signal) ** (2 * beta + 2)
-    assert density_terms(signal, size, beta) == math.floor((signal * min(size, limit)) ** (1 / (2 * beta + 2)))
+    assert density_terms(signal, size, beta) == math.floor(
+        (signal * min(size, limit)) ** (1 / (2 * beta + 2))
+    )
     assert density_terms(0.5, 1, 2) == 2
     # K11: two users for each function.
     assert Density(epsilon=8.0, users=30, sizes=HUNDRED, participation=1, smoothness=1).terms == 15
@@ -167,7 +189,9 @@ def test_means_and_weights_of_components():
     assert (np.abs(result.bias) < limit).all()
     assert result.coverage > 0.88
     estimate, _ = simulate_vector_round(config, config.build(), 0)
-    assert [part["weight"] for part in estimate.components] == pytest.approx([0.2, 0.5, 0.3], abs=0.1)
+    assert [part["weight"] for part in estimate.components] == pytest.approx(
+        [0.2, 0.5, 0.3], abs=0.1
+    )
     assert sum(part["weight"] for part in estimate.components) == pytest.approx(1.0)
     moved = estimate.in_unit(0.0, 10.0)
     assert moved.value == pytest.approx(5 * (estimate.value + 1))
@@ -175,9 +199,12 @@ def test_means_and_weights_of_components():
 
 
 def test_a_mean_between_bins_still_votes_for_a_component():
-    # K12: the closest middle, not the bin that holds the mean; bins would lose the votes at their edges.
+    # K12: the closest middle, not the bin that holds the mean; bins would lose the votes at their
+    # edges.
     mixture = Mixture(epsilon=4.0, users=900, sizes=HUNDRED, components=2, half_width=0.05)
-    given = vector_law_summaries(np.array([-1.0, -0.46, -0.3, 0.24, 0.9]), np.full(5, 100), np.random.default_rng(0))
+    given = vector_law_summaries(
+        np.array([-1.0, -0.46, -0.3, 0.24, 0.9]), np.full(5, 100), np.random.default_rng(0)
+    )
     assert mixture.closest(given, np.array([-0.45, 0.25])).tolist() == [0, 0, 0, 1, 1]
 
 
@@ -196,7 +223,13 @@ def test_peaks_are_not_neighbors():
 
 def test_a_component_that_nobody_has_is_answered_by_its_bin():
     mixture = Mixture(epsilon=4.0, users=900, sizes=HUNDRED, components=2, half_width=0.05)
-    public = {"middles": [-0.45, 0.25], "shares": [1.0, -0.01], "share_stderr": [0.1, 0.1], "users": 600, "stages": []}
+    public = {
+        "middles": [-0.45, 0.25],
+        "shares": [1.0, -0.01],
+        "share_stderr": [0.1, 0.1],
+        "users": 600,
+        "stages": [],
+    }
     found = mixture.rounds[2].decode(Tally(100, (10**6, 50, 10**5)), public)
     assert found.value[1] == 0.25
     assert (found.lower[1], found.upper[1]) == (-1.0, 1.0)
@@ -236,9 +269,15 @@ def test_bounds_are_in_order_and_fall_with_users():
     radii = np.geomspace(1e-8, 0.9, 300)
     lowers, uppers = [], []
     for users in (10, 100, 300):
-        uppers.append(cover_upper_bound(np.square, interval, users=users, epsilon=1.0, diameter=2.0, radii=radii))
+        uppers.append(
+            cover_upper_bound(
+                np.square, interval, users=users, epsilon=1.0, diameter=2.0, radii=radii
+            )
+        )
         lowers.append(
-            cover_lower_bound(np.square, interval, users=users, epsilon=1.0, radii=np.geomspace(1e-300, 0.9, 900))
+            cover_lower_bound(
+                np.square, interval, users=users, epsilon=1.0, radii=np.geomspace(1e-300, 0.9, 900)
+            )
         )
     assert sorted(uppers, reverse=True) == uppers
     assert sorted(lowers, reverse=True) == lowers

@@ -1,4 +1,5 @@
-"""Kent's estimators of vectors: folds, rotation, votes in pairs, and what all estimators of several numbers share."""
+"""Kent's estimators of vectors: folds, rotation, votes in pairs, and what all estimators of several
+numbers share."""
 
 from __future__ import annotations
 
@@ -22,7 +23,11 @@ from meanstream.operators.estimators.registry import ESTIMATORS, build_estimator
 from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
 from meanstream.operators.noise.public_hash import hash_signs
 from meanstream.operators.rounds.localization import Bins
-from meanstream.operators.rounds.round_protocol import ReportWords, assign_protocol_stages, run_protocol
+from meanstream.operators.rounds.round_protocol import (
+    ReportWords,
+    assign_protocol_stages,
+    run_protocol,
+)
 from meanstream.operators.rounds.round_records import Estimate, Tally
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 
@@ -39,18 +44,26 @@ SEVERAL = {
 
 def build(name, *, users=600, epsilon=3.0, sizes="two:20,400,0.8", **options):
     own = SEVERAL[name] | options
-    return build_estimator(name, epsilon=epsilon, users=users, sizes=SizeDistribution.parse(sizes), **own)
+    return build_estimator(
+        name, epsilon=epsilon, users=users, sizes=SizeDistribution.parse(sizes), **own
+    )
 
 
 def people(name, n=600, seed=0, count=400):
-    """Users with a few samples among others; one number each for a mixture, three for the others."""
+    """Users with a few samples among others; one number each for a mixture, three for the
+    others."""
     rng = np.random.default_rng(seed)
-    mean = rng.uniform(-1, 1, n) if name == "kent.mixture" else rng.uniform(-1, 1, (n, 3)) * [1.0, 0.5, 0.1]
+    mean = (
+        rng.uniform(-1, 1, n)
+        if name == "kent.mixture"
+        else rng.uniform(-1, 1, (n, 3)) * [1.0, 0.5, 0.1]
+    )
     return vector_law_summaries(mean, np.where(rng.random(n) < 0.2, 20, count), rng)
 
 
 def stages_in_memory(estimator, given, *, pieces=1, seed=0):
-    """Reports and public values of every stage, through JSON as hosts hand them on; the estimate at last."""
+    """Reports and public values of every stage, through JSON as hosts hand them on; the estimate at
+    last."""
     stage = assign_protocol_stages(estimator.shares, given.user, b"round")
     public, rng = {}, np.random.default_rng(seed)
     for number, step in enumerate(estimator.rounds):
@@ -70,7 +83,9 @@ def stages_in_memory(estimator, given, *, pieces=1, seed=0):
 
 
 def test_all_of_them_are_in_the_registry():
-    assert set(SEVERAL) == {name for name in ESTIMATORS if name.startswith("kent.")} - {"kent.univariate"}
+    assert set(SEVERAL) == {name for name in ESTIMATORS if name.startswith("kent.")} - {
+        "kent.univariate"
+    }
     assert ESTIMATORS["kent.univariate"] == ESTIMATORS["kent"]
 
 
@@ -111,12 +126,15 @@ def test_users_with_few_samples_send_as_much_as_the_others(name):
     estimator = build(name, **({} if name == "kent.cover" else {"threshold": 400}))
     few, many = people(name, n=50, count=20), people(name, n=50)
     shape = {
-        estimator.rounds[0].encode(one, {}, SeededWords(np.random.default_rng(0), 50)).shape for one in (few, many)
+        estimator.rounds[0].encode(one, {}, SeededWords(np.random.default_rng(0), 50)).shape
+        for one in (few, many)
     }
     assert len(shape) == 1
 
 
-@pytest.mark.parametrize("name", [name for name in SEVERAL if name not in {"kent.mixture", "kent.cover"}])
+@pytest.mark.parametrize(
+    "name", [name for name in SEVERAL if name not in {"kent.mixture", "kent.cover"}]
+)
 def test_reports_that_nobody_can_send_are_refused(name):
     estimator = build(name)
     given = people(name)
@@ -149,7 +167,9 @@ def test_a_user_reports_about_different_coordinates():
     for count, p in ((5, 5), (7, 3)):
         folds = np.stack([Folds.fold(place, k, count) for k in range(p)])
         assert all(len(set(column)) == p for column in folds.T.tolist())
-    with pytest.raises(ValueError, match="participation must lie between 1 and the number of coordinates, 2, got 3"):
+    with pytest.raises(
+        ValueError, match="participation must lie between 1 and the number of coordinates, 2, got 3"
+    ):
         Folds(2, 3, "")
 
 
@@ -180,7 +200,8 @@ def test_reports_about_different_coordinates_use_different_bits():
 
 @pytest.mark.parametrize("p", [1, 2])
 def test_coordinates_are_estimated_without_bias_and_intervals_cover(p):
-    # 30 runs of 6 coordinates: 4 standard errors each, false alarm 4e-4; coverage .95 with a deviation of .016.
+    # 30 runs of 6 coordinates: 4 standard errors each, false alarm 4e-4; coverage .95 with a
+    # deviation of .016.
     theta = (0.9, -0.33, 0.0, 0.5, -1.0, 0.07)
     config = VectorConfig(
         estimator="kent.linf", users=3000, epsilon=4.0, sizes="point:200", dimension=6, theta=theta, mode="paper",
@@ -193,9 +214,15 @@ def test_coordinates_are_estimated_without_bias_and_intervals_cover(p):
 
 
 def test_tuned_chooses_participation_and_plans_and_both_are_better_than_the_paper():
-    config = VectorConfig(estimator="kent.linf", users=2000, epsilon=4.0, sizes="point:400", dimension=8, runs=10)
+    config = VectorConfig(
+        estimator="kent.linf", users=2000, epsilon=4.0, sizes="point:400", dimension=8, runs=10
+    )
     found = {}
-    for name, mode, more in (("paper", "paper", {}), ("tuned", "tuned", {}), ("plan", "tuned", {"between_users": 0.0})):
+    for name, mode, more in (
+        ("paper", "paper", {}),
+        ("tuned", "tuned", {}),
+        ("plan", "tuned", {"between_users": 0.0}),
+    ):
         one = replace(config, mode=mode, options={"dimension": 8} | more)
         found[name] = simulate_vectors(one).mse
     assert found["tuned"] < 0.05 * found["paper"]
@@ -223,7 +250,9 @@ def test_the_budget_of_a_coordinate_and_how_many_it_is_spent_on():
 def test_half_widths_in_the_ball_are_those_of_34_at_every_epsilon():
     sizes = SizeDistribution.parse("point:400")
     for epsilon in (1.0, 4.0):
-        mean = L2(epsilon=epsilon, users=4000, sizes=sizes, dimension=30, mode="paper", constant=0.25)
+        mean = L2(
+            epsilon=epsilon, users=4000, sizes=sizes, dimension=30, mode="paper", constant=0.25
+        )
         expected = 0.25 * math.log(4000 * 400 * epsilon**2) / math.sqrt(32 * 400)
         assert mean.inner.bins.half_width == pytest.approx(expected)
 
@@ -240,20 +269,25 @@ def test_rotated_means_lie_on_the_interval_and_turn_back():
     given = people("kent.l2")
     rotated = mean.rotated(given)
     assert np.abs(rotated.mean).max() <= 1.0
-    assert mean.rotation.backward(rotated.mean) * math.sqrt(3.0) == pytest.approx(given.mean, abs=1e-8)
+    assert mean.rotation.backward(rotated.mean) * math.sqrt(3.0) == pytest.approx(
+        given.mean, abs=1e-8
+    )
     assert np.array_equal(rotated.count, given.count)
 
 
 def test_answers_in_the_ball_stay_there():
     estimator = build("kent.l2", epsilon=0.5, mode="paper")
     given = people("kent.l2")
-    norms = [np.linalg.norm(stages_in_memory(estimator, given, seed=seed).value) for seed in range(5)]
+    norms = [
+        np.linalg.norm(stages_in_memory(estimator, given, seed=seed).value) for seed in range(5)
+    ]
     assert max(norms) <= 1.0 + 1e-12
     assert max(norms) > 0.99
 
 
 def test_an_answer_that_is_moved_into_the_ball_is_within_its_interval():
-    """Coordinates that all went wrong with small standard errors: the point of the ball is far from what they say."""
+    """Coordinates that all went wrong with small standard errors: the point of the ball is far from
+    what they say."""
     estimator = build("kent.l2")
     measured = np.array([1.2, 0.9, 0.0])
     coordinates = estimator.rotation.forward(measured[None])[0] / estimator.radius
@@ -269,7 +303,9 @@ def test_an_answer_that_is_moved_into_the_ball_is_within_its_interval():
 
 
 def test_a_mean_on_an_edge_splits_its_votes_but_not_those_of_its_pair():
-    estimator = Kent(epsilon=2.0, users=1000, sizes=SizeDistribution.parse("point:100"), half_width=0.1)
+    estimator = Kent(
+        epsilon=2.0, users=1000, sizes=SizeDistribution.parse("point:100"), half_width=0.1
+    )
     vote = estimator.rounds[0]
     assert isinstance(vote, PairVoteRound)
     found = vote.decode(Tally(100, (0, 0, 0, 0, 31, 30, 0, 0, 0, 32)), {})
@@ -284,11 +320,15 @@ def test_one_bin_is_a_pair_of_its_own():
 
 
 def test_windows_of_pairs_hold_the_mean_with_two_half_widths_to_spare():
-    estimator = Kent(epsilon=2.0, users=1000, sizes=SizeDistribution.parse("point:100"), half_width=0.05)
+    estimator = Kent(
+        epsilon=2.0, users=1000, sizes=SizeDistribution.parse("point:100"), half_width=0.05
+    )
     bins, vote = estimator.bins, estimator.rounds[0]
     for theta in np.linspace(-0.8, 0.8, 33):
         # Users around theta, uniform over a little more than a bin.
-        counts = np.bincount(bins.which(np.linspace(theta - 0.06, theta + 0.06, 1001)), minlength=bins.count)
+        counts = np.bincount(
+            bins.which(np.linspace(theta - 0.06, theta + 0.06, 1001)), minlength=bins.count
+        )
         found = vote.decode(Tally(1001, tuple(counts.tolist())), {})
         assert found["lower"] <= theta - 0.1 + 1e-9
         assert found["upper"] >= theta + 0.1 - 1e-9
@@ -298,10 +338,14 @@ def test_three_hot_votes_reach_neighbors_and_leave_wider_windows():
     sizes = SizeDistribution.parse("point:10000")
     estimator = Kent(epsilon=4.0, users=500, sizes=sizes, mode="paper")
     assert estimator.votes == "three_hot"
-    assert estimator.bins.half_width == pytest.approx(2.0 * math.sqrt(math.log(500 * 10000) / 10000))
+    assert estimator.bins.half_width == pytest.approx(
+        2.0 * math.sqrt(math.log(500 * 10000) / 10000)
+    )
     window = estimator.rounds[0].usual_window()
     assert window.upper - window.lower == pytest.approx(12 * estimator.bins.half_width)
-    given = vector_law_summaries(np.array([0.0, 1.0, 0.5]), np.array([10000, 10000, 5]), np.random.default_rng(0))
+    given = vector_law_summaries(
+        np.array([0.0, 1.0, 0.5]), np.array([10000, 10000, 5]), np.random.default_rng(0)
+    )
     assert estimator.neighbors(given).sum(axis=1).tolist() == [3, 2, 0]
 
 
@@ -309,19 +353,25 @@ def test_the_cap_of_the_proof_is_told_and_not_applied():
     sizes = SizeDistribution.parse("point:1000")
     plain = Kent(epsilon=1.0, users=500, sizes=sizes).describe()
     assert plain["effective_size"] == 1000
-    assert plain["warnings"] == ["bins are made for T = 1000; the proof caps it at 1, which is unusable"]
+    assert plain["warnings"] == [
+        "bins are made for T = 1000; the proof caps it at 1, which is unusable"
+    ]
     capped = Kent(epsilon=1.0, users=500, sizes=sizes, cap=K_OF_THE_PROOF)
     assert capped.capped == 1
     assert capped.describe()["warnings"] == []
     assert kent_univariate_capped_size(10**6, 10**6, 1.0, K_OF_THE_PROOF) == 10**6
-    assert [kent_univariate_capped_size(100, 10, epsilon, 10.0) for epsilon in (1e-3, 2.0)] == [1, 7]
+    assert [kent_univariate_capped_size(100, 10, epsilon, 10.0) for epsilon in (1e-3, 2.0)] == [
+        1,
+        7,
+    ]
 
 
 # Hashes
 
 
 def test_signs_are_even_and_independent():
-    # Means of 20 000 signs, and of products of two columns or two seeds: 5 standard errors, 200 of them.
+    # Means of 20 000 signs, and of products of two columns or two seeds: 5 standard errors, 200 of
+    # them.
     signs = hash_signs(np.arange(20_000), 100).astype(float)
     limit = 5 / math.sqrt(20_000)
     assert np.abs(signs.mean(axis=0)).max() < limit
@@ -340,7 +390,9 @@ def test_vectors_are_part_of_the_key_of_their_noise():
     assert np.array_equal(bits(given), bits(given))
     swapped = replace(given, total=given.total[:, [1, 0, 2]], first=given.first[:, [1, 0, 2]])
     changed = replace(given, first=given.first + np.array([0, 0, 1]))
-    fewer = replace(given, total=given.total[:, :2], first=np.hstack([given.total[:, 2:], given.first]))
+    fewer = replace(
+        given, total=given.total[:, :2], first=np.hstack([given.total[:, 2:], given.first])
+    )
     for other in (swapped, changed, fewer, replace(given, count=given.count + 1)):
         assert not (bits(other) == bits(given)).any()
     assert given.take(slice(0, 5)).mean.shape == (5, 3)
@@ -349,24 +401,60 @@ def test_vectors_are_part_of_the_key_of_their_noise():
 @pytest.mark.parametrize(
     ("name", "options", "line"),
     [
-        ("kent.linf", {"participation": 4}, "participation must lie between 1 and the number of coordinates, 3, got 4"),
-        ("kent.linf", {"users": 5, "participation": 1}, "users must be at least 6, two for each of 3 coordinates"),
-        ("kent.linf", {"between_users": 0.0, "votes": "one_hot"}, "votes must not be given with between_users"),
-        ("kent.linf", {"votes": "two_hot"}, "votes must be one of one_hot, three_hot, got 'two_hot'"),
+        (
+            "kent.linf",
+            {"participation": 4},
+            "participation must lie between 1 and the number of coordinates, 3, got 4",
+        ),
+        (
+            "kent.linf",
+            {"users": 5, "participation": 1},
+            "users must be at least 6, two for each of 3 coordinates",
+        ),
+        (
+            "kent.linf",
+            {"between_users": 0.0, "votes": "one_hot"},
+            "votes must not be given with between_users",
+        ),
+        (
+            "kent.linf",
+            {"votes": "two_hot"},
+            "votes must be one of one_hot, three_hot, got 'two_hot'",
+        ),
         ("kent.linf", {"variance": 2.0}, "variance must be at most 1"),
         ("kent.l2", {"radius": 2.0}, r"radius must be at most sqrt\(dimension\) = 1.732, got 2.0"),
-        ("kent.sparse_select", {"sparsity": 4}, "sparsity must lie between 1 and dimension, 3, got 4"),
+        (
+            "kent.sparse_select",
+            {"sparsity": 4},
+            "sparsity must lie between 1 and dimension, 3, got 4",
+        ),
         ("kent.sparse_select", {"cut": 0.0}, "cut must be positive and finite, got 0.0"),
-        ("kent.sparse_threshold", {"sparsity": 0}, "sparsity must lie between 1 and dimension, 3, got 0"),
+        (
+            "kent.sparse_threshold",
+            {"sparsity": 0},
+            "sparsity must lie between 1 and dimension, 3, got 0",
+        ),
         ("kent.density", {"terms": 1}, "terms must lie between 2 and 1024, got 1"),
         ("kent.density", {"smoothness": 65}, "smoothness must be at most 64, got 65"),
         ("kent.linf", {"dimension": 4097}, "dimension must lie between 1 and 4096, got 4097"),
         ("kent.density", {"smoothness": 0}, "smoothness must be an integer, at least 1, got 0"),
         ("kent.mixture", {"components": 0}, "components must be an integer, at least 1, got 0"),
-        ("kent.mixture", {"half_width": 0.2}, "half_width must leave 12 bins or more for 3 components"),
-        ("kent.mixture", {"mode": "paper", "sizes": "point:100"}, "half_width must leave 7 bins or more"),
+        (
+            "kent.mixture",
+            {"half_width": 0.2},
+            "half_width must leave 12 bins or more for 3 components",
+        ),
+        (
+            "kent.mixture",
+            {"mode": "paper", "sizes": "point:100"},
+            "half_width must leave 7 bins or more",
+        ),
         ("kent.mixture", {"least_weight": 0.0}, r"least_weight must lie in \(0, 1\], got 0.0"),
-        ("kent.cover", {"radius": 0.05}, r"balls must be at most 1000 \(a larger radius\), got 8000"),
+        (
+            "kent.cover",
+            {"radius": 0.05},
+            r"balls must be at most 1000 \(a larger radius\), got 8000",
+        ),
         ("kent.cover", {"norm": "l3"}, "norm must be one of linf, l2, got 'l3'"),
     ],
 )
@@ -377,7 +465,9 @@ def test_wrong_options_are_one_line(name, options, line):
 
 def test_what_must_be_given_is_named():
     with pytest.raises(ValueError, match=r"components must be given for kent\.mixture, got None"):
-        build_estimator("kent.mixture", epsilon=1.0, users=100, sizes=SizeDistribution.parse("point:10"))
+        build_estimator(
+            "kent.mixture", epsilon=1.0, users=100, sizes=SizeDistribution.parse("point:10")
+        )
 
 
 def test_bins_of_neighbors_are_cut_at_the_ends():

@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 from scipy.linalg import hadamard
 
-from meanstream.lab.papers.kent.walsh_hadamard import RandomRotation, walsh_hadamard, walsh_hadamard_signs
+from meanstream.lab.papers.kent.walsh_hadamard import (
+    RandomRotation,
+    walsh_hadamard,
+    walsh_hadamard_signs,
+)
 
 
 @pytest.mark.parametrize("d", [1, 2, 4, 32, 256])
@@ -34,13 +38,16 @@ def test_rotation_is_orthogonal(d: int) -> None:
     assert np.allclose(rotation.forward(vectors[0]), rotated[0])
     # Noise in the padding's directions is dropped: going back never increases the norm.
     noise = np.random.default_rng(3).normal(size=(20, rotation.padded))
-    assert (np.linalg.norm(rotation.backward(noise), axis=1) <= np.linalg.norm(noise, axis=1) + 1e-12).all()
+    assert (
+        np.linalg.norm(rotation.backward(noise), axis=1) <= np.linalg.norm(noise, axis=1) + 1e-12
+    ).all()
 
 
 def test_rotation_spreads_a_single_coordinate() -> None:
     rotation = RandomRotation(64, b"round 1")
     assert np.allclose(np.abs(rotation.forward(np.eye(64))), 1.0 / 8.0)
-    # A vector aligned with a row of the Hadamard matrix is spread by the signs: 6 sd of 64 coordinates.
+    # A vector aligned with a row of the Hadamard matrix is spread by the signs: 6 sd of 64
+    # coordinates.
     aligned = hadamard(64)[5] / 8.0
     assert np.abs(walsh_hadamard(aligned) / 8.0).max() == pytest.approx(1.0)
     assert np.abs(rotation.forward(aligned)).max() < 6.0 / 8.0

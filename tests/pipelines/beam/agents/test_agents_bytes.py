@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 
 from meanstream.operators.records import OwnSamples
 from meanstream.pipelines.beam.agents.agent_transforms import agent_batch
-from meanstream.pipelines.beam.agents.agents_coders import OwnBatchCoder, pack_for_coder, unpack_for_coder
+from meanstream.pipelines.beam.agents.agents_coders import (
+    OwnBatchCoder,
+    pack_for_coder,
+    unpack_for_coder,
+)
 from meanstream.pipelines.beam.agents.agents_elements import AgentSamples, OwnBatch
 from meanstream.pipelines.beam.element_types import packed as packing
 from meanstream.pipelines.beam.element_types.agent_batch import AgentBatchCoder
@@ -34,7 +38,9 @@ FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 @given(st.lists(WHOLE | SMALL))
 def test_whole_numbers_come_back(numbers: list[int]) -> None:
     column = np.array(numbers, np.int64)
-    assert np.array_equal(numbers_of_packed("n", packed_steps("n", column), numbers[0] if numbers else 0), column)
+    assert np.array_equal(
+        numbers_of_packed("n", packed_steps("n", column), numbers[0] if numbers else 0), column
+    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -42,7 +48,9 @@ def test_whole_numbers_come_back(numbers: list[int]) -> None:
 def test_no_more_bytes_than_the_greatest_number_needs(numbers: list[int]) -> None:
     written = packed_shrunk("n", np.array(numbers, np.int64))
     assert packed_grown("n", written).tolist() == numbers
-    assert sum(column.itemsize for column in written.values()) == max(1, -(-max(numbers).bit_length() // 8))
+    assert sum(column.itemsize for column in written.values()) == max(
+        1, -(-max(numbers).bit_length() // 8)
+    )
 
 
 def samples(times: list[float], keys: list[int]) -> AgentSamples:
@@ -75,9 +83,11 @@ def test_samples_come_back(rows: list[tuple[float, int]]) -> None:
 def test_event_times_of_a_stream_take_two_bytes_each() -> None:
     n = 10_000
     long, short = (
-        len(pack_for_coder(samples((1.7e9 + np.arange(k) * 0.01).tolist(), [0] * k)).encoded) for k in (n, 10)
+        len(pack_for_coder(samples((1.7e9 + np.arange(k) * 0.01).tolist(), [0] * k)).encoded)
+        for k in (n, 10)
     )
-    # agent 1, point 4, time 2 (steps of 10 ms are 41943 units in the last place), position 8: they fall.
+    # agent 1, point 4, time 2 (steps of 10 ms are 41943 units in the last place), position 8: they
+    # fall.
     assert (long - short) / n < 15.2
 
 
@@ -88,10 +98,18 @@ def test_steps_that_fall_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 4), st.lists(st.sampled_from([0.0, -0.0, 1.5, -2.0]), max_size=6), st.sampled_from(["i8", "f8"]))
-def test_tables_come_back_without_what_is_zero_behind(rows: int, row: list[float], kind: str) -> None:
+@given(
+    st.integers(0, 4),
+    st.lists(st.sampled_from([0.0, -0.0, 1.5, -2.0]), max_size=6),
+    st.sampled_from(["i8", "f8"]),
+)
+def test_tables_come_back_without_what_is_zero_behind(
+    rows: int, row: list[float], kind: str
+) -> None:
     table = np.tile(np.array(row, kind), (rows, 1))
-    (encoded, wide) = (packed("own", {}, {"t": one}) for one in (table, np.pad(table, ((0, 0), (0, 50)))))
+    (encoded, wide) = (
+        packed("own", {}, {"t": one}) for one in (table, np.pad(table, ((0, 0), (0, 50))))
+    )
     assert unpacked(encoded, "own")[1]["t"].tobytes() == table.tobytes()  # the sign of a zero, too
     found = unpacked(wide, "own")[1]["t"]
     assert found.shape == (rows, len(row) + 50)
@@ -105,10 +123,18 @@ def test_a_runner_measures_elements_by_how_many_there_are_and_not_by_their_value
     for value in (np.zeros(n), rng.normal(0.0, 1e9, n)):
         batch = agent_batch(["a", "b"] * 50, value, 1.7e9 + value)
         plain = SampleColumns(batch.names, batch.agent, value, batch.time, None, batch.position)
-        own = OwnSamples(agent=np.arange(n), count=np.arange(n), mean=value, squared_deviations=value)
+        own = OwnSamples(
+            agent=np.arange(n), count=np.arange(n), mean=value, squared_deviations=value
+        )
         names, words = pa.array(map(str, range(n)), pa.large_string()), np.zeros((n, 2), np.uint64)
-        answered = OwnBatch(names=names, words=words, number=0, own=own, part=np.zeros(n, np.int64), newest=value)
-        sizes = (AgentBatchCoder(), batch), (SampleColumnsCoder(), plain), (OwnBatchCoder(), answered)
+        answered = OwnBatch(
+            names=names, words=words, number=0, own=own, part=np.zeros(n, np.int64), newest=value
+        )
+        sizes = (
+            (AgentBatchCoder(), batch),
+            (SampleColumnsCoder(), plain),
+            (OwnBatchCoder(), answered),
+        )
         found.add(tuple(coder.estimate_size(one) for coder, one in sizes))
         assert all(len(coder.encode(one)) / 2 < coder.estimate_size(one) for coder, one in sizes)
     assert len(found) == 1

@@ -1,4 +1,5 @@
-"""Public covariates on Beam: the engine's population to the bit, and state that knows of no attributes."""
+"""Public covariates on Beam: the engine's population to the bit, and state that knows of no
+attributes."""
 
 from __future__ import annotations
 
@@ -13,11 +14,18 @@ from meanstream.operators.collaboration.covariates.covariate_releases import Cov
 from meanstream.pipelines.beam.agents.agent_transforms import CollaborateAgents
 from meanstream.pipelines.beam.agents.hashed_covariates import HashedCovariates, agent_covariates
 from meanstream.streaming.engine.engine_options import EngineOptions
-from tests.pipelines.beam.support.agents_world import SETTINGS, assert_same_estimates, by_agent, engine_on, samples
+from tests.pipelines.beam.support.agents_world import (
+    SETTINGS,
+    assert_same_estimates,
+    by_agent,
+    engine_on,
+    samples,
+)
 from tests.pipelines.beam.support.collecting import collector, run_pipeline
 
 KINDS: dict[str, dict[str, Any]] = {
-    f"agent {a}": {"kind": "even" if a % 2 == 0 else "odd", "size": float(a) if a % 5 else None} for a in range(24)
+    f"agent {a}": {"kind": "even" if a % 2 == 0 else "odd", "size": float(a) if a % 5 else None}
+    for a in range(24)
 }
 
 
@@ -32,7 +40,9 @@ def test_a_pipeline_answers_as_the_engine_does(tmp_path: Path) -> None:
         made = (
             pipeline
             | beam.Create(stream, reshuffle=False)
-            | CollaborateAgents(SETTINGS, EngineOptions(covariates=agent_covariates(KINDS)), shards=4)
+            | CollaborateAgents(
+                SETTINGS, EngineOptions(covariates=agent_covariates(KINDS)), shards=4
+            )
         )
         _ = made.population | "Population" >> keep
         return made.estimates
@@ -51,7 +61,9 @@ def test_a_pipeline_answers_as_the_engine_does(tmp_path: Path) -> None:
 def test_codes_are_added_at_the_fit() -> None:
     hashed = HashedCovariates(agent_covariates(KINDS))
     one = np.ones(2, np.int64)
-    nobody = CovariateReleases(agent=7 * one, count=one, mean=np.ones(2), noise_variance=np.ones(2), codes=one[:, None])
+    nobody = CovariateReleases(
+        agent=7 * one, count=one, mean=np.ones(2), noise_variance=np.ones(2), codes=one[:, None]
+    )
     found = hashed.of_summary(nobody)
     assert isinstance(found, CovariateReleases)
     assert found.codes.tolist() == [[3, 4096]] * 2
@@ -64,4 +76,6 @@ def test_what_is_no_mapping_is_refused_in_one_line() -> None:
     with pytest.raises(ValueError, match="covariates must have one type of values in each column"):
         agent_covariates({"a": {"x": 1}, "b": {"x": "y"}})
     with pytest.raises(ValueError, match="collaboration must be learned_prior or pooled_prior"):
-        CollaborateAgents(SETTINGS, EngineOptions(covariates=agent_covariates(KINDS), collaboration="none"))
+        CollaborateAgents(
+            SETTINGS, EngineOptions(covariates=agent_covariates(KINDS), collaboration="none")
+        )

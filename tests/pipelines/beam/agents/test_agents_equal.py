@@ -1,4 +1,5 @@
-"""The engine and Beam are given the same samples, secret and settings: the same releases, the same estimates."""
+"""The engine and Beam are given the same samples, secret and settings: the same releases, the same
+estimates."""
 
 from __future__ import annotations
 
@@ -16,7 +17,12 @@ import pytest
 
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.pipelines.beam.agents import answer_agents as answer
-from meanstream.pipelines.beam.agents.agent_transforms import CollaborateAgents, ReleaseMeans, SingleEvents, agent_batch
+from meanstream.pipelines.beam.agents.agent_transforms import (
+    CollaborateAgents,
+    ReleaseMeans,
+    SingleEvents,
+    agent_batch,
+)
 from meanstream.pipelines.beam.agents.agents_from_files import run_agents_file
 from meanstream.pipelines.beam.beam_runners import runner_arguments
 from meanstream.pipelines.beam.element_types.beam_source import SourceLocation
@@ -111,9 +117,19 @@ CASES: dict[str, dict[str, Any]] = {
     "optimal": {"counter": "optimal"},
     "laplace": {"counter": "pm1", "noise": "laplace", "spread_share": 0.0},
     "half-life": {"memory": "half-life:16", "horizon": None, "counter": None},
-    "half-life by time": {"memory": "half-life:1d", "schedule": "every:7h", "horizon": None, "counter": None},
+    "half-life by time": {
+        "memory": "half-life:1d",
+        "schedule": "every:7h",
+        "horizon": None,
+        "counter": None,
+    },
     "window": {"memory": "window:16", "horizon": None, "counter": None},
-    "window by time": {"memory": "window:21h", "schedule": "every:7h", "horizon": None, "counter": None},
+    "window by time": {
+        "memory": "window:21h",
+        "schedule": "every:7h",
+        "horizon": None,
+        "counter": None,
+    },
     "histograms": {"histogram_share": 0.2, "exceeds": (3.0, 7.5)},
     "histograms by time": {"histogram_share": 0.2, "exceeds": (3.0, 7.5), "schedule": "every:7h"},
 }
@@ -123,7 +139,9 @@ ASKED = (0.25, 0.9)
 
 @pytest.mark.parametrize("sort", [True, False])
 @pytest.mark.parametrize("case", CASES)
-def test_late_duplicate_and_disordered_samples_of_a_file(case: str, sort: bool, tmp_path: Path) -> None:
+def test_late_duplicate_and_disordered_samples_of_a_file(
+    case: str, sort: bool, tmp_path: Path
+) -> None:
     settings = replace(SETTINGS, **CASES[case])
     collaboration = "tests" if case == "paper" else "learned_prior"
     asked = ASKED if settings.histogram_share else ()
@@ -142,16 +160,25 @@ def test_late_duplicate_and_disordered_samples_of_a_file(case: str, sort: bool, 
     assert_same(tmp_path, world, settings)
     assert all(("coverage" in event) is (case == "anytime") for event in world.events("estimates"))
     if asked:
-        assert all(len(event["quantiles"]) == len(event["exceeds"]) == 2 for event in world.events("estimates"))
+        assert all(
+            len(event["quantiles"]) == len(event["exceeds"]) == 2
+            for event in world.events("estimates")
+        )
         assert all(json.loads(line)["histogram"]["number"] > 0 for line in world.lines("releases"))
 
 
 def test_changes_that_releases_show_are_told_alike(tmp_path: Path) -> None:
     """One of two agents moves by 2.5 after 1,500 samples."""
-    settings = AgentsSettings(name="test", lower=0, upper=10, epsilon=1, delta=1e-6, memory="half-life:400")
+    settings = AgentsSettings(
+        name="test", lower=0, upper=10, epsilon=1, delta=1e-6, memory="half-life:400"
+    )
     value = np.random.default_rng(5).uniform(2, 5, (2400, 2))
     value[1500:, 0] += 2.5
-    rows = [f"agent {k},{value[i, k]},{2 * i + k},id{2 * i + k}" for i in range(len(value)) for k in (0, 1)]
+    rows = [
+        f"agent {k},{value[i, k]},{2 * i + k},id{2 * i + k}"
+        for i in range(len(value))
+        for k in (0, 1)
+    ]
     path = tmp_path / "samples.csv"
     path.write_text("\n".join(["agent,value,time,id", *rows]) + "\n")
     options = EngineOptions(refresh=None, batch_size=1000)
@@ -169,12 +196,18 @@ def test_prism_reads_every_sample_once_and_releases_in_turn(tmp_path: Path) -> N
     options = EngineOptions(refresh=None, batch_size=64, allowed_lateness=4 * HOUR)
     path = flawed_file(tmp_path)
     world = engine_on_file(tmp_path / "engine", SETTINGS, options, path, sort=False)
-    counters = beam_on_file(tmp_path, SETTINGS, options, path, MAPPING, runner="PrismRunner", sort=False)
+    counters = beam_on_file(
+        tmp_path, SETTINGS, options, path, MAPPING, runner="PrismRunner", sort=False
+    )
     stats = world.stats  # type: ignore[attr-defined]
     read = ("missing_value", "not_finite", "bad_time")  # shards count late samples, too
     assert counters["accepted"] == stats.accepted
-    assert {name: counters[f"rejected_{name}"] for name in read} == {name: stats.rejected[name] for name in read}
-    counts = {event["agent"]: event["n"] for event in world.events("releases")}  # of each agent's last release
+    assert {name: counters[f"rejected_{name}"] for name in read} == {
+        name: stats.rejected[name] for name in read
+    }
+    counts = {
+        event["agent"]: event["n"] for event in world.events("releases")
+    }  # of each agent's last release
     released: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for line in (tmp_path / "beam.releases.jsonl").read_bytes().splitlines():
         event = json.loads(line)
@@ -187,7 +220,9 @@ def test_prism_reads_every_sample_once_and_releases_in_turn(tmp_path: Path) -> N
         assert n[-1] <= counts[agent], agent
 
 
-def collaborate(elements: list[Any], transform: CollaborateAgents) -> tuple[list[bytes], list[Any], dict[str, int]]:
+def collaborate(
+    elements: list[Any], transform: CollaborateAgents
+) -> tuple[list[bytes], list[Any], dict[str, int]]:
     """Lines of estimates, batches of releases, and counters."""
     import apache_beam as beam
 
@@ -207,12 +242,16 @@ def collaborate(elements: list[Any], transform: CollaborateAgents) -> tuple[list
 def test_samples_of_a_pipeline_in_any_order(batched: bool, shards: int, tmp_path: Path) -> None:
     stream = samples()
     world = engine_on(tmp_path, stream)
-    shuffled = [stream[place] for place in np.random.default_rng(7).permutation(len(stream)).tolist()]
+    shuffled = [
+        stream[place] for place in np.random.default_rng(7).permutation(len(stream)).tolist()
+    ]
     elements: list[Any] = shuffled
     if batched:
         cuts = [shuffled[:100], shuffled[100:101], shuffled[101:]]
         elements = [agent_batch(*zip(*part, strict=True)) for part in cuts]
-    estimates, released, counters = collaborate(elements, CollaborateAgents(SETTINGS, shards=shards))
+    estimates, released, counters = collaborate(
+        elements, CollaborateAgents(SETTINGS, shards=shards)
+    )
     assert release_lines(released) == sorted(world.lines("releases"))
     assert_same_estimates(estimates, world.lines("estimates"), SETTINGS)
     assert counters["samples"] == len(stream)
@@ -244,7 +283,9 @@ def test_every_window_is_answered_as_the_engine_would_have_at_its_end(
     expected: list[bytes] = []
     for number in range(4):
         before = [sample for sample in stream if sample[2] < (number + 1) * refresh]
-        world = engine_on(tmp_path / str(number), before, settings, final_release=False, quantiles=asked)
+        world = engine_on(
+            tmp_path / str(number), before, settings, final_release=False, quantiles=asked
+        )
         if schedule.startswith("every"):  # that 7 h are over is seen by the next sample only
             world = engine_on(tmp_path / f"{number} and on", [*before, ("none", 1.0, (number + 1) * refresh)], settings,
                               final_release=False, drain=False, quorum=1, quantiles=asked)  # fmt: skip
@@ -252,7 +293,9 @@ def test_every_window_is_answered_as_the_engine_would_have_at_its_end(
         window = {agent for agent, _, time in before if time >= number * refresh}
         time = max(t for _, _, t in before)
         mine = [line for line in estimates if abs(_time_of(line) - time) < 1e-5]
-        assert_same_estimates(mine, [line for line in world.lines("estimates") if _agent_of(line) in window], settings)
+        assert_same_estimates(
+            mine, [line for line in world.lines("estimates") if _agent_of(line) in window], settings
+        )
         assert all(("quantiles" in json.loads(line)) is bool(asked) for line in mine)
     assert release_lines(released, settings) == sorted(expected)
 
@@ -278,7 +321,8 @@ def test_an_id_is_its_agents_own(tmp_path: Path) -> None:
     assert batch.key is not None
     world = engine_on(tmp_path, twice, ids=batch.key.tolist(), allowed_lateness=1e6)
     _, released, counters = collaborate(
-        [batch.take(slice(40, None)), batch.take(slice(0, 40))], CollaborateAgents(SETTINGS, shards=1)
+        [batch.take(slice(40, None)), batch.take(slice(0, 40))],
+        CollaborateAgents(SETTINGS, shards=1),
     )
     assert release_lines(released) == sorted(world.lines("releases"))
     assert counters["rejected_duplicate"] == 18
@@ -286,7 +330,11 @@ def test_an_id_is_its_agents_own(tmp_path: Path) -> None:
 
 def test_values_that_are_no_numbers_are_left_out_and_counted(tmp_path: Path) -> None:
     stream = samples(100)
-    bad = [("agent 0", float("nan"), 5.0), ("agent 1", float("inf"), 5.0), ("agent 2", 1.0, float("nan"))]
+    bad = [
+        ("agent 0", float("nan"), 5.0),
+        ("agent 1", float("inf"), 5.0),
+        ("agent 2", 1.0, float("nan")),
+    ]
     _, released, counters = collaborate([*stream, *bad], CollaborateAgents(SETTINGS))
     assert release_lines(released) == sorted(engine_on(tmp_path, stream).lines("releases"))
     assert (counters["rejected_not_finite"], counters["rejected_bad_time"]) == (2, 1)
@@ -299,15 +347,21 @@ def test_single_events_are_those_of_the_engine(tmp_path: Path) -> None:
     keep, released = collector()
 
     def build(pipeline: beam.Pipeline) -> Any:
-        answers = pipeline | beam.Create(samples(150), reshuffle=False) | CollaborateAgents(SETTINGS)
+        answers = (
+            pipeline | beam.Create(samples(150), reshuffle=False) | CollaborateAgents(SETTINGS)
+        )
         _ = answers.releases | "Release events" >> SingleEvents(SETTINGS) | "Releases" >> keep
         return answers.estimates | "Estimate events" >> SingleEvents(SETTINGS)
 
     estimates, _ = run_pipeline(build)
     expected = [Release.model_validate_json(line) for line in world.lines("releases")]
-    assert sorted(released, key=lambda e: e.release_id) == sorted(expected, key=lambda e: e.release_id)
+    assert sorted(released, key=lambda e: e.release_id) == sorted(
+        expected, key=lambda e: e.release_id
+    )
     assert {type(event) for event in estimates} == {PersonalEstimate}
-    assert_same_estimates([e.model_dump_json().encode() for e in estimates], world.lines("estimates"), SETTINGS)
+    assert_same_estimates(
+        [e.model_dump_json().encode() for e in estimates], world.lines("estimates"), SETTINGS
+    )
 
 
 @pytest.mark.parametrize("collaboration", ["learned_prior", "tests", "none"])
@@ -318,10 +372,14 @@ def test_agents_whose_names_have_one_number_get_their_own_answers(
     estimates, _, _ = collaborate(
         samples(), CollaborateAgents(SETTINGS, EngineOptions(collaboration=collaboration), shards=2)
     )
-    expected = by_agent(engine_on(tmp_path, samples(), collaboration=collaboration).lines("estimates"))
+    expected = by_agent(
+        engine_on(tmp_path, samples(), collaboration=collaboration).lines("estimates")
+    )
     found = by_agent(estimates)
     assert len(estimates) == len(found) == len(expected) == 25
-    assert {a: (e["n"], e["local"]) for a, e in found.items()} == {a: (e["n"], e["local"]) for a, e in expected.items()}
+    assert {a: (e["n"], e["local"]) for a, e in found.items()} == {
+        a: (e["n"], e["local"]) for a, e in expected.items()
+    }
 
 
 def test_nothing_is_made_of_nothing() -> None:

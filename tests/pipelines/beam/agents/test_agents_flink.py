@@ -19,13 +19,17 @@ def test_flink_gives_the_releases_of_the_engine(cluster: list[str], tmp_path: Pa
     }  # fmt: skip
     given = [f"--runner-arg={argument}" for argument in runner_arguments("FlinkRunner", cluster)]
     for host, more, flags in (("engine", {}, []), ("flink", {"runner": "FlinkRunner"}, given)):
-        places = {name: tmp_path / f"{host}.{name}.jsonl" for name in ("sink", "releases", "notices")}
+        places = {
+            name: tmp_path / f"{host}.{name}.jsonl" for name in ("sink", "releases", "notices")
+        }
         typed = arguments({**options, **more, **places, "store": tmp_path / f"{host}.db"})
         ran = meanstream("run", "agents", *typed, *flags, "--json")
         assert ran.code == 0, ran.err.decode()[-2000:]
 
     def lines(name: str) -> tuple[list[bytes], list[bytes]]:
-        engine, flink = ((tmp_path / f"{host}.{name}.jsonl").read_bytes() for host in ("engine", "flink"))
+        engine, flink = (
+            (tmp_path / f"{host}.{name}.jsonl").read_bytes() for host in ("engine", "flink")
+        )
         return sorted(engine.splitlines()), sorted(flink.splitlines())
 
     for name in ("releases", "notices"):

@@ -1,4 +1,5 @@
-"""A `ForgetAgent` among the samples: the bytes of a job's state no longer hold what was private of the agent."""
+"""A `ForgetAgent` among the samples: the bytes of a job's state no longer hold what was private of
+the agent."""
 
 from __future__ import annotations
 
@@ -16,7 +17,13 @@ from meanstream.pipelines.beam.agents.agents_parts import agents_part_state
 from meanstream.pipelines.beam.agents.release_agents import ReleaseShard
 from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
-from tests.pipelines.beam.agents.test_agents_idempotent import WINDOWS, Alarm, fresh_state, life, public
+from tests.pipelines.beam.agents.test_agents_idempotent import (
+    WINDOWS,
+    Alarm,
+    fresh_state,
+    life,
+    public,
+)
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS
 from tests.pipelines.beam.support.collecting import run
 
@@ -48,7 +55,10 @@ def send(state: dict[str, Any], element: ForShard) -> None:
 
 
 def bytes_of(state: dict[str, Any], *names: str) -> bytes:
-    kept = [one.values if hasattr(one, "values") else [one.value or b""] for one in map(state.__getitem__, names)]
+    kept = [
+        one.values if hasattr(one, "values") else [one.value or b""]
+        for one in map(state.__getitem__, names)
+    ]
     return b"".join(part for one in kept for part in one)
 
 
@@ -71,12 +81,15 @@ def test_nothing_private_of_an_agent_is_left_in_the_bytes_and_what_it_spent_stay
     assert b"released" not in bytes_of(state, "waiting")
     assert bytes_of(state, "ledger") == ledger
     after = public(life(state, part(1), 1))
-    assert not any(b'"released"' in line for line in after), "it has spent, and can send nothing more"
+    assert not any(b'"released"' in line for line in after), (
+        "it has spent, and can send nothing more"
+    )
     assert any(b'"other"' in line for line in after)
 
 
 def test_an_agent_that_has_the_name_of_a_forgotten_one_keeps_its_own_releases() -> None:
-    """Names are chosen by whoever sends: one may be what a shard writes in place of an erased name."""
+    """Names are chosen by whoever sends: one may be what a shard writes in place of an erased
+    name."""
     points = {"released": POINTS["released"], "shy": POINTS["shy"], "forgotten-1": POINTS["other"]}
     lines = []
     for forgets in (False, True):
@@ -92,7 +105,9 @@ def test_an_agent_that_has_the_name_of_a_forgotten_one_keeps_its_own_releases() 
 
 class Estimates(beam.PTransform):  # type: ignore[misc]
     def expand(self, pcoll: Any) -> Any:
-        return (pcoll | CollaborateAgents(SETTINGS, refresh=HOUR, shards=2)).estimates | SingleEvents(SETTINGS)
+        return (
+            pcoll | CollaborateAgents(SETTINGS, refresh=HOUR, shards=2)
+        ).estimates | SingleEvents(SETTINGS)
 
 
 def test_a_pipeline_forgets_on_the_way_and_answers_the_others() -> None:

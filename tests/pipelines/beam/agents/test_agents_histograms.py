@@ -1,4 +1,5 @@
-"""Quantiles and exceedances on Beam: histograms travel with releases, and the prior is the engine's to the last bit.
+"""Quantiles and exceedances on Beam: histograms travel with releases, and the prior is the engine's
+to the last bit.
 
 That the releases and estimates are the engine's is in `test_agents_equal.py`.
 """
@@ -17,7 +18,10 @@ import pytest
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.own_histogram import HistogramColumns
 from meanstream.operators.collaboration.shares import shares_prior as prior_module
-from meanstream.operators.collaboration.shares.newest_histograms import newest_histograms, newest_histograms_together
+from meanstream.operators.collaboration.shares.newest_histograms import (
+    newest_histograms,
+    newest_histograms_together,
+)
 from meanstream.operators.collaboration.shares.shares_prior import SharesPrior
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.records import ReleaseColumns
@@ -36,7 +40,11 @@ from meanstream.pipelines.beam.agents.agents_coders import (
     OwnBatchCoder,
     PartialReleasesCoder,
 )
-from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, OwnBatch, record_agent_hash
+from meanstream.pipelines.beam.agents.agents_elements import (
+    AgentReleases,
+    OwnBatch,
+    record_agent_hash,
+)
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.charges import ReleaseLedger, ShardSpend
 from meanstream.pipelines.beam.agents.fit_population import FitReleases
@@ -48,7 +56,13 @@ from meanstream.pipelines.beam.element_types.packed import LATEST, unpacked
 from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
 from meanstream.streaming.events.wire import Release
 from meanstream.streaming.store.secret_source import noise_from_secret
-from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS, assert_same_estimates, engine_on, samples
+from tests.pipelines.beam.support.agents_world import (
+    HOUR,
+    SETTINGS,
+    assert_same_estimates,
+    engine_on,
+    samples,
+)
 from tests.pipelines.beam.support.collecting import collector, run_pipeline
 from tests.streaming.support.rounds_world import SECRET
 
@@ -57,7 +71,9 @@ ASKED = (0.25, 0.9)
 OPTIONS = EngineOptions(quantiles=ASKED)
 
 
-def collaborate(how: dict[str, Any], stream: list[Any], settings: Any = WITH) -> tuple[list[bytes], list[Any]]:
+def collaborate(
+    how: dict[str, Any], stream: list[Any], settings: Any = WITH
+) -> tuple[list[bytes], list[Any]]:
     """Lines of estimates, and batches of releases."""
     keep, released = collector()
 
@@ -84,7 +100,8 @@ def test_of_more_agents_than_are_looked_at_both_hosts_look_at_the_same(
     ours, _ = collaborate({"shards": 3}, stream)
     assert_same_estimates(ours, theirs, WITH)
     monkeypatch.setattr(
-        "meanstream.operators.collaboration.shares.asked_shares.sampled_histograms", lambda key: key.argsort()[-10:]
+        "meanstream.operators.collaboration.shares.asked_shares.sampled_histograms",
+        lambda key: key.argsort()[-10:],
     )
     twin = engine_on(tmp_path / "twin", stream, WITH, quantiles=ASKED).lines("estimates")
     with pytest.raises(AssertionError):
@@ -92,7 +109,9 @@ def test_of_more_agents_than_are_looked_at_both_hosts_look_at_the_same(
 
 
 @pytest.mark.parametrize("how", [{}, {"refresh": 10 * HOUR}], ids=["once", "windows"])
-def test_shards_together_are_answered_as_each_alone(how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shards_together_are_answered_as_each_alone(
+    how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = []
     for together in (1, 7, answer.TOGETHER):
         monkeypatch.setattr(answer, "TOGETHER", together)
@@ -110,9 +129,10 @@ def test_a_reader_of_releases_learns_the_same_prior() -> None:
         events = made.releases | SingleEvents(WITH)
         _ = events | "Keep" >> keep
         read = (made, events, (events, events) | "Twice" >> beam.Flatten())
-        return [one | f"Read {i}" >> SnapshotReleases(WITH, OPTIONS, windows) for i, one in enumerate(read)] | (
-            "Populations" >> beam.Flatten()
-        )
+        return [
+            one | f"Read {i}" >> SnapshotReleases(WITH, OPTIONS, windows)
+            for i, one in enumerate(read)
+        ] | ("Populations" >> beam.Flatten())
 
     keep, events = collector()
     found, _ = run_pipeline(build)
@@ -123,18 +143,24 @@ def test_a_reader_of_releases_learns_the_same_prior() -> None:
     assert prior_bytes(snapshot(fewer).shares) != priors[0]
     assert prior_bytes(snapshot(events).shares) == priors[0]
     # Who asks nothing of histograms learns nothing of them; what has none is read by whoever asks.
-    (plain,) = run_pipeline(lambda p: p | beam.Create(events, reshuffle=False) | SnapshotReleases(SETTINGS))[0]
+    (plain,) = run_pipeline(
+        lambda p: p | beam.Create(events, reshuffle=False) | SnapshotReleases(SETTINGS)
+    )[0]
     assert plain.shares is None
 
 
 def prior_bytes(prior: SharesPrior | None) -> bytes:
     assert prior is not None
-    return b"".join(np.asarray(getattr(prior, field.name)).tobytes() for field in fields(SharesPrior))
+    return b"".join(
+        np.asarray(getattr(prior, field.name)).tobytes() for field in fields(SharesPrior)
+    )
 
 
 def snapshot(events: list[Release], settings: Any = WITH) -> FittedReleases:
     found: list[FittedReleases]
-    found, _ = run_pipeline(lambda p: p | beam.Create(events, reshuffle=False) | SnapshotReleases(settings, OPTIONS))
+    found, _ = run_pipeline(
+        lambda p: p | beam.Create(events, reshuffle=False) | SnapshotReleases(settings, OPTIONS)
+    )
     (one,) = found
     return one
 
@@ -156,10 +182,15 @@ def released(settings: Any, agents: int, each: int, seed: int = 1) -> AgentRelea
 
     everybody = Agents(settings, noise_from_secret(SECRET.encode(), settings.name))
     everybody.add_agents([f"agent {i}" for i in range(agents)])
-    who, value = np.repeat(np.arange(agents), each), np.random.default_rng(seed).normal(5, 2, agents * each)
+    who, value = (
+        np.repeat(np.arange(agents), each),
+        np.random.default_rng(seed).normal(5, 2, agents * each),
+    )
     everybody.update(who, value, np.arange(float(len(who))))
     names = pa.array(everybody.names, pa.large_string())
-    return AgentReleases(names=names, number=0, releases=everybody.latest(), time=np.full(agents, 10.0))
+    return AgentReleases(
+        names=names, number=0, releases=everybody.latest(), time=np.full(agents, 10.0)
+    )
 
 
 FORGED: dict[str, dict[str, Any]] = {
@@ -178,7 +209,9 @@ def test_histograms_that_cannot_have_been_told_are_left_out(events: list[Release
     lies = []
     for event, lie in zip(events, liars, strict=False):
         said = json.loads(event.model_dump_json())
-        said["histogram"] |= FORGED[lie] | ({"counts": FORGED[lie]["counts"][:1] * bins} if lie == "huge" else {})
+        said["histogram"] |= FORGED[lie] | (
+            {"counts": FORGED[lie]["counts"][:1] * bins} if lie == "huge" else {}
+        )
         lies.append(Release.model_validate_json(json.dumps(said)))
     found = snapshot([*lies, *events[len(lies) :]])
     assert found.agents == len(events)
@@ -200,7 +233,9 @@ def changes() -> list[PartialReleases]:
             number = np.full(len(some), turn)
             told = HistogramColumns(some, number, 9 * number, rng.integers(-9, 99, (len(some), 21)))
             found.append(
-                PartialReleases(summary=none.summary, pools={shard: pool}, turns={shard: turn}, histograms=told)
+                PartialReleases(
+                    summary=none.summary, pools={shard: pool}, turns={shard: turn}, histograms=told
+                )
             )
     return found
 
@@ -215,13 +250,19 @@ def test_histograms_of_shards_join_in_any_order(most: int, monkeypatch: pytest.M
         told = part.histograms
         assert told is not None
         newest |= dict(
-            zip(told.agent.tolist(), zip(told.number.tolist(), told.counts.tolist(), strict=True), strict=True)
+            zip(
+                told.agent.tolist(),
+                zip(told.number.tolist(), told.counts.tolist(), strict=True),
+                strict=True,
+            )
         )
     expected = sorted(newest)[:most]
     results = set()
     for seed in range(6):
         order = np.random.default_rng(seed).permutation(len(parts))
-        whole = FitReleases(WITH, OPTIONS, AgentWindows(refresh=None), StateOwner(settings={})).empty()
+        whole = FitReleases(
+            WITH, OPTIONS, AgentWindows(refresh=None), StateOwner(settings={})
+        ).empty()
         waiting: list[PartialReleases] = []
         for place in order.tolist():
             told_now = [coder.decode(coder.encode(parts[place]))] * 2  # it comes twice
@@ -231,9 +272,9 @@ def test_histograms_of_shards_join_in_any_order(most: int, monkeypatch: pytest.M
         joined = whole.histograms
         assert joined is not None
         assert joined.agent.tolist() == expected
-        assert [(n, c) for n, c in zip(joined.number.tolist(), joined.counts.tolist(), strict=True)] == [
-            newest[key] for key in expected
-        ]
+        assert [
+            (n, c) for n, c in zip(joined.number.tolist(), joined.counts.tolist(), strict=True)
+        ] == [newest[key] for key in expected]
         results.add(coder.encode(whole))
     assert len(results) == 1
 
@@ -276,7 +317,9 @@ def test_the_ledger_gives_the_stored_histogram_again() -> None:
     made, rows = released(WITH, 5, 40), []
     first = replace(made.releases, index=np.ones(5, np.int64))
     none = np.zeros(0, np.int64)
-    batch = ReleaseBatch(releases=first, version=np.full(5, 7, np.uint64), time=made.time, exhausted=none)
+    batch = ReleaseBatch(
+        releases=first, version=np.full(5, 7, np.uint64), time=made.time, exhausted=none
+    )
     words, spend = np.arange(10, dtype=np.uint64).reshape(5, 2), ShardSpend()
     spend.rounds = np.zeros(5, np.int64)
     _, _, row = ReleaseLedger(spend, lambda: rows).charge(batch, words, np.arange(5))
@@ -304,13 +347,26 @@ def test_deployments_without_histograms_have_the_columns_that_they_had() -> None
     head, columns = unpacked(shard.to_bytes(), LATEST)
     assert {*head} == {"pool"}
     assert {"", *(name for name in columns if not name.startswith("own "))} == RELEASES | {"votes"}
-    fit = FitReleases(SETTINGS, EngineOptions(), AgentWindows(refresh=None), StateOwner(settings={}))
+    fit = FitReleases(
+        SETTINGS, EngineOptions(), AgentWindows(refresh=None), StateOwner(settings={})
+    )
     head, columns = unpacked(PartialReleasesCoder().encode(fit.empty()), "partial")
     assert {*head} == {"turns", "number", "summary", "pools"}
     assert not [name for name in columns if "histogram" in name]
-    (fitted,) = run_pipeline(lambda p: p | beam.Create([made], reshuffle=False) | SnapshotReleases(SETTINGS))[0]
+    (fitted,) = run_pipeline(
+        lambda p: p | beam.Create([made], reshuffle=False) | SnapshotReleases(SETTINGS)
+    )[0]
     head, columns = unpacked(FittedReleasesCoder().encode(fitted), "fitted")
-    assert {*head} == {"number", "newest", "agents", "overtaken", "bounds", "shards", "fitted", "independent"}
+    assert {*head} == {
+        "number",
+        "newest",
+        "agents",
+        "overtaken",
+        "bounds",
+        "shards",
+        "fitted",
+        "independent",
+    }
     assert not [name for name in columns if "shares" in name]
     agents = Agents(SETTINGS, noise_from_secret(SECRET.encode(), SETTINGS.name))
     agents.add_agents(["a"])
@@ -328,7 +384,9 @@ def test_batches_with_other_bins_count_without_their_histograms() -> None:
     other = released(replace(WITH, exceeds=(4.0, 4.1, 4.2, 4.3)), 12, 40)
     assert other.releases.histogram.shape[1] != released(WITH, 12, 40).releases.histogram.shape[1]
     for settings in (WITH, SETTINGS):
-        (found,) = run_pipeline(lambda p: p | beam.Create([other], reshuffle=False) | SnapshotReleases(settings))[0]  # noqa: B023
+        (found,) = run_pipeline(
+            lambda p: p | beam.Create([other], reshuffle=False) | SnapshotReleases(settings)  # noqa: B023
+        )[0]
         assert found.agents == 12
 
 
@@ -339,12 +397,18 @@ def test_batches_with_other_bins_count_without_their_histograms() -> None:
             lambda: CollaborateAgents(SETTINGS, EngineOptions(quantiles=(0.5,))),
             "quantiles must be left out with histogram_share 0, got",
         ),
-        (lambda: SnapshotReleases(SETTINGS, OPTIONS), "quantiles must be left out with histogram_share 0, got"),
+        (
+            lambda: SnapshotReleases(SETTINGS, OPTIONS),
+            "quantiles must be left out with histogram_share 0, got",
+        ),
         (
             lambda: EstimateAgents(SETTINGS, OPTIONS, AgentWindows(refresh=None), population=None),  # type: ignore[arg-type]
             "quantiles must be left out with histogram_share 0, got",
         ),
-        (lambda: CollaborateAgents(WITH, EngineOptions(quantiles=(1.5,))), r"quantiles must lie in \(0, 1\), got 1.5"),
+        (
+            lambda: CollaborateAgents(WITH, EngineOptions(quantiles=(1.5,))),
+            r"quantiles must lie in \(0, 1\), got 1.5",
+        ),
     ],
 )
 def test_what_cannot_be_told_is_refused_in_one_line(make: Any, message: str) -> None:
@@ -365,7 +429,8 @@ def test_settings_by_name_make_a_histogram_where_something_is_asked() -> None:
 def test_groups_tell_of_all_that_a_prior_of_everybody_is_learned_of(
     groups: int, agents: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever comes first, whatever changes later: the newest histogram of each of the least hashes of all."""
+    """Whoever comes first, whatever changes later: the newest histogram of each of the least hashes
+    of all."""
     monkeypatch.setattr(prior_module, "MOST_LOOKED_AT", 100)
     words = keyed_owner_words([f"agent {i}" for i in range(agents)])
     key, group = record_agent_hash(words), (words[:, 1] % np.uint64(groups)).astype(int)

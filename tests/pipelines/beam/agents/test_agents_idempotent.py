@@ -23,8 +23,16 @@ from meanstream.operators.noise.canonical import canonical_spelling
 from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
 from meanstream.operators.records import ReleaseColumns
 from meanstream.pipelines.beam.agents import release_agents as release
-from meanstream.pipelines.beam.agents.agent_transforms import CollaborateAgents, ReleaseMeans, agent_batch
-from meanstream.pipelines.beam.agents.agents_coders import CODERS, EstimateBatchCoder, pack_for_coder
+from meanstream.pipelines.beam.agents.agent_transforms import (
+    CollaborateAgents,
+    ReleaseMeans,
+    agent_batch,
+)
+from meanstream.pipelines.beam.agents.agents_coders import (
+    CODERS,
+    EstimateBatchCoder,
+    pack_for_coder,
+)
 from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, AgentSamples, Tick
 from meanstream.pipelines.beam.agents.agents_parts import agents_part_state
 from meanstream.pipelines.beam.agents.agents_shard import AgentShard
@@ -126,7 +134,10 @@ def turn(shard: AgentShard, number: int) -> list[tuple[str, int, int]]:
         (shard.agents.names[a], i, t)
         for batch in made.released
         for a, i, t in zip(
-            batch.releases.agent.tolist(), batch.releases.index.tolist(), batch.releases.total.tolist(), strict=True
+            batch.releases.agent.tolist(),
+            batch.releases.index.tolist(),
+            batch.releases.total.tolist(),
+            strict=True,
         )
     ]
 
@@ -165,7 +176,9 @@ def releases(totals: list[int], index: int, version: int) -> ReleaseBatch:
     real = {"mean": np.array(totals, float), "noise_variance": np.ones(n)}
     columns = ReleaseColumns(agent=np.arange(n), **whole, **real)
     times, none = np.full(n, float(index)), np.zeros(0, np.int64)
-    return ReleaseBatch(releases=columns, version=np.full(n, version, np.uint64), time=times, exhausted=none)
+    return ReleaseBatch(
+        releases=columns, version=np.full(n, version, np.uint64), time=times, exhausted=none
+    )
 
 
 def test_the_ledger_gives_what_was_stored_and_refuses_another_input() -> None:
@@ -177,7 +190,9 @@ def test_the_ledger_gives_what_was_stored_and_refuses_another_input() -> None:
     assert not refused.any()
     rows.append(row)
     ledger = ReleaseLedger(SpendLedger(spend.to_bytes()), lambda: rows)
-    again, refused, row = ledger.charge(releases([500, 600], 1, 77), words)  # the same input, fresh noise
+    again, refused, row = ledger.charge(
+        releases([500, 600], 1, 77), words
+    )  # the same input, fresh noise
     assert (again.releases.total.tolist(), refused.tolist(), row) == ([5, 6], [False, False], None)
     _, refused, row = ledger.charge(releases([5, 6], 1, 78), words)  # another input
     assert (refused.tolist(), row) == ([True, True], None)
@@ -225,7 +240,9 @@ class Bag:
         self.values = []
 
 
-def life(state: dict[str, Any], part: AgentSamples, number: int, *, secret: str | None = None) -> list[Any]:
+def life(
+    state: dict[str, Any], part: AgentSamples, number: int, *, secret: str | None = None
+) -> list[Any]:
     """One window of a shard in a worker that was just started, on given state."""
     place = SecretLocation(variable=secret)
     owner = StateOwner(settings=agents_part_state(SETTINGS, WINDOWS, 1), secret=place)
@@ -271,14 +288,18 @@ def test_agents_that_were_lost_while_the_ledger_was_kept_release_what_is_stored(
     # A release of other values is another input; a reversal keeps few sums.
     assert len(events) + len(public(refused)) == len(first)
     assert len(events) > len(first) // 2
-    assert {(e.asked, e.remaining) for e in events} == {(1, SETTINGS.horizon - e.spent) for e in events}
+    assert {(e.asked, e.remaining) for e in events} == {
+        (1, SETTINGS.horizon - e.spent) for e in events
+    }
     assert set(public(refused)) <= set(first)
     assert (state["ledger"].values, charged(state)) == (rows, charges)
 
 
 def charged(state: dict[str, Any]) -> list[int]:
     """How many releases each agent was charged, as the state says."""
-    return AgentShard(SETTINGS, noise(), state["agents"].value, state["changes"].values).spend.rounds.tolist()
+    return AgentShard(
+        SETTINGS, noise(), state["agents"].value, state["changes"].values
+    ).spend.rounds.tolist()
 
 
 def lose_agents(state: dict[str, Any]) -> None:
@@ -299,9 +320,9 @@ def _other_noise_same_versions(*_: Any) -> Any:
     return Both()
 
 
-PACKED = {AgentBatchCoder} | {coder for coder in CODERS.values() if not issubclass(coder, EventCoder)} - {
-    EstimateBatchCoder
-}
+PACKED = {AgentBatchCoder} | {
+    coder for coder in CODERS.values() if not issubclass(coder, EventCoder)
+} - {EstimateBatchCoder}
 
 
 @pytest.mark.parametrize("kind", sorted(PACKED, key=lambda kind: kind.__name__))
@@ -322,7 +343,8 @@ def test_damaged_state_is_refused(what: str) -> None:
 
 
 def test_nothing_that_moves_or_stays_is_pickled() -> None:
-    """Every element between steps has a coder of its own; primitives are those of notes, which are two numbers."""
+    """Every element between steps has a coder of its own; primitives are those of notes, which are
+    two numbers."""
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
     _ = pipeline | beam.Create(samples(60), reshuffle=False) | CollaborateAgents(SETTINGS)
     components = pipeline.to_runner_api().components
@@ -348,7 +370,11 @@ def _leaves(coder: Any) -> list[str]:
 def test_the_secret_is_not_in_the_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
     pickled: list[bytes] = []
     compress = cloudpickle_pickler.bz2.compress
-    monkeypatch.setattr(cloudpickle_pickler.bz2, "compress", lambda data, **k: pickled.append(data) or compress(data))
+    monkeypatch.setattr(
+        cloudpickle_pickler.bz2,
+        "compress",
+        lambda data, **k: pickled.append(data) or compress(data),
+    )
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
     _ = pipeline | beam.Create(samples(50)) | CollaborateAgents(SETTINGS)
     graph = pipeline.to_runner_api().SerializeToString() + b"".join(pickled)

@@ -1,4 +1,5 @@
-"""`run agents --runner` from topics to topics on a real broker: the engine's releases, also from offset to offset."""
+"""`run agents --runner` from topics to topics on a real broker: the engine's releases, also from
+offset to offset."""
 
 from __future__ import annotations
 
@@ -34,12 +35,19 @@ def flawed() -> dict[int, list[bytes | None]]:
     """Out of order, some twice and in two partitions, some late, in the future or unreadable."""
     stream = agents_world.samples(400)
     records = [encoded(*sample, number) for number, sample in enumerate(stream)]
-    arrival = np.array([at for _, _, at in stream]) + np.random.default_rng(3).exponential(2 * HOUR, len(stream))
+    arrival = np.array([at for _, _, at in stream]) + np.random.default_rng(3).exponential(
+        2 * HOUR, len(stream)
+    )
     records = [records[place] for place in np.argsort(arrival).tolist()]
-    values: dict[int, list[bytes | None]] = {p: list(records[p::PARTITIONS]) for p in range(PARTITIONS)}
+    values: dict[int, list[bytes | None]] = {
+        p: list(records[p::PARTITIONS]) for p in range(PARTITIONS)
+    }
     values[0][40:40] = [b"{", None, values[0][20], values[0][39]]
     values[1][50:50] = [values[0][9], b'{"agent":"agent 1","value":NaN,"time":9,"id":"x"}']
-    values[2][60:60] = [encoded("agent 3", 3.0, 4e9, "soon"), b'{"agent":"agent 1","time":9,"id":"y"}']
+    values[2][60:60] = [
+        encoded("agent 3", 3.0, 4e9, "soon"),
+        b'{"agent":"agent 1","time":9,"id":"y"}',
+    ]
     return values
 
 
@@ -49,7 +57,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run_agents(folder: Path, host: str, places: Mapping[str, object], *flags: str, **more: Any) -> Ran:
+def run_agents(
+    folder: Path, host: str, places: Mapping[str, object], *flags: str, **more: Any
+) -> Ran:
     named = {
         "id": "id", "lower": 0, "upper": 10, "epsilon": 1, "delta": 1e-6, "schedule": "every:7h", "horizon": 12,
         "name": "test", "final_release": True,
@@ -70,20 +80,29 @@ def engine_files(folder: Path, source: str, **more: Any) -> dict[str, list[bytes
 def assert_topics_hold(
     address: str, topics: Mapping[str, str], engine: Mapping[str, Sequence[bytes]], ran: Ran
 ) -> None:
-    found = {role: consumed(address, topic.rpartition("/")[2].partition("?")[0]) for role, topic in topics.items()}
+    found = {
+        role: consumed(address, topic.rpartition("/")[2].partition("?")[0])
+        for role, topic in topics.items()
+    }
     for role in ("releases", "notices"):
         assert sorted(message.value() for message in found[role]) == engine[role] != [], role
     for message in found["releases"]:
         event = json.loads(message.value())
         assert message.key() == event["agent"].encode()
         assert dict(message.headers())["release_id"] == event["release_id"].encode()
-    assert_same_estimates([message.value() for message in found["sink"]], engine["sink"], agents_world.SETTINGS)
+    assert_same_estimates(
+        [message.value() for message in found["sink"]], engine["sink"], agents_world.SETTINGS
+    )
     assert [message.key() for message in found["population"]] == [b"population"]
     assert ran.json["sent"] == sum(map(len, found.values()))
 
 
 def told_reasons(ran: Ran) -> dict[str, int]:
-    return {name.removeprefix("rejected_"): count for name, count in ran.json.items() if "rejected_" in name}
+    return {
+        name.removeprefix("rejected_"): count
+        for name, count in ran.json.items()
+        if "rejected_" in name
+    }
 
 
 def test_from_a_topic_to_topics(
@@ -96,11 +115,15 @@ def test_from_a_topic_to_topics(
     source = f"kafka://{broker_address}/{topic}"
     engine = engine_files(folder, source)
     topics = {role: f"kafka://{broker_address}/{topic}-{role}?create=1" for role in ROLES}
-    ran = run_agents(folder, "beam", {**topics, "source": source}, "--until-end", runner="FnApiRunner")
+    ran = run_agents(
+        folder, "beam", {**topics, "source": source}, "--until-end", runner="FnApiRunner"
+    )
     assert_topics_hold(broker_address, topics, engine, ran)
     reasons = [json.loads(line)["reason"] for line in engine["dead_letters"]]
     assert told_reasons(ran) == {reason: reasons.count(reason) for reason in set(reasons)}
-    assert {"late", "duplicate", "malformed", "not_finite", "in_future", "missing_value"} == set(reasons)
+    assert {"late", "duplicate", "malformed", "not_finite", "in_future", "missing_value"} == set(
+        reasons
+    )
 
 
 OFFSETS = "0:20-110,1:0-70"
@@ -119,7 +142,8 @@ def test_from_offset_to_offset(
     new_topic: Callable[..., str],  # noqa: F811
     folder: Path,
 ) -> None:
-    """What the engine makes of a topic that holds these records alone; one record more makes other releases."""
+    """What the engine makes of a topic that holds these records alone; one record more makes other
+    releases."""
     whole, part = whole_and_part(broker_address, new_topic)
     engine = engine_files(folder, f"kafka://{broker_address}/{part}?partitions=0-1")
 
@@ -148,7 +172,11 @@ def test_rounds_from_offset_to_offset(
 
     def answers(name: str, topic: str, *flags: str) -> bytes:
         sink = folder / f"{name}.jsonl"
-        places = {"source": f"kafka://{broker_address}/{topic}", "sink": sink, "store": folder / f"{name}.db"}
+        places = {
+            "source": f"kafka://{broker_address}/{topic}",
+            "sink": sink,
+            "store": folder / f"{name}.db",
+        }
         ran = meanstream("run", "rounds", *arguments({**options, **places}), *flags)
         assert ran.code == 0, ran.err.decode()
         return sink.read_bytes()
@@ -190,7 +218,9 @@ def test_estimates_do_not_go_to_a_public_place(
     def write(trust: Trust) -> Any:
         return WriteEvents(place, _estimates, trust=trust)
 
-    with pytest.raises(Exception, match="public sink must be given public events, got PersonalEstimate"):
+    with pytest.raises(
+        Exception, match="public sink must be given public events, got PersonalEstimate"
+    ):
         run([EstimateBatch([line])], _then_pass(write(Trust.PUBLIC)))
     if isinstance(place, Path):
         assert not place.exists()
@@ -200,7 +230,9 @@ def test_estimates_do_not_go_to_a_public_place(
     if isinstance(place, Path):
         assert place.read_bytes() == line + b"\n"
     else:
-        assert [message.value() for message in consumed(broker_address, place.rpartition("/")[2])] == [line]
+        assert [
+            message.value() for message in consumed(broker_address, place.rpartition("/")[2])
+        ] == [line]
 
 
 def _then_pass(write: Any) -> Any:
@@ -222,9 +254,14 @@ def test_flink_from_offset_to_offset_and_to_topics(
     folder: Path,
 ) -> None:
     whole, part = whole_and_part(broker_address, new_topic)
-    given = [f"--runner-arg={argument}" for argument in runner_arguments("FlinkRunner", flink.arguments())]
+    given = [
+        f"--runner-arg={argument}"
+        for argument in runner_arguments("FlinkRunner", flink.arguments())
+    ]
     engine = engine_files(folder, f"kafka://{broker_address}/{part}?partitions=0-1", horizon=3)
     topics = {role: f"kafka://{broker_address}/{whole}-{role}?create=1" for role in ROLES}
     places = {**topics, "source": f"kafka://{broker_address}/{whole}"}
-    ran = run_agents(folder, "flink", places, *given, runner="FlinkRunner", offsets=OFFSETS, horizon=3)
+    ran = run_agents(
+        folder, "flink", places, *given, runner="FlinkRunner", offsets=OFFSETS, horizon=3
+    )
     assert_topics_hold(broker_address, topics, engine, ran)

@@ -1,4 +1,5 @@
-"""The state of pairwise agents on Beam: charged before they tell, restored from bytes, refused another input."""
+"""The state of pairwise agents on Beam: charged before they tell, restored from bytes, refused
+another input."""
 
 from __future__ import annotations
 
@@ -21,7 +22,14 @@ from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.store.state_snapshot import CorruptedSnapshotError
-from tests.pipelines.beam.agents.test_agents_pairwise import NAMES, SETTINGS, WINDOWS, noise, samples, totals_of
+from tests.pipelines.beam.agents.test_agents_pairwise import (
+    NAMES,
+    SETTINGS,
+    WINDOWS,
+    noise,
+    samples,
+    totals_of,
+)
 
 
 class Alarm:
@@ -64,7 +72,8 @@ def fresh_state() -> dict[str, Any]:
 
 
 def life(state: dict[str, Any], number: int, *, shift: float = 0.0) -> Any:
-    """One window in a worker that was just started, on given state; what it gives, as it gives it."""
+    """One window in a worker that was just started, on given state; what it gives, as it gives
+    it."""
     step = StepFederation(SETTINGS, WINDOWS, SecretLocation(), EngineOptions(), 4)
     step.setup()
     mine = [s for s in samples() if s[2] // 10 == number]
@@ -90,11 +99,16 @@ def told_of(out: list[Any]) -> dict[str, list[int]]:
 
 
 def tagged(out: list[Any], tag: str) -> list[Any]:
-    return [one.value.value for one in out if isinstance(one, beam.pvalue.TaggedOutput) and one.tag == tag]
+    return [
+        one.value.value
+        for one in out
+        if isinstance(one, beam.pvalue.TaggedOutput) and one.tag == tag
+    ]
 
 
 def check_charged_first() -> None:
-    """When the first thing leaves, every release of the window is in the ledger, for its ordered pair."""
+    """When the first thing leaves, every release of the window is in the ledger, for its ordered
+    pair."""
     state = fresh_state()
     out = life(state, 0)
     first = next(out)
@@ -113,7 +127,9 @@ def test_a_release_is_charged_to_its_pair_before_it_leaves() -> None:
 
 
 def test_what_leaves_uncharged_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Bag, "add", lambda self, value: None if b'"charged"' in value else self.value.append(value))
+    monkeypatch.setattr(
+        Bag, "add", lambda self, value: None if b'"charged"' in value else self.value.append(value)
+    )
     with pytest.raises(AssertionError):
         check_charged_first()
 
@@ -124,7 +140,10 @@ def test_state_restored_from_its_bytes_tells_the_same(cut: int) -> None:
     expected = [told_of(list(life(whole, number))) for number in range(4)]
     state = fresh_state()
     before = [told_of(list(life(state, number))) for number in range(cut)]
-    saved = {name: (list(one.value) if isinstance(one, Bag) else one.value) for name, one in state.items()}
+    saved = {
+        name: (list(one.value) if isinstance(one, Bag) else one.value)
+        for name, one in state.items()
+    }
     lost = told_of(list(life(state, cut)))  # done, and then the worker dies
     for name, value in saved.items():
         state[name].value = value
@@ -135,7 +154,8 @@ def test_state_restored_from_its_bytes_tells_the_same(cut: int) -> None:
 
 
 def test_a_federation_that_was_lost_while_the_ledger_was_kept() -> None:
-    """The same input is told again and costs nothing; another is refused, and who was refused learns alone."""
+    """The same input is told again and costs nothing; another is refused, and who was refused
+    learns alone."""
     state = fresh_state()
     first = told_of(list(life(state, 0)))
     rows, charges = list(state["ledger"].value), state["charges"].value
@@ -146,7 +166,9 @@ def test_a_federation_that_was_lost_while_the_ledger_was_kept() -> None:
     assert told_of(out) == {}
     refusals = tagged(out, REFUSALS)
     assert {one.release_id for one in refusals} == set(first)
-    assert {(one.asked, one.spent + one.remaining) for one in refusals} == {(1, SETTINGS.release.horizon)}
+    assert {(one.asked, one.spent + one.remaining) for one in refusals} == {
+        (1, SETTINGS.release.horizon)
+    }
     (batch,) = tagged(out, ESTIMATES)
     for event in map(json.loads, batch.lines):
         assert (event["value"], event["class_size"]) == (event["local"], 1)
@@ -161,4 +183,6 @@ def test_damaged_state_is_refused() -> None:
     kept = state["federation"].value
     assert FederationShard(SETTINGS, noise(SETTINGS), 4, kept).to_bytes() == kept
     with pytest.raises(CorruptedSnapshotError):
-        FederationShard(SETTINGS, noise(SETTINGS), 4, kept[:-40] + bytes([kept[-40] ^ 1]) + kept[-39:])
+        FederationShard(
+            SETTINGS, noise(SETTINGS), 4, kept[:-40] + bytes([kept[-40] ^ 1]) + kept[-39:]
+        )

@@ -1,4 +1,5 @@
-"""At most K samples of a person count within an agent on Beam, too: the engine's releases, however samples come."""
+"""At most K samples of a person count within an agent on Beam, too: the engine's releases, however
+samples come."""
 
 from __future__ import annotations
 
@@ -37,7 +38,11 @@ def _releases(transform: ReleaseMeans) -> Any:
 
 
 def released(
-    elements: Sequence[Any], person: str | None = None, *, final_release: bool = True, **changes: Any
+    elements: Sequence[Any],
+    person: str | None = None,
+    *,
+    final_release: bool = True,
+    **changes: Any,
 ) -> tuple[list[bytes], dict[str, int]]:
     options = EngineOptions(final_release=final_release)
     transform = ReleaseMeans(LIMITED, options, fields=SampleFields(person=person), **changes)
@@ -48,8 +53,12 @@ def released(
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[bytes], int]:
     """What the engine makes of the same samples: releases, and how many were over the limit."""
-    world = World(tmp_path_factory.mktemp("engine") / "w", LIMITED, EngineOptions(refresh=None), secret=SECRET)
-    stats = world.run(ScriptedSource(STREAM, persons=[whose * 0x9E3779B97F4A7C15 % 2**64 for whose in WHO]))
+    world = World(
+        tmp_path_factory.mktemp("engine") / "w", LIMITED, EngineOptions(refresh=None), secret=SECRET
+    )
+    stats = world.run(
+        ScriptedSource(STREAM, persons=[whose * 0x9E3779B97F4A7C15 % 2**64 for whose in WHO])
+    )
     assert stats.rejected["over_person"] > 50
     return sorted(world.lines("releases")), stats.rejected["over_person"]
 
@@ -103,14 +112,25 @@ def test_a_shard_made_of_its_bytes_knows_whom_it_has_counted(
     monkeypatch.setattr(ReleaseShard, "_shard", anew)
     if forgets:
         monkeypatch.setattr(PersonCounts, "restore", lambda *_: None)
-    over = released(NAMED, person="patient", refresh=7 * HOUR, final_release=False)[1].get("rejected_over_person", 0)
+    over = released(NAMED, person="patient", refresh=7 * HOUR, final_release=False)[1].get(
+        "rejected_over_person", 0
+    )
     assert over < engine[1] / 2 if forgets else over == engine[1]
 
 
 def test_a_sample_without_a_person_is_rejected_alone(engine: tuple[list[bytes], int]) -> None:
-    bad: list[Any] = [{**NAMED[0], "patient": None}, {k: v for k, v in NAMED[1].items() if k != "patient"}]
-    bad += [{**NAMED[2], "patient": ""}, {**NAMED[3], "patient": 1.5}, {**NAMED[4], "patient": "x" * 300}]
-    lines, counters = released([*NAMED, *bad, agent_batch(["agent 1"], [1.0], [2.0])], person="patient")
+    bad: list[Any] = [
+        {**NAMED[0], "patient": None},
+        {k: v for k, v in NAMED[1].items() if k != "patient"},
+    ]
+    bad += [
+        {**NAMED[2], "patient": ""},
+        {**NAMED[3], "patient": 1.5},
+        {**NAMED[4], "patient": "x" * 300},
+    ]
+    lines, counters = released(
+        [*NAMED, *bad, agent_batch(["agent 1"], [1.0], [2.0])], person="patient"
+    )
     assert lines == engine[0]
     assert (counters["rejected_missing_person"], counters["rejected_bad_person"]) == (4, 2)
 
@@ -119,11 +139,17 @@ def test_a_sample_without_a_person_is_rejected_alone(engine: tuple[list[bytes], 
     ("settings", "person", "message"),
     [
         (SETTINGS, "patient", "per_person must be given with person, got None"),
-        (LIMITED, "patint", "person must name a field of the samples, got 'patint'; did you mean 'patient'?"),
+        (
+            LIMITED,
+            "patint",
+            "person must name a field of the samples, got 'patint'; did you mean 'patient'?",
+        ),
         (LIMITED, None, "person must be given with per_person, got None"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_when_the_pipeline_is_built(settings: Any, person: Any, message: str) -> None:
+def test_what_cannot_be_meant_is_refused_when_the_pipeline_is_built(
+    settings: Any, person: Any, message: str
+) -> None:
     rows = [beam.Row(agent="a", value=1.0, time=2.0, patient="p")]
     with pytest.raises(ValueError, match=f"^{message}$".replace("?", r"\?")):
         run(rows, _releases(ReleaseMeans(settings, fields=SampleFields(person=person))))

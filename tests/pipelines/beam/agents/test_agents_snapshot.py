@@ -1,4 +1,5 @@
-"""The population from releases alone, as those have it who read a public topic; and their own agents under it."""
+"""The population from releases alone, as those have it who read a public topic; and their own
+agents under it."""
 
 from __future__ import annotations
 
@@ -48,14 +49,18 @@ REFRESHES = [None, 28 * HOUR]
 class World:
     """What `CollaborateAgents` makes of all samples together: the oracle."""
 
-    def __init__(self, stream: list[Any], refresh: float | None, options: EngineOptions = OPTIONS) -> None:
+    def __init__(
+        self, stream: list[Any], refresh: float | None, options: EngineOptions = OPTIONS
+    ) -> None:
         keep_batches, self.batches = collector()
         keep_events, self.events = collector()
         keep_population, self.population = collector()
 
         def build(pipeline: beam.Pipeline) -> Any:
             collaborate = CollaborateAgents(
-                SETTINGS, EngineOptions(collaboration=options.collaboration, level=options.level), refresh=refresh
+                SETTINGS,
+                EngineOptions(collaboration=options.collaboration, level=options.level),
+                refresh=refresh,
             )
             answers = pipeline | beam.Create(stream, reshuffle=False) | collaborate
             _ = answers.releases | "Batches" >> keep_batches
@@ -80,32 +85,49 @@ def world(request: pytest.FixtureRequest, on_time: None) -> tuple[float | None, 
     return request.param, world_of(request.param)
 
 
-def snapshots(releases: list[Any], refresh: float | None, options: EngineOptions = OPTIONS) -> list[FittedReleases]:
+def snapshots(
+    releases: list[Any], refresh: float | None, options: EngineOptions = OPTIONS
+) -> list[FittedReleases]:
     """What a reader of releases fits."""
     snapshot = SnapshotReleases(SETTINGS, options, AgentWindows(refresh=refresh))
-    return run_pipeline(lambda pipeline: pipeline | beam.Create(releases, reshuffle=False) | snapshot)[0]
+    return run_pipeline(
+        lambda pipeline: pipeline | beam.Create(releases, reshuffle=False) | snapshot
+    )[0]
 
 
 @pytest.mark.parametrize("form", ["batches", "events", "twice and in another order"])
-def test_a_reader_of_releases_has_the_same_population(form: str, world: tuple[float | None, World]) -> None:
+def test_a_reader_of_releases_has_the_same_population(
+    form: str, world: tuple[float | None, World]
+) -> None:
     refresh, made = world
     releases: list[Any] = made.batches if form == "batches" else made.events
     if form.startswith("twice"):
-        releases = [made.events[place] for place in np.random.default_rng(0).permutation(len(made.events))] * 2
+        releases = [
+            made.events[place] for place in np.random.default_rng(0).permutation(len(made.events))
+        ] * 2
     found = snapshots(releases, refresh)
     told = sorted((e.agents, e.fitted["n_components"]) for e in made.population)
     assert sorted((e.agents, e.fitted.describe()["n_components"]) for e in found) == told
-    assert sorted(str(e.fitted.describe()) for e in found) == sorted(str(e.fitted) for e in made.population)
+    assert sorted(str(e.fitted.describe()) for e in found) == sorted(
+        str(e.fitted) for e in made.population
+    )
     assert len(found) == (1 if refresh is None else 4)
-    fewer = snapshots(releases[: len(releases) // 4], refresh)  # the comparison sees what is missing
-    assert sorted(str(e.fitted.describe()) for e in fewer) != sorted(str(e.fitted) for e in made.population)
+    fewer = snapshots(
+        releases[: len(releases) // 4], refresh
+    )  # the comparison sees what is missing
+    assert sorted(str(e.fitted.describe()) for e in fewer) != sorted(
+        str(e.fitted) for e in made.population
+    )
 
 
 def federation(refresh: float | None, *, alone: bool = False) -> list[bytes]:
-    """Two parties release their agents' means to one topic; each answers its own, or, `alone`, reads its own only."""
+    """Two parties release their agents' means to one topic; each answers its own, or, `alone`,
+    reads its own only."""
     windows = AgentWindows(refresh=refresh)
     stream = samples()
-    parties = [[s for s in stream if (int(s[0].split()[1]) % 3 == 0) is first] for first in (True, False)]
+    parties = [
+        [s for s in stream if (int(s[0].split()[1]) % 3 == 0) is first] for first in (True, False)
+    ]
 
     def build(pipeline: beam.Pipeline) -> Any:
         made = [
@@ -113,12 +135,16 @@ def federation(refresh: float | None, *, alone: bool = False) -> list[bytes]:
                 SETTINGS, refresh=refresh)
             for i, part in enumerate(parties)
         ]  # fmt: skip
-        events = [one.releases | f"Single {i}" >> SingleEvents(SETTINGS) for i, one in enumerate(made)]
+        events = [
+            one.releases | f"Single {i}" >> SingleEvents(SETTINGS) for i, one in enumerate(made)
+        ]
         topic = events | "Topic" >> beam.Flatten()
         answers = []
         for i, one in enumerate(made):
             read = events[i] if alone else topic
-            population = read | f"Snapshot {i}" >> SnapshotReleases(SETTINGS, OPTIONS, windows, ticks=one.ticks)
+            population = read | f"Snapshot {i}" >> SnapshotReleases(
+                SETTINGS, OPTIONS, windows, ticks=one.ticks
+            )
             estimate = EstimateAgents(SETTINGS, OPTIONS, windows, population=population)
             answers.append(one.own | f"Estimate {i}" >> estimate)
         return answers | "Answers" >> beam.Flatten()
@@ -131,13 +157,17 @@ def windows_of(lines: Iterable[bytes]) -> list[dict[str, bytes]]:
     windows: dict[int, dict[str, bytes]] = defaultdict(dict)
     for line in lines:
         event = json.loads(line)
-        del event["time"]  # a party knows that of its own newest sample and of everybody's newest release
+        del event[
+            "time"
+        ]  # a party knows that of its own newest sample and of everybody's newest release
         windows[event["n"]][event["agent"]] = json.dumps(event).encode()
     return [windows[n] for n in sorted(windows)]
 
 
 @pytest.mark.parametrize("alone", [False, True])
-def test_a_federation_of_two_answers_as_one_pipeline_would(alone: bool, world: tuple[float | None, World]) -> None:
+def test_a_federation_of_two_answers_as_one_pipeline_would(
+    alone: bool, world: tuple[float | None, World]
+) -> None:
     refresh, made = world
     found, expected = windows_of(federation(refresh, alone=alone)), windows_of(made.estimates)
     assert len(found) == len(expected) > 5
@@ -151,12 +181,15 @@ def test_a_federation_of_two_answers_as_one_pipeline_would(alone: bool, world: t
 
 
 def test_a_window_with_own_samples_and_no_release_has_a_population() -> None:
-    """Two samples are enough for the first release; here an agent with one asks while nobody has released."""
+    """Two samples are enough for the first release; here an agent with one asks while nobody has
+    released."""
     stream = [("agent 1", 3.0, 10.0), ("agent 2", 4.0, 100.0), ("agent 2", 5.0, 101.0)]
     windows = AgentWindows(refresh=60.0)
 
     def build(pipeline: beam.Pipeline) -> Any:
-        made = pipeline | beam.Create(stream, reshuffle=False) | ReleaseMeans(SETTINGS, refresh=60.0)
+        made = (
+            pipeline | beam.Create(stream, reshuffle=False) | ReleaseMeans(SETTINGS, refresh=60.0)
+        )
         population = made.releases | SnapshotReleases(SETTINGS, OPTIONS, windows, ticks=made.ticks)
         return made.own | EstimateAgents(SETTINGS, OPTIONS, windows, population=population)
 
@@ -168,13 +201,17 @@ def test_a_window_with_own_samples_and_no_release_has_a_population() -> None:
 def test_releases_that_come_with_the_end_of_their_window_are_no_late_ones(
     fault: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As they do from `ReleaseMeans` in the same pipeline: made when event time has reached the end.
+    """As they do from `ReleaseMeans` in the same pipeline: made when event time has reached the
+    end.
 
-    Prism moves the event time of a script when nothing else is left to do, so no step can be behind it.
+    Prism moves the event time of a script when nothing else is left to do, so no step can be behind
+    it.
     """
     if fault:
         monkeypatch.setattr(
-            snapshot, "TickShards", lambda windows, shards, owner, step: TickShards(windows, shards, owner)
+            snapshot,
+            "TickShards",
+            lambda windows, shards, owner, step: TickShards(windows, shards, owner),
         )
     events = [TimestampedValue(event, 60.0) for event in events_of({1: 1.0}, SETTINGS.epsilon)]
     script = Stream().advance_watermark_to(60.0).add_elements(events).advance_watermark_to(70.0)
@@ -251,7 +288,8 @@ def test_a_shard_keeps_what_agents_have_released_in_its_bytes() -> None:
 
 
 def changes(n: int = 5) -> list[PartialReleases]:
-    """What shards tell one after the other, with pools whose sums depend on their order: 30 agents each, twice."""
+    """What shards tell one after the other, with pools whose sums depend on their order: 30 agents
+    each, twice."""
     rng, host = np.random.default_rng(1), PersonalEstimates(SETTINGS, OPTIONS)
     found = []
     for shard in range(n):
@@ -260,13 +298,19 @@ def changes(n: int = 5) -> list[PartialReleases]:
             events = [
                 event
                 for agent in range(agents)
-                for event in told_of(dict(enumerate(rng.normal(5, 2, 3), first)), SETTINGS.epsilon, f"{shard} {agent}")
+                for event in told_of(
+                    dict(enumerate(rng.normal(5, 2, 3), first)),
+                    SETTINGS.epsilon,
+                    f"{shard} {agent}",
+                )
             ]
             changed = latest.changed(list(gather_releases(events, SETTINGS)), RememberedWords().of)
             assert changed is not None
             before, now = map(host.summarize, changed)
             turns = {shard: latest.turns}
-            found.append(PartialReleases(summary=now, before=before, pools={shard: latest.pool}, turns=turns))
+            found.append(
+                PartialReleases(summary=now, before=before, pools={shard: latest.pool}, turns=turns)
+            )
         assert latest.changed([], RememberedWords().of) is None
     return found
 
@@ -277,7 +321,8 @@ def nobody() -> PartialReleases:
 
 
 def joined(order: Iterable[int], groups: int) -> PartialReleases:
-    """Take changes in, so many at a time, through bytes at each step; what comes too early waits."""
+    """Take changes in, so many at a time, through bytes at each step; what comes too early
+    waits."""
     coder, parts = PartialReleasesCoder(), changes()
     whole, waiting = nobody(), []
     for group in np.array_split(np.array(list(order)), groups):
@@ -289,7 +334,8 @@ def joined(order: Iterable[int], groups: int) -> PartialReleases:
 
 
 def check_joins() -> None:
-    """Changes in any order: the same bytes, the same variance, and what a summary of everybody's newest holds."""
+    """Changes in any order: the same bytes, the same variance, and what a summary of everybody's
+    newest holds."""
     results = set()
     for seed in range(6):
         rng = np.random.default_rng(seed)
@@ -346,7 +392,11 @@ def test_an_input_that_has_ended_is_fitted_once_and_says_which_windows_it_overto
     keep, population = collector()
 
     def build(pipeline: beam.Pipeline) -> Any:
-        answers = pipeline | beam.Create(samples(), reshuffle=False) | CollaborateAgents(SETTINGS, refresh=28 * HOUR)
+        answers = (
+            pipeline
+            | beam.Create(samples(), reshuffle=False)
+            | CollaborateAgents(SETTINGS, refresh=28 * HOUR)
+        )
         _ = answers.population | "Population" >> keep
         return answers.estimates
 

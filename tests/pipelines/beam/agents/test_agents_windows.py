@@ -24,7 +24,8 @@ from tests.pipelines.beam.support.collecting import collector, run_pipeline
 
 @pytest.fixture
 def empty_bundles_are_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The runner of streams that follow a script looks for the window of an empty bundle and dies of it."""
+    """The runner of streams that follow a script looks for the window of an empty bundle and dies
+    of it."""
     mapping = sideinputs.default_window_mapping_fn
 
     def tolerant(window_fn: Any) -> Any:
@@ -42,7 +43,8 @@ LATE = [(f"agent {i % 4}", 5.0, 3.0 + i) for i in range(4)]
 
 
 def script() -> Iterator[Any]:
-    """Samples of a window come in the wrong order and half of them after its end; LATE ones after the lateness."""
+    """Samples of a window come in the wrong order and half of them after its end; LATE ones after
+    the lateness."""
     stream = Stream().advance_watermark_to(0)
     for number in range(5):
         inside = [s for s in ON_TIME if s[2] // 10 == number]
@@ -50,7 +52,9 @@ def script() -> Iterator[Any]:
         stream = stream.add_elements([TimestampedValue(s, s[2]) for s in early])
         stream = stream.advance_watermark_to(10 * (number + 1) + 4)
         stream = stream.add_elements([TimestampedValue(s, s[2]) for s in behind])
-        for milliseconds in range(4):  # this runner drops what a timer gives once event time has gone further
+        for milliseconds in range(
+            4
+        ):  # this runner drops what a timer gives once event time has gone further
             stream = stream.advance_watermark_to(
                 Timestamp(micros=(10 * (number + 1) + 5) * 10**6 + milliseconds * 1000)
             )
@@ -65,7 +69,9 @@ def test_samples_within_the_lateness_count_and_later_ones_do_not(tmp_path: Any) 
     keep, released = collector()
 
     def build(pipeline: beam.Pipeline) -> Any:
-        collaborate = CollaborateAgents(SETTINGS, EngineOptions(allowed_lateness=5.0), refresh=10.0, shards=2)
+        collaborate = CollaborateAgents(
+            SETTINGS, EngineOptions(allowed_lateness=5.0), refresh=10.0, shards=2
+        )
         answers = pipeline | script() | collaborate
         _ = answers.releases | "Releases" >> keep
         return answers.estimates
@@ -102,7 +108,11 @@ def test_a_carrier_holds_the_answers_of_one_window(refresh: float, lateness: flo
     seen = set()
     for number in range(-5, 6):
         end = (number + 1) * refresh + lateness
-        released, gathered, noted = windows.released(number), windows.gathered(number), windows.noted(number)
+        released, gathered, noted = (
+            windows.released(number),
+            windows.gathered(number),
+            windows.noted(number),
+        )
         assert 0 <= released.micros - end * 1e6 < 1001
         (of_note,) = notes.assign(WindowFn.AssignContext(noted))
         (one,) = later.assign(WindowFn.AssignContext(released))
@@ -128,13 +138,19 @@ def test_an_input_without_an_end_needs_a_refresh() -> None:
 
 
 def test_a_runner_that_drops_populations_is_refused_where_the_pipeline_is_built() -> None:
-    samples = beam.Pipeline(runner=BundleBasedDirectRunner()) | beam.Create([("a", 1.0, 1.0)], reshuffle=False)
-    with pytest.raises(ValueError, match=r"runner must give populations, .*got 'BundleBasedDirectRunner'"):
+    samples = beam.Pipeline(runner=BundleBasedDirectRunner()) | beam.Create(
+        [("a", 1.0, 1.0)], reshuffle=False
+    )
+    with pytest.raises(
+        ValueError, match=r"runner must give populations, .*got 'BundleBasedDirectRunner'"
+    ):
         _ = samples | CollaborateAgents(SETTINGS, refresh=60)
     assert (samples | ReleaseMeans(SETTINGS, refresh=60)).releases is not None
 
 
 def test_samples_must_not_be_windowed_before() -> None:
     windowed = beam.Create([("a", 1.0, 1.0)], reshuffle=False) | beam.WindowInto(FixedWindows(5))
-    with pytest.raises(ValueError, match="samples must be in the global window, got 'FixedWindows'"):
+    with pytest.raises(
+        ValueError, match="samples must be in the global window, got 'FixedWindows'"
+    ):
         run_pipeline(lambda pipeline: (pipeline | windowed | ReleaseMeans(SETTINGS)).releases)

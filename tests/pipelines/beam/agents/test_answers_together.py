@@ -1,4 +1,5 @@
-"""Shards that are ready in one bundle are answered in one evaluation: the same bytes as each by itself."""
+"""Shards that are ready in one bundle are answered in one evaluation: the same bytes as each by
+itself."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS, samples
 from tests.pipelines.beam.support.collecting import run_pipeline
 
 
-def answered(monkeypatch: pytest.MonkeyPatch, together: int, collaboration: str, **how: Any) -> tuple[list[bytes], int]:
+def answered(
+    monkeypatch: pytest.MonkeyPatch, together: int, collaboration: str, **how: Any
+) -> tuple[list[bytes], int]:
     """Give all answers, sorted, and how many evaluations have made them."""
     asked: list[int] = []
     rows = PersonalEstimates.answer_rows
@@ -28,7 +31,10 @@ def answered(monkeypatch: pytest.MonkeyPatch, together: int, collaboration: str,
     def build(pipeline: beam.Pipeline) -> Any:
         read = pipeline | beam.Create(samples(300, 30), reshuffle=False)
         return (
-            read | CollaborateAgents(SETTINGS, EngineOptions(collaboration=collaboration), shards=20, **how)
+            read
+            | CollaborateAgents(
+                SETTINGS, EngineOptions(collaboration=collaboration), shards=20, **how
+            )
         ).estimates
 
     with monkeypatch.context() as patch:

@@ -1,4 +1,5 @@
-"""Releases of strangers on Beam: what cannot have been made is counted, and the population is that of the others."""
+"""Releases of strangers on Beam: what cannot have been made is counted, and the population is that
+of the others."""
 
 from __future__ import annotations
 
@@ -47,12 +48,19 @@ FORGED = {
 
 
 def population(events: list[Release]) -> tuple[list[Any], dict[str, int]]:
-    fitted, counted = run_pipeline(lambda p: p | beam.Create(events, reshuffle=False) | SnapshotReleases(SETTINGS))
-    return [(one.agents, one.pool.variance.tolist(), one.fitted.describe()) for one in fitted], counted
+    fitted, counted = run_pipeline(
+        lambda p: p | beam.Create(events, reshuffle=False) | SnapshotReleases(SETTINGS)
+    )
+    return [
+        (one.agents, one.pool.variance.tolist(), one.fitted.describe()) for one in fitted
+    ], counted
 
 
 def test_what_cannot_have_been_made_is_counted_and_left_out() -> None:
-    lies = [release("agent 3", 3.0, **{**changes, "release_id": "agent 3:1"}) for changes in FORGED.values()]
+    lies = [
+        release("agent 3", 3.0, **{**changes, "release_id": "agent 3:1"})
+        for changes in FORGED.values()
+    ]
     clean, _ = population(HONEST)
     dirty, counted = population([*lies, *HONEST, *lies])
     assert dirty == clean

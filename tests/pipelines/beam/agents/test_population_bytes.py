@@ -1,4 +1,5 @@
-"""What was fitted on one worker answers on another as it does where it was fitted, for every way to collaborate."""
+"""What was fitted on one worker answers on another as it does where it was fitted, for every way to
+collaborate."""
 
 from __future__ import annotations
 
@@ -18,15 +19,18 @@ SETTINGS = AgentsSettings(lower=0, upper=1, epsilon=8, delta=1e-6, name="bytes")
 
 
 def fitted_and_own(name: str) -> tuple[Any, Any]:
-    agents = Agents(SETTINGS, KeyedNoise(b"0d409462e4304f9f66770dc046be10c9", deployment="bytes", purpose="agents"))
+    agents = Agents(
+        SETTINGS,
+        KeyedNoise(b"0d409462e4304f9f66770dc046be10c9", deployment="bytes", purpose="agents"),
+    )
     agents.add_agents([f"a{number}" for number in range(60)])
     rng, who = np.random.default_rng(4), np.repeat(np.arange(60), 40)
     values = np.clip(rng.normal(np.where(who % 2, 0.3, 0.7), 0.1), 0, 1)
     agents.update(who, values, np.arange(len(who), dtype=np.float64))
     collaboration = make_collaboration(name, lower=0, upper=1)
-    return collaboration.fit_summary(collaboration.summarize(agents.latest()), 0.01), pooled_own_means(
-        agents.own(), 0.01
-    )
+    return collaboration.fit_summary(
+        collaboration.summarize(agents.latest()), 0.01
+    ), pooled_own_means(agents.own(), 0.01)
 
 
 @pytest.mark.parametrize("name", COLLABORATIONS)
@@ -44,4 +48,6 @@ def test_a_population_that_0_2_0_saved_is_read() -> None:
     fitted, own = fitted_and_own("learned_prior")
     head, columns = _plain(fitted)
     assert head[1].pop("degrees") == 1.0
-    np.testing.assert_array_equal(_population(head, columns).estimate(own).value, fitted.estimate(own).value)
+    np.testing.assert_array_equal(
+        _population(head, columns).estimate(own).value, fitted.estimate(own).value
+    )

@@ -1,4 +1,5 @@
-"""A window among many agents writes what it changes; a shard made of the whole and its changes is the shard it was."""
+"""A window among many agents writes what it changes; a shard made of the whole and its changes is
+the shard it was."""
 
 from __future__ import annotations
 
@@ -63,29 +64,45 @@ def window(number: int, agents: int, samples: int) -> AgentSamples:
 
 def shard_of(given: AgentsSettings, journal: StateJournal | None = None) -> AgentShard:
     noise = noise_from_secret(SECRET.encode(), given.name)
-    return AgentShard(given, noise) if journal is None else AgentShard(given, noise, *journal.read())
+    return (
+        AgentShard(given, noise) if journal is None else AgentShard(given, noise, *journal.read())
+    )
 
 
 def turn(shard: AgentShard, number: int, agents: int) -> list[tuple[int, int, int]]:
     part = window(number, agents, FEW if number else agents)
     if shard.agents.settings.per_person is None:
         part = replace(part, person=np.zeros(0, np.uint64))
-    made = shard.turn([part], keyed_owner_words, [Tick(number, part.time.max())], EACH, final_release=False)
+    made = shard.turn(
+        [part], keyed_owner_words, [Tick(number, part.time.max())], EACH, final_release=False
+    )
     found = []
     for batch in made.released:
         shard.spend.charge(np.unique(batch.releases.agent))
         columns = batch.releases
-        found += list(zip(columns.agent.tolist(), columns.index.tolist(), columns.total.tolist(), strict=True))
+        found += list(
+            zip(columns.agent.tolist(), columns.index.tolist(), columns.total.tolist(), strict=True)
+        )
     return found
 
 
 KINDS = {
     "schedule": SETTINGS,
     "by time": replace(SETTINGS, schedule="every:90s"),
-    "forgets": AgentsSettings(name="test", lower=0, upper=10, epsilon=1, delta=1e-6, memory="half-life:4"),
-    "window": AgentsSettings(name="test", lower=0, upper=10, epsilon=1, delta=1e-6, memory="window:20"),
+    "forgets": AgentsSettings(
+        name="test", lower=0, upper=10, epsilon=1, delta=1e-6, memory="half-life:4"
+    ),
+    "window": AgentsSettings(
+        name="test", lower=0, upper=10, epsilon=1, delta=1e-6, memory="window:20"
+    ),
     "window by time": AgentsSettings(
-        name="test", lower=0, upper=10, epsilon=1, delta=1e-6, memory="window:6m", schedule="every:90s"
+        name="test",
+        lower=0,
+        upper=10,
+        epsilon=1,
+        delta=1e-6,
+        memory="window:6m",
+        schedule="every:90s",
     ),
     "persons": replace(SETTINGS, per_person=2, spread_share=0.0),
     "histograms": replace(SETTINGS, histogram_share=0.2),
@@ -93,7 +110,8 @@ KINDS = {
 
 
 def check_whole_and_changes(given: AgentsSettings) -> None:
-    """At each window: what its state makes is what the shard is, to the byte, and releases the same.
+    """At each window: what its state makes is what the shard is, to the byte, and releases the
+    same.
 
     Compared before it is asserted: pytest would look for minutes where two long values differ.
     """
@@ -117,7 +135,9 @@ def test_a_shard_of_a_whole_and_changes_is_the_shard_that_it_was(kind: str) -> N
     check_whole_and_changes(KINDS[kind])
 
 
-def test_an_agent_that_releases_without_a_sample_is_among_the_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_that_releases_without_a_sample_is_among_the_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The known-bad twin writes the agents that have sent something, and no others."""
     save = AgentShard.save
 
@@ -130,7 +150,9 @@ def test_an_agent_that_releases_without_a_sample_is_among_the_changes(monkeypatc
         check_whole_and_changes(KINDS["by time"])
 
 
-def test_persons_that_are_not_among_the_changes_would_count_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_persons_that_are_not_among_the_changes_would_count_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     take = shard_module.Agents.put_rows
 
     def forgetful(self: Any, agents: Any, rows: Any) -> None:
@@ -144,7 +166,8 @@ def test_persons_that_are_not_among_the_changes_would_count_anew(monkeypatch: py
 
 
 def written_in_a_window(agents: int) -> tuple[int, int]:
-    """Bytes that a window of few samples writes on average, the wholes that come due among them; and a whole."""
+    """Bytes that a window of few samples writes on average, the wholes that come due among them;
+    and a whole."""
     given, state, total = SETTINGS, cells(), 0
     shard = shard_of(given)
     for number in range(60):
@@ -172,7 +195,9 @@ def test_a_journal_gives_what_was_saved(saves: list[tuple[int, bool]], random: A
         change, journal = bytes([number]) * (size + 1), StateJournal(*state)
         before = list(expected)
         journal.save(change if asked else None, lambda: b"whole" * 100 + bytes([number]) * 16)  # noqa: B023 - at once
-        expected = [*before, change] if state[1].values and asked and before != [*before, change] else []
+        expected = (
+            [*before, change] if state[1].values and asked and before != [*before, change] else []
+        )
         random.shuffle(state[1].values)
         whole, changes = StateJournal(*state).read()
         assert whole.startswith(b"whole")
@@ -192,7 +217,9 @@ def _saved() -> tuple[Any, Any, Any]:
 
 
 @pytest.mark.parametrize("what", ["lost", "changed", "twice", "whole"])
-def test_state_that_is_not_what_was_written_last_is_refused(saved: tuple[Any, Any, Any], what: str) -> None:
+def test_state_that_is_not_what_was_written_last_is_refused(
+    saved: tuple[Any, Any, Any], what: str
+) -> None:
     whole, changes, _ = saved
     if what == "lost":
         changes.values.pop()
@@ -202,13 +229,17 @@ def test_state_that_is_not_what_was_written_last_is_refused(saved: tuple[Any, An
         changes.values.append(changes.values[0])
     else:
         whole.value = whole.value[:-1] + b"x"
-    with pytest.raises(DamagedBytesError, match=r"^state must be the whole and the changes that its head names"):
+    with pytest.raises(
+        DamagedBytesError, match=r"^state must be the whole and the changes that its head names"
+    ):
         StateJournal(*saved).read()
 
 
 def test_a_head_of_another_version_is_refused(saved: tuple[Any, Any, Any]) -> None:
     saved[2].value = b"\x02" + saved[2].value[1:]
-    with pytest.raises(DamagedBytesError, match=r"^head of a state must be of version 1, got another$"):
+    with pytest.raises(
+        DamagedBytesError, match=r"^head of a state must be of version 1, got another$"
+    ):
         StateJournal(*saved)
 
 
@@ -216,11 +247,15 @@ def test_what_lost_agents_were_charged_stays_charged() -> None:
     """Of those who have not come back as well, by whatever worker the state is read again."""
     state = fresh_state()
     life(state, samples_of(0), 0)
-    before = {name: count for name, count in zip(names_of(state), charged(state), strict=True) if count}
+    before = {
+        name: count for name, count in zip(names_of(state), charged(state), strict=True) if count
+    }
     lose_agents(state)
     part = samples_of(1)
     one = part.take(part.agent == part.agent[0])
-    life(state, replace(one, names=one.names.take(pa.array([one.agent[0]])), agent=one.agent * 0), 1)
+    life(
+        state, replace(one, names=one.names.take(pa.array([one.agent[0]])), agent=one.agent * 0), 1
+    )
     assert len(names_of(state)) == 1
     life(state, samples_of(2), 2)
     after = dict(zip(names_of(state), charged(state), strict=True))
@@ -254,10 +289,15 @@ def test_newest_releases_of_a_whole_and_changes_are_those_of_all() -> None:
     for number in range(40):
         part = window(number, 2000, FEW if number else 6000)
         part = replace(part, person=np.zeros(0, np.uint64))
-        made = shard.turn([part], keyed_owner_words, [Tick(number, part.time.max())], EACH, final_release=False)
+        made = shard.turn(
+            [part], keyed_owner_words, [Tick(number, part.time.max())], EACH, final_release=False
+        )
         batches = [
             AgentReleases(
-                names=pa.array(shard.agents.names, pa.large_string()), number=number, releases=b.releases, time=b.time
+                names=pa.array(shard.agents.names, pa.large_string()),
+                number=number,
+                releases=b.releases,
+                time=b.time,
             )
             for b in made.released
         ]
@@ -268,7 +308,10 @@ def test_newest_releases_of_a_whole_and_changes_are_those_of_all() -> None:
         everybody = LatestOfShard(SETTINGS, cold.to_bytes())
         before = everybody.combined()
         everybody.observe(batches, words)
-        told, same = cold.changed(batches, words), warm.changed(with_hashes(batches, shard), not_asked)
+        told, same = (
+            cold.changed(batches, words),
+            warm.changed(with_hashes(batches, shard), not_asked),
+        )
         if told is not None:
             assert same is not None
             assert told[1].mean.tobytes() == same[1].mean.tobytes()
@@ -278,6 +321,10 @@ def test_newest_releases_of_a_whole_and_changes_are_those_of_all() -> None:
                 assert before.take(place).mean.tobytes() == told[0].mean.tobytes()
         assert everybody.combined().mean.tobytes() == cold.combined().mean.tobytes()
         assert everybody.pool.snapshot() == cold.pool.snapshot()
-        assert cold.to_bytes() == warm.to_bytes() == LatestOfShard(SETTINGS, *StateJournal(*state).read()).to_bytes()
+        assert (
+            cold.to_bytes()
+            == warm.to_bytes()
+            == LatestOfShard(SETTINGS, *StateJournal(*state).read()).to_bytes()
+        )
         added = max(added, len(state[1].values))
     assert added > 2

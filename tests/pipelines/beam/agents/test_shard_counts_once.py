@@ -1,4 +1,5 @@
-"""A sample counts once, however often a runner brings it, and in whatever order: none twice, and no good one lost."""
+"""A sample counts once, however often a runner brings it, and in whatever order: none twice, and no
+good one lost."""
 
 from __future__ import annotations
 
@@ -16,7 +17,11 @@ from meanstream.pipelines.beam.agents.agents_shard import AgentShard, Turn
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.pairwise_shard import FederationShard
 from meanstream.pipelines.beam.kafka.record_keys import record_keys, with_record_keys
-from meanstream.streaming.events.event_columns import SampleColumns, column_partitions, column_position
+from meanstream.streaming.events.event_columns import (
+    SampleColumns,
+    column_partitions,
+    column_position,
+)
 from meanstream.streaming.store.secret_source import noise_from_secret
 from tests.pipelines.beam.agents.test_agents_pairwise import SETTINGS as PAIRWISE
 from tests.pipelines.beam.support.agents_world import SETTINGS
@@ -54,7 +59,9 @@ def turn(of: AgentShard, samples: Sequence[AgentSamples], numbers: Sequence[int]
     return of.turn(samples, keyed_owner_words, ticks, WINDOWS, final_release=False)
 
 
-def released(turns: Sequence[Turn], names: Sequence[Sequence[str]]) -> list[tuple[str, int, int, int]]:
+def released(
+    turns: Sequence[Turn], names: Sequence[Sequence[str]]
+) -> list[tuple[str, int, int, int]]:
     """Releases of turns: who, which, of how many samples, and the noised sum."""
     found = []
     for made, known in zip(turns, names, strict=True):
@@ -72,7 +79,9 @@ def run(
     one, turns, names = shard(), [], []
     for samples, numbers in deliveries:
         one = restored(one)
-        turns.append(turn(one, [unpack_for_coder(pack_for_coder(part).encoded) for part in samples], numbers))
+        turns.append(
+            turn(one, [unpack_for_coder(pack_for_coder(part).encoded) for part in samples], numbers)
+        )
         names.append(list(one.agents.names))
     return released(turns, names), sum(made.late + made.duplicates for made in turns)
 
@@ -92,7 +101,8 @@ def once() -> list[tuple[Sequence[AgentSamples], Sequence[int]]]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_any_order_and_any_repeats_release_what_each_record_once_releases(seed: int) -> None:
-    """Each window comes in pieces of any order; pieces of it, and of windows before, come again, with their ticks."""
+    """Each window comes in pieces of any order; pieces of it, and of windows before, come again,
+    with their ticks."""
     rng = np.random.default_rng(seed)
     whole, deliveries, again = records(), [], 0
     for number in range(SHOWN):
@@ -102,7 +112,11 @@ def test_any_order_and_any_repeats_release_what_each_record_once_releases(seed: 
             for rows in np.array_split(rng.permutation(len(window)), 5)
         ]
         repeats = [pieces[place] for place in rng.integers(0, 5, 3).tolist()]
-        old = of_window(whole, int(rng.integers(0, number))) if number else window.take(np.zeros(len(window), np.bool_))
+        old = (
+            of_window(whole, int(rng.integers(0, number)))
+            if number
+            else window.take(np.zeros(len(window), np.bool_))
+        )
         again += sum(map(len, repeats)) + len(old)
         parts = [*pieces, *repeats, old]
         ticks = sorted({number, *([int(WINDOWS.number(old.time)[0])] if len(old) else [])})
@@ -125,7 +139,10 @@ def test_a_released_window_stays_closed_when_older_ticks_come_again() -> None:
     had = one.agents.own().count.sum()
     for number in (3, 4, 5):
         made = turn(one, [of_window(whole, number)], [number])
-        assert (made.late, sum(map(len, (batch.time for batch in made.released)))) == (len(of_window(whole, number)), 0)
+        assert (made.late, sum(map(len, (batch.time for batch in made.released)))) == (
+            len(of_window(whole, number)),
+            0,
+        )
     assert one.agents.own().count.sum() == had
     assert restored(one).reached == 5
 
@@ -137,7 +154,12 @@ def test_a_federation_does_not_open_a_window_again() -> None:
     for number in (3, 4, 5):
         one.turn([of_window(whole, number), of_window(whole, number)], number, WINDOWS)
     had = one.stream.counts().tolist()
-    assert had == np.bincount(np.concatenate([of_window(whole, number).agent for number in (3, 4, 5)])).tolist()
+    assert (
+        had
+        == np.bincount(
+            np.concatenate([of_window(whole, number).agent for number in (3, 4, 5)])
+        ).tolist()
+    )
     for number in (3, 4, 5):
         made = one.turn([of_window(whole, number)], number, WINDOWS)
         assert made.unused == {"late": len(of_window(whole, number))}
@@ -145,17 +167,23 @@ def test_a_federation_does_not_open_a_window_again() -> None:
 
 
 def test_keys_change_neither_the_order_of_ties_nor_what_is_released() -> None:
-    without = [([replace(part, key=np.zeros(0, np.uint64)) for part in parts], ticks) for parts, ticks in once()]
+    without = [
+        ([replace(part, key=np.zeros(0, np.uint64)) for part in parts], ticks)
+        for parts, ticks in once()
+    ]
     assert run(without) == run(once())
 
 
 def test_other_topics_have_other_keys_and_ids_stay() -> None:
-    """Chance that two of 20 topics share a key within 2^44 offsets of 8 partitions: below 2^-8 (200 pairs of 2^63)."""
+    """Chance that two of 20 topics share a key within 2^44 offsets of 8 partitions: below 2^-8 (200
+    pairs of 2^63)."""
     position = column_position(np.repeat(np.arange(8), 3), np.tile([0, 1, 2**43], 8))
     keys = np.concatenate([record_keys(f"topic {number}", position) for number in range(20)])
     assert len(np.unique(keys)) == len(keys)
     ids = np.arange(1, 4, dtype=np.uint64)
-    samples = SampleColumns(["a"], np.zeros(3, np.int64), np.zeros(3), np.zeros(3), ids, position[:3])
+    samples = SampleColumns(
+        ["a"], np.zeros(3, np.int64), np.zeros(3), np.zeros(3), ids, position[:3]
+    )
     assert with_record_keys("a topic", samples) is samples
 
 

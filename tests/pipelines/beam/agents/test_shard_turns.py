@@ -1,4 +1,5 @@
-"""Many windows in one turn: few steps, few batches of releases, and what turns of each window would give."""
+"""Many windows in one turn: few steps, few batches of releases, and what turns of each window would
+give."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ ROWS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 4)), max_size=40)
 
 @settings(max_examples=60, deadline=None)
 @given(ROWS)
-def test_a_step_has_one_window_of_an_agent_and_each_agent_its_samples_in_order(rows: list[tuple[int, int]]) -> None:
+def test_a_step_has_one_window_of_an_agent_and_each_agent_its_samples_in_order(
+    rows: list[tuple[int, int]],
+) -> None:
     agent = np.array([who for who, _ in rows], np.uint8)
     part = np.sort(np.array([number for _, number in rows], np.int64))
     steps = list(steps_by_agent(agent, part, 6))
@@ -52,16 +55,24 @@ def turn(shard: AgentShard, numbers: list[int]) -> Turn:
 def both(given: AgentsSettings) -> tuple[AgentShard, AgentShard, Turn, list[Turn]]:
     """Let a shard take all windows in one turn, and another each in its own."""
     backlog, on_time = shard_of(given), shard_of(given)
-    return backlog, on_time, turn(backlog, list(range(WINDOWS))), [turn(on_time, [one]) for one in range(WINDOWS)]
+    return (
+        backlog,
+        on_time,
+        turn(backlog, list(range(WINDOWS))),
+        [turn(on_time, [one]) for one in range(WINDOWS)],
+    )
 
 
 def told(turns: list[Turn]) -> tuple[list[Any], list[Any]]:
-    """Give releases with their times and versions, and what each agent knew at the end of each window."""
+    """Give releases with their times and versions, and what each agent knew at the end of each
+    window."""
     columns = [
         (*row, time, version)
         for one in turns
         for batch in one.released
-        for *row, time, version in zip(*shown(batch.releases), batch.time, batch.version, strict=True)
+        for *row, time, version in zip(
+            *shown(batch.releases), batch.time, batch.version, strict=True
+        )
     ]
     own = [
         (part, agent, count, mean, tuple(energies))
@@ -74,7 +85,13 @@ def told(turns: list[Turn]) -> tuple[list[Any], list[Any]]:
 
 
 def shown(releases: ReleaseColumns) -> list[Any]:
-    return [releases.agent, releases.index, releases.count, releases.total, map(tuple, releases.votes)]
+    return [
+        releases.agent,
+        releases.index,
+        releases.count,
+        releases.total,
+        map(tuple, releases.votes),
+    ]
 
 
 @pytest.mark.parametrize("together", [1, 7, shard_turns.TOGETHER])
@@ -92,6 +109,8 @@ def test_a_backlog_gives_what_turns_of_each_window_would(
 
 
 def test_steps_that_mix_windows_of_an_agent_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agents_shard, "steps_by_agent", lambda agent, *_: iter([np.arange(len(agent))]))
+    monkeypatch.setattr(
+        agents_shard, "steps_by_agent", lambda agent, *_: iter([np.arange(len(agent))])
+    )
     _, _, once, each = both(SETTINGS)
     assert told([once]) != told(each)

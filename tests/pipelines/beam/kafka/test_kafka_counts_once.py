@@ -1,4 +1,5 @@
-"""A topic that two readers bring, as after a restore that dropped the reader's state: each record counts once."""
+"""A topic that two readers bring, as after a restore that dropped the reader's state: each record
+counts once."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ from tests.pipelines.beam.support.agents_world import engine_on, release_lines
 from tests.pipelines.beam.support.collecting import run_pipeline
 from tests.streaming.support.rounds_world import rounds_settings
 
-SETTINGS = AgentsSettings(name="test", lower=0, upper=10, epsilon=1, delta=1e-6, schedule="geometric:2,1.5", horizon=9)
+SETTINGS = AgentsSettings(
+    name="test", lower=0, upper=10, epsilon=1, delta=1e-6, schedule="geometric:2,1.5", horizon=9
+)
 PLACE = "kafka://nobody:1/{}"
 AGENTS = ("ann", "bob", "cem")
 Sample = tuple[str, float, float]
@@ -40,14 +43,18 @@ def stream() -> list[Sample]:
 
 
 class MemoryTopic:
-    """In the place of a `PartitionReader`: topics of one partition and the same records, each with an id of its own."""
+    """In the place of a `PartitionReader`: topics of one partition and the same records, each with
+    an id of its own."""
 
     partitions = (0,)
 
     def __init__(self, location: KafkaLocation, *, beside: Sequence[str] = ()) -> None:
         del beside
         self.log = f"id of {location.topic}"
-        texts = (json.dumps({"agent": a, "value": v, "time": t, "id": i}) for i, (a, v, t) in enumerate(stream()))
+        texts = (
+            json.dumps({"agent": a, "value": v, "time": t, "id": i})
+            for i, (a, v, t) in enumerate(stream())
+        )
         self._values = [text.encode() for text in texts]
 
     def marks(self, partitions: Iterable[int]) -> dict[int, Marks]:
@@ -58,7 +65,9 @@ class MemoryTopic:
         values: list[bytes | None] = [*self._values[offset : offset + count]]
         offsets = np.arange(offset, offset + len(values))
         return Taken(
-            PartitionRecords(np.full(len(values), partition), offsets, values), offset + len(values), ended=True
+            PartitionRecords(np.full(len(values), partition), offsets, values),
+            offset + len(values),
+            ended=True,
         )
 
     def close(self) -> None:
@@ -71,13 +80,16 @@ def topics(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEANSTREAM_SECRET", "7c1e94b05fa3d2681be60c9d37f25a84")
 
 
-def reading(topics: Sequence[str], transform: Any, *, column: str | None = None) -> tuple[list[Any], dict[str, int]]:
+def reading(
+    topics: Sequence[str], transform: Any, *, column: str | None = None
+) -> tuple[list[Any], dict[str, int]]:
     """What a transform makes of topics, each read by a reader of its own in batches of its own."""
 
     def build(pipeline: beam.Pipeline) -> Any:
         read_by = (
             pipeline
-            | f"Reader {number}" >> ReadKafka(PLACE.format(topic), ColumnMapping(id=column), batch_size=40 + 9 * number)
+            | f"Reader {number}"
+            >> ReadKafka(PLACE.format(topic), ColumnMapping(id=column), batch_size=40 + 9 * number)
             for number, topic in enumerate(topics)
         )
         return (tuple(one.samples for one in read_by) | beam.Flatten() | transform)[0]
@@ -93,7 +105,9 @@ def releases(topics: Sequence[str], **how: Any) -> tuple[list[bytes], dict[str, 
 def test_agents_release_what_the_engine_releases(tmp_path: Path) -> None:
     lines, counters = releases(["samples", "samples", "samples"])
     assert (counters["events"], counters["rejected_duplicate"]) == (450, 300)
-    assert lines == sorted(engine_on(tmp_path, stream(), SETTINGS, final_release=True).lines("releases"))
+    assert lines == sorted(
+        engine_on(tmp_path, stream(), SETTINGS, final_release=True).lines("releases")
+    )
     assert len(lines) > 10
 
 

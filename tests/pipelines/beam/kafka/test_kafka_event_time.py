@@ -1,4 +1,5 @@
-"""Event time of a Kafka partition on Beam: it passes a partition in which nothing has come for long, and no other."""
+"""Event time of a Kafka partition on Beam: it passes a partition in which nothing has come for
+long, and no other."""
 
 from __future__ import annotations
 
@@ -38,16 +39,23 @@ class Partitions:
     log = "id of the topic"
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, idle_seconds: float | None, unit: PrivacyUnit = "sample"
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        idle_seconds: float | None,
+        unit: PrivacyUnit = "sample",
     ) -> None:
         self.passed = 0.0
         self.before_take: Callable[[], None] = lambda: None
-        clock = SimpleNamespace(monotonic=lambda: STARTED + self.passed, time=lambda: EPOCH + self.passed)
+        clock = SimpleNamespace(
+            monotonic=lambda: STARTED + self.passed, time=lambda: EPOCH + self.passed
+        )
         monkeypatch.setattr(read, "time", clock)
         self.records: dict[int, list[bytes]] = {0: [], 1: []}
         self.watermark = {p: ManualWatermarkEstimator(MIN_TIMESTAMP) for p in self.records}
         self._trackers = {p: Tracker(OffsetRange(0, UNBOUNDED)) for p in self.records}
-        self._worker = ReadPartition("kafka://nobody:1/topic", ColumnMapping(), None, 10, 1e9, idle_seconds, unit)
+        self._worker = ReadPartition(
+            "kafka://nobody:1/topic", ColumnMapping(), None, 10, 1e9, idle_seconds, unit
+        )
         self._worker._name, self._worker._silent_since = "topic", {}
         self._worker._reader = self
         self._worker._parser = read.MessageParser(ColumnMapping(), None, 1e9, unit)
@@ -60,7 +68,9 @@ class Partitions:
         values = self.records[partition][at : at + most]
         offsets = np.arange(at, at + len(values))
         return Taken(
-            PartitionRecords(np.full(len(values), partition), offsets, values), at + len(values), ended=not values
+            PartitionRecords(np.full(len(values), partition), offsets, values),
+            at + len(values),
+            ended=not values,
         )
 
     def turn(self, partition: int, passed: float) -> Timestamp:
@@ -76,7 +86,9 @@ def sample(at: float) -> bytes:
     return b'{"agent": "ann", "value": 1.0, "time": %r, "id": "%r"}' % (at, at)
 
 
-def test_event_time_passes_a_partition_only_after_it_was_silent_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_event_time_passes_a_partition_only_after_it_was_silent_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     topic = Partitions(monkeypatch, IDLE_SECONDS)
     assert topic.turn(0, 3.0) == MIN_TIMESTAMP  # silence is counted from the first look on
     assert topic.turn(0, 12.9) == MIN_TIMESTAMP
@@ -126,7 +138,9 @@ def test_event_time_of_rounds_is_the_clock_whatever_is_sent(
     assert topic.turn(1, 3.0) == Timestamp(EPOCH + 3.0)
 
 
-def test_a_batch_of_rounds_ends_where_the_partition_did_at_the_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_of_rounds_ends_where_the_partition_did_at_the_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     topic = Partitions(monkeypatch, None, "user")
     topic.records[0] += [sample(EPOCH - 500.0)] * 3
     late = iter([[sample(EPOCH - 400.0)]])
@@ -138,9 +152,14 @@ def test_a_batch_of_rounds_ends_where_the_partition_did_at_the_moment(monkeypatc
     assert seen == [(3, MIN_TIMESTAMP), (1, Timestamp(EPOCH))]
 
 
-def test_where_reading_ends_event_time_of_rounds_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_reading_ends_event_time_of_rounds_stands_still(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     topic = Partitions(monkeypatch, None, "user")
     topic.records[0] += [sample(EPOCH - ago) for ago in (500.0, 300.0)]
     tracker = Tracker(OffsetRange(0, 2))
-    assert len(list(read.ReadRange.process(topic._worker, (0, 0, 2), tracker, topic.watermark[0]))) == 1
+    assert (
+        len(list(read.ReadRange.process(topic._worker, (0, 0, 2), tracker, topic.watermark[0])))
+        == 1
+    )
     assert topic.watermark[0].current_watermark() == MIN_TIMESTAMP

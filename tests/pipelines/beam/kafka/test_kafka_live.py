@@ -1,4 +1,5 @@
-"""Partitions without end on a real Flink cluster: event time waits for the slowest, nothing is lost or read twice."""
+"""Partitions without end on a real Flink cluster: event time waits for the slowest, nothing is lost
+or read twice."""
 
 from __future__ import annotations
 
@@ -17,7 +18,14 @@ from confluent_kafka import Producer
 from meanstream.pipelines.beam.beam_runners import runner_arguments
 from meanstream.pipelines.beam.kafka.beam_kafka_source import ReadKafka
 from meanstream.streaming.sources.mapping import ColumnMapping
-from tests.pipelines.beam.kafka.test_read_kafka import MAPPING, PARTITIONS, consumed, fill, flawed, positions
+from tests.pipelines.beam.kafka.test_read_kafka import (
+    MAPPING,
+    PARTITIONS,
+    consumed,
+    fill,
+    flawed,
+    positions,
+)
 from tests.pipelines.command_line import arguments, meanstream
 from tests.servers.conftest import broker_address, new_topic  # noqa: F401 - fixtures
 from tests.servers.support.flink_cluster import STREAMING
@@ -44,7 +52,9 @@ def one_by_one(batch: Any) -> Iterator[Any]:
 
 
 def panes(path: Path) -> list[list[float]]:
-    return sorted(json.loads(line) for line in path.read_text().splitlines()) if path.exists() else []
+    return (
+        sorted(json.loads(line) for line in path.read_text().splitlines()) if path.exists() else []
+    )
 
 
 def wait_for(path: Path, windows: int) -> None:
@@ -64,21 +74,28 @@ def test_event_time_waits_for_the_slowest_partition(
     def send(partition: int, start: int, stop: int) -> None:
         producer = Producer({"bootstrap.servers": broker_address})
         for at in range(start, stop, 10):
-            producer.produce(topic, json.dumps({"agent": "a", "value": 1.0, "time": at}), partition=partition)
+            producer.produce(
+                topic, json.dumps({"agent": "a", "value": 1.0, "time": at}), partition=partition
+            )
         assert producer.flush(10) == 0
 
     send(0, 0, 1000)
     send(1, 0, 110)
     pipeline = beam.Pipeline(runner="FlinkRunner", options=PipelineOptions([*cluster, *STREAMING]))
     place = f"kafka://{broker_address}/{topic}"
-    read = pipeline | ReadKafka(place, ColumnMapping(), until_end=False, batch_size=5, turn=1, privacy_unit="sample")
+    read = pipeline | ReadKafka(
+        place, ColumnMapping(), until_end=False, batch_size=5, turn=1, privacy_unit="sample"
+    )
     windows = read.samples | beam.FlatMap(one_by_one) | beam.WindowInto(FixedWindows(50))
     _ = windows | beam.CombineGlobally(sum).without_defaults() | beam.ParDo(Append(str(out)))
     result = pipeline.run()
     try:
         wait_for(out, 2)
         time.sleep(3)
-        assert panes(out) == [[0.0, 10], [50.0, 10]]  # the first partition is at 990, the second at 100
+        assert panes(out) == [
+            [0.0, 10],
+            [50.0, 10],
+        ]  # the first partition is at 990, the second at 100
         send(1, 110, 520)
         wait_for(out, 10)
         assert panes(out) == [[50.0 * number, 10] for number in range(10)]
@@ -100,7 +117,9 @@ def test_ranges_and_rounds_of_a_topic(
     told = read.samples | beam.Map(lambda batch: json.dumps(positions([batch])))
     _ = told | beam.io.WriteToText(out, num_shards=1, shard_name_template="")
     pipeline.run().wait_until_finish()
-    found = sorted(tuple(one) for line in Path(out).read_text().splitlines() for one in json.loads(line))
+    found = sorted(
+        tuple(one) for line in Path(out).read_text().splitlines() for one in json.loads(line)
+    )
     assert found == [(0, at) for at in range(10, 80)] + [(1, at) for at in range(3)]
 
     (tmp_path / "secret").write_text(SECRET)
@@ -111,7 +130,12 @@ def test_ranges_and_rounds_of_a_topic(
     }  # fmt: skip
     engine = {**options, "store": tmp_path / "rounds.db", "sink": tmp_path / "engine.jsonl"}
     assert meanstream("run", "rounds", *arguments(engine), "--quiet").code == 0
-    flink = {**options, "store": tmp_path / "b.db", "sink": f"kafka://{broker_address}/{sink}", "runner": "FlinkRunner"}
+    flink = {
+        **options,
+        "store": tmp_path / "b.db",
+        "sink": f"kafka://{broker_address}/{sink}",
+        "runner": "FlinkRunner",
+    }
     given = [f"--runner-arg={argument}" for argument in runner_arguments("FlinkRunner", cluster)]
     ran = meanstream("run", "rounds", *arguments(flink), *given, "--json")
     assert ran.code == 0, ran.err.decode()

@@ -1,4 +1,5 @@
-"""Offsets as a restriction: whatever a runner takes away and whenever, each offset is read once, by any worker."""
+"""Offsets as a restriction: whatever a runner takes away and whenever, each offset is read once, by
+any worker."""
 
 from __future__ import annotations
 
@@ -19,7 +20,13 @@ from hypothesis import strategies as st
 
 import meanstream.pipelines.beam.kafka.read_kafka as reading
 from meanstream.pipelines.beam.kafka.beam_kafka_source import ReadKafka
-from meanstream.pipelines.beam.kafka.offsets import UNBOUNDED, Claim, OffsetRangeCoder, OffsetsProvider, OffsetsTracker
+from meanstream.pipelines.beam.kafka.offsets import (
+    UNBOUNDED,
+    Claim,
+    OffsetRangeCoder,
+    OffsetsProvider,
+    OffsetsTracker,
+)
 from meanstream.pipelines.beam.kafka.read_kafka import EventTimeProvider, ReadPartition, ReadRange
 from meanstream.streaming.events.event_columns import column_positions
 from meanstream.streaming.kafka.connection.values import PartitionRecords
@@ -41,9 +48,13 @@ class FakeReader:
     def take(self, partition: int, offset: int, count: int, wait: float) -> Taken:
         there = [at for at in range(offset, self.end) if at not in GAPS][:count]
         following = there[-1] + 1 if len(there) == count else self.end
-        values: list[bytes | None] = [b'{"agent":"a","value":1,"time":%d}' % (100 - at) for at in there]
+        values: list[bytes | None] = [
+            b'{"agent":"a","value":1,"time":%d}' % (100 - at) for at in there
+        ]
         return Taken(
-            PartitionRecords(np.full(len(there), partition), np.array(there, np.int64), values), following, True
+            PartitionRecords(np.full(len(there), partition), np.array(there, np.int64), values),
+            following,
+            True,
         )
 
     def marks(self, partitions: list[int]) -> dict[int, Marks]:
@@ -53,9 +64,13 @@ class FakeReader:
         """Nothing is open."""
 
 
-def worker(kind: type[ReadRange], end: int, batch: int, unit: str = "user", **more: Any) -> ReadRange:
+def worker(
+    kind: type[ReadRange], end: int, batch: int, unit: str = "user", **more: Any
+) -> ReadRange:
     with patch.object(reading, "PartitionReader", lambda *_, **__: FakeReader(end)):
-        read = kind("kafka://127.0.0.1:1/t", ColumnMapping(), None, batch, 86_400.0, None, unit, **more)
+        read = kind(
+            "kafka://127.0.0.1:1/t", ColumnMapping(), None, batch, 86_400.0, None, unit, **more
+        )
         read.setup()
     return read
 
@@ -67,15 +82,20 @@ def offsets(out: Any) -> list[int]:
 
 @given(st.lists(st.integers(0, 3), max_size=12), st.integers(1, 5))
 def test_cut_anywhere_every_record_is_read_once(cuts: list[int], batch: int) -> None:
-    """A new worker goes on from the bytes of each checkpoint, which a runner makes after some batches."""
+    """A new worker goes on from the bytes of each checkpoint, which a runner makes after some
+    batches."""
     coder, provider = OffsetRangeCoder(), OffsetsProvider()
     encoded: bytes | None = coder.encode(provider.initial_restriction((0, 1, 15)))
-    event_time: Timestamp = EventTimeProvider().initial_estimator_state((0, 1, 15), OffsetRange(1, 15))
+    event_time: Timestamp = EventTimeProvider().initial_estimator_state(
+        (0, 1, 15), OffsetRange(1, 15)
+    )
     found: list[int] = []
     while encoded is not None:
         tracker = ThreadsafeRestrictionTracker(provider.create_tracker(coder.decode(encoded)))
         watermark = EventTimeProvider().create_watermark_estimator(event_time)
-        taken = worker(ReadRange, 20, batch, "sample").process((0, 1, 15), RestrictionTrackerView(tracker), watermark)
+        taken = worker(ReadRange, 20, batch, "sample").process(
+            (0, 1, 15), RestrictionTrackerView(tracker), watermark
+        )
         encoded = None
         left = cuts.pop() if cuts else 99
         for out in taken:
@@ -90,7 +110,8 @@ def test_cut_anywhere_every_record_is_read_once(cuts: list[int], batch: int) -> 
 
 
 def turns(end: int) -> Iterator[tuple[list[int], OffsetRange]]:
-    """What each turn of a partition without end reads, by a worker of its own, and what it leaves."""
+    """What each turn of a partition without end reads, by a worker of its own, and what it
+    leaves."""
     restriction = OffsetRange(0, UNBOUNDED)
     while True:
         tracker = ThreadsafeRestrictionTracker(OffsetsTracker(restriction))
@@ -123,7 +144,9 @@ def test_claims_in_another_order_and_offsets_left_out_are_errors() -> None:
         tracker.try_claim(Claim(4, 5))
     claim = Claim(2, 12)
     assert not OffsetsTracker(OffsetRange(2, 2)).try_claim(Claim(2, 3))
-    with pytest.raises(ValueError, match="offsets from 2 to 9 must be claimed, got an end before them"):
+    with pytest.raises(
+        ValueError, match="offsets from 2 to 9 must be claimed, got an end before them"
+    ):
         tracker.check_done()
     assert tracker.try_claim(claim)
     assert claim.following == 9
@@ -135,10 +158,15 @@ def test_claims_in_another_order_and_offsets_left_out_are_errors() -> None:
 
 @pytest.mark.parametrize("turn", [1.0, 10.0, 7.5])
 def test_who_has_read_all_lets_a_partition_be_for_the_rest_of_the_turn(turn: float) -> None:
-    """Whole seconds are left when Flink's runner hears of it: it drops the rest, and each turn costs a name."""
+    """Whole seconds are left when Flink's runner hears of it: it drops the rest, and each turn
+    costs a name."""
     tracker = ThreadsafeRestrictionTracker(OffsetsTracker(OffsetRange(0, UNBOUNDED)))
     watermark = EventTimeProvider().create_watermark_estimator(MIN_TIMESTAMP)
-    list(worker(ReadPartition, 6, 4, turn=turn).process((0, 0, UNBOUNDED), RestrictionTrackerView(tracker), watermark))
+    list(
+        worker(ReadPartition, 6, 4, turn=turn).process(
+            (0, 0, UNBOUNDED), RestrictionTrackerView(tracker), watermark
+        )
+    )
     left = tracker.deferred_status()
     assert left is not None
     assert math.floor(left[1].micros / 1e6) == math.ceil(turn)
@@ -158,7 +186,13 @@ def test_who_has_read_all_lets_a_partition_be_for_the_rest_of_the_turn(turn: flo
 )
 def test_a_turn_is_checked_where_a_pipeline_is_built(turn: Any, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
-        ReadKafka("kafka://127.0.0.1:1/t", ColumnMapping(), until_end=False, turn=turn, privacy_unit="sample")
+        ReadKafka(
+            "kafka://127.0.0.1:1/t",
+            ColumnMapping(),
+            until_end=False,
+            turn=turn,
+            privacy_unit="sample",
+        )
 
 
 def test_the_last_run_reads_what_is_there_and_ends() -> None:

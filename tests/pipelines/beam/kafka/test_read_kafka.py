@@ -1,4 +1,5 @@
-"""Kafka in and out of Beam without a JVM, on a real broker: exactly the offsets asked for, the engine's answers."""
+"""Kafka in and out of Beam without a JVM, on a real broker: exactly the offsets asked for, the
+engine's answers."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ MAPPING = ColumnMapping(agent="user")
 PARTITIONS = 3
 
 
-def fill(address: str, topic: str, values: Mapping[int, Sequence[bytes | None]], **settings: Any) -> None:
+def fill(
+    address: str, topic: str, values: Mapping[int, Sequence[bytes | None]], **settings: Any
+) -> None:
     producer = Producer({"bootstrap.servers": address, **settings})
     for partition, some in values.items():
         for value in some:
@@ -103,8 +106,15 @@ def test_rounds_have_the_bytes_and_dead_letters_of_the_engine(source: str, tmp_p
     estimates, counters = run_pipeline(build)
     assert lines(estimates) == world.lines("means")
     assert len(estimates) > 3
-    assert sorted(letter.model_dump_json().encode() for letter in letters) == sorted(world.lines("dead_letters"))
-    assert sorted({letter.reason for letter in letters}) == ["in_future", "malformed", "missing_value", "not_finite"]
+    assert sorted(letter.model_dump_json().encode() for letter in letters) == sorted(
+        world.lines("dead_letters")
+    )
+    assert sorted({letter.reason for letter in letters}) == [
+        "in_future",
+        "malformed",
+        "missing_value",
+        "not_finite",
+    ]
     assert counters["events"] == 246
     assert counters["rejected_malformed"] == 3
 
@@ -115,8 +125,14 @@ def positions(batches: Sequence[Any]) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
-def test_a_range_is_read_once_and_nothing_else(runner: str, source: str, broker_address: str, tmp_path: Path) -> None:  # noqa: F811
-    """Of aborted transactions nothing is read, and their marks are passed, at the end of a range too."""
+def test_a_range_is_read_once_and_nothing_else(
+    runner: str,
+    source: str,
+    broker_address: str,  # noqa: F811
+    tmp_path: Path,  # noqa: F811, RUF100
+) -> None:
+    """Of aborted transactions nothing is read, and their marks are passed, at the end of a range
+    too."""
     topic = source.rpartition("/")[2]
     writer = Producer({"bootstrap.servers": broker_address, "transactional.id": topic})
     writer.init_transactions(30)
@@ -141,8 +157,12 @@ def test_a_range_is_read_once_and_nothing_else(runner: str, source: str, broker_
 
 
 def test_offsets_that_are_not_there_are_refused(source: str) -> None:
-    with pytest.raises(Exception, match=r"ranges must be held by partition 1 \(\[0, 82\)\), got \(5, 83\)"):
-        run_pipeline(lambda pipeline: (pipeline | ReadKafka(source, MAPPING, ranges={1: (5, 83)})).samples)
+    with pytest.raises(
+        Exception, match=r"ranges must be held by partition 1 \(\[0, 82\)\), got \(5, 83\)"
+    ):
+        run_pipeline(
+            lambda pipeline: (pipeline | ReadKafka(source, MAPPING, ranges={1: (5, 83)})).samples
+        )
 
 
 def test_events_have_the_bytes_keys_and_headers_of_the_engine(
@@ -177,18 +197,25 @@ def test_releases_are_told_apart_by_their_id(
     topic = new_topic()
     line = b'{"release_id":"ann:3","agent":"ann","n":1e-07}'
     sink = WriteKafka(f"kafka://{broker_address}/{topic}", role="releases")
-    on_runner(runner, lambda pipeline: pipeline | beam.Create([EventLines(Release, [line, line])]) | sink)
+    on_runner(
+        runner, lambda pipeline: pipeline | beam.Create([EventLines(Release, [line, line])]) | sink
+    )
     one, again = consumed(broker_address, topic)
     assert (one.value(), one.key()) == (again.value(), again.key()) == (line, b"ann")
     assert one.headers()[-1] == ("release_id", b"ann:3")
 
 
-def test_private_events_do_not_go_to_a_public_topic(broker_address: str, new_topic: Callable[..., str]) -> None:  # noqa: F811
+def test_private_events_do_not_go_to_a_public_topic(
+    broker_address: str,  # noqa: F811
+    new_topic: Callable[..., str],  # noqa: F811
+) -> None:
     topic = new_topic()
     pipeline = beam.Pipeline(runner="FnApiRunner")
     private = beam.Create([EventLines(PersonalEstimate, [b'{"agent":"ann"}'])], reshuffle=False)
     _ = pipeline | private | WriteKafka(f"kafka://{broker_address}/{topic}")
-    with pytest.raises(Exception, match="public sink must be given public events, got PersonalEstimate"):
+    with pytest.raises(
+        Exception, match="public sink must be given public events, got PersonalEstimate"
+    ):
         pipeline.run().wait_until_finish()
     assert consumed(broker_address, topic) == []
 
@@ -201,7 +228,10 @@ def test_the_command_reads_what_a_topic_holds_and_writes_a_topic(
 ) -> None:
     """Late and repeated samples are those of the engine, the same id in two partitions too."""
     topic = source.rpartition("/")[2]
-    more = [json.dumps({"user": "user 2", "value": 1, "time": at, "id": "a"}).encode() for at in (3e5, 3e5, 9e5)]
+    more = [
+        json.dumps({"user": "user 2", "value": 1, "time": at, "id": "a"}).encode()
+        for at in (3e5, 3e5, 9e5)
+    ]
     late = json.dumps({"user": "user 2", "value": 1, "time": 100, "id": "b"}).encode()
     fill(broker_address, topic, {0: [*more, late], 1: more[:1]})
     options = {
@@ -211,7 +241,12 @@ def test_the_command_reads_what_a_topic_holds_and_writes_a_topic(
     }  # fmt: skip
     environment = {"MEANSTREAM_SECRET": SECRET}
     engine = tmp_path / "engine.jsonl"
-    named = {**options, "store": tmp_path / "rounds.db", "sink": engine, "dead_letters": tmp_path / "dead.jsonl"}
+    named = {
+        **options,
+        "store": tmp_path / "rounds.db",
+        "sink": engine,
+        "dead_letters": tmp_path / "dead.jsonl",
+    }
     assert meanstream("run", "rounds", *arguments(named), environment=environment).code == 0
     sink = f"kafka://{broker_address}/{new_topic()}"
     beamed = {**options, "store": tmp_path / "b.db", "sink": sink, "runner": "FnApiRunner"}
@@ -220,11 +255,19 @@ def test_the_command_reads_what_a_topic_holds_and_writes_a_topic(
     written = [message.value() for message in consumed(broker_address, sink.rpartition("/")[2])]
     assert sorted(written) == sorted(engine.read_bytes().splitlines())
     assert len(written) == ran.json["sent"] > 3
-    assert not [name for name in ran.json if "rejected_" in name]  # what was left out of a round is the operator's
+    assert not [
+        name for name in ran.json if "rejected_" in name
+    ]  # what was left out of a round is the operator's
     ran = meanstream(
-        "run", "rounds", *arguments({n: v for n, v in beamed.items() if n != "until_end"}), environment=environment
+        "run",
+        "rounds",
+        *arguments({n: v for n, v in beamed.items() if n != "until_end"}),
+        environment=environment,
     )
-    assert ran.message == "until_end must be given with --runner and a topic, or else offsets, got False"
+    assert (
+        ran.message
+        == "until_end must be given with --runner and a topic, or else offsets, got False"
+    )
 
 
 def test_agents_release_what_the_engine_releases(

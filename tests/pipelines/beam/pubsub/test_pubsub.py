@@ -1,4 +1,5 @@
-"""Pub/Sub into and out of Beam, on a server in memory: the engine's releases, whatever comes twice or in disorder."""
+"""Pub/Sub into and out of Beam, on a server in memory: the engine's releases, whatever comes twice
+or in disorder."""
 
 from __future__ import annotations
 
@@ -61,7 +62,13 @@ BAD = {
 
 RUNNER_CLASSES = {
     kind.__name__: kind
-    for kind in (FnApiRunner, PrismRunner, FlinkRunner, SwitchingDirectRunner, BundleBasedDirectRunner)
+    for kind in (
+        FnApiRunner,
+        PrismRunner,
+        FlinkRunner,
+        SwitchingDirectRunner,
+        BundleBasedDirectRunner,
+    )
 }
 
 
@@ -104,20 +111,35 @@ def wait_for(done: Callable[[], bool], what: str) -> None:
 
 
 def streamed(
-    subscription: str, mapping: ColumnMapping, clock: SimpleNamespace, *, samples: Callable[[], int], letters: int = 0
+    subscription: str,
+    mapping: ColumnMapping,
+    clock: SimpleNamespace,
+    *,
+    samples: Callable[[], int],
+    letters: int = 0,
 ) -> tuple[list[bytes], list[Any]]:
-    """Run agents over a subscription until so much was read, let event time pass everything, and give what came."""
+    """Run agents over a subscription until so much was read, let event time pass everything, and
+    give what came."""
     keep_read, read = collector()
     keep_letters, dead = collector()
     keep_released, released = collector()
-    pipeline = beam.Pipeline(runner=BundleBasedDirectRunner(), options=PipelineOptions(["--streaming"]))
+    pipeline = beam.Pipeline(
+        runner=BundleBasedDirectRunner(), options=PipelineOptions(["--streaming"])
+    )
     source = pipeline | ReadPubSub(subscription, mapping, privacy_unit="sample")
     _ = source.dead_letters | "Keep letters" >> keep_letters
-    made = source.samples | "Note" >> keep_read | ReleaseMeans(agents_world.SETTINGS, refresh=200 * HOUR, shards=SHARDS)
+    made = (
+        source.samples
+        | "Note" >> keep_read
+        | ReleaseMeans(agents_world.SETTINGS, refresh=200 * HOUR, shards=SHARDS)
+    )
     _ = made.releases | "Keep releases" >> keep_released
     result = pipeline.run()
     try:
-        wait_for(lambda: sum(map(len, read)) >= samples() and len(dead) >= letters, "all samples must come")
+        wait_for(
+            lambda: sum(map(len, read)) >= samples() and len(dead) >= letters,
+            "all samples must come",
+        )
         clock.now = 300 * HOUR
         wait_for(lambda: len(released) == SHARDS, "releases must come")
     finally:
@@ -131,8 +153,11 @@ def engine(folder: Path) -> list[bytes]:
     return sorted(world.lines("releases"))
 
 
-def test_the_releases_of_the_engine(clients: Clients, clock: SimpleNamespace, tmp_path: Path) -> None:
-    """In any order, among messages that cannot be used, and one of which was sent twice under one id."""
+def test_the_releases_of_the_engine(
+    clients: Clients, clock: SimpleNamespace, tmp_path: Path
+) -> None:
+    """In any order, among messages that cannot be used, and one of which was sent twice under one
+    id."""
     topic, (subscription,) = clients.new_topic()
     clients.publish(topic, [*SHUFFLED[:70], *BAD, *SHUFFLED[70:], SHUFFLED[9]])
     read = len(STREAM) + 1
@@ -145,9 +170,14 @@ def test_the_releases_of_the_engine(clients: Clients, clock: SimpleNamespace, tm
 
 @pytest.mark.parametrize("fault", [False, True])
 def test_messages_that_are_delivered_again_change_nothing(
-    fault: bool, clients: Clients, clock: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fault: bool,
+    clients: Clients,
+    clock: SimpleNamespace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The first messages are not acknowledged but given back; were they not known by their ids, they would count."""
+    """The first messages are not acknowledged but given back; were they not known by their ids,
+    they would count."""
     from google.cloud.pubsub import SubscriberClient
 
     acknowledge, again = SubscriberClient.acknowledge, []
@@ -164,28 +194,38 @@ def test_messages_that_are_delivered_again_change_nothing(
         monkeypatch.setattr(parsing, "message_keys", lambda ids: np.zeros(len(ids), np.uint64))
     topic, (subscription,) = clients.new_topic()
     clients.publish(topic, SHUFFLED)
-    released, _ = streamed(subscription, BY_MESSAGE, clock, samples=lambda: len(STREAM) + len(again))
+    released, _ = streamed(
+        subscription, BY_MESSAGE, clock, samples=lambda: len(STREAM) + len(again)
+    )
     assert len(again) >= 30
     assert (released == engine(tmp_path)) is not fault
 
 
 def test_what_is_not_used_is_counted_by_reason(tmp_path: Path) -> None:
-    """By the part that parses, where a runner keeps counters of all bundles: the one of trials does not."""
+    """By the part that parses, where a runner keeps counters of all bundles: the one of trials does
+    not."""
     payloads = [*SHUFFLED, *BAD, *SHUFFLED[:3]]
-    messages = [PubsubMessage(data, {}, message_id=str(2**50 + at)) for at, data in enumerate(payloads)]
+    messages = [
+        PubsubMessage(data, {}, message_id=str(2**50 + at)) for at, data in enumerate(payloads)
+    ]
     parse = ParseMessages(BY_FIELD, batch_size=40, privacy_unit="sample")
     keep, dead = collector()
 
     def build(pipeline: beam.Pipeline) -> Any:
         read = pipeline | beam.Create(messages) | parse
         _ = read.rejected | "Letters" >> keep
-        return (read.samples | ReleaseMeans(agents_world.SETTINGS, EngineOptions(final_release=False))).releases
+        return (
+            read.samples | ReleaseMeans(agents_world.SETTINGS, EngineOptions(final_release=False))
+        ).releases
 
     released, counters = run_pipeline(build)
     assert agents_world.release_lines(released) == engine(tmp_path)
     reasons = list(BAD.values())
     told = {name: count for name, count in counters.items() if name.startswith("rejected_")}
-    assert told == {"rejected_duplicate": 3, **{f"rejected_{reason}": reasons.count(reason) for reason in reasons}}
+    assert told == {
+        "rejected_duplicate": 3,
+        **{f"rejected_{reason}": reasons.count(reason) for reason in reasons},
+    }
     assert (counters["events"], counters["samples"]) == (len(payloads), len(SHUFFLED) + 3)
     places = {letter.position - 2**50: letter.reason for letter in dead}
     assert places == dict(enumerate(reasons, len(SHUFFLED)))
@@ -214,21 +254,32 @@ def test_what_cannot_be_read_is_refused_before_anything_runs(
 def test_dataflow_reads_the_subscription_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """What would be submitted; nothing was ever run there."""
     monkeypatch.setattr(GoogleCloudOptions, "_warn_if_soft_delete_policy_enabled", lambda *_: None)
-    place = ["--project=some-project", "--region=europe-west1", "--temp_location=gs://some-bucket/temp", "--no_auth"]
-    pipeline = beam.Pipeline(runner=DataflowRunner(), options=PipelineOptions(["--streaming", *place]))
+    place = [
+        "--project=some-project",
+        "--region=europe-west1",
+        "--temp_location=gs://some-bucket/temp",
+        "--no_auth",
+    ]
+    pipeline = beam.Pipeline(
+        runner=DataflowRunner(), options=PipelineOptions(["--streaming", *place])
+    )
     subscription = f"{PROJECT}/subscriptions/anything"
     _ = pipeline | ReadPubSub(
         subscription, BY_FIELD, timestamp_attribute="at", id_label="sent_as", privacy_unit="sample"
     )
     steps = pipeline.to_runner_api().components.transforms.values()
-    (read,) = [step.spec.payload for step in steps if step.spec.urn == "beam:transform:pubsub_read:v1"]
+    (read,) = [
+        step.spec.payload for step in steps if step.spec.urn == "beam:transform:pubsub_read:v1"
+    ]
     payload = beam_runner_api_pb2.PubSubReadPayload.FromString(read)
     assert (payload.subscription, payload.with_attributes) == (subscription, True)
     assert (payload.timestamp_attribute, payload.id_attribute) == ("at", "sent_as")
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
-def test_releases_have_the_bytes_of_the_engine_and_go_in_order(runner: str, clients: Clients, tmp_path: Path) -> None:
+def test_releases_have_the_bytes_of_the_engine_and_go_in_order(
+    runner: str, clients: Clients, tmp_path: Path
+) -> None:
     world = agents_world.engine_on(tmp_path, STREAM)
     lines = world.lines("releases")
     topic, (subscription,) = clients.new_topic()
@@ -245,7 +296,11 @@ def test_releases_have_the_bytes_of_the_engine_and_go_in_order(runner: str, clie
         assert dict(message.attributes) == expected
         assert message.ordering_key == event["agent"]
     for agent in {agent for agent, _, _ in STREAM}:
-        numbers = [json.loads(message.data)["index"] for message in messages if message.ordering_key == agent]
+        numbers = [
+            json.loads(message.data)["index"]
+            for message in messages
+            if message.ordering_key == agent
+        ]
         assert numbers == list(range(1, len(numbers) + 1)) != []
     on_runner(runner, build)  # a bundle that is executed again
     again = clients.pulled(subscription, len(lines))
@@ -261,8 +316,12 @@ def test_events_as_objects_and_a_topic_that_is_not_there(clients: Clients) -> No
     (message,) = clients.pulled(subscription, 1)
     assert message.data == letter.model_dump_json().encode()
     assert (dict(message.attributes)["event"], message.ordering_key) == ("dead_letter", "")
-    with pytest.raises(Exception, match=r"topic must accept messages, got NotFound from 'projects/"):
-        on_runner("FnApiRunner", lambda p: p | beam.Create([letter]) | WritePubSub(f"{topic}-missing"))
+    with pytest.raises(
+        Exception, match=r"topic must accept messages, got NotFound from 'projects/"
+    ):
+        on_runner(
+            "FnApiRunner", lambda p: p | beam.Create([letter]) | WritePubSub(f"{topic}-missing")
+        )
 
 
 def test_private_events_do_not_go_to_a_public_topic(clients: Clients) -> None:
@@ -270,9 +329,13 @@ def test_private_events_do_not_go_to_a_public_topic(clients: Clients) -> None:
     estimates = EventLines(PersonalEstimate, [b'{"agent":"ann"}'])
 
     def build(trust: Trust) -> Callable[[beam.Pipeline], Any]:
-        return lambda pipeline: pipeline | beam.Create([estimates]) | WritePubSub(topic, trust=trust)
+        return lambda pipeline: (
+            pipeline | beam.Create([estimates]) | WritePubSub(topic, trust=trust)
+        )
 
-    with pytest.raises(Exception, match="public sink must be given public events, got PersonalEstimate"):
+    with pytest.raises(
+        Exception, match="public sink must be given public events, got PersonalEstimate"
+    ):
         on_runner("FnApiRunner", build(Trust.PUBLIC))
     assert clients.pulled(subscription, 0) == []
     on_runner("FnApiRunner", build(Trust.PRIVATE))
@@ -281,11 +344,18 @@ def test_private_events_do_not_go_to_a_public_topic(clients: Clients) -> None:
 
 def test_the_extra_is_named_where_the_client_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(names, "_has_client", lambda: False)
-    with pytest.raises(ValueError, match=r"topic needs google-cloud-pubsub: pip install 'meanstream\[gcp\]'"):
+    with pytest.raises(
+        ValueError, match=r"topic needs google-cloud-pubsub: pip install 'meanstream\[gcp\]'"
+    ):
         WritePubSub(f"{PROJECT}/topics/means")
 
 
-def test_flink_sends_releases(clients: Clients, server: str, flink: FlinkCluster, tmp_path: Path) -> None:  # noqa: F811
+def test_flink_sends_releases(
+    clients: Clients,
+    server: str,
+    flink: FlinkCluster,  # noqa: F811
+    tmp_path: Path,  # noqa: F811, RUF100
+) -> None:
     """Its workers have the server's address in their environment."""
     lines = agents_world.engine_on(tmp_path, STREAM).lines("releases")
     topic, (subscription,) = clients.new_topic()
@@ -294,6 +364,9 @@ def test_flink_sends_releases(clients: Clients, server: str, flink: FlinkCluster
     _ = pipeline | beam.Create([EventLines(Release, lines)]) | WritePubSub(topic)
     pipeline.run().wait_until_finish()
     messages = clients.pulled(subscription, len(lines))
-    seen = {message.attributes["release_id"]: (message.data, message.ordering_key) for message in messages}
+    seen = {
+        message.attributes["release_id"]: (message.data, message.ordering_key)
+        for message in messages
+    }
     assert sorted(data for data, _ in seen.values()) == sorted(lines)
     assert {key for _, key in seen.values()} == {agent for agent, _, _ in STREAM}

@@ -1,4 +1,5 @@
-"""What rounds on Beam show to others: nothing of how many samples a user sends, when, and which of them were bad."""
+"""What rounds on Beam show to others: nothing of how many samples a user sends, when, and which of
+them were bad."""
 
 from __future__ import annotations
 
@@ -14,7 +15,11 @@ from meanstream.pipelines.beam.input.parse_lines import dead_letters_of_parse
 from meanstream.pipelines.beam.kafka.beam_kafka_source import ReadKafka
 from meanstream.pipelines.beam.kafka.write_kafka import WriteKafka
 from meanstream.pipelines.beam.pubsub.read_pubsub import ReadPubSub
-from meanstream.pipelines.beam.rounds.round_transforms import ReportRounds, RunRounds, SummarizeUsers
+from meanstream.pipelines.beam.rounds.round_transforms import (
+    ReportRounds,
+    RunRounds,
+    SummarizeUsers,
+)
 from meanstream.pipelines.beam.worker import beam_metrics as metrics
 from meanstream.streaming.events.base import PrivateEvent, PublicEvent
 from meanstream.streaming.events.event_columns import Rejects
@@ -28,7 +33,12 @@ from tests.streaming.support.rounds_world import DAY, rounds_settings
 
 Row = tuple[str, object, float]
 CHANGED = "user 1"
-BAD: list[Row] = [(CHANGED, "nan", 5.0), (CHANGED, "", 6.0), (CHANGED, 1.0, 5e9), (CHANGED, "x", 7.0)]
+BAD: list[Row] = [
+    (CHANGED, "nan", 5.0),
+    (CHANGED, "", 6.0),
+    (CHANGED, 1.0, 5e9),
+    (CHANGED, "x", 7.0),
+]
 
 
 def rows(changed: str | None) -> list[Row]:
@@ -38,7 +48,9 @@ def rows(changed: str | None) -> list[Row]:
         for day in range(2):
             times = [day * DAY + 3600.0 * (1 + user), day * DAY + 3600.0 * (9 + user)]
             if f"user {user}" == CHANGED and changed == "number":
-                times = [times[0] + n for n in range(40)] + times[1:] * 3  # the last one comes again, under one id
+                times = [times[0] + n for n in range(40)] + times[
+                    1:
+                ] * 3  # the last one comes again, under one id
             elif f"user {user}" == CHANGED and changed == "times":
                 times = [time + 7000.0 for time in times]
             found += [(f"user {user}", 2.0 + user, time) for time in times]
@@ -72,13 +84,22 @@ def on_a_file(folder: Path, changed: str | None, estimator: str) -> tuple[Ran, b
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(metrics, "metric_counters", look)
-        ran = meanstream("run", "rounds", *arguments(options), "--json", environment={"MEANSTREAM_SECRET": SECRET})
+        ran = meanstream(
+            "run",
+            "rounds",
+            *arguments(options),
+            "--json",
+            environment={"MEANSTREAM_SECRET": SECRET},
+        )
     return ran, (folder / "means.jsonl").read_bytes(), seen
 
 
 def elements(_folder: Path, changed: str | None, estimator: str) -> tuple[Any, Any, list[str]]:
     """`RunRounds` on elements: its answers and its public metrics."""
-    given = [(user, value if isinstance(value, float) else None, time) for user, value, time in rows(changed)]
+    given = [
+        (user, value if isinstance(value, float) else None, time)
+        for user, value, time in rows(changed)
+    ]
     seen: list[str] = []
     query = beam.runners.portability.fn_api_runner.fn_runner.RunnerResult.metrics
 
@@ -88,7 +109,9 @@ def elements(_folder: Path, changed: str | None, estimator: str) -> tuple[Any, A
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(beam.runners.portability.fn_api_runner.fn_runner.RunnerResult, "metrics", metrics_of)
+        patch.setattr(
+            beam.runners.portability.fn_api_runner.fn_runner.RunnerResult, "metrics", metrics_of
+        )
         run = RunRounds(rounds_settings(estimator=estimator, user_budget=4.0))
         answers, _ = run_pipeline(lambda p: p | beam.Create(given, reshuffle=False) | run)
     return None, sorted(one.model_dump_json() for one in answers), seen
@@ -106,17 +129,24 @@ class _Result:
 
 @pytest.mark.parametrize("shown", [False, True])
 @pytest.mark.parametrize(
-    ("run", "estimator"), [(on_a_file, "one_shot"), (on_a_file, "cummings.known_sizes"), (elements, "one_shot")]
+    ("run", "estimator"),
+    [(on_a_file, "one_shot"), (on_a_file, "cummings.known_sizes"), (elements, "one_shot")],
 )
 def test_a_users_samples_change_no_byte_under_reports_that_are_the_same(
-    run: Callable[..., Any], estimator: str, shown: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Callable[..., Any],
+    estimator: str,
+    shown: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if shown:  # a known-bad twin: one namespace for all
         monkeypatch.setattr(metrics, "PRIVATE_NAMESPACE", metrics.NAMESPACE)
     told: dict[Any, Any] = {}
     with charged_as(told):
         first = run(tmp_path / "first", None, estimator)
-        others = {how: run(tmp_path / how, how, estimator) for how in ("number", "times", "bad records")}
+        others = {
+            how: run(tmp_path / how, how, estimator) for how in ("number", "times", "bad records")
+        }
     assert told
     assert len(first[2]) >= 3
     assert first[1]
@@ -132,7 +162,9 @@ def test_dead_letters_of_rounds_are_private_and_no_public_topic_takes_them() -> 
     assert {one.rejected.element_type for one in made} == {PrivateDeadLetter}
     place = "kafka://127.0.0.1:1/letters"
     _ = made[0].rejected | "Private" >> WriteKafka(place, role="dead_letters", trust=Trust.PRIVATE)
-    with pytest.raises(TypeError, match="public sink must be given public events, got PrivateDeadLetter"):
+    with pytest.raises(
+        TypeError, match="public sink must be given public events, got PrivateDeadLetter"
+    ):
         _ = made[0].rejected | "Public" >> WriteKafka(place, role="dead_letters")
 
 
@@ -140,7 +172,9 @@ def test_what_is_rejected_is_a_private_letter_when_it_comes() -> None:
     keep, found = collector()
 
     def build(pipeline: beam.Pipeline) -> Any:
-        answers = pipeline | beam.Create([None, ("user 1", 1.0, 5.0)]) | RunRounds(rounds_settings())
+        answers = (
+            pipeline | beam.Create([None, ("user 1", 1.0, 5.0)]) | RunRounds(rounds_settings())
+        )
         _ = answers.rejected | "Rejected" >> keep
         return answers
 
@@ -172,12 +206,19 @@ def test_a_source_is_for_rounds_unless_it_says_otherwise() -> None:
     assert read.dead_letters.element_type is PrivateDeadLetter
     for make in (
         lambda: ReadKafka("kafka://127.0.0.1:1/samples", ColumnMapping(), privacy_unit="agent"),  # type: ignore[arg-type]
-        lambda: ReadPubSub("projects/project-1/subscriptions/samples", ColumnMapping(), privacy_unit="agent"),  # type: ignore[arg-type]
+        lambda: ReadPubSub(
+            "projects/project-1/subscriptions/samples", ColumnMapping(), privacy_unit="agent"
+        ),  # type: ignore[arg-type]
     ):
-        with pytest.raises(ValueError, match="privacy_unit must be one of sample, user, got 'agent'"):
+        with pytest.raises(
+            ValueError, match="privacy_unit must be one of sample, user, got 'agent'"
+        ):
             make()
 
 
 def test_steps_take_what_is_private_from_where_they_say() -> None:
-    assert intake.metric_counter("samples", private=True).metric_name.namespace == metrics.PRIVATE_NAMESPACE
+    assert (
+        intake.metric_counter("samples", private=True).metric_name.namespace
+        == metrics.PRIVATE_NAMESPACE
+    )
     assert intake.metric_counter("samples").metric_name.namespace == metrics.NAMESPACE

@@ -17,11 +17,20 @@ from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.sources.mapping import ColumnMapping
 from tests.pipelines.beam.support.collecting import lines, run
-from tests.streaming.rounds.test_rounds_categories import NAMES, number_of, shares_settings, source, visits, write
+from tests.streaming.rounds.test_rounds_categories import (
+    NAMES,
+    number_of,
+    shares_settings,
+    source,
+    visits,
+    write,
+)
 from tests.streaming.support.rounds_world import RoundsWorld
 
 
-@pytest.mark.parametrize("changes", [{}, {"options": {"votes": "oue"}, "window": "2d,1d", "user_budget": 6.0}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"options": {"votes": "oue"}, "window": "2d,1d", "user_budget": 6.0}]
+)
 def test_every_window_has_the_bytes_of_the_engine(changes: dict[str, Any], tmp_path: Path) -> None:
     rows = visits(n=300)
     world = RoundsWorld(tmp_path / "engine", shares_settings(**changes))
@@ -37,8 +46,18 @@ def test_every_window_has_the_bytes_of_the_engine(changes: dict[str, Any], tmp_p
 
 def test_elements_of_no_category_are_rejected_with_their_reason(tmp_path: Path) -> None:
     names = NAMES[:3]
-    good: list[Any] = [("a", "phone", 5.0), ("b", " tablet ", 6.0), {"user": "c", "value": "desktop", "time": 7.0}]
-    bad: list[Any] = [("d", "fridge", 5.0), ("e", None, 5.0), ("f", 1.5, 5.0), ("g", True, 5.0), ("h", 10**4, 5.0)]
+    good: list[Any] = [
+        ("a", "phone", 5.0),
+        ("b", " tablet ", 6.0),
+        {"user": "c", "value": "desktop", "time": 7.0},
+    ]
+    bad: list[Any] = [
+        ("d", "fridge", 5.0),
+        ("e", None, 5.0),
+        ("f", 1.5, 5.0),
+        ("g", True, 5.0),
+        ("h", 10**4, 5.0),
+    ]
     settings = shares_settings(categories=names)
     known, _ = run(good, RunRounds(settings))
     batch = sample_batch(["i", "j", "k"], [3.0, 0.5, -1.0], [5.0] * 3)
@@ -53,11 +72,15 @@ def test_elements_of_no_category_are_rejected_with_their_reason(tmp_path: Path) 
     }
 
 
-def test_a_file_is_read_as_the_engine_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_read_as_the_engine_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, names = write(tmp_path, "jsonl", visits(n=200)), NAMES[:3]
     world = RoundsWorld(tmp_path / "engine", shares_settings(categories=names))
     stats = world.run(source(path, names))
-    monkeypatch.setattr(metrics, "metric_counters", lambda result: metric_counters(result, PRIVATE_NAMESPACE))
+    monkeypatch.setattr(
+        metrics, "metric_counters", lambda result: metric_counters(result, PRIVATE_NAMESPACE)
+    )
     mapping = ColumnMapping(agent="who", value="device", categories=names, time="t")
     counters = run_rounds_file(
         world.settings,

@@ -1,4 +1,5 @@
-"""A trusted curator and vectors on Beam: the engine's bytes; noise once per release, after adding up."""
+"""A trusted curator and vectors on Beam: the engine's bytes; noise once per release, after adding
+up."""
 
 from __future__ import annotations
 
@@ -15,7 +16,13 @@ from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.rounds.central_rounds import ReleaseWords
 from meanstream.operators.rounds.round_records import Tally
-from meanstream.pipelines.beam.rounds.curator_step import AddSums, CuratorSums, CuratorSumsCoder, ReleaseOnce, SumUp
+from meanstream.pipelines.beam.rounds.curator_step import (
+    AddSums,
+    CuratorSums,
+    CuratorSumsCoder,
+    ReleaseOnce,
+    SumUp,
+)
 from meanstream.pipelines.beam.rounds.known_results import FINDINGS
 from meanstream.pipelines.beam.rounds.round_transforms import RunRounds, sample_batch
 from meanstream.pipelines.beam.rounds.rounds_elements import StageFindings, UserBatch
@@ -64,7 +71,9 @@ def test_a_curators_answers_have_the_bytes_of_the_engine(case: str, tmp_path: Pa
         {"estimator": "kent.sparse_threshold", "options": {"sparsity": 2}},
     ],
 )
-def test_answers_about_vectors_have_the_bytes_of_the_engine(changes: dict[str, Any], tmp_path: Path) -> None:
+def test_answers_about_vectors_have_the_bytes_of_the_engine(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
     rows = vectors()
     world = RoundsWorld(tmp_path / "engine", vector_settings(epsilon=6.0, **changes))
     path = write(tmp_path, "csv", rows)
@@ -90,11 +99,15 @@ def test_a_density_and_a_mixture_too(changes: dict[str, Any], tmp_path: Path) ->
     world.run(ScriptedSource(stream()))
     estimates, _ = run(stream(), RunRounds(world.settings, shards=2))
     assert lines(estimates) == world.lines("means")
-    assert all(json.loads(line).get("function") or json.loads(line).get("components") for line in lines(estimates))
+    assert all(
+        json.loads(line).get("function") or json.loads(line).get("components")
+        for line in lines(estimates)
+    )
 
 
 def test_noise_is_drawn_in_the_keyed_step_and_in_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One draw per round and release, whatever the shards; with noise forbidden, everything before it still runs."""
+    """One draw per round and release, whatever the shards; with noise forbidden, everything before
+    it still runs."""
     drawn: list[tuple[str, int]] = []
     original = ReleaseWords.__init__
 
@@ -157,7 +170,8 @@ class State:
 
 
 def test_a_release_is_made_once_and_other_sums_under_its_name_are_refused() -> None:
-    """A retried bundle, whose state was not committed, releases the same; a second look is refused."""
+    """A retried bundle, whose state was not committed, releases the same; a second look is
+    refused."""
     settings = rounds_settings(estimator="cummings.ratio", users=60)
     sums, other = sums_of(settings, 5), sums_of(settings, 6)
     step = ReleaseOnce(settings, SecretLocation(), last=False)

@@ -1,4 +1,5 @@
-"""The engine and Beam are given the same samples, secret and settings: the answers are the same bytes."""
+"""The engine and Beam are given the same samples, secret and settings: the answers are the same
+bytes."""
 
 from __future__ import annotations
 
@@ -34,7 +35,11 @@ CASES = {
     "sessions": {"window": "session:2h"},
     "budget": {"user_budget": 4.0, "estimator": "one_shot"},
     "sliding budget": {"window": "2d,1d", "user_budget": 5.0},
-    "calendar": {"window": "day@Asia/Kathmandu", "estimator": "one_shot", "allowed_lateness": 7200.5},
+    "calendar": {
+        "window": "day@Asia/Kathmandu",
+        "estimator": "one_shot",
+        "allowed_lateness": 7200.5,
+    },
     "quantiles": {"estimator": "quantile_tree", "quantiles": (0.1, 0.5)},
     "lateness": {"allowed_lateness": 7200.5, "estimator": "one_shot"},
 }
@@ -58,19 +63,32 @@ def test_every_window_has_the_bytes_of_the_engine(case: str, tmp_path: Path) -> 
 def repeating(days: int = 6, users: int = 1500) -> list[tuple[str, float, float]]:
     rng = np.random.default_rng(8)
     values = rng.normal(4.0, 0.4, (days, users)).clip(0.0, 10.0)
-    return [(f"user {u}", float(values[d, u]), d * DAY + 40.0 * u) for d in range(days) for u in range(users)]
+    return [
+        (f"user {u}", float(values[d, u]), d * DAY + 40.0 * u)
+        for d in range(days)
+        for u in range(users)
+    ]
 
 
 @pytest.mark.parametrize("more", [{}, {"user_budget": 16.0}, {"allowed_lateness": 7200.5}])
-def test_windows_that_repeat_hand_on_what_the_engine_hands_on(more: dict[str, float], tmp_path: Path) -> None:
+def test_windows_that_repeat_hand_on_what_the_engine_hands_on(
+    more: dict[str, float], tmp_path: Path
+) -> None:
     world = RoundsWorld(tmp_path, rounds_settings(estimator="repeating", epsilon=4.0, **more))
     stream = repeating()
     world.run(ScriptedSource(stream))
     shuffled = [stream[place] for place in np.random.default_rng(7).permutation(len(stream))]
     estimates, counters = run(shuffled, RunRounds(world.settings, shards=3))
-    states = [estimate.stages[-1]["state"] for estimate in sorted(estimates, key=lambda one: one.start)]
+    states = [
+        estimate.stages[-1]["state"] for estimate in sorted(estimates, key=lambda one: one.start)
+    ]
     assert states[3]["half_width"] is not None
-    narrow = [stage for estimate in estimates for stage in estimate.stages if stage.get("stage") == "narrow"]
+    narrow = [
+        stage
+        for estimate in estimates
+        for stage in estimate.stages
+        if stage.get("stage") == "narrow"
+    ]
     assert narrow or "user_budget" in more
     assert len({state["center"] for state in states}) > 3
     assert lines(estimates) == world.lines("means")
@@ -82,7 +100,9 @@ def test_batches_of_samples_are_samples(tmp_path: Path) -> None:
     settings, stream = rounds_settings(), samples()
     one_by_one, _ = run(stream, RunRounds(settings, shards=3))
     cuts = [stream[:100], stream[100:101], stream[101:]]
-    batched, counters = run([sample_batch(*zip(*part, strict=True)) for part in cuts], RunRounds(settings, shards=1))
+    batched, counters = run(
+        [sample_batch(*zip(*part, strict=True)) for part in cuts], RunRounds(settings, shards=1)
+    )
     assert lines(batched) == lines(one_by_one)
     assert counters["samples"] == len(stream)
 
@@ -99,15 +119,24 @@ def flawed_file(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("sort", [True, False])
-def test_a_file_is_read_as_the_engine_reads_it(sort: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_read_as_the_engine_reads_it(
+    sort: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = flawed_file(tmp_path)
     mapping = ColumnMapping(agent="user", value="value", time="time", id="id")
     settings = rounds_settings(allowed_lateness=0.25 * DAY)
     world = RoundsWorld(tmp_path / "engine", settings)
     stats = world.run(
-        open_source(str(path), mapping, sort=sort, id_key=key_derived_from_secret(SECRET.encode(), "sample ids"))
+        open_source(
+            str(path),
+            mapping,
+            sort=sort,
+            id_key=key_derived_from_secret(SECRET.encode(), "sample ids"),
+        )
     )
-    monkeypatch.setattr(metrics, "metric_counters", lambda result: metric_counters(result, PRIVATE_NAMESPACE))
+    monkeypatch.setattr(
+        metrics, "metric_counters", lambda result: metric_counters(result, PRIVATE_NAMESPACE)
+    )
     counters = run_rounds_file(
         settings,
         SourceLocation(location=str(path), mapping=mapping, sort=sort),

@@ -1,4 +1,5 @@
-"""Whatever is executed again makes the same report again: a second, fresh one would average the noise away."""
+"""Whatever is executed again makes the same report again: a second, fresh one would average the
+noise away."""
 
 from __future__ import annotations
 
@@ -39,17 +40,23 @@ def by_user(batches: Iterable[ReportBatch]) -> Reports:
     return found
 
 
-def fresh_reports(this: WindowRound, stage: int, public: Any, batch: UserBatch, secret: SecretLocation) -> ReportBatch:
+def fresh_reports(
+    this: WindowRound, stage: int, public: Any, batch: UserBatch, secret: SecretLocation
+) -> ReportBatch:
     """What must not be: noise that is drawn. The known-bad twin of `stage_reports`."""
     asked = batch.take(this.stage_of(batch.words) == stage)
     summaries = asked.sums.summaries(asked.words, this.settings.grid)
     bits = np.random.default_rng().integers(0, 2**64, (len(asked), 2), np.uint64)
     reports = this.estimator.rounds[stage].encode(summaries, public, lambda draw: bits)
-    return ReportBatch(window=this.window, stage=stage, users=this.users, names=asked.names, reports=reports)
+    return ReportBatch(
+        window=this.window, stage=stage, users=this.users, names=asked.names, reports=reports
+    )
 
 
 @pytest.mark.parametrize("make", [stage_reports, fresh_reports])
-def test_a_repeated_bundle_makes_the_same_reports(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repeated_bundle_makes_the_same_reports(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made: list[ReportBatch] = []
 
     def noted(*arguments: Any) -> ReportBatch:
@@ -63,7 +70,8 @@ def test_a_repeated_bundle_makes_the_same_reports(make: Any, monkeypatch: pytest
     assert len(reports) == len({(window, name) for window, _, name in reports}) == 4 * 12
     assert min(map(len, reports.values())) >= 4
     several = sum(len(set(rows)) > 1 for rows in reports.values())
-    # Fresh bits: 48 users say one of two things at least four times over; all of them the same with less than 1e-12.
+    # Fresh bits: 48 users say one of two things at least four times over; all of them the same with
+    # less than 1e-12.
     assert (several == 0) if make is stage_reports else (several > 0)
 
 
@@ -92,7 +100,8 @@ def test_another_secret_makes_other_reports(monkeypatch: pytest.MonkeyPatch) -> 
     first, _ = run(samples(), RunRounds(settings))
     monkeypatch.setenv("MEANSTREAM_SECRET", SECRET[::-1])
     second, _ = run(samples(), RunRounds(settings))
-    # Four windows of twelve one-bit or wider reports: equal by chance in all with a probability below 2**-20.
+    # Four windows of twelve one-bit or wider reports: equal by chance in all with a probability
+    # below 2**-20.
     assert lines(first) != lines(second)
 
 
@@ -100,7 +109,11 @@ def test_the_secret_is_not_in_the_pipeline(tmp_path: Any, monkeypatch: pytest.Mo
     (tmp_path / "secret").write_text(SECRET)
     pickled: list[bytes] = []
     compress = cloudpickle_pickler.bz2.compress
-    monkeypatch.setattr(cloudpickle_pickler.bz2, "compress", lambda data, **k: pickled.append(data) or compress(data))
+    monkeypatch.setattr(
+        cloudpickle_pickler.bz2,
+        "compress",
+        lambda data, **k: pickled.append(data) or compress(data),
+    )
     place = SecretLocation(file=f"{tmp_path}/secret")
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
     _ = pipeline | beam.Create(samples()) | RunRounds(rounds_settings(), secret=place)
@@ -117,5 +130,7 @@ def test_no_report_is_an_answer_too() -> None:
     this = WindowRound(settings, Window(0, 86_400_000_000), users=12)
     users, _ = run(samples(n=40), SummarizeUsers(settings))
     batch = users[0][1]
-    report = stage_reports(this, 0, {}, batch.take(np.zeros(len(batch), np.bool_)), SecretLocation())
+    report = stage_reports(
+        this, 0, {}, batch.take(np.zeros(len(batch), np.bool_)), SecretLocation()
+    )
     assert (len(report), report.users) == (0, 12)

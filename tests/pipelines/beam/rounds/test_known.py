@@ -13,7 +13,11 @@ import pytest
 
 from meanstream.operators.rounds.round_records import Tally
 from meanstream.pipelines.beam.rounds import known_results as known
-from meanstream.pipelines.beam.rounds.known_results import WithFindings, known_at_one_worker, known_reports_by_shard
+from meanstream.pipelines.beam.rounds.known_results import (
+    WithFindings,
+    known_at_one_worker,
+    known_reports_by_shard,
+)
 from meanstream.pipelines.beam.rounds.rounds_elements import ReportBatch, StageFindings, StageTally
 from meanstream.pipelines.beam.rounds.rounds_windows import CarryRounds, carried_in_window
 from meanstream.streaming.events.round_events import StageResult
@@ -23,7 +27,9 @@ from tests.streaming.support.rounds_world import DAY, rounds_settings
 
 SETTINGS = rounds_settings(estimator="one_shot")
 DAYS = [Window(round(day * DAY * 1e6), round((day + 1) * DAY * 1e6)) for day in range(3)]
-FOUND = [StageFindings(window=window, stage=0, users=10 + day) for day, window in enumerate(DAYS[:2])]
+FOUND = [
+    StageFindings(window=window, stage=0, users=10 + day) for day, window in enumerate(DAYS[:2])
+]
 NAMES = [f"user {number}" for number in range(20)]
 
 
@@ -33,15 +39,23 @@ class Meets(beam.DoFn):
     def setup(self) -> None:
         self._ready = True
 
-    def process(self, element: ReportBatch, findings: StageFindings | None = None) -> Iterator[tuple[int, str, int]]:
+    def process(
+        self, element: ReportBatch, findings: StageFindings | None = None
+    ) -> Iterator[tuple[int, str, int]]:
         assert self._ready
-        yield element.window.start, element.names[0].as_py(), 0 if findings is None else findings.users
+        yield (
+            element.window.start,
+            element.names[0].as_py(),
+            0 if findings is None else findings.users,
+        )
 
 
 def reports(window: Window) -> Iterator[ReportBatch]:
     for name in NAMES:
         names = pa.array([name], pa.large_string())
-        yield ReportBatch(window=window, stage=1, users=12, names=names, reports=np.zeros((1, 1), np.int64))
+        yield ReportBatch(
+            window=window, stage=1, users=12, names=names, reports=np.zeros((1, 1), np.int64)
+        )
 
 
 def met(keys: int) -> list[Any]:
@@ -64,7 +78,11 @@ def met(keys: int) -> list[Any]:
     return sorted(run_pipeline(build)[0])
 
 
-WANTED = sorted((window.start, name, users) for window, users in zip(DAYS, (10, 11, 0), strict=True) for name in NAMES)
+WANTED = sorted(
+    (window.start, name, users)
+    for window, users in zip(DAYS, (10, 11, 0), strict=True)
+    for name in NAMES
+)
 
 
 @pytest.mark.parametrize("keys", [1, 3, 8])
@@ -92,7 +110,12 @@ def results(*numbers: int) -> list[StageResult]:
     """Results of the first stage of each round, told apart by the number of users."""
     return [
         StageResult(
-            round_id=f"round {window.start}", start=at(window.start), end=at(window.end), stage=0, users=n, public={}
+            round_id=f"round {window.start}",
+            start=at(window.start),
+            end=at(window.end),
+            stage=0,
+            users=n,
+            public={},
         )
         for window in DAYS
         for n in numbers
@@ -107,7 +130,10 @@ class Told(beam.DoFn):
     """Tells which element was given which results."""
 
     def process(
-        self, element: ReportBatch, findings: StageFindings | None = None, results: Iterable[StageResult] = ()
+        self,
+        element: ReportBatch,
+        findings: StageFindings | None = None,
+        results: Iterable[StageResult] = (),
     ) -> Iterator[tuple[str, str, int, list[int]]]:
         (round_id,) = {result.round_id for result in results}
         users = 0 if findings is None else findings.users
@@ -116,28 +142,47 @@ class Told(beam.DoFn):
 
 @pytest.mark.parametrize("findings", [True, False])
 def test_every_element_meets_the_results_of_its_round_in_one_order(findings: bool) -> None:
-    """Whatever order a runner gives them in: of two results of one stage everybody has to take the same."""
+    """Whatever order a runner gives them in: of two results of one stage everybody has to take the
+    same."""
     met = []
     for order in ((7, 3, 5), (5, 7, 3), (3, 5, 7)):
 
         def build(pipeline: beam.Pipeline, order: tuple[int, ...] = order) -> Any:
-            batches = [carried_in_window(SETTINGS, batch, window) for window in DAYS for batch in reports(window)]
-            given = pipeline | "Reports" >> beam.Create(batches, reshuffle=False).with_output_types(Any)
-            given = given | beam.Map(lambda one: one).with_output_types(ReportBatch) | CarryRounds(SETTINGS)
+            batches = [
+                carried_in_window(SETTINGS, batch, window)
+                for window in DAYS
+                for batch in reports(window)
+            ]
+            given = pipeline | "Reports" >> beam.Create(batches, reshuffle=False).with_output_types(
+                Any
+            )
+            given = (
+                given
+                | beam.Map(lambda one: one).with_output_types(ReportBatch)
+                | CarryRounds(SETTINGS)
+            )
             told = pipeline | "Results" >> beam.Create(results(*order), reshuffle=False)
             found = None
             if findings:
                 stamped = [carried_in_window(SETTINGS, one, one.window) for one in FOUND]
-                found = pipeline | "Found" >> beam.Create(stamped, reshuffle=False).with_output_types(Any)
-                found = found | "Found at" >> beam.Map(lambda one: one).with_output_types(StageFindings)
+                found = pipeline | "Found" >> beam.Create(
+                    stamped, reshuffle=False
+                ).with_output_types(Any)
+                found = found | "Found at" >> beam.Map(lambda one: one).with_output_types(
+                    StageFindings
+                )
                 found = found | "Found carried" >> CarryRounds(SETTINGS)
             out = tuple[str, str, int, list[int]]
-            return given | WithFindings(Told(), found, SETTINGS, known_reports_by_shard(3), out=out, results=told)
+            return given | WithFindings(
+                Told(), found, SETTINGS, known_reports_by_shard(3), out=out, results=told
+            )
 
         met.append(sorted(run_pipeline(build)[0]))
     users = (10, 11, 0) if findings else (0, 0, 0)
     assert met[0] == sorted(
-        (f"round {window.start}", name, n, [3, 5, 7]) for window, n in zip(DAYS, users, strict=True) for name in NAMES
+        (f"round {window.start}", name, n, [3, 5, 7])
+        for window, n in zip(DAYS, users, strict=True)
+        for name in NAMES
     )
     assert met[0] == met[1] == met[2]
 
@@ -169,5 +214,7 @@ def test_findings_come_in_any_place_and_once() -> None:
         assert list(apply.process((key, either))) == [(tally, FOUND[0])] * 2
     assert list(apply.process((key, [element]))) == [(tally, None)]
     assert list(apply.process((key, [found]))) == []
-    with pytest.raises(ValueError, match="findings must be given at most once for every round, got 2"):
+    with pytest.raises(
+        ValueError, match="findings must be given at most once for every round, got 2"
+    ):
         list(apply.process((key, [found, element, found])))

@@ -1,4 +1,5 @@
-"""Names without end are refused by number in rounds on Beam; samples of the others are counted for the operator."""
+"""Names without end are refused by number in rounds on Beam; samples of the others are counted for
+the operator."""
 
 from __future__ import annotations
 
@@ -9,7 +10,11 @@ import pytest
 
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.pipelines.beam.rounds.budget_of_users import SLOTS
-from meanstream.pipelines.beam.rounds.round_transforms import RunRounds, SummarizeUsers, sample_batch
+from meanstream.pipelines.beam.rounds.round_transforms import (
+    RunRounds,
+    SummarizeUsers,
+    sample_batch,
+)
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.rounds.user_places import slot_key, slot_name_hashes
@@ -28,12 +33,15 @@ def day(number: int, users: list[str], times: int = 1) -> Any:
 def windows_of(batches: list[Any]) -> dict[int, set[str]]:
     found: dict[int, set[str]] = {}
     for _, batch in batches:
-        found.setdefault(round(batch.window.start / 1e6 / DAY), set()).update(batch.names.to_pylist())
+        found.setdefault(round(batch.window.start / 1e6 / DAY), set()).update(
+            batch.names.to_pylist()
+        )
     return found
 
 
 def least(users: list[str], shards: int, most: int) -> set[str]:
-    """Of each part of the users those who come first by the hash that the engine keys with the secret."""
+    """Of each part of the users those who come first by the hash that the engine keys with the
+    secret."""
     words = keyed_owner_words(users)
     order = np.argsort(slot_name_hashes(users, slot_key(SecretLocation().load()))).tolist()
     taken: dict[int, list[str]] = {}
@@ -44,8 +52,12 @@ def least(users: list[str], shards: int, most: int) -> set[str]:
     return {name for part in taken.values() for name in part}
 
 
-@pytest.mark.parametrize(("window", "users", "parts"), [("1d", None, 4), ("session:7h", None, 4), ("1d", 400, 1)])
-def test_without_a_budget_each_window_has_room_for_so_many(window: str, users: int | None, parts: int) -> None:
+@pytest.mark.parametrize(
+    ("window", "users", "parts"), [("1d", None, 4), ("session:7h", None, 4), ("1d", 400, 1)]
+)
+def test_without_a_budget_each_window_has_room_for_so_many(
+    window: str, users: int | None, parts: int
+) -> None:
     """Where few users are declared, they are in one part."""
     settings = rounds_settings(window=window, estimator="one_shot", users=users)
     summarize = SummarizeUsers(settings, EngineOptions(max_agents=82), shards=4)

@@ -1,4 +1,5 @@
-"""Rounds that wait: each comes out at its release, in the order of time, and a release reads few of the others."""
+"""Rounds that wait: each comes out at its release, in the order of time, and a release reads few of
+the others."""
 
 from __future__ import annotations
 
@@ -59,7 +60,12 @@ def batch(day: int, user: str) -> UserBatch:
     one = np.ones(1, np.int64)
     sums = UserSums(user=np.zeros(1, np.int64), count=one, total=one, first_time=one, first=one)
     names = pa.array([user], pa.large_string())
-    return UserBatch(window=Window(day * DAY, (day + 1) * DAY), names=names, words=keyed_owner_words([user]), sums=sums)
+    return UserBatch(
+        window=Window(day * DAY, (day + 1) * DAY),
+        names=names,
+        words=keyed_owner_words([user]),
+        sums=sums,
+    )
 
 
 def told(found: list[UserBatch]) -> list[tuple[int, str]]:

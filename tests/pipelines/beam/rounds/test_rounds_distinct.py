@@ -1,4 +1,5 @@
-"""Samples that come again under their id count once in each window, on Beam as in the engine; and are counted."""
+"""Samples that come again under their id count once in each window, on Beam as in the engine; and
+are counted."""
 
 from __future__ import annotations
 
@@ -20,8 +21,16 @@ from meanstream.pipelines.beam.input import parse_messages as parsing
 from meanstream.pipelines.beam.input.parse_messages import ParseMessages
 from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
 from meanstream.pipelines.beam.rounds import summaries_on_beam as distinct
-from meanstream.pipelines.beam.rounds.round_transforms import RunRounds, SummarizeUsers, sample_batch
-from meanstream.pipelines.beam.rounds.summaries_on_beam import JoinBatches, SumBatches, distinct_by_shard
+from meanstream.pipelines.beam.rounds.round_transforms import (
+    RunRounds,
+    SummarizeUsers,
+    sample_batch,
+)
+from meanstream.pipelines.beam.rounds.summaries_on_beam import (
+    JoinBatches,
+    SumBatches,
+    distinct_by_shard,
+)
 from meanstream.streaming.sources.mapping import ColumnMapping
 from tests.pipelines.beam.rounds.test_curator import CURATORS
 from tests.pipelines.beam.support.collecting import collector, lines, run, run_pipeline
@@ -53,18 +62,26 @@ def encoded(number: int) -> bytes:
 def messages(*, sent_twice: bool = False) -> list[PubsubMessage]:
     """Every sample as a message, in disorder; each third comes again; some cannot be used.
 
-    What is delivered again has its message id; what was sent twice has two, and one id in its payload.
+    What is delivered again has its message id; what was sent twice has two, and one id in its
+    payload.
     """
     rng = np.random.default_rng(6)
     again = np.arange(0, N, 3)
     first = [PubsubMessage(encoded(at), {}, message_id=str(2**50 + at)) for at in range(N)]
-    second = [PubsubMessage(encoded(at), {}, message_id=str(2**50 + at + sent_twice * N)) for at in again.tolist()]
-    spoiled = [PubsubMessage(data, {}, message_id=str(2**51 + place)) for place, data in enumerate(BAD)]
+    second = [
+        PubsubMessage(encoded(at), {}, message_id=str(2**50 + at + sent_twice * N))
+        for at in again.tolist()
+    ]
+    spoiled = [
+        PubsubMessage(data, {}, message_id=str(2**51 + place)) for place, data in enumerate(BAD)
+    ]
     everything = [*first, *second, *spoiled]
     return [everything[place] for place in rng.permutation(len(everything)).tolist()]
 
 
-def from_messages(settings: Any, *, by_field: bool) -> tuple[list[bytes], dict[str, int], list[Any]]:
+def from_messages(
+    settings: Any, *, by_field: bool
+) -> tuple[list[bytes], dict[str, int], list[Any]]:
     """Rounds over messages as a subscription gives them: answers, counters and dead letters."""
     mapping = ColumnMapping(agent="user", id="id" if by_field else None)
     parse = ParseMessages(mapping, batch_size=40)
@@ -89,14 +106,23 @@ def engine(folder: Path, settings: Any) -> RoundsWorld:
 
 @pytest.mark.parametrize("by_field", [True, False])
 @pytest.mark.parametrize("case", CASES)
-def test_messages_that_come_again_change_nothing_and_are_counted(case: str, by_field: bool, tmp_path: Path) -> None:
+def test_messages_that_come_again_change_nothing_and_are_counted(
+    case: str, by_field: bool, tmp_path: Path
+) -> None:
     settings = rounds_settings(**CASES[case])
     answers, counters, dead = from_messages(settings, by_field=by_field)
     assert len(answers) >= 4
     assert answers == engine(tmp_path, settings).lines("means")
-    told = {name: count for name, count in counters.items() if name.startswith("rejected_") and count}
-    assert told == {"rejected_duplicate": N // 3, **{f"rejected_{reason}": 1 for reason in BAD.values()}}
-    assert sorted(letter.reason for letter in dead) == sorted(BAD.values())  # a repeat is counted and is no letter
+    told = {
+        name: count for name, count in counters.items() if name.startswith("rejected_") and count
+    }
+    assert told == {
+        "rejected_duplicate": N // 3,
+        **{f"rejected_{reason}": 1 for reason in BAD.values()},
+    }
+    assert sorted(letter.reason for letter in dead) == sorted(
+        BAD.values()
+    )  # a repeat is counted and is no letter
     assert counters["samples"] == N + N // 3
 
 
@@ -135,9 +161,13 @@ def test_each_sample_is_in_the_sums_of_its_windows_once(case: str, shards: int) 
     order = np.random.default_rng(8).permutation(2 * N) % N
     rows = [STREAM[place] for place in order.tolist()]
     cuts = [slice(0, 7), slice(7, 300), slice(300, None)]
-    keyed = [agent_batch(*zip(*rows[cut], strict=True), ids=[ids[p] for p in order[cut]]) for cut in cuts]
+    keyed = [
+        agent_batch(*zip(*rows[cut], strict=True), ids=[ids[p] for p in order[cut]]) for cut in cuts
+    ]
     found, counters = run(keyed, SummarizeUsers(settings, shards=shards))
-    expected, _ = run([sample_batch(*zip(*STREAM, strict=True))], SummarizeUsers(settings, shards=shards))
+    expected, _ = run(
+        [sample_batch(*zip(*STREAM, strict=True))], SummarizeUsers(settings, shards=shards)
+    )
     assert plain(found) == plain(expected)
     assert counters["rejected_duplicate"] == N
 
@@ -147,14 +177,18 @@ def plain(batches: list[Any]) -> list[Any]:
         (shard, batch.window, name, *row)
         for shard, batch in batches
         for name, *row in zip(
-            batch.names.to_pylist(), *(column.tolist() for column in batch.sums.columns().values()), strict=True
+            batch.names.to_pylist(),
+            *(column.tolist() for column in batch.sums.columns().values()),
+            strict=True,
         )
     )
 
 
 def test_samples_with_and_without_ids_count_together(tmp_path: Path) -> None:
     half = N // 2
-    with_ids = agent_batch(*zip(*STREAM[:half], strict=True), ids=[f"id {number}" for number in range(half)])
+    with_ids = agent_batch(
+        *zip(*STREAM[:half], strict=True), ids=[f"id {number}" for number in range(half)]
+    )
     without = sample_batch(*zip(*STREAM[half:], strict=True))
     estimates, counters = run([with_ids, without, with_ids], RunRounds(rounds_settings(), shards=2))
     assert lines(estimates) == engine(tmp_path, rounds_settings()).lines("means")
@@ -166,7 +200,9 @@ def test_vectors_that_come_again_count_once(tmp_path: Path) -> None:
     user, value, time = zip(*rows, strict=True)
     ids = [f"id {number}" for number in range(len(rows))]
     once, _ = run([sample_batch(user, value, time)], RunRounds(settings))
-    twice, counters = run([agent_batch(user, value, time, ids=ids)] * 2, RunRounds(settings, shards=3))
+    twice, counters = run(
+        [agent_batch(user, value, time, ids=ids)] * 2, RunRounds(settings, shards=3)
+    )
     assert lines(twice) == lines(once)
     assert counters["rejected_duplicate"] == len(rows)
 
@@ -178,13 +214,19 @@ def test_of_two_samples_of_a_user_with_one_id_the_first_in_event_time_counts(sha
     settings = rounds_settings(users=5)
     batches, counters = run([batch], SummarizeUsers(settings, shards=shards))
     first = settings.grid.encode(np.array([9.0, 5.0, 2.0])).tolist()
-    found = sorted((name, window.start, total) for _, window, name, _, _, total, _, _ in plain(batches))
+    found = sorted(
+        (name, window.start, total) for _, window, name, _, _, total, _, _ in plain(batches)
+    )
     # Another window and another user are asked apart.
-    assert found == sorted([("a", 0, first[0]), ("a", round(DAY * 1e6), first[1]), ("b", 0, first[2])])
+    assert found == sorted(
+        [("a", 0, first[0]), ("a", round(DAY * 1e6), first[1]), ("b", 0, first[2])]
+    )
     assert counters["rejected_duplicate"] == 1
 
 
-@pytest.mark.parametrize(("timing", "counted"), [(PaneInfoTiming.ON_TIME, (1, 0)), (PaneInfoTiming.LATE, (0, 3))])
+@pytest.mark.parametrize(
+    ("timing", "counted"), [(PaneInfoTiming.ON_TIME, (1, 0)), (PaneInfoTiming.LATE, (0, 3))]
+)
 def test_a_copy_behind_the_release_is_late(timing: int, counted: tuple[int, int]) -> None:
     """As it is for agents; the answer has left."""
     settings = rounds_settings(users=5)
@@ -193,9 +235,13 @@ def test_a_copy_behind_the_release_is_late(timing: int, counted: tuple[int, int]
     join._again, join._late = counters
     keyed = agent_batch(["a", "b", "a"], [1.0, 2.0, 1.0], [1.0, 2.0, 1.0], ids=["1", "2", "1"])
     parts = [out.value[1] for out in distinct_by_shard(settings, keyed, keyed_owner_words, 1)]
-    joined = list(join.process(((join._mark.key(0), 0), parts), PaneInfo(True, False, timing, 0, 0)))
+    joined = list(
+        join.process(((join._mark.key(0), 0), parts), PaneInfo(True, False, timing, 0, 0))
+    )
     assert tuple(counter.n for counter in counters) == counted
-    assert sum(batch.n_samples for _, batch in joined) == (2 if timing == PaneInfoTiming.ON_TIME else 0)
+    assert sum(batch.n_samples for _, batch in joined) == (
+        2 if timing == PaneInfoTiming.ON_TIME else 0
+    )
 
 
 class Counter:

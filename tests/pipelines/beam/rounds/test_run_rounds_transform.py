@@ -57,20 +57,27 @@ def users(names: list[str] = NAMES, seed: int = 1) -> UserBatch:
         first_time=rng.integers(-5, 5, n), first=rng.integers(0, 2**20, n),
     )  # fmt: skip
     words = keyed_owner_words(names)
-    return UserBatch(window=WINDOW, names=pa.array(names, pa.large_string()), words=words, sums=sums)
+    return UserBatch(
+        window=WINDOW, names=pa.array(names, pa.large_string()), words=words, sums=sums
+    )
 
 
 def vectors() -> UserBatch:
     """Users with a row of sums each."""
     one = users()
-    rows = {name: np.random.default_rng(3).integers(0, 2**40, (len(one), 3)) for name in ("total", "first")}
+    rows = {
+        name: np.random.default_rng(3).integers(0, 2**40, (len(one), 3))
+        for name in ("total", "first")
+    }
     return replace(one, sums=replace(one.sums, **rows))
 
 
 def categories(most: int = 9) -> UserBatch:
     """Users with small counts of categories."""
     one = users()
-    counts = np.random.default_rng(3).integers(0, most, (len(one), 3)).astype(np.min_scalar_type(most))
+    counts = (
+        np.random.default_rng(3).integers(0, most, (len(one), 3)).astype(np.min_scalar_type(most))
+    )
     return replace(one, sums=replace(one.sums, total=counts))
 
 
@@ -81,11 +88,18 @@ def plain(value: Any) -> Any:
         return (value.window, value.names.to_pylist(), value.words.tolist(), columns)
     if isinstance(value, UserSamples):
         columns = {
-            name: getattr(value, name).tolist() for name in ("words", "user", "value", "time", "key", "position")
+            name: getattr(value, name).tolist()
+            for name in ("words", "user", "value", "time", "key", "position")
         }
         return (value.window, value.names.to_pylist(), columns)
     if isinstance(value, ReportBatch):
-        return (value.window, value.stage, value.users, value.names.to_pylist(), value.reports.tolist())
+        return (
+            value.window,
+            value.stage,
+            value.users,
+            value.names.to_pylist(),
+            value.reports.tolist(),
+        )
     return value
 
 
@@ -101,7 +115,9 @@ def with_ids(n: int = 5, width: int = 0) -> UserSamples:
 
 def reports(n: int = 3, width: int = 2) -> ReportBatch:
     rows = np.random.default_rng(2).integers(-(2**62), 2**62, (n, width))
-    return ReportBatch(window=WINDOW, stage=2, users=40, names=pa.array(NAMES[:n], pa.large_string()), reports=rows)
+    return ReportBatch(
+        window=WINDOW, stage=2, users=40, names=pa.array(NAMES[:n], pa.large_string()), reports=rows
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,7 +137,13 @@ def reports(n: int = 3, width: int = 2) -> ReportBatch:
         Tally(),
         Tally(3, (-(2**90), 5)),
         StageTally(window=WINDOW, stage=1, users=7, tally=Tally(3, (2**70, 1))),
-        StageFindings(window=WINDOW, stage=-1, users=7, counted=2, public={"center": 0.1 + 0.2, "bins": [1, 2]}),
+        StageFindings(
+            window=WINDOW,
+            stage=-1,
+            users=7,
+            counted=2,
+            public={"center": 0.1 + 0.2, "bins": [1, 2]},
+        ),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -150,7 +172,9 @@ def test_a_kind_of_data_is_not_read_as_another() -> None:
         coders.ForRoundCoder().decode(coders.ReportBatchCoder().encode(reports()))
     with pytest.raises(ValueError, match="must be of version 1"):
         coders.ForRoundCoder().decode(b"")
-    with pytest.raises(TypeError, match="round takes sums of users or their samples, got ReportBatch"):
+    with pytest.raises(
+        TypeError, match="round takes sums of users or their samples, got ReportBatch"
+    ):
         coders.ForRoundCoder().encode(reports())  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="ledger of a shard must be of version 1, got 9"):
         SpendLedger(bytes([9]) + bytes(8))
@@ -173,7 +197,9 @@ def test_samples_as_bytes() -> None:
     assert coder.decode(coder.encode(vectors)).value.tolist() == [[3.0, 4.0], [1.0, 2.0]][::-1]
     persons = replace(keyed, person=np.array([7, 2**63], np.uint64))
     assert coder.decode(coder.encode(persons)).person.tolist() == [7, 2**63]
-    assert len(coder.encode(replace(batch, names=[*batch.names, *map(str, range(1000))]))) == len(coder.encode(batch))
+    assert len(coder.encode(replace(batch, names=[*batch.names, *map(str, range(1000))]))) == len(
+        coder.encode(batch)
+    )
 
 
 @pytest.mark.parametrize("agent", [[0, 2], [-1, 0], [0]])
@@ -181,7 +207,10 @@ def test_a_batch_that_is_not_whole_travels_to_where_it_is_rejected(agent: list[i
     coder = SampleColumnsCoder()
     batch = replace(sample_batch(["b", "a"], [1.0, 2.0], [0.0, 1.0]), agent=np.array(agent))
     again = coder.decode(coder.encode(batch))
-    assert (again.agent.tolist(), again.names[: max(agent) + 1]) == (agent, batch.names[: max(agent) + 1])
+    assert (again.agent.tolist(), again.names[: max(agent) + 1]) == (
+        agent,
+        batch.names[: max(agent) + 1],
+    )
     assert len(again.value) == 2
 
 
@@ -195,13 +224,23 @@ def test_estimators_with_a_trusted_curator_have_no_two_sides() -> None:
             lambda: AnswerReports(settings),  # noqa: B023
             lambda: EncodeReports(settings, SecretLocation()),  # noqa: B023
         ):
-            with pytest.raises(ValueError, match="estimator must be local here: a trusted curator sees every sample"):
+            with pytest.raises(
+                ValueError,
+                match="estimator must be local here: a trusted curator sees every sample",
+            ):
                 side()
 
 
 def test_users_are_joined_in_any_order() -> None:
-    batches = [users(seed=1), users(["b", "a"], seed=2), users([], seed=3), users(["user 4", "b"], seed=4)]
-    joined = {repr(plain(join_user_records(list(order)))) for order in itertools.permutations(batches)}
+    batches = [
+        users(seed=1),
+        users(["b", "a"], seed=2),
+        users([], seed=3),
+        users(["user 4", "b"], seed=4),
+    ]
+    joined = {
+        repr(plain(join_user_records(list(order)))) for order in itertools.permutations(batches)
+    }
     assert len(joined) == 1
     stepwise = join_user_records([join_user_records(batches[:2]), join_user_records(batches[2:])])
     assert repr(plain(stepwise)) in joined
@@ -230,12 +269,16 @@ def test_users_whose_hashes_agree_in_one_half_are_two() -> None:
 
 
 def test_tallies_add_up_in_any_order_and_never_two_rounds() -> None:
-    parts = [StageTally(window=WINDOW, stage=0, users=5, tally=Tally(n, (n, 2**80))) for n in (1, 2, 3)]
+    parts = [
+        StageTally(window=WINDOW, stage=0, users=5, tally=Tally(n, (n, 2**80))) for n in (1, 2, 3)
+    ]
     combine = SumTallies()
     for order in itertools.permutations(parts):
         left = combine.add_input(combine.create_accumulator(), order[0])
         right = combine.add_input(combine.add_input(None, order[1]), order[2])
-        total = combine.extract_output(combine.merge_accumulators([left, combine.create_accumulator(), right]))
+        total = combine.extract_output(
+            combine.merge_accumulators([left, combine.create_accumulator(), right])
+        )
         assert total is not None
         assert total.tally == Tally(6, (6, 3 * 2**80))
     other = StageTally(window=WINDOW, stage=1, users=5, tally=Tally())
@@ -270,11 +313,15 @@ def test_settings_are_given_once() -> None:
 
 
 def test_only_named_runners() -> None:
-    with pytest.raises(ValueError, match=r"got 'DirectRunner' \(it may run a pipeline again on another runner"):
+    with pytest.raises(
+        ValueError, match=r"got 'DirectRunner' \(it may run a pipeline again on another runner"
+    ):
         runner_arguments("DirectRunner", ())
     with pytest.raises(ValueError, match="runner must be one of FnApiRunner, PrismRunner"):
         runner_arguments("SparkRunner", ())
-    with pytest.raises(ValueError, match="flink_master must be given with FlinkRunner, as HOST:PORT"):
+    with pytest.raises(
+        ValueError, match="flink_master must be given with FlinkRunner, as HOST:PORT"
+    ):
         runner_arguments("FlinkRunner", ())
 
 
@@ -293,7 +340,9 @@ def test_prism_is_found_or_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyP
 OTHER_SECRET = "e05d8c7211fb4a96a3f07d1e62b8c953"  # noqa: S105 - of a test
 
 
-def test_the_secret_is_read_where_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_secret_is_read_where_it_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "secret").write_text(SECRET + "\n")
     assert SecretLocation(file=str(tmp_path / "secret")).load() == SECRET.encode()
     monkeypatch.setenv("OTHER", OTHER_SECRET)
@@ -302,7 +351,9 @@ def test_the_secret_is_read_where_it_is_used(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(ValueError, match=r"128 random bits or more .* got 5 bytes in OTHER"):
         SecretLocation(variable="OTHER").load()
     monkeypatch.delenv("MEANSTREAM_SECRET")
-    with pytest.raises(ValueError, match="in the environment of every worker, got no MEANSTREAM_SECRET"):
+    with pytest.raises(
+        ValueError, match="in the environment of every worker, got no MEANSTREAM_SECRET"
+    ):
         SecretLocation().load()
     monkeypatch.setenv("MEANSTREAM_SECRET_FILE", str(tmp_path / "secret"))
     assert SecretLocation().load() == SECRET.encode()

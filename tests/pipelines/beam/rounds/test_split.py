@@ -1,4 +1,5 @@
-"""The two sides as two pipelines: the users' emits reports only, the statistician's never meets a raw type."""
+"""The two sides as two pipelines: the users' emits reports only, the statistician's never meets a
+raw type."""
 
 from __future__ import annotations
 
@@ -19,8 +20,18 @@ from meanstream.pipelines.beam.rounds import known_results as known
 from meanstream.pipelines.beam.rounds import rounds_coders as coders
 from meanstream.pipelines.beam.rounds import stages_on_beam as stages
 from meanstream.pipelines.beam.rounds.pinned_settings import PinnedResults
-from meanstream.pipelines.beam.rounds.round_transforms import AnswerReports, ReportLines, ReportRounds, RunRounds
-from meanstream.pipelines.beam.rounds.rounds_elements import ForRound, ReportBatch, UserBatch, UserSamples
+from meanstream.pipelines.beam.rounds.round_transforms import (
+    AnswerReports,
+    ReportLines,
+    ReportRounds,
+    RunRounds,
+)
+from meanstream.pipelines.beam.rounds.rounds_elements import (
+    ForRound,
+    ReportBatch,
+    UserBatch,
+    UserSamples,
+)
 from meanstream.streaming.events.event_columns import SampleColumns
 from meanstream.streaming.events.round_events import StageResult, WindowEstimate
 from meanstream.streaming.rounds.summarize_users import UserSums
@@ -32,7 +43,9 @@ from tests.streaming.support.rounds_world import RoundsWorld, rounds_settings, s
 PRIVATE = (ForRound, UserBatch, UserSamples, SampleColumns, UserSums, Summaries)
 
 
-def report(settings: Any, results: list[StageResult], pins: Path | None = None) -> list[ReportBatch]:
+def report(
+    settings: Any, results: list[StageResult], pins: Path | None = None
+) -> list[ReportBatch]:
     """Run the users' side; by default it has accepted nothing before."""
     return reported(settings, results, pins)[0]
 
@@ -51,7 +64,9 @@ def reported(
         return run_pipeline(build)
 
 
-def answer(settings: Any, reports: list[ReportBatch]) -> tuple[list[StageResult], list[WindowEstimate]]:
+def answer(
+    settings: Any, reports: list[ReportBatch]
+) -> tuple[list[StageResult], list[WindowEstimate]]:
     """Run the statistician's side, which is given reports as bytes."""
     coder = coders.ReportBatchCoder()
     wire = [coder.decode(coder.encode(batch)) for batch in reports]
@@ -78,21 +93,35 @@ def test_two_pipelines_that_talk_give_the_bytes_of_one(changes: dict[str, Any]) 
     assert {batch.stage for batch in second} == {1}
     again, estimates = answer(settings, [*first, *second])
     assert lines(estimates) == lines(hosted)
-    assert sorted(r.model_dump_json() for r in again) == sorted(r.model_dump_json() for r in results)
+    assert sorted(r.model_dump_json() for r in again) == sorted(
+        r.model_dump_json() for r in results
+    )
 
 
 @pytest.mark.parametrize("fault", [False, True])
-def test_of_two_results_of_a_stage_everybody_takes_the_same(fault: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user who took the one, and after a retry the other, would make two reports with one noise."""
+def test_of_two_results_of_a_stage_everybody_takes_the_same(
+    fault: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user who took the one, and after a retry the other, would make two reports with one
+    noise."""
     if fault:
         monkeypatch.setattr(known, "sorted", lambda values: values, raising=False)
     settings = rounds_settings(users=12)
     results, _ = answer(settings, report(settings, []))
-    others = [result.model_copy(update={"public": {**result.public, "center": 0.45}}) for result in results]
+    others = [
+        result.model_copy(update={"public": {**result.public, "center": 0.45}})
+        for result in results
+    ]
     assert all(one.public != other.public for one, other in zip(results, others, strict=True))
     made = [
-        sorted((b.window, sorted(zip(b.names.to_pylist(), b.reports.tolist(), strict=True))) for b in batches)
-        for batches in (report(settings, [*results, *others]), report(settings, [*others, *results]))
+        sorted(
+            (b.window, sorted(zip(b.names.to_pylist(), b.reports.tolist(), strict=True)))
+            for b in batches
+        )
+        for batches in (
+            report(settings, [*results, *others]),
+            report(settings, [*others, *results]),
+        )
     ]
     assert (made[0] == made[1]) is not fault
 
@@ -113,7 +142,9 @@ def test_reports_are_those_of_the_engine(tmp_path: Path) -> None:
         reports = report(world.settings, published)
         written += run(reports, ReportLines(world.settings))[0]
     # Besides reports, the engine says there when a stage has all of them.
-    assert sorted(written) == sorted(line for line in world.lines("reports") if b'"payload"' in line)
+    assert sorted(written) == sorted(
+        line for line in world.lines("reports") if b'"payload"' in line
+    )
     assert len(written) == 4 * 12
 
 
@@ -152,7 +183,9 @@ def test_no_raw_type_occurs_in_the_pipeline_of_the_statistician() -> None:
     assert raw_types(text) == set()
     assert "ReportBatch" in text
     # The same search does find raw types where they are.
-    assert raw_types(types_of(lambda pipeline: pipeline | beam.Create(samples()) | RunRounds(settings))) == {
+    assert raw_types(
+        types_of(lambda pipeline: pipeline | beam.Create(samples()) | RunRounds(settings))
+    ) == {
         "ForRound",
         "UserBatch",
     }
@@ -169,8 +202,11 @@ def test_what_the_statistician_is_given_is_public(monkeypatch: pytest.MonkeyPatc
     ):
         process = kind.process
 
-        def watched(self: Any, element: Any, *side: Any, _process: Any = process, **named: Any) -> Any:
-            # Beam calls with what the signature says; what is watched is the element and everything beside it.
+        def watched(
+            self: Any, element: Any, *side: Any, _process: Any = process, **named: Any
+        ) -> Any:
+            # Beam calls with what the signature says; what is watched is the element and everything
+            # beside it.
             seen.update(type(part).__name__ for part in (element, *side, *named.values()))
             return _process(self, element, *side, **named)
 
@@ -204,7 +240,9 @@ def test_an_untyped_private_element_is_refused_when_it_comes() -> None:
     given = beam.Create([samples()[0]], reshuffle=False)
     untyped = beam.Map(lambda sample: sample).with_output_types(Any)
     with pytest.raises(Exception, match="statistician takes reports only, got tuple"):
-        run_pipeline(lambda pipeline: (pipeline | given | untyped | AnswerReports(rounds_settings()))[1])
+        run_pipeline(
+            lambda pipeline: (pipeline | given | untyped | AnswerReports(rounds_settings()))[1]
+        )
 
 
 # -- a statistician who lies, over several pipelines ------------------------------------------------------------------
@@ -212,16 +250,21 @@ def test_an_untyped_private_element_is_refused_when_it_comes() -> None:
 
 def made_of(batches: list[ReportBatch]) -> list[Any]:
     return sorted(
-        (b.window, b.stage, sorted(zip(b.names.to_pylist(), b.reports.tolist(), strict=True))) for b in batches
+        (b.window, b.stage, sorted(zip(b.names.to_pylist(), b.reports.tolist(), strict=True)))
+        for b in batches
     )
 
 
 @pytest.mark.parametrize("forgets", [False, True])
 def test_another_pipeline_asks_nobody_upon_another_result(forgets: bool, tmp_path: Path) -> None:
-    """The known-bad twin has a new folder each time, as there was none before: users of a stage report twice."""
+    """The known-bad twin has a new folder each time, as there was none before: users of a stage
+    report twice."""
     settings = rounds_settings(users=12)
     results, _ = answer(settings, report(settings, []))
-    others = [result.model_copy(update={"public": {**result.public, "center": 0.45}}) for result in results]
+    others = [
+        result.model_copy(update={"public": {**result.public, "center": 0.45}})
+        for result in results
+    ]
     first, counted = reported(settings, results, tmp_path)
     assert counted.get("results_refused", 0) == 0
     assert {batch.stage for batch in first} == {1}
@@ -230,9 +273,13 @@ def test_another_pipeline_asks_nobody_upon_another_result(forgets: bool, tmp_pat
         places = [tmp_path / "second", tmp_path / "third"]
         for place in places:
             place.mkdir()
-    later = [reported(settings, said, place) for said, place in zip((others, []), places, strict=True)]
+    later = [
+        reported(settings, said, place) for said, place in zip((others, []), places, strict=True)
+    ]
     assert (made_of(later[0][0]) == made_of(first)) is not forgets
-    assert (made_of(later[1][0]) == made_of(first)) is not forgets  # the result is kept, although nobody says it again
+    assert (
+        made_of(later[1][0]) == made_of(first)
+    ) is not forgets  # the result is kept, although nobody says it again
     assert (later[0][1].get("results_refused", 0) > 0) is not forgets
 
 
@@ -240,7 +287,9 @@ def test_results_that_no_stage_finds_are_refused_counted_and_not_kept(tmp_path: 
     settings = rounds_settings(users=12)
     first = report(settings, [])
     results, _ = answer(settings, first)
-    bad = [result.model_copy(update={"public": {"center": 1e308, "votes": 1}}) for result in results]
+    bad = [
+        result.model_copy(update={"public": {"center": 1e308, "votes": 1}}) for result in results
+    ]
     batches, counted = reported(settings, bad, tmp_path)
     assert made_of(batches) == made_of(first)
     assert counted["results_refused"] >= len(bad)
@@ -263,7 +312,10 @@ def test_the_worker_who_is_second_takes_the_result_of_the_first(
         looked.append(place)
         if len(looked) > 1:
             return look(place)
-        assert pins.accepted(this, 0, {}, [result]) == (result.public, 0)  # between looking and making the file
+        assert pins.accepted(this, 0, {}, [result]) == (
+            result.public,
+            0,
+        )  # between looking and making the file
         return None
 
     with monkeypatch.context() as patch:
@@ -283,7 +335,9 @@ def test_the_worker_who_is_second_takes_the_result_of_the_first(
         (True, "pins", "pins must be an absolute path, got 'pins'"),
     ],
 )
-def test_results_need_a_place_where_the_accepted_ones_are_kept(told: bool, pins: str | None, message: str) -> None:
+def test_results_need_a_place_where_the_accepted_ones_are_kept(
+    told: bool, pins: str | None, message: str
+) -> None:
     results = beam.Pipeline(runner="FnApiRunner") | beam.Create([]) if told else None
     with pytest.raises(ValueError, match=message):
         ReportRounds(rounds_settings(), results=results, pins=pins)

@@ -11,7 +11,9 @@ from tests.streaming.support.rounds_world import rounds_settings
 
 
 @pytest.mark.parametrize(("estimator", "needed"), [("one_shot", 1), ("kent", 2), ("adaptive", 5)])
-def test_a_pipeline_has_the_stages_of_the_population_that_needs_most(estimator: str, needed: int) -> None:
+def test_a_pipeline_has_the_stages_of_the_population_that_needs_most(
+    estimator: str, needed: int
+) -> None:
     settings = rounds_settings(estimator=estimator, epsilon=1.0, sizes="point:10")
     designed = {len(settings.estimator_for(users).rounds) for users in POPULATIONS}
     assert max(designed) == needed  # of an adaptive one fewer where users are few

@@ -1,4 +1,5 @@
-"""Windows, late data and budgets: what joins a round, what is counted, and that a round has one pane."""
+"""Windows, late data and budgets: what joins a round, what is counted, and that a round has one
+pane."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ from tests.streaming.support.rounds_world import rounds_settings
 
 @pytest.fixture
 def empty_bundles_are_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The runner of streams that follow a script looks for the window of an empty bundle and dies of it."""
+    """The runner of streams that follow a script looks for the window of an empty bundle and dies
+    of it."""
     mapping = sideinputs.default_window_mapping_fn
 
     def tolerant(window_fn: Any) -> Any:
@@ -43,7 +45,8 @@ def at(user: str, value: float, time: float) -> TimestampedValue:
 
 
 def script() -> Stream:
-    """Windows of ten seconds that wait five: `c` is late and allowed, `d` comes after the release."""
+    """Windows of ten seconds that wait five: `c` is late and allowed, `d` comes after the
+    release."""
     return (
         Stream()
         .advance_watermark_to(0)
@@ -89,7 +92,12 @@ def test_users_of_a_window_come_once_with_all_their_samples() -> None:
 
 @pytest.mark.parametrize(
     ("timing", "index", "late"),
-    [(PaneInfoTiming.ON_TIME, 0, 0), (PaneInfoTiming.UNKNOWN, 0, 0), (PaneInfoTiming.LATE, 0, 3), (0, 1, 3)],
+    [
+        (PaneInfoTiming.ON_TIME, 0, 0),
+        (PaneInfoTiming.UNKNOWN, 0, 0),
+        (PaneInfoTiming.LATE, 0, 3),
+        (0, 1, 3),
+    ],
 )
 def test_what_comes_after_the_release_is_counted(timing: int, index: int, late: int) -> None:
     settings, counted = rounds_settings(users=5), []
@@ -110,7 +118,8 @@ def test_what_comes_after_the_release_is_counted(timing: int, index: int, late: 
 
 @pytest.mark.parametrize("window", ["1d", "session:3h"])
 def test_an_empty_pane_of_a_window_changes_nothing(window: str) -> None:
-    """Flink gives one where event time passes a window and all its lateness at once: of an old backlog, by clock."""
+    """Flink gives one where event time passes a window and all its lateness at once: of an old
+    backlog, by clock."""
     settings = rounds_settings(users=5, window=window)
     join = JoinBatches(settings, 1, StateOwner(settings={}))
     join.setup()
@@ -128,18 +137,25 @@ def test_sliding_windows_are_refused_unless_the_budget_covers_their_overlap() ->
 
 def test_samples_must_not_be_windowed_before() -> None:
     windowed = beam.Create([("a", 1.0, 1.0)], reshuffle=False) | beam.WindowInto(FixedWindows(5))
-    with pytest.raises(ValueError, match="samples must be in the global window, got 'FixedWindows'"):
+    with pytest.raises(
+        ValueError, match="samples must be in the global window, got 'FixedWindows'"
+    ):
         run_pipeline(lambda pipeline: pipeline | windowed | RunRounds(rounds_settings()))
 
 
 @pytest.mark.parametrize("window", ["10s", "30s,10s", "session:10s"])
 @pytest.mark.parametrize("lateness", [0.0, 4.0, 25.0004])
-def test_a_carrier_ends_with_the_release_of_its_round_and_carries_no_other(window: str, lateness: float) -> None:
+def test_a_carrier_ends_with_the_release_of_its_round_and_carries_no_other(
+    window: str, lateness: float
+) -> None:
     settings = rounds_settings(window=window, allowed_lateness=lateness, user_budget=1e3)
     pipeline = beam.Pipeline(runner=BundleBasedDirectRunner())
     carrier = (pipeline | beam.Create([]) | CarryRounds(settings)).windowing.windowfn
     size = settings.windows.size
-    rounds = [Window(start, start + size) for start in range(-50_000_000, 70_000_000, settings.windows.period)]
+    rounds = [
+        Window(start, start + size)
+        for start in range(-50_000_000, 70_000_000, settings.windows.period)
+    ]
     ends = []
     for one in rounds:
         release = window_release_time(settings, one)
@@ -155,7 +171,9 @@ def test_a_carrier_ends_with_the_release_of_its_round_and_carries_no_other(windo
 def test_sessions_are_those_of_all_users_together() -> None:
     times = [0.0, 9.0, 18.0, 40.0, 45.0, 60.0005]
     settings = rounds_settings(window="session:10s", estimator="one_shot")
-    estimates, _ = run([(f"user {n}", 5.0, time) for n, time in enumerate(times)], RunRounds(settings))
+    estimates, _ = run(
+        [(f"user {n}", 5.0, time) for n, time in enumerate(times)], RunRounds(settings)
+    )
     found = sorted((e.start.timestamp(), e.end.timestamp(), e.users) for e in estimates)
     assert found == [(0.0, 28.0, 3), (40.0, 55.0, 2), (60.0005, 70.0005, 1)]
 
@@ -171,7 +189,9 @@ def test_over_the_budget_the_earliest_rounds_count() -> None:
 def test_the_ledger_counts_every_user_by_its_whole_hash() -> None:
     rng = np.random.default_rng(1)
     names = keyed_owner_words([f"user {n}" for n in range(50)])
-    names = np.concatenate([names, np.stack([names[:5, 0], names[:5, 1] ^ np.uint64(1)], axis=1)])  # half agrees
+    names = np.concatenate(
+        [names, np.stack([names[:5, 0], names[:5, 1] ^ np.uint64(1)], axis=1)]
+    )  # half agrees
     ledger, expected = SpendLedger(b""), np.zeros(len(names), np.int64)
     for _ in range(30):
         some = rng.permutation(len(names))[: rng.integers(0, len(names))]

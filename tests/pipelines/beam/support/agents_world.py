@@ -21,7 +21,14 @@ from tests.streaming.support.rounds_world import SECRET
 
 MAPPING = ColumnMapping(agent="agent", value="value", time="time", id="id")
 SETTINGS = AgentsSettings(
-    name="test", lower=0, upper=10, epsilon=1, delta=1e-6, schedule="geometric:2,1.5", horizon=12, spread_share=0.2
+    name="test",
+    lower=0,
+    upper=10,
+    epsilon=1,
+    delta=1e-6,
+    schedule="geometric:2,1.5",
+    horizon=12,
+    spread_share=0.2,
 )
 HOUR = 3600.0
 ROUNDS_GIVEN = {
@@ -31,7 +38,8 @@ ROUNDS_GIVEN = {
 
 
 def samples(n: int = 600, agents: int = 25, seed: int = 5) -> list[tuple[str, float, float]]:
-    """Samples of two classes of agents over a hundred hours, in the order of event time, no two at one time."""
+    """Samples of two classes of agents over a hundred hours, in the order of event time, no two at
+    one time."""
     rng = np.random.default_rng(seed)
     who, time = rng.integers(0, agents, n), np.sort(rng.uniform(0, 100 * HOUR, n))
     value = np.where(who % 2 == 0, 3.0, 7.0) + rng.normal(0, 2, n)
@@ -45,13 +53,21 @@ def flawed_file(folder: Path, n: int = 600) -> Path:
     rows = [f"{agent},{value!r},{time!r},id{i}" for i, (agent, value, time) in enumerate(stream)]
     arrival = np.array([time for _, _, time in stream]) + rng.exponential(2 * HOUR, n)
     rows = [rows[place] for place in np.argsort(arrival).tolist()]
-    rows[100:100] = [rows[95], rows[98], "agent 1,3.5,5000000000,soon", "agent 2,,1000,none", "agent 3,nan,1000,nan"]
+    rows[100:100] = [
+        rows[95],
+        rows[98],
+        "agent 1,3.5,5000000000,soon",
+        "agent 2,,1000,none",
+        "agent 3,nan,1000,nan",
+    ]
     path = folder / "samples.csv"
     path.write_text("\n".join(["agent,value,time,id", *rows]) + "\n")
     return path
 
 
-def engine_on_file(folder: Path, settings: AgentsSettings, options: EngineOptions, path: Path, *, sort: bool) -> World:
+def engine_on_file(
+    folder: Path, settings: AgentsSettings, options: EngineOptions, path: Path, *, sort: bool
+) -> World:
     """Let the engine read a file."""
     world = World(folder, settings, options, secret=SECRET)
     id_key = key_derived_from_secret(SECRET.encode(), "sample ids")
@@ -88,11 +104,14 @@ OF_VALUES = ("value", "interval", "local", "half_width")
 """Fields in the unit of the values."""
 
 
-def assert_same_estimates(found: Iterable[bytes], expected: Iterable[bytes], settings: AgentsSettings) -> None:
-    """Equal to 1e-12: numbers in the value's unit relative to the width of the bounds, ratios to themselves.
+def assert_same_estimates(
+    found: Iterable[bytes], expected: Iterable[bytes], settings: AgentsSettings
+) -> None:
+    """Equal to 1e-12: numbers in the value's unit relative to the width of the bounds, ratios to
+    themselves.
 
-    A population that is fitted to releases in another order differs by rounding, and by nothing else. Quantiles and
-    exceedances do not: their prior is fitted to histograms in one order.
+    A population that is fitted to releases in another order differs by rounding, and by nothing
+    else. Quantiles and exceedances do not: their prior is fitted to histograms in one order.
     """
     here, there = by_agent(found), by_agent(expected)
     assert here.keys() == there.keys()
@@ -103,6 +122,8 @@ def assert_same_estimates(found: Iterable[bytes], expected: Iterable[bytes], set
             if not isinstance(value, (float, list)) or name in {"quantiles", "exceeds"}:
                 assert here[agent][name] == value, (agent, name)
                 continue
-            unit = settings.upper - settings.lower if any(part in name for part in OF_VALUES) else 1.0
+            unit = (
+                settings.upper - settings.lower if any(part in name for part in OF_VALUES) else 1.0
+            )
             error = np.abs(np.array(here[agent][name]) - value) / np.maximum(np.abs(value), unit)
             assert error.max() <= 1e-12, (agent, name, error.max())

@@ -40,18 +40,23 @@ def run(
 ) -> tuple[list[Any], dict[str, int]]:
     """What a transform makes of elements, and the pipeline's counters."""
     return run_pipeline(
-        lambda pipeline: pipeline | beam.Create(elements, reshuffle=False) | transform, runner=runner, options=options
+        lambda pipeline: pipeline | beam.Create(elements, reshuffle=False) | transform,
+        runner=runner,
+        options=options,
     )
 
 
 def run_pipeline(
     build: Callable[[beam.Pipeline], Any], *, runner: Any = None, options: Sequence[str] = ()
 ) -> tuple[list[Any], dict[str, int]]:
-    """What a pipeline gives in the end (of several outputs the first), and its counters, public or not."""
+    """What a pipeline gives in the end (of several outputs the first), and its counters, public or
+    not."""
     collect, found = collector()
     pipeline = beam.Pipeline(runner=runner or FnApiRunner(), options=PipelineOptions(list(options)))
     made = build(pipeline)
-    _ = (made[0] if isinstance(made, (Answered, Reported, Summarized)) else made) | "Collect" >> collect
+    _ = (
+        made[0] if isinstance(made, (Answered, Reported, Summarized)) else made
+    ) | "Collect" >> collect
     result = pipeline.run()
     result.wait_until_finish()
     counters: dict[str, int] = defaultdict(int)

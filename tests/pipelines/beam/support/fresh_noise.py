@@ -1,4 +1,5 @@
-"""What must not be: noise that is drawn, so that whatever is executed again releases something else.
+"""What must not be: noise that is drawn, so that whatever is executed again releases something
+else.
 
 In a module of its own, which workers import.
 """

@@ -1,7 +1,8 @@
-"""What a pipeline that is submitted to Dataflow carries: every byte of it, what is packed in those, and what unpickles.
+"""What a pipeline that is submitted to Dataflow carries: every byte of it, what is packed in those,
+and what unpickles.
 
-`revealed` finds text of the submitting machine anywhere in the bytes; `broken` loads every function and coder in a new
-process that has the installed packages and nothing else of this one.
+`revealed` finds text of the submitting machine anywhere in the bytes; `broken` loads every function
+and coder in a new process that has the installed packages and nothing else of this one.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ DATAFLOW = (
     "--no_auth",
     "--sdk_container_image=europe-docker.pkg.dev/some-project/images/meanstream-beam:0.2.0",
 )
-_BEAMS_FILE = re.compile(re.escape(sysconfig.get_path("purelib")).encode() + rb"/apache_beam/[a-z_/]+\.py")
+_BEAMS_FILE = re.compile(
+    re.escape(sysconfig.get_path("purelib")).encode() + rb"/apache_beam/[a-z_/]+\.py"
+)
 _PACKED = re.compile(rb"[A-Za-z0-9+/]{16,}={0,2}")
 OF_BEAM = re.compile(r"beam:coder:(?!pickled_python)[a-z0-9_]+:v[0-9]+")
 
@@ -88,10 +91,12 @@ def nothing_sent() -> Iterator[Submitted]:
 
 
 def unpacked(data: bytes) -> Iterator[bytes]:
-    """Give the bytes, and all that is packed in them as Beam packs: base64 of zlib or bz2, to any depth."""
+    """Give the bytes, and all that is packed in them as Beam packs: base64 of zlib or bz2, to any
+    depth."""
     yield data
     for match in _PACKED.finditer(data):
-        # A length before the text may look like a part of it, so that its beginning is searched for.
+        # A length before the text may look like a part of it, so that its beginning is searched
+        # for.
         for start in {0, *(at.start() for at in re.finditer(rb"eN|Qlpo", match[0]))}:
             text = match[0][start:]
             try:
@@ -105,8 +110,9 @@ def unpacked(data: bytes) -> Iterator[bytes]:
 def revealed(data: bytes, needles: Mapping[str, str]) -> set[str]:
     """Name what of this machine is in the bytes.
 
-    Beam pickles functions of its own by value, with the name of their file: where Beam is installed, as in the images,
-    which install it once for both. Nothing is read there, so these names are let through.
+    Beam pickles functions of its own by value, with the name of their file: where Beam is
+    installed, as in the images, which install it once for both. Nothing is read there, so these
+    names are let through.
     """
     parts = [_BEAMS_FILE.sub(b"", part) for part in unpacked(data)]
     return {name for name, text in needles.items() if any(text.encode() in part for part in parts)}
@@ -122,7 +128,11 @@ def payloads(proto: Any) -> Iterator[tuple[str, str, bytes]]:
             for tag, side in pardo.side_inputs.items():
                 yield "function", f"{transform.unique_name}, side input {tag}", side.view_fn.payload
                 if "pickled" in side.window_mapping_fn.urn:
-                    yield "function", f"{transform.unique_name}, windows of {tag}", side.window_mapping_fn.payload
+                    yield (
+                        "function",
+                        f"{transform.unique_name}, windows of {tag}",
+                        side.window_mapping_fn.payload,
+                    )
         elif transform.spec.urn.startswith("beam:transform:combine"):
             combine = beam_runner_api_pb2.CombinePayload.FromString(transform.spec.payload)
             yield "function", transform.unique_name, combine.combine_fn.payload
@@ -137,9 +147,14 @@ def payloads(proto: Any) -> Iterator[tuple[str, str, bytes]]:
 
 
 def pickled_elements(proto: Any) -> set[str]:
-    """Name the steps whose output, or a part of it, has no coder of its own and is read by another step."""
+    """Name the steps whose output, or a part of it, has no coder of its own and is read by another
+    step."""
     parts = proto.components
-    kinds = {name for name in parts.coders if any(b"FastPrimitivesCoder$" in one for one in _leaves(parts, name))}
+    kinds = {
+        name
+        for name in parts.coders
+        if any(b"FastPrimitivesCoder$" in one for one in _leaves(parts, name))
+    }
     steps = [transform for transform in parts.transforms.values() if not transform.subtransforms]
     read = {name for step in steps for name in step.inputs.values()}
     return {
@@ -199,11 +214,13 @@ for line in sys.stdin:
     if os.wait()[1]:
         print(json.dumps({"process": "ended"}), flush=True)
 """
-"""Loads what each line holds in a fork: Beam is imported once, and nothing that one line loads is there for another."""
+"""Loads what each line holds in a fork: Beam is imported once, and nothing that one line loads is
+there for another."""
 
 
 def broken(found: Iterable[tuple[str, str, bytes]], folder: Path) -> dict[str, str]:
-    """Load each in a process of another folder, home and environment; say which do not load, and why."""
+    """Load each in a process of another folder, home and environment; say which do not load, and
+    why."""
     request = [str(folder), [[kind, name, payload.hex()] for kind, name, payload in found]]
     process = _loader()
     assert process.stdin is not None

@@ -1,4 +1,5 @@
-"""A Secret Manager of the tests: the service's own messages over a real gRPC connection on this machine."""
+"""A Secret Manager of the tests: the service's own messages over a real gRPC connection on this
+machine."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ from unittest.mock import patch
 
 import grpc
 from google.cloud import secretmanager
-from google.cloud.secretmanager_v1.services.secret_manager_service.transports import SecretManagerServiceGrpcTransport
+from google.cloud.secretmanager_v1.services.secret_manager_service.transports import (
+    SecretManagerServiceGrpcTransport,
+)
 
 SERVICE = "google.cloud.secretmanager.v1.SecretManagerService"
 
@@ -23,8 +26,12 @@ def secret_manager(versions: Mapping[str, bytes]) -> Iterator[list[str]]:
     def access(request: Any, context: grpc.ServicerContext) -> Any:
         asked.append(request.name)
         if request.name not in versions:
-            context.abort(grpc.StatusCode.NOT_FOUND, f"Secret [{request.name}] not found or has no versions.")
-        return secretmanager.AccessSecretVersionResponse(name=request.name, payload={"data": versions[request.name]})
+            context.abort(
+                grpc.StatusCode.NOT_FOUND, f"Secret [{request.name}] not found or has no versions."
+            )
+        return secretmanager.AccessSecretVersionResponse(
+            name=request.name, payload={"data": versions[request.name]}
+        )
 
     handler = grpc.unary_unary_rpc_method_handler(
         access,
@@ -32,7 +39,9 @@ def secret_manager(versions: Mapping[str, bytes]) -> Iterator[list[str]]:
         response_serializer=secretmanager.AccessSecretVersionResponse.serialize,
     )
     server = grpc.server(ThreadPoolExecutor(2))
-    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE, {"AccessSecretVersion": handler})])
+    server.add_generic_rpc_handlers(
+        [grpc.method_handlers_generic_handler(SERVICE, {"AccessSecretVersion": handler})]
+    )
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     make = secretmanager.SecretManagerServiceClient

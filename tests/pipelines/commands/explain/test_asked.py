@@ -1,4 +1,5 @@
-"""Commands about a run take its file or its store: what they say is the same, and nothing else is typed."""
+"""Commands about a run take its file or its store: what they say is the same, and nothing else is
+typed."""
 
 from __future__ import annotations
 
@@ -25,11 +26,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     named = {**options(folder), "memory": "half-life:40", "schedule": "preferred:4", "id": "flight"}
     named |= {"dead_letters": folder / "d.jsonl", "quiet": "true"}
     (folder / "run.yaml").write_text("".join(f"{name}: {value}\n" for name, value in named.items()))
-    assert meanstream("run", "agents", "--config", str(folder / "run.yaml"), environment=KEY).code == 0
+    assert (
+        meanstream("run", "agents", "--config", str(folder / "run.yaml"), environment=KEY).code == 0
+    )
     return folder
 
 
-@pytest.mark.parametrize("words", [("explain", "agents", "--json"), ("plan", "agents", *PLANNED)], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [("explain", "agents", "--json"), ("plan", "agents", *PLANNED)], ids=" ".join
+)
 def test_a_file_and_a_store_of_agents_say_the_same(words: tuple[str, ...], folder: Path) -> None:
     of_file = meanstream(*words, "--config", str(folder / "run.yaml"))
     of_store = meanstream(*words, "--store", str(folder / "state.db"))
@@ -47,23 +52,40 @@ def test_a_topic_is_audited_by_a_file_and_by_a_store(folder: Path) -> None:
 
 
 def test_a_replay_knows_the_columns_of_its_store(folder: Path) -> None:
-    replay = ("dlq", "replay", "--source", str(folder / "flights.csv"), "--from", str(folder / "d.jsonl"), "--json")
+    replay = (
+        "dlq",
+        "replay",
+        "--source",
+        str(folder / "flights.csv"),
+        "--from",
+        str(folder / "d.jsonl"),
+        "--json",
+    )
     places = ("--store", str(folder / "state.db"), "--sink", str(folder / "estimates.jsonl"))
     told = meanstream(*replay, *places, environment=KEY).json
     assert (told["dead_letters"], told["replayed"], told["rejected"]) == (1, 1, {"bad_value": 1})
 
 
-def test_what_is_not_typed_has_a_place_and_a_store_of_another_kind_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_what_is_not_typed_has_a_place_and_a_store_of_another_kind_is_refused(
+    folder: Path, tmp_path: Path
+) -> None:
     said = meanstream("explain", "agents", "--counter", "pm1").message
-    assert said == "counter must come from --config here, or from MEANSTREAM_COUNTER, got '--counter'"
+    assert (
+        said == "counter must come from --config here, or from MEANSTREAM_COUNTER, got '--counter'"
+    )
     bounds = ("--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6", "--json")
-    by_variable = meanstream("explain", "agents", *bounds, environment={"MEANSTREAM_COUNTER": "pm1"}).json
+    by_variable = meanstream(
+        "explain", "agents", *bounds, environment={"MEANSTREAM_COUNTER": "pm1"}
+    ).json
     assert by_variable["mechanism"]["counter"] == "pm1"
     for words in (("explain", "rounds"), ("plan", "rounds")):
         said = meanstream(*words, "--store", str(folder / "state.db")).message
-        assert said.startswith("store must be one of users in rounds or of a statistician in rounds, got ")
+        assert said.startswith(
+            "store must be one of users in rounds or of a statistician in rounds, got "
+        )
     assert (
-        "config has no option" in meanstream("plan", "agents", "--config", str(_written(tmp_path, "sort_: 1"))).message
+        "config has no option"
+        in meanstream("plan", "agents", "--config", str(_written(tmp_path, "sort_: 1"))).message
     )
 
 

@@ -1,4 +1,5 @@
-"""`meanstream explain agents` says what the engine does: its figures are those of the mechanism that would run."""
+"""`meanstream explain agents` says what the engine does: its figures are those of the mechanism
+that would run."""
 
 from __future__ import annotations
 
@@ -10,7 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.operators.noise.calibration import calibrated_analytic_stddev, calibrated_classical_stddev
+from meanstream.operators.noise.calibration import (
+    calibrated_analytic_stddev,
+    calibrated_classical_stddev,
+)
 from tests.pipelines.command_line import arguments, asks, files, options, run_agents, write_samples
 
 
@@ -27,7 +31,11 @@ def test_what_is_protected_and_at_what_total() -> None:
     assert "long-run mean" in str(facts["estimand"])
     assert "at present" in str(explain(memory="window:1000")["estimand"])
     assert (facts["total"]["epsilon"], facts["total"]["delta"]) == (1.0, 1e-6)
-    assert (facts["bounds"]["lower"], facts["bounds"]["upper"], facts["bounds"]["sensitivity"]) == (-30.0, 120.0, 150.0)
+    assert (facts["bounds"]["lower"], facts["bounds"]["upper"], facts["bounds"]["sensitivity"]) == (
+        -30.0,
+        120.0,
+        150.0,
+    )
     assert facts["bounds"]["sensitivity_in_grid_units"] == 150 / facts["bounds"]["resolution"]
     assert set(facts["who_sees_what"]) == {"the engine and its store", "an agent", "everyone"}
 
@@ -42,7 +50,8 @@ def test_the_scale_is_that_of_the_analytic_mechanism_times_the_column_norm(count
 
 @pytest.mark.parametrize("share", [None, 0.3])
 def test_means_and_votes_have_their_parts_of_the_budget(share: float | None) -> None:
-    """By default a tenth is for votes; the squared ratios of sensitivity to noise add up to those of the total."""
+    """By default a tenth is for votes; the squared ratios of sensitivity to noise add up to those
+    of the total."""
     facts = explain() if share is None else explain(spread_share=share)
     mechanism, votes, part = facts["mechanism"], facts["votes"], share or 0.1
     scale = calibrated_analytic_stddev(1.0, 1e-6)
@@ -57,7 +66,11 @@ def test_paper_mode_is_the_paper() -> None:
     facts = explain(mode="paper")
     assert facts["votes"] is None
     mechanism = facts["mechanism"]
-    assert (facts["mode"], mechanism["counter"], mechanism["calibration"]) == ("paper", "pm1", "classical")
+    assert (facts["mode"], mechanism["counter"], mechanism["calibration"]) == (
+        "paper",
+        "pm1",
+        "classical",
+    )
     assert facts["collaboration"]["method"] == "tests"
     scale = 150 * calibrated_classical_stddev(1.0, 1e-6)
     assert mechanism["stddev_of_a_fresh_draw"] == pytest.approx(scale, rel=1e-6)
@@ -87,7 +100,9 @@ def test_a_schedule_of_event_time_has_no_counts() -> None:
 
 
 def test_less_epsilon_is_more_noise() -> None:
-    scales = [explain(epsilon=epsilon)["mechanism"]["stddev_of_a_fresh_draw"] for epsilon in (4, 1, 0.25)]
+    scales = [
+        explain(epsilon=epsilon)["mechanism"]["stddev_of_a_fresh_draw"] for epsilon in (4, 1, 0.25)
+    ]
     assert scales == sorted(scales)
 
 
@@ -116,7 +131,8 @@ def test_nothing_is_read_or_made(tmp_path: Path) -> None:
 
 
 def test_what_epsilon_becomes_for_many_samples_of_one_person() -> None:
-    """Gaussian-DP group conversion: the figures of the specification at (1, 1e-6), from the mechanism that runs."""
+    """Gaussian-DP group conversion: the figures of the specification at (1, 1e-6), from the
+    mechanism that runs."""
     unit = explain()["unit"]
     assert {row["samples"]: float(f"{row['epsilon']:.3g}") for row in unit["groups"]} == {
         2: 2.12, 5: 5.93, 10: 13.5, 20: 33.0, 50: 125.0
@@ -134,7 +150,11 @@ def test_of_pure_differential_privacy_a_group_pays_its_multiple() -> None:
 @pytest.mark.parametrize("mode", ["tuned", "paper"])
 def test_many_samples_the_sum_over_jobs_and_amplification_are_spoken_of(mode: str) -> None:
     text = asks(
-        "explain", "agents", "--mode", mode, *arguments({"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6})
+        "explain",
+        "agents",
+        "--mode",
+        mode,
+        *arguments({"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6}),
     ).out.decode()
     for part in (
         "a person with many samples is protected less",
@@ -149,9 +169,13 @@ def test_many_samples_the_sum_over_jobs_and_amplification_are_spoken_of(mode: st
 
 def test_odds_and_errors_by_epsilon_are_those_of_the_mechanism() -> None:
     typed = ["explain", "agents", "--lower", "0", "--upper", "8", "--delta", "1e-6"]
-    facts = {epsilon: asks(*typed, "--epsilon", f"{epsilon:g}", "--json").json for epsilon in (0.3, 1.0)}
+    facts = {
+        epsilon: asks(*typed, "--epsilon", f"{epsilon:g}", "--json").json for epsilon in (0.3, 1.0)
+    }
     odds = facts[1.0]["odds"]
-    assert odds["guessed_right"] == pytest.approx(0.5471, abs=1e-4)  # the normal distribution at mu / 2
+    assert odds["guessed_right"] == pytest.approx(
+        0.5471, abs=1e-4
+    )  # the normal distribution at mu / 2
     assert odds["guessed_right_several"] == pytest.approx(0.8817, abs=1e-4)
     assert odds["belief_after"] == pytest.approx(0.0151, abs=1e-4)
     rows = {row["epsilon"]: row["noise_stddev_of_the_mean"] for row in facts[1.0]["by_epsilon"]}

@@ -1,4 +1,5 @@
-"""`meanstream explain rounds` says what the engine does, and warns where an interval would not be honest."""
+"""`meanstream explain rounds` says what the engine does, and warns where an interval would not be
+honest."""
 
 from __future__ import annotations
 
@@ -23,11 +24,20 @@ def test_what_is_protected_and_at_what_total() -> None:
     facts = explain(estimator="one_shot")
     assert facts["privacy_unit"] == "user"
     assert "number of samples" in facts["neighboring"]
-    assert (facts["total"]["epsilon"], facts["total"]["delta"], facts["total"]["user_budget"]) == (1.0, 0.0, None)
+    assert (facts["total"]["epsilon"], facts["total"]["delta"], facts["total"]["user_budget"]) == (
+        1.0,
+        0.0,
+        None,
+    )
     assert "no --user-budget" in facts["total"]["over_time"]
     assert (facts["bounds"]["lower"], facts["bounds"]["upper"]) == (-30.0, 120.0)
     assert "every user counts once" in facts["estimator"]["estimand"]
-    assert set(facts["who_sees_what"]) == {"a user", "the users' side and its store", "the statistician", "everyone"}
+    assert set(facts["who_sees_what"]) == {
+        "a user",
+        "the users' side and its store",
+        "the statistician",
+        "everyone",
+    }
     assert "at most 3 windows" in explain(estimator="one_shot", user_budget=3)["total"]["over_time"]
 
 
@@ -40,8 +50,12 @@ def test_each_mechanism_has_epsilon_and_scale() -> None:
     (channel,) = stages[1]["channels"]
     expected = make_channel(channel["channel"], 2.0)
     assert channel["epsilon"] == 2.0
-    assert channel["noise_stddev_in_half_widths"] == pytest.approx(float(expected.variance(0.0)) ** 0.5)
-    assert channel["noise_stddev_on_the_bounds"] == pytest.approx(75 * channel["noise_stddev_in_half_widths"])
+    assert channel["noise_stddev_in_half_widths"] == pytest.approx(
+        float(expected.variance(0.0)) ** 0.5
+    )
+    assert channel["noise_stddev_on_the_bounds"] == pytest.approx(
+        75 * channel["noise_stddev_in_half_widths"]
+    )
 
 
 def test_predicted_stderr_is_about_that_of_a_run(tmp_path: Path) -> None:
@@ -54,14 +68,18 @@ def test_predicted_stderr_is_about_that_of_a_run(tmp_path: Path) -> None:
 
 
 def test_what_sessions_and_overlaps_cost_is_said() -> None:
-    assert "first and last sample are NOT protected" in explain(window="session:30m", estimator="one_shot")["public"]
+    assert (
+        "first and last sample are NOT protected"
+        in explain(window="session:30m", estimator="one_shot")["public"]
+    )
     assert "times of samples" not in explain(estimator="one_shot")["public"]
     sliding = explain(window="7d,1d", user_budget=14, estimator="one_shot")
     assert (sliding["total"]["windows_per_sample"], sliding["window"]["overlap"]) == (7, 7)
 
 
 def test_the_warning_is_of_these_parameters() -> None:
-    """Declared alike, users who differ are missed; the unbiased report is honest whatever users do."""
+    """Declared alike, users who differ are missed; the unbiased report is honest whatever users
+    do."""
     alike = explain(sizes="point:1000", between_users=0, users=4000)["users_who_differ"]
     assert alike["simulated_with"]["users"] == 4000
     assert {"normal:15", "skewed:15"} <= set(alike["dishonest_where"])
@@ -72,13 +90,21 @@ def test_the_warning_is_of_these_parameters() -> None:
 
 
 def test_as_text_and_from_a_config_file_without_touching_anything(tmp_path: Path) -> None:
-    given = {k: str(v) if isinstance(v, Path) else v for k, v in options(tmp_path, users=400).items()}
+    given = {
+        k: str(v) if isinstance(v, Path) else v for k, v in options(tmp_path, users=400).items()
+    }
     (tmp_path / "rounds.yaml").write_text(json.dumps(given))
     before = files(tmp_path)
     ran = asks("explain", "rounds", "--config", str(tmp_path / "rounds.yaml"))
     text = ran.out.decode()
     assert ran.code == 0
-    for part in ("epsilon 1, delta 0", "[-30, 120]", "who sees what", "users who differ", "user budget none"):
+    for part in (
+        "epsilon 1, delta 0",
+        "[-30, 120]",
+        "who sees what",
+        "users who differ",
+        "user budget none",
+    ):
         assert part in text
     assert files(tmp_path) == before
 
@@ -86,21 +112,47 @@ def test_as_text_and_from_a_config_file_without_touching_anything(tmp_path: Path
 @pytest.mark.parametrize(
     ("asked", "estimand", "question"),
     [
-        ({"estimator": "kent.density"}, "density of samples", "functions, which a public hash chooses"),
-        ({"estimator": "kent.mixture", "option": "components=2"}, "mean of each component, and its weight", "votes"),
-        ({"estimator": "kent.l2", "values": "x,y,z"}, "of each coordinate", "About 1 of 4 rotated coordinates"),
+        (
+            {"estimator": "kent.density"},
+            "density of samples",
+            "functions, which a public hash chooses",
+        ),
+        (
+            {"estimator": "kent.mixture", "option": "components=2"},
+            "mean of each component, and its weight",
+            "votes",
+        ),
+        (
+            {"estimator": "kent.l2", "values": "x,y,z"},
+            "of each coordinate",
+            "About 1 of 4 rotated coordinates",
+        ),
         ({"estimator": "kent.linf", "values": "x,y,z"}, "of each coordinate", "of 3 coordinates"),
-        ({"estimator": "cummings.ratio"}, "larger users weigh more", "order statistics of private sizes"),
+        (
+            {"estimator": "cummings.ratio"},
+            "larger users weigh more",
+            "order statistics of private sizes",
+        ),
     ],
 )
-def test_every_family_says_what_it_protects_and_answers(asked: dict[str, str], estimand: str, question: str) -> None:
+def test_every_family_says_what_it_protects_and_answers(
+    asked: dict[str, str], estimand: str, question: str
+) -> None:
     facts = explain(**asked, sizes="point:50", epsilon=2)
     assert facts["protects"] == "all that one user sends within a window"
     assert "its number of samples included" in facts["neighboring"]
     assert facts["total"]["epsilon"] == 2.0
     assert estimand in facts["estimator"]["estimand"]
     assert question in facts["mechanisms"][0]["asks"]
-    named = {"lower": -30, "upper": 120, "epsilon": 2, "window": "7d", "users": 400, "sizes": "point:50", **asked}
+    named = {
+        "lower": -30,
+        "upper": 120,
+        "epsilon": 2,
+        "window": "7d",
+        "users": 400,
+        "sizes": "point:50",
+        **asked,
+    }
     text = asks("explain", "rounds", *arguments(named)).out.decode()
     assert estimand in text
     assert question in text
@@ -108,15 +160,22 @@ def test_every_family_says_what_it_protects_and_answers(asked: dict[str, str], e
 
 def test_coordinates_share_epsilon() -> None:
     """Whoever reports about several coordinates does so with a part of epsilon each."""
-    facts = explain(estimator="kent.linf", values="x,y,z", sizes="point:50", epsilon=2, option="participation=2")
+    facts = explain(
+        estimator="kent.linf", values="x,y,z", sizes="point:50", epsilon=2, option="participation=2"
+    )
     assert {stage["epsilon"] for stage in facts["mechanisms"]} == {2.0}
     for stage in facts["mechanisms"]:
-        assert "About 2 of 3 coordinates, which a public hash chooses, at epsilon 1" in stage["asks"]
+        assert (
+            "About 2 of 3 coordinates, which a public hash chooses, at epsilon 1" in stage["asks"]
+        )
 
 
 def test_a_ball_that_samples_are_cut_back_to_is_said() -> None:
     facts = explain(estimator="kent.l2", values="x,y,z", sizes="point:50", option="radius=1.5")
-    assert "vectors outside a ball of radius 1.5 half widths cut back to it" in facts["bounds"]["values_outside"]
+    assert (
+        "vectors outside a ball of radius 1.5 half widths cut back to it"
+        in facts["bounds"]["values_outside"]
+    )
     cube = explain(estimator="kent.linf", values="x,y,z", sizes="point:50")
     assert cube["bounds"]["values_outside"] == "are clipped"
 
@@ -129,25 +188,44 @@ def test_single_samples_are_not_called_users() -> None:
     assert facts["neighboring"] == "two windows that differ in the value of one sample"
     assert "the number of samples of each user" in facts["public"]
     assert facts["total"]["over"] == "one sample (local)"
-    assert facts["answer"]["protected"].startswith("The value of each single sample, against everyone else together")
+    assert facts["answer"]["protected"].startswith(
+        "The value of each single sample, against everyone else together"
+    )
     assert facts["estimator"]["estimand"] == "mean over samples: larger users weigh more"
     for other in ("semi", "split"):
         assert explain(estimator=other, sizes="point:10")["privacy_unit"] == "user"
 
 
 def test_a_mixture_assumes_components_and_not_one_law() -> None:
-    differ = explain(estimator="kent.mixture", sizes="point:50", option="components=2")["users_who_differ"]
+    differ = explain(estimator="kent.mixture", sizes="point:50", option="components=2")[
+        "users_who_differ"
+    ]
     assert "from one component" in differ["assumed"]
 
 
 def test_a_bad_option_is_one_line() -> None:
-    ran = asks("explain", "rounds", "--lower", "0", "--upper", "1", "--epsilon", "1", "--window", "soon")
+    ran = asks(
+        "explain", "rounds", "--lower", "0", "--upper", "1", "--epsilon", "1", "--window", "soon"
+    )
     assert ran.message.startswith("window must be SIZE")
 
 
 def test_odds_and_errors_by_epsilon_are_those_of_the_estimator() -> None:
-    typed = ["explain", "rounds", "--lower", "0", "--upper", "8", "--window", "1d", "--users", "500"]
-    facts = {epsilon: asks(*typed, "--epsilon", f"{epsilon:g}", "--json").json for epsilon in (0.3, 1.0)}
+    typed = [
+        "explain",
+        "rounds",
+        "--lower",
+        "0",
+        "--upper",
+        "8",
+        "--window",
+        "1d",
+        "--users",
+        "500",
+    ]
+    facts = {
+        epsilon: asks(*typed, "--epsilon", f"{epsilon:g}", "--json").json for epsilon in (0.3, 1.0)
+    }
     assert facts[1.0]["odds"]["guessed_right"] == pytest.approx(0.7311, abs=1e-4)
     assert facts[1.0]["odds"]["belief_after"] == pytest.approx(0.0267, abs=1e-4)
     rows = {row["epsilon"]: row["predicted_stderr"] for row in facts[1.0]["by_epsilon"]}
@@ -157,7 +235,8 @@ def test_odds_and_errors_by_epsilon_are_those_of_the_estimator() -> None:
 
 
 def test_the_first_three_lines_answer() -> None:
-    """Against whom, how much, and what a user with ten samples has: ten of one window are protected together."""
+    """Against whom, how much, and what a user with ten samples has: ten of one window are protected
+    together."""
     named = {"lower": 0, "upper": 8, "epsilon": 1, "window": "1d", "users": 500}
     assert asks("explain", "rounds", *arguments(named)).out.decode().splitlines()[:3] == [
         "protected       Everything that one user sends within a window, against everyone else together, the "

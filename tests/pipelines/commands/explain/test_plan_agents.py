@@ -18,7 +18,12 @@ def test_json_and_the_tables_say_the_same() -> None:
     assert [row["quantile"] for row in found["rows"]] == [0.1, 0.5, 0.9]
     assert found["by_epsilon"]["1.0"] == pytest.approx(found["rows"][1]["together"])
     text = asks(*WHOLE, "--target-half-width", "12").out.decode()
-    for part in ("4,000 agents, epsilon 1", "of it privacy", "Error together by epsilon", *found["sentences"][:1]):
+    for part in (
+        "4,000 agents, epsilon 1",
+        "of it privacy",
+        "Error together by epsilon",
+        *found["sentences"][:1],
+    ):
         assert " ".join(part.split()) in " ".join(text.split())
     assert f"{found['rows'][1]['alone']:.3g}" in text
 
@@ -29,10 +34,14 @@ def test_quantiles_are_planned_as_private_means_tells_them(monkeypatch: pytest.M
     found = asks(*WHOLE, *asked, "--json").json
     names = ["quantile 0.5", "quantile 0.9", "share above 30"]
     assert [row["question"] for row in found["shares"][1::3]] == names
-    assert [row["samples"] for row in found["shares"][:3]] == [row["samples"] for row in found["rows"]]
+    assert [row["samples"] for row in found["shares"][:3]] == [
+        row["samples"] for row in found["rows"]
+    ]
     plain = asks(*WHOLE, "--stddev", "30", "--json").json
     assert "shares" not in plain
-    assert found["rows"][1]["privacy"] > plain["rows"][1]["privacy"]  # a tenth of the budget is for the histograms
+    assert (
+        found["rows"][1]["privacy"] > plain["rows"][1]["privacy"]
+    )  # a tenth of the budget is for the histograms
     assert found["unit"]["mu"] == pytest.approx(plain["unit"]["mu"], rel=1e-6)
     text = asks(*WHOLE, *asked).out.decode()
     for row in found["shares"]:
@@ -44,7 +53,9 @@ def test_quantiles_are_planned_as_private_means_tells_them(monkeypatch: pytest.M
 
 def test_options_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "plan.yaml"
-    path.write_text("agents: 200\nepsilon: 2\nsizes: point:500\nlower: 0\nupper: 1\nspread: 0.05\nstddev: 0.3\n")
+    path.write_text(
+        "agents: 200\nepsilon: 2\nsizes: point:500\nlower: 0\nupper: 1\nspread: 0.05\nstddev: 0.3\n"
+    )
     found = asks("plan", "agents", "--config", str(path), "--json").json
     assert found["agents"] == 200
     assert found["rows"][0]["alone"] == pytest.approx(0.3 / 500**0.5)
@@ -65,7 +76,18 @@ def test_agents_are_counted_where_sizes_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize("per_person", [None, 7])
 def test_it_says_of_a_persons_samples_what_explain_says(per_person: int | None) -> None:
     more = () if per_person is None else ("--per-person", str(per_person))
-    agreed = ("--lower", "-30", "--upper", "120", "--epsilon", "1", "--delta", "1e-6", "--horizon", "40")
+    agreed = (
+        "--lower",
+        "-30",
+        "--upper",
+        "120",
+        "--epsilon",
+        "1",
+        "--delta",
+        "1e-6",
+        "--horizon",
+        "40",
+    )
     explained = ("explain", "agents", *agreed, "--schedule", "preferred:10")
     if per_person is not None:
         explained += ("--person", "who", "--per-person", "7")
@@ -77,7 +99,9 @@ def test_it_says_of_a_persons_samples_what_explain_says(per_person: int | None) 
         assert two["mu"] == pytest.approx(unit["mu"], rel=1e-3)  # its noise is calibrated to both
         assert unit["groups"][0]["epsilon"] == pytest.approx(2.12, abs=0.01)  # twice mu
     else:
-        assert unit["many_samples"] == ["the variance of the noise is 7^2 = 49 times that of protecting one sample"]
+        assert unit["many_samples"] == [
+            "the variance of the noise is 7^2 = 49 times that of protecting one sample"
+        ]
     lines = asks(*WHOLE, *more).out.decode().splitlines()
     said = asks(*explained).out.decode().splitlines()
     begin = next(i for i, line in enumerate(lines) if line.startswith("unit "))
@@ -94,9 +118,15 @@ def test_without_a_name_rounds_are_planned() -> None:
     ("arguments", "message"),
     [
         (BASE, "sizes must be given"),
-        (("plan", "agents", *WHOLE[4:]), "agents must be given unless sizes are counted in FILE.csv:COLUMN"),
+        (
+            ("plan", "agents", *WHOLE[4:]),
+            "agents must be given unless sizes are counted in FILE.csv:COLUMN",
+        ),
         ((*BASE, "--sizes", "point:9"), "spread must be given"),
-        ((*WHOLE, "--spread", "100"), "spread must be at most half the width from lower (-30) to upper (120), got 100"),
+        (
+            (*WHOLE, "--spread", "100"),
+            "spread must be at most half the width from lower (-30) to upper (120), got 100",
+        ),
         ((*WHOLE, "--stddev", "0"), "stddev must be positive and finite, got 0"),
         ((*WHOLE, "--schedule", "every:1d"), "schedule must count samples here"),
         ((*WHOLE, "--epsilon", "0"), "epsilon must be positive"),
@@ -111,7 +141,10 @@ def test_without_a_name_rounds_are_planned() -> None:
             "histogram_share must be left out without quantiles or exceeds, got 0.2",
         ),
         ((*WHOLE, "--mean", "10"), "mean must be left out without quantiles or exceeds, got 10"),
-        ((*WHOLE, "--quantiles", ".5", "--mean", "120"), "mean must lie strictly between -30.0 and 120.0, got 120"),
+        (
+            (*WHOLE, "--quantiles", ".5", "--mean", "120"),
+            "mean must lie strictly between -30.0 and 120.0, got 120",
+        ),
         (
             (*WHOLE, "--quantiles", ".5", "--memory", "half-life:500"),
             "histogram_share must be 0, without quantiles and exceeds, in paper mode, with Laplace noise and with a "

@@ -12,7 +12,16 @@ BASE = ("plan", "--users", "4000", "--epsilon", "1")
 
 
 def test_json() -> None:
-    found = asks(*BASE, "--sizes", "point:1000", "--between-users", "0", "--target-half-width", "0.01", "--json")
+    found = asks(
+        *BASE,
+        "--sizes",
+        "point:1000",
+        "--between-users",
+        "0",
+        "--target-half-width",
+        "0.01",
+        "--json",
+    )
     assert found.code == 0
     table = found.json
     assert table["recommended"] == "plan"
@@ -38,7 +47,12 @@ def test_sizes_are_counted_in_a_column_of_a_file(tmp_path: Path) -> None:
     path = write_samples(tmp_path / "flights.csv")
     found = asks(*BASE, "--sizes", f"{path}:tailnum", "--json").json
     # 60 rows of 3 aircraft.
-    assert found["sizes"] == {"least": 20, "greatest": 20, "mean": 20.0, "mean_sqrt": pytest.approx(20**0.5)}
+    assert found["sizes"] == {
+        "least": 20,
+        "greatest": 20,
+        "mean": 20.0,
+        "mean_sqrt": pytest.approx(20**0.5),
+    }
 
 
 def test_options_from_a_file(tmp_path: Path) -> None:
@@ -51,13 +65,19 @@ def test_options_from_a_file(tmp_path: Path) -> None:
     ("arguments", "best", "others"),
     [
         (("--users", "20000", "--dimension", "20", "--radius", "1"), "kent.l2", ["kent.linf"]),
-        (("--dimension", "20", "--sparsity", "3"), "kent.sparse_select", ["kent.sparse_threshold", "kent.l2"]),
+        (
+            ("--dimension", "20", "--sparsity", "3"),
+            "kent.sparse_select",
+            ["kent.sparse_threshold", "kent.l2"],
+        ),
         (("--density",), "kent.density", []),
         (("--density", "--smoothness", "1"), "kent.density", []),
         (("--components", "2"), "kent.mixture", []),
     ],
 )
-def test_vectors_densities_and_mixtures(arguments: tuple[str, ...], best: str, others: list[str]) -> None:
+def test_vectors_densities_and_mixtures(
+    arguments: tuple[str, ...], best: str, others: list[str]
+) -> None:
     table = asks(*changed(*BASE, "--sizes", "point:100", *arguments), "--json").json
     assert table["recommended"] == table["candidates"][0]["name"] == best
     text = asks(*changed(*BASE, "--sizes", "point:100", *arguments)).out.decode()
@@ -83,14 +103,29 @@ def test_users_are_counted_where_sizes_are(tmp_path: Path) -> None:
     [
         (("--sizes", "point:0"), "sizes must"),
         (("--sizes", "normal:1,2"), "sizes must be one of"),
-        (("--sizes", "nofile.csv:user"), "sizes must name a readable file, got 'nofile.csv' (No such"),
+        (
+            ("--sizes", "nofile.csv:user"),
+            "sizes must name a readable file, got 'nofile.csv' (No such",
+        ),
         ((), "sizes must be given"),
         (("--sizes", "point:2", "--lower", "1"), "lower must be below upper (1.0), got 1"),
         (("--sizes", "point:2", "--between-users", "3"), "between_users must lie in [0, 1]"),
-        (("--sizes", "point:2", "--dimension", "3", "--density"), "dimension must be given alone: it, density or"),
-        (("--sizes", "point:2", "--smoothness", "2"), "smoothness must be left out without density, got 2"),
-        (("--sizes", "point:2", "--dimension", "3", "--radius", "5"), "radius must lie in (0, 1.732]"),
-        (("--sizes", "point:2", "--density", "--target-half-width", "1"), "target_half_width must be left out with"),
+        (
+            ("--sizes", "point:2", "--dimension", "3", "--density"),
+            "dimension must be given alone: it, density or",
+        ),
+        (
+            ("--sizes", "point:2", "--smoothness", "2"),
+            "smoothness must be left out without density, got 2",
+        ),
+        (
+            ("--sizes", "point:2", "--dimension", "3", "--radius", "5"),
+            "radius must lie in (0, 1.732]",
+        ),
+        (
+            ("--sizes", "point:2", "--density", "--target-half-width", "1"),
+            "target_half_width must be left out with",
+        ),
     ],
 )
 def test_bad_options_are_one_line_and_exit_code_2(arguments: tuple[str, ...], message: str) -> None:
@@ -103,7 +138,9 @@ def test_what_epsilon_buys_is_what_a_plan_for_that_epsilon_says() -> None:
     rows = found[1.0]["by_epsilon"]
     assert rows.keys() == {"one_shot", "central.mean"}
     for epsilon, table in found.items():
-        by_name = {one["name"]: one["half_width"] for one in table["candidates"] + table["curators"]}
+        by_name = {
+            one["name"]: one["half_width"] for one in table["candidates"] + table["curators"]
+        }
         for name, errors in rows.items():
             assert errors[str(epsilon)] == pytest.approx(by_name[name])
     text = asks(*asked[:-2], "--epsilon", "1").out.decode()

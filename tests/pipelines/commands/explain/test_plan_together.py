@@ -1,4 +1,5 @@
-"""`meanstream explain together`: several deployments of one person add up, and each says its name."""
+"""`meanstream explain together`: several deployments of one person add up, and each says its
+name."""
 
 from __future__ import annotations
 
@@ -60,7 +61,10 @@ def test_what_cannot_be_added_up_is_one_line(configs: list[Any], said: str, tmp_
 
 def test_explain_says_which_deployment_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     typed = ["--lower", "0", "--upper", "1", "--epsilon", "1"]
-    for command in (["agents", *typed, "--delta", "1e-6"], ["rounds", *typed, "--window", "7d", "--users", "500"]):
+    for command in (
+        ["agents", *typed, "--delta", "1e-6"],
+        ["rounds", *typed, "--window", "7d", "--users", "500"],
+    ):
         assert "name            the store makes one" in meanstream("explain", *command).out.decode()
         with monkeypatch.context() as patch:
             patch.setenv("MEANSTREAM_NAME", "fuel")

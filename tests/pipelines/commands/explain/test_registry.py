@@ -1,6 +1,8 @@
-"""`explain --registry`: the record has the fields, the lists and the types of the registry's published schema.
+"""`explain --registry`: the record has the fields, the lists and the types of the registry's
+published schema.
 
-Fields and lists as of github.com/opendp/deployments-registry-data, schemas/deployments-schema.yaml, commit 3e9c812.
+Fields and lists as of github.com/opendp/deployments-registry-data, schemas/deployments-schema.yaml,
+commit 3e9c812.
 """
 
 from __future__ import annotations
@@ -23,10 +25,22 @@ def one_of(*names: str) -> dict[str, Any]:
 
 
 def record(fields: dict[str, Any], *required: str) -> dict[str, Any]:
-    return {"type": "object", "additionalProperties": False, "properties": fields, "required": [*required]}
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": fields,
+        "required": [*required],
+    }
 
 
-BASIC = ("name", "data_curators", "description", "intended_use", "data_product_type", "data_product_region")
+BASIC = (
+    "name",
+    "data_curators",
+    "description",
+    "intended_use",
+    "data_product_type",
+    "data_product_region",
+)
 SCHEMA = record(
     {
         "url_slug": TEXT,
@@ -38,9 +52,13 @@ SCHEMA = record(
                     {
                         **dict.fromkeys((*BASIC, "publication_date"), TEXT),
                         "data_curators": TEXTS,
-                        "data_product_type": one_of("Summary statistics", "Dataset", "Interactive API", "SQL queries"),
+                        "data_product_type": one_of(
+                            "Summary statistics", "Dataset", "Interactive API", "SQL queries"
+                        ),
                         "publication_date": {"type": "string", "format": "date"},
-                        "data_product_sector": one_of("Technology", "Healthcare", "Education", "Government", "Energy"),
+                        "data_product_sector": one_of(
+                            "Technology", "Healthcare", "Education", "Government", "Energy"
+                        ),
                     },
                     *BASIC,
                     "publication_date",
@@ -48,7 +66,11 @@ SCHEMA = record(
                 "dp_variant": record(
                     {
                         "variant_name": one_of(
-                            "Pure DP", "Approximate DP", "Zero-concentrated DP", "Renyi DP", "Custom"
+                            "Pure DP",
+                            "Approximate DP",
+                            "Zero-concentrated DP",
+                            "Renyi DP",
+                            "Custom",
                         ),
                         "data_domain": TEXT,
                         "unprotected_quantities": TEXT,
@@ -59,7 +81,11 @@ SCHEMA = record(
                         "privacy_unit": TEXT,
                         "privacy_unit_details": TEXT,
                         "privacy_parameters": record(
-                            {"epsilon": {"type": "number"}, "delta": {"type": "number"}, "rho": {"type": "number"}}
+                            {
+                                "epsilon": {"type": "number"},
+                                "delta": {"type": "number"},
+                                "rho": {"type": "number"},
+                            }
                         ),
                         "privacy_parameters_details": TEXT,
                     }
@@ -79,7 +105,10 @@ SCHEMA = record(
                 ),
                 "accounting": record({"post_processing": TEXT, "composition": TEXT}),
                 "implementation": record(
-                    dict.fromkeys(("preprocessing_and_hyperparameter_tuning", "mechanisms", "justification"), TEXT)
+                    dict.fromkeys(
+                        ("preprocessing_and_hyperparameter_tuning", "mechanisms", "justification"),
+                        TEXT,
+                    )
                 ),
                 "administrative": record(
                     {"sources": TEXT, "notes": TEXT, "registry_authors": TEXTS}, "registry_authors"
@@ -90,8 +119,32 @@ SCHEMA = record(
     },
     *("url_slug", "status", "tier", "deployment"),
 )
-AGENTS = ("agents", "--lower", "-30", "--upper", "120", "--epsilon", "1", "--delta", "1e-6", "--name", "flights")
-ROUNDS = ("rounds", "--lower", "0", "--upper", "1", "--epsilon", "0.5", "--window", "7d", "--name", "weekly")
+AGENTS = (
+    "agents",
+    "--lower",
+    "-30",
+    "--upper",
+    "120",
+    "--epsilon",
+    "1",
+    "--delta",
+    "1e-6",
+    "--name",
+    "flights",
+)
+ROUNDS = (
+    "rounds",
+    "--lower",
+    "0",
+    "--upper",
+    "1",
+    "--epsilon",
+    "0.5",
+    "--window",
+    "7d",
+    "--name",
+    "weekly",
+)
 ROUNDS = (*ROUNDS, "--users", "500")  # so many are simulated, for what the record does not say
 PURE = ("--noise", "laplace", "--counter", "pm1", "--spread-share", "0")
 CASES = {
@@ -137,7 +190,9 @@ def test_what_only_the_owner_knows_is_marked_and_nothing_is_folded() -> None:
 def _found(record: Any, field: str) -> Any:
     if not isinstance(record, dict):
         return None
-    return record.get(field) or next((v for v in (_found(one, field) for one in record.values()) if v), None)
+    return record.get(field) or next(
+        (v for v in (_found(one, field) for one in record.values()) if v), None
+    )
 
 
 @pytest.mark.parametrize("slug", ["Ünïcode / weekly!", "a: b # c", "-", "x\ny"])
@@ -151,7 +206,8 @@ def test_no_name_breaks_the_record(slug: str, tmp_path: Path) -> None:
 
 def test_agents_that_forget_have_no_last_release() -> None:
     plain, endless = (
-        asks("explain", *AGENTS, *more, "--registry").out.decode() for more in ((), ("--memory", "half-life:500"))
+        asks("explain", *AGENTS, *more, "--registry").out.decode()
+        for more in ((), ("--memory", "half-life:500"))
     )
     assert "at most 40 times" in plain
     assert "without end" in endless

@@ -1,4 +1,5 @@
-"""`meanstream report` writes one file that refers to no other, says what the ledger says, and tells no secret."""
+"""`meanstream report` writes one file that refers to no other, says what the ledger says, and tells
+no secret."""
 
 from __future__ import annotations
 
@@ -14,15 +15,37 @@ import numpy as np
 import pytest
 
 from meanstream.pipelines.commands.report import report_charts as charts
-from meanstream.pipelines.commands.report.report_parts import ReportPage, ReportPart, report_parts_as_html
+from meanstream.pipelines.commands.report.report_parts import (
+    ReportPage,
+    ReportPart,
+    report_parts_as_html,
+)
 from meanstream.pipelines.commands.report.report_rounds import report_answers_of_rounds
 from meanstream.pipelines.commands.report.report_store import report_convergence_of_store
 from meanstream.streaming.agents.own_state import own_settings
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
-from tests.pipelines.command_line import SECRET, asks, meanstream, run_agents, spoil_row, write_samples
+from tests.pipelines.command_line import (
+    SECRET,
+    asks,
+    meanstream,
+    run_agents,
+    spoil_row,
+    write_samples,
+)
 
 SECTIONS = ["Privacy budget", "Reliability", "Privacy promise"]
-ROUNDS = ("--user", "tailnum", "--value", "dep_delay", "--time", "time_hour", "--lower", "-30", "--upper", "120")
+ROUNDS = (
+    "--user",
+    "tailnum",
+    "--value",
+    "dep_delay",
+    "--time",
+    "time_hour",
+    "--lower",
+    "-30",
+    "--upper",
+    "120",
+)
 ENVIRONMENT = {"MEANSTREAM_SECRET": SECRET}
 WIDTHS = dict(charts._WIDTHS)
 
@@ -48,7 +71,9 @@ class References(HTMLParser):
         self.headings: list[str] = []
         self._heading = False
         self.feed(text)
-        self.outside += [url for url in re.findall(r"url\(([^)]*)\)", text) if not url.startswith("#")]
+        self.outside += [
+            url for url in re.findall(r"url\(([^)]*)\)", text) if not url.startswith("#")
+        ]
         self.outside += re.findall(r"@import|<!ENTITY|<!DOCTYPE svg", text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -56,9 +81,9 @@ class References(HTMLParser):
         if tag in ("script", "iframe", "object", "embed"):
             self.outside.append(tag)
         for name, value in attrs:
-            if name in ("src", "href", "xlink:href", "srcset", "action") and not (value or "").startswith(
-                ("#", "data:")
-            ):
+            if name in ("src", "href", "xlink:href", "srcset", "action") and not (
+                value or ""
+            ).startswith(("#", "data:")):
                 self.outside.append(str(value))
 
     def handle_data(self, data: str) -> None:
@@ -77,10 +102,26 @@ def report(folder: Path, *arguments: str) -> str:
 
 def run_rounds(folder: Path, **changes: Any) -> Path:
     write_samples(folder / "flights.csv", agents=60, rows=600)
-    flags = {"epsilon": "4", "window": "5d", "store": str(folder / "rounds.db"), "sink": str(folder / "means.jsonl")}
-    typed = [word for name, value in (flags | changes).items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    flags = {
+        "epsilon": "4",
+        "window": "5d",
+        "store": str(folder / "rounds.db"),
+        "sink": str(folder / "means.jsonl"),
+    }
+    typed = [
+        word
+        for name, value in (flags | changes).items()
+        for word in (f"--{name.replace('_', '-')}", str(value))
+    ]
     ran = meanstream(
-        "run", "rounds", "--source", str(folder / "flights.csv"), *ROUNDS, *typed, "--quiet", environment=ENVIRONMENT
+        "run",
+        "rounds",
+        "--source",
+        str(folder / "flights.csv"),
+        *ROUNDS,
+        *typed,
+        "--quiet",
+        environment=ENVIRONMENT,
     )
     assert ran.code == 0, ran.err
     return folder / "rounds.db"
@@ -94,19 +135,42 @@ def test_a_store_of_agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert References(text).headings[:2] == ["Convergence", "Learned population"]
     assert set(SECTIONS) <= set(References(text).headings)
     assert text.count('<div class="wide"><svg') == text.count('<div class="narrow"><svg') >= 3
-    assert not re.search(r"<svg(?:(?!</svg>).)*#[0-9a-f]{6}\b", text, re.DOTALL)  # colors are those of the page's style
-    for fact in ("<td>flights.csv</td>", "<td>test</td>", "of one sample, over at most 12 releases", "At this rate N"):
+    assert not re.search(
+        r"<svg(?:(?!</svg>).)*#[0-9a-f]{6}\b", text, re.DOTALL
+    )  # colors are those of the page's style
+    for fact in (
+        "<td>flights.csv</td>",
+        "<td>test</td>",
+        "of one sample, over at most 12 releases",
+        "At this rate N",
+    ):
         assert fact in text
     assert re.search(r"<th>made</th><td>\d{4}-\d\d-\d\d \d\d:\d\d UTC</td>", text)
     rows = len((tmp_path / "releases.jsonl").read_bytes().splitlines())
     assert f"<td>{rows:,}</td>" in text
-    head = meanstream("ledger", "verify", "--store", str(tmp_path / "state.db"), "--json").json["head"]
+    head = meanstream("ledger", "verify", "--store", str(tmp_path / "state.db"), "--json").json[
+        "head"
+    ]
     assert head in text
     explained = asks(
-        "explain", "agents", "--lower", "-30", "--upper", "120", "--epsilon", "1", "--delta", "1e-6", "--horizon", "12"
+        "explain",
+        "agents",
+        "--lower",
+        "-30",
+        "--upper",
+        "120",
+        "--epsilon",
+        "1",
+        "--delta",
+        "1e-6",
+        "--horizon",
+        "12",
     )
     lines = explained.out.decode().splitlines()
-    assert next(line for line in lines if line.startswith("total")).removeprefix("total").strip() in text
+    assert (
+        next(line for line in lines if line.startswith("total")).removeprefix("total").strip()
+        in text
+    )
 
 
 @pytest.mark.usefixtures("no_pictures")
@@ -114,7 +178,9 @@ def test_it_tells_releases_and_no_raw_mean(tmp_path: Path) -> None:
     write_samples(tmp_path / "flights.csv", agents=5, rows=400)
     run_agents(tmp_path)
     text = report(tmp_path, "--store", str(tmp_path / "state.db"))
-    written = [json.loads(line) for line in (tmp_path / "estimates.jsonl").read_bytes().splitlines()]
+    written = [
+        json.loads(line) for line in (tmp_path / "estimates.jsonl").read_bytes().splitlines()
+    ]
     private = {f"{event[name]:.4g}" for event in written for name in ("value", "local")}
     shown = set(re.findall(r"-?\d+\.\d+", re.sub(r"<svg.*?</svg>", "", text, flags=re.DOTALL)))
     assert not private & shown
@@ -137,7 +203,9 @@ def test_convergence_follows_the_releases(tmp_path: Path) -> None:
     store = tmp_path / "state.db"
     points, population = report_convergence_of_store(store, own_settings(store))
     assert population is not None
-    releases = [json.loads(line) for line in (tmp_path / "releases.jsonl").read_bytes().splitlines()]
+    releases = [
+        json.loads(line) for line in (tmp_path / "releases.jsonl").read_bytes().splitlines()
+    ]
     newest = {event["agent"]: event for event in releases}
     assert points["events"][-1] == sum(event["n"] for event in newest.values())
     assert points["events"] == sorted(points["events"])
@@ -145,11 +213,15 @@ def test_convergence_follows_the_releases(tmp_path: Path) -> None:
         low, median, high = (np.array(points[name][band]) for band in ("low", "median", "high"))
         assert np.all((low <= median) & (median <= high))
         assert median[-1] < median[0]
-    assert np.sort(population.releases.total).tolist() == sorted(event["total"] for event in newest.values())
+    assert np.sort(population.releases.total).tolist() == sorted(
+        event["total"] for event in newest.values()
+    )
 
 
 @pytest.mark.parametrize("estimator", ["kent", "adaptive", "one_shot"])
-def test_answers_of_rounds_are_computed_again_from_the_ledger(tmp_path: Path, estimator: str) -> None:
+def test_answers_of_rounds_are_computed_again_from_the_ledger(
+    tmp_path: Path, estimator: str
+) -> None:
     sizes = {"sizes": "point:2"} if estimator == "kent" else {}
     store = run_rounds(tmp_path, estimator=estimator, **sizes)
     text = report(tmp_path, "--store", str(store))
@@ -180,7 +252,9 @@ def test_a_trusted_curator_and_an_empty_store(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "flights.csv").write_text("tailnum,dep_delay,time_hour,flight\n")
     run_agents(tmp_path / "empty")
-    assert "No agent has released anything yet" in report(tmp_path, "--store", str(tmp_path / "empty" / "state.db"))
+    assert "No agent has released anything yet" in report(
+        tmp_path, "--store", str(tmp_path / "empty" / "state.db")
+    )
 
 
 def test_means_of_rounds(tmp_path: Path) -> None:
@@ -207,7 +281,9 @@ def test_the_command_of_a_simulation_makes_the_same_result(tmp_path: Path, comma
     typed = asks(*command.split(), "--json")
     (tmp_path / "result.json").write_bytes(typed.out)
     text = report(tmp_path, "--result", str(tmp_path / "result.json"))
-    found = re.search(r"<h2>The command that made the result</h2>\n<pre>meanstream (.*?)</pre>", text)
+    found = re.search(
+        r"<h2>The command that made the result</h2>\n<pre>meanstream (.*?)</pre>", text
+    )
     assert found is not None
     again = meanstream(*shlex.split(found[1])).json
     assert again.get("mse") == typed.json.get("mse")
@@ -232,13 +308,18 @@ def test_an_audit_is_drawn_and_told(tmp_path: Path) -> None:
     assert "counter.pm1.gaussian promise more than they keep." in again
 
 
-@pytest.mark.parametrize("broken", [{"claimed": 0}, {"proved": "1"}, {"ceiling": float("nan")}, {"method": None}])
+@pytest.mark.parametrize(
+    "broken", [{"claimed": 0}, {"proved": "1"}, {"ceiling": float("nan")}, {"method": None}]
+)
 def test_what_no_audit_prints_is_none(tmp_path: Path, broken: dict[str, object]) -> None:
     rows = meanstream("audit", "mechanism", "counter.pm1", "--json").json["rows"]
     forged = {"rows": [rows[0] | broken], "violated": [], "notes": []}
     (tmp_path / "forged.json").write_text(json.dumps(forged))
     out = str(tmp_path / "out.html")
-    assert "result must be what" in meanstream("report", out, "--result", str(tmp_path / "forged.json")).message
+    assert (
+        "result must be what"
+        in meanstream("report", out, "--result", str(tmp_path / "forged.json")).message
+    )
 
 
 ODD = (None, True, -1, 1e308, 10**400, "x", "", [], {}, float("nan"), float("-inf"), "\ud800", "\0")
@@ -252,13 +333,19 @@ def broken(found: Any, rng: random.Random) -> Any:
         inner = broken(found[place], rng)
         if isinstance(found, list):
             return [*found[:place], inner, *found[place + 1 :]]
-        return {k: v for k, v in found.items() if k != place} if rng.random() < 0.1 else found | {place: inner}
+        return (
+            {k: v for k, v in found.items() if k != place}
+            if rng.random() < 0.1
+            else found | {place: inner}
+        )
     return rng.choice(ODD)
 
 
 @pytest.mark.parametrize("forged", [6, pytest.param(60, marks=pytest.mark.full)])
 @pytest.mark.parametrize("kind", ["audit", "simulation", "windows", "drift"])
-def test_a_broken_result_is_drawn_or_refused_in_one_line(kind: str, forged: int, tmp_path: Path) -> None:
+def test_a_broken_result_is_drawn_or_refused_in_one_line(
+    kind: str, forged: int, tmp_path: Path
+) -> None:
     if kind == "windows":
         run_rounds(tmp_path, estimator="one_shot")
         typed = (tmp_path / "means.jsonl").read_bytes().splitlines()[0]
@@ -266,9 +353,13 @@ def test_a_broken_result_is_drawn_or_refused_in_one_line(kind: str, forged: int,
         typed = meanstream("audit", "mechanism", "channel.one_bit", "--json").out
     elif kind == "drift":
         moved = ("--change", "all:0.4@200", "--steps", "700")
-        typed = meanstream("simulate", "agents", *moved, "--agents", "6", "--runs", "2", "--json").out
+        typed = meanstream(
+            "simulate", "agents", *moved, "--agents", "6", "--runs", "2", "--json"
+        ).out
     else:
-        typed = meanstream("simulate", "rounds", "--users", "400", "--runs", "3", "--epsilon", "1", "--json").out
+        typed = meanstream(
+            "simulate", "rounds", "--users", "400", "--runs", "3", "--epsilon", "1", "--json"
+        ).out
     rng, out = random.Random(21), tmp_path / "out.html"  # noqa: S311 - broken files
     for _ in range(forged):
         (tmp_path / "forged.json").write_text(json.dumps(broken(json.loads(typed), rng)))
@@ -282,8 +373,14 @@ def test_a_broken_result_is_drawn_or_refused_in_one_line(kind: str, forged: int,
 def test_names_cannot_write_html(tmp_path: Path) -> None:
     evil = '<script src="http://x.invalid/"></script>'
     part = ReportPart(title=evil, text=evil, table=[(evil, evil)], lines=evil)
-    assert References(report_parts_as_html(ReportPage(title=evil, about=evil, parts=[part]))).outside == []
-    assert References(f"<p>{evil}</p>").outside == ["script", "http://x.invalid/"]  # and would be found
+    assert (
+        References(report_parts_as_html(ReportPage(title=evil, about=evil, parts=[part]))).outside
+        == []
+    )
+    assert References(f"<p>{evil}</p>").outside == [
+        "script",
+        "http://x.invalid/",
+    ]  # and would be found
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
@@ -293,11 +390,22 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert "one of the two" in meanstream("report", out).message
     assert "one of the two" in meanstream("report", out, "--store", "a", "--result", "b").message
     for name in ("other.json", "broken.json"):
-        assert "result must be what" in meanstream("report", out, "--result", str(tmp_path / name)).message
-    assert "readable file" in meanstream("report", out, "--result", str(tmp_path / "none.json")).message
-    assert "existing file" in meanstream("report", out, "--store", str(tmp_path / "none.db")).message
+        assert (
+            "result must be what"
+            in meanstream("report", out, "--result", str(tmp_path / name)).message
+        )
+    assert (
+        "readable file"
+        in meanstream("report", out, "--result", str(tmp_path / "none.json")).message
+    )
+    assert (
+        "existing file" in meanstream("report", out, "--store", str(tmp_path / "none.db")).message
+    )
     nowhere = str(tmp_path / "none" / "out.html")
-    assert "out must be" in meanstream("report", nowhere, "--result", str(tmp_path / "other.json")).message
+    assert (
+        "out must be"
+        in meanstream("report", nowhere, "--result", str(tmp_path / "other.json")).message
+    )
     assert not Path(out).exists()
 
 
@@ -306,6 +414,9 @@ def test_a_changed_ledger_is_not_reported(tmp_path: Path) -> None:
     run_agents(tmp_path)
     spoil_row(tmp_path / "state.db", 2)
     assert (
-        "rows 1 to " in meanstream("report", str(tmp_path / "out.html"), "--store", str(tmp_path / "state.db")).message
+        "rows 1 to "
+        in meanstream(
+            "report", str(tmp_path / "out.html"), "--store", str(tmp_path / "state.db")
+        ).message
     )
     assert not (tmp_path / "out.html").exists()

@@ -1,4 +1,5 @@
-"""An agent's newest answer, from the store and over HTTP: its own, by its token, and nobody else's."""
+"""An agent's newest answer, from the store and over HTTP: its own, by its token, and nobody
+else's."""
 
 from __future__ import annotations
 
@@ -25,7 +26,19 @@ from tests.pipelines.command_line import SECRET, meanstream
 
 Capture = pytest.CaptureFixture[str]
 SOME = ("--source", "synthetic:3,60")
-RUN = ("--lower", "0", "--upper", "10", "--epsilon", "1", "--delta", "1e-6", "--level", "0.9", "--quiet")
+RUN = (
+    "--lower",
+    "0",
+    "--upper",
+    "10",
+    "--epsilon",
+    "1",
+    "--delta",
+    "1e-6",
+    "--level",
+    "0.9",
+    "--quiet",
+)
 TOKENS = {
     "ann": "token-of-ann-000001",
     "b/ö": "token-of-bob-000002",
@@ -38,7 +51,9 @@ TOKENS = {
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a store of three agents, their last estimates, and tokens."""
     folder = tmp_path_factory.mktemp("answers")
-    rows = [(name, (i * 7) % 10, 1_700_000_000 + i) for i in range(60) for name in ("ann", "b/ö", "cy")]
+    rows = [
+        (name, (i * 7) % 10, 1_700_000_000 + i) for i in range(60) for name in ("ann", "b/ö", "cy")
+    ]
     lines = [json.dumps({"agent": a, "value": v, "time": t}) for a, v, t in rows]
     (folder / "samples.jsonl").write_text("\n".join(lines) + "\n")
     (folder / "tokens.yaml").write_text(json.dumps(TOKENS))
@@ -53,7 +68,10 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_store_answers_as_the_run_did_with_age_and_budget(filled: Path) -> None:
-    last = {row["agent"]: row for row in map(json.loads, (filled / "estimates.jsonl").read_text().splitlines())}
+    last = {
+        row["agent"]: row
+        for row in map(json.loads, (filled / "estimates.jsonl").read_text().splitlines())
+    }
     for name, told in last.items():
         found = meanstream("get", name, "--store", str(filled / "state.db"), "--json").json
         age, budget = found.pop("age_seconds"), found.pop("budget")
@@ -69,7 +87,9 @@ def test_the_store_answers_as_the_run_did_with_age_and_budget(filled: Path) -> N
 def test_an_agent_or_a_store_that_is_none_is_one_line(filled: Path, tmp_path: Path) -> None:
     message = meanstream("get", "dan", "--store", str(filled / "state.db")).message
     assert message.startswith("agent must have a sample that counts in ")
-    assert meanstream("get", "ann", "--store", str(tmp_path / "no.db")).message.startswith("store must be")
+    assert meanstream("get", "ann", "--store", str(tmp_path / "no.db")).message.startswith(
+        "store must be"
+    )
 
 
 @contextmanager
@@ -95,10 +115,14 @@ def test_a_token_opens_its_own_agent_and_no_other(filled: Path) -> None:
         status, found = ask(server, "/v1/agents/ann", TOKENS["ann"])
         assert (status, found["agent"], found["n"]) == (200, "ann", 60)
         assert {"interval", "age_seconds", "budget"} <= found.keys()
-        assert ask(server, f"/v1/agents/{quote('b/ö', safe='')}", TOKENS["b/ö"])[1]["agent"] == "b/ö"
+        assert (
+            ask(server, f"/v1/agents/{quote('b/ö', safe='')}", TOKENS["b/ö"])[1]["agent"] == "b/ö"
+        )
         assert ask(server, "/v1/agents/cy", TOKENS[""])[1]["agent"] == "cy"
         assert ask(server, "/v1/agents/dan", TOKENS[""])[0] == 404
-        assert ask(server, "/v1/agents/*", TOKENS["*"])[0] == 404  # a name like any other, that no sample has
+        assert (
+            ask(server, "/v1/agents/*", TOKENS["*"])[0] == 404
+        )  # a name like any other, that no sample has
         refused = [
             ask(server, "/v1/agents/cy", TOKENS["ann"]),  # another's
             ask(server, "/v1/agents/cy", TOKENS["*"]),
@@ -133,7 +157,9 @@ def test_what_follows_a_request_is_never_taken_for_the_next_one(hostile: str, fi
         own = f"Host: {place.netloc}\r\nAuthorization: Bearer {TOKENS['ann']}\r\n"
         second = f"GET /v1/agents/ann HTTP/1.1\r\n{own}Connection: close\r\n\r\n"
         with socket.create_connection((place.hostname, place.port), 10) as client:
-            client.sendall(f"GET /v1/agents/ann HTTP/1.1\r\n{own}{hostile}\r\n\r\n{second}".encode())
+            client.sendall(
+                f"GET /v1/agents/ann HTTP/1.1\r\n{own}{hostile}\r\n\r\n{second}".encode()
+            )
             answer = b""
             with suppress(ConnectionResetError):
                 while more := client.recv(65536):
@@ -146,7 +172,9 @@ def test_an_address_that_is_none_is_answered(filled: Path) -> None:
     with served(filled, filled / "tokens.yaml") as server:
         place = urlsplit(server.url)
         with socket.create_connection((place.hostname, place.port), 10) as client:
-            client.sendall(f"GET http://[/v1/agents/ann HTTP/1.1\r\nHost: {place.netloc}\r\n\r\n".encode())
+            client.sendall(
+                f"GET http://[/v1/agents/ann HTTP/1.1\r\nHost: {place.netloc}\r\n\r\n".encode()
+            )
             assert client.recv(65536).startswith(b"HTTP/1.1 400 ")
 
 
@@ -171,7 +199,11 @@ def test_without_tokens_one_is_made(filled: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "mode", "message"),
     [
-        ("ann: short", 0o600, "answer_tokens must have texts of 16 to 512 visible characters, got another of 'ann'"),
+        (
+            "ann: short",
+            0o600,
+            "answer_tokens must have texts of 16 to 512 visible characters, got another of 'ann'",
+        ),
         ("ann: 12345678901234567", 0o600, "answer_tokens must have texts of 16"),
         (
             "a: token-of-ann-000001\nb: token-of-ann-000001",
@@ -195,15 +227,21 @@ def test_tokens_that_are_none_are_refused_without_being_shown(
     tokens = tmp_path / "tokens.yaml"
     tokens.write_text(text)
     os.chmod(tokens, mode)
-    ran = meanstream("run", "agents", *SOME, "--answers", "127.0.0.1:0", "--answer-tokens", str(tokens), *RUN)
+    ran = meanstream(
+        "run", "agents", *SOME, "--answers", "127.0.0.1:0", "--answer-tokens", str(tokens), *RUN
+    )
     assert ran.message.startswith(message)
     assert "token-of" not in ran.message
 
 
 def test_other_machines_are_let_in_only_where_that_is_said_and_by_tokens() -> None:
     message = meanstream("run", "agents", *SOME, "--answers", "0.0.0.0:9", *RUN).message
-    assert message.startswith("answers must be an address of this machine only, unless --answers-remote")
-    message = meanstream("run", "agents", *SOME, "--answers", "0.0.0.0:9", "--answers-remote", *RUN).message
+    assert message.startswith(
+        "answers must be an address of this machine only, unless --answers-remote"
+    )
+    message = meanstream(
+        "run", "agents", *SOME, "--answers", "0.0.0.0:9", "--answers-remote", *RUN
+    ).message
     assert message.startswith("answer_tokens must be given with --answers-remote")
     assert meanstream("run", "agents", *SOME, "--answers-remote", *RUN).message.startswith(
         "answers_remote must come with"
@@ -213,12 +251,15 @@ def test_other_machines_are_let_in_only_where_that_is_said_and_by_tokens() -> No
 def test_a_running_engine_answers_from_what_it_has_committed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Standard error is a log, which others may read: the token that opens every answer is in a file of the owner's."""
+    """Standard error is a log, which others may read: the token that opens every answer is in a
+    file of the owner's."""
     answers: list[tuple[int, dict[str, object]]] = []
     told = tmp_path / "state.db.answers"
 
     def look(stats: EngineStats) -> None:
-        found = re.fullmatch(r"(http://.*/v1/agents/)AGENT, Authorization: Bearer (\S+)\n", told.read_text())
+        found = re.fullmatch(
+            r"(http://.*/v1/agents/)AGENT, Authorization: Bearer (\S+)\n", told.read_text()
+        )
         assert found is not None
         assert told.stat().st_mode & 0o077 == 0
         assert found[2] not in "".join(capsys.readouterr())
@@ -241,7 +282,9 @@ def test_a_terminal_is_told_the_token(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with announcing_address("answers", "http://x/AGENT", "secret", store=tmp_path / "s.db", suffix=".answers") as tell:
+    with announcing_address(
+        "answers", "http://x/AGENT", "secret", store=tmp_path / "s.db", suffix=".answers"
+    ) as tell:
         tell()
         assert capsys.readouterr().err == "answers: secret\n"
         assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,5 @@
-"""`--coverage anytime` in the engine, its store, frames and `explain`: public bytes stay, and intervals widen."""
+"""`--coverage anytime` in the engine, its store, frames and `explain`: public bytes stay, and
+intervals widen."""
 
 from __future__ import annotations
 
@@ -13,7 +14,19 @@ from meanstream.pipelines.frames.private_means import private_means
 from meanstream.streaming.agents.store_answers import StoreAnswers
 from tests.pipelines.command_line import SECRET, meanstream
 
-RUN = ("--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6", "--quiet", "--name", "anytime")
+RUN = (
+    "--lower",
+    "0",
+    "--upper",
+    "1",
+    "--epsilon",
+    "1",
+    "--delta",
+    "1e-6",
+    "--quiet",
+    "--name",
+    "anytime",
+)
 
 
 def run(folder: Path, coverage: str, samples: int = 4000) -> dict[str, list[dict[str, Any]]]:
@@ -23,17 +36,30 @@ def run(folder: Path, coverage: str, samples: int = 4000) -> dict[str, list[dict
     more = [text for name, path in outputs.items() for text in (f"--{name}", str(path))]
     source = ("--source", f"synthetic:20,{samples}", "--store", str(folder / "state.db"))
     ran = meanstream(
-        "run", "agents", *source, *RUN, "--coverage", coverage, *more, environment={"MEANSTREAM_SECRET": SECRET}
+        "run",
+        "agents",
+        *source,
+        *RUN,
+        "--coverage",
+        coverage,
+        *more,
+        environment={"MEANSTREAM_SECRET": SECRET},
     )
     assert ran.code == 0, ran.err
-    return {name: [json.loads(line) for line in path.read_text().splitlines()] for name, path in outputs.items()}
+    return {
+        name: [json.loads(line) for line in path.read_text().splitlines()]
+        for name, path in outputs.items()
+    }
 
 
 def test_a_memory_and_another_word_are_refused_before_any_data(tmp_path: Path) -> None:
     store = ("--source", "synthetic:2,100", "--store", str(tmp_path / "state.db"), *RUN)
     for more, rule in (
         (("--coverage", "often"), "coverage must be pointwise or anytime, got 'often'"),
-        (("--coverage", "anytime", "--memory", "half-life:500"), "coverage must be pointwise with a memory"),
+        (
+            ("--coverage", "anytime", "--memory", "half-life:500"),
+            "coverage must be pointwise with a memory",
+        ),
     ):
         ran = meanstream("run", "agents", *store, *more, environment={"MEANSTREAM_SECRET": SECRET})
         assert ran.code == 2
@@ -44,10 +70,15 @@ def test_a_memory_and_another_word_are_refused_before_any_data(tmp_path: Path) -
 def test_explain_says_what_intervals_promise() -> None:
     asked = ("explain", "agents", *RUN[:8])
     assert "each moment" in meanstream(*asked).out.decode()
-    assert "hold together" in meanstream(*asked, environment={"MEANSTREAM_COVERAGE": "anytime"}).out.decode()
+    assert (
+        "hold together"
+        in meanstream(*asked, environment={"MEANSTREAM_COVERAGE": "anytime"}).out.decode()
+    )
 
 
-def test_public_events_are_the_same_bytes_and_intervals_hold_the_pointwise_ones(tmp_path: Path) -> None:
+def test_public_events_are_the_same_bytes_and_intervals_hold_the_pointwise_ones(
+    tmp_path: Path,
+) -> None:
     found = {coverage: run(tmp_path / coverage, coverage) for coverage in ("pointwise", "anytime")}
     for name in ("releases", "population"):
         assert found["pointwise"][name] == found["anytime"][name]
@@ -57,7 +88,11 @@ def test_public_events_are_the_same_bytes_and_intervals_hold_the_pointwise_ones(
         assert long["value"] == short["value"]
         for name in ("interval", "local_interval"):
             assert long[name][0] < short[name][0] < short[name][1] < long[name][1]
-        assert short["noise_half_width"] <= long["noise_half_width"] <= (long["interval"][1] - long["interval"][0]) / 2
+        assert (
+            short["noise_half_width"]
+            <= long["noise_half_width"]
+            <= (long["interval"][1] - long["interval"][0]) / 2
+        )
 
 
 def test_a_store_answers_as_the_last_run_did(tmp_path: Path) -> None:
@@ -76,7 +111,9 @@ def test_means_of_frames_say_and_keep_the_promise() -> None:
         "by": "ward", "value": "stay", "lower": 0, "upper": 1, "epsilon": 1.0, "delta": 1e-6, "secret": SECRET,
         "name": "anytime",
     }  # fmt: skip
-    short, long = (private_means(table, coverage=coverage, **common) for coverage in ("pointwise", "anytime"))
+    short, long = (
+        private_means(table, coverage=coverage, **common) for coverage in ("pointwise", "anytime")
+    )
     assert short.releases.equals(long.releases)
     one, other = (found.table.to_pydict() for found in (short, long))
     assert one["mean"] == other["mean"]

@@ -1,4 +1,5 @@
-"""Agents that already run keep what a newer version would choose otherwise, unless somebody says so."""
+"""Agents that already run keep what a newer version would choose otherwise, unless somebody says
+so."""
 
 from __future__ import annotations
 
@@ -30,7 +31,10 @@ def test_a_store_goes_on_with_its_counter_and_its_votes(options: Any, tmp_path: 
     assert check_deployment(old, kept, environment=ENVIRONMENT)
     with pytest.raises(StoreError, match="counter"):
         check_deployment(old, fresh, environment=ENVIRONMENT)
-    assert options(**KNOWN, store=old, counter="optimal", spread_share=0.0).settings().counter == "optimal"
+    assert (
+        options(**KNOWN, store=old, counter="optimal", spread_share=0.0).settings().counter
+        == "optimal"
+    )
 
 
 @pytest.mark.parametrize(

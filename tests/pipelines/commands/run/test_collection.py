@@ -24,7 +24,9 @@ finally:
 
 
 def said_at_the_end(*arguments: str) -> str:
-    ran = subprocess.run([sys.executable, "-c", PROGRAM, *arguments], capture_output=True, check=True, text=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, check=True, text=True
+    )
     return ran.stderr.splitlines()[-1]
 
 
@@ -33,7 +35,10 @@ def test_a_run_collects_only_what_it_makes(tmp_path: Path) -> None:
     source.write_text("agent,value,time\na,0.5,1700000000\n")
     given = ["--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6", "--quiet"]
     places = ["--store", str(tmp_path / "s.db"), "--sink", str(tmp_path / "e.jsonl")]
-    assert said_at_the_end("run", "agents", "--source", str(source), *given, *places) == "True True True True"
+    assert (
+        said_at_the_end("run", "agents", "--source", str(source), *given, *places)
+        == "True True True True"
+    )
 
 
 def test_a_run_that_only_helps_looks_for_cycles_in_the_end() -> None:

@@ -16,7 +16,11 @@ import numpy as np
 import pytest
 
 from meanstream.pipelines.commands.run import progress_line as progress
-from meanstream.pipelines.commands.run.run_logs import describe_own_error, log_lines_of_defect, logging_to_stderr
+from meanstream.pipelines.commands.run.run_logs import (
+    describe_own_error,
+    log_lines_of_defect,
+    logging_to_stderr,
+)
 from meanstream.pipelines.options.option_errors import BadOption, RunFailed
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.store.state_store import StoreError
@@ -52,7 +56,9 @@ def raises(error: Exception) -> Callable[[], None]:
 
 
 def test_a_record_as_json() -> None:
-    (record,) = records(lambda: LOG.info("started", extra={"source": 'a "b"\n.csv', "agents": 3, "late": None}))
+    (record,) = records(
+        lambda: LOG.info("started", extra={"source": 'a "b"\n.csv', "agents": 3, "late": None})
+    )
     assert re.fullmatch(TIME, record.pop("time"))
     assert record == {
         "level": "info",
@@ -65,11 +71,19 @@ def test_a_record_as_json() -> None:
 
 
 def test_a_record_as_text() -> None:
-    fields = {"source": "a b.csv", "agents": 3, "rejected": {"late": 2}, "empty": "", "store": "/x/s.db"}
+    fields = {
+        "source": "a b.csv",
+        "agents": 3,
+        "rejected": {"late": 2},
+        "empty": "",
+        "store": "/x/s.db",
+    }
     (line,) = logged("text", lambda: LOG.warning("brokers %s", "are back", extra=fields))
     assert re.fullmatch(
         TIME
-        + re.escape(' warning meanstream.engine: brokers are back source="a b.csv" agents=3 rejected={"late": 2}')
+        + re.escape(
+            ' warning meanstream.engine: brokers are back source="a b.csv" agents=3 rejected={"late": 2}'
+        )
         + re.escape(' empty="" store=/x/s.db'),
         line,
     )
@@ -86,7 +100,11 @@ def test_one_line_per_record_whatever_is_in_it(log_format: str) -> None:
 def test_fields_do_not_replace_what_every_record_has() -> None:
     fields = {"time": "never", "level": "none", "logger": "other", "event": "another", "n": 1}
     (record,) = records(lambda: LOG.info("started", extra=fields))
-    assert (record["level"], record["logger"], record["event"]) == ("info", "meanstream.engine", "started")
+    assert (record["level"], record["logger"], record["event"]) == (
+        "info",
+        "meanstream.engine",
+        "started",
+    )
     assert re.fullmatch(TIME, record["time"])
     assert record["n"] == 1
 
@@ -144,7 +162,14 @@ def foreign_errors(folder: Path) -> list[Exception]:
         OSError(28, "271828.5"),
         OSError("x", "271828.5"),
     ]
-    for name in ("meanstream_x", "streaming", "operators.agents", "pipelines", "meanstream.plugin", "meanstream.x.y"):
+    for name in (
+        "meanstream_x",
+        "streaming",
+        "operators.agents",
+        "pipelines",
+        "meanstream.plugin",
+        "meanstream.x.y",
+    ):
         spec = importlib.util.spec_from_file_location(name, folder / "stranger.py")
         assert spec is not None
         assert spec.loader is not None
@@ -156,8 +181,14 @@ def foreign_errors(folder: Path) -> list[Exception]:
             del sys.modules[name]
         found.append(module.StoreError("271828.5"))
     # One that says it were ours, of a module that there is.
-    found.append(type("StoreError", (Exception,), {"__module__": StoreError.__module__})("271828.5"))
-    found.append(type("main", (Exception,), {"__module__": "meanstream", "__qualname__": "version"})("271828.5"))
+    found.append(
+        type("StoreError", (Exception,), {"__module__": StoreError.__module__})("271828.5")
+    )
+    found.append(
+        type("main", (Exception,), {"__module__": "meanstream", "__qualname__": "version"})(
+            "271828.5"
+        )
+    )
     return found
 
 
@@ -201,7 +232,10 @@ def test_quiet_leaves_warnings() -> None:
 
 
 def test_an_unknown_format_is_refused() -> None:
-    with pytest.raises(BadOption, match=r"^log_format must be one of text, json, got 'xml'$"), logging_to_stderr("xml"):
+    with (
+        pytest.raises(BadOption, match=r"^log_format must be one of text, json, got 'xml'$"),
+        logging_to_stderr("xml"),
+    ):
         pass
 
 
@@ -223,7 +257,10 @@ def test_a_record_that_cannot_be_written_is_dropped(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(
     ("error", "event", "code"),
-    [(BadOption("epsilon must be given"), "refused", 2), (RunFailed("the disk is full"), "failed", 1)],
+    [
+        (BadOption("epsilon must be given"), "refused", 2),
+        (RunFailed("the disk is full"), "failed", 1),
+    ],
 )
 def test_with_json_the_end_of_a_run_is_a_record(error: Exception, event: str, code: int) -> None:
     line, end = logged("json", raises(error))
@@ -235,7 +272,11 @@ def test_with_json_the_end_of_a_run_is_a_record(error: Exception, event: str, co
 def test_with_json_a_defect_is_a_record_without_its_message() -> None:
     line, end = logged("json", raises(RuntimeError("271828.5 is not what I expected")))
     record = json.loads(line)
-    assert (record["event"], record["level"], record["error"]) == ("crashed", "critical", "RuntimeError")
+    assert (record["event"], record["level"], record["error"]) == (
+        "crashed",
+        "critical",
+        "RuntimeError",
+    )
     assert "271828.5" not in line
     assert end == "exit 1"
 
@@ -277,11 +318,18 @@ def test_the_records_of_a_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert (record["events"], record["agents"], record["rejected"]) == (60, 3, {})
         assert record["event_time"] == "2013-01-03T11:00:00Z"
     again = run(folder)
-    assert (again[0]["event"], again[0]["agents"], again[0]["event_time"]) == ("resumed", 3, "2013-01-03T11:00:00Z")
+    assert (again[0]["event"], again[0]["agents"], again[0]["event_time"]) == (
+        "resumed",
+        3,
+        "2013-01-03T11:00:00Z",
+    )
 
 
-def test_logs_hold_no_figure_that_depends_on_values(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither clipped nor half-width, nor where in the file it is: the offset counts the digits of values."""
+def test_logs_hold_no_figure_that_depends_on_values(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither clipped nor half-width, nor where in the file it is: the offset counts the digits of
+    values."""
     monkeypatch.setattr(progress, "PLAIN_SECONDS", 0.0)
     text = json.dumps(run(folder, sort=False) + run(folder, sort=False))
     for word in ("clipped", "half_width", "position", "offset", "digest"):
@@ -290,7 +338,9 @@ def test_logs_hold_no_figure_that_depends_on_values(folder: Path, monkeypatch: p
 
 
 def test_a_refused_option_of_a_run_is_a_record(folder: Path) -> None:
-    assert [record["reason"] for record in run(folder, epsilon=-1)] == ["epsilon must be positive and finite, got -1.0"]
+    assert [record["reason"] for record in run(folder, epsilon=-1)] == [
+        "epsilon must be positive and finite, got -1.0"
+    ]
     (refused,) = run(folder, metrics="nowhere")
     assert refused["reason"] == "metrics must be HOST:PORT, such as 127.0.0.1:9464, got 'nowhere'"
 
@@ -299,7 +349,9 @@ def test_with_text_a_run_says_where_it_begins(folder: Path) -> None:
     typed = arguments(options(folder))
     ran = meanstream("run", "agents", *typed, environment={"MEANSTREAM_SECRET": SECRET})
     first, *_, last = ran.err.decode().splitlines()
-    assert re.match(TIME + r" info meanstream\.engine: started source=flights\.csv store=\S+ agents=0 ", first)
+    assert re.match(
+        TIME + r" info meanstream\.engine: started source=flights\.csv store=\S+ agents=0 ", first
+    )
     assert last.startswith("60 events, 60 accepted")
 
 

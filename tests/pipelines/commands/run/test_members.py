@@ -28,7 +28,11 @@ SETTINGS = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MEANSTREAM_SECRET", SECRET)
     rng = np.random.default_rng(2)
-    rows = [f"N{a},{(100 if a % 2 else -20) + rng.uniform(-5, 5):.3f},{3600 * t}" for t in range(400) for a in range(6)]
+    rows = [
+        f"N{a},{(100 if a % 2 else -20) + rng.uniform(-5, 5):.3f},{3600 * t}"
+        for t in range(400)
+        for a in range(6)
+    ]
     (tmp_path / "flights.csv").write_text("\n".join(["tailnum,dep_delay,time_hour", *rows]) + "\n")
     return tmp_path
 
@@ -42,7 +46,9 @@ def test_each_agent_is_told_the_members_of_its_own_class(folder: Path) -> None:
     ran = run_agents(folder, collaboration="tests", members=True, epsilon=30)
     assert ran.code == 0, ran.err
     for name, found in estimates(folder).items():
-        assert found["members"] == [f"N{a}" for a in range(int(name[1:]) % 2, 6, 2) if f"N{a}" != name]
+        assert found["members"] == [
+            f"N{a}" for a in range(int(name[1:]) % 2, 6, 2) if f"N{a}" != name
+        ]
         assert found["class_size"] == 3.0
     assert b"members" not in (folder / "releases.jsonl").read_bytes()
 
@@ -99,22 +105,33 @@ def of_classes(size: list[float]) -> AnsweredAgents:
 def test_the_number_of_classes_and_their_sizes_are_the_operators() -> None:
     """Two classes of two and of three agents, and one agent alone: three classes."""
     answers = of_classes([2.0, 2.0, 3.0, 3.0, 3.0, 1.0])
-    private, public = (kind(settings=SETTINGS, health=EngineHealth(), store=None) for kind in (PrivateMetrics, Metrics))
+    private, public = (
+        kind(settings=SETTINGS, health=EngineHealth(), store=None)
+        for kind in (PrivateMetrics, Metrics)
+    )
     for metrics in (private, public):
         metrics.observe(EngineStats(answers=answers))
     shown = {s.name: s.value for family in private.collect() for s in family.samples}
     assert shown["meanstream_classes"] == pytest.approx(3)
     assert shown["meanstream_class_agents_median"] == 2.5
     assert shown["meanstream_class_agents_largest"] == 3
-    assert not [s.name for family in public.collect() for s in family.samples if "class" in s.name and s.value > 0]
+    assert not [
+        s.name
+        for family in public.collect()
+        for s in family.samples
+        if "class" in s.name and s.value > 0
+    ]
     telemetry = AgentsTelemetry(settings=SETTINGS)
     telemetry.observe(EngineStats(answers=answers, agents=6))
-    figure = page_figures(telemetry.view(), kind="agents", horizon=40, bounds=(0.0, 1.0))["convergence"]
+    figure = page_figures(telemetry.view(), kind="agents", horizon=40, bounds=(0.0, 1.0))[
+        "convergence"
+    ]
     assert (round(figure["classes"], 6), figure["class_agents"]) == (3.0, 2.5)
 
 
 def test_values_that_an_agent_has_not_released_change_no_other_class(folder: Path) -> None:
-    """Two worlds: after its only release the last agent's values differ, and with them its own class alone."""
+    """Two worlds: after its only release the last agent's values differ, and with them its own
+    class alone."""
     worlds, own = [], []
     text = (folder / "flights.csv").read_text().splitlines()
     for world, value in (("w1", -20.0), ("w2", 110.0)):

@@ -10,7 +10,15 @@ import pytest
 
 from meanstream.lab.demo.flights import MARK
 from meanstream.pipelines.commands.command_outputs import take_output_folder
-from tests.pipelines.command_line import SECRET, arguments, files, meanstream, options, run_agents, write_samples
+from tests.pipelines.command_line import (
+    SECRET,
+    arguments,
+    files,
+    meanstream,
+    options,
+    run_agents,
+    write_samples,
+)
 
 KEY = {"MEANSTREAM_SECRET": SECRET}
 
@@ -49,7 +57,9 @@ SPELLINGS = [plain, linked, hard_linked, respelled]
 
 
 @pytest.mark.parametrize("spelled", SPELLINGS)
-@pytest.mark.parametrize("victim", ["flights.csv", "state.db", "key.jsonl", "run.yaml", "state.db.lock"])
+@pytest.mark.parametrize(
+    "victim", ["flights.csv", "state.db", "key.jsonl", "run.yaml", "state.db.lock"]
+)
 @pytest.mark.parametrize("role", ["sink", "releases", "dead_letters"])
 def test_a_run_overwrites_nothing_of_its_own(
     role: str, victim: str, spelled: Callable[[Path], Path], folder: Path
@@ -58,7 +68,9 @@ def test_a_run_overwrites_nothing_of_its_own(
     if place.suffix != ".jsonl":  # a sink's name says its form: by any other it is refused anyway
         place = linked(folder / victim)
     before = files(folder)
-    named = options(folder, secret_file=folder / "key.jsonl", config=folder / "run.yaml", quiet=True)
+    named = options(
+        folder, secret_file=folder / "key.jsonl", config=folder / "run.yaml", quiet=True
+    )
     ran = meanstream("run", "agents", *arguments({**named, role: place}))
     assert f"{role} must be another place than" in ran.message
     assert files(folder) == before
@@ -78,7 +90,9 @@ def test_a_link_to_a_file_that_is_not_there_yet_is_that_file(folder: Path) -> No
 def test_a_folder_of_parts_holds_nothing_else(folder: Path) -> None:
     (folder / "parts.parquet").mkdir()
     (folder / "flights.csv").rename(folder / "parts.parquet" / "flights.csv")
-    ran = run_agents(folder, source=folder / "parts.parquet" / "flights.csv", releases=folder / "parts.parquet")
+    ran = run_agents(
+        folder, source=folder / "parts.parquet" / "flights.csv", releases=folder / "parts.parquet"
+    )
     assert "releases must be a folder without source" in ran.message
 
 
@@ -101,19 +115,37 @@ def test_a_report_leaves_its_store_alone(spelled: Callable[[Path], Path], folder
 def test_new_files_are_not_put_where_a_store_looks_for_its_own(folder: Path) -> None:
     before = files(folder)
     log, store = str(folder / "state.db-wal"), str(folder / "state.db")
-    assert "must be another place than" in meanstream("ledger", "backup", "--store", store, "--to", log).message
+    assert (
+        "must be another place than"
+        in meanstream("ledger", "backup", "--store", store, "--to", log).message
+    )
     assert "must be another place than" in meanstream("secret", "new", log).message
     other = str(folder / "other.db-wal")
     (folder / "other.db").touch()
-    assert "to must be another place than" in meanstream("ledger", "backup", "--store", store, "--to", other).message
+    assert (
+        "to must be another place than"
+        in meanstream("ledger", "backup", "--store", store, "--to", other).message
+    )
     (folder / "other.db").unlink()
     assert files(folder) == before
 
 
 def test_both_sides_of_rounds_and_collaborate_check_too(folder: Path) -> None:
     before = files(folder)
-    named = {"lower": -30, "upper": 120, "window": "7d", "epsilon": 1, "quiet": True, "store": folder / "rounds.db"}
-    samples = {"source": folder / "flights.csv", "user": "tailnum", "value": "dep_delay", "time": "time_hour"}
+    named = {
+        "lower": -30,
+        "upper": 120,
+        "window": "7d",
+        "epsilon": 1,
+        "quiet": True,
+        "store": folder / "rounds.db",
+    }
+    samples = {
+        "source": folder / "flights.csv",
+        "user": "tailnum",
+        "value": "dep_delay",
+        "time": "time_hour",
+    }
     place = linked(folder / "flights.csv")
     for more in (samples | {"sink": place}, samples | {"notices": place}):
         ran = meanstream("run", "rounds", *arguments(named | more), environment=KEY)
@@ -127,7 +159,12 @@ def test_both_sides_of_rounds_and_collaborate_check_too(folder: Path) -> None:
         "sink": both,
     }
     assert "must be another place than" in meanstream("run", "rounds", *arguments(sides)).message
-    answered = {"releases": folder / "old.jsonl", "store": folder / "state.db", "sink": both, "until_end": True}
+    answered = {
+        "releases": folder / "old.jsonl",
+        "store": folder / "state.db",
+        "sink": both,
+        "until_end": True,
+    }
     typed = [word for word in arguments(answered) if word != "--no-until-end"]
     assert "sink must be another place than" in meanstream("run", "collaborate", *typed).message
     both.unlink()
@@ -142,10 +179,15 @@ def test_no_output_lies_where_another_store_has_its_own(suffix: str, folder: Pat
     (folder / "link.parquet").symlink_to(place)
     before = files(folder)
     for name in ("link.jsonl", "link.parquet"):
-        assert "sink must be another place than the " in run_agents(folder, sink=folder / name).message
+        assert (
+            "sink must be another place than the " in run_agents(folder, sink=folder / name).message
+        )
     assert "store must be another place than the " in run_agents(folder, store=place).message
     for out in (place, folder / "link.jsonl"):
-        assert "out must be another place than the " in meanstream("report", str(out), "--store", state(folder)).message
+        assert (
+            "out must be another place than the "
+            in meanstream("report", str(out), "--store", state(folder)).message
+        )
     assert "file must be another place than the " in meanstream("secret", "new", str(place)).message
     assert files(folder) == before
     assert not place.exists()
@@ -175,7 +217,10 @@ def test_a_sink_leaves_the_key_of_another_store_alone_by_a_hard_link(folder: Pat
     os.link(folder / "other.db.secret", folder / "x.jsonl")
     before = files(folder)
     for role in ("sink", "releases", "dead_letters", "notices", "population"):
-        assert f"{role} must be a new file or one of events" in run_agents(folder, **{role: folder / "x.jsonl"}).message
+        assert (
+            f"{role} must be a new file or one of events"
+            in run_agents(folder, **{role: folder / "x.jsonl"}).message
+        )
     assert files(folder) == before
 
 
@@ -198,7 +243,8 @@ def test_the_file_that_a_topic_is_configured_by_is_no_output(folder: Path) -> No
 
 @pytest.mark.parametrize("prefix", ["file:", ""], ids=["file:", "a path of librdkafka"])
 def test_what_a_topics_file_names_is_no_output(prefix: str, folder: Path) -> None:
-    """A password by `file:`, relative to the file of properties; a certificate as librdkafka takes it."""
+    """A password by `file:`, relative to the file of properties; a certificate as librdkafka takes
+    it."""
     (folder / "password.jsonl").write_text("hush\n")
     name = "sasl.password" if prefix else "ssl.ca.location"
     place = "file:password.jsonl" if prefix else folder / "password.jsonl"
@@ -218,7 +264,10 @@ def test_a_lock_file_of_somebody_else_is_left_alone(folder: Path) -> None:
     for content in (b"# packages, pinned\n", SECRET.encode()):
         (folder / "new.lock").write_bytes(content)
         ran = run_agents(folder, store=folder / "new", sink=folder / "new.jsonl")
-        assert ran.message == f"store must have a lock file of its own, got another file in '{folder / 'new.lock'}'"
+        assert (
+            ran.message
+            == f"store must have a lock file of its own, got another file in '{folder / 'new.lock'}'"
+        )
         assert (folder / "new.lock").read_bytes() == content
     assert not (folder / "new").exists()
     (folder / "new.lock").write_bytes(bytes(76))  # what a disk may leave of one
@@ -226,12 +275,23 @@ def test_a_lock_file_of_somebody_else_is_left_alone(folder: Path) -> None:
 
 
 def foreign(folder: Path) -> list[Path]:
-    """Whatever lies about: a key, a source, a page of somebody else, an empty file; and a folder."""
+    """Whatever lies about: a key, a source, a page of somebody else, an empty file; and a
+    folder."""
     (folder / "page.html").write_text("<!doctype html>\n<html lang='en'></html>\n")
     (folder / "empty.html").touch()
     (folder / "hard.html").hardlink_to(folder / "key.jsonl")
     (folder / "soft.html").symlink_to(folder / "flights.csv")
-    return [folder / name for name in ("page.html", "empty.html", "hard.html", "soft.html", "flights.csv", "old.jsonl")]
+    return [
+        folder / name
+        for name in (
+            "page.html",
+            "empty.html",
+            "hard.html",
+            "soft.html",
+            "flights.csv",
+            "old.jsonl",
+        )
+    ]
 
 
 def test_a_report_is_written_over_nothing_but_a_report(folder: Path) -> None:
@@ -249,7 +309,9 @@ def test_a_report_is_written_over_nothing_but_a_report(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [("demo",), ("demo", "rounds")])
-def test_a_demo_takes_a_new_folder_an_empty_one_or_its_own(command: tuple[str, ...], folder: Path) -> None:
+def test_a_demo_takes_a_new_folder_an_empty_one_or_its_own(
+    command: tuple[str, ...], folder: Path
+) -> None:
     foreign(folder)
     before = files(folder)
     ran = meanstream(*command, "--quiet", "--out", str(folder))
@@ -276,16 +338,24 @@ def test_a_folder_of_a_demo_is_known_again(tmp_path: Path) -> None:
         (("drift",), "drift.png"),
     ],
 )
-def test_a_picture_is_drawn_over_nothing_but_a_picture(command: tuple[str, ...], picture: str, folder: Path) -> None:
+def test_a_picture_is_drawn_over_nothing_but_a_picture(
+    command: tuple[str, ...], picture: str, folder: Path
+) -> None:
     for link in (Path.symlink_to, Path.hardlink_to):
         link(folder / picture, folder / "key.jsonl")
         before = files(folder)
         ran = meanstream("reproduce", *command, "--out", str(folder))
-        assert ran.message == f"out must be a new file or a picture of this command, got '{folder / picture}'"
+        assert (
+            ran.message
+            == f"out must be a new file or a picture of this command, got '{folder / picture}'"
+        )
         assert files(folder) == before
         (folder / picture).unlink()
 
 
 def test_a_picture_of_ours_is_known_again(folder: Path) -> None:
     for _ in range(2):
-        assert meanstream("reproduce", "dame", "--figure", "1a", "--out", str(folder), "--json").code == 0
+        assert (
+            meanstream("reproduce", "dame", "--figure", "1a", "--out", str(folder), "--json").code
+            == 0
+        )

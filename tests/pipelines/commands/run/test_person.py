@@ -1,4 +1,5 @@
-"""`--person COLUMN --per-person K`: which samples count, in runs that are cut, killed, reordered, repeated and late."""
+"""`--person COLUMN --per-person K`: which samples count, in runs that are cut, killed, reordered,
+repeated and late."""
 
 from __future__ import annotations
 
@@ -18,7 +19,14 @@ from tests.pipelines.command_line import SECRET, Ran, arguments, asks, options, 
 N = 240
 LIMIT = 3
 HEADER = "ward,score,at,visit,patient"
-WHO = {"agent": "ward", "value": "score", "time": "at", "id": "visit", "person": "patient", "per_person": LIMIT}
+WHO = {
+    "agent": "ward",
+    "value": "score",
+    "time": "at",
+    "id": "visit",
+    "person": "patient",
+    "per_person": LIMIT,
+}
 HOW = {
     "lower": 0,
     "counter": "toeplitz",
@@ -32,7 +40,8 @@ Row = tuple[str, float, int, str, str]
 
 
 def rows() -> list[Row]:
-    """Samples with a minute between them, of few patients in two wards: the values are all different."""
+    """Samples with a minute between them, of few patients in two wards: the values are all
+    different."""
     draw = np.random.default_rng(7)
     score, patient = draw.uniform(-1, 11, N).round(3).tolist(), draw.integers(0, 25, N).tolist()
     return [(f"w{i % 2}", score[i], i, f"v{i}", f"p{patient[i]}") for i in range(N)]
@@ -44,7 +53,8 @@ def line(row: Row) -> str:
 
 
 def over(samples: list[Row], limit: int = LIMIT) -> list[int]:
-    """Say by hand which samples are over the limit: the numbers of their lines, of a file in event-time order."""
+    """Say by hand which samples are over the limit: the numbers of their lines, of a file in
+    event-time order."""
     counted: Counter[tuple[str, str]] = Counter()
     found = []
     for number, (ward, _, _, _, patient) in enumerate(samples, 1):
@@ -110,11 +120,15 @@ def test_the_figures_of_a_run_add_up(tmp_path: Path) -> None:
 
 
 def test_what_is_over_moves_nothing(whole: Path, tmp_path: Path) -> None:
-    """Releases are those of a stream without these samples, and of one in which they have other values."""
+    """Releases are those of a stream without these samples, and of one in which they have other
+    values."""
     write(tmp_path / "few.csv", without_over(rows()))
     assert run(tmp_path / "few", "few.csv").code == 0
     assert releases(tmp_path / "few") == releases(whole)
-    changed = [(w, 9.9 if n in set(over(rows())) else s, t, v, p) for n, (w, s, t, v, p) in enumerate(rows(), 1)]
+    changed = [
+        (w, 9.9 if n in set(over(rows())) else s, t, v, p)
+        for n, (w, s, t, v, p) in enumerate(rows(), 1)
+    ]
     write(tmp_path / "other.csv", changed)
     assert run(tmp_path / "other", "other.csv").code == 0
     assert releases(tmp_path / "other") == releases(whole)
@@ -122,9 +136,14 @@ def test_what_is_over_moves_nothing(whole: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 100])
-def test_how_the_stream_is_cut_into_batches_decides_nothing(batch_size: int, whole: Path, tmp_path: Path) -> None:
+def test_how_the_stream_is_cut_into_batches_decides_nothing(
+    batch_size: int, whole: Path, tmp_path: Path
+) -> None:
     assert run(tmp_path / "cut", batch_size=batch_size).code == 0
-    assert (releases(tmp_path / "cut"), letters(tmp_path / "cut")) == (releases(whole), letters(whole))
+    assert (releases(tmp_path / "cut"), letters(tmp_path / "cut")) == (
+        releases(whole),
+        letters(whole),
+    )
 
 
 def test_a_stream_in_parts_with_restarts_is_the_whole_stream(whole: Path, tmp_path: Path) -> None:
@@ -132,7 +151,10 @@ def test_a_stream_in_parts_with_restarts_is_the_whole_stream(whole: Path, tmp_pa
     for stop in (50, 51, 130, N):
         write(tmp_path / "s.csv", rows()[:stop])
         assert run(tmp_path / "parts", sort=False).code == 0
-    assert (releases(tmp_path / "parts"), letters(tmp_path / "parts")) == (releases(whole), letters(whole))
+    assert (releases(tmp_path / "parts"), letters(tmp_path / "parts")) == (
+        releases(whole),
+        letters(whole),
+    )
 
 
 def test_the_order_of_arrival_decides_nothing(whole: Path, tmp_path: Path) -> None:
@@ -142,7 +164,9 @@ def test_the_order_of_arrival_decides_nothing(whole: Path, tmp_path: Path) -> No
     write(tmp_path / "mixed.csv", shuffled)
     assert run(tmp_path / "mixed", "mixed.csv", sort=False, batch_size=11).code == 0
     assert releases(tmp_path / "mixed") == releases(whole)
-    minute = [shuffled[position - 1][2] + 1 for position in letters(tmp_path / "mixed")["over_person"]]
+    minute = [
+        shuffled[position - 1][2] + 1 for position in letters(tmp_path / "mixed")["over_person"]
+    ]
     assert sorted(minute) == over(rows())
 
 
@@ -166,9 +190,14 @@ def test_other_formats_give_the_same(kind: str, whole: Path, tmp_path: Path) -> 
     if kind == "parquet":
         parquet.write_table(table, tmp_path / "s.parquet")
     else:
-        (tmp_path / "s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+        (tmp_path / "s.jsonl").write_text(
+            "".join(json.dumps(row) + "\n" for row in table.to_pylist())
+        )
     assert run(tmp_path / kind, f"s.{kind}").code == 0
-    assert (releases(tmp_path / kind), letters(tmp_path / kind)) == (releases(whole), letters(whole))
+    assert (releases(tmp_path / kind), letters(tmp_path / kind)) == (
+        releases(whole),
+        letters(whole),
+    )
 
 
 def test_a_record_without_a_person_is_rejected_alone(whole: Path, tmp_path: Path) -> None:
@@ -183,7 +212,9 @@ def test_a_record_without_a_person_is_rejected_alone(whole: Path, tmp_path: Path
 
 def test_the_noise_is_k_times_as_wide(whole: Path, tmp_path: Path) -> None:
     assert run(tmp_path / "one", person=None, per_person=None).code == 0
-    first, wide = (json.loads(releases(folder)[0])["noise_variance"] for folder in (tmp_path / "one", whole))
+    first, wide = (
+        json.loads(releases(folder)[0])["noise_variance"] for folder in (tmp_path / "one", whole)
+    )
     assert wide / first == pytest.approx(LIMIT**2, rel=1e-6)
 
 
@@ -195,22 +226,37 @@ def test_a_store_keeps_its_limit(whole: Path) -> None:
 def test_a_store_keeps_its_column_of_persons(whole: Path, tmp_path: Path) -> None:
     """Another column would count everybody from the start; one that was renamed is adopted."""
     (tmp_path / "s.csv").write_text((tmp_path / "s.csv").read_text().replace("patient", "guest", 1))
-    assert run(whole, person="guest").message.startswith("person must be 'patient' as in the store that is continued")
-    adopted = asks("store", "adopt", "--store", str(whole / "state.db"), "--person", "guest", "--json").json
+    assert run(whole, person="guest").message.startswith(
+        "person must be 'patient' as in the store that is continued"
+    )
+    adopted = asks(
+        "store", "adopt", "--store", str(whole / "state.db"), "--person", "guest", "--json"
+    ).json
     assert (adopted["from"], adopted["to"]) == ({"person": "patient"}, {"person": "guest"})
-    assert run(whole, person="guest").message.startswith("source must be the file that this store was filled from")
+    assert run(whole, person="guest").message.startswith(
+        "source must be the file that this store was filled from"
+    )
 
 
 def test_samples_over_the_limit_are_not_replayed(whole: Path, tmp_path: Path) -> None:
     before = releases(whole)
-    named = {"dead_letters": whole / "dead.jsonl", "source": tmp_path / "s.csv", "quiet": True, **WHO, **HOW}
+    named = {
+        "dead_letters": whole / "dead.jsonl",
+        "source": tmp_path / "s.csv",
+        "quiet": True,
+        **WHO,
+        **HOW,
+    }
     typed = arguments(options(whole, **named))
     secret = {"MEANSTREAM_SECRET": SECRET}
     told = asks("dlq", "replay", *typed, "--json", environment=secret)
     assert (told.json["replayed"], told.json["releases"]) == (0, 0)
     assert releases(whole) == before
     refused = asks("dlq", "replay", *typed, "--reason", "over_person", environment=secret)
-    assert refused.message == "reason must be one that can pass, got 'over_person': it was decided for good"
+    assert (
+        refused.message
+        == "reason must be one that can pass, got 'over_person': it was decided for good"
+    )
 
 
 @pytest.mark.parametrize(
@@ -229,14 +275,19 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_begun(
     changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     write(tmp_path / "s.csv", rows())
-    assert run(tmp_path / "a", changes.pop("source", "s.csv"), **changes).message.startswith(message)
+    assert run(tmp_path / "a", changes.pop("source", "s.csv"), **changes).message.startswith(
+        message
+    )
     assert not (tmp_path / "a" / "state.db").exists()
 
 
 def test_a_dry_run_and_the_report_say_whose_data_it_is(whole: Path) -> None:
     told = run(whole, dry_run=True, json=True).json
     assert told["privacy"]["per_person"] == LIMIT
-    assert "for all samples of a person, at most 3, over at most 40 releases" in run(whole, dry_run=True).out.decode()
+    assert (
+        "for all samples of a person, at most 3, over at most 40 releases"
+        in run(whole, dry_run=True).out.decode()
+    )
     html = whole / "report.html"
     assert asks("report", str(html), "--store", str(whole / "state.db")).code == 0
     assert "All samples of one person within an agent are protected together" in html.read_text()
@@ -244,7 +295,14 @@ def test_a_dry_run_and_the_report_say_whose_data_it_is(whole: Path) -> None:
 
 
 def test_explain_speaks_of_the_person_and_of_the_price(tmp_path: Path) -> None:
-    named = {"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6, "person": "patient", "per_person": 10}
+    named = {
+        "lower": 0,
+        "upper": 1,
+        "epsilon": 1,
+        "delta": 1e-6,
+        "person": "patient",
+        "per_person": 10,
+    }
     facts = asks("explain", "agents", "--json", *arguments(named)).json
     assert (facts["privacy_unit"], facts["unit"]["noise_variance_factor"]) == ("person", 100)
     assert (facts["total"]["epsilon"], facts["bounds"]["sensitivity"]) == (1.0, 10.0)
@@ -260,12 +318,15 @@ def test_explain_speaks_of_the_person_and_of_the_price(tmp_path: Path) -> None:
 
 
 def test_a_pipeline_of_beam_counts_the_same_samples(whole: Path, tmp_path: Path) -> None:
-    """The command line on FnApiRunner: the engine's releases, byte by byte, and as many samples over the limit."""
+    """The command line on FnApiRunner: the engine's releases, byte by byte, and as many samples
+    over the limit."""
     pytest.importorskip("apache_beam")
     (tmp_path / "beam").mkdir()
     named = options(tmp_path / "beam", source=tmp_path / "s.csv", **WHO, **HOW)
     secret = {"MEANSTREAM_SECRET": SECRET}
-    ran = asks("run", "agents", "--runner", "FnApiRunner", "--json", *arguments(named), environment=secret)
+    ran = asks(
+        "run", "agents", "--runner", "FnApiRunner", "--json", *arguments(named), environment=secret
+    )
     assert ran.code == 0
     assert releases(tmp_path / "beam") == releases(whole)
     assert (ran.json["rejected_over_person"], ran.json["accepted"]) == (len(over(rows())), N)

@@ -11,7 +11,14 @@ from meanstream.pipelines.beam.template.template_parameters import TEMPLATES
 from meanstream.pipelines.commands.main import app
 from meanstream.pipelines.options.agents_options import AgentsOptions
 from meanstream.streaming.store.state_store import Store
-from tests.pipelines.command_line import SECRET, arguments, meanstream, options, run_agents, write_samples
+from tests.pipelines.command_line import (
+    SECRET,
+    arguments,
+    meanstream,
+    options,
+    run_agents,
+    write_samples,
+)
 
 KEY = {"MEANSTREAM_SECRET": SECRET}
 TOPIC, SUBSCRIPTION = "kafka://broker:9092/samples", "projects/some-project/subscriptions/samples"
@@ -32,7 +39,9 @@ TOPIC, SUBSCRIPTION = "kafka://broker:9092/samples", "projects/some-project/subs
         ({"source": TOPIC, "refresh": "never"}, None, "at the end"),
     ],
 )
-def test_the_default_is_a_function_of_the_kind_of_source(given: dict[str, Any], seconds: Any, text: str) -> None:
+def test_the_default_is_a_function_of_the_kind_of_source(
+    given: dict[str, Any], seconds: Any, text: str
+) -> None:
     taken = AgentsOptions(**given, lower=0, upper=1, epsilon=1, delta=1e-6)
     found = taken.refresh_in_force()
     assert (found.seconds, found.text) == (seconds, text)
@@ -48,16 +57,27 @@ def test_a_template_has_the_default_of_the_command() -> None:
     assert given.options.engine_options().refresh == 10.0
 
 
-def test_it_is_shown_at_the_start_with_its_reason_and_when_the_first_estimates_are_due(tmp_path: Path) -> None:
+def test_it_is_shown_at_the_start_with_its_reason_and_when_the_first_estimates_are_due(
+    tmp_path: Path,
+) -> None:
     write_samples(tmp_path / "flights.csv")
     given = options(tmp_path, lateness="90m", collaboration="none")
     ran = meanstream("run", "agents", *arguments({**given, "refresh": "6h"}), environment=KEY)
     lines = [line for line in ran.err.decode().splitlines() if "estimates are due" in line]
     (line,) = lines
-    assert line.endswith('refresh=6h why="as it was given" first="when a sample is 90m past the first one"'), line
+    assert line.endswith(
+        'refresh=6h why="as it was given" first="when a sample is 90m past the first one"'
+    ), line
     given["store"] = tmp_path / "other.db"
-    dry = " ".join(meanstream("run", "agents", "--dry-run", *arguments(given), environment=KEY).out.decode().split())
-    assert "refresh at the end: default of a source that ends; first estimates at the end of the source " in dry
+    dry = " ".join(
+        meanstream("run", "agents", "--dry-run", *arguments(given), environment=KEY)
+        .out.decode()
+        .split()
+    )
+    assert (
+        "refresh at the end: default of a source that ends; first estimates at the end of the source "
+        in dry
+    )
 
 
 def test_it_is_recorded_in_the_store(tmp_path: Path) -> None:

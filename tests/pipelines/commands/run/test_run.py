@@ -1,4 +1,5 @@
-"""`meanstream run agents`: from a file to everybody's estimate, again and again, and what it shows meanwhile."""
+"""`meanstream run agents`: from a file to everybody's estimate, again and again, and what it shows
+meanwhile."""
 
 from __future__ import annotations
 
@@ -14,7 +15,15 @@ import pytest
 
 from meanstream.pipelines.commands.run import progress_line as progress
 from meanstream.streaming.engine.engine_stats import EngineStats
-from tests.pipelines.command_line import SECRET, arguments, files, meanstream, options, run_agents, write_samples
+from tests.pipelines.command_line import (
+    SECRET,
+    arguments,
+    files,
+    meanstream,
+    options,
+    run_agents,
+    write_samples,
+)
 from tests.warm_command import run_forked
 
 
@@ -35,11 +44,21 @@ def test_every_agent_with_a_sample_has_an_estimate_and_the_last_is_its_newest(fo
     assert (summary["events"], summary["accepted"], summary["agents"]) == (61, 61, 4)
     assert summary["releases"] == len(events(folder / "releases.jsonl"))
     last = {event["agent"]: event for event in events(folder / "estimates.jsonl")}
-    assert {agent: event["n"] for agent, event in last.items()} == {"N0": 20, "N1": 20, "N2": 20, "LONER": 1}
+    assert {agent: event["n"] for agent, event in last.items()} == {
+        "N0": 20,
+        "N1": 20,
+        "N2": 20,
+        "LONER": 1,
+    }
     for event in last.values():
         low, high = event["interval"]  # type: ignore[misc]
         assert -30 <= low <= event["value"] <= high <= 120  # type: ignore[has-type]
-        assert (event["epsilon"], event["delta"], event["mode"], event["level"]) == (1.0, 1e-6, "tuned", 0.95)
+        assert (event["epsilon"], event["delta"], event["mode"], event["level"]) == (
+            1.0,
+            1e-6,
+            "tuned",
+            0.95,
+        )
     assert last["LONER"]["local"] == 7.0
 
 
@@ -54,13 +73,18 @@ def test_a_second_run_emits_nothing_new(folder: Path) -> None:
     for _ in range(2):
         summary = run_agents(folder, json=True, **outputs).json
         assert (summary["releases"], summary["estimates"], summary["accepted"]) == (0, 0, 0)
-        assert {name: data for name, data in files(folder).items() if "state.db" not in name} == before
+        assert {
+            name: data for name, data in files(folder).items() if "state.db" not in name
+        } == before
 
 
 def test_the_same_name_secret_and_input_give_the_same_releases(folder: Path) -> None:
-    """Noise is a function of secret, name, release and input: a store that is put back repeats what it released."""
+    """Noise is a function of secret, name, release and input: a store that is put back repeats what
+    it released."""
     run_agents(folder)
-    run_agents(folder, store=folder / "second.db", sink=folder / "e.jsonl", releases=folder / "r.jsonl")
+    run_agents(
+        folder, store=folder / "second.db", sink=folder / "e.jsonl", releases=folder / "r.jsonl"
+    )
     assert (folder / "r.jsonl").read_bytes() == (folder / "releases.jsonl").read_bytes()
     assert (folder / "e.jsonl").read_bytes() == (folder / "estimates.jsonl").read_bytes()
 
@@ -111,8 +135,16 @@ def test_other_forms_of_the_same_file_give_the_same_releases(kind: str, folder: 
     else:
         header, *rows = [line.split(",") for line in text.splitlines()]
         records = [dict(zip(header, row, strict=True)) for row in rows]
-        source.write_text("".join(json.dumps({**r, "dep_delay": float(r["dep_delay"])}) + "\n" for r in records))
-    run_agents(folder, source=source, store=folder / "b.db", sink=folder / "e.jsonl", releases=folder / "r.jsonl")
+        source.write_text(
+            "".join(json.dumps({**r, "dep_delay": float(r["dep_delay"])}) + "\n" for r in records)
+        )
+    run_agents(
+        folder,
+        source=source,
+        store=folder / "b.db",
+        sink=folder / "e.jsonl",
+        releases=folder / "r.jsonl",
+    )
     assert (folder / "r.jsonl").read_bytes() == (folder / "releases.jsonl").read_bytes()
 
 
@@ -129,7 +161,9 @@ def test_a_replay_is_sorted_by_event_time_unless_told_not_to(folder: Path) -> No
     other = {"store": folder / "b.db", "sink": folder / "e.jsonl", "releases": folder / "r.jsonl"}
     typed = arguments(options(folder, quiet=True, json=True, **other))
     environment = {"MEANSTREAM_SECRET": SECRET}
-    assert meanstream("run", "agents", *typed, "--no-sort", environment=environment).json["rejected"] == {"late": 57}
+    assert meanstream("run", "agents", *typed, "--no-sort", environment=environment).json[
+        "rejected"
+    ] == {"late": 57}
 
 
 def test_the_collaborations_answer_differently_from_the_same_releases(folder: Path) -> None:
@@ -161,7 +195,9 @@ def test_a_higher_level_gives_wider_intervals(folder: Path) -> None:
     assert widths[0] < widths[1]
 
 
-def test_plain_progress_goes_to_standard_error_unless_quiet(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_progress_goes_to_standard_error_unless_quiet(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(progress, "PLAIN_SECONDS", 0.0)
     typed = arguments(options(folder))
     ran = meanstream("run", "agents", *typed, environment={"MEANSTREAM_SECRET": SECRET})
@@ -172,13 +208,19 @@ def test_plain_progress_goes_to_standard_error_unless_quiet(folder: Path, monkey
     for part in ("/s)", "3 agents", "releases", "event time 2013-01-03", "lag "):
         assert part in lines[-2]
     assert lines[-1].startswith("60 events, 60 accepted, ")
-    assert run_agents(folder, store=folder / "b.db", sink=folder / "b.jsonl", releases=None).err == b""
+    assert (
+        run_agents(folder, store=folder / "b.db", sink=folder / "b.jsonl", releases=None).err == b""
+    )
 
 
 def test_the_live_line_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    stats = EngineStats(events=1200, agents=3, releases=7, pending=9, event_time=3600.0, watermark=3540.0)
+    stats = EngineStats(
+        events=1200, agents=3, releases=7, pending=9, event_time=3600.0, watermark=3540.0
+    )
     line = progress.Progress().line(stats, 600.0)
-    assert line == ("1,200 events (600/s) | 3 agents | 7 releases | 9 wait | lag 60 s | event time 1970-01-01 01:00")
+    assert line == (
+        "1,200 events (600/s) | 3 agents | 7 releases | 9 wait | lag 60 s | event time 1970-01-01 01:00"
+    )
     stats.rejected.update({"missing_agent": 1100, "late": 20})
     assert " | 1,120 rejected: missing_agent, ..." in progress.Progress().line(stats, 600.0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
@@ -190,7 +232,8 @@ def test_the_live_line_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_signal_ends_the_run_after_a_commit(tmp_path: Path) -> None:
-    """SIGTERM in a real process: exit code 0, and the next run completes what one run would have done."""
+    """SIGTERM in a real process: exit code 0, and the next run completes what one run would have
+    done."""
     write_samples(tmp_path / "flights.csv", agents=50, rows=480)
     program = "import sys, os, signal; sys.argv[0] = 'meanstream'\n" + (
         "from meanstream.streaming.agents.agents_engine import Engine\n"
@@ -247,7 +290,10 @@ def test_a_private_sink_that_was_there_before_is_closed_to_others(folder: Path, 
 def test_places_and_numbers_that_cannot_be_meant_are_refused(
     folder: Path, more: dict[str, object], message: str
 ) -> None:
-    given = {k: folder / v if k in ("releases", "secret_file", "store") and v != "-" else v for k, v in more.items()}
+    given = {
+        k: folder / v if k in ("releases", "secret_file", "store") and v != "-" else v
+        for k, v in more.items()
+    }
     ran = run_agents(folder, **given)
     assert ran.code == 2
     assert message in ran.message
@@ -266,7 +312,11 @@ def test_a_run_that_never_lets_anything_out_is_refused(folder: Path) -> None:
 
 def test_the_final_release_can_be_left_out(folder: Path) -> None:
     write_samples(folder / "flights.csv", rows=66)
-    other = {"store": folder / "without.db", "releases": folder / "without.jsonl", "sink": folder / "other.jsonl"}
+    other = {
+        "store": folder / "without.db",
+        "releases": folder / "without.jsonl",
+        "sink": folder / "other.jsonl",
+    }
     run_agents(folder, final_release=False, **other)
     run_agents(folder)
     without, with_final = events(folder / "without.jsonl"), events(folder / "releases.jsonl")
@@ -278,9 +328,12 @@ def test_the_final_release_can_be_left_out(folder: Path) -> None:
 def test_refresh_gives_every_agent_with_new_samples_an_estimate_per_period(folder: Path) -> None:
     run_agents(folder, refresh="6h", lateness="0s")
     times = [(e["agent"], e["time"]) for e in events(folder / "estimates.jsonl")]
-    # The newest hour waits for the watermark, so a period of six hours is told with its first five; then the end.
+    # The newest hour waits for the watermark, so a period of six hours is told with its first five;
+    # then the end.
     told = [*range(4, 60, 6), 59]
-    assert sorted({time for _, time in times}) == [f"2013-01-{1 + h // 24:02}T{h % 24:02}:00:00Z" for h in told]
+    assert sorted({time for _, time in times}) == [
+        f"2013-01-{1 + h // 24:02}T{h % 24:02}:00:00Z" for h in told
+    ]
     assert len(times) == len(set(times)) == 3 * len(told)
 
 
@@ -292,7 +345,10 @@ def test_a_synthetic_stream_needs_no_file(folder: Path) -> None:
     assert abs(sum(last.values()) / 30 - (0.2 + 0.4 + 0.8) / 3) < 0.02  # type: ignore[arg-type]
     wrong = run_agents(folder, source="synthetic:30", store=folder / "b.db", **given).message
     assert wrong == "source must be a file or synthetic:AGENTS,SAMPLES[,SEED], got 'synthetic:30'"
-    assert "agent column must be" in run_agents(folder, source="synthetic:3,9", store=folder / "b.db").message
+    assert (
+        "agent column must be"
+        in run_agents(folder, source="synthetic:3,9", store=folder / "b.db").message
+    )
 
 
 def test_what_is_there_when_a_run_begins_is_not_collected_again(tmp_path: Path) -> None:
@@ -305,7 +361,9 @@ def test_what_is_there_when_a_run_begins_is_not_collected_again(tmp_path: Path) 
         frozen = gc.get_freeze_count()
         assert frozen > 10_000
         assert run_agents(tmp_path).code == 0
-        assert gc.get_freeze_count() <= frozen  # once in a process: what later runs leave behind is collected
+        assert (
+            gc.get_freeze_count() <= frozen
+        )  # once in a process: what later runs leave behind is collected
     finally:
         gc.unfreeze()
         gc.set_threshold(*before)

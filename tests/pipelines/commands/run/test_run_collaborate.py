@@ -1,4 +1,5 @@
-"""`run collaborate`: `--dry-run` refuses what a run would refuse, and one vocabulary with the other run commands."""
+"""`run collaborate`: `--dry-run` refuses what a run would refuse, and one vocabulary with the other
+run commands."""
 
 from __future__ import annotations
 
@@ -9,7 +10,14 @@ import pytest
 import typer
 
 from meanstream.pipelines.commands.main import app
-from tests.pipelines.command_line import Ran, arguments, files, meanstream, run_agents, write_samples
+from tests.pipelines.command_line import (
+    Ran,
+    arguments,
+    files,
+    meanstream,
+    run_agents,
+    write_samples,
+)
 
 OTHER_MEANING = {
     "source", "until_end", "lower", "upper", "epsilon", "mode", "refresh", "store", "releases", "dead_letters",
@@ -27,7 +35,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 def collaborate(folder: Path, **options: Any) -> Ran:
-    given = {"releases": folder / "releases.jsonl", "store": folder / "state.db", "sink": folder / "answers.jsonl"}
+    given = {
+        "releases": folder / "releases.jsonl",
+        "store": folder / "state.db",
+        "sink": folder / "answers.jsonl",
+    }
     return meanstream("run", "collaborate", *arguments({**given, "until_end": True, **options}))
 
 
@@ -59,7 +71,9 @@ def test_a_dry_run_refuses_what_a_run_would_refuse(folder: Path) -> None:
         ("wait_for", "long"),
     ):
         refused = collaborate(folder, dry_run=True, **{option: value})
-        assert (refused.code, refused.message.startswith(f"{option} must")) == (2, True), refused.message
+        assert (refused.code, refused.message.startswith(f"{option} must")) == (2, True), (
+            refused.message
+        )
         assert refused.message == collaborate(folder, **{option: value}).message
     assert files(folder) == before
 
@@ -73,5 +87,14 @@ def test_run_commands_say_the_same_of_an_option() -> None:
     differing = {option for option, said in told.items() if len(set(said.values())) > 1}
     assert differing == OTHER_MEANING
     assert {"--lateness", "--allowed-lateness"} == set(told["allowed_lateness"]["rounds"][1])
-    everywhere = {"metrics", "private_metrics", "page", "page_remote", "dry_run", "wait_for", "log_format", "quiet"}
+    everywhere = {
+        "metrics",
+        "private_metrics",
+        "page",
+        "page_remote",
+        "dry_run",
+        "wait_for",
+        "log_format",
+        "quiet",
+    }
     assert all(told[option].keys() == run.commands.keys() for option in everywhere)

@@ -1,4 +1,5 @@
-"""`--covariates`: answers by each command, what is said of them, a change between runs, and what is refused."""
+"""`--covariates`: answers by each command, what is said of them, a change between runs, and what is
+refused."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ def folder(tmp_path: Path) -> Path:
         f"N{a},{30 + 20 * (a % 2) + rng.normal(0, 5):.3f},2013-01-{1 + i // 24:02}T{i % 24:02}:00:00Z,F{i}"
         for i, a in enumerate(rng.integers(0, PLANES, 720).tolist())
     ]
-    (tmp_path / "flights.csv").write_text("\n".join(["tailnum,dep_delay,time_hour,flight", *rows]) + "\n")
+    (tmp_path / "flights.csv").write_text(
+        "\n".join(["tailnum,dep_delay,time_hour,flight", *rows]) + "\n"
+    )
     lines = [f"N{a},{('jet', 'turboprop')[a % 2]},{50 + a}" for a in range(PLANES)]
     (tmp_path / "planes.csv").write_text("\n".join(["tailnum,engine,seats", *lines]) + "\n")
     return tmp_path
@@ -34,10 +37,14 @@ def events(path: Path) -> dict[str, Any]:
     return {event["agent"]: event for event in map(json.loads, path.read_bytes().splitlines())}
 
 
-def test_covariates_change_estimates_and_no_release(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_covariates_change_estimates_and_no_release(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(store_report, "POINTS", 1)
     given = {"covariates": folder / "planes.csv", "population": folder / "p.jsonl"}
-    assert run_agents(folder, sink=folder / "e.jsonl", releases=folder / "r.jsonl", **given).code == 0
+    assert (
+        run_agents(folder, sink=folder / "e.jsonl", releases=folder / "r.jsonl", **given).code == 0
+    )
     plain = folder / "plain"
     plain.mkdir()
     made = {"sink": plain / "e.jsonl", "releases": plain / "r.jsonl", "store": plain / "state.db"}
@@ -48,11 +55,17 @@ def test_covariates_change_estimates_and_no_release(folder: Path, monkeypatch: p
     assert moved == pytest.approx([found[a]["moved_by_covariates"] for a in found], abs=1e-9)
     assert "moved_by_covariates" not in without["N1"]
     learned = json.loads((folder / "p.jsonl").read_bytes().splitlines()[-1])["fitted"]["covariates"]
-    assert [one["name"] for one in learned["attributes"]] == ["engine", "seats", "number of samples"]
+    assert [one["name"] for one in learned["attributes"]] == [
+        "engine",
+        "seats",
+        "number of samples",
+    ]
     # `get` reads the file that the last run has answered with.
     event = asks("get", "N1", "--store", str(folder / "state.db"), "--json").json
     assert {name: event[name] for name in found["N1"]} == found["N1"]
-    last = store_report.report_convergence_of_store(folder / "state.db", own_settings(folder / "state.db"))[1]
+    last = store_report.report_convergence_of_store(
+        folder / "state.db", own_settings(folder / "state.db")
+    )[1]
     assert last is not None
     assert last.explained_by_covariates == learned["explained"]
     assert 0 < learned["explained"] < 1
@@ -94,14 +107,19 @@ def test_explain_and_plan_say_that_they_are_public(folder: Path) -> None:
     assert facts["attributes"] == [
         {"name": "engine", "kind": "category", "levels": 2}, {"name": "seats", "kind": "number"},
     ]  # fmt: skip
-    assert "covariates" not in asks("explain", "agents", "--json", *arguments(BOUNDS)).json["collaboration"]
+    assert (
+        "covariates"
+        not in asks("explain", "agents", "--json", *arguments(BOUNDS)).json["collaboration"]
+    )
     planned = {
         **BOUNDS,
         "spread": 10,
         "sizes": f"{folder / 'flights.csv'}:tailnum",
         "covariates": folder / "planes.csv",
     }
-    errors = asks("plan", "agents", "--json", *arguments(planned)).json["covariates"]["error_if_they_explain"]
+    errors = asks("plan", "agents", "--json", *arguments(planned)).json["covariates"][
+        "error_if_they_explain"
+    ]
     assert list(errors) == ["0.25", "0.5", "0.75"]
     assert errors["0.75"] < errors["0.25"]
 
@@ -109,11 +127,26 @@ def test_explain_and_plan_say_that_they_are_public(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"covariates": "nope.csv"}, "covariates must be a readable file, got 'nope.csv' (No such file or directory)"),
-        ({"agent": "carrier"}, "covariates must have the column 'carrier' that names the agents, got none; known: "),
-        ({"collaboration": "tests"}, "collaboration must be learned_prior or pooled_prior where there are covariates"),
-        ({"covariates": "flights.csv"}, "covariates must have one row per agent, got 696 rows more than agents"),
-        ({"covariates": "broken.csv"}, "covariates must be CSV with a header, or Parquet (.parquet), got "),
+        (
+            {"covariates": "nope.csv"},
+            "covariates must be a readable file, got 'nope.csv' (No such file or directory)",
+        ),
+        (
+            {"agent": "carrier"},
+            "covariates must have the column 'carrier' that names the agents, got none; known: ",
+        ),
+        (
+            {"collaboration": "tests"},
+            "collaboration must be learned_prior or pooled_prior where there are covariates",
+        ),
+        (
+            {"covariates": "flights.csv"},
+            "covariates must have one row per agent, got 696 rows more than agents",
+        ),
+        (
+            {"covariates": "broken.csv"},
+            "covariates must be CSV with a header, or Parquet (.parquet), got ",
+        ),
     ],
 )
 def test_what_is_no_file_of_covariates_is_refused_in_one_line(

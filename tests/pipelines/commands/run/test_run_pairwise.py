@@ -1,4 +1,5 @@
-"""`run agents --schedule round_robin`: Algorithm 1 on the engine, its state, its refusals, and who learns what."""
+"""`run agents --schedule round_robin`: Algorithm 1 on the engine, its state, its refusals, and who
+learns what."""
 
 from __future__ import annotations
 
@@ -37,7 +38,11 @@ def values_of(seed: int = 3) -> np.ndarray:
 
 
 def write(path: Path, values: np.ndarray) -> Path:
-    rows = [f"{NAMES[a]},{v!r},{60 * t}" for t, row in enumerate(values.tolist()) for a, v in enumerate(row)]
+    rows = [
+        f"{NAMES[a]},{v!r},{60 * t}"
+        for t, row in enumerate(values.tolist())
+        for a, v in enumerate(row)
+    ]
     path.write_text("\n".join(["agent,value,time", *rows]) + "\n")
     return path
 
@@ -72,16 +77,30 @@ def ledger(folder: Path) -> list[Any]:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("variance", ["known", "released", "from_releases", "bayesian"])
-def test_the_engine_learns_what_algorithm_1_learns(schedule: str, variance: str, folder: Path) -> None:
-    """`tests/lab/papers/colme/test_pairwise_stream.py` compares the stream with the simulator of the paper."""
+def test_the_engine_learns_what_algorithm_1_learns(
+    schedule: str, variance: str, folder: Path
+) -> None:
+    """`tests/lab/papers/colme/test_pairwise_stream.py` compares the stream with the simulator of
+    the paper."""
     stddev = 0.05 if variance == "known" else None
     ran = run(folder, schedule=schedule, variance=variance, stddev=stddev, weights="mean_of_means")
     assert ran.code == 0, ran.err
     release = AgentsSettings(
-        lower=0, upper=1, epsilon=1, delta=1e-6, counter="pm1", horizon=1_000_000, spread_share=0.0, name="test"
+        lower=0,
+        upper=1,
+        epsilon=1,
+        delta=1e-6,
+        counter="pm1",
+        horizon=1_000_000,
+        spread_share=0.0,
+        name="test",
     )
     settings = PairwiseStreamSettings(
-        release=release, schedule=schedule, variance=variance, stddev=stddev, weights="mean_of_means"
+        release=release,
+        schedule=schedule,
+        variance=variance,
+        stddev=stddev,
+        weights="mean_of_means",
     )
     stream = PairwiseStream(
         settings,
@@ -89,14 +108,19 @@ def test_the_engine_learns_what_algorithm_1_learns(schedule: str, variance: str,
         capacity=len(NAMES),
     )
     values = values_of()
-    agent, time = np.tile(np.arange(len(NAMES)), STEPS), np.repeat(60.0 * np.arange(STEPS), len(NAMES))
+    agent, time = (
+        np.tile(np.arange(len(NAMES)), STEPS),
+        np.repeat(60.0 * np.arange(STEPS), len(NAMES)),
+    )
     made = stream.take(agent, values.ravel(), time, NAMES)
     answer, alone = stream.estimate(np.arange(len(NAMES)))
     last = {one["agent"]: one for one in lines(folder)}
     assert [last[name]["value"] for name in NAMES] == answer.value.tolist()
     assert [last[name]["local"] for name in NAMES] == alone.value.tolist()
     assert [last[name]["class_size"] for name in NAMES] == answer.class_size.tolist()
-    assert [last[name]["members"] for name in NAMES] == [stream.members(a) for a in range(len(NAMES))]
+    assert [last[name]["members"] for name in NAMES] == [
+        stream.members(a) for a in range(len(NAMES))
+    ]
     kept = [json.loads(row[-2]) for row in ledger(folder)]
     assert [one["total"] for one in kept] == made.total.tolist()
     received = [one.get("variance") for one in kept]
@@ -120,7 +144,9 @@ def test_a_killed_run_goes_on_to_the_same_bytes(
     whole = tmp_path_factory.mktemp("whole")
     changes: dict[str, Any] = {"schedule": schedule, "batch_size": 17, "stddev": None}
     assert run(whole, source=folder / "samples.csv", **changes).code == 0
-    options = AgentsOptions(**{k: str(v) if isinstance(v, Path) else v for k, v in named(folder, **changes).items()})
+    options = AgentsOptions(
+        **{k: str(v) if isinstance(v, Path) else v for k, v in named(folder, **changes).items()}
+    )
     for visit, moment in ((1, Moment.AFTER), (2, Moment.BEFORE)):
         with pytest.raises(Died):
             run_pairs(checked_pairs(options), crash=DieAt(point, moment, visit))
@@ -143,7 +169,9 @@ def test_a_killed_run_goes_on_to_the_same_bytes(
          "store must be one of agents, got"),
     ],
 )  # fmt: skip
-def test_a_store_goes_on_with_its_settings_only(changes: dict[str, Any], message: str, folder: Path) -> None:
+def test_a_store_goes_on_with_its_settings_only(
+    changes: dict[str, Any], message: str, folder: Path
+) -> None:
     assert run(folder).code == 0
     if changes.get("partners"):
         (folder / "partners.csv").write_text(f"agent,partner\n{NAMES[0]},{NAMES[1]}\n")
@@ -157,24 +185,38 @@ def test_a_store_goes_on_with_its_settings_only(changes: dict[str, Any], message
     ("changes", "message"),
     [
         ({"weights": "mom"}, "weights must be one of last, mean_of_means, windowed, got 'mom'"),
-        ({"variance": "known", "stddev": None}, "variance must be known with stddev, and only then"),
+        (
+            {"variance": "known", "stddev": None},
+            "variance must be known with stddev, and only then",
+        ),
         ({"releases": "r.jsonl"}, "releases must be left out with --schedule round_robin"),
         ({"collaboration": "tests"}, "collaboration must be left out with --schedule round_robin"),
         ({"quantiles": ".5"}, "quantiles must be left out with --schedule round_robin"),
         ({"counter": "optimal"}, "counter must be pm1, pm2 or toeplitz with a pairwise schedule"),
         ({"max_agents": 100_000}, "max_agents must be at most"),
         ({"runner": "FnApiRunner"}, "members must be left out with --runner"),
-        ({"runner": "DataflowRunner", "members": None}, "schedule must be of another kind with DataflowRunner"),
+        (
+            {"runner": "DataflowRunner", "members": None},
+            "schedule must be of another kind with DataflowRunner",
+        ),
         (
             {"runner": "FnApiRunner", "members": None, "max_agents": 3000},
             "max_agents must be at most 2032 with --runner",
         ),
-        ({"schedule": None, "weights": "last", "members": None}, "weights must come with --schedule round_robin or"),
-        ({"schedule": None, "members": True}, "members must come with collaboration tests or a pairwise schedule"),
+        (
+            {"schedule": None, "weights": "last", "members": None},
+            "weights must come with --schedule round_robin or",
+        ),
+        (
+            {"schedule": None, "members": True},
+            "members must come with collaboration tests or a pairwise schedule",
+        ),
         ({"partners": "absent.csv"}, "partners must be a readable file"),
     ],
 )
-def test_what_a_pairwise_schedule_has_not_is_refused(changes: dict[str, Any], message: str, folder: Path) -> None:
+def test_what_a_pairwise_schedule_has_not_is_refused(
+    changes: dict[str, Any], message: str, folder: Path
+) -> None:
     assert message in run(folder, **changes).message
     assert not (folder / "state.db").exists()
 
@@ -184,7 +226,10 @@ def test_one_agent_more_than_allowed_is_a_dead_letter(folder: Path) -> None:
     assert ran.json["rejected"] == {"too_many_agents": STEPS}
     assert {one["reason"] for one in lines(folder, "dead.jsonl")} == {"too_many_agents"}
     assert {one["agent"] for one in lines(folder)} == set(NAMES[:5])
-    assert "max_agents must be at least 5, the agents of the store, got 4" in run(folder, max_agents=4).message
+    assert (
+        "max_agents must be at least 5, the agents of the store, got 4"
+        in run(folder, max_agents=4).message
+    )
 
 
 def test_agents_stay_among_their_partners(folder: Path) -> None:
@@ -200,8 +245,11 @@ def test_agents_stay_among_their_partners(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_values_of_an_agent_that_nobody_queries_reach_nobody_else(schedule: str, folder: Path) -> None:
-    """Two worlds: the last agent's values differ, and with them whom it queries and how many releases there are."""
+def test_values_of_an_agent_that_nobody_queries_reach_nobody_else(
+    schedule: str, folder: Path
+) -> None:
+    """Two worlds: the last agent's values differ, and with them whom it queries and how many
+    releases there are."""
     rows = [(a, b) for a in NAMES for b in NAMES[:-1] if a != b]
     partners = folder / "partners.csv"
     partners.write_text("\n".join(["agent,partner", *(",".join(row) for row in rows)]) + "\n")
@@ -215,7 +263,11 @@ def test_values_of_an_agent_that_nobody_queries_reach_nobody_else(schedule: str,
         ran = run(place, schedule=schedule, partners=partners, epsilon=30, json=True,
                   dead_letters=place / "dead.jsonl")  # fmt: skip
         assert ran.code == 0
-        others = [line for line in (place / "estimates.jsonl").read_bytes().splitlines() if b'"agent 5"' not in line]
+        others = [
+            line
+            for line in (place / "estimates.jsonl").read_bytes().splitlines()
+            if b'"agent 5"' not in line
+        ]
         seen_by_all = re.sub(rb"\d{4}-\d\d-\d\dT\S+|/w[12]/", b"", ran.err)
         worlds.append((others, (place / "dead.jsonl").read_bytes(), ran.out, seen_by_all))
         releases.append(len(ledger(place)))
@@ -228,9 +280,16 @@ def test_values_of_an_agent_that_nobody_queries_reach_nobody_else(schedule: str,
 def test_public_metrics_do_not_count_releases(folder: Path) -> None:
     def page(messages: int) -> list[tuple[str, float]]:
         settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6)
-        metrics = public_pairs_metrics(settings=settings, health=EngineHealth(), store=folder / "state.db")
+        metrics = public_pairs_metrics(
+            settings=settings, health=EngineHealth(), store=folder / "state.db"
+        )
         metrics.observe(EngineStats(messages=messages))
-        return [(s.name, s.value) for f in metrics.collect() for s in f.samples if "seconds" not in s.name]
+        return [
+            (s.name, s.value)
+            for f in metrics.collect()
+            for s in f.samples
+            if "seconds" not in s.name
+        ]
 
     assert run(folder, schedule="restricted_round_robin").code == 0
     assert len(ledger(folder)) > 100
@@ -261,7 +320,8 @@ def test_the_command_line_and_the_ring_name_the_same_schedules() -> None:
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_runner_of_beam_gives_the_engines_answers(schedule: str, folder: Path) -> None:
     (folder / "partners.csv").write_text(
-        "\n".join(["agent,partner", *(f"{a},{b}" for a in NAMES for b in NAMES[:4] if a != b)]) + "\n"
+        "\n".join(["agent,partner", *(f"{a},{b}" for a in NAMES for b in NAMES[:4] if a != b)])
+        + "\n"
     )
     changes: dict[str, Any] = {
         "schedule": schedule, "members": None, "refresh": None, "weights": "windowed", "stddev": None,

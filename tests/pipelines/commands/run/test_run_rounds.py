@@ -79,7 +79,9 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("estimator", ["plan", "one_shot", "duchi"])
 def test_a_file_becomes_a_mean_per_week(folder: Path, estimator: str) -> None:
-    ran = run(folder, "--json", estimator=estimator, epsilon=4, private_figures=folder / "private.json")
+    ran = run(
+        folder, "--json", estimator=estimator, epsilon=4, private_figures=folder / "private.json"
+    )
     assert (ran.code, ran.err) == (0, b"")
     told, private = ran.json, json.loads((folder / "private.json").read_bytes())
     assert (told["estimates"], told["waiting"]) == (WEEKS, 0)
@@ -95,7 +97,8 @@ def test_a_file_becomes_a_mean_per_week(folder: Path, estimator: str) -> None:
     for line in (folder / "means.jsonl").read_bytes().splitlines():
         EVENTS["window_estimate"].model_validate_json(line, strict=True)
     assert told["reports"] == sum(e["users"] for e in found) <= 40 * WEEKS
-    # 40 users at epsilon 4 on a width of 150: a standard error of about 15 minutes; 5 of them never fail here.
+    # 40 users at epsilon 4 on a width of 150: a standard error of about 15 minutes; 5 of them never
+    # fail here.
     for e in found:
         assert abs(e["unclipped"] - 7) < 5 * e["stderr"] < 150
         assert e["interval"][0] <= e["value"] <= e["interval"][1]
@@ -110,7 +113,11 @@ def test_order_of_the_file_and_a_second_run_change_nothing(
         assert run(place, *more, reports=place / "reports.jsonl", batch_size=50).code == 0
     assert (other / "means.jsonl").read_bytes() == (folder / "means.jsonl").read_bytes()
     payloads = [
-        {(e["round_id"], e["user"]): e["payload"] for e in lines(place / "reports.jsonl") if "user" in e}
+        {
+            (e["round_id"], e["user"]): e["payload"]
+            for e in lines(place / "reports.jsonl")
+            if "user" in e
+        }
         for place in (folder, other)
     ]
     assert payloads[0] == payloads[1]
@@ -123,8 +130,13 @@ def test_order_of_the_file_and_a_second_run_change_nothing(
 
 def test_another_secret_is_other_noise(folder: Path) -> None:
     run(folder)
-    typed = arguments(options(folder, quiet=True, store=folder / "other.db", sink=folder / "other.jsonl"))
-    assert meanstream("run", "rounds", *typed, environment={"MEANSTREAM_SECRET": SECRET[::-1]}).code == 0
+    typed = arguments(
+        options(folder, quiet=True, store=folder / "other.db", sink=folder / "other.jsonl")
+    )
+    assert (
+        meanstream("run", "rounds", *typed, environment={"MEANSTREAM_SECRET": SECRET[::-1]}).code
+        == 0
+    )
     one, two = ([e["unclipped"] for e in lines(folder / f)] for f in ("means.jsonl", "other.jsonl"))
     assert one != two
 
@@ -142,11 +154,25 @@ def test_the_summary_is_one_line(folder: Path) -> None:
 
 
 def test_both_sides_apart_find_what_one_command_finds(folder: Path) -> None:
-    protocol = {"estimator": "dame", "sizes": "point:1000", "option": "effective_size=1000", "epsilon": 2}
+    protocol = {
+        "estimator": "dame",
+        "sizes": "point:1000",
+        "option": "effective_size=1000",
+        "epsilon": 2,
+    }
     assert run(folder, stages=folder / "stages-together.jsonl", **protocol).code == 0
-    users = {"store": folder / "u.db", "sink": None, "reports_only": folder / "r.jsonl", "stages": folder / "s.jsonl"}
+    users = {
+        "store": folder / "u.db",
+        "sink": None,
+        "reports_only": folder / "r.jsonl",
+        "stages": folder / "s.jsonl",
+    }
     nothing = dict.fromkeys(("source", "user", "value", "time"))
-    tally = {"store": folder / "t.db", "sink": folder / "apart.jsonl", "from_reports": folder / "r.jsonl"}
+    tally = {
+        "store": folder / "t.db",
+        "sink": folder / "apart.jsonl",
+        "from_reports": folder / "r.jsonl",
+    }
     tally |= {"stages": folder / "s.jsonl", **nothing}
     waiting = []
     for _ in range(2):
@@ -163,10 +189,17 @@ def test_both_sides_apart_find_what_one_command_finds(folder: Path) -> None:
 def test_a_config_file_and_options_of_the_estimator(folder: Path) -> None:
     given = {k: str(v) if isinstance(v, Path) else v for k, v in options(folder).items()}
     (folder / "rounds.yaml").write_text(
-        json.dumps({**given, "estimator": "dame", "sizes": "point:15", "option": ["effective_size=5"]})
+        json.dumps(
+            {**given, "estimator": "dame", "sizes": "point:15", "option": ["effective_size=5"]}
+        )
     )
     ran = meanstream(
-        "run", "rounds", "--config", str(folder / "rounds.yaml"), "--quiet", environment={"MEANSTREAM_SECRET": SECRET}
+        "run",
+        "rounds",
+        "--config",
+        str(folder / "rounds.yaml"),
+        "--quiet",
+        environment={"MEANSTREAM_SECRET": SECRET},
     )
     assert ran.code == 0
     assert {e["method"] for e in lines(folder / "means.jsonl")} == {"dame"}
@@ -227,7 +260,9 @@ def test_a_config_file_and_options_of_the_estimator(folder: Path) -> None:
         ({"from_reports": "r", "reports_only": "r", "stages": "s"}, "reports_only must not come with --from-reports"),
     ],
 )  # fmt: skip
-def test_a_bad_option_is_one_line_before_anything_is_read(folder: Path, changes: dict[str, Any], message: str) -> None:
+def test_a_bad_option_is_one_line_before_anything_is_read(
+    folder: Path, changes: dict[str, Any], message: str
+) -> None:
     before = files(folder)
     assert run(folder, **changes).message.startswith(message)
     assert files(folder) == before
@@ -237,10 +272,17 @@ def test_the_store_of_one_side_is_refused_by_the_other(folder: Path) -> None:
     assert run(folder, reports=folder / "reports.jsonl").code == 0
     nothing = dict.fromkeys(("source", "user", "value", "time"))
     other = run(
-        folder, from_reports=folder / "reports.jsonl", stages=folder / "s.jsonl", sink=folder / "o.jsonl", **nothing
+        folder,
+        from_reports=folder / "reports.jsonl",
+        stages=folder / "s.jsonl",
+        sink=folder / "o.jsonl",
+        **nothing,
     )
     store = folder / "rounds.db"
-    assert other.message == f"store must be one of a statistician in rounds, got '{store}', one of users in rounds"
+    assert (
+        other.message
+        == f"store must be one of a statistician in rounds, got '{store}', one of users in rounds"
+    )
     assert run(folder, epsilon=2).message == (
         "epsilon must be 1.0 as in the store that is continued, got 2: a store keeps its settings; another value needs "
         "a new --store, whose budget adds up to this one's"
@@ -261,7 +303,9 @@ def test_a_signal_ends_the_run_with_everything_committed(folder: Path) -> None:
         "e.RoundsEngine._turn = turned\n"
         "from meanstream.pipelines.commands.main import main; main()\n"
     )
-    typed = arguments(options(folder, quiet=True, batch_size=100, private_figures=folder / "private.json"))
+    typed = arguments(
+        options(folder, quiet=True, batch_size=100, private_figures=folder / "private.json")
+    )
     subprocess.run(
         [sys.executable, "-c", program, "run", "rounds", *typed],
         env={"MEANSTREAM_SECRET": SECRET, "PATH": ""},
@@ -294,7 +338,9 @@ def test_budget_and_ledger_of_rounds(folder: Path, budget: float | None) -> None
     one = meanstream("budget", "--store", store, "--agent", "N1").out.decode().splitlines()
     assert len(one) == 2
     assert "users, got 'N99'" in meanstream("budget", "--store", store, "--agent", "N99").message
-    assert meanstream("ledger", "verify", "--store", store, "--json").json["rows"] == sum(spent.values())
+    assert meanstream("ledger", "verify", "--store", store, "--json").json["rows"] == sum(
+        spent.values()
+    )
 
 
 def test_a_changed_report_in_the_ledger_is_found(folder: Path) -> None:
@@ -315,15 +361,26 @@ def test_a_dry_run_looks_at_everything_and_touches_nothing(folder: Path) -> None
     before = files(folder)
     text = run(folder, "--dry-run", user_budget=2).out.decode()
     assert "continues with 40 users: at most epsilon 2 spent, 40 cannot pay" in text
-    assert run(folder, "--dry-run", user_budget=2, epsilon=2).message.startswith("epsilon must be 1.0 as in the store")
-    assert run(folder, "--dry-run", runner="FnApiRunner").message.startswith("dry_run must be left out with --runner")
+    assert run(folder, "--dry-run", user_budget=2, epsilon=2).message.startswith(
+        "epsilon must be 1.0 as in the store"
+    )
+    assert run(folder, "--dry-run", runner="FnApiRunner").message.startswith(
+        "dry_run must be left out with --runner"
+    )
     assert files(folder) == before
 
 
 def test_a_dry_run_of_the_statistician_touches_nothing(folder: Path) -> None:
     assert run(folder, reports=folder / "reports.jsonl").code == 0
-    side = dict.fromkeys(("source", "user", "value", "time")) | {"sink": folder / "means.jsonl", "name": "test"}
-    side |= {"from_reports": folder / "reports.jsonl", "stages": folder / "s.jsonl", "store": folder / "other.db"}
+    side = dict.fromkeys(("source", "user", "value", "time")) | {
+        "sink": folder / "means.jsonl",
+        "name": "test",
+    }
+    side |= {
+        "from_reports": folder / "reports.jsonl",
+        "stages": folder / "s.jsonl",
+        "store": folder / "other.db",
+    }
     before = files(folder)
     told = run(folder, "--dry-run", "--json", **side).json
     assert told["store"] == {"path": str(folder / "other.db"), "name": "test", "begun": False}
@@ -336,7 +393,10 @@ def test_a_dry_run_of_the_statistician_touches_nothing(folder: Path) -> None:
     for changes, said in (
         ({"epsilon": 2}, "epsilon must be 1.0 as in the store that is continued"),
         ({"store": folder / "rounds.db"}, "store must be one of a statistician"),
-        ({"from_reports": folder / "none.jsonl"}, "from_reports must be a readable file or a topic"),
+        (
+            {"from_reports": folder / "none.jsonl"},
+            "from_reports must be a readable file or a topic",
+        ),
         ({"metrics": "nowhere"}, "metrics must be HOST:PORT"),
     ):
         assert run(folder, "--dry-run", **{**side, **changes}).message.startswith(said)
@@ -346,8 +406,15 @@ def test_a_dry_run_of_the_statistician_touches_nothing(folder: Path) -> None:
 def test_the_statistician_serves_its_metrics(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is asked for at the last pass is what the run says at its end."""
     assert run(folder, reports=folder / "reports.jsonl").code == 0
-    side = dict.fromkeys(("source", "user", "value", "time")) | {"sink": folder / "means.jsonl", "name": "test"}
-    side |= {"from_reports": folder / "reports.jsonl", "stages": folder / "s.jsonl", "store": folder / "other.db"}
+    side = dict.fromkeys(("source", "user", "value", "time")) | {
+        "sink": folder / "means.jsonl",
+        "name": "test",
+    }
+    side |= {
+        "from_reports": folder / "reports.jsonl",
+        "stages": folder / "s.jsonl",
+        "store": folder / "other.db",
+    }
     pages: list[str] = []
     observe = StatisticianMetrics.observe
 
@@ -368,7 +435,11 @@ def test_reports_that_cannot_be_read_are_one_line_and_the_next_run_goes_on(
     """The file of the other side lies on a disk that breaks."""
     assert run(folder, reports=folder / "reports.jsonl").code == 0
     nothing = dict.fromkeys(("source", "user", "value", "time"))
-    side = {"from_reports": folder / "reports.jsonl", "stages": folder / "s.jsonl", "sink": folder / "o.jsonl"}
+    side = {
+        "from_reports": folder / "reports.jsonl",
+        "stages": folder / "s.jsonl",
+        "sink": folder / "o.jsonl",
+    }
     side |= {"store": folder / "other.db", "name": "test", **nothing}
 
     class Broken(io.BytesIO):

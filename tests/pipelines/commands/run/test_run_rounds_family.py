@@ -1,4 +1,5 @@
-"""`meanstream run rounds` with the rest of the family: a trusted curator, vectors, densities, mixtures."""
+"""`meanstream run rounds` with the rest of the family: a trusted curator, vectors, densities,
+mixtures."""
 
 from __future__ import annotations
 
@@ -15,7 +16,10 @@ from pyarrow import compute as pc
 from pyarrow import csv
 
 from meanstream.lab.demo.flights import flights_file
-from meanstream.lab.papers.kent.density_function import DensityFunction, trigonometric_density_function
+from meanstream.lab.papers.kent.density_function import (
+    DensityFunction,
+    trigonometric_density_function,
+)
 from tests.pipelines.command_line import SECRET, asks, files
 from tests.pipelines.commands.explain.test_explain_rounds import explain
 from tests.pipelines.commands.run.test_run_rounds import lines, run, write_flights
@@ -42,7 +46,9 @@ def test_a_curator_answers_every_week_and_charges_everybody(folder: Path, estima
     assert {a["trust"] for a in answers} == {"central"}
     assert ran.json["charges"] == len(charges) == sum(a["users"] for a in answers)
     assert ran.json["estimates"] == len(answers) == 3
-    assert len(lines(place["stages"])) == len(answers) * (len(explain(estimator=estimator)["mechanisms"]) - 1)
+    assert len(lines(place["stages"])) == len(answers) * (
+        len(explain(estimator=estimator)["mechanisms"]) - 1
+    )
     delta = 1e-6 if estimator == "cummings.private_sizes" else 0.0
     told = asks("budget", "--store", str(folder / "rounds.db"), "--json").json
     assert (told["summary"]["trust"], told["summary"]["delta"]) == ("central", delta)
@@ -50,18 +56,24 @@ def test_a_curator_answers_every_week_and_charges_everybody(folder: Path, estima
     assert all(row["spent"] == 4.0 * row["reports"] for row in told["users"])
     text = asks("budget", "--store", str(folder / "rounds.db")).out.decode()
     assert f"40 users: {len(charges)} charges, at most epsilon 12 spent" in text
-    assert asks("ledger", "verify", "--store", str(folder / "rounds.db"), "--json").json["rows"] == len(charges)
+    assert asks("ledger", "verify", "--store", str(folder / "rounds.db"), "--json").json[
+        "rows"
+    ] == len(charges)
 
 
 def test_a_curator_is_more_precise_than_users_who_protect_themselves(tmp_path: Path) -> None:
-    """1500 users at epsilon 1: a standard error of about 1.3 minutes and not of 4 (the weekly mean is 7 minutes)."""
+    """1500 users at epsilon 1: a standard error of about 1.3 minutes and not of 4 (the weekly mean
+    is 7 minutes)."""
     write_flights(tmp_path / "flights.csv", users=1500, rows=20_000)
     assert run(tmp_path, estimator="cummings.ratio").code == 0
     local = {"store": tmp_path / "local.db", "sink": tmp_path / "local.jsonl"}
     assert run(tmp_path, estimator="one_shot", **local).code == 0
-    for curated, alone in zip(lines(tmp_path / "means.jsonl"), lines(tmp_path / "local.jsonl"), strict=True):
+    for curated, alone in zip(
+        lines(tmp_path / "means.jsonl"), lines(tmp_path / "local.jsonl"), strict=True
+    ):
         assert curated["stderr"] < 0.5 * alone["stderr"]
-        # 5 standard errors of Laplace noise: 3 weeks fail by accident once in 400 data sets; this one is seeded.
+        # 5 standard errors of Laplace noise: 3 weeks fail by accident once in 400 data sets; this
+        # one is seeded.
         assert abs(curated["value"] - 7.0) < 5 * curated["stderr"]
 
 
@@ -69,7 +81,13 @@ def test_a_curator_is_more_precise_than_users_who_protect_themselves(tmp_path: P
 def test_a_curator_has_no_two_sides(folder: Path, side: str) -> None:
     nothing = dict.fromkeys(("source", "user", "value", "time")) if side == "from_reports" else {}
     before = files(folder)
-    ran = run(folder, estimator="cummings.ratio", stages=folder / "s.jsonl", **{side: folder / "r.jsonl"}, **nothing)
+    ran = run(
+        folder,
+        estimator="cummings.ratio",
+        stages=folder / "s.jsonl",
+        **{side: folder / "r.jsonl"},
+        **nothing,
+    )
     assert ran.message.startswith(
         f"estimator must be of local privacy with --{side.replace('_', '-')}: a trusted curator sees every sample, so"
     )
@@ -90,21 +108,45 @@ def test_what_a_curator_sees_is_explained() -> None:
     sizes = explain(estimator="cummings.known_sizes")
     assert "NOT its number of samples" in sizes["protects"]
     assert "the number of samples of each user" in sizes["public"]
-    assert explain(estimator="cummings.private_sizes", option="delta=1e-8")["total"]["delta"] == 1e-8
+    assert (
+        explain(estimator="cummings.private_sizes", option="delta=1e-8")["total"]["delta"] == 1e-8
+    )
     assert explain(estimator="one_shot")["trust"] == "local"
 
 
 def test_a_curator_explained_as_text(folder: Path) -> None:
-    typed = ["--lower", "-30", "--upper", "120", "--epsilon", "1", "--window", "7d", "--users", "400"]
+    typed = [
+        "--lower",
+        "-30",
+        "--upper",
+        "120",
+        "--epsilon",
+        "1",
+        "--window",
+        "7d",
+        "--users",
+        "400",
+    ]
     text = asks("explain", "rounds", *typed, "--estimator", "cummings.private_sizes").out.decode()
-    for part in ("epsilon 1, delta 1e-06", "the curator and its store", "release 4", "must trust the curator"):
+    for part in (
+        "epsilon 1, delta 1e-06",
+        "the curator and its store",
+        "release 4",
+        "must trust the curator",
+    ):
         assert part in text
 
 
 def test_a_curators_dry_run_and_budget(folder: Path) -> None:
     told = run(folder, "--dry-run", "--json", estimator="cummings.ratio").json
     assert told["store"]["users"] == 0
-    ran = run(folder, "--json", estimator="cummings.ratio", user_budget=1, notices=folder / "notices.jsonl")
+    ran = run(
+        folder,
+        "--json",
+        estimator="cummings.ratio",
+        user_budget=1,
+        notices=folder / "notices.jsonl",
+    )
     assert ran.json["over_budget"] == len(lines(folder / "notices.jsonl")) > 0
     assert [a["users"] > 0 for a in lines(folder / "means.jsonl")] == [True, True, False]
 
@@ -119,7 +161,13 @@ def test_a_sliding_window_needs_a_budget_with_a_curator_too(folder: Path) -> Non
 
 def test_vectors_densities_and_mixtures_are_explained() -> None:
     """Without the figures of one mean, and with the bounds of each coordinate."""
-    facts = explain(estimator="kent.l2", values="x,y,z", lower="-60,-90,0", upper="120,120,600", sizes="point:20")
+    facts = explain(
+        estimator="kent.l2",
+        values="x,y,z",
+        lower="-60,-90,0",
+        upper="120,120,600",
+        sizes="point:20",
+    )
     assert facts["bounds"]["lower"] == [-60.0, -90.0, 0.0]
     assert facts["estimator"]["parameters"]["coordinates"] == 4
     assert facts["total"]["epsilon"] == max(stage["epsilon"] for stage in facts["mechanisms"])
@@ -129,7 +177,18 @@ def test_vectors_densities_and_mixtures_are_explained() -> None:
     assert density["estimator"]["parameters"]["terms"] >= 2
     mixture = explain(estimator="kent.mixture", sizes="point:200", option="components=2")
     assert [stage["name"] for stage in mixture["mechanisms"]] == ["modes", "weights", "means"]
-    typed = ["--values", "x,y", "--lower", "-1,0", "--upper", "1", "--epsilon", "2", "--window", "1d"]
+    typed = [
+        "--values",
+        "x,y",
+        "--lower",
+        "-1,0",
+        "--upper",
+        "1",
+        "--epsilon",
+        "2",
+        "--window",
+        "1d",
+    ]
     text = asks("explain", "rounds", *typed, "--estimator", "kent.linf", *USERS).out.decode()
     assert "bounds          [-1,0, 1]" in text
     assert "not simulated here" in text
@@ -152,7 +211,9 @@ def test_vectors_densities_and_mixtures_are_explained() -> None:
         ({"estimator": "kent.mixture"}, "components must be given for kent.mixture"),
     ],
 )  # fmt: skip
-def test_a_bad_option_of_a_vector_is_one_line(folder: Path, changes: dict[str, Any], message: str) -> None:
+def test_a_bad_option_of_a_vector_is_one_line(
+    folder: Path, changes: dict[str, Any], message: str
+) -> None:
     before = files(folder)
     assert run(folder, **changes).message.startswith(message)
     assert files(folder) == before
@@ -194,7 +255,9 @@ def answers(flights: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> dict
     return found
 
 
-def means_over_aircraft(flights: pa.Table, values: np.ndarray, window: str, seconds: int) -> np.ndarray:
+def means_over_aircraft(
+    flights: pa.Table, values: np.ndarray, window: str, seconds: int
+) -> np.ndarray:
     """The truth: the mean over aircraft of each one's mean, in the window that starts there."""
     time = flights["time_hour"].cast(pa.timestamp("s")).to_numpy().astype(np.int64)
     start = np.datetime64(window.rstrip("Z"), "s").astype(np.int64)
@@ -202,7 +265,9 @@ def means_over_aircraft(flights: pa.Table, values: np.ndarray, window: str, seco
     code = pc.dictionary_encode(flights["tailnum"].combine_chunks()).indices.to_numpy()[good]
     _, code = np.unique(code, return_inverse=True)
     count = np.bincount(code)
-    return np.array([np.mean(np.bincount(code, weights=column[good]) / count) for column in values.T])
+    return np.array(
+        [np.mean(np.bincount(code, weights=column[good]) / count) for column in values.T]
+    )
 
 
 def column(flights: pa.Table, name: str, lower: float, upper: float) -> np.ndarray:
@@ -210,11 +275,18 @@ def column(flights: pa.Table, name: str, lower: float, upper: float) -> np.ndarr
 
 
 def test_the_page_has_a_command_for_each_family(answers: dict[str, list[Any]]) -> None:
-    assert list(answers) == ["kent.l2", "kent.density", "category_shares", "quantile_tree", "central.mean"]
+    assert list(answers) == [
+        "kent.l2",
+        "kent.density",
+        "category_shares",
+        "quantile_tree",
+        "central.mean",
+    ]
 
 
 def test_delays_by_component(flights: pa.Table, answers: dict[str, list[Any]]) -> None:
-    """Aircraft differ and air times are skewed: within 4 standard errors, of noise that is fixed by the secret."""
+    """Aircraft differ and air times are skewed: within 4 standard errors, of noise that is fixed by
+    the secret."""
     bounds = {"dep_delay": (-30, 120), "arr_delay": (-60, 120), "air_time": (0, 600)}
     values = np.stack([column(flights, name, *ends) for name, ends in bounds.items()], axis=1)
     for answer in answers["kent.l2"]:
@@ -225,12 +297,13 @@ def test_delays_by_component(flights: pa.Table, answers: dict[str, list[Any]]) -
 
 
 def test_hour_of_departure(flights: pa.Table, answers: dict[str, list[Any]]) -> None:
-    """Each coefficient within 4 of its standard errors, and the band is of a density: few leave at 3 in the night."""
+    """Each coefficient within 4 of its standard errors, and the band is of a density: few leave at
+    3 in the night."""
     for answer in answers["kent.density"]:
         density = DensityFunction.of(answer["function"])
-        basis = trigonometric_density_function(column(flights, "hour", 0, 24) / 24, len(density.coefficients) + 1)[
-            :, 1:
-        ]
+        basis = trigonometric_density_function(
+            column(flights, "hour", 0, 24) / 24, len(density.coefficients) + 1
+        )[:, 1:]
         truth = means_over_aircraft(flights, basis, answer["start"], WIDTH)
         assert np.all(np.abs(np.array(density.coefficients) - truth) < 4 * np.array(density.stderr))
         night, morning = density.evaluate([3.0, 9.0])
@@ -238,7 +311,8 @@ def test_hour_of_departure(flights: pa.Table, answers: dict[str, list[Any]]) -> 
 
 
 def test_carrier_shares(flights: pa.Table, answers: dict[str, list[Any]]) -> None:
-    """The carriers' shares lie in their 95 % intervals: of 20, 5 or more outside are an accident in 1 of 390 seeds."""
+    """The carriers' shares lie in their 95 % intervals: of 20, 5 or more outside are an accident in
+    1 of 390 seeds."""
     outside = 0
     for answer in answers["category_shares"]:
         names = answer["categories"]
@@ -261,13 +335,16 @@ def test_quantiles_of_aircraft(flights: pa.Table, answers: dict[str, list[Any]])
         good = np.isfinite(delay) & (time >= start) & (time < start + WIDTH)
         _, code = np.unique(flights["tailnum"].to_numpy()[good].astype(str), return_inverse=True)
         own = np.bincount(code, weights=delay[good]) / np.bincount(code)
-        for probability, (lower, upper) in zip(answer["quantiles"], answer["interval"], strict=True):
+        for probability, (lower, upper) in zip(
+            answer["quantiles"], answer["interval"], strict=True
+        ):
             assert lower <= np.quantile(own, probability) <= upper
             assert upper - lower < 20.0
 
 
 def test_weekly_delay_by_a_curator(flights: pa.Table, answers: dict[str, list[Any]]) -> None:
-    """The weekly means lie in their 95 % intervals: of 53, 8 or more outside are an accident in 1 of 400 seeds."""
+    """The weekly means lie in their 95 % intervals: of 53, 8 or more outside are an accident in 1
+    of 400 seeds."""
     values = column(flights, "dep_delay", -30, 120)[:, np.newaxis]
     weeks = answers["central.mean"]
     assert len(weeks) == 53

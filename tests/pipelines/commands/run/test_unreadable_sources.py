@@ -20,9 +20,12 @@ from pyarrow import parquet
 from tests.pipelines.command_line import SECRET, Ran, arguments, meanstream, options
 
 KEY = {"MEANSTREAM_SECRET": SECRET}
-TEXT = b"agent,value,time\n" + b"".join(b"a%d,%d,%d\n" % (i % 3, i * 7919 % 10, i) for i in range(100_000))
+TEXT = b"agent,value,time\n" + b"".join(
+    b"a%d,%d,%d\n" % (i % 3, i * 7919 % 10, i) for i in range(100_000)
+)
 WIDE = b"agent,value,time,note\n" + b"".join(
-    b"a%d,%d,%d,%s\n" % (i % 3, i * 7919 % 10, i, sha256(b"%d" % i).hexdigest().encode()) for i in range(100_000)
+    b"a%d,%d,%d,%s\n" % (i % 3, i * 7919 % 10, i, sha256(b"%d" % i).hexdigest().encode())
+    for i in range(100_000)
 )
 """Longer than what is read before a run begins."""
 
@@ -40,10 +43,14 @@ def one_line(ran: Ran) -> str:
 
 
 @pytest.mark.parametrize("sort", [True, False])
-def test_damage_in_the_middle_ends_the_run_and_the_next_one_goes_on(sort: bool, tmp_path: Path) -> None:
+def test_damage_in_the_middle_ends_the_run_and_the_next_one_goes_on(
+    sort: bool, tmp_path: Path
+) -> None:
     source, packed = tmp_path / "x.csv.gz", gzip.compress(TEXT, 1)
     source.write_bytes(packed[: len(packed) - 1000])
-    assert "source must be an undamaged file" in one_line(run(tmp_path, source, sort=sort, batch_size=12_500))
+    assert "source must be an undamaged file" in one_line(
+        run(tmp_path, source, sort=sort, batch_size=12_500)
+    )
     source.write_bytes(packed)
     assert run(tmp_path, source, sort=sort, batch_size=12_500).code == 0
 
@@ -58,7 +65,9 @@ def test_a_zip_that_cannot_be_opened_is_one_line(tmp_path: Path) -> None:
         spoiled = bytearray(plain)
         spoiled[offset], spoiled[at + offset + 2] = value, value
         source.write_bytes(bytes(spoiled))
-        assert "source must be an undamaged zip file without a password" in one_line(run(tmp_path, source))
+        assert "source must be an undamaged zip file without a password" in one_line(
+            run(tmp_path, source)
+        )
     source.write_bytes(b"a,1,2\n")
     said = one_line(run(tmp_path, source))
     assert "source must be an undamaged zip file" in said
@@ -87,7 +96,9 @@ def test_types_that_mean_nothing_are_one_line(column: str, array: pa.Array, tmp_
 
 def test_damaged_parquet_is_one_line(tmp_path: Path) -> None:
     source = tmp_path / "x.parquet"
-    parquet.write_table(pa.table({"agent": ["a"] * 99, "value": [1.0] * 99, "time": range(99)}), source)
+    parquet.write_table(
+        pa.table({"agent": ["a"] * 99, "value": [1.0] * 99, "time": range(99)}), source
+    )
     whole = source.read_bytes()
     source.write_bytes(whole[: len(whole) // 2])
     assert "source must be a Parquet file" in one_line(run(tmp_path, source))
@@ -107,11 +118,16 @@ def test_damaged_parquet_is_one_line(tmp_path: Path) -> None:
         "N14228;F9,25;x",
     ],
 )
-def test_a_file_without_a_header_shows_nothing_of_its_first_record(first: str, tmp_path: Path) -> None:
+def test_a_file_without_a_header_shows_nothing_of_its_first_record(
+    first: str, tmp_path: Path
+) -> None:
     (tmp_path / "x.csv").write_text(f"{first}\n" * 3)
     ran = run(tmp_path, tmp_path / "x.csv")
     assert ran.code == 2
-    assert "agent column must be in the source, got 'agent'; its first line holds numbers" in one_line(ran)
+    assert (
+        "agent column must be in the source, got 'agent'; its first line holds numbers"
+        in one_line(ran)
+    )
     assert not any(field in one_line(ran) for field in re.split("[,;\t]", first) if len(field) > 1)
     (tmp_path / "x.csv").write_text("tailnum,delay,hour,id\n")
     assert "tailnum, delay, hour, id" in one_line(run(tmp_path, tmp_path / "x.csv"))
@@ -120,20 +136,46 @@ def test_a_file_without_a_header_shows_nothing_of_its_first_record(first: str, t
 @pytest.mark.parametrize(
     ("name", "header", "hint"),
     [
-        ("x.csv", "Time;Shop;Amount", "; columns must be separated by commas, and this header has ';'"),
-        ("x.csv", '"Time";"Shop";"Amount"', "; columns must be separated by commas, and this header has ';'"),
-        ("x.csv", "Time\tShop\tAmount", r"; columns must be separated by commas, and this header has '\t'"),
-        ("x.csv.gz", "Time|Shop|Amount", "; columns must be separated by commas, and this header has '|'"),
-        ("x.tsv", "Time,Shop,Amount", "; columns must be separated by tabs, and this header has ','"),
+        (
+            "x.csv",
+            "Time;Shop;Amount",
+            "; columns must be separated by commas, and this header has ';'",
+        ),
+        (
+            "x.csv",
+            '"Time";"Shop";"Amount"',
+            "; columns must be separated by commas, and this header has ';'",
+        ),
+        (
+            "x.csv",
+            "Time\tShop\tAmount",
+            r"; columns must be separated by commas, and this header has '\t'",
+        ),
+        (
+            "x.csv.gz",
+            "Time|Shop|Amount",
+            "; columns must be separated by commas, and this header has '|'",
+        ),
+        (
+            "x.tsv",
+            "Time,Shop,Amount",
+            "; columns must be separated by tabs, and this header has ','",
+        ),
     ],
 )
-def test_a_header_with_other_separators_is_told_so(name: str, header: str, hint: str, tmp_path: Path) -> None:
+def test_a_header_with_other_separators_is_told_so(
+    name: str, header: str, hint: str, tmp_path: Path
+) -> None:
     text = f"{header}\n".encode()
     (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
     assert one_line(run(tmp_path, tmp_path / name)).endswith(hint)
-    text = text.replace(b'"', b"").replace(b"Time", b"agent,Time" if name != "x.tsv" else b"agent\tTime")
+    text = text.replace(b'"', b"").replace(
+        b"Time", b"agent,Time" if name != "x.tsv" else b"agent\tTime"
+    )
     (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
-    assert "separated by" not in one_line(run(tmp_path, tmp_path / name))  # it has the right ones, and lacks a column
+    assert "separated by" not in one_line(
+        run(tmp_path, tmp_path / name)
+    )  # it has the right ones, and lacks a column
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.csv.gz", "x.csv.zip", "x.jsonl", "x.parquet"])
@@ -208,14 +250,19 @@ def test_damage_at_the_head_is_refused_before_anything_is_begun(
 
 
 @pytest.mark.parametrize("sort", [True, False])
-def test_a_wrong_checksum_at_the_end_is_one_line_and_the_next_run_goes_on(sort: bool, tmp_path: Path) -> None:
+def test_a_wrong_checksum_at_the_end_is_one_line_and_the_next_run_goes_on(
+    sort: bool, tmp_path: Path
+) -> None:
     whole = tmp_path / "whole"
     whole.mkdir()
     source, packed = tmp_path / "x.csv.gz", gzip.compress(WIDE, 1)
     for bad in (packed[:-8] + b"1234" + packed[-4:], packed + b"something behind it"):
         source.write_bytes(bad)
         ran = run(tmp_path, source, sort=sort, batch_size=22_500)
-        assert (ran.code, one_line(ran).partition(", got")[0]) == (1, "meanstream: source must be an undamaged file")
+        assert (ran.code, one_line(ran).partition(", got")[0]) == (
+            1,
+            "meanstream: source must be an undamaged file",
+        )
     source.write_bytes(packed)
     assert run(tmp_path, source, sort=sort, batch_size=22_500).code == 0
     (whole / "x.csv.gz").write_bytes(packed)
@@ -240,7 +287,9 @@ COLUMNS: dict[str, pa.Array] = {
     "time": pa.array([1] * 4, pa.time64("ns")),
     "duration": pa.array([1] * 4, pa.duration("s")),
     "moment": pa.array([2**63 - 1, -(2**63), 0, None], pa.timestamp("us")),
-    "zoned": pa.array([datetime(2013, 1, 1, tzinfo=UTC)] * 4, pa.timestamp("ns", "America/New_York")),
+    "zoned": pa.array(
+        [datetime(2013, 1, 1, tzinfo=UTC)] * 4, pa.timestamp("ns", "America/New_York")
+    ),
     "words": pa.array(["a", "b", None, "a"]).dictionary_encode(),
     "numbers": pa.array([1.0, 2.0, None, 1.0]).dictionary_encode(),
     "no words": pa.DictionaryArray.from_arrays(pa.array([None] * 4, pa.int8()), pa.array(["a"])),
@@ -253,11 +302,19 @@ COLUMNS: dict[str, pa.Array] = {
 
 @pytest.mark.parametrize("part", ["agent", "value", "time", "id", "schema_version"])
 @pytest.mark.parametrize("kind", COLUMNS)
-def test_whatever_a_column_holds_is_taken_rejected_or_one_line(kind: str, part: str, tmp_path: Path) -> None:
-    good = {"agent": pa.array(["a", "b", "a", "b"]), "value": pa.array([1.0, 2.0, 3.0, 4.0]), "time": range(4)}
+def test_whatever_a_column_holds_is_taken_rejected_or_one_line(
+    kind: str, part: str, tmp_path: Path
+) -> None:
+    good = {
+        "agent": pa.array(["a", "b", "a", "b"]),
+        "value": pa.array([1.0, 2.0, 3.0, 4.0]),
+        "time": range(4),
+    }
     parquet.write_table(pa.table({**good, part: COLUMNS[kind]}), tmp_path / "x.parquet")
     more = {"id": "id"} if part == "id" else {}
-    ran = run(tmp_path, tmp_path / "x.parquet", json=True, dead_letters=tmp_path / "d.jsonl", **more)
+    ran = run(
+        tmp_path, tmp_path / "x.parquet", json=True, dead_letters=tmp_path / "d.jsonl", **more
+    )
     if ran.code:
         assert f"{part} column must hold" in one_line(ran)
         assert ran.code == 2

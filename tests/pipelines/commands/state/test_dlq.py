@@ -1,4 +1,5 @@
-"""`meanstream dlq`: what was not used is counted, shown without a byte of it, copied out only by name, and replayed."""
+"""`meanstream dlq`: what was not used is counted, shown without a byte of it, copied out only by
+name, and replayed."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ DIGITS = "7031415926535"
 """Part of every value and of every bad record, and of nothing else."""
 
 
-def sample(i: int, *, value: str | None = None, time: str | None = None, flight: str | None = None) -> str:
+def sample(
+    i: int, *, value: str | None = None, time: str | None = None, flight: str | None = None
+) -> str:
     good = f"2013-01-{1 + i // 24:02}T{i % 24:02}:00:00Z"
     delay = f"{(i * 37) % 100}.{DIGITS}"
     return f"N{i % 3},{value or delay},{time or good},{flight or f'F{i}'},{delay},{good}"
@@ -46,12 +49,20 @@ def folder(tmp_path: Path) -> Path:
 
 def named(folder: Path, **changes: Any) -> list[str]:
     letters = folder / "dead_letters.jsonl"
-    common = {"id": "flight", "dead_letters": letters, "lateness": "3h", "sort": False, "quiet": True}
+    common = {
+        "id": "flight",
+        "dead_letters": letters,
+        "lateness": "3h",
+        "sort": False,
+        "quiet": True,
+    }
     return arguments(options(folder, **{**common, **changes}))
 
 
 def run(folder: Path, **changes: Any) -> Ran:
-    return meanstream("run", "agents", *named(folder, **changes), environment={"MEANSTREAM_SECRET": SECRET})
+    return meanstream(
+        "run", "agents", *named(folder, **changes), environment={"MEANSTREAM_SECRET": SECRET}
+    )
 
 
 def replay(folder: Path, *more: str, **changes: Any) -> Ran:
@@ -79,7 +90,15 @@ def test_list_counts_by_reason_and_tells_where(folder: Path) -> None:
         {"reason": "bad_value", **place, "records": 1, "first": 2, "last": 2, **no_size},
         {"reason": "duplicate", **place, "records": 1, "first": 40, "last": 40, **no_size},
         {"reason": "late", **place, "records": 1, "first": 30, "last": 30, **no_size},
-        {"reason": "malformed", **place, "records": 2, "first": 50, "last": 51, "smallest": 16, "largest": 128},
+        {
+            "reason": "malformed",
+            **place,
+            "records": 2,
+            "first": 50,
+            "last": 51,
+            "smallest": 16,
+            "largest": 128,
+        },
     ]
     table = [line.split() for line in dlq("list", folder).out.decode().splitlines()]
     assert table[0] == ["reason", "source", "partition", "records", "first", "last", "bytes"]
@@ -94,7 +113,11 @@ def test_show_chooses_and_limits(folder: Path) -> None:
         ("malformed", 51, 16),
     ]
     ran = dlq("show", folder, "--limit", "2")
-    assert [line.split()[0] for line in ran.out.decode().splitlines()] == ["reason", "bad_value", "bad_time"]
+    assert [line.split()[0] for line in ran.out.decode().splitlines()] == [
+        "reason",
+        "bad_value",
+        "bad_time",
+    ]
     assert ran.err == b"4 more: see --limit\n"
     assert dlq("show", folder, "--partition", "1", "--json").json["dead_letters"] == []
 
@@ -118,15 +141,34 @@ def test_nothing_that_is_shown_holds_a_value_and_nothing_is_changed(folder: Path
 def test_the_records_themselves_go_into_a_private_file_only(folder: Path) -> None:
     raw = folder / "raw.csv"
     source = ("--source", str(folder / "flights.csv"))
-    ran = dlq("show", folder, "--reason", "bad_value", "--reason", "malformed", "--raw-to", str(raw), *source)
+    ran = dlq(
+        "show",
+        folder,
+        "--reason",
+        "bad_value",
+        "--reason",
+        "malformed",
+        "--raw-to",
+        str(raw),
+        *source,
+    )
     assert ran.code == 0
     assert DIGITS.encode() not in ran.out + ran.err
     assert f"{str(raw)!r} holds RAW DATA of 3 records" in ran.err.decode()
     assert raw.read_text().splitlines()[1:] == [BAD[2], BAD[50], BAD[51]]
     assert stat.S_IMODE(raw.stat().st_mode) == 0o600
-    # Mended, they are a source of their own, for the same store: they come late, and a replay lets them count.
-    raw.write_text(raw.read_text().replace(f"{DIGITS}x", "5").replace(f'"{DIGITS}', "5").replace(BAD[51], sample(49)))
-    assert meanstream("store", "adopt", "--store", str(folder / "state.db"), "--source", str(raw)).code == 0
+    # Mended, they are a source of their own, for the same store: they come late, and a replay lets
+    # them count.
+    raw.write_text(
+        raw.read_text()
+        .replace(f"{DIGITS}x", "5")
+        .replace(f'"{DIGITS}', "5")
+        .replace(BAD[51], sample(49))
+    )
+    assert (
+        meanstream("store", "adopt", "--store", str(folder / "state.db"), "--source", str(raw)).code
+        == 0
+    )
     assert run(folder, source=raw, json=True).json["rejected"] == {"late": 3}
     told = replay(folder, source=raw, json=True).json
     assert (told["dead_letters"], told["accepted"]) == (3, 3)
@@ -136,14 +178,20 @@ def test_the_records_themselves_go_into_a_private_file_only(folder: Path) -> Non
     ("more", "message"),
     [
         (["--raw-to", "-"], "raw_to must be a new file, got '-'"),
-        (["--raw-to", "/dev/stdout"], "raw_to must be a new file, got '/dev/stdout', which is there"),
+        (
+            ["--raw-to", "/dev/stdout"],
+            "raw_to must be a new file, got '/dev/stdout', which is there",
+        ),
         (["--raw-to", "{folder}/dead_letters.jsonl"], "which is there"),
         (["--raw-to", "{folder}/no/raw.csv"], "raw_to must be a file that can be made"),
         (
             ["--reason", "malfromed"],
             "reason must be one of a dead letter's, got 'malfromed'; did you mean 'malformed'?",
         ),
-        (["--source", "{folder}/fligths.csv"], "name, got '{folder}/fligths.csv'; did you mean 'flights.csv'?"),
+        (
+            ["--source", "{folder}/fligths.csv"],
+            "name, got '{folder}/fligths.csv'; did you mean 'flights.csv'?",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_refused(folder: Path, more: list[str], message: str) -> None:
@@ -161,7 +209,9 @@ def test_raw_records_of_a_file_that_has_changed_are_refused_by_the_store(folder:
     lines = source.read_text().splitlines(keepends=True)
     source.write_text("".join([lines[0], sample(500) + "\n", *lines[1:]]))
     more = ("--source", str(source), "--raw-to", str(raw), "--store", str(folder / "state.db"))
-    assert dlq("show", folder, *more).message.startswith("source must be the file that this store was filled from")
+    assert dlq("show", folder, *more).message.startswith(
+        "source must be the file that this store was filled from"
+    )
     assert not raw.exists()
     assert "was not checked: see --store" in dlq("show", folder, *more[:4]).err.decode()
     source.write_text("".join(lines))
@@ -180,7 +230,8 @@ JUNK = [
     b'{"reason":"7031415926535","source":"flights.csv","partition":0,"position":3,"size":null,"schema_version":1}',
     b'{"reason":"late","source":"flights.csv","partition":0,"position":3,"size":null,"value":7031415926535}',
     b'{"reason":"late","source":"flights.csv","partition":0,"position":-1,"size":null,"schema_version":1}',
-    b'{"reason":"late","source":"flights.csv","partition":0,"position":%d,"schema_version":1}' % 2**60,
+    b'{"reason":"late","source":"flights.csv","partition":0,"position":%d,"schema_version":1}'
+    % 2**60,
     b'{"reason":"late","source":"flights.csv","partition":0,"position":3,"size":null,"schema_version":2}',
     b"[7031415926535]",
     b"\xff\xfe",
@@ -192,7 +243,9 @@ JUNK = [
 def test_entries_that_are_no_dead_letters_are_counted_and_left_out(folder: Path) -> None:
     place = folder / "dead_letters.jsonl"
     lines = place.read_bytes().splitlines()
-    place.write_bytes(b"\n".join([*JUNK, *lines, *JUNK]))  # the last line has no end, as after a kill
+    place.write_bytes(
+        b"\n".join([*JUNK, *lines, *JUNK])
+    )  # the last line has no end, as after a kill
     for command in ("list", "show"):
         ran = dlq(command, folder)
         assert ran.err == b"18 entries are no dead letters and were left out\n"
@@ -238,9 +291,14 @@ def test_a_place_that_cannot_be_read_is_refused(folder: Path) -> None:
     assert dlq("list", folder, "--json", place="empty.parquet").json["records"] == 0
 
 
-def test_a_replay_gives_what_a_run_with_good_records_would_have(folder: Path, tmp_path: Path) -> None:
+def test_a_replay_gives_what_a_run_with_good_records_would_have(
+    folder: Path, tmp_path: Path
+) -> None:
     told = replay(folder, json=True).json
-    assert {k: told[k] for k in ("dead_letters", "replayed", "settled", "missing", "repeated", "accepted")} == {
+    assert {
+        k: told[k]
+        for k in ("dead_letters", "replayed", "settled", "missing", "repeated", "accepted")
+    } == {
         "dead_letters": 5,
         "replayed": 5,
         "settled": 0,
@@ -249,7 +307,13 @@ def test_a_replay_gives_what_a_run_with_good_records_would_have(folder: Path, tm
         "accepted": 3,
     }
     assert told["rejected"] == {"malformed": 2}
-    whole = {"value": "delay", "time": "hour", "store": folder / "w.db", "releases": None, "dead_letters": None}
+    whole = {
+        "value": "delay",
+        "time": "hour",
+        "store": folder / "w.db",
+        "releases": None,
+        "dead_letters": None,
+    }
     estimates = folder / "w.jsonl"
     assert run(folder, sink=estimates, **whole).code == 0
     replayed = newest_estimates(folder)
@@ -306,7 +370,10 @@ def test_the_budget_is_that_of_the_store(folder: Path) -> None:
     assert told["accepted"] == 1
     assert told["releases"] == 1
     assert sum(spent().values()) == sum(before.values()) + 1
-    ids = [json.loads(line)["release_id"] for line in (folder / "releases.jsonl").read_bytes().splitlines()]
+    ids = [
+        json.loads(line)["release_id"]
+        for line in (folder / "releases.jsonl").read_bytes().splitlines()
+    ]
     assert len(set(ids)) == len(ids)
 
 
@@ -314,12 +381,24 @@ def test_the_budget_is_that_of_the_store(folder: Path) -> None:
     ("more", "changes", "message"),
     [
         (["--reason", "duplicate"], {}, "reason must be one that can pass, got 'duplicate'"),
-        (["--reason", "latte"], {}, "reason must be one of a dead letter's, got 'latte'; did you mean 'late'?"),
+        (
+            ["--reason", "latte"],
+            {},
+            "reason must be one of a dead letter's, got 'latte'; did you mean 'late'?",
+        ),
         ([], {"dead_letters": None}, "from must be given, or dead_letters"),
-        ([], {"source": "other.csv"}, "source must be one that the store has read, got 'other.csv'"),
+        (
+            [],
+            {"source": "other.csv"},
+            "source must be one that the store has read, got 'other.csv'",
+        ),
         ([], {"epsilon": 2}, "epsilon must be 1.0 as in the store that is continued, got 2"),
         ([], {"source": None}, "source must be given"),
-        ([], {"value": "dealy"}, "value column must be in the source, got 'dealy'; did you mean 'delay'?"),
+        (
+            [],
+            {"value": "dealy"},
+            "value column must be in the source, got 'dealy'; did you mean 'delay'?",
+        ),
     ],
 )
 def test_replays_that_cannot_be_meant_are_refused(
@@ -335,8 +414,14 @@ def test_replays_that_cannot_be_meant_are_refused(
 
 def test_one_file_of_options_serves_the_run_and_its_replay(folder: Path) -> None:
     config = folder / "run.yaml"
-    named_options = {**options(folder), "id": "flight", "dead-letters": folder / "dead_letters.jsonl"}
-    config.write_text("".join(f"{k.replace('_', '-')}: {v}\n" for k, v in named_options.items()) + "quiet: true\n")
+    named_options = {
+        **options(folder),
+        "id": "flight",
+        "dead-letters": folder / "dead_letters.jsonl",
+    }
+    config.write_text(
+        "".join(f"{k.replace('_', '-')}: {v}\n" for k, v in named_options.items()) + "quiet: true\n"
+    )
     ran = asks("dlq", "replay", "--config", str(config), environment={"MEANSTREAM_SECRET": SECRET})
     assert (ran.code, ran.err) == (0, b"")
     assert dlq("list", folder, "--store", str(folder / "state.db"), "--json").json["records"] == 4
@@ -344,7 +429,11 @@ def test_one_file_of_options_serves_the_run_and_its_replay(folder: Path) -> None
 
 def test_a_split_and_a_joined_line_shift_no_good_record_into_a_replay(tmp_path: Path) -> None:
     lines = {n: sample(n - 2) for n in range(2, 162)}
-    lines |= {20: f"N0,{DIGITS}\rN1,{DIGITS}", 90: sample(88, flight='"F88'), 91: sample(89, flight='F89"')}
+    lines |= {
+        20: f"N0,{DIGITS}\rN1,{DIGITS}",
+        90: sample(88, flight='"F88'),
+        91: sample(89, flight='F89"'),
+    }
     lines[90] = '"' + sample(88)
     text = "tailnum,dep_delay,time_hour,flight,delay,hour\n" + "\n".join(lines.values()) + "\n"
     (tmp_path / "flights.csv").write_bytes(text.encode())
@@ -357,5 +446,7 @@ def test_a_split_and_a_joined_line_shift_no_good_record_into_a_replay(tmp_path: 
     )
     assert shown.code == 0
     assert raw.read_bytes().split(b"\n")[1:-1] == [lines[20].encode(), lines[90].encode()]
-    again = asks(*("dlq", "replay", *named(tmp_path, json=True)), environment={"MEANSTREAM_SECRET": SECRET})
+    again = asks(
+        *("dlq", "replay", *named(tmp_path, json=True)), environment={"MEANSTREAM_SECRET": SECRET}
+    )
     assert (again.json["accepted"], again.json["rejected"]) == (0, {"malformed": 2})

@@ -11,7 +11,9 @@ def test_a_forgotten_agent_keeps_its_spent_budget_and_has_no_answer(tmp_path: Pa
     write_samples(tmp_path / "flights.csv")
     run_agents(tmp_path, collaboration="none")
     place = ("--store", str(tmp_path / "state.db"))
-    spent = {row["agent"]: row["spent"] for row in meanstream("budget", *place, "--json").json["agents"]}
+    spent = {
+        row["agent"]: row["spent"] for row in meanstream("budget", *place, "--json").json["agents"]
+    }
     ran = meanstream("store", "forget", "N1", *place)
     kept = f"{spent['N1']} releases stay public, and stay spent in the ledger"
     assert ran.out.decode().splitlines() == [
@@ -20,7 +22,9 @@ def test_a_forgotten_agent_keeps_its_spent_budget_and_has_no_answer(tmp_path: Pa
     ]
     told = meanstream("store", "forget", "N2", *place, "--json").json
     assert told == {"agent": "N2", "releases": spent["N2"], "samples_waiting": 0, "name_kept": True}
-    after = {row["agent"]: row["spent"] for row in meanstream("budget", *place, "--json").json["agents"]}
+    after = {
+        row["agent"]: row["spent"] for row in meanstream("budget", *place, "--json").json["agents"]
+    }
     assert after == spent
     assert meanstream("get", "N1", *place).code == meanstream("get", "N9", *place).code != 0
     assert meanstream("get", "N0", *place).code == 0

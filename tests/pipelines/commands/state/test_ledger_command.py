@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.command_line import changed, files, meanstream, run_agents, spoil_row, write_samples
+from tests.pipelines.command_line import (
+    changed,
+    files,
+    meanstream,
+    run_agents,
+    spoil_row,
+    write_samples,
+)
 
 
 @pytest.fixture
@@ -24,7 +31,9 @@ def test_rows_agents_and_head_are_printed(store: Path) -> None:
     assert (found["rows"], found["agents"], len(bytes.fromhex(found["head"]))) == (rows, 3, 32)
     ran = meanstream("ledger", "verify", "--store", str(store))
     assert ran.code == 0
-    assert [line.split() for line in ran.out.decode().splitlines()] == [[k, str(v)] for k, v in found.items()]
+    assert [line.split() for line in ran.out.decode().splitlines()] == [
+        [k, str(v)] for k, v in found.items()
+    ]
     assert {name: data for name, data in files(store.parent).items() if name in before} == before
 
 
@@ -39,12 +48,21 @@ def test_what_was_noted_stays_true_as_the_stream_goes_on(tmp_path: Path) -> None
         notes.append(meanstream(*asked, "--json").json)
     assert notes[0]["rows"] < notes[1]["rows"] < notes[2]["rows"]
     for note in notes:
-        assert meanstream(*asked, "--rows", str(note["rows"]), "--head", note["head"], "--json").json == notes[2]
+        assert (
+            meanstream(*asked, "--rows", str(note["rows"]), "--head", note["head"], "--json").json
+            == notes[2]
+        )
         assert meanstream(*asked, "--head", note["head"].upper()).code == 0
     first, second, last = notes
     for noted, said in (
-        (["--rows", str(first["rows"]), "--head", second["head"]], f"the noted head at row {first['rows']}"),
-        (["--rows", str(last["rows"] + 1)], f"at least the {last['rows'] + 1} rows that were noted"),
+        (
+            ["--rows", str(first["rows"]), "--head", second["head"]],
+            f"the noted head at row {first['rows']}",
+        ),
+        (
+            ["--rows", str(last["rows"] + 1)],
+            f"at least the {last['rows'] + 1} rows that were noted",
+        ),
         (["--head", "00" * 31 + "01"], "the noted head at one of its"),
     ):
         ran = meanstream(*asked, *noted)

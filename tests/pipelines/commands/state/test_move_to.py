@@ -1,4 +1,5 @@
-"""`meanstream store move` to a place: one that somebody was killed at is gone on with, every other one is refused."""
+"""`meanstream store move` to a place: one that somebody was killed at is gone on with, every other
+one is refused."""
 
 from __future__ import annotations
 
@@ -11,7 +12,19 @@ from meanstream.streaming.store.secret_source import secret_path
 from meanstream.streaming.store.state_store import Store
 from tests.pipelines.command_line import meanstream
 
-RULES = ("--lower", "0", "--upper", "10", "--epsilon", "1", "--delta", "1e-6", "--name", "n", "--quiet")
+RULES = (
+    "--lower",
+    "0",
+    "--upper",
+    "10",
+    "--epsilon",
+    "1",
+    "--delta",
+    "1e-6",
+    "--name",
+    "n",
+    "--quiet",
+)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +76,9 @@ def test_other_places_are_one_line_and_stay_as_they_were(begun: Path, tmp_path: 
         ("named.db", "be in a folder that can hold its key"),
         ("no/b.db", "be in a folder that can hold its key"),
     ):
-        ran = meanstream("store", "move", "--from", str(begun), "--to", str(tmp_path / name), "--partition", "0")
+        ran = meanstream(
+            "store", "move", "--from", str(begun), "--to", str(tmp_path / name), "--partition", "0"
+        )
         assert ran.message.startswith(f"to must {rule}, got "), name
     assert {path.name for path in tmp_path.iterdir()} - before <= {"junk.db.lock"}
     assert (tmp_path / "open.db.secret").read_bytes() == b""

@@ -1,4 +1,5 @@
-"""Signed heads: who has the public key knows that a ledger began like this; a forged, forked or other one is named."""
+"""Signed heads: who has the public key knows that a ledger began like this; a forged, forked or
+other one is named."""
 
 from __future__ import annotations
 
@@ -27,26 +28,42 @@ def signed(tmp_path: Path) -> Path:
 
 
 def sign(folder: Path, to: str = "head.json", **changes: Any) -> Any:
-    store, key = changes.get("store", folder / "state.db"), changes.get("key", folder / "signing.key")
+    store, key = (
+        changes.get("store", folder / "state.db"),
+        changes.get("key", folder / "signing.key"),
+    )
     words = ("--store", str(store), "--signing-key", str(key), "--to", str(folder / to))
     return meanstream("ledger", "sign", *words, "--json")
 
 
-def verify(folder: Path, *command: str, signature: str = "head.json", signer: str = "signing.key.pub") -> Any:
+def verify(
+    folder: Path, *command: str, signature: str = "head.json", signer: str = "signing.key.pub"
+) -> Any:
     words = command or ("ledger", "verify", "--store", str(folder / "state.db"))
-    return meanstream(*words, "--signature", str(folder / signature), "--signer", str(folder / signer))
+    return meanstream(
+        *words, "--signature", str(folder / signature), "--signer", str(folder / signer)
+    )
 
 
 def test_a_signed_head_is_what_the_ledger_begins_with(signed: Path) -> None:
     head = json.loads((signed / "head.json").read_text())
     found = meanstream("ledger", "verify", "--store", str(signed / "state.db"), "--json").json
-    assert (head["rows"], head["head"], head["deployment"]) == (found["rows"], found["head"], "test")
+    assert (head["rows"], head["head"], head["deployment"]) == (
+        found["rows"],
+        found["head"],
+        "test",
+    )
     assert verify(signed).code == 0
     audited = verify(signed, "audit", "store", str(signed / "state.db"))
-    assert (audited.code, f"the first {head['rows']} match the signature" in audited.out.decode()) == (0, True)
+    assert (
+        audited.code,
+        f"the first {head['rows']} match the signature" in audited.out.decode(),
+    ) == (0, True)
 
 
-def test_the_private_key_is_its_owners_and_in_no_output(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_private_key_is_its_owners_and_in_no_output(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     key = tmp_path / "signing.key"
     ran = meanstream("secret", "new", str(key), "--signing", "--json")
     assert ran.json == {"signing_key": str(key), "signer": f"{key}.pub"}
@@ -61,7 +78,14 @@ def test_the_private_key_is_its_owners_and_in_no_output(tmp_path: Path, caplog: 
     written = b"".join(data for name, data in files(tmp_path).items() if name != key.name)
     assert (
         secret
-        not in caplog.text.encode() + ran.out + ran.err + signing.out + signing.err + again.out + again.err + written
+        not in caplog.text.encode()
+        + ran.out
+        + ran.err
+        + signing.out
+        + signing.err
+        + again.out
+        + again.err
+        + written
     )
 
 
@@ -71,11 +95,15 @@ def test_openssl_reads_both_halves(tmp_path: Path) -> None:
         pytest.skip("there is no openssl")
     key = tmp_path / "signing.key"
     meanstream("secret", "new", "--signing", str(key))
-    public = subprocess.run(["openssl", "pkey", "-in", key, "-pubout"], check=True, capture_output=True).stdout
+    public = subprocess.run(
+        ["openssl", "pkey", "-in", key, "-pubout"], check=True, capture_output=True
+    ).stdout
     assert public == Path(f"{key}.pub").read_bytes()
 
 
-def test_a_head_stays_true_as_the_stream_goes_on_and_not_of_a_fork(signed: Path, tmp_path: Path) -> None:
+def test_a_head_stays_true_as_the_stream_goes_on_and_not_of_a_fork(
+    signed: Path, tmp_path: Path
+) -> None:
     """The fork has the same name, and other samples from the beginning."""
     for name, change in (("a", "120"), ("b", "119")):
         other = tmp_path / name
@@ -122,13 +150,18 @@ def test_a_forged_head_is_one_line(what: str, signed: Path) -> None:
     assert said in ran.err.decode()
 
 
-def test_a_head_of_another_deployment_or_another_signer_is_refused(signed: Path, tmp_path: Path) -> None:
+def test_a_head_of_another_deployment_or_another_signer_is_refused(
+    signed: Path, tmp_path: Path
+) -> None:
     other = tmp_path / "other"
     other.mkdir()
     write_samples(other / "flights.csv")
     assert run_agents(other, name="other").code == 0
     ran = verify(signed, "ledger", "verify", "--store", str(other / "state.db"))
-    assert (ran.code, b"must be about deployment 'other', got one about 'test'" in ran.err) == (1, True)
+    assert (ran.code, b"must be about deployment 'other', got one about 'test'" in ran.err) == (
+        1,
+        True,
+    )
     meanstream("secret", "new", "--signing", str(other / "key"))
     ran = verify(signed, signer="other/key.pub")
     assert (ran.code, b"signature must be of the key in" in ran.err) == (1, True)
@@ -152,9 +185,15 @@ def test_nothing_that_is_there_is_written_over(signed: Path) -> None:
     before = files(signed)
     for to in ("head.json", "state.db", "signing.key", "state.db-wal", "signing.key.pub"):
         assert " must be " in sign(signed, to).message
-    assert " must be a new file" in meanstream("secret", "new", "--signing", str(signed / "signing.key")).message
+    assert (
+        " must be a new file"
+        in meanstream("secret", "new", "--signing", str(signed / "signing.key")).message
+    )
     (signed / "half.pub").write_text("mine")
-    assert "public key must be a new file" in meanstream("secret", "new", "--signing", str(signed / "half")).message
+    assert (
+        "public key must be a new file"
+        in meanstream("secret", "new", "--signing", str(signed / "half")).message
+    )
     assert not (signed / "half").exists()
     assert {name: data for name, data in files(signed).items() if name != "half.pub"} == before
 
@@ -163,7 +202,10 @@ def test_half_of_the_options_is_refused(signed: Path) -> None:
     asked = ("ledger", "verify", "--store", str(signed / "state.db"))
     pair = ("--signature", str(signed / "head.json"))
     assert "signer must be given" in meanstream(*asked, *pair).message
-    assert "signature must be given" in meanstream(*asked, "--signer", str(signed / "signing.key.pub")).message
+    assert (
+        "signature must be given"
+        in meanstream(*asked, "--signer", str(signed / "signing.key.pub")).message
+    )
     both = (*pair, "--signer", str(signed / "signing.key.pub"), "--rows", "1")
     assert "without rows and head" in meanstream(*asked, *both).message
 

@@ -1,4 +1,5 @@
-"""A store that is of another kind than a command's, or no store at all: one line, and nothing is changed."""
+"""A store that is of another kind than a command's, or no store at all: one line, and nothing is
+changed."""
 
 from __future__ import annotations
 
@@ -9,7 +10,14 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.command_line import SECRET, arguments, files, meanstream, options, write_samples
+from tests.pipelines.command_line import (
+    SECRET,
+    arguments,
+    files,
+    meanstream,
+    options,
+    write_samples,
+)
 
 KEY = {"MEANSTREAM_SECRET": SECRET}
 AGREED = {"lower": -30, "upper": 120, "window": "7d", "epsilon": 1, "name": "test"}
@@ -37,13 +45,24 @@ def agents(folder: Path, **changes: Any) -> list[str]:
 
 def users(folder: Path, **changes: Any) -> list[str]:
     places = {name: folder / f"{name}.jsonl" for name in ("reports", "stages", "sink")}
-    named = {"source": folder / "flights.csv", "store": folder / "users.db", **AGREED, **SAMPLES, **places}
+    named = {
+        "source": folder / "flights.csv",
+        "store": folder / "users.db",
+        **AGREED,
+        **SAMPLES,
+        **places,
+    }
     return ["run", "rounds", *arguments({**named, "quiet": True, **changes})]
 
 
 def statistician(folder: Path, **changes: Any) -> list[str]:
     places = {"stages": folder / "found.jsonl", "sink": folder / "means.jsonl"}
-    named = {"from_reports": folder / "reports.jsonl", "store": folder / "statistician.db", **AGREED, **places}
+    named = {
+        "from_reports": folder / "reports.jsonl",
+        "store": folder / "statistician.db",
+        **AGREED,
+        **places,
+    }
     return ["run", "rounds", *arguments({**named, "quiet": True, **changes})]
 
 
@@ -79,7 +98,9 @@ def test_a_store_of_another_kind_is_one_line(command: str, kind: str, stores: Pa
     ran = meanstream(*typed(stores, store=store), environment=KEY)
     wanted = " or of ".join(WORDS[name] for name in WORDS if name in good)
     expected = f"store must be one of {wanted}, got '{store}', one of {WORDS.get(kind)}"
-    assert ran.message == (expected if kind in WORDS else f"store must be a Meanstream store, got '{store}'")
+    assert ran.message == (
+        expected if kind in WORDS else f"store must be a Meanstream store, got '{store}'"
+    )
     assert files(stores) == before
 
 
