@@ -361,4 +361,4 @@ print("nothing raw")
 
 def test_examples_are_short() -> None:
     for name in ("federated_flower.py", "federated_nvflare.py"):
-        assert len((ROOT / "docs" / "examples" / name).read_text().splitlines()) < 80
+        assert len((ROOT / "docs" / "examples" / name).read_text().splitlines()) < 95

@@ -2,11 +2,11 @@
 
 Samples to releases, which anyone may read, and to each agent's own estimate.
 
-Two lines of a pipeline are enough::
+Three lines of a pipeline are enough::
 
-    samples = pipeline | beam.Create([("N14228", 7.0, 1357034400.0), ("N24211", -4.0,
-    1357037000.0)]) answers = samples | CollaborateAgents(name="delays", lower=-30, upper=120,
-    epsilon=1.0, delta=1e-6)
+    samples = pipeline | beam.Create([("N14228", 7.0, 1357034400.0), ("N24211", -4.0, 1357037000.0)])
+    learn = CollaborateAgents(name="delays", lower=-30, upper=120, epsilon=1.0, delta=1e-6)
+    answers = samples | learn
 
 The name tells this deployment's noise from that of every other one under the same secret; a value
 column of its own, or a job of its own, takes a name of its own. `answers.estimates` is private:
@@ -16,9 +16,10 @@ each line is for its agent. `answers.releases` and `answers.population` are publ
 answers its own agents, and reads everyone's releases from a topic, which is all that it sees of the
 others::
 
-    made = samples | ReleaseMeans(settings, refresh=3600) population = topic |
-    SnapshotReleases(settings, options, AgentWindows(refresh=3600), ticks=made.ticks) estimates =
-    made.own | EstimateAgents(settings, options, AgentWindows(refresh=3600), population=population)
+    windows = AgentWindows(refresh=3600)
+    made = samples | ReleaseMeans(settings, refresh=3600)
+    population = topic | SnapshotReleases(settings, options, windows, ticks=made.ticks)
+    estimates = made.own | EstimateAgents(settings, options, windows, population=population)
 
 Whatever runs them, name the runner: `DirectRunner` may run a pipeline again
 on another.

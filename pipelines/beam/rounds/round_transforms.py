@@ -1,10 +1,10 @@
 """Rounds in a Beam pipeline: users' samples to one private mean per window.
 
-Two lines of a pipeline are enough::
+Three lines of a pipeline are enough::
 
-    samples = pipeline | beam.Create([("N14228", 7.0, 1357034400.0), ("N24211", -4.0,
-    1357037000.0)]) means = (samples | RunRounds("one_shot", name="delays", lower=-30, upper=120,
-    epsilon=1.0, window="7d")).estimates
+    samples = pipeline | beam.Create([("N14228", 7.0, 1357034400.0), ("N24211", -4.0, 1357037000.0)])
+    run = RunRounds("one_shot", name="delays", lower=-30, upper=120, epsilon=1.0, window="7d")
+    means = (samples | run).estimates
 
 `RunRounds` is made of parts that can be applied alone: `SummarizeUsers` (private), `EncodeReports`
 (private to public), `AggregateReports` and `DecodeEstimate` (public). `ReportRounds` is the users'
