@@ -36,7 +36,7 @@ KUBERNETES := $(MEANSTREAM_SERVERS)/kubernetes-$(KUBERNETES_VERSION)-helm-$(HELM
 CYCLONEDX_VERSION := 7.5.0
 CYCLONEDX := $(MEANSTREAM_SERVERS)/cyclonedx-$(CYCLONEDX_VERSION)
 
-.PHONY: demo demo-rounds test test-all check durations check-oldest docs pictures release lint lock bench fuzz soak mutants noninterference audit proofs servers federated flink images sbom clean
+.PHONY: demo demo-rounds test test-all check durations check-oldest docs pages pictures release lint lock bench fuzz soak mutants noninterference audit proofs servers federated flink images sbom clean
 .DEFAULT_GOAL := test
 
 demo: $(DEMO_STAMP)
@@ -102,6 +102,10 @@ docs: $(STAMP)
 # The pictures of README and docs, light and dark: chromium and prometheus on the path, two minutes.
 pictures: $(DEMO_STAMP)
 	$(BIN)/python -m docs.pictures.take
+
+# Pages of README and docs whose blocks print something else than they show, written anew: PAGES="README.md docs/x.md".
+pages: $(DEMO_STAMP)
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m tests.print_pages $(PAGES)
 
 # What could be published, in dist/, of the commit: checked, tried in an environment of its own, and neither signed nor
 # uploaded. URL=https://... is where the code is hosted, for the links of the README; without it they are words.
