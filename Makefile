@@ -36,7 +36,7 @@ KUBERNETES := $(MEANSTREAM_SERVERS)/kubernetes-$(KUBERNETES_VERSION)-helm-$(HELM
 CYCLONEDX_VERSION := 7.5.0
 CYCLONEDX := $(MEANSTREAM_SERVERS)/cyclonedx-$(CYCLONEDX_VERSION)
 
-.PHONY: demo demo-rounds test test-all check durations check-oldest docs pages pictures release lint lock bench fuzz soak mutants noninterference audit proofs servers federated flink images sbom clean
+.PHONY: demo demo-rounds test test-all check durations check-oldest docs pages pictures release lint lock bench fuzz soak mutants noninterference audit proofs servers anchors federated flink images sbom clean
 .DEFAULT_GOAL := test
 
 demo: $(DEMO_STAMP)
@@ -85,6 +85,16 @@ $(FEDERATED)/.installed: requirements/federated.lock pyproject.toml | $(BIN)/uv
 	$(UV) venv -q --clear -p $(PYTHON) $(FEDERATED)
 	$(UV) pip install -q -p $(FEDERATED)/bin/python --compile-bytecode --require-hashes -r requirements/federated.lock
 	$(UV) pip install -q -p $(FEDERATED)/bin/python --no-deps -e .
+	touch $@
+
+# Our means of groups beside those of OpenDP, PipelineDP and diffprivlib, which have an environment of their own.
+ANCHORS := .venv-anchors
+anchors: $(ANCHORS)/.installed $(DEMO_STAMP)
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python benchmarks/anchors.py
+
+$(ANCHORS)/.installed: requirements/anchors.lock | $(BIN)/uv
+	$(UV) venv -q --clear -p $(PYTHON) $(ANCHORS)
+	$(UV) pip install -q -p $(ANCHORS)/bin/python --require-hashes -r requirements/anchors.lock
 	touch $@
 
 lint: $(STAMP)
@@ -177,6 +187,8 @@ lock: $(BIN)/uv
 	printf 'docstring-parser<1\npandas<2.4\nquickjs-ng<1\ntzdata\nvirtualenv-clone<1\n' | \
 	    $(COMPILE) --no-deps -o requirements/yaml.lock -
 	$(COMPILE) --extra flower --extra nvflare -o requirements/federated.lock pyproject.toml
+	printf 'opendp[polars]>=0.16\npipeline-dp>=0.3\ndiffprivlib>=0.6.6\nscikit-learn<1.8\nsetuptools<81\n' | \
+	    $(COMPILE) -o requirements/anchors.lock -
 	echo 'cyclonedx-bom==$(CYCLONEDX_VERSION)' | $(COMPILE) -o requirements/sbom.lock -
 	$(COMPILE) --extra kafka -c requirements/dev.lock -o requirements/engine.lock pyproject.toml
 	echo 'apache-beam[gcp]>=2.77' | $(COMPILE) --extra kafka --extra beam -c requirements/dev.lock \
@@ -295,4 +307,4 @@ $(GRAFANA_TYPES)/.complete: | tests/docker/grafana/package-lock.json
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(OLDEST) $(FEDERATED) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache out build dist
+	rm -rf $(VENV) $(OLDEST) $(FEDERATED) $(ANCHORS) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache out build dist
