@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C end a run between two commits."""
+"""SIGTERM, SIGHUP and Ctrl-C end a run between two commits."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ _log = logging.getLogger("meanstream.run")
 
 @contextmanager
 def stopping_on_signals() -> Iterator[Callable[[], bool]]:
-    """Finish the batch at hand and commit on SIGTERM or Ctrl-C, instead of dying in the middle of it."""
+    """Finish the batch at hand and commit on SIGTERM, SIGHUP or Ctrl-C.
+
+    A SIGHUP that is ignored, as under nohup, stays ignored.
+    """
     asked: list[int] = []
     handlers = {
         s: signal.signal(s, lambda number, _: asked.append(number))
-        for s in (signal.SIGTERM, signal.SIGINT)
+        for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        if signal.getsignal(s) is not signal.SIG_IGN
     }
     said: list[int] = []
 

@@ -231,15 +231,16 @@ def test_the_live_line_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "1,200 events" in str(live._status.get_renderable())
 
 
-def test_a_signal_ends_the_run_after_a_commit(tmp_path: Path) -> None:
-    """SIGTERM in a real process: exit code 0, and the next run completes what one run would have
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_signal_ends_the_run_after_a_commit(name: str, tmp_path: Path) -> None:
+    """A signal in a real process: exit code 0, and the next run completes what one run would have
     done."""
     write_samples(tmp_path / "flights.csv", agents=50, rows=480)
     program = "import sys, os, signal; sys.argv[0] = 'meanstream'\n" + (
         "from meanstream.streaming.agents.agents_engine import Engine\n"
         "turn = Engine._turn\n"
         "def stopped(self, *batch, ended):\n"
-        "    turn(self, *batch, ended=ended); os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    turn(self, *batch, ended=ended); os.kill(os.getpid(), signal." + name + ")\n"
         "Engine._turn = stopped\n"
         "from meanstream.pipelines.commands.main import main; main()\n"
     )
