@@ -24,6 +24,11 @@ KEPT_BYTES = 31 << 20
 """Arrays up to this size reuse memory of the process; the C library keeps twice as much where
 nothing is in it."""
 
+FEW_RECORDS = 500
+"""With fewer records left in a topic, an engine keeps up with it."""
+GATHER_SECONDS = 0.8
+"""Time from one commit to the next batch of a topic that an engine keeps up with."""
+
 Stats = TypeVar("Stats", bound=EngineStats)
 Taken = TypeVar("Taken")
 
@@ -142,6 +147,7 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
 
             if self._turn(batch, stop, ended=False):
                 self._report(began)
+                self._let_records_gather(batch, stop)
             else:
                 self.health.turned()
 
@@ -249,6 +255,19 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
 
         self._deliver(stop, ended=ended)
         return True
+
+    def _let_records_gather(self, batch: Batch, stop: Callable[[], bool]) -> None:
+        """Wait for more records of a live topic: a turn costs the same for few and for many.
+
+        Not where answers are asked for at each commit.
+        """
+        keeps_up = batch.lag is not None and batch.lag < FEW_RECORDS
+        if not isinstance(self._source, KnowsOffsets) or not keeps_up or self._options.refresh == 0:
+            return
+
+        until = self._committed + GATHER_SECONDS
+        while (left := until - time.monotonic()) > 0 and not stop():
+            time.sleep(min(left, self._options.poll))
 
     def _report(self, began: float | None = None) -> None:
         """Tell anyone who watches that all is committed and delivered, after a turn that began then."""
