@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from meanstream.operators.validation import require
@@ -78,7 +79,7 @@ def submit_to_dataflow(options: AgentsOptions | RoundsOptions) -> None:
         sys.stderr.write(f"{written if job is None else f'submitted: {job}'}\n")
 
 
-def secret_on_workers(location: str | None) -> SecretLocation:
+def secret_on_workers(location: Path | str | None) -> SecretLocation:
     """Location of the key of the noise: a file on each worker, or a version in Secret Manager."""
     require(location is not None, "secret_file", f"be given with {DATAFLOW}", location)
     text = str(location)
