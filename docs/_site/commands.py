@@ -8,12 +8,15 @@ from typing import Any
 
 import typer
 
-from meanstream.pipelines.beam.template.template_command import HERE, SAME
-from meanstream.pipelines.beam.template.template_parameters import TEMPLATES
+from meanstream.pipelines.beam.commands.run_on_dataflow import options_not_on_dataflow
 from meanstream.pipelines.commands import main
 from meanstream.pipelines.commands.init_command import KINDS
+from meanstream.pipelines.options.agents_options import AgentsOptions
 from meanstream.pipelines.options.declaration import declared_of_command
 from meanstream.pipelines.options.help_text import required_options, with_environment_and_headings
+from meanstream.pipelines.options.rounds_options import RoundsOptions
+
+OPTIONS = {"agents": AgentsOptions, "rounds": RoundsOptions}
 
 
 def every_command(
@@ -96,10 +99,10 @@ def configuration() -> str:
 
 
 def hosts() -> str:
-    """Every option of a run, and whether the engine, a runner of Beam and Dataflow's template have it."""
+    """Every option of a run, and whether the engine, a runner of Beam and Dataflow have it."""
     written, lines = dict(every_command()), []
-    for kind, template in TEMPLATES.items():
-        known = template.parameters.keys() | {"config", *SAME, *HERE}
+    for kind, options in OPTIONS.items():
+        refused = options_not_on_dataflow(options)
         lines += [f"## Engine and Beam: run {kind}", ""]
         lines += ["| option | engine | FnApi, Prism, Flink | Dataflow |", "|---|---|---|---|"]
         for option in written["run", kind].params:
@@ -107,7 +110,7 @@ def hosts() -> str:
             if option.param_type_name != "option" or option.envvar is None or option.hidden:
                 continue
             host = declared_of_command(written["run", kind])[name].host
-            has = host != "runner", host != "engine", name in known
+            has = host != "runner", host != "engine", name not in refused
             lines.append(
                 f"| `--{name.replace('_', '-')}` | {' | '.join('yes' if one else '-' for one in has)} |"
             )

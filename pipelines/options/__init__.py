@@ -1,1 +1,1 @@
-"""The options of commands and templates: what a user says, checked; and how it is refused."""
+"""The options of commands: what a user says, checked; and how it is refused."""

@@ -12,14 +12,12 @@ from pydantic.dataclasses import dataclass
 
 from meanstream.operators.limits import MAX_AGENTS, QUORUM
 from meanstream.pipelines.options.base import DEFERRED, given_option, require_given
-from meanstream.pipelines.options.declaration import INPUT, OUTPUT, PRIVACY, InTemplate, cli_option
+from meanstream.pipelines.options.declaration import INPUT, OUTPUT, PRIVACY, cli_option
 from meanstream.pipelines.options.shared_options import (
     COLUMN_HELP,
     LATENESS_HELP,
     RELEASES_HELP,
     SOURCE_HELP,
-    TEMPLATE_LETTERS,
-    TEMPLATE_SOURCE,
     MaxAgentsOption,
     checked_layout,
     is_live_source,
@@ -52,7 +50,6 @@ class AgentSideOptions(StreamOptions):
             INPUT,
             first=True,
             required=True,
-            template=InTemplate("Samples (private)", "source", required=True, help=TEMPLATE_SOURCE),
         ),
     ] = None
     agent: Annotated[
@@ -61,7 +58,6 @@ class AgentSideOptions(StreamOptions):
             f"Column of the agent: {COLUMN_HELP}",
             INPUT,
             first=True,
-            template=InTemplate("Column of the agent", "column"),
         ),
     ] = "agent"
     person: Annotated[
@@ -69,7 +65,6 @@ class AgentSideOptions(StreamOptions):
         cli_option(
             "Column of the person within an agent; requires --per-person.",
             INPUT,
-            template=InTemplate("Column of the person", "column"),
         ),
     ] = None
     lateness: Annotated[
@@ -78,7 +73,6 @@ class AgentSideOptions(StreamOptions):
             f"Largest delay of a sample behind the newest event; {LATENESS_HELP}",
             INPUT,
             unit="duration",
-            template=InTemplate("Allowed lateness", "duration"),
         ),
     ] = None
     quorum: Annotated[
@@ -111,7 +105,6 @@ class AgentSideOptions(StreamOptions):
             PRIVACY,
             first=True,
             required=True,
-            template=InTemplate("Lower bound", "number", required=True),
         ),
     ] = None
     upper: Annotated[
@@ -121,7 +114,6 @@ class AgentSideOptions(StreamOptions):
             PRIVACY,
             first=True,
             required=True,
-            template=InTemplate("Upper bound", "number", required=True),
         ),
     ] = None
     epsilon: Annotated[
@@ -131,7 +123,6 @@ class AgentSideOptions(StreamOptions):
             PRIVACY,
             first=True,
             required=True,
-            template=InTemplate("Epsilon", "positive", required=True),
         ),
     ] = None
     delta: Annotated[
@@ -141,7 +132,6 @@ class AgentSideOptions(StreamOptions):
             PRIVACY,
             first=True,
             required=True,
-            template=InTemplate("Delta", "positive", required=True),
         ),
     ] = None
     per_person: Annotated[
@@ -151,7 +141,6 @@ class AgentSideOptions(StreamOptions):
             "variance of the noise by about K^2.",
             PRIVACY,
             unit="samples",
-            template=InTemplate("Largest number of samples of a person", "count"),
         ),
     ] = None
     mode: Annotated[
@@ -159,7 +148,6 @@ class AgentSideOptions(StreamOptions):
         cli_option(
             "Defaults of counter, calibration and collaboration: tuned | paper.",
             PRIVACY,
-            template=InTemplate("Mode", "mode"),
         ),
     ] = "tuned"
     counter: Annotated[
@@ -169,7 +157,6 @@ class AgentSideOptions(StreamOptions):
             "| pm1 "
             "| pm2.",
             PRIVACY,
-            template=InTemplate("Counting mechanism", "counter"),
         ),
     ] = None
     noise: Annotated[
@@ -177,7 +164,6 @@ class AgentSideOptions(StreamOptions):
         cli_option(
             "Distribution of the noise: gaussian | laplace.",
             PRIVACY,
-            template=InTemplate("Noise", "noise"),
         ),
     ] = "gaussian"
     calibration: Annotated[
@@ -185,7 +171,6 @@ class AgentSideOptions(StreamOptions):
         cli_option(
             "Calibration of Gaussian noise: analytic | classical (epsilon <= 1).",
             PRIVACY,
-            template=InTemplate("Calibration of the noise", "calibration"),
         ),
     ] = None
     horizon: Annotated[
@@ -194,7 +179,6 @@ class AgentSideOptions(StreamOptions):
             "Largest number of releases of an agent; default 40, unlimited with --memory.",
             PRIVACY,
             unit="releases",
-            template=InTemplate("Largest number of releases of an agent", "count"),
         ),
     ] = None
     levels: Annotated[
@@ -202,7 +186,6 @@ class AgentSideOptions(StreamOptions):
         cli_option(
             "Levels of pm2's tree; default: as many as the horizon needs.",
             PRIVACY,
-            template=InTemplate("Levels of pm2", "count"),
         ),
     ] = None
     schedule: Annotated[
@@ -212,7 +195,6 @@ class AgentSideOptions(StreamOptions):
             "(15min, 6h, 1d, 2w). With `run agents` also round_robin | restricted_round_robin: agents query each other "
             "at each sample, as in Private-ColME. One reader is promised epsilon; readers who pool learn more.",
             PRIVACY,
-            template=InTemplate("Times of an agent's releases", "schedule"),
         ),
     ] = "preferred:10"
     memory: Annotated[
@@ -222,7 +204,6 @@ class AgentSideOptions(StreamOptions):
             "LENGTH is in samples of an agent, or a duration with --schedule every:... Releases then have no end. "
             "Default: the store's, else forever.",
             PRIVACY,
-            template=InTemplate("Memory of a mean", "memory"),
         ),
     ] = None
     final_release: Annotated[
@@ -245,7 +226,6 @@ class AgentSideOptions(StreamOptions):
         cli_option(
             "Thresholds such as 15,30, to report each agent's share of values above them; default: the store's.",
             PRIVACY,
-            template=InTemplate("Thresholds of shares in estimates", "numbers"),
         ),
     ] = None
     histogram_share: Annotated[
@@ -254,7 +234,6 @@ class AgentSideOptions(StreamOptions):
             "Share of the budget for the histogram behind --quantiles and --exceeds; default: the store's, else 0.1 "
             "with one of them.",
             PRIVACY,
-            template=InTemplate("Share of the budget for quantiles and shares", "positive"),
         ),
     ] = None
 
@@ -275,7 +254,6 @@ class AgentSideOptions(StreamOptions):
             "Dead letters (public): rejected records without their content.",
             OUTPUT,
             host="engine",
-            template=InTemplate("Dead letters (public)", "sink", help=TEMPLATE_LETTERS),
         ),
     ] = None
     notices: Annotated[
@@ -283,7 +261,6 @@ class AgentSideOptions(StreamOptions):
         cli_option(
             "Notices (public): agents at their horizon, refused releases, drifts.",
             OUTPUT,
-            template=InTemplate("Notices (public)", "sink"),
         ),
     ] = None
 

@@ -14,7 +14,6 @@ from meanstream.pipelines.options.base import DEFERRED
 from meanstream.pipelines.options.declaration import (
     COLLABORATION,
     OPERATION,
-    InTemplate,
     cli_option,
 )
 from meanstream.pipelines.options.refresh_option import Refresh, refresh_in_force
@@ -96,11 +95,6 @@ class AgentsOptions(AgentSideOptions):
             COLLABORATION,
             unit="duration",
             host="engine",
-            template=InTemplate(
-                "Time between answers",
-                "span",
-                help="Estimates for agents with new samples each DURATION of event time; 10s if the source has no end.",
-            ),
         ),
     ] = None
 

@@ -5,7 +5,6 @@ Once, in the annotation of its field; whatever shows or takes options reads it t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 from typer.models import OptionInfo
@@ -26,28 +25,6 @@ ASKED = (INPUT, PRIVACY, ESTIMATION, COLLABORATION)
 """Under these an option says what is read and how; under "Output", where something is shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class InTemplate:
-    """How a template of Dataflow has an option.
-
-    Attributes
-    ----------
-    label : str
-        Text of the console.
-    form : str
-        Name of a form in `meanstream.pipelines.beam.template.template_forms`.
-    required : bool
-        As an option can be left out where a template needs a parameter.
-    help : str
-        Its own help, if the option's says more than a template can do.
-    """
-
-    label: str
-    form: str
-    required: bool = False
-    help: str = ""
-
-
 class Declared(OptionInfo):
     """The declaration of an option; its name, type and default are those of its field."""
 
@@ -59,7 +36,6 @@ class Declared(OptionInfo):
         required: bool = False,
         shows: bool | None = None,
         host: Literal["both", "engine", "runner"] = "both",
-        template: InTemplate | None = None,
         environment: bool = True,
         **typers: Any,
     ) -> None:
@@ -77,7 +53,6 @@ class Declared(OptionInfo):
         self.required = required
         self.shows = heading == OUTPUT if shows is None else shows
         self.host = host
-        self.template = template
         self.environment = environment
 
     def __get_pydantic_json_schema__(
@@ -121,8 +96,8 @@ def cli_option(help_text: str, heading: str | None = None, *names: str, **declar
         `unit`: of the value, shown in its place; `first`: shown before `--help-all` is asked for;
         `required`: a run cannot do without it; `shows`: whether it says where something is written
         or what is shown, where its heading does not say so; `host`: "engine" or "runner" if no
-        other has it; `template`: how a template of Dataflow has it; `environment=False`: the
-        variable of its name is read elsewhere; all that `typer.Option` takes.
+        other has it; `environment=False`: the variable of its name is read elsewhere; all that
+        `typer.Option` takes.
     """
     return Declared(*names, help=help_text, rich_help_panel=heading, **declared)
 

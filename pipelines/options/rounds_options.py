@@ -22,14 +22,11 @@ from meanstream.pipelines.options.declaration import (
     OUTPUT,
     PRIVACY,
     SIDES,
-    InTemplate,
     cli_option,
 )
 from meanstream.pipelines.options.shared_options import (
     COLUMN_HELP,
     PLACES,
-    TEMPLATE_LETTERS,
-    TEMPLATE_SOURCE,
     MaxUsersOption,
     OffsetsOption,
     RunnerArgOption,
@@ -45,10 +42,6 @@ if TYPE_CHECKING:
     from meanstream.streaming.sources.mapping import ColumnMapping
 
 SOURCE_HELP = "Samples: .csv, .tsv, .jsonl, .ndjson (also .gz, .zip), .parquet or kafka://HOST:PORT/TOPIC[,TOPIC...]."
-TEMPLATE_VECTOR = (
-    "Bound of a value; for a vector one, or one each: x,y,z. Needed without categories."
-)
-TEMPLATE_ESTIMATOR = "Estimator. {curators} trust a curator."
 
 
 @dataclass(frozen=True, kw_only=True, config=DEFERRED)
@@ -65,7 +58,6 @@ class RoundsOptions(StreamOptions):
             INPUT,
             first=True,
             required=True,
-            template=InTemplate("Samples (private)", "source", required=True, help=TEMPLATE_SOURCE),
         ),
     ] = None
     user: Annotated[
@@ -74,7 +66,6 @@ class RoundsOptions(StreamOptions):
             f"Column of the user: {COLUMN_HELP}",
             INPUT,
             first=True,
-            template=InTemplate("Column of the user", "column"),
         ),
     ] = "user"
     values: Annotated[
@@ -82,9 +73,6 @@ class RoundsOptions(StreamOptions):
         cli_option(
             "Columns x,y,z of a vector, instead of --value, for estimators of vectors.",
             INPUT,
-            template=InTemplate(
-                "Columns of a vector", "columns", help="Columns x,y,z, instead of value."
-            ),
         ),
     ] = None
     categories: Annotated[
@@ -94,9 +82,6 @@ class RoundsOptions(StreamOptions):
             "others.",
             INPUT,
             first=True,
-            template=InTemplate(
-                "Categories", "categories", help="Categories a,b,c of a column of text."
-            ),
         ),
     ] = None
     quantiles: Annotated[
@@ -104,7 +89,6 @@ class RoundsOptions(StreamOptions):
         cli_option(
             "Quantiles over users of each user's own mean, such as .5,.9, instead of the mean.",
             INPUT,
-            template=InTemplate("Quantiles", "numbers"),
         ),
     ] = None
     window: Annotated[
@@ -116,7 +100,6 @@ class RoundsOptions(StreamOptions):
             INPUT,
             first=True,
             required=True,
-            template=InTemplate("Window", "window", required=True),
         ),
     ] = None
     allowed_lateness: Annotated[
@@ -129,7 +112,6 @@ class RoundsOptions(StreamOptions):
             "--allowed-lateness",
             "--lateness",
             unit="duration",
-            template=InTemplate("Allowed lateness", "duration"),
         ),
     ] = None
     max_users: MaxUsersOption = MAX_AGENTS
@@ -141,7 +123,6 @@ class RoundsOptions(StreamOptions):
             "needed without --categories.",
             PRIVACY,
             first=True,
-            template=InTemplate("Lower bound", "bound", help=TEMPLATE_VECTOR),
         ),
     ] = None
     upper: Annotated[
@@ -150,7 +131,6 @@ class RoundsOptions(StreamOptions):
             "Upper bound of a value, declared in the same way; needed without --categories.",
             PRIVACY,
             first=True,
-            template=InTemplate("Upper bound", "bound", help=TEMPLATE_VECTOR),
         ),
     ] = None
     epsilon: Annotated[
@@ -160,7 +140,6 @@ class RoundsOptions(StreamOptions):
             PRIVACY,
             first=True,
             required=True,
-            template=InTemplate("Epsilon", "positive", required=True),
         ),
     ] = None
     user_budget: Annotated[
@@ -168,7 +147,6 @@ class RoundsOptions(StreamOptions):
         cli_option(
             "Largest total epsilon of a user over all windows; later windows leave out its data.",
             PRIVACY,
-            template=InTemplate("Budget of a user", "positive"),
         ),
     ] = None
 
@@ -180,7 +158,6 @@ class RoundsOptions(StreamOptions):
             "users.",
             ESTIMATION,
             first=True,
-            template=InTemplate("Estimator", "estimator", help=TEMPLATE_ESTIMATOR),
         ),
     ] = None
     option: Annotated[
@@ -189,11 +166,6 @@ class RoundsOptions(StreamOptions):
             "Own option of the estimator, NAME=VALUE; may be repeated.",
             ESTIMATION,
             "--option",
-            template=InTemplate(
-                "Options of the estimator",
-                "own_options",
-                help="NAME=VALUE; separate several by ';'.",
-            ),
         ),
     ] = None
     mode: Annotated[
@@ -201,7 +173,6 @@ class RoundsOptions(StreamOptions):
         cli_option(
             "Form of the estimator: tuned | paper (to the letter).",
             ESTIMATION,
-            template=InTemplate("Mode", "mode"),
         ),
     ] = "tuned"
     sizes: Annotated[
@@ -209,11 +180,6 @@ class RoundsOptions(StreamOptions):
         cli_option(
             "Distribution of a user's number of samples: point:K, poisson:L, ..., FILE.csv:COLUMN; or unknown.",
             ESTIMATION,
-            template=InTemplate(
-                "Distribution of numbers of samples",
-                "sizes",
-                help="Such as poisson:3.5, or unknown.",
-            ),
         ),
     ] = None
     users: Annotated[
@@ -221,7 +187,6 @@ class RoundsOptions(StreamOptions):
         cli_option(
             "Users per window; default: counted in each window.",
             ESTIMATION,
-            template=InTemplate("Users per window", "count"),
         ),
     ] = None
     between_users: Annotated[
@@ -229,7 +194,6 @@ class RoundsOptions(StreamOptions):
         cli_option(
             "Declared bound on the standard deviation of users' means, in the unit of the value.",
             ESTIMATION,
-            template=InTemplate("Bound on the deviation of users' means", "not_negative"),
         ),
     ] = None
     tails: Annotated[
@@ -237,7 +201,6 @@ class RoundsOptions(StreamOptions):
         cli_option(
             "Declared tails of users' means: exponential (few lie far from the others); default: no assumption.",
             ESTIMATION,
-            template=InTemplate("Tails of users' means", "tails", help="Default: no assumption."),
         ),
     ] = None
     level: Annotated[
@@ -245,7 +208,6 @@ class RoundsOptions(StreamOptions):
         cli_option(
             "Coverage of the intervals.",
             ESTIMATION,
-            template=InTemplate("Coverage of the intervals", "positive"),
         ),
     ] = 0.95
 
@@ -261,9 +223,6 @@ class RoundsOptions(StreamOptions):
             f"Estimates, one per window (public): {PLACES}",
             OUTPUT,
             first=True,
-            template=InTemplate(
-                "Estimates (public)", "sink", required=True, help="Estimates, one per window."
-            ),
         ),
     ] = "-"
     reports: Annotated[
@@ -281,7 +240,6 @@ class RoundsOptions(StreamOptions):
             "Dead letters (private): rejected records without their content.",
             OUTPUT,
             host="engine",
-            template=InTemplate("Dead letters (public)", "sink", help=TEMPLATE_LETTERS),
         ),
     ] = None
     notices: Annotated[

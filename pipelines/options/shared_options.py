@@ -10,7 +10,6 @@ from meanstream.pipelines.options.declaration import (
     INPUT,
     OPERATION,
     OUTPUT,
-    InTemplate,
     cli_option,
 )
 
@@ -24,14 +23,6 @@ SOURCE_HELP = (
     "Samples: .csv, .tsv, .jsonl, .ndjson (also .gz, .zip), .parquet, kafka://HOST:PORT/TOPIC[,TOPIC...], - (JSON "
     "lines from a pipe) or synthetic:AGENTS,SAMPLES[,SEED]."
 )
-TEMPLATE_SOURCE = (
-    "A file, gs://BUCKET/FILE; or, without end, kafka://HOST:PORT/TOPIC or "
-    "projects/PROJECT/subscriptions/NAME."
-)
-TEMPLATE_NAME = (
-    "Part of every id and of the key of the noise. Use another name for each job over other data."
-)
-TEMPLATE_LETTERS = "Topic for rejected records, without their content."
 PLACES = "FILE.jsonl, FILE.parquet, kafka://HOST:PORT/TOPIC or -."
 BUDGET = ("lower", "upper", "epsilon", "delta")
 ASKED = ("config", "store", *BUDGET, "json")
@@ -44,9 +35,6 @@ ReleasesOption = Annotated[
         RELEASES_HELP,
         OUTPUT,
         first=True,
-        template=InTemplate(
-            "Releases (public)", "sink", help="Releases that all agents learn from."
-        ),
     ),
 ]
 CollaborationOption = Annotated[
@@ -54,7 +42,6 @@ CollaborationOption = Annotated[
     cli_option(
         "How agents learn from each other: learned_prior | pooled_prior | james_stein | tests | none.",
         COLLABORATION,
-        template=InTemplate("Collaboration", "collaboration"),
     ),
 ]
 CovariatesOption = Annotated[
@@ -69,7 +56,6 @@ StddevOption = Annotated[
     cli_option(
         "Standard deviation of one sample; default: learned.",
         COLLABORATION,
-        template=InTemplate("Standard deviation of a sample", "positive"),
     ),
 ]
 LevelOption = Annotated[
@@ -77,7 +63,6 @@ LevelOption = Annotated[
     cli_option(
         "Coverage of the intervals.",
         COLLABORATION,
-        template=InTemplate("Coverage of the intervals", "positive"),
     ),
 ]
 CoverageOption = Annotated[
@@ -85,7 +70,6 @@ CoverageOption = Annotated[
     cli_option(
         "Promise of the intervals of means: pointwise (each at its moment) | anytime (all of them together).",
         COLLABORATION,
-        template=InTemplate("Promise of the intervals", "coverage"),
     ),
 ]
 QuantilesOption = Annotated[
@@ -93,7 +77,6 @@ QuantilesOption = Annotated[
     cli_option(
         "Quantiles of an agent's own values to report with its estimate, such as .5,.9.",
         COLLABORATION,
-        template=InTemplate("Quantiles in estimates", "numbers"),
     ),
 ]
 SinkOption = Annotated[
@@ -102,9 +85,6 @@ SinkOption = Annotated[
         f"Personal estimates (private): {PLACES}",
         OUTPUT,
         first=True,
-        template=InTemplate(
-            "Estimates (private)", "sink", required=True, help="Estimates, each for its own agent."
-        ),
     ),
 ]
 PopulationOption = Annotated[
@@ -112,7 +92,6 @@ PopulationOption = Annotated[
     cli_option(
         "The fitted population (public).",
         OUTPUT,
-        template=InTemplate("Population (public)", "sink"),
     ),
 ]
 MetricsOption = Annotated[
@@ -170,7 +149,6 @@ MaxAgentsOption = Annotated[
         "Largest number of agents, ever; samples of others are rejected.",
         INPUT,
         unit="agents",
-        template=InTemplate("Largest number of agents", "count"),
     ),
 ]
 MaxUsersOption = Annotated[
@@ -179,7 +157,6 @@ MaxUsersOption = Annotated[
         "Largest number of users, ever; samples of others are rejected.",
         INPUT,
         unit="users",
-        template=InTemplate("Largest number of users", "count"),
     ),
 ]
 RunnerOption = Annotated[

@@ -16,13 +16,11 @@ from meanstream.pipelines.options.declaration import (
     OPERATION,
     OUTPUT,
     PRIVACY,
-    InTemplate,
     cli_option,
 )
 from meanstream.pipelines.options.lateness_option import Lateness, lateness_in_force
 from meanstream.pipelines.options.refresh_option import Refresh
 from meanstream.pipelines.options.shared_options import (
-    TEMPLATE_NAME,
     WAIT_FOR,
     DryRunOption,
     LogFormatOption,
@@ -62,7 +60,6 @@ class StreamOptions(ABC):
             "Column of the value.",
             INPUT,
             first=True,
-            template=InTemplate("Column of the value", "column"),
         ),
     ] = "value"
     time: Annotated[
@@ -72,7 +69,6 @@ class StreamOptions(ABC):
             "milliseconds below 1e14, else microseconds.",
             INPUT,
             first=True,
-            template=InTemplate("Column of the event time", "column"),
         ),
     ] = "time"
     id: Annotated[
@@ -80,7 +76,6 @@ class StreamOptions(ABC):
         cli_option(
             "Column of an id, unique within its agent; duplicates are dropped.",
             INPUT,
-            template=InTemplate("Column of the id", "column"),
         ),
     ] = None
     layout: Annotated[
@@ -119,7 +114,6 @@ class StreamOptions(ABC):
             "Stop at the last record that a topic holds at the start.",
             INPUT,
             "--until-end",
-            template=InTemplate("Stop at the present end of the topic", "flag"),
         ),
     ] = False
     batch_size: Annotated[
@@ -141,9 +135,6 @@ class StreamOptions(ABC):
             "Name of the deployment, part of every id and of the key of the noise; default: a random name, kept in "
             "the store.",
             PRIVACY,
-            template=InTemplate(
-                "Name of the deployment", "name", required=True, help=TEMPLATE_NAME
-            ),
         ),
     ] = None
     secret_file: Annotated[

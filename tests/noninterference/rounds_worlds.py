@@ -292,6 +292,6 @@ def charged_as(told: dict[Any, Any]) -> Iterator[None]:
         patch.setattr(WindowRound, "versions", forced_versions)
         patch.setattr(run, "curator_noise_once", forced_once)
         patch.setattr(
-            "meanstream.pipelines.beam.rounds.curator_step.curator_noise_once", forced_once
+            "meanstream.pipelines.beam.rounds.answer_rounds.curator_noise_once", forced_once
         )
         yield

@@ -24,7 +24,7 @@ from meanstream.pipelines.beam.rounds.round_transforms import (
     RunRounds,
 )
 from meanstream.pipelines.beam.rounds.rounds_from_files import write_rounds_file
-from meanstream.pipelines.beam.rounds.stages_on_beam import FormatReports
+from meanstream.pipelines.beam.rounds.two_sides import FormatReports
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.round_events import Report, StageResult
@@ -103,7 +103,7 @@ def submit(
 
 def rounds(settings: RoundsSettings, secret: SecretLocation) -> Then:
     """Both sides of rounds, and their answers to a topic."""
-    run = RunRounds(settings, secret=secret, shards=SHARDS, max_stages=STAGES)
+    run = RunRounds(settings, secret=secret, shards=SHARDS)
     return lambda samples, sink: write_rounds_file((samples | run).estimates, sink)
 
 

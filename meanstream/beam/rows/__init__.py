@@ -182,8 +182,6 @@ class RunRounds(beam.PTransform):  # type: ignore[misc]
     settings, options, fields, secret : mapping or row, optional
         Parameters of `RoundsSettings`, `EngineOptions`, `SampleFields` and `SecretLocation` by
         name.
-    max_stages : int, optional
-        Stages that the pipeline is made for, if the settings have no `users`.
     shards : int
         Parts of the users, each with its own state.
 
@@ -212,7 +210,6 @@ class RunRounds(beam.PTransform):  # type: ignore[misc]
         options: Plain | None = None,
         fields: Plain | None = None,
         secret: Plain | None = None,
-        max_stages: int | None = None,
         shards: int = SHARDS,
     ) -> None:
         super().__init__()
@@ -232,7 +229,6 @@ class RunRounds(beam.PTransform):  # type: ignore[misc]
             fields=_record("fields", fields, SampleFields),
             secret=_record("secret", secret, SecretLocation),
             shards=shards,
-            max_stages=max_stages,
         )
 
     def display_data(self) -> dict[str, Any]:

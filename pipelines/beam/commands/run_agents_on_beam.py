@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.validation import require
 from meanstream.pipelines.beam.commands.run_on_beam import Command, Places, run_beam_command
+from meanstream.pipelines.beam.commands.run_on_dataflow import DATAFLOW
 from meanstream.pipelines.commands.run.checks import check_agents
 from meanstream.pipelines.commands.run.run_pairwise import pairwise_options
 from meanstream.pipelines.options.agents_options import PAIRWISE
 from meanstream.pipelines.options.option_errors import refusing_options
-
-DATAFLOW = "DataflowRunner"
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
@@ -51,8 +50,8 @@ def _run_pairs_on_beam(options: AgentsOptions, runner: str) -> None:
     The same file, settings and secret give the engine's answers.
     """
     with refusing_options():
-        plain = f"be of another kind with {DATAFLOW}, as a template has no pairs"
-        require(runner != DATAFLOW, "schedule", plain, options.schedule)
+        rule = f"be of another kind with {DATAFLOW}, which has no pairs"
+        require(runner != DATAFLOW, "schedule", rule, options.schedule)
         require(not options.members, "members", "be left out with --runner", options.members)
         pairs = pairwise_options(options)
         most = pairs.settings.most_agents

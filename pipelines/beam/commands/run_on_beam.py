@@ -23,8 +23,8 @@ from meanstream.pipelines.beam.beam_runners import (
     runner_offsets_held_now,
     runner_secret_location,
 )
+from meanstream.pipelines.beam.commands.run_on_dataflow import DATAFLOW, submit_to_dataflow
 from meanstream.pipelines.beam.element_types.beam_source import SourceLocation
-from meanstream.pipelines.beam.template.template_command import template_command_on_dataflow
 from meanstream.pipelines.beam.worker.worker_secret import require_beam_secret_named
 from meanstream.pipelines.commands.run.checks import check_apart, check_store_path
 from meanstream.pipelines.options.base import OPTION_OF, option_environment, print_options_json
@@ -62,8 +62,8 @@ class Command:
 
 def run_beam_command(command: Command, options: AgentsOptions | RoundsOptions, runner: str) -> None:
     """Run it over a file, or ranges of a topic, on a runner of Beam, and say what was done."""
-    if runner == "DataflowRunner":
-        template_command_on_dataflow(command.name, options, options.runner_arg or [])
+    if runner == DATAFLOW:
+        submit_to_dataflow(options)
         return
 
     _refuse_together(options, runner)

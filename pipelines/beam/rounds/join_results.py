@@ -7,8 +7,8 @@ import apache_beam as beam
 import meanstream.pipelines.beam.rounds.rounds_coders as _coders  # noqa: F401 - coders register themselves
 from meanstream.pipelines.beam.element_types.beam_samples import SHARDS
 from meanstream.pipelines.beam.keyed_state.beam_state import MarkKeys, StateOwner
+from meanstream.pipelines.beam.rounds.answer_rounds import round_key
 from meanstream.pipelines.beam.rounds.budget_of_users import SLOTS, EnforceBudget, UsersBySlot
-from meanstream.pipelines.beam.rounds.known_results import known_round_key
 from meanstream.pipelines.beam.rounds.rounds_elements import ForRound, UserBatch
 from meanstream.pipelines.beam.rounds.rounds_windows import CarryRounds, JoinSessions
 from meanstream.pipelines.beam.rounds.summaries_on_beam import JoinBatches
@@ -86,7 +86,7 @@ class JoinUsers(beam.PTransform):  # type: ignore[misc]
 
 
 def _of_round(part: ForRound) -> int:
-    return known_round_key(part.window)
+    return round_key(part.window)
 
 
 def _any_round(_part: ForRound) -> int:

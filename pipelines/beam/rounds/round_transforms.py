@@ -6,10 +6,10 @@ Three lines of a pipeline are enough::
     run = RunRounds("one_shot", name="delays", lower=-30, upper=120, epsilon=1.0, window="7d")
     means = (samples | run).estimates
 
-`RunRounds` is made of parts that can be applied alone: `SummarizeUsers` (private), `EncodeReports`
-(private to public), `AggregateReports` and `DecodeEstimate` (public). `ReportRounds` is the users'
-side alone, `AnswerReports` the statistician's. Whatever runs them, name the runner: `DirectRunner`
-may run a pipeline again on another.
+`RunRounds` is made of parts that can be applied alone: `SummarizeUsers` (private), on all workers,
+and `RunStages` (private to public), at one key for each window. `ReportRounds` is the users' side
+alone, `AnswerReports` the statistician's. Whatever runs them, name the runner: `DirectRunner` may
+run a pipeline again on another.
 """
 
 from __future__ import annotations
@@ -31,30 +31,24 @@ from meanstream.pipelines.beam.input.parse_messages import (
     SampleRow,
     SampleRows,
 )
-from meanstream.pipelines.beam.rounds.known_results import (
-    WithFindings,
-    known_at_one_worker,
-    known_users_by_shard,
-)
-from meanstream.pipelines.beam.rounds.rounds_elements import ReportBatch, StageFindings
+from meanstream.pipelines.beam.rounds.answer_rounds import UsersTogether
+from meanstream.pipelines.beam.rounds.rounds_elements import ReportBatch
 from meanstream.pipelines.beam.rounds.rounds_parts import (
-    AggregateReports,
-    CountedUsers,
-    DecodeEstimate,
-    EncodeReports,
     RunStages,
     Summarized,
     SummarizeUsers,
     require_rounds_parts,
-    rounds_part_answers,
-    rounds_part_stages,
 )
 from meanstream.pipelines.beam.rounds.rounds_windows import CarryRounds
-from meanstream.pipelines.beam.rounds.stages_on_beam import (
-    EncodeNextStage,
+from meanstream.pipelines.beam.rounds.two_sides import (
+    ESTIMATES,
+    RESULTS,
+    AnswerReceived,
     FormatReports,
-    FormatResults,
+    ReportNextStage,
+    ResultsAsBytes,
     StampReports,
+    UsersAsBytes,
 )
 from meanstream.pipelines.beam.worker.transform_arguments import (
     as_kind,
@@ -64,19 +58,17 @@ from meanstream.pipelines.beam.worker.transform_arguments import (
     settings_from_parameters,
     shown_settings,
 )
+from meanstream.pipelines.beam.worker.transform_outputs import typed_outputs
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.engine.engine_options import EngineOptions
-from meanstream.streaming.events.round_events import StageResult
+from meanstream.streaming.events.round_events import StageResult, WindowEstimate
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.sources.mapping import ColumnMapping
 
 __all__ = [
-    "AggregateReports",
     "AnswerReports",
     "Answered",
     "ColumnMapping",
-    "DecodeEstimate",
-    "EncodeReports",
     "ParseMessages",
     "Parsed",
     "ReportBatch",
@@ -143,9 +135,6 @@ class RunRounds(beam.PTransform):  # type: ignore[misc]
         all settings, whose name is needed here.
     options, fields, secret, shards
         As for `SummarizeUsers`.
-    max_stages : int, optional
-        How many stages the pipeline is made for, if the settings have no `users`: the estimator is
-        then designed per window. By default as many as it has for 1 to 10 million users.
     name, lower, upper, epsilon, window
         With the name of an estimator: those of `RoundsSettings`, whose other parameters are then as
         usual. The window may be one of Beam's, too: `FixedWindows`, `SlidingWindows`, `Sessions`.
@@ -166,7 +155,6 @@ epsilon 1), got None
         fields: SampleFields | None = None,
         secret: SecretLocation | None = None,
         shards: int = SHARDS,
-        max_stages: int | None = None,
         name: str | None = None,
         lower: float | None = None,
         upper: float | None = None,
@@ -195,7 +183,7 @@ epsilon 1), got None
         shards = as_shards(shards)
         self._secret = secret or SecretLocation()
         self._shards = shards
-        self._stages = rounds_part_stages(self._settings, max_stages)
+        self._stages = RunStages(self._settings, self._secret)
         self._summarize = SummarizeUsers(
             self._settings, options, fields=fields, secret=secret, shards=shards
         )
@@ -208,8 +196,7 @@ epsilon 1), got None
         """Run the stages one after the other."""
         require_timers(pcoll.pipeline, bounded=pcoll.is_bounded)
         users, rejected = pcoll | "Summarize" >> self._summarize
-        stages = RunStages(self._settings, self._secret, stages=self._stages, shards=self._shards)
-        return Answered(users | "Stages" >> stages, rejected)
+        return Answered(users | "Stages" >> self._stages, rejected)
 
 
 class ReportRounds(beam.PTransform):  # type: ignore[misc]
@@ -270,19 +257,22 @@ class ReportRounds(beam.PTransform):  # type: ignore[misc]
         )
 
     def expand(self, pcoll: beam.PCollection) -> Reported:
-        """Sum up and encode."""
+        """Sum up, bring the users of a round together with its results, and encode."""
         settings = self._settings
+        keyed_bytes = tuple[int, bytes]
         users, rejected = pcoll | "Summarize" >> self._summarize
-        findings = (
-            None if settings.users is not None else users | "Count users" >> CountedUsers(settings)
-        )
-        encode = EncodeNextStage(settings, self._secret, self._pins)
-        placing = known_users_by_shard(self._shards)
-        report = WithFindings(
-            encode, findings, settings, placing, out=ReportBatch, results=self._results
-        )
+        write_users = beam.ParDo(UsersAsBytes()).with_output_types(keyed_bytes)
+        parts = [users | "Users" >> UsersTogether() | "As bytes" >> write_users]
 
-        return Reported(users | "Encode" >> report, rejected)
+        if self._results is not None:
+            write_results = beam.ParDo(ResultsAsBytes(settings)).with_output_types(keyed_bytes)
+            results = self._results | "Results" >> write_results
+            parts.append(results | "Carry results" >> CarryRounds(settings))
+
+        report = ReportNextStage(settings, self._secret, self._pins)
+        encode = beam.ParDo(report).with_output_types(ReportBatch)
+        rounds = parts | "With results" >> beam.Flatten() | "Of a round" >> beam.GroupByKey()
+        return Reported(rounds | "Encode" >> encode, rejected)
 
 
 class ReportLines(beam.PTransform):  # type: ignore[misc]
@@ -310,45 +300,29 @@ class AnswerReports(beam.PTransform):  # type: ignore[misc]
     ----------
     settings : RoundsSettings
         The same as the users'.
-    max_stages : int, optional
-        As for `RunRounds`.
     """
 
-    def __init__(self, settings: RoundsSettings, *, max_stages: int | None = None) -> None:
+    def __init__(self, settings: RoundsSettings) -> None:
         super().__init__()
         require_rounds_parts(as_kind("settings", settings, RoundsSettings))
         self._settings = settings
-        self._stages = rounds_part_stages(settings, max_stages)
 
     def expand(self, pcoll: beam.PCollection) -> tuple[beam.PCollection, beam.PCollection]:
-        """Tally and decode the stages one after the other."""
+        """Tally and decode the stages of a round, one after the other."""
         settings = self._settings
         if pcoll.element_type not in (ReportBatch, Any, typehints.Any):
             raise TypeError(f"statistician takes reports only, got {pcoll.element_type}")
-        stamped = pcoll | "Stamp" >> beam.ParDo(StampReports(settings)).with_output_types(
-            ReportBatch
+        stamp = beam.ParDo(StampReports(settings)).with_output_types(tuple[int, ReportBatch])
+        grouped = (
+            pcoll
+            | "Stamp" >> stamp
+            | "Carry" >> CarryRounds(settings)
+            | "Of a round" >> beam.GroupByKey()
         )
-        reports = stamped | "Carry" >> CarryRounds(settings)
-        findings: beam.PCollection | None = None
-        results = []
-        estimates = []
-
-        for stage in range(self._stages):
-            before = findings
-            findings, found = rounds_part_answers(
-                reports, settings, stage, before, last=stage == self._stages - 1
-            )
-
-            tell = WithFindings(
-                FormatResults(settings),
-                before,
-                settings,
-                known_at_one_worker(StageFindings),
-                out=StageResult,
-            )
-            results.append(findings | f"Tell {stage}" >> tell)
-            estimates.append(found)
-
-        return tuple(results) | "Results" >> beam.Flatten(), tuple(
-            estimates
-        ) | "Estimates" >> beam.Flatten()
+        answered = grouped | "Answer" >> beam.ParDo(AnswerReceived(settings)).with_outputs(
+            RESULTS, main=ESTIMATES
+        )
+        results, estimates = typed_outputs(
+            answered, {RESULTS: StageResult, ESTIMATES: WindowEstimate}
+        )
+        return results, estimates

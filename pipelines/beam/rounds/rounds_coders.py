@@ -16,19 +16,14 @@ import pyarrow as pa
 from apache_beam import coders
 from apache_beam.coders import typecoders
 
-from meanstream.operators.rounds.round_records import Tally
 from meanstream.pipelines.beam.element_types.events import (
     VERSION,
     DamagedBytesError,
     EventCoder,
-    beam_event_from_json,
-    beam_event_to_json,
 )
 from meanstream.pipelines.beam.rounds.rounds_elements import (
     ForRound,
     ReportBatch,
-    StageFindings,
-    StageTally,
     UserBatch,
     UserSamples,
 )
@@ -145,71 +140,6 @@ class ReportBatchCoder(coders.Coder):  # type: ignore[misc]
         return True
 
 
-class TallyCoder(coders.Coder):  # type: ignore[misc]
-    """Public: exact sums, of any size."""
-
-    def encode(self, value: Tally) -> bytes:
-        """Whole numbers as text: they have no greatest one."""
-        return beam_event_to_json([value.n, *value.sums])
-
-    def decode(self, encoded: bytes) -> Tally:
-        """Read numbers."""
-        n, *sums = beam_event_from_json(encoded)
-        return Tally(n, tuple(sums))
-
-    def is_deterministic(self) -> bool:
-        """Equal data, equal bytes."""
-        return True
-
-
-class StageTallyCoder(coders.Coder):  # type: ignore[misc]
-    """Public: a stage's reports added up; or None, of no reports."""
-
-    def encode(self, value: StageTally | None) -> bytes:
-        """Whole numbers as text."""
-        if value is None:
-            return beam_event_to_json([])
-        head = [*value.window, value.stage, value.users, value.tally.n]
-        return beam_event_to_json([*head, *value.tally.sums])
-
-    def decode(self, encoded: bytes) -> StageTally | None:
-        """Read numbers."""
-        numbers = beam_event_from_json(encoded)
-        if not numbers:
-            return None
-        start, end, stage, users, n, *sums = numbers
-
-        return StageTally(
-            window=Window(start, end), stage=stage, users=users, tally=Tally(n, tuple(sums))
-        )
-
-    def is_deterministic(self) -> bool:
-        """Equal data, equal bytes."""
-        return True
-
-
-class StageFindingsCoder(coders.Coder):  # type: ignore[misc]
-    """Public: what everyone knows after a stage."""
-
-    def encode(self, value: StageFindings) -> bytes:
-        """JSON; a float keeps every bit."""
-        return beam_event_to_json(
-            [*value.window, value.stage, value.users, value.counted, value.public]
-        )
-
-    def decode(self, encoded: bytes) -> StageFindings:
-        """Read JSON."""
-        start, end, stage, users, counted, public = beam_event_from_json(encoded)
-        window = Window(start, end)
-        return StageFindings(
-            window=window, stage=stage, users=users, counted=counted, public=public
-        )
-
-    def is_deterministic(self) -> bool:
-        """Equal data, equal bytes."""
-        return True
-
-
 class WindowEstimateCoder(EventCoder):
     """Public: the answer of a window."""
 
@@ -227,9 +157,6 @@ CODERS: dict[type, type[coders.Coder]] = {
     UserBatch: UserBatchCoder,
     UserSamples: UserSamplesCoder,
     ReportBatch: ReportBatchCoder,
-    Tally: TallyCoder,
-    StageTally: StageTallyCoder,
-    StageFindings: StageFindingsCoder,
     WindowEstimate: WindowEstimateCoder,
     StageResult: StageResultCoder,
 }

@@ -1,23 +1,20 @@
 """What moves between the steps of a round on Beam.
 
-Batches of users as arrays, on either side of the privacy boundary.
-
-`UserBatch` and `UserSamples` are private. `ReportBatch`, `StageTally` and `StageFindings` are
-public: they are made of reports alone.
+`UserBatch` and `UserSamples` are private. `ReportBatch` is public.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
 from meanstream.operators.records import Bools, Floats, Ints, Words
-from meanstream.operators.rounds.round_records import Public, Reports, Tally
+from meanstream.operators.rounds.round_records import Reports
 from meanstream.streaming.rounds.summarize_users import UserSums, join_summaries
 from meanstream.streaming.rounds.window_widths import Window
 
@@ -164,53 +161,6 @@ class ReportBatch:
 
     def __len__(self) -> int:
         return len(self.reports)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageTally:
-    """Public: the reports of one stage of a round, added up in any order."""
-
-    window: Window
-    stage: int
-    users: int
-    tally: Tally
-
-    def __add__(self, other: StageTally) -> StageTally:
-        if (self.window, self.stage, self.users) != (other.window, other.stage, other.users):
-            raise ValueError(
-                "reports added up must be of one stage of one round, and of the same number of users"
-            )
-
-        return StageTally(
-            window=self.window, stage=self.stage, users=self.users, tally=self.tally + other.tally
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageFindings:
-    """Public: what everyone knows of a round after a stage.
-
-    Before the first, how many users take part.
-
-    Attributes
-    ----------
-    window : Window
-        Of the round, microseconds.
-    stage : int
-        The stage that has found it; -1 before the first.
-    users : int
-        How many users the round is designed for.
-    counted : int
-        How many reports were counted, over all stages so far.
-    public : dict
-        Plain JSON data, for the next stage.
-    """
-
-    window: Window
-    stage: int
-    users: int
-    counted: int = 0
-    public: Public = field(default_factory=dict)
 
 
 def join_user_records(batches: Sequence[UserBatch]) -> UserBatch:

@@ -83,7 +83,7 @@ class AnswerRoundsSource(beam.PTransform):  # type: ignore[misc]
             | "Source" >> beam.Create([self._source], reshuffle=False)
             | "Read" >> beam.ParDo(self._read).with_output_types(tuple[int, UserBatch])
             | "Join users" >> JoinUsers(self._settings, self._secret, shards=self._shards)
-            | "Rounds" >> RunStages(self._settings, self._secret, shards=self._shards)
+            | "Rounds" >> RunStages(self._settings, self._secret)
         )
 
 

@@ -14,45 +14,25 @@ from meanstream.operators.validation import require
 from meanstream.pipelines.beam.element_types.beam_samples import SHARDS
 from meanstream.pipelines.beam.element_types.elements import SampleFields
 from meanstream.pipelines.beam.input.beam_intake import REJECTED, SampleIntake
+from meanstream.pipelines.beam.rounds.answer_rounds import AnswerOnce, AnswerRound, UsersTogether
 from meanstream.pipelines.beam.rounds.budget_of_users import SLOTS
-from meanstream.pipelines.beam.rounds.carried_windows import RunCarried
-from meanstream.pipelines.beam.rounds.curator_step import RunReleases
+from meanstream.pipelines.beam.rounds.carried_windows import AnswerCarried
 from meanstream.pipelines.beam.rounds.join_results import JoinUsers
-from meanstream.pipelines.beam.rounds.known_results import (
-    WithFindings,
-    known_at_one_worker,
-    known_reports_by_shard,
-    known_round_key,
-    known_shards,
-    known_users_by_shard,
-)
-from meanstream.pipelines.beam.rounds.rounds_elements import (
-    ForRound,
-    ReportBatch,
-    StageFindings,
-    StageTally,
-)
-from meanstream.pipelines.beam.rounds.stages_on_beam import (
-    CountUsers,
-    DecodeStage,
-    DesignFor,
-    EncodeStage,
-    SumTallies,
-    TallyStage,
-)
+from meanstream.pipelines.beam.rounds.rounds_elements import ForRound
+from meanstream.pipelines.beam.rounds.rounds_windows import CarryRounds
 from meanstream.pipelines.beam.rounds.summaries_on_beam import SumBatches
-from meanstream.pipelines.beam.worker.beam_steps import discreet_step
+from meanstream.pipelines.beam.worker.beam_windows import ForGood
 from meanstream.pipelines.beam.worker.transform_arguments import as_kind
 from meanstream.pipelines.beam.worker.transform_outputs import typed_outputs
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation, require_beam_secret_named
 from meanstream.streaming.engine.engine_options import EngineOptions
+from meanstream.streaming.events.round_events import WindowEstimate
 from meanstream.streaming.events.wire import PrivateDeadLetter
 from meanstream.streaming.rounds.rounds_curator import NO_SIDES
 from meanstream.streaming.rounds.rounds_settings import NO_ORDER, RoundsSettings
 
-POPULATIONS = tuple(10**power for power in range(8))
-"""Numbers of users for which an estimator is designed, to see how many stages a pipeline needs,
-where it is counted."""
+SMALL = 4000
+"""Fewer users than this are one shard: a group costs a runner more than their sums."""
 
 
 class Summarized(NamedTuple):
@@ -133,8 +113,7 @@ class SummarizeUsers(beam.PTransform):  # type: ignore[misc]
 
         self._settings = settings
         self._secret = secret or SecretLocation()
-        self._shards = known_shards(settings, shards)
-
+        self._shards = 1 if settings.users is not None and settings.users < SMALL else shards
         usual = SampleFields(agent="user", value=settings.values or "value")
         self._intake = SampleIntake.of(
             as_kind("fields", fields or usual, SampleFields),
@@ -159,217 +138,31 @@ class SummarizeUsers(beam.PTransform):  # type: ignore[misc]
         return Summarized(sums | "Join" >> join, rejected)
 
 
-class EncodeReports(beam.PTransform):  # type: ignore[misc]
-    """Private to public: the reports of one stage, at most one per user and round.
-
-    **Privacy.** Reports are made of bits that are a function of (secret, round, stage, user, samples): a bundle that is
-    executed again makes the same reports.
-
-    Parameters
-    ----------
-    settings : RoundsSettings
-        What the parties agreed on.
-    secret : SecretLocation
-        Where workers find the secret.
-    stage : int
-        From 0.
-    findings : PCollection of StageFindings, optional
-        What the stage before found; before the first, from `count_users` unless `settings.users` is
-        given.
-    shards : int
-        As for `SummarizeUsers`.
-    """
-
-    def __init__(
-        self,
-        settings: RoundsSettings,
-        secret: SecretLocation,
-        *,
-        stage: int = 0,
-        findings: beam.PCollection | None = None,
-        shards: int = SHARDS,
-    ) -> None:
-        super().__init__()
-        require_rounds_parts(settings)
-        encode = EncodeStage(settings, stage, secret)
-        self._encode = WithFindings(
-            encode, findings, settings, known_users_by_shard(shards), out=ReportBatch
-        )
-
-    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        """Encode a batch of users at a time."""
-        return pcoll | "Encode" >> self._encode
-
-
-class AggregateReports(beam.PTransform):  # type: ignore[misc]
-    """Public: the reports of one stage added up per round, as exact integers.
-
-    Parameters as for `EncodeReports`.
-    """
-
-    def __init__(
-        self,
-        settings: RoundsSettings,
-        *,
-        stage: int = 0,
-        findings: beam.PCollection | None = None,
-        shards: int = SHARDS,
-    ) -> None:
-        super().__init__()
-        tally = TallyStage(settings, stage)
-        known = findings if stage else None
-        self._tally = WithFindings(
-            tally, known, settings, known_reports_by_shard(shards), out=StageTally
-        )
-
-    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        """Tally each batch, add up the tallies."""
-        return pcoll | "Tally" >> self._tally | "Add" >> _AddUp()
-
-
-class DecodeEstimate(beam.PTransform):  # type: ignore[misc]
-    """Public: tallies of a stage to `StageFindings`, or to `WindowEstimate` after the last stage.
-
-    Both come out.
-    """
-
-    def __init__(
-        self,
-        settings: RoundsSettings,
-        *,
-        stage: int = 0,
-        findings: beam.PCollection | None = None,
-        last: bool = False,
-    ) -> None:
-        super().__init__()
-        decode = DecodeStage(settings, stage, last=last)
-        known = findings if stage else None
-        self._decode = WithFindings(decode, known, settings, known_at_one_worker(StageTally))
-
-    def expand(self, pcoll: beam.PCollection) -> tuple[beam.PCollection, beam.PCollection]:
-        """Return findings and estimates."""
-        findings, estimates = pcoll | "Decode" >> self._decode
-        return findings, estimates
-
-
 class RunStages(beam.PTransform):  # type: ignore[misc]
     """Private to public: users' sums per window, from `JoinUsers`, to one `WindowEstimate` per window."""
 
-    def __init__(
-        self,
-        settings: RoundsSettings,
-        secret: SecretLocation,
-        *,
-        stages: int | None = None,
-        shards: int = SHARDS,
-    ) -> None:
+    def __init__(self, settings: RoundsSettings, secret: SecretLocation) -> None:
         super().__init__()
-        self._shards = shards
+        require_beam_secret_named(settings)
+        settings.require_user_privacy()
+        settings.estimator_for(settings.users or 1)
         self._settings = settings
         self._secret = secret
-        self._stages = rounds_part_stages(settings, stages)
 
     def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        """Run the stages one after the other."""
+        """Bring the users of a round together, and answer it."""
         settings = self._settings
+        users = pcoll | UsersTogether(in_order=settings.carries)
+
         if settings.carries:
-            return pcoll | "Windows in order" >> RunCarried(settings, self._secret)
-        findings = (
-            None if settings.users is not None else pcoll | "Count users" >> CountedUsers(settings)
-        )
+            carried = AnswerCarried(settings, self._secret)
+            answer = beam.ParDo(carried).with_output_types(WindowEstimate)
+            estimates = users | "For good" >> ForGood() | "Answer" >> answer
+            return estimates | "Carry" >> CarryRounds(settings)
 
-        if settings.central:
-            curate = RunReleases(
-                settings,
-                self._secret,
-                releases=self._stages,
-                findings=findings,
-                shards=self._shards,
-            )
-
-            return pcoll | "Curate" >> curate
-
-        estimates = []
-        last = self._stages - 1
-        shards = self._shards
-        for stage in range(self._stages):
-            encode = EncodeReports(
-                settings, self._secret, stage=stage, findings=findings, shards=shards
-            )
-            reports = pcoll | f"Encode {stage}" >> encode
-            findings, found = rounds_part_answers(
-                reports, settings, stage, findings, last=stage == last, shards=shards
-            )
-            estimates.append(found)
-
-        return (
-            estimates[0]
-            if len(estimates) == 1
-            else tuple(estimates) | "Estimates" >> beam.Flatten()
-        )
-
-
-class CountedUsers(beam.PTransform):  # type: ignore[misc]
-    """Public: how many users each round is designed for; that they took part is public."""
-
-    def __init__(self, settings: RoundsSettings) -> None:
-        super().__init__()
-        self._settings = settings
-
-    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        """Count, then round down."""
-        counts = pcoll | "Count" >> beam.ParDo(CountUsers()).with_output_types(StageTally)
-        design = beam.ParDo(DesignFor(self._settings)).with_output_types(StageFindings)
-        return counts | "Add" >> _AddUp() | "Design" >> design
-
-
-def rounds_part_answers(
-    reports: beam.PCollection,
-    settings: RoundsSettings,
-    stage: int,
-    findings: beam.PCollection | None,
-    *,
-    last: bool,
-    shards: int = SHARDS,
-) -> tuple[beam.PCollection, beam.PCollection]:
-    """Public: reports of a stage to its findings and to estimates."""
-    aggregate = AggregateReports(settings, stage=stage, findings=findings, shards=shards)
-    tallies = reports | f"Aggregate {stage}" >> aggregate
-    both = tallies | f"Decode {stage}" >> DecodeEstimate(
-        settings, stage=stage, findings=findings, last=last
-    )
-
-    return both[0], both[1]
-
-
-class _AddUp(beam.PTransform):  # type: ignore[misc]
-    """Public: the tallies of each round added up, at a key of its own."""
-
-    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        """Key, add, and take the key off."""
-        keyed = pcoll | "Key" >> beam.Map(_by_round).with_output_types(tuple[int, StageTally])
-        return (
-            keyed
-            | "Sum" >> beam.CombinePerKey(SumTallies())
-            | "Rounds" >> beam.Values().with_output_types(StageTally)
-        )
-
-
-@discreet_step
-def _by_round(tally: StageTally) -> tuple[int, StageTally]:
-    return known_round_key(tally.window), tally
-
-
-def rounds_part_stages(settings: RoundsSettings, max_stages: int | None) -> int:
-    """Say how many stages a pipeline needs."""
-    require_beam_secret_named(settings)
-    settings.require_user_privacy()
-    require(max_stages is None or max_stages >= 1, "max_stages", "be at least 1", max_stages)
-    populations = POPULATIONS if settings.users is None else (settings.users,)
-    designed = [settings.estimator_for(users) for users in populations]
-    needed = max(len(estimator.rounds) for estimator in designed)
-
-    return needed if settings.users is not None else max_stages or needed
+        kind = AnswerOnce if settings.central else AnswerRound
+        answer = beam.ParDo(kind(settings, self._secret)).with_output_types(WindowEstimate)
+        return users | "Answer" >> answer
 
 
 def require_rounds_parts(settings: RoundsSettings) -> None:

@@ -25,10 +25,9 @@ from meanstream.pipelines.beam.agents.agents_from_files import run_agents_file
 from meanstream.pipelines.beam.beam_runners import runner_arguments
 from meanstream.pipelines.beam.element_types.beam_source import SourceLocation
 from meanstream.pipelines.beam.input import beam_intake as intake
+from meanstream.pipelines.beam.rounds import answer_rounds
 from meanstream.pipelines.beam.rounds import budget_of_users as budget
-from meanstream.pipelines.beam.rounds import curator_step as curator
 from meanstream.pipelines.beam.rounds import rounds_from_files as read
-from meanstream.pipelines.beam.rounds import stages_on_beam as stages
 from meanstream.pipelines.beam.rounds import summaries_on_beam as summarize
 from meanstream.pipelines.beam.rounds.rounds_from_files import run_rounds_file
 from meanstream.pipelines.beam.worker import beam_metrics as metrics
@@ -71,7 +70,7 @@ from tests.servers.support.flink_cluster import FlinkCluster
 from tests.streaming.support.rounds_world import DAY, SECRET, RoundsWorld, rounds_settings
 
 ROOT = Path(__file__).parents[3]
-STEPS = (answer, budget, curator, intake, metrics, release, stages, summarize)
+STEPS = (answer, answer_rounds, budget, intake, metrics, release, summarize)
 OPERATIONS = ROOT / "docs" / "beam-numbers.md"
 OPTIONS = EngineOptions(refresh=None, batch_size=64, allowed_lateness=4 * HOUR)
 USERS = ColumnMapping(agent="user", value="value", time="time", id="id")

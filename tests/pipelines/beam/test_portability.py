@@ -1,4 +1,4 @@
-"""A template, submitted to Dataflow as far as that goes offline, depends on nothing of the machine
+"""A run, submitted to Dataflow as far as that goes offline, depends on nothing of the machine
 that submits it.
 
 Beam's Dataflow runner translates the pipeline and writes the job, as for a template; nothing is
@@ -26,14 +26,12 @@ import pytest
 from apache_beam.coders import typecoders
 from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
 
-from meanstream.pipelines.beam.template import launch_template as launcher
+from meanstream.pipelines.beam.commands import dataflow_pipelines, run_on_dataflow
 from meanstream.streaming.events.encode import EventLines
 from tests.pipelines.beam.support.portability import (
-    DATAFLOW,
     ROOT,
     Submitted,
     broken,
-    nothing_sent,
     payloads,
     pickled_elements,
     revealed,
@@ -48,7 +46,7 @@ AGENTS = (
     "--upper=10",
     "--epsilon=1",
     "--delta=1e-6",
-    f"--secret={PLACE}",
+    f"--secret-file={PLACE}",
     "--id=id",
     "--name=test",
 )
@@ -57,26 +55,26 @@ ROUNDS = (
     "--upper=10",
     "--epsilon=1",
     "--window=1d",
-    f"--secret={PLACE}",
+    f"--secret-file={PLACE}",
     "--name=test",
 )
 TOPIC, FILE = "kafka://broker.example:9092", "gs://some-bucket"
-TEMPLATES = {
+RUNS = {
     "agents of a topic": (
         "agents", *AGENTS, f"--source={TOPIC}/samples", "--refresh=1m", f"--sink={TOPIC}/estimates",
         f"--releases={TOPIC}/releases", f"--population={TOPIC}/population", f"--notices={TOPIC}/notices",
-        f"--dead_letters={TOPIC}/dead-letters",
+        f"--dead-letters={TOPIC}/dead-letters",
     ),
     "agents of a subscription": (
         "agents", *AGENTS, "--source=projects/some-project/subscriptions/samples", "--refresh=1m",
-        "--sink=projects/some-project/topics/estimates", "--dead_letters=projects/some-project/topics/dead-letters",
+        "--sink=projects/some-project/topics/estimates", "--dead-letters=projects/some-project/topics/dead-letters",
     ),
     "agents of a file": (
         "agents", *AGENTS, f"--source={FILE}/samples.csv.gz", f"--sink={FILE}/estimates.jsonl",
         f"--releases={FILE}/releases.jsonl",
     ),
     "rounds of a topic": (
-        "rounds", *ROUNDS, f"--source={TOPIC}/samples", f"--sink={TOPIC}/means", "--user_budget=5", "--id=id",
+        "rounds", *ROUNDS, f"--source={TOPIC}/samples", f"--sink={TOPIC}/means", "--user-budget=5", "--id=id",
     ),
     "rounds of a subscription": (
         "rounds", *ROUNDS, "--source=projects/some-project/subscriptions/samples", "--window=session:30m",
@@ -121,8 +119,8 @@ def needles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
 
 @cache
 def sent_as(name: str) -> Submitted:
-    """Submit a template, once for all tests that look at the job."""
-    return submit(*once(TEMPLATES[name]))
+    """Submit a run, once for all tests that look at the job."""
+    return submit(*once(RUNS[name]))
 
 
 def faults(sent: Submitted, needles: dict[str, str], folder: Path) -> dict[str, str]:
@@ -145,8 +143,8 @@ def faults(sent: Submitted, needles: dict[str, str], folder: Path) -> dict[str, 
     return found | broken(payloads(sent.proto), folder)
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
-def test_a_template_depends_on_nothing_of_this_machine(
+@pytest.mark.parametrize("name", RUNS)
+def test_a_job_depends_on_nothing_of_this_machine(
     name: str, needles: dict[str, str], tmp_path: Path
 ) -> None:
     sent = sent_as(name)
@@ -162,7 +160,7 @@ def test_a_template_depends_on_nothing_of_this_machine(
     )
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("name", RUNS)
 def test_the_job_shows_no_parameter(name: str) -> None:
     sent = sent_as(name)
     shown = {item["key"] for item in sent.job["environment"]["sdkPipelineOptions"]["display_data"]}
@@ -170,28 +168,33 @@ def test_the_job_shows_no_parameter(name: str) -> None:
     assert not shown & {"secret", "epsilon", "source", "sink", "lower", "upper"}
 
 
-@pytest.mark.parametrize("name", ["agents of a topic", "rounds of a file"])
-def test_the_command_submits_what_the_template_does(name: str) -> None:
-    key, *given = once(TEMPLATES[name])
-    typed = [one.replace("--secret=", "--secret-file=") for one in given]
-    typed = [
-        f"--{one[2:].partition('=')[0].replace('_', '-')}={one.partition('=')[2]}" for one in typed
-    ]
-    options = [f"--runner-arg={one}" for one in DATAFLOW if not one.startswith("--runner=")]
-    with nothing_sent() as sent:
-        ran = meanstream("run", key, *typed, "--runner=DataflowRunner", *options, "--json")
-    assert (ran.code, ran.json) == (0, {"runner": "DataflowRunner", "job": None}), ran.err
-    steps = [transform.unique_name for transform in sent.proto.components.transforms.values()]
-    assert sorted(steps) == sorted(
-        t.unique_name for t in sent_as(name).proto.components.transforms.values()
-    )
-
-
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
-        ("--source=samples.csv", "source must be gs://BUCKET/FILE or /FILE of type"),
-        ("--secret-file=noise.key", "secret must be projects/PROJECT/secrets/NAME/versions/NUMBER"),
+        ("--source=samples.csv", "source must be gs://BUCKET/FILE of type .csv, .tsv"),
+        ("--source=gs://some-bucket/a.txt", "source must be gs://BUCKET/FILE of type .csv, .tsv"),
+        ("--source=gs://some-bucket/b", "source must be gs://BUCKET/FILE of type .csv, .tsv"),
+        ("--sink=means.jsonl", "sink must be gs://BUCKET/FILE.jsonl or a topic"),
+        ("--sink=gs://some-bucket/a.csv", "sink must be another place than source"),
+        (
+            "--source=projects/some-project/subscriptions/samples",
+            "sink must be a topic where the source has no end",
+        ),
+        ("--source=projects/x/samples", "source must be projects/PROJECT/subscriptions/NAME"),
+        ("--source=kafka://b/samples?gap=skip", "gap must be 'refuse' on Beam"),
+        ("--sink=projects/x/samples", "sink must be projects/PROJECT/topics/NAME"),
+        ("--dead-letters=kafka://b/l", "dead_letters must be left out where the source is a file"),
+        ("--until-end", "until_end must be left out where the source is no Kafka topic"),
+        (
+            "--secret-file=noise.key",
+            "secret must be a numbered version, projects/PROJECT/secrets/NAME/versions/NUMBER",
+        ),
+        ("--runner-arg=--unheard=3", "runner_arg must be an option of Beam, got 'unheard'"),
+        (
+            "--runner-arg=--experiments=streaming_mode_at_least_once",
+            "experiments must leave every sample exactly once",
+        ),
+        ("--offsets=0:1-2", "offsets must be left out with DataflowRunner, got '0:1-2'"),
         ("--no-sort", "sort must be left out with DataflowRunner, got 'False'"),
         ("--batch-size=7", "batch_size must be left out with DataflowRunner, got '7'"),
         (
@@ -205,8 +208,18 @@ def test_what_dataflows_workers_do_not_have_is_one_line(typed: str, message: str
             "--name": "trips", "--lower": "0", "--upper": "1", "--epsilon": "1", "--window": "1d"}  # fmt: skip
     name = typed.partition("=")[0]
     rest = [f"{option}={value}" for option, value in good.items() if option != name]
-    ran = meanstream("run", "rounds", *rest, typed, "--runner=DataflowRunner")
+    image = "--runner-arg=--sdk_container_image=image"
+    ran = meanstream("run", "rounds", *rest, typed, "--runner=DataflowRunner", image)
     assert ran.message.startswith(message), ran.message
+
+
+def test_a_job_needs_a_key_and_an_image() -> None:
+    rest = ["--source=gs://some-bucket/a.csv", "--sink=gs://some-bucket/means.jsonl", "--name=trips",
+            "--lower=0", "--upper=1", "--epsilon=1", "--window=1d", "--runner=DataflowRunner"]  # fmt: skip
+    ran = meanstream("run", "rounds", *rest)
+    assert ran.message == "secret_file must be given with DataflowRunner, got None"
+    ran = meanstream("run", "rounds", *rest, f"--secret-file={PLACE}")
+    assert ran.message.startswith("sdk_container_image must be given on Dataflow"), ran.message
 
 
 class Closes(beam.DoFn):
@@ -255,19 +268,14 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 
 def with_step(monkeypatch: pytest.MonkeyPatch, step: Any) -> None:
-    """Add a step to the template of agents."""
-    good = launcher.PIPELINES["agents"]
+    """Add a step to the pipeline of agents."""
+    good = dataflow_pipelines._add_agents
 
-    def make(given: Any) -> Any:
-        add = good(given)
+    def both(pipeline: beam.Pipeline, *rest: Any) -> None:
+        good(pipeline, *rest)
+        _ = pipeline | "Begin" >> beam.Impulse() | "Wrong" >> step
 
-        def both(pipeline: beam.Pipeline) -> None:
-            add(pipeline)
-            _ = pipeline | "Begin" >> beam.Impulse() | "Wrong" >> step
-
-        return both
-
-    monkeypatch.setitem(launcher.PIPELINES, "agents", make)
+    monkeypatch.setattr(dataflow_pipelines, "_add_agents", both)
 
 
 def test_steps_that_carry_something_of_this_machine_are_found(
@@ -275,7 +283,7 @@ def test_steps_that_carry_something_of_this_machine_are_found(
 ) -> None:
     steps = [name >> make(Path(needles["folder"])) for name, (make, _) in WRONG.items()]
     with_step(monkeypatch, reduce(operator.or_, steps))
-    found = faults(submit(*once(TEMPLATES["agents of a file"])), needles, tmp_path)
+    found = faults(submit(*once(RUNS["agents of a file"])), needles, tmp_path)
     assert {what for _, what in WRONG.values()} <= set(found["pipeline.pb"].split(", "))
 
 
@@ -283,7 +291,7 @@ def test_a_step_that_is_not_installed_is_found(
     needles: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_step(monkeypatch, wrong_module(tmp_path))
-    found = faults(submit(*once(TEMPLATES["agents of a file"])), needles, tmp_path)
+    found = faults(submit(*once(RUNS["agents of a file"])), needles, tmp_path)
     assert found.keys() == {"Wrong"}
     assert "not installed: tests" in found["Wrong"]
 
@@ -291,17 +299,17 @@ def test_a_step_that_is_not_installed_is_found(
 def test_a_main_session_and_the_list_of_packages_are_found(
     needles: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    good = launcher.launch_beam_options
+    good = run_on_dataflow.dataflow_beam_options
 
-    def saves(*given: Any) -> tuple[PipelineOptions, str]:
-        options, runner = good(*given)
+    def saves(*given: Any) -> PipelineOptions:
+        options = good(*given)
         options.view_as(SetupOptions).save_main_session = True
         options.view_as(SetupOptions).pickle_library = "cloudpickle"
         options.view_as(beam.options.pipeline_options.DebugOptions).experiments = []
-        return options, runner
+        return options
 
-    monkeypatch.setattr(launcher, "launch_beam_options", saves)
-    found = faults(submit(*once(TEMPLATES["agents of a file"])), needles, tmp_path)
+    monkeypatch.setattr(run_on_dataflow, "dataflow_beam_options", saves)
+    found = faults(submit(*once(RUNS["agents of a file"])), needles, tmp_path)
     assert "submission_environment_dependencies.txt" in found["staged"]
     assert found["environment"] == "beam:env:docker:v1"
 
@@ -317,7 +325,7 @@ NUMBERS = (
 )
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("name", RUNS)
 def test_no_element_is_pickled(name: str) -> None:
     found = {re.sub(r" \d+$", "", element) for element in pickled_elements(sent_as(name).proto)}
     assert {element for element in found if not element.endswith(NUMBERS)} == set()
@@ -328,14 +336,12 @@ def test_what_is_pickled_as_an_element_or_as_a_part_of_one_is_found(
     kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_step(monkeypatch, beam.Map(repr).with_output_types(kind) | "Again" >> beam.Map(len))
-    assert "Wrong/Map(repr)" in str(
-        pickled_elements(submit(*once(TEMPLATES["agents of a file"])).proto)
-    )
+    assert "Wrong/Map(repr)" in str(pickled_elements(submit(*once(RUNS["agents of a file"])).proto))
 
 
 def test_a_type_that_loses_its_coder_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(typecoders.registry._coders, EventLines)
-    found = pickled_elements(submit(*once(TEMPLATES["agents of a topic"])).proto)
+    found = pickled_elements(submit(*once(RUNS["agents of a topic"])).proto)
     assert {
         f"Write {role}/Lines" for role in ("estimates", "notices", "population", "releases")
     } <= found

@@ -42,9 +42,9 @@ from meanstream.pipelines.beam.agents.release_agents import ReleaseShard
 from meanstream.pipelines.beam.agents.ticks import _ToShards, tick_bits
 from meanstream.pipelines.beam.keyed_state import beam_state as state
 from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateMark, StateOwner
+from meanstream.pipelines.beam.rounds.answer_rounds import AnswerOnce
 from meanstream.pipelines.beam.rounds.budget_of_users import SLOTS, EnforceBudget, UsersBySlot
 from meanstream.pipelines.beam.rounds.carried_windows import AnswerCarried
-from meanstream.pipelines.beam.rounds.curator_step import ReleaseOnce
 from meanstream.pipelines.beam.rounds.join_results import JoinUsers
 from meanstream.pipelines.beam.rounds.round_transforms import (
     RunRounds,
@@ -61,7 +61,7 @@ from meanstream.streaming.store.store_identity import OtherIdentityError
 from tests.pipelines.beam.agents.test_agents_idempotent import Alarm, Bag, Cell, public, samples_of
 from tests.pipelines.beam.agents.test_agents_pairwise import SETTINGS as PAIRS
 from tests.pipelines.beam.agents.test_agents_pairwise import samples as pair_samples
-from tests.pipelines.beam.rounds.test_curator import sums_of
+from tests.pipelines.beam.rounds.test_curator import users_of
 from tests.pipelines.beam.rounds.test_run_rounds_transform import users
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS
 from tests.pipelines.beam.support.collecting import run
@@ -209,7 +209,7 @@ def carried_step(secret: SecretLocation | None = None, **changes: Any) -> Any:
 
 def curator_step(secret: SecretLocation | None = None, **changes: Any) -> Any:
     settings = rounds_settings(**{"estimator": "cummings.ratio", "users": 60, **changes})
-    return ReleaseOnce(settings, secret or SecretLocation(), last=False)
+    return AnswerOnce(settings, secret or SecretLocation())
 
 
 def live_agents(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
@@ -292,7 +292,7 @@ def live_carried(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
 
 
 def live_curator(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
-    return call(step.process, [("round", sums_of(step._settings, 5 + number))], kept)
+    return call(step.process, [(0, users_of(5 + number))], kept)
 
 
 RELEASED: list[Packed] = []
@@ -322,7 +322,7 @@ KEPT: dict[str, tuple[Kept, dict[str, Any]]] = {
         {**ROUNDS, "user_budget": 6.0, "shards": 4},
     ),
     "carried": (Kept(AnswerCarried, carried_step, live_carried), {**ROUNDS, "level": 0.9}),
-    "curator": (Kept(ReleaseOnce, curator_step, live_curator), ROUNDS),
+    "curator": (Kept(AnswerOnce, curator_step, live_curator), ROUNDS),
 }
 CHANGES = [
     (name, option, value)

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -16,19 +15,10 @@ from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.rounds.central_rounds import ReleaseWords
 from meanstream.operators.rounds.round_records import Tally
-from meanstream.pipelines.beam.rounds.curator_step import (
-    AddSums,
-    CuratorSums,
-    CuratorSumsCoder,
-    ReleaseOnce,
-    SumUp,
-)
-from meanstream.pipelines.beam.rounds.known_results import FINDINGS
+from meanstream.pipelines.beam.rounds.answer_rounds import AnswerOnce
 from meanstream.pipelines.beam.rounds.round_transforms import RunRounds, sample_batch
-from meanstream.pipelines.beam.rounds.rounds_elements import StageFindings, UserBatch
+from meanstream.pipelines.beam.rounds.rounds_elements import UserBatch
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
-from meanstream.streaming.events.base import PublicEvent
-from meanstream.streaming.events.round_events import WindowEstimate
 from meanstream.streaming.open_source import open_source
 from meanstream.streaming.rounds.summarize_users import summarize
 from meanstream.streaming.rounds.window_widths import Window
@@ -105,9 +95,8 @@ def test_a_density_and_a_mixture_too(changes: dict[str, Any], tmp_path: Path) ->
     )
 
 
-def test_noise_is_drawn_in_the_keyed_step_and_in_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One draw per round and release, whatever the shards; with noise forbidden, everything before
-    it still runs."""
+def test_noise_is_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One draw per round and release, whatever the shards."""
     drawn: list[tuple[str, int]] = []
     original = ReleaseWords.__init__
 
@@ -119,41 +108,18 @@ def test_noise_is_drawn_in_the_keyed_step_and_in_no_other(monkeypatch: pytest.Mo
     estimates, _ = run(stream(), RunRounds(rounds_settings(estimator="cummings.ratio"), shards=4))
     assert len(estimates) == 4
     assert len(drawn) == len(set(drawn)) == 4 * 5
-    drawn.clear()
-    settings = rounds_settings(estimator="cummings.ratio", users=60)
-    parts = [sums_of(settings, n) for n in (3, 5, 1)]
-    whole = AddSums().merge_accumulators([AddSums().add_input(None, part) for part in parts])
-    assert whole is not None
-    assert whole.taking == 9
-    assert not drawn
 
 
-def sums_of(settings: Any, n: int) -> CuratorSums:
-    """What the first release adds up of some users."""
+def users_of(n: int) -> UserBatch:
+    """Some users of a window, who are told apart by their number."""
     names = [f"user {n} {i}" for i in range(n)]
-    one = summarize(np.arange(n), np.full(n, 3.0), np.zeros(n), settings.grid)
-    batch = UserBatch(
+    grid = rounds_settings(estimator="cummings.ratio", users=60).grid
+    return UserBatch(
         window=Window(0, 86_400_000_000),
         names=pa.array(names, pa.large_string()),
         words=keyed_owner_words(names),
-        sums=one,
+        sums=summarize(np.arange(n), np.full(n, 3.0), np.zeros(n), grid),
     )
-    (found,) = SumUp(settings, 0).process((0, batch))
-    return found
-
-
-def test_sums_are_added_in_any_order_and_their_bytes_hold_everything() -> None:
-    settings = rounds_settings(estimator="cummings.ratio", users=60)
-    a, b, c = (sums_of(settings, n) for n in (3, 5, 2))
-    assert a + b + c == c + (a + b) == b + c + a
-    coder = CuratorSumsCoder()
-    for value in (None, a, a + b):
-        assert coder.decode(coder.encode(value)) == value
-        assert coder.encode(coder.decode(coder.encode(value))) == coder.encode(value)
-    with pytest.raises(ValueError, match="must be of version 1"):
-        coder.decode(b"[2]")
-    with pytest.raises(ValueError, match="must be of one release of one round"):
-        a + CuratorSums(window=a.window, release=1, users=a.users, taking=1, tally=a.tally)
 
 
 class State:
@@ -170,25 +136,14 @@ class State:
 
 
 def test_a_release_is_made_once_and_other_sums_under_its_name_are_refused() -> None:
-    """A retried bundle, whose state was not committed, releases the same; a second look is
-    refused."""
-    settings = rounds_settings(estimator="cummings.ratio", users=60)
-    sums, other = sums_of(settings, 5), sums_of(settings, 6)
-    step = ReleaseOnce(settings, SecretLocation(), last=False)
+    """A retried bundle, whose state was not committed, releases the same; a second look is refused."""
+    step = AnswerOnce(rounds_settings(estimator="cummings.ratio", users=60), SecretLocation())
     step.setup()
     cell, made = State(), State()
-    (first,) = step.process(("a", sums), cell, made)
-    assert first.tag == FINDINGS
-    assert isinstance(first.value, StageFindings)
-    assert list(step.process(("a", sums), cell, made)) == []
-    assert list(step.process(("a", other), cell, made)) == []
-    (again,) = step.process(("a", sums), State(), State())
-    assert again.value == first.value
+    (first,) = step.process((0, users_of(5)), cell, made)
+    assert list(step.process((0, users_of(5)), cell, made)) == []
+    assert list(step.process((0, users_of(6)), cell, made)) == []
+    (again,) = step.process((0, users_of(5)), State(), State())
+    assert again == first
     assert cell.held is not None
-    assert CuratorSumsCoder().encode(sums) not in cell.held
-
-
-def test_nothing_private_is_a_public_event() -> None:
-    assert not issubclass(CuratorSums, PublicEvent)
-    assert issubclass(WindowEstimate, PublicEvent)
-    assert beam.coders.registry.get_coder(CuratorSums).__class__ is CuratorSumsCoder
+    assert len(cell.held) == 64  # a digest

@@ -16,11 +16,11 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from meanstream.operators.noise.keyed import KeyedNoise
-from meanstream.pipelines.beam.rounds import stages_on_beam as stages
+from meanstream.pipelines.beam.rounds import answer_rounds
+from meanstream.pipelines.beam.rounds.answer_rounds import stage_reports
 from meanstream.pipelines.beam.rounds.round_transforms import ReportRounds, RunRounds
 from meanstream.pipelines.beam.rounds.rounds_elements import ReportBatch, UserBatch
 from meanstream.pipelines.beam.rounds.rounds_parts import SummarizeUsers
-from meanstream.pipelines.beam.rounds.stages_on_beam import stage_reports
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.window_widths import Window
@@ -63,7 +63,7 @@ def test_a_repeated_bundle_makes_the_same_reports(
         made.append(make(*arguments))
         return made[-1]
 
-    monkeypatch.setattr(stages, "stage_reports", noted)
+    monkeypatch.setattr(answer_rounds, "stage_reports", noted)
     run(samples(), RunRounds(rounds_settings()), options=REPEAT)
     reports = by_user(made)
     assert {stage for _, stage, _ in reports} == {0, 1}

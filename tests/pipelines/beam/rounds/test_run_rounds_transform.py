@@ -14,7 +14,6 @@ from apache_beam.coders import typecoders
 
 from meanstream.operators.estimators.registry import ESTIMATORS, estimator_class
 from meanstream.operators.noise.keyed import keyed_owner_words
-from meanstream.operators.rounds.round_records import Tally
 from meanstream.pipelines.beam.agents.agent_transforms import agent_batch
 from meanstream.pipelines.beam.beam_runners import prism_runner_binary, runner_arguments
 from meanstream.pipelines.beam.element_types.sample_columns_coder import SampleColumnsCoder
@@ -22,7 +21,6 @@ from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
 from meanstream.pipelines.beam.rounds import rounds_coders as coders
 from meanstream.pipelines.beam.rounds.round_transforms import (
     AnswerReports,
-    EncodeReports,
     ReportRounds,
     RunRounds,
     SummarizeUsers,
@@ -30,14 +28,11 @@ from meanstream.pipelines.beam.rounds.round_transforms import (
 )
 from meanstream.pipelines.beam.rounds.rounds_elements import (
     ReportBatch,
-    StageFindings,
-    StageTally,
     UserBatch,
     UserSamples,
     join_user_records,
     record_user_words,
 )
-from meanstream.pipelines.beam.rounds.stages_on_beam import SumTallies
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.events.event_columns import SampleColumns
 from meanstream.streaming.rounds.summarize_users import UserSums
@@ -134,16 +129,6 @@ def reports(n: int = 3, width: int = 2) -> ReportBatch:
         with_ids(4, 3),
         reports(),
         reports(0, 0),
-        Tally(),
-        Tally(3, (-(2**90), 5)),
-        StageTally(window=WINDOW, stage=1, users=7, tally=Tally(3, (2**70, 1))),
-        StageFindings(
-            window=WINDOW,
-            stage=-1,
-            users=7,
-            counted=2,
-            public={"center": 0.1 + 0.2, "bins": [1, 2]},
-        ),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -222,7 +207,6 @@ def test_estimators_with_a_trusted_curator_have_no_two_sides() -> None:
         for side in (
             lambda: ReportRounds(settings),  # noqa: B023 - called at once
             lambda: AnswerReports(settings),  # noqa: B023
-            lambda: EncodeReports(settings, SecretLocation()),  # noqa: B023
         ):
             with pytest.raises(
                 ValueError,
@@ -268,24 +252,6 @@ def test_users_whose_hashes_agree_in_one_half_are_two() -> None:
     assert np.array_equal(words[known][code], words)
 
 
-def test_tallies_add_up_in_any_order_and_never_two_rounds() -> None:
-    parts = [
-        StageTally(window=WINDOW, stage=0, users=5, tally=Tally(n, (n, 2**80))) for n in (1, 2, 3)
-    ]
-    combine = SumTallies()
-    for order in itertools.permutations(parts):
-        left = combine.add_input(combine.create_accumulator(), order[0])
-        right = combine.add_input(combine.add_input(None, order[1]), order[2])
-        total = combine.extract_output(
-            combine.merge_accumulators([left, combine.create_accumulator(), right])
-        )
-        assert total is not None
-        assert total.tally == Tally(6, (6, 3 * 2**80))
-    other = StageTally(window=WINDOW, stage=1, users=5, tally=Tally())
-    with pytest.raises(ValueError, match="one stage of one round"):
-        combine.add_input(parts[0], other)
-
-
 def test_sums_of_users_are_those_of_their_samples() -> None:
     stream = samples()
     batches, _ = run(stream, SummarizeUsers(rounds_settings(window="4d")))
@@ -300,11 +266,6 @@ def test_sums_of_users_are_those_of_their_samples() -> None:
     for name in {user for user, _, _ in stream}:
         mine = [value for user, value, _ in stream if user == name]
         assert found[name] == (len(mine), int(settings.grid.encode(np.array(mine)).sum()))
-
-
-def test_a_pipeline_with_too_few_stages_says_so() -> None:
-    with pytest.raises(Exception, match="max_stages must be at least 2 here, got 1"):
-        run(samples(), RunRounds(rounds_settings(), max_stages=1))
 
 
 def test_settings_are_given_once() -> None:

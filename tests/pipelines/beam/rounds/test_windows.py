@@ -18,7 +18,7 @@ from apache_beam.utils.windowed_value import PaneInfo, PaneInfoTiming
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
 from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
-from meanstream.pipelines.beam.rounds.carried_windows import _Together
+from meanstream.pipelines.beam.rounds.answer_rounds import _Together
 from meanstream.pipelines.beam.rounds.round_transforms import RunRounds, SummarizeUsers
 from meanstream.pipelines.beam.rounds.rounds_windows import CarryRounds, window_release_time
 from meanstream.pipelines.beam.rounds.summaries_on_beam import JoinBatches, SumBatches

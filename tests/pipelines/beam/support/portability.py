@@ -29,11 +29,10 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.dataflow.internal import apiclient
 
-from meanstream.pipelines.beam.template.launch_template import launch_template
+from tests.pipelines.command_line import meanstream
 
 ROOT = Path(__file__).parents[4]
 DATAFLOW = (
-    "--runner=DataflowRunner",
     "--project=some-project",
     "--region=europe-west1",
     "--temp_location=gs://some-bucket/temp",
@@ -66,9 +65,11 @@ class Submitted:
 
 
 def submit(key: str, *arguments: str) -> Submitted:
-    """Launch a template for Dataflow as its launcher does."""
+    """Submit a run to Dataflow by the command."""
+    beam_options = [f"--runner-arg={option}" for option in DATAFLOW]
     with nothing_sent() as sent:
-        launch_template(key, [*arguments, *DATAFLOW])
+        ran = meanstream("run", key, *arguments, "--runner=DataflowRunner", *beam_options, "--json")
+    assert (ran.code, ran.json) == (0, {"runner": "DataflowRunner", "job": None}), ran.err
     return sent
 
 

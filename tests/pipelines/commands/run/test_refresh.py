@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from meanstream.pipelines.beam.template.template_parameters import TEMPLATES
 from meanstream.pipelines.commands.main import app
 from meanstream.pipelines.options.agents_options import AgentsOptions
 from meanstream.streaming.store.state_store import Store
@@ -46,15 +45,6 @@ def test_the_default_is_a_function_of_the_kind_of_source(
     found = taken.refresh_in_force()
     assert (found.seconds, found.text) == (seconds, text)
     assert taken.engine_options().refresh == seconds
-
-
-def test_a_template_has_the_default_of_the_command() -> None:
-    texts = {
-        "source": SUBSCRIPTION, "sink": "projects/some-project/topics/estimates", "name": "test", "lower": "0",
-        "upper": "1", "epsilon": "1", "delta": "1e-6", "secret": "/key",
-    }  # fmt: skip
-    given = TEMPLATES["agents"].read(texts)
-    assert given.options.engine_options().refresh == 10.0
 
 
 def test_it_is_shown_at_the_start_with_its_reason_and_when_the_first_estimates_are_due(

@@ -1,5 +1,4 @@
-"""The launcher's entry of the templates, from a topic to topics on a real broker: the engine's
-answers."""
+"""The pipelines that Dataflow gets, from a topic to topics on a real broker: the engine's answers."""
 
 from __future__ import annotations
 
@@ -9,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from meanstream.pipelines.beam.template.launch_template import launch_template
+from meanstream.pipelines.beam.beam_runners import run_on_runner
+from meanstream.pipelines.beam.commands.dataflow_pipelines import add_to_pipeline
+from meanstream.pipelines.beam.commands.run_on_dataflow import secret_on_workers
+from meanstream.pipelines.options.agents_options import AgentsOptions
+from meanstream.pipelines.options.rounds_options import RoundsOptions
 from tests.pipelines.beam.agents.test_agents_kafka import encoded, run_agents
 from tests.pipelines.beam.kafka.test_read_kafka import PARTITIONS, consumed, fill
 from tests.pipelines.beam.support import agents_world
@@ -17,16 +20,25 @@ from tests.pipelines.beam.support.agents_world import ROUNDS_GIVEN, assert_same_
 from tests.pipelines.command_line import SECRET, arguments, meanstream
 from tests.servers.conftest import broker_address, new_topic  # noqa: F401 - fixtures
 
-AGENTS = (
-    "--lower=0",
-    "--upper=10",
-    "--epsilon=1",
-    "--delta=1e-6",
-    "--schedule=every:7h",
-    "--horizon=12",
-    "--id=id",
-    "--name=test",
-)
+AGENTS = {
+    "lower": 0,
+    "upper": 10,
+    "epsilon": 1,
+    "delta": 1e-6,
+    "schedule": "every:7h",
+    "horizon": 12,
+    "id": "id",
+    "name": "test",
+}
+
+
+def run_pipeline(options: AgentsOptions | RoundsOptions, folder: Path) -> None:
+    """Run on this machine what would be submitted."""
+    secret = secret_on_workers(str(folder / "secret"))
+    streaming = [] if options.until_end else ["--streaming"]
+    run_on_runner(
+        "FnApiRunner", streaming, lambda pipeline: add_to_pipeline(pipeline, options, secret)
+    )
 
 
 @pytest.fixture
@@ -63,10 +75,10 @@ def test_agents_of_a_topic_are_the_engines(
     )
     engine = {name: sorted(path.read_bytes().splitlines()) for name, path in files.items()}
     places = {name: f"{source}-{name}?create=1" for name in names}
-    launch_template("agents", [
-        *AGENTS, f"--source={source}", "--until_end=true", f"--secret={tmp_path / 'secret'}", "--runner=FnApiRunner",
-        *(f"--{name}={place}" for name, place in places.items()),
-    ])  # fmt: skip
+    run_pipeline(
+        AgentsOptions(**AGENTS, source=source, until_end=True, runner="DataflowRunner", **places),
+        tmp_path,
+    )
     assert made(broker_address, places["releases"]) == engine["releases"]
     assert len(engine["releases"]) > 100
     assert_same_estimates(
@@ -87,10 +99,15 @@ def test_rounds_of_a_topic_are_the_engines(
               "secret_file": tmp_path / "secret", "allowed_lateness": "10d", **ROUNDS_GIVEN}  # fmt: skip
     assert meanstream("run", "rounds", *arguments(engine), "--until-end", "--quiet").code == 0
     sink = f"{source}-means?create=1"
-    launch_template("rounds", [
-        *(f"--{name}={value}" for name, value in ROUNDS_GIVEN.items()), f"--source={source}", f"--sink={sink}",
-        "--until_end=true", "--allowed_lateness=10d", f"--secret={tmp_path / 'secret'}", "--runner=FnApiRunner",
-    ])  # fmt: skip
+    options = RoundsOptions(
+        **ROUNDS_GIVEN,
+        source=source,
+        sink=sink,
+        until_end=True,
+        allowed_lateness="10d",
+        runner="DataflowRunner",
+    )
+    run_pipeline(options, tmp_path)
     assert made(broker_address, sink) == sorted(
         (tmp_path / "engine.jsonl").read_bytes().splitlines()
     )

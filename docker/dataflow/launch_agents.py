@@ -1,8 +1,0 @@
-"""What Dataflow's launcher runs for the template of agents: FLEX_TEMPLATE_PYTHON_PY_FILE."""
-
-import sys
-
-from meanstream.pipelines.beam.template.launch_template import launch
-
-if __name__ == "__main__":
-    launch("agents", sys.argv[1:])
