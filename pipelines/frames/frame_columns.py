@@ -410,7 +410,7 @@ def _order(
 
 
 def _timestamps_of_text(column: pa.ChunkedArray, tz: str | None) -> pa.ChunkedArray:
-    """The times that are text, as a command reads them from a file: timestamps or seconds.
+    """Event times of a column of text, as a command reads them from a file: timestamps or seconds.
 
     Where there is a `tz`, it is that of texts without a zone: then all have one, or none.
     """
