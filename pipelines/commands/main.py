@@ -51,6 +51,7 @@ def _meanstream(
             "Show the version and exit.",
             None,
             "--version",
+            "-V",
             callback=_show_version,
             is_eager=True,
             environment=False,
@@ -71,6 +72,7 @@ def _made_app(only: str | None = None, named: str | None = None) -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
+        context_settings={"help_option_names": ["--help", "-h"]},
     )
     made.callback()(_meanstream)
 
@@ -134,6 +136,7 @@ def main() -> None:
 def _run() -> tuple[int, str, bool]:
     """Run what was typed: tell the exit code, what standard error is to say, and whether it is one of ours."""
     typed = TypedValues()
+    sys.argv[1:] = _with_usual_words(sys.argv[1:])
     part = _named_part(sys.argv)
     named = None if part is None else "".join(sys.argv[2:3])
 
@@ -158,6 +161,27 @@ def _run() -> tuple[int, str, bool]:
     finally:
         if not gc.isenabled():
             resume_collection()
+
+
+def _with_usual_words(typed: Sequence[str]) -> list[str]:
+    """Write `help [COMMAND...]`, `version` and their letters as the options that they mean.
+
+    Examples
+    --------
+    >>> _with_usual_words(["help", "run", "agents"]), _with_usual_words(["version"])
+    (['run', 'agents', '--help'], ['--version'])
+    """
+    match list(typed):
+        case ["help", *command]:
+            return [*command, "--help"]
+        case ["version"] | ["-V"]:
+            return ["--version"]
+        case ["-h"]:
+            return ["--help"]
+        case [part, "-h"]:
+            return [part, "--help"]
+
+    return list(typed)
 
 
 def _named_part(typed: Sequence[str]) -> str | None:

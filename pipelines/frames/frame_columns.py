@@ -13,6 +13,16 @@ import pyarrow.compute as pc
 
 from meanstream.operators.records import AnyInts, Floats, Ints, Words
 from meanstream.operators.validation import closest_valid, require
+from meanstream.pipelines.frames.dirty_columns import (
+    ZONE,
+    is_text,
+    kinds_said,
+    numbers_call,
+    plain_text,
+    python_kinds_said,
+    text_call,
+    times_call,
+)
 from meanstream.pipelines.frames.groups import (
     key_names,
     key_text_array,
@@ -145,8 +155,12 @@ def frame_samples(
     table = _table(frame, wanted)
     rows = table.num_rows
     table = _without_nulls(table) if nulls == "drop" else table
-    given = _numbers(table, value) if categories is None else _categories(table, value, categories)
-    order, when = _order(table, time, tz)
+    given = (
+        _numbers(frame, table, value)
+        if categories is None
+        else _categories(table, value, categories)
+    )
+    order, when = _order(frame, table, time, tz)
     codes, keys = rows_by_key(table, grouping)
     whose, persons = (None, None) if person is None else _persons(table, person)
 
@@ -256,8 +270,22 @@ def _table(frame: Any, wanted: dict[str, list[str]]) -> pa.Table:
     except (pa.ArrowException, TypeError, ValueError, OverflowError):  # whose texts show values
         mixed = [name for name in unique if not _converts(frame, name)]
 
+    raise _mixed_types(frame, mixed or unique, wanted)
+
+
+def _mixed_types(frame: Any, mixed: list[str], wanted: dict[str, list[str]]) -> ValueError:
+    """Refusal of columns of several types: which types the first has, and what converts it."""
     rule = "have one type of values that Arrow knows in each column"
-    raise ValueError(f"frame must {rule}, got others in {', '.join(map(repr, mixed or unique))}")
+    said = f"frame must {rule}, got others in {', '.join(map(repr, mixed))}"
+    kinds = python_kinds_said(frame, mixed[0]) if hasattr(frame, "__getitem__") else ""
+
+    if kinds:
+        option = next(option for option, names in wanted.items() if mixed[0] in names)
+        calls = {"value": numbers_call, "time": times_call}
+        call = calls.get(option, text_call)(frame, mixed[0])
+        said += f" ({mixed[0]!r} has {kinds}): {call} makes them one type"
+
+    return ValueError(said)
 
 
 def _index_hint(frame: Any, name: str) -> str:
@@ -304,11 +332,13 @@ def _column_names(frame: Any, option: str = "frame") -> list[str]:
     return [str(name) for name in names]
 
 
-def _numbers(table: pa.Table, name: str) -> Floats:
+def _numbers(frame: Any, table: pa.Table, name: str) -> Floats:
     column = whole_column(table, "value", name)
     kind = column.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-        raise ValueError(f"value must be a column of numbers, got {kind} in column {name!r}")
+        got = f"{kinds_said(column)} in column {name!r}"
+        call = f"{numbers_call(frame, name)} converts it, and nulls='drop' leaves out what is none"
+        raise ValueError(f"value must be a column of numbers, got {got}: {call}")
 
     found: Floats = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)
     wrong = len(found) - int(np.isfinite(found).sum())
@@ -336,7 +366,9 @@ def _categories(table: pa.Table, name: str, categories: Sequence[str]) -> Floats
     return np.asarray(found, np.float64)
 
 
-def _order(table: pa.Table, name: str | None, tz: str | None) -> tuple[Ints | None, Floats | None]:
+def _order(
+    frame: Any, table: pa.Table, name: str | None, tz: str | None
+) -> tuple[Ints | None, Floats | None]:
     """Give the order of the samples, None where it is that of the rows, and their times in the rows' order, if any.
 
     Dates and times without a zone are of the time zone `tz`; of UTC without one.
@@ -344,19 +376,25 @@ def _order(table: pa.Table, name: str | None, tz: str | None) -> tuple[Ints | No
     if name is None:
         return None, None
     column = whole_column(table, "time", name)
+    column = _timestamps_of_text(column, tz) if is_text(column.type) else column
     kind = column.type
     timed = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
 
     if not (timed or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        raise ValueError(
-            f"time must be a column of timestamps, dates or seconds, got {kind} in column {name!r}"
-        )
+        got = f"{kinds_said(column)} in column {name!r}"
+        raise ValueError(f"time must be a column of times or seconds, got {got}")
 
     when = TimeParser("s").parse(column)
-    wrong = int(np.isnan(when).sum())
-    if wrong:
+    wrong = np.isnan(when)
+    if wrong.any() and is_text(table.column(name).type):
+        others = table.column(name).filter(pa.array(wrong))
+        rule = "be times, ISO 8601 text such as 2026-01-31T08:00:00Z, or seconds in every row"
+        got = f"{kinds_said(others)} in column {name!r}"
+        raise ValueError(f"time must {rule}, got {got}: {times_call(frame, name)} converts others")
+
+    if wrong.any():
         rule = "lie between the years 1900 and 2100 in every row (numbers are seconds since 1970)"
-        raise ValueError(f"time must {rule}, got {wrong:,} that do not in column {name!r}")
+        raise ValueError(f"time must {rule}, got {wrong.sum():,} that do not in column {name!r}")
 
     if tz is not None and (
         pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None)
@@ -369,6 +407,24 @@ def _order(table: pa.Table, name: str | None, tz: str | None) -> tuple[Ints | No
     if not (np.diff(when) < 0).any():
         return None, when
     return np.argsort(when, kind="stable"), when
+
+
+def _timestamps_of_text(column: pa.ChunkedArray, tz: str | None) -> pa.ChunkedArray:
+    """Event times of a column of text, as a command reads them from a file: timestamps or seconds.
+
+    Where there is a `tz`, it is that of texts without a zone: then all have one, or none.
+    """
+    text = plain_text(column)
+    if tz is not None:
+        try:
+            return text.cast(pa.timestamp("us"))
+        except pa.ArrowInvalid:  # some have a zone, and the others are no times
+            text = pc.if_else(pc.match_substring_regex(text, ZONE), text, "")
+
+    parser = TimeParser()
+    seconds = [np.zeros(0), *(parser.parse(chunk) for chunk in text.chunks)]
+
+    return pa.chunked_array([pa.array(np.concatenate(seconds))])
 
 
 def _first_met(codes: AnyInts, keys: pa.Table) -> tuple[AnyInts, pa.Table]:

@@ -100,7 +100,8 @@ def private_means(
         Privacy budget of one row's value, or of one `person`, for everything that is released of
         this frame: with a store for all calls together.
     time : str, optional
-        Column of event times (timestamps, dates or seconds); left out, the order of the rows.
+        Column of event times (timestamps, dates, ISO 8601 text or seconds); left out, the order of the
+        rows.
     person, per_person : str and int, optional
         Column that says which person a row is about, and how many rows of one person count in a
         group: the first ones. Epsilon then protects all rows of a person in a group; the noise is
@@ -228,7 +229,8 @@ def private_means(
         from meanstream.pipelines.frames.stored import releases_by_store
 
         require(secret is None, "secret", "be left out with a store, which has its own", "another")
-        released = releases_by_store(Path(store), samples, private, options)
+        columns = {"by": _names(by), "value": value, "time": time, "person": person}
+        released = releases_by_store(Path(store), samples, private, options, columns=columns)
     else:
         key, called = frame_key(secret, name)
         private = replace(private, name=called)
@@ -246,6 +248,10 @@ def private_means(
     if learned is None:
         return result
     return replace(result, covariates=learned, notes=(*result.notes, covariates_said(learned)))
+
+
+def _names(by: str | Sequence[str]) -> str:
+    return by if isinstance(by, str) else ", ".join(by)
 
 
 def _releases(releases: int | None, schedule: str | None, *, stored: bool) -> int:

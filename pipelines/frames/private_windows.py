@@ -75,7 +75,7 @@ def private_windows(
         Column of the user whose row it is, who is protected. (In `private_means` it is the column
         of groups.)
     value, time : str
-        Column of numbers, and of event times (timestamps, dates or seconds).
+        Column of numbers, and of event times (timestamps, dates, ISO 8601 text or seconds).
     lower, upper : float, optional
         Bounds of a value, chosen without a look at the data; needed without `categories`.
     epsilon : float

@@ -6,7 +6,7 @@ The engine itself reads the frame, on a store that charges each release before i
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ from meanstream.streaming.store.store_deployment import Deployment, open_deploym
 
 BATCH = 1 << 18
 """Rows of a commit."""
+COLUMNS = "frame_columns"
+"""State that says which columns of a frame a store is about."""
 FOREVER = 1e300
 """Seconds that event time may run ahead of the clock: a frame's times are whatever its column
 says."""
@@ -94,7 +96,11 @@ class _FrameEngine(Engine):
     """Notes in each commit which rows it has read."""
 
     def __init__(
-        self, source: _FrameSource, deployment: Deployment, options: EngineOptions
+        self,
+        source: _FrameSource,
+        deployment: Deployment,
+        options: EngineOptions,
+        columns: Mapping[str, str | None],
     ) -> None:
         super().__init__(
             source=source,
@@ -105,6 +111,7 @@ class _FrameEngine(Engine):
             options=options,
         )
         self._rows = source
+        self._columns = columns
         self._notes = max((number for number, _ in deployment.store.chunks(ROWS_READ)), default=-1)
 
     def _save_state(self, position: Position, *, ended: bool) -> None:
@@ -113,14 +120,21 @@ class _FrameEngine(Engine):
         if len(note["digest"]):
             self._notes += 1
             self._store.put_chunk(ROWS_READ, self._notes, note)
+            self._store.put_state(COLUMNS, dict(self._columns))
 
 
 def releases_by_store(
-    path: Path, samples: FrameSamples, settings: AgentsSettings, options: EngineOptions
+    path: Path,
+    samples: FrameSamples,
+    settings: AgentsSettings,
+    options: EngineOptions,
+    *,
+    columns: Mapping[str, str | None],
 ) -> FrameReleases:
     """Run an engine on the rows that its store has not read.
 
-    Give all releases that the ledger holds.
+    Give all releases that the ledger holds. `columns` are the names of the frame's columns by
+    option, which a refusal compares with those of the store's last call.
     """
     deployment = _opened(path, settings)
     try:
@@ -128,9 +142,10 @@ def releases_by_store(
         agents = store.agents()
         forgotten = forgotten_agents(store).tolist()
         samples = samples.without_groups({agents[number] for number in forgotten})
-        _require_own_groups({*agents} - {agents[number] for number in forgotten}, samples)
+        about = _other_columns(store, columns)
+        _require_own_groups({*agents} - {agents[number] for number in forgotten}, samples, about)
         digests = row_digests(deployment.noise, deployment.settings.grid, samples)
-        unread = new_rows(store, digests)
+        unread = new_rows(store, digests, about)
 
         most = max(len(samples.names), options.max_agents)
         believed: dict[str, Any] = {
@@ -142,7 +157,10 @@ def releases_by_store(
         chosen = replace(options, batch_size=BATCH, max_agents=most, **believed)
 
         engine = _FrameEngine(
-            _FrameSource(_after_those(samples, unread), unread, digests), deployment, chosen
+            _FrameSource(_after_those(samples, unread), unread, digests),
+            deployment,
+            chosen,
+            columns,
         )
         made = engine.run().releases
         head = store.ledger.head()
@@ -170,9 +188,25 @@ def _opened(path: Path, settings: AgentsSettings) -> Deployment:
         ) from None
 
 
-def _require_own_groups(agents: set[str], samples: FrameSamples) -> None:
+def _other_columns(store: Store, columns: Mapping[str, str | None]) -> str:
+    """Sentence on the first column that has another name than at the store's last call, or none."""
+    kept = store.state(COLUMNS) or {}
+    for option, name in columns.items():
+        if option in kept and kept[option] != name:
+            return (
+                f"{option} has changed: this store is about {kept[option]!r}, got {name!r}; another column "
+                "needs another store"
+            )
+
+    return ""
+
+
+def _require_own_groups(agents: set[str], samples: FrameSamples, about: str) -> None:
     """Refuse a store with groups that the frame does not have, before anything is read or charged."""
     others = agents - set(samples.names)
+    if others and about:
+        raise ValueError(about)
+
     require(
         not others, "frame", "have every group that its store knows", f"{len(others):,} missing"
     )
@@ -217,10 +251,11 @@ def row_digests(noise: KeyedNoise, grid: FixedPoint, samples: FrameSamples) -> W
     return digest
 
 
-def new_rows(store: Store, digests: Words) -> Ints:
+def new_rows(store: Store, digests: Words, about: str = "") -> Ints:
     """Give the places of the rows that a store has not read, in the order of the frame.
 
-    Of rows that are equal in all that counts, as many are read as the store has read.
+    Of rows that are equal in all that counts, as many are read as the store has read. `about` says
+    why rows may be missing.
     """
     notes = [columns["digest"] for _, columns in store.chunks(ROWS_READ)]
     read = np.sort(np.concatenate([np.zeros(0, np.uint64), *notes]))
@@ -229,6 +264,9 @@ def new_rows(store: Store, digests: Words) -> Ints:
     rank = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
     known = np.searchsorted(read, ordered, side="right") - np.searchsorted(read, ordered)
     missing = len(read) - int(np.count_nonzero(rank < known))
+
+    if missing and about:
+        raise ValueError(about)
 
     if missing:
         raise ValueError(

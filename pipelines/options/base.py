@@ -44,8 +44,10 @@ def _load_config(context: typer.Context, path: Path | None) -> Path | None:
         raise BadOption(
             f"config must have each option once, got {str(error)!r} twice in {str(path)!r}"
         ) from None
-    except (yaml.YAMLError, UnicodeDecodeError):
-        raise BadOption(f"config must be YAML, got {str(path)!r}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = "" if mark is None else f", which is none at line {mark.line + 1}"
+        raise BadOption(f"config must be YAML, got {str(path)!r}{line}") from None
 
     if not isinstance(entries, dict):
         raise BadOption(

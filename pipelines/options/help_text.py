@@ -54,9 +54,16 @@ def with_environment_and_headings(command: Any) -> Any:
         command.format_options = partial(_format_options, command)
 
     for part in getattr(command, "commands", {}).values():
+        part.short_help = _summary(part)
         with_environment_and_headings(part)
 
     return command
+
+
+def _summary(command: Any) -> str:
+    """First paragraph of a command's help: all of it stands in the list of commands."""
+    text = command.short_help or command.help or ""
+    return " ".join(text.strip().partition("\n\n")[0].split())
 
 
 def _typed_options(command: Any) -> Sequence[str] | None:

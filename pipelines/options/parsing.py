@@ -7,6 +7,7 @@ import math
 import os
 import re
 from collections.abc import Callable
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ LARGEST = 2**63 - 1
 LONGEST_NAME = 255
 LONGEST_PATH = 4095
 """Bytes of a name in a path, and of a path: no file system here takes more."""
+NEAR = 0.8
+"""Share of equal letters from which on an option may be meant by a misspelled one."""
 SHOWN_AND_DONE = ("help", "version")
 """Options that end a command: typed twice they mean nothing else."""
 _NUMBER = re.compile(
@@ -151,6 +154,10 @@ def _once_each(make_parser: Callable[[Any], Any], context: Any) -> Any:
             unknown = str(getattr(error, "option_name", ""))
             _refuse_argument(context, unknown, given)
             _refuse_untyped(context, unknown)
+            if hasattr(error, "possibilities"):
+                error.possibilities = []
+                error.message += _near_option(context, unknown)
+
             raise
 
         for one in order:
@@ -166,6 +173,14 @@ def _once_each(make_parser: Callable[[Any], Any], context: Any) -> Any:
 
     parser.parse_args = parse_args
     return parser
+
+
+def _near_option(context: Any, unknown: str) -> str:
+    """End of a message that names the option which differs from a misspelled one by a slip."""
+    known = [name for one in context.command.params if not one.hidden for name in one.opts]
+    near = get_close_matches(unknown, [*known, "--help"], n=1, cutoff=NEAR)
+
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _refuse_argument(context: Any, unknown: str, given: list[str]) -> None:

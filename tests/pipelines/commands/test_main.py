@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import typer
@@ -156,3 +157,57 @@ def test_as_a_process_of_its_own() -> None:
     )
     assert (bad.returncode, bad.stdout, bad.stderr.count(b"\n")) == (2, b"", 1)
     assert bad.stderr.startswith(b"meanstream: ")
+
+
+@pytest.mark.parametrize(
+    ("usual", "option"),
+    [
+        (["-h"], ["--help"]),
+        (["help"], ["--help"]),
+        (["help", "run"], ["run", "--help"]),
+        (["help", "run", "agents"], ["run", "agents", "--help"]),
+        (["run", "-h"], ["run", "--help"]),
+        (["run", "agents", "-h"], ["run", "agents", "--help"]),
+        (["version"], ["--version"]),
+        (["-V"], ["--version"]),
+    ],
+    ids=" ".join,
+)
+def test_usual_words_show_help_and_version(usual: list[str], option: list[str]) -> None:
+    ran = meanstream(*usual)
+    assert (ran.code, ran.err) == (0, b"")
+    assert ran.out == meanstream(*option).out
+
+
+def test_no_summary_in_a_list_of_commands_is_cut() -> None:
+    groups = {tuple(path[:-1]) for path in commands()}
+    for group in groups:
+        listed = meanstream(*group, "--help").out.decode().partition("\nCommands:\n")[2]
+        assert listed, group
+        assert "..." not in listed, group
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["run", "agents", "--epsilonn", "1"],
+            "No such option: --epsilonn; did you mean '--epsilon'?",
+        ),
+        (["run", "agents", "--sorce", "x"], "No such option: --sorce; did you mean '--source'?"),
+        (["run", "agents", "--nothing-like-it"], "No such option: --nothing-like-it"),
+        (["run", "agents", "--hlep"], "No such option: --hlep; did you mean '--help'?"),
+    ],
+)
+def test_only_a_near_option_is_suggested(words: list[str], said: str) -> None:
+    assert meanstream(*words).message == said
+
+
+def test_a_typo_in_a_file_of_options_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("lower: 0\nepsilonn: 1\n", encoding="utf-8")
+    ran = meanstream("run", "agents", "--config", str(file))
+    assert ran.message == "config has no option 'epsilonn'; did you mean 'epsilon'?"
+    file.write_text("lower: 0\nupper: [1\n", encoding="utf-8")
+    ran = meanstream("run", "agents", "--config", str(file))
+    assert ran.message == f"config must be YAML, got {str(file)!r}, which is none at line 3"

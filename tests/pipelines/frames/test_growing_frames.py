@@ -195,6 +195,34 @@ def test_a_frame_without_a_row_that_was_read_is_refused_before_anything_is_charg
     assert rows_of(monthly(months(1, 2), store)) == {2 * MONTH}
 
 
+@pytest.mark.parametrize(
+    ("option", "known", "other"),
+    [("value", "days", "cost"), ("time", "when", "cost"), ("by", "ward", "house")],
+)
+def test_a_store_says_which_column_it_is_about(
+    option: str, known: str, other: str, tmp_path: Path
+) -> None:
+    store, frame = tmp_path / "s.db", months(1, 1)
+    monthly(frame, store)
+    columns = {
+        "cost": pa.array(range(len(frame)), pa.float64()),
+        "house": pa.array(["H"] * len(frame)),
+    }
+    frame = pa.table(dict(zip(frame.column_names, frame.columns, strict=True)) | columns)
+    said = f"{option} has changed: this store is about '{known}', got '{other}'"
+    with pytest.raises(ValueError, match=re.escape(said)):
+        monthly(frame, store, **{option: other})
+    assert ledger_rows(store) == GROUPS
+
+
+def test_a_column_of_a_store_may_get_another_name(tmp_path: Path) -> None:
+    """The rows are the same, so the budget is theirs."""
+    store = tmp_path / "s.db"
+    monthly(months(1, 1), store)
+    renamed = months(1, 1).rename_columns(["ward", "stay", "when"])
+    assert monthly(renamed, store, value="stay").charge.made == 0
+
+
 def test_a_frame_that_lacks_a_group_is_refused(tmp_path: Path) -> None:
     monthly(months(1, 1), tmp_path / "s.db")
     rest = months(1, 1).filter(pa.compute.not_equal(months(1, 1)["ward"], "W3"))

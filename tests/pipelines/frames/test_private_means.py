@@ -190,12 +190,12 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "text": (
         three(v=["777", "1", "2"]),
         {},
-        "value must be a column of numbers, got string in column 'v'",
+        "value must be a column of numbers, got text: numbers (3) in column 'v': pyarrow.compute.cast(",
     ),
     "flags": (
         three(v=[True, False, True]),
         {},
-        "value must be a column of numbers, got bool in column 'v'",
+        "value must be a column of numbers, got true and false in column 'v'",
     ),
     "null": (
         three(v=[1.0, None, 3.0]),
@@ -216,7 +216,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "time": (
         three(t=["a", "b", "c"]),
         {"time": "t"},
-        "time must be a column of timestamps, dates or seconds",
+        "or seconds in every row, got text: other text (3) in column 't': pyarrow.compute.strptime(",
     ),
     "milliseconds": (
         three(t=[1.7e12, 2.0, 3.0]),
