@@ -16,6 +16,7 @@ import numpy as np
 
 from meanstream.operators.noise.calibration import calibrated_gaussian_stddev
 from meanstream.operators.noise.distributions import TAIL_DELTA, GaussianNoise
+from meanstream.operators.noise.draw_owners import SITE_SUMS
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import NoiseIds, keyed_owner_words
 from meanstream.operators.noise.numerics import require_small_numeric_slack
@@ -303,7 +304,9 @@ class FederatedSite:
 
         noise = self.settings.noise(grid.span + slack)
         drawn = noise.sample(
-            keyed.bits(NoiseIds(keyed_owner_words([name]), np.array([1]), version))
+            keyed.bits(
+                NoiseIds(keyed_owner_words([name]), np.array([1]), version), SITE_SUMS.at()
+            )
         )
         noisy = int(exact[0]) + int(np.rint(drawn[0]))
 

@@ -29,6 +29,7 @@ from meanstream.operators.agents.sorting import samples_by_agent
 from meanstream.operators.agents.state import CHUNK, NEVER, AgentRows
 from meanstream.operators.agents.vote_of_spread import SpreadPairs
 from meanstream.operators.noise.canonical import canonical_spelling
+from meanstream.operators.noise.draw_owners import AGENT_MEANS
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds, keyed_owner_words
 from meanstream.operators.records import (
     AnyInts,
@@ -535,7 +536,7 @@ class Agents:
                 own = NoiseIds(owner=ids.owner[some], index=index[some], version=version[some])
                 counts.cast(rows, agent[some], now.count[some], own, self._noise)
 
-        fresh = settings.fresh.sample(self._noise.bits(ids))
+        fresh = settings.fresh.sample(self._noise.bits(ids, AGENT_MEANS.at()))
         told = self._noised(agent, index, now, fresh)
         rows["released"][agent] = index
         rows["released_count"][agent] = now.count

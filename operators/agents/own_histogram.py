@@ -17,9 +17,10 @@ import numpy as np
 
 from meanstream.operators.agents.vote_of_spread import FACTOR, MOST_VOTES, SpreadPairs
 from meanstream.operators.noise.distributions import GaussianNoise
+from meanstream.operators.noise.draw_owners import AGENT_HISTOGRAMS
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds
-from meanstream.operators.records import VOTE_BINS, Bools, Floats, Ints, ReleaseColumns, Words
+from meanstream.operators.records import Bools, Floats, Ints, ReleaseColumns, Words
 from meanstream.operators.validation import require, valid_float
 
 EVEN_BINS = 17
@@ -266,9 +267,8 @@ class SampleHistogram:
     ) -> None:
         """Noise the counts since each agent's last release of them, and add them to its released sum."""
         new = rows["histogram_new"][agent]
-        first = 1 + VOTE_BINS  # the draws before are those of the mean and of the vote
         draws = [
-            np.rint(self.noise.sample(noise.bits(ids, draw=first + b))).astype(np.int64)
+            np.rint(self.noise.sample(noise.bits(ids, AGENT_HISTOGRAMS.at(b)))).astype(np.int64)
             for b in range(self.bins)
         ]
 

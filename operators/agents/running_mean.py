@@ -17,6 +17,7 @@ from meanstream.operators.agents.release_times import Counts, parse_release_time
 from meanstream.operators.counters.base import Counter, State
 from meanstream.operators.counters.optimal import Optimal, optimal_counter_sampling
 from meanstream.operators.counters.registry import counter_noise, make_counter
+from meanstream.operators.noise.draw_owners import PRIVATE_MEAN
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import TAIL_DELTA, GaussianNoise, NoiseIds, NoiseSource
 from meanstream.operators.records import Words
@@ -371,7 +372,7 @@ class PrivateMean(stats.base.Univariate):
         count = np.array([stream.count])
         total = np.array([stream.total])
         ids = NoiseIds(stream.owner, index, self._key.version_of(count, total))
-        fresh = self._fresh.sample(self._key.bits(ids))
+        fresh = self._fresh.sample(self._key.bits(ids, PRIVATE_MEAN.at()))
         stream.index += 1
 
         if self._endless is not None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from meanstream.operators.agents.dependence.pairs import OwnPairs
 from meanstream.operators.noise.distributions import GaussianNoise
+from meanstream.operators.noise.draw_owners import AGENT_VOTES
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds
 from meanstream.operators.records import (
     VOTE_BINS,
@@ -205,7 +206,7 @@ class SpreadVote:
         """Noise the pairs since each agent's last vote, and add them to its released sum."""
         pairs = rows["vote_pairs"][agent]
         draws = [
-            np.rint(self.noise.sample(noise.bits(ids, draw=1 + b))).astype(np.int64)
+            np.rint(self.noise.sample(noise.bits(ids, AGENT_VOTES.at(b)))).astype(np.int64)
             for b in range(VOTE_BINS)
         ]
 

@@ -74,6 +74,10 @@ class NoiseDistribution(Protocol):
         """Probability that the noise, rounded to an integer, is k."""
         ...
 
+    def cdf(self, x: npt.ArrayLike) -> Floats:
+        """Probability that `sample` is at most x."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class GaussianNoise:
@@ -138,6 +142,10 @@ class GaussianNoise:
         size = np.abs(np.asarray(k, dtype=np.float64))
         return np.asarray(ndtr((0.5 - size) / self.stddev) - ndtr((-0.5 - size) / self.stddev))
 
+    def cdf(self, x: npt.ArrayLike) -> Floats:
+        """Probability that `sample` is at most x."""
+        return np.asarray(ndtr(np.asarray(x, dtype=np.float64) / self.stddev))
+
 
 @dataclass(frozen=True, slots=True)
 class LaplaceNoise:
@@ -200,6 +208,15 @@ class LaplaceNoise:
         """Probability that the noise is the integer k."""
         size = np.abs(np.asarray(k, dtype=np.float64))
         return np.asarray(math.tanh(0.5 / self.scale) * np.exp(-size / self.scale))
+
+    def cdf(self, x: npt.ArrayLike) -> Floats:
+        """Probability that `sample`, an integer, is at most x."""
+        k = np.floor(np.asarray(x, dtype=np.float64))
+        # P(K >= j) = q**j / (1 + q) for j >= 1, and the law is symmetric.
+        beyond = np.exp(-np.maximum(np.where(k >= 0, k + 1.0, -k), 0.0) / self.scale)
+        beyond /= 1.0 + math.exp(-1.0 / self.scale)
+
+        return np.asarray(np.where(k >= 0, 1.0 - beyond, beyond))
 
 
 def _sign_and_tail(bits: Words) -> tuple[Floats, Floats]:

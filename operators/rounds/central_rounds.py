@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeGuard
 import numpy as np
 
 from meanstream.operators.noise.distributions import TAIL_DELTA, LaplaceNoise
+from meanstream.operators.noise.draw_owners import CURATOR_SUMS
 from meanstream.operators.noise.keyed import NoiseIds, NoiseSource, keyed_owner_words
 from meanstream.operators.noise.numerics import LARGEST_SHARE
 from meanstream.operators.noise.random_bits import RandomWords
@@ -208,7 +209,7 @@ class ReleaseWords:
 
     def __call__(self, draw: int) -> Words:
         """128 bits, as a uint64 array (1, 2)."""
-        return self._noise.bits(self._ids, draw)
+        return self._noise.bits(self._ids, CURATOR_SUMS.at(draw))
 
 
 def central_noised(

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from meanstream.operators.noise.draw_owners import USER_REPORTS
 from meanstream.operators.noise.keyed import NoiseIds, NoiseSource
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Bools, Floats, Ints, Words
@@ -207,7 +208,7 @@ class ReportWords:
 
     def __call__(self, draw: int) -> Words:
         """128 bits per user, as a uint64 array (n, 2)."""
-        return self._noise.bits(self._ids, draw)
+        return self._noise.bits(self._ids, USER_REPORTS.at(draw))
 
 
 def protocol_input_version(noise: NoiseSource, summaries: Summaries) -> Words:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
+from meanstream.operators.noise.draw_owners import FRAME_ROWS
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds, keyed_owner_words
 from meanstream.operators.records import Ints, Words
@@ -244,9 +245,8 @@ def row_digests(noise: KeyedNoise, grid: FixedPoint, samples: FrameSamples) -> W
 
     digest = np.zeros(len(point), np.uint64)
     for index, part in enumerate(parts):
-        digest = keyed.bits(NoiseIds(owner, np.full(len(point), index, np.int64), digest ^ part))[
-            :, 0
-        ]
+        ids = NoiseIds(owner, np.full(len(point), index, np.int64), digest ^ part)
+        digest = keyed.bits(ids, FRAME_ROWS.at())[:, 0]
 
     return digest
 

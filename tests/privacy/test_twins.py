@@ -123,6 +123,7 @@ BITS, VERSION = KeyedNoise.bits, KeyedNoise.version_of
 FRESH: Any = AgentsSettings.__dict__["fresh"].func
 HISTOGRAM: Any = AgentsSettings.__dict__["histogram"].func
 VOTE, CAST, DERIVE = SpreadVote.cast, SampleHistogram.cast, keyed._derive
+NOISED = Agents._noised
 INIT, OPENED, RESTORE = Agents.__init__, engine_run.open_deployment, AgentRows.restore
 
 
@@ -207,6 +208,41 @@ def shared_histogram(self: SampleHistogram, *given: Any) -> None:
     CAST(self, *given[:-1], OneDraw(given[-1]))
 
 
+@dataclass(frozen=True)
+class OtherDraws:
+    """Gives some draws in place of others."""
+
+    noise: Any
+    instead: dict[int, int]
+
+    def bits(self, ids: NoiseIds, draw: int = 0) -> Words:
+        return np.asarray(self.noise.bits(ids, self.instead.get(draw, draw)))
+
+
+def shared_draws(instead: dict[int, int]) -> Any:
+    """What is counted meets draws of something else of the same release."""
+
+    def cast(self: SpreadVote | SampleHistogram, *given: Any) -> None:
+        right = VOTE if isinstance(self, SpreadVote) else CAST
+        right(self, *given[:-1], OtherDraws(given[-1], instead))
+
+    return cast
+
+
+def cut_draws(
+    self: Agents, agent: Ints, index: Ints, now: Any, fresh: Floats
+) -> Any:
+    """Draws end at 1.5 deviations, rescaled to the declared variance."""
+    stddev = np.sqrt(self.settings.fresh.variance)
+    return NOISED(self, agent, index, now, np.clip(fresh, -1.5 * stddev, 1.5 * stddev) / 0.8818)
+
+
+def kept_low_bit(self: Agents, agent: Ints, index: Ints, now: Any, fresh: Floats) -> Any:
+    """The low bit of the noised sum is that of the exact one."""
+    sums = NOISED(self, agent, index, now, fresh)
+    return replace(sums, total=sums.total - ((sums.total - now.total) & 1))
+
+
 def repeating_ids(owner: Words, index: Ints, version: Words) -> NoiseIds:
     """The noise of every fiftieth release is one."""
     return NoiseIds(owner=owner, index=index % 50, version=np.zeros_like(version))
@@ -235,6 +271,9 @@ REPEATS, COUNTED = (
     (agents_module, "NoiseIds", repeating_ids),
     ("audit", "mechanism", "agents.means_and_votes"),
 )
+MEANS_VOTE = (SpreadVote, "cast", shared_draws({1: 0}))
+VOTES_HISTOGRAM = (SampleHistogram, "cast", shared_draws({12 + b: 1 + b for b in range(11)}))
+CUT = (Agents, "_noised", cut_draws)
 TWINS = {
     "averaged retries": Twin([(engine_run, "open_deployment", noise_of_its_own)], ENGINE),
     "half sensitivity": Twin([(AgentsSettings, "fresh", property(half_noise))]),
@@ -271,6 +310,18 @@ TWINS = {
     "shared bins of histograms, in a topic": Twin(
         [HISTOGRAMS_SHARED], TOPIC, "releases.histograms", MANY
     ),
+    "vote bin 0 shares the draw of the mean": Twin([MEANS_VOTE]),
+    "vote bin 0 shares the draw of the mean, in a store": Twin(
+        [MEANS_VOTE], STORE, "ledger", MANY
+    ),
+    "vote bin 0 shares the draw of the mean, in a topic": Twin(
+        [MEANS_VOTE], TOPIC, "releases", MANY
+    ),
+    "histogram bins share the vote's": Twin([VOTES_HISTOGRAM], DRAWN),
+    "histogram bins share the vote's, in a store": Twin([VOTES_HISTOGRAM], STORE, "ledger", MANY),
+    "draws cut at 1.5 deviations": Twin([CUT]),
+    "draws cut at 1.5 deviations, in a store": Twin([CUT], STORE, "ledger", MANY),
+    "low bit of the exact sum kept": Twin([(Agents, "_noised", kept_low_bit)]),
     "noise of a memory that repeats, counted": Twin(
         [REPEATS], ("audit", "mechanism", "agents.half_life"), "agents.half_life"
     ),

@@ -13,6 +13,7 @@ from scipy.special import expit, ndtri
 
 from meanstream.lab.evidence.audit_record import AuditRow
 from meanstream.lab.evidence.canaries import COUNTED, Canaries, CanaryOutputs
+from meanstream.lab.evidence.known_draws import KnownDraws
 from meanstream.lab.evidence.one_run import (
     LEAST_CANARIES,
     gaussian_one_run,
@@ -94,6 +95,7 @@ class CanaryEvidence:
         self._scores: list[Floats] = []
         self._coins: list[Ints] = []
         self._contrasts: dict[str, tuple[list[Floats], float]] = {}
+        self._draws = KnownDraws(self.canaries)
         self._beyond = self._changed = self._missing = 0
 
     def take(self, outputs: CanaryOutputs, coins: Ints) -> None:
@@ -109,6 +111,7 @@ class CanaryEvidence:
         )
         self._coins.append(coins[:, 0])
         noise = self.canaries.noise_left(outputs, coins)
+        self._draws.take(outputs, coins, noise)
         pairs = len(coins) // 2
 
         if pairs:
@@ -222,7 +225,8 @@ class CanaryEvidence:
             "canaries without all of their releases": self._missing,
         }
 
-        return ", ".join(f"{n:,} {what}" for what, n in found.items() if n) or None
+        counted = [f"{n:,} {what}" for what, n in found.items() if n]
+        return ", ".join([*counted, *self._draws.faults()]) or None
 
     def _nothing(self, fault: str) -> AuditRow:
         settings = self.canaries.settings

@@ -18,6 +18,7 @@ from scipy.linalg import solve_triangular
 from scipy.special import ndtri
 
 from meanstream.lab.evidence.counters_audit import counter_columns, counter_response
+from meanstream.lab.evidence.noise_draws import CountDraws, NoiseDraws
 from meanstream.lab.evidence.one_run import CONFIDENCE
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.memory.decay import DecayedSums, effective_counts
@@ -332,6 +333,50 @@ class Canaries:
         return np.asarray(
             weight / effective_counts(weight, self.per_second * (of_each**2).sum(axis=1))
         )
+
+    def exact_totals(self, coins: Ints) -> Ints:
+        """Private but for an audit: the sums that releases are made of, by the coins, shape (n, releases)."""
+        units = self.settings.per_person or 1
+        steps = np.zeros((len(coins), self.releases), np.int64)
+        steps[:, : self.number] = units * self.settings.grid.span * coins
+
+        return np.cumsum(steps, axis=1)
+
+    def mean_draws(self, noise: Floats) -> NoiseDraws:
+        """Give the draws of means, from `noise_left`; only rounding may move them."""
+        inverse = np.abs(np.linalg.inv(self._response))
+        stddev = math.sqrt(self.settings.fresh.variance)
+        bound = np.broadcast_to(0.5 * inverse @ np.abs(self._unscaled) / stddev, noise.shape)
+        seen = noise / stddev
+
+        return NoiseDraws(seen, seen, bound, np.ones(seen.shape, np.bool_), seen)
+
+    def count_draws(self, kind: str, outputs: CanaryOutputs, coins: Ints) -> CountDraws | None:
+        """Give the draws of bins of "votes" or "histograms" with the first releases, shape (n, times, bins).
+
+        All samples are at a bound: those of coins that fell on 1 are in the last bin, the others in
+        the first.
+        """
+        counts, told, each = self._counted(kind, outputs)
+        releases = sorted({release for release in self._casts if release is not None})
+        if counts is None or not releases:
+            return None
+
+        shown = np.diff(told, axis=1, prepend=0)[:, releases, 2:].astype(np.float64)
+        begun = 0
+        for time, release in enumerate(releases):
+            in_vote = coins[:, begun : min(release + 1, self.number)]
+            ones = (self.settings.per_person or 1) * in_vote.sum(axis=1)
+            shown[:, time, -1] -= ones
+            shown[:, time, 0] -= each * (release + 1 - begun) - ones
+            begun = release + 1
+
+        seen = shown / counts.noise.stddev
+        bound = np.full(seen.shape, 0.5 / counts.noise.stddev)
+        usable = np.ones(seen.shape, np.bool_)
+        index = np.tile(np.array(releases) + 1, (len(coins), 1))
+
+        return CountDraws(NoiseDraws(seen, seen, bound, usable, seen), index)
 
     def persons(self, second: int) -> Words | None:
         """Give whose samples these are, of one agent.

@@ -216,27 +216,53 @@ def _increment_response(counter: Sliding, n: int) -> Floats:
     return noise
 
 
-def draws_of_counts(agent: Ints, said: Ints, stddev: float) -> Iterator[NoiseDraws]:
-    """Give the draws of bins, shape (agents, times, bins), some agents at a time, up to `MOST_TIMES` of each.
+class CountDraws(NamedTuple):
+    """Public: the draws of bins, shape (agents, times, bins), and the releases that they came with.
+
+    Attributes
+    ----------
+    draws : NoiseDraws
+    release : int array (agents, times)
+        Index of the release; 0 where there is none.
+    """
+
+    draws: NoiseDraws
+    release: Ints
+
+    def of_releases(self, n: int, most: int) -> tuple[Ints, Ints, Ints]:
+        """Give agents below `n`, times, and places of releases below `most`, one entry for each that there is."""
+        agent, time = np.nonzero((self.release[:n] >= 1) & (self.release[:n] <= most))
+        return agent, time, self.release[agent, time] - 1
+
+
+def draws_of_counts(said: Ints, stddev: float) -> Iterator[CountDraws]:
+    """Give the draws of bins, some agents at a time, up to `MOST_TIMES` of each.
 
     Parameters
     ----------
-    agent : int array (n,)
-        In order, and each agent's in that of the times.
-    said : int array (n, 2 + bins)
-        Votes or histograms so far: how many times noised, of how many, and the counts.
+    said : int array (n, 4 + bins)
+        Agent and release, in order, and of that release votes or histograms so far: how many times
+        noised, of how many, and the counts.
     stddev : float
         Of a draw.
     """
+    agent = said[:, 0]
+    counts = said[:, 2:]
     same = np.diff(agent, prepend=-1) == 0
-    new = np.where(same[:, np.newaxis], np.diff(said, axis=0, prepend=0), said)
-    some = np.flatnonzero((new[:, 0] == 1) & (said[:, 0] <= MOST_TIMES))
+    new = np.where(same[:, np.newaxis], np.diff(counts, axis=0, prepend=0), counts)
+    some = np.flatnonzero((new[:, 0] == 1) & (counts[:, 0] <= MOST_TIMES))
+
     for first in range(0, int(agent.max(initial=-1)) + 1, BLOCK):
         part = some[slice(*np.searchsorted(agent[some], [first, first + BLOCK]))]
-        found = np.full((BLOCK, MOST_TIMES, said.shape[1] - 1), np.nan)
-        found[agent[part] - first, said[part, 0] - 1] = new[part, 1:]
+        where = agent[part] - first, counts[part, 0] - 1
+        found = np.full((BLOCK, MOST_TIMES, counts.shape[1] - 1), np.nan)
+        found[where] = new[part, 1:]
+        release = np.zeros((BLOCK, MOST_TIMES), np.int64)
+        release[where] = said[part, 1]
+
         number = np.nan_to_num(found[:, :, :1])
         seen = (np.nan_to_num(found[:, :, 1:]) - 0.5 * number) / stddev
         bound = np.broadcast_to((0.5 * number + 0.5) / stddev, seen.shape)
         usable = np.broadcast_to(~np.isnan(found[:, :, :1]), seen.shape)
-        yield NoiseDraws(seen, seen, bound, usable, np.broadcast_to(number, seen.shape))
+        added = np.broadcast_to(number, seen.shape)
+        yield CountDraws(NoiseDraws(seen, seen, bound, usable, added), release)

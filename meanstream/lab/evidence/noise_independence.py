@@ -100,7 +100,7 @@ class NoiseIndependence:
     Parameters
     ----------
     laplace : bool
-        Whether draws are of Laplace noise.
+        Whether draws are of Laplace noise, or of another law with tails like its, not of normal noise.
 
     Examples
     --------
@@ -138,6 +138,26 @@ class NoiseIndependence:
                 squares = products[[j, j, k], [k, j, k]].tolist()
                 self._product(f"{of} {j} and {k}").add(len(seen), *squares, bounds, bounds, bounds)
 
+    def take_across(self, of: tuple[str, str], draws: NoiseDraws, others: NoiseDraws) -> None:
+        """Take draws of two kinds that were made with one release, a row each.
+
+        Any of the first should be independent of any of the others.
+        """
+        some = draws.usable[:, 0] & (draws.bound[:, 0] <= MOST_MOVED)
+        some &= others.usable[:, 0] & (others.bound[:, 0] <= MOST_MOVED)
+        n = int(some.sum())
+        seen, bound = draws.seen[some], draws.bound[some, 0]
+        other, other_bound = others.seen[some], others.bound[some, 0]
+        bounds = (bound @ other_bound, bound @ bound, other_bound @ other_bound)
+        squares = (seen**2).sum(axis=0)
+        other_squares = (other**2).sum(axis=0)
+
+        for (j, k), product in np.ndenumerate(seen.T @ other):
+            first = of[0] if len(squares) == 1 else f"{of[0]} {j}"
+            second = of[1] if len(other_squares) == 1 else f"{of[1]} {k}"
+            name = f"{first} and {second} of one release"
+            self._product(name).add(n, product, squares[j], other_squares[k], *bounds)
+
     def take_in_turn(self, of: str, draws: NoiseDraws) -> None:
         """Take draws of agents, shape (n, number).
 
@@ -166,16 +186,17 @@ class NoiseIndependence:
     def _product(self, name: str) -> _Product:
         return self._products.setdefault(name, _Product())
 
-    def fault(self) -> str | None:
+    def fault(self, error: float | None = None) -> str | None:
         """Name the pair that shares most noise beyond chance, or say that draws are of another size than declared.
 
-        What keeps to its law is blamed once in 1 / `ALARM_ERROR` audits, all comparisons of an
-        audit together.
+        What keeps to its law is blamed once in 1 / `error` audits (`ALARM_ERROR` where none is
+        given), all comparisons of an audit together.
         """
+        error = ALARM_ERROR if error is None else error
         found = {name: one for name, one in self._products.items() if one.n >= LEAST_DRAWS}
         # Of each comparison, two products of noise and the lengths of two columns; of the sizes,
         # both ends.
-        law = _Law(ALARM_ERROR / (4 * len(found) + 2), self.laplace)
+        law = _Law(error / (4 * len(found) + 2), self.laplace)
         if found:
             name = max(found, key=lambda one: found[one].excess(law))
             if found[name].excess(law) > 1.0:

@@ -19,9 +19,17 @@ import numpy as np
 from scipy.special import gammaincinv
 
 from meanstream.lab.evidence.audit_record import AuditRow
-from meanstream.lab.evidence.noise_draws import DrawsOfSums, draws_of_counts, public_sums
+from meanstream.lab.evidence.noise_draws import (
+    BLOCK,
+    CountDraws,
+    DrawsOfSums,
+    NoiseDraws,
+    draws_of_counts,
+    public_sums,
+)
 from meanstream.lab.evidence.noise_independence import NoiseIndependence
 from meanstream.lab.evidence.one_run import ALARM_ERROR, CONFIDENCE
+from meanstream.lab.evidence.single_draws import DeclaredLaw, SingleDraws
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.own_histogram import SAMPLE_SENSITIVITY
 from meanstream.operators.agents.vote_of_spread import PAIR_SENSITIVITY
@@ -112,7 +120,8 @@ class NoiseLaw:
         """Take releases, in any order, each id once."""
         for kind, counts in self._counts.items():
             said = releases.votes if kind == "votes" else releases.histogram
-            counts.append(_each_time(np.column_stack([releases.agent, said])[said[:, 0] > 0]))
+            columns = np.column_stack([releases.agent, releases.index, said])
+            counts.append(_each_time(columns[said[:, 0] > 0]))
 
         if self._unknown is not None:
             return
@@ -130,10 +139,13 @@ class NoiseLaw:
 
     def row(self, name: str) -> AuditRow:
         """Say what the releases prove."""
-        single = NoiseIndependence(laplace=isinstance(self._settings.fresh, LaplaceNoise))
-        left, freedom = self._left(single)
         settings = self._settings
         laplace = isinstance(settings.fresh, LaplaceNoise)
+        single = NoiseIndependence(laplace=not isinstance(settings.fresh, GaussianNoise))
+        law = SingleDraws(DeclaredLaw(settings.fresh), "releases")
+        means: list[NoiseDraws] = []
+        left, freedom = self._left(single, law, means)
+        self._compare_kinds(single, means)
         claim = (
             settings.epsilon
             if laplace
@@ -159,7 +171,7 @@ class NoiseLaw:
             alarm=epsilon(ratio, ALARM_ERROR) if enough else 0.0,
             method=f"scale of the noise {'at most ' if enough else ''}{told}, {_said(freedom, single)}",
             assumption="samples lie within the bounds, so they only add to the visible noise",
-            fault=single.fault(),
+            fault=single.fault(ALARM_ERROR / 2) or law.fault(ALARM_ERROR / 2),
         )
 
     def rows_of_counts(self, name: str) -> Iterator[AuditRow]:
@@ -180,7 +192,8 @@ class NoiseLaw:
         counted = self._counted[kind]
         rounds = counted.noise.stddev < LEAST_NOISE
         single = NoiseIndependence()
-        left, freedom = (0.0, 0) if rounds else self._left_of_counts(kind, single)
+        law = SingleDraws(DeclaredLaw(counted.noise), kind)
+        left, freedom = (0.0, 0) if rounds else self._left_of_counts(kind, single, law)
         ratio = left / max(freedom, 1)
         mu = counted.sensitivity * (settings.per_person or 1) / counted.noise.stddev
 
@@ -200,20 +213,58 @@ class NoiseLaw:
             alarm=epsilon(ratio, ALARM_ERROR) if enough else 0.0,
             method=f"scale of the noise in {kind} {told}, {_said(freedom, single)}",
             assumption=f"none of the samples: bins add up to the public number of {counted.of}",
-            fault=single.fault() or _fault_of_scale(ratio, freedom),
+            fault=single.fault(ALARM_ERROR / 4)
+            or law.fault(ALARM_ERROR / 4)
+            or _fault_of_scale(ratio, freedom, ALARM_ERROR / 2),
         )
 
-    def _left_of_counts(self, kind: str, single: NoiseIndependence) -> tuple[float, int]:
+    def _draws_of(self, kind: str) -> Iterator[CountDraws]:
+        """Give the draws of "votes" or "histograms", some agents at a time."""
+        return draws_of_counts(self._said(kind), self._counted[kind].noise.stddev)
+
+    def _said(self, kind: str) -> Ints:
+        """Give agent, release and counts so far, of each time that counts were noised."""
+        none = np.zeros((0, 4 + self._counted[kind].bins), np.int64)
+        return _each_time(np.concatenate([none, *self._counts[kind]]))
+
+    def _compare_kinds(self, single: NoiseIndependence, means: list[NoiseDraws]) -> None:
+        """Compare the draws of one release with each other, across kinds."""
+        counted = {
+            kind: list(self._draws_of(kind))
+            for kind, counts in self._counted.items()
+            if counts.noise.stddev >= LEAST_NOISE
+        }
+
+        for kind, blocks in counted.items():
+            for of_means, of_bins in zip(means, blocks, strict=False):
+                agent, time, release = of_bins.of_releases(*of_means.seen.shape)
+                of_release = of_means.part((agent, release)).part(np.s_[:, np.newaxis])
+                of_each_bin = of_bins.draws.part((agent, time))
+                single.take_across(("mean", f"bin of {kind}"), of_release, of_each_bin)
+
+        if len(counted) < 2:
+            return
+        for votes, histograms in zip(*counted.values(), strict=False):
+            agent, time, release = votes.of_releases(BLOCK, np.iinfo(np.int64).max)
+            same = histograms.release[agent] == release[:, np.newaxis] + 1
+            row, other_time = np.nonzero(same)
+            of_each_bin = votes.draws.part((agent[row], time[row]))
+            of_others = histograms.draws.part((agent[row], other_time))
+            single.take_across(("bin of votes", "of histograms"), of_each_bin, of_others)
+
+    def _left_of_counts(
+        self, kind: str, single: NoiseIndependence, law: SingleDraws
+    ) -> tuple[float, int]:
         """Sum of squares of what bins add up to beyond what they count, in variances of that, and its freedom."""
-        none = np.zeros((0, 3 + self._counted[kind].bins), np.int64)
-        said = _each_time(np.concatenate([none, *self._counts[kind]]))
+        said = self._said(kind)
         counted = self._counted[kind]
         agent = said[:, 0]
-        number = said[:, 1]
-        beyond = said[:, 3:].sum(axis=1) - said[:, 2]
+        number = said[:, 2]
+        beyond = said[:, 4:].sum(axis=1) - said[:, 3]
 
-        for draws in draws_of_counts(agent, said[:, 1:], counted.noise.stddev):
+        for draws, _ in self._draws_of(kind):
             single.take_sizes(draws)
+            law.take(draws)
             together = draws.part(draws.usable[:, :, 0])
             single.take_together("bins", together)
 
@@ -228,7 +279,9 @@ class NoiseLaw:
 
         return float((noise[some] ** 2 / new[some]).sum()) / of_one, int(some.sum())
 
-    def _left(self, single: NoiseIndependence) -> tuple[float, int]:
+    def _left(
+        self, single: NoiseIndependence, law: SingleDraws, means: list[NoiseDraws]
+    ) -> tuple[float, int]:
         """Sum of squares beyond each agent's mean, in variances of a draw, and its degrees of freedom."""
         left = 0.0
         freedom = 0
@@ -241,6 +294,8 @@ class NoiseLaw:
             draws = solved.of(sums)
             single.take_sizes(draws)
             single.take_in_turn("releases", draws)
+            law.take(draws)
+            means.append(draws)
             # What comes after increments whose samples could vary more than the noise is not used.
             usable = draws.usable & np.logical_and.accumulate(
                 draws.added <= self._most_added, axis=1
@@ -260,24 +315,27 @@ class NoiseLaw:
 
 
 def _each_time(said: Ints) -> Ints:
-    """Give each noising of an agent's counts once, in the order of agents.
+    """Give each noising of an agent's counts once, with its first release, in the order of agents.
 
     Releases repeat it until the next.
     """
-    return said[np.unique(said[:, 0] << 16 | np.minimum(said[:, 1], 0xFFFF), return_index=True)[1]]
+    said = said[np.lexsort((said[:, 1], said[:, 2], said[:, 0]))]
+    new = np.diff(said[:, 0], prepend=-1) != 0
+    new |= np.diff(said[:, 2], prepend=-1) != 0
+    return said[new]
 
 
 def _said(freedom: int, single: NoiseIndependence) -> str:
     return f"{freedom:,} degrees of freedom, {single.comparisons:,} pairs of draws compared"
 
 
-def _fault_of_scale(ratio: float, freedom: int) -> str | None:
+def _fault_of_scale(ratio: float, freedom: int, error: float) -> str | None:
     """Say that noise is larger than declared, where chance has no part in it.
 
     Smaller noise is a matter of epsilon.
     """
     if freedom < LEAST_FREEDOM or ratio * 0.5 * freedom <= gammaincinv(
-        0.5 * freedom, 1.0 - ALARM_ERROR
+        0.5 * freedom, 1.0 - error
     ):
         return None
 

@@ -24,6 +24,7 @@ from meanstream.lab.papers.colme.same_mean import (
 from meanstream.lab.papers.colme.variance_schemes import scheme_sample_variance
 from meanstream.lab.papers.colme.variance_trackers import ReleasedVariance
 from meanstream.operators.collaboration.alone import half_width_alone
+from meanstream.operators.noise.draw_owners import PAIR_SQUARES, PAIR_SUMS
 from meanstream.operators.noise.keyed import NoiseIds, NoiseSource, keyed_owner_words
 from meanstream.operators.records import AgentEstimates, Bools, Floats, Ints, Words
 from meanstream.operators.validation import require
@@ -257,7 +258,7 @@ class PairwiseStream(PairwiseState):
         exact = sums[:, 0]
         version = self._noise.version_of(count, exact)
         ids = NoiseIds(self._words(target, reader), index, version)
-        fresh = settings.means.fresh.sample(self._noise.bits(ids))
+        fresh = settings.means.fresh.sample(self._noise.bits(ids, PAIR_SUMS.at()))
         noise = self._counter.step(self._state["counter"], row, index, fresh)
         noised = np.rint((exact - count * half).astype(np.float64) + noise)
         value, factors = self._statistic.add(
@@ -295,7 +296,7 @@ class PairwiseStream(PairwiseState):
 
         assert noise is not None  # noqa: S101 - where variances are released there is noise for them
         _, raw, squares = sums.T.astype(np.float64)
-        drawn = noise.sample(self._noise.bits(ids, 1))
+        drawn = noise.sample(self._noise.bits(ids, PAIR_SQUARES.at()))
         told = {"raw_totals": raw, "raw_squares": squares, "totals": noised / shift, "fresh": drawn}
 
         return scheme.step(state, row, ids.index, count, **told) * float(shift) ** 2
