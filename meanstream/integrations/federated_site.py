@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import time
@@ -34,6 +35,7 @@ from meanstream.streaming.store.kind import SIDE
 from meanstream.streaming.store.secret_source import noise_from_secret
 from meanstream.streaming.store.spend_ledger import LedgerRows
 
+_log = logging.getLogger("meanstream.federated")
 KIND = "a federated site"
 MOST_RELEASES = 10_000
 MOST_COUNT = 10**8
@@ -185,7 +187,8 @@ class FederatedSite:
     **Privacy.** Neighboring sites differ in the values of one record (replace-one); counts, names of statistics and
     rounds are public. All releases of the ledger together are (epsilon, delta)-differentially private for one record,
     against everyone outside of the site. The charge is committed before a release is returned. The noise is keyed by
-    secret, site, bounds, release and exact input. A second input for a released round is refused. A person with several
+    secret, site, bounds, release and exact input. A released round gives its release again, whatever its records are
+    by then. A person with several
     records, or at several sites, is protected less.
 
     Examples
@@ -248,7 +251,8 @@ class FederatedSite:
         statistic, round_name : str
             What it is the mean of, and of which round.
         total : float
-            Sum of the values, each clipped to the bounds before, in the value's unit.
+            Sum of the values, each clipped to the bounds before, in the value's unit. A sum that such
+            values cannot have counts as the nearest one that they can, and nan as the middle.
         count : int
             Number of values; public.
         lower, upper : float
@@ -257,8 +261,13 @@ class FederatedSite:
         Raises
         ------
         ValueError
-            If the sum does not fit count and bounds, the budget is spent, or the round was released
-            with another input.
+            If count or bounds cannot be, the budget is spent, or the round was released with other
+            bounds. All of these are public.
+
+        Notes
+        -----
+        **Privacy.** A released round gives its release again, whatever the records are now. That they have changed, or
+        that the sum cannot be, stands in the site's own log (`meanstream.federated`) alone.
         """
         name = _name_of(statistic, round_name)
         lower, upper, total = (
@@ -272,14 +281,7 @@ class FederatedSite:
         grid = FixedPoint(lower, upper)
         slack = rounding_of_sum(grid, count)
         units = total / grid.resolution - count * (lower / grid.resolution)
-        within = -slack <= units <= count * grid.span + slack
-
-        if not within:  # the sum is private: it is not named
-            raise ValueError(
-                f"total must be a sum of {count} values in [{lower:g}, {upper:g}], got one outside"
-            )
-
-        exact = np.array([round(units)], np.int64)
+        exact = np.array([self._possible(units, count * grid.span, slack, name)], np.int64)
         keyed = self._noise.derived(
             "federated", {**asdict(self.settings), "lower": lower, "upper": upper, "name": name}
         )
@@ -288,12 +290,19 @@ class FederatedSite:
         kept = self._kept(name)
 
         if kept is not None:
-            if kept[0] != int(version.view(np.int64)[0]):
+            first = kept[1]
+            if (first.lower, first.upper) != (lower, upper):
                 raise ValueError(
-                    f"round must be a new one, got {round_name!r}, which was released from another input"
+                    f"round must be a new one, got {round_name!r}, which was released with other bounds"
                 )
 
-            return kept[1]
+            if kept[0] != int(version.view(np.int64)[0]):
+                _log.warning(
+                    "the records of a released round have changed: its release is given again",
+                    extra={"release": name},
+                )
+
+            return first
 
         require(
             self.remaining > 0,
@@ -323,6 +332,20 @@ class FederatedSite:
         self._charge(name, int(version.view(np.int64)[0]), made)
 
         return made
+
+    @staticmethod
+    def _possible(units: float, largest: int, slack: int, name: str) -> int:
+        """Private: the nearest sum, in grid units, that clipped values can have; no sum is refused."""
+        if -slack <= units <= largest + slack:
+            return round(units)
+        _log.warning(
+            "total is no sum of as many values within the bounds: the nearest one counts",
+            extra={"release": name},
+        )
+
+        if math.isnan(units):
+            return largest // 2
+        return largest if units > 0 else 0
 
     def _charge(self, name: str, version: int, made: SiteRelease) -> None:
         number = len(self._store.agents())
