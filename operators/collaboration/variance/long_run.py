@@ -275,6 +275,11 @@ def variances_of_own(
     With q the probability of independence, m the mean of the long-run variance and d its degrees of freedom, the
     interval's is `q short + (1 - q) m (t_d / 1.96)^2`. The value's is the geometric mean of both, and never more than
     `short`. Of fewer than 16 samples, and of samples that are all equal, both are `short`.
+
+    Neither is less than `(1 + r)^2 short`, where r is the correlation of neighbors that pairs of samples show, at most
+    0. Pairs and blocks leave the newest samples out: an agent whose samples were all alike until the newest one would
+    seem to know its mean exactly. Only samples that swing from one to the next make a mean that precise; of AR(1)
+    processes it is `(1 + r) / (1 - r)`, which is more.
     """
     interval = short.copy()
     value = short.copy()
@@ -288,9 +293,17 @@ def variances_of_own(
     usual = short[some]
     unit = pool.median
     q = found.independent
-    interval[some] = q * usual + (1 - q) * found.mean * _wider(found.degrees)
+
+    # Half the mean squared difference of pairs is `1 - r` times the variance of the samples.
+    of_samples = own.squared_deviations[some] / (own.count[some] - 1)
+    correlation = 1 - own.energies[some, 0] / of_samples
+    least = np.clip(1 + correlation, 0.0, 1.0) ** 2 * usual
+
+    long = np.maximum(found.mean * _wider(found.degrees), least)
+    interval[some] = q * usual + (1 - q) * long
+
     log = np.log((usual / unit).astype(np.float32))
     geometric = unit * np.exp(q * log + (1 - q) * found.log).astype(np.float64)
-    value[some] = np.minimum(usual, geometric)
+    value[some] = np.minimum(usual, np.maximum(geometric, least))
 
     return interval, value

@@ -231,3 +231,31 @@ def test_ratios_of_both_variances() -> None:
 def test_a_dependence_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="dependence must"):
         DependentSamples.parse(text)
+
+
+@pytest.mark.parametrize("steps", [16, 17, 18, 21, 31, 42, 61, 63, 90, 129, 300])
+@pytest.mark.parametrize("before", ["equal", "steady"])
+def test_a_newest_sample_unlike_all_others_leaves_a_long_interval(steps: int, before: str) -> None:
+    """Pairs and blocks may leave it out: what they say of the other samples is not its mean's
+    precision."""
+    samples = np.zeros((steps, 4))
+    if before == "steady":
+        samples += 0.3 + 0.001 * np.random.default_rng(3).normal(size=samples.shape)
+    samples[-1] = 1.0
+    own = fed(samples)[0].own()
+    pool = VariancePosterior(variance=np.array([0.01]), weight=np.ones(1), lower=0.0, upper=1.0)
+    short = variance_posterior_of_own(pool, own)
+
+    interval, value = variances_of_own(pool, own, short)
+
+    assert np.all(interval > 0.3 * short)
+    assert np.all(value > 0.3 * short)
+
+
+def test_samples_that_swing_make_a_mean_that_is_more_precise() -> None:
+    """The floor leaves negative dependence its short intervals: a quarter of the variance, where an
+    AR(1) process of correlation -0.6 has 0.25."""
+    own = own_of("ar:-0.6", 500, 100)
+    interval, value = variances_of_own(KNOWN, own, variance_posterior_of_own(KNOWN, own))
+    assert 0.2 < np.median(interval) / 0.01 < 0.4
+    assert 0.2 < np.median(value) / 0.01 < 0.4
