@@ -54,6 +54,8 @@ class Laws:
         Degrees of freedom that a sample's own squares are worth under it, of 1 for normal data.
     ties : float array, shape (n,)
         Probability that two samples are equal.
+    opposite : float array, shape (n,)
+        Probability that two unlike samples lie at opposite bounds.
     cell, group : int array, shape (n,)
         Cell of the log variance, and class of ties.
     """
@@ -63,6 +65,7 @@ class Laws:
     prior: Floats
     degrees: Floats
     ties: Floats
+    opposite: Floats
     cell: Ints
     group: Ints
 
@@ -104,9 +107,10 @@ def spread_laws() -> Laws:
     degrees = np.where(ties > DISCRETE, np.minimum(2 / excess, 1.0), 1.0)
     cell = np.rint(np.log(variance) / CELL).astype(np.int64)
 
-    return Laws(
-        bins, variance, prior, degrees, ties, cell, np.searchsorted(GROUPS, ties).astype(np.int64)
-    )
+    opposite = bins[:, VOTE_BINS - 1] / (1 - ties)
+    group = np.searchsorted(GROUPS, ties).astype(np.int64)
+
+    return Laws(bins, variance, prior, degrees, ties, opposite, cell, group)
 
 
 def _continuous() -> Floats:

@@ -18,6 +18,10 @@ from meanstream.operators.records import ENERGIES, Floats, Ints, OwnSamples
 
 RHO = np.array([0.0, -0.8, -0.6, -0.3, 0.2, 0.35, 0.5, 0.65, 0.78, 0.87, 0.93, 0.965, 0.985])
 """Correlations of neighboring samples that are tried; 0, independence, is the first."""
+SLOW = np.array([0.03, 0.1, 0.3])
+"""Shares of the variance that are slow where the rest is noise of measurement, white."""
+SLOWEST = np.flatnonzero(RHO >= 0.78)
+"""Correlations of the slow part: at lower ones it is hardly slower than the noise."""
 FARTHER = 0.7
 """How fast the prior falls with the ratio of both variances, in powers of it."""
 OWN_PRIOR_LOG_SPREAD = 0.6
@@ -61,19 +65,30 @@ class LongRunVariance(NamedTuple):
 
 
 def long_run_ratio() -> Floats:
-    """Give the long-run variance over that of one sample, for each correlation of neighbors.
+    """Give the long-run variance over that of one sample, for each curve.
+
+    AR(1) processes of each correlation come first, then white noise with a slow part: of each share
+    in `SLOW`, one of each correlation of `SLOWEST`.
 
     Examples
     --------
     >>> long_run_ratio()[[0, 6]].tolist()  # of correlations 0 and 0.5
     [1.0, 3.0]
+    >>> len(long_run_ratio())
+    28
     """
-    return np.asarray((1 + RHO) / (1 - RHO))
+    return _with_noise((1 + RHO) / (1 - RHO))
+
+
+def _with_noise(of_ar: Floats) -> Floats:
+    """Values of AR(1) curves, and those of white noise with a slow part: they mix by the share of either."""
+    slow = [(1 - share) + share * of_ar[SLOWEST] for share in SLOW]
+    return np.asarray(np.concatenate([of_ar, *slow]), dtype=np.float64)
 
 
 @cache
 def long_run_expected(log: int) -> Floats:
-    """Give what energies are expected to be over the variance of one sample, shape (13, 6), for blocks of `2**log`.
+    """Give what energies are expected to be over the variance of one sample, shape (28, 6), for blocks of `2**log`.
 
     Examples
     --------
@@ -83,7 +98,7 @@ def long_run_expected(log: int) -> Floats:
 
     def scaled(length: float) -> Floats:
         """Give the variance of means of that many samples, times their number."""
-        ratio = long_run_ratio()
+        ratio = (1 + RHO) / (1 - RHO)
         return np.asarray(ratio - 2 * RHO * (1 - RHO**length) / (length * (1 - RHO) ** 2))
 
     block = 2.0**log
@@ -92,7 +107,7 @@ def long_run_expected(log: int) -> Floats:
     fine = between / (0.5 - 1 / block) if log >= 2 else np.ones(len(RHO))
     long = [2 * scaled(length) - scaled(2 * length) for length in lengths]
 
-    return np.stack([1 - RHO, fine, *long], axis=1)
+    return _with_noise(np.stack([1 - RHO, fine, *long], axis=1))
 
 
 def long_run_variance(pool: VariancePosterior, own: OwnSamples, some: Ints) -> LongRunVariance:
@@ -111,8 +126,9 @@ def long_run_variance(pool: VariancePosterior, own: OwnSamples, some: Ints) -> L
     Notes
     -----
     Energies are sums of squares of nearly independent differences: normal, with expectations that follow from the
-    variance of one sample and from how samples depend. That is taken for an AR(1) process of one of 13 correlations;
-    its curve of expectations stands for other processes of the same shape, since short stretches count as few degrees
+    variance of one sample and from how samples depend. That is taken for an AR(1) process of one of 13 correlations,
+    or for one of the five slowest under white noise of measurement, which hides it from neighbors;
+    a curve of expectations stands for other processes of the same shape, since short stretches count as few degrees
     of freedom. That pairs of samples differ as independent ones do is evidence of independence with all its degrees.
 
     What an agent gets depends on its own samples and on the pool alone, to the last bit: computed
@@ -193,7 +209,7 @@ def _of_level(
     weighted = own.energies[part].T.astype(np.float32, order="C")
     weighted *= degrees
     number = np.add.reduce(degrees, axis=0)
-    # Shape (13, m) from here. Sums run along columns, in one order for any number of agents but
+    # Shape (28, m) from here. Sums run along columns, in one order for any number of agents but
     # one.
     logs = np.einsum("kj,jn->kn", (1 / (unit * expected)).astype(np.float32), weighted)
     logs /= number
@@ -275,6 +291,11 @@ def variances_of_own(
     With q the probability of independence, m the mean of the long-run variance and d its degrees of freedom, the
     interval's is `q short + (1 - q) m (t_d / 1.96)^2`. The value's is the geometric mean of both, and never more than
     `short`. Of fewer than 16 samples, and of samples that are all equal, both are `short`.
+
+    Neither is less than `(1 + r)^2 short`, where r is the correlation of neighbors that pairs of samples show, at most
+    0. Pairs and blocks leave the newest samples out: an agent whose samples were all alike until the newest one would
+    seem to know its mean exactly. Only samples that swing from one to the next make a mean that precise; of AR(1)
+    processes it is `(1 + r) / (1 - r)`, which is more.
     """
     interval = short.copy()
     value = short.copy()
@@ -288,9 +309,17 @@ def variances_of_own(
     usual = short[some]
     unit = pool.median
     q = found.independent
-    interval[some] = q * usual + (1 - q) * found.mean * _wider(found.degrees)
+
+    # Half the mean squared difference of pairs is `1 - r` times the variance of the samples.
+    of_samples = own.squared_deviations[some] / (own.count[some] - 1)
+    correlation = 1 - own.energies[some, 0] / of_samples
+    least = np.clip(1 + correlation, 0.0, 1.0) ** 2 * usual
+
+    long = np.maximum(found.mean * _wider(found.degrees), least)
+    interval[some] = q * usual + (1 - q) * long
+
     log = np.log((usual / unit).astype(np.float32))
     geometric = unit * np.exp(q * log + (1 - q) * found.log).astype(np.float64)
-    value[some] = np.minimum(usual, geometric)
+    value[some] = np.minimum(usual, np.maximum(geometric, least))
 
     return interval, value

@@ -60,6 +60,9 @@ class VariancePosterior:
         else is known.
     independent : float
         Probability that a typical agent's samples do not depend on each other.
+    yes_no : float
+        Probability that two unlike samples of an agent lie at opposite bounds: 1 for yes/no data, which
+        have nothing in between.
 
     Examples
     --------
@@ -76,6 +79,7 @@ class VariancePosterior:
     upper: float = np.inf
     long_run: VariancePosterior | None = None
     independent: float = INDEPENDENT
+    yes_no: float = 1.0
 
     def __post_init__(self) -> None:
         require(
@@ -154,7 +158,9 @@ def variance_posterior_of_own(
     freedom and of the normal distribution: a normal interval made of it is as long as Student's.
 
     Where all samples are at the bounds, as yes/no data are, it is not less than `m (1 - m)` at the
-    mean m of the samples and two of either kind (Agresti, Coull 1998), widened likewise.
+    mean m of the samples and two of either kind (Agresti, Coull 1998), widened likewise, times the
+    probability that unlike samples lie at opposite bounds (`yes_no`): of a score, ten values at the best one
+    are no reason to expect the worst one.
 
     What an agent gets depends on its own samples and the pool alone: nodes of the interpolation are
     constants.
@@ -183,6 +189,7 @@ def variance_posterior_of_own(
 
     if np.isfinite(pool.lower) and np.isfinite(pool.upper):
         some, floor = _at_bounds(own, pool.lower, pool.upper)
+        floor *= pool.yes_no
         found[some] = np.maximum(found[some], _wider(prior_degrees + count[some] - 1.0) * floor)
 
     return found

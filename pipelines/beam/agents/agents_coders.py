@@ -361,6 +361,7 @@ class FittedReleasesCoder(coders.Coder):  # type: ignore[misc]
         }  # fmt: skip
         pool = {f"pool {name}": getattr(value.pool, name) for name in _POOL}
         known["independent"] = value.pool.independent
+        known["yes_no"] = value.pool.yes_no
 
         if value.pool.long_run is not None:
             pool |= {f"long {name}": getattr(value.pool.long_run, name) for name in _POOL}
@@ -376,7 +377,8 @@ class FittedReleasesCoder(coders.Coder):  # type: ignore[misc]
         head, columns = unpacked(encoded, "fitted")
         lower, upper = head.pop("bounds")
         known: dict[str, Any] = {name: columns.pop(f"pool {name}") for name in _POOL}
-        known |= {"lower": lower, "upper": upper, "independent": head.pop("independent")}
+        known |= {"lower": lower, "upper": upper}
+        known |= {name: head.pop(name) for name in ("independent", "yes_no")}
 
         if "long variance" in columns:
             long_run: dict[str, Any] = {name: columns.pop(f"long {name}") for name in _POOL}

@@ -123,3 +123,20 @@ def test_many_own_samples_decide() -> None:
     np.testing.assert_allclose(
         variance_posterior_of_own(pool, own), own.squared_deviations / own.count, rtol=0.01
     )
+
+
+def test_values_at_a_bound_are_yes_no_data_only_where_votes_say_so() -> None:
+    """One score of 100 had a variance of 6,300 where that of scores is 100; of yes/no data it keeps
+    that of two pseudo-samples of either kind."""
+    rng = np.random.default_rng(4)
+    best = own_of(np.ones((1, 1)))
+    scores = pool_of(votes_of(np.clip(rng.normal(0.8, 0.1, (2000, 20)), 0, 1), 5)).posterior()
+    answers = pool_of(votes_of((rng.random((2000, 20)) < 0.8).astype(float), 5)).posterior()
+    assert scores.yes_no < 0.01
+    assert answers.yes_no > 0.8
+    assert variance_posterior_of_own(scores, best)[0] < 5 * 0.1**2
+    assert variance_posterior_of_own(answers, best)[0] > 0.8 * 2.6 * (3 / 5) * (2 / 5)
+
+
+def test_without_votes_values_at_a_bound_may_be_yes_no_data() -> None:
+    assert PooledVariance(0.0, 1.0).posterior().yes_no == 1.0
