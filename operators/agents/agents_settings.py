@@ -6,7 +6,7 @@ Bounds, privacy parameters, counter and schedule, checked before anything runs.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from meanstream.operators.agents.dependence.blocks import OwnBlocks
 from meanstream.operators.agents.memory.decay import DecayedSums
 from meanstream.operators.agents.memory.kept_sums import KeptSums
 from meanstream.operators.agents.memory.window import KeptWindow
+from meanstream.operators.agents.noise_choice import AUTO, least_noise
 from meanstream.operators.agents.own_histogram import (
     MOST_BINS,
     SAMPLE_SENSITIVITY,
@@ -32,16 +33,32 @@ from meanstream.operators.counters.base import ENDLESS, counter_limit
 from meanstream.operators.counters.decayed import Decayed
 from meanstream.operators.counters.optimal import Optimal, optimal_counter_sampling
 from meanstream.operators.counters.pm2 import Pm2
-from meanstream.operators.counters.registry import Counter, counter_noise, make_counter
+from meanstream.operators.counters.registry import (
+    NOISES,
+    PURE,
+    Counter,
+    FreshNoise,
+    counter_noise,
+    make_counter,
+)
 from meanstream.operators.counters.sliding import Sliding
 from meanstream.operators.counters.toeplitz import Toeplitz
 from meanstream.operators.noise.calibration import Calibration, calibrated_gaussian_stddev
 from meanstream.operators.noise.canonical import UNSPELLED
-from meanstream.operators.noise.distributions import TAIL_DELTA
+from meanstream.operators.noise.distributions import TAIL_DELTA, StaircaseNoise
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.group_privacy import group_epsilon
-from meanstream.operators.noise.keyed import GaussianNoise, LaplaceNoise
+from meanstream.operators.noise.keyed import GaussianNoise
+from meanstream.operators.noise.loss_distributions import (
+    LossDistribution,
+    common_step,
+    composed_losses,
+    gaussian_losses,
+    laplace_losses,
+    three_point_losses,
+)
 from meanstream.operators.noise.numerics import require_small_numeric_slack
+from meanstream.operators.noise.privacy_odds import odds_of_a_guess
 from meanstream.operators.records import VOTE_BINS, Floats, Ints
 from meanstream.operators.validation import (
     require,
@@ -73,11 +90,18 @@ class AgentsSettings:
     lower, upper : float
         Declared bounds of a sample, in the value's unit; samples are clipped to them.
     epsilon, delta : float
-        What one sample's value costs over the whole life of its agent's stream.
+        What one sample's value costs over the whole life of its agent's stream. Delta is 0 by
+        default; Gaussian noise needs more.
+    odds : float, optional
+        Another promise, in the place of epsilon: how often a reader of all releases who knows
+        everything else guesses one of two extreme values of a sample right, at most; between 0.5
+        and 1, or "55%". It becomes the epsilon of the mechanism that is chosen, and Gaussian noise
+        is told at delta 1e-6 where none is given.
     counter : str
-        Continual-counting mechanism: "optimal" (tuned, at most 128 releases: the least noise),
-        "toeplitz" (tuned), "pm1" or "pm2" (paper). The default is "optimal" where it can be and
-        `schedule` counts samples, else "toeplitz".
+        Continual-counting mechanism: "pm1" (a draw per increment), "two_level" (and per block of
+        them), "pm2" (paper), "toeplitz", or "optimal" (at most 128 releases). The default is the
+        one of least noise; for Gaussian noise "optimal" where it can be and `schedule` counts
+        samples, else "toeplitz".
     horizon : int
         Greatest number of releases of one agent: its budget.
     schedule : str
@@ -85,7 +109,9 @@ class AgentsSettings:
         "every:DURATION" of event time. The default, after 10, 15, 20, 30, 50, 70, 100, ... samples,
         serves agents with 15 samples and, at 40 releases, with 3e7.
     noise, calibration : str
-        "gaussian" or "laplace"; "analytic" or "classical" (Gaussian only, epsilon <= 1).
+        "auto", "laplace", "staircase" or "gaussian"; "analytic" or "classical" (Gaussian only,
+        epsilon <= 1). "auto" becomes the one of least mean variance over the horizon that keeps the
+        promise (`operators.agents.noise_choice`): Gaussian noise only if delta is more than 0.
     levels : int, optional
         Divisor of the budget of "pm2"; by default what the horizon needs.
     mode : str
@@ -98,7 +124,7 @@ class AgentsSettings:
         Name of the deployment, part of the key of every draw and of every release's id. Where
         releases leave, it is needed: a store makes one, a pipeline is given one.
     spread_share : float
-        Part of the budget (of rho) for votes on how much one sample varies
+        Part of the budget (of rho; of epsilon where noise is pure) for votes on how much one sample varies
         (`operators.agents.spread_vote`); what is left goes into the means. 0 turns votes off. For
         Gaussian noise and the tuned mode only; there it is 0.1 by default, elsewhere 0.
     memory : str
@@ -147,13 +173,15 @@ class AgentsSettings:
 
     lower: float
     upper: float
-    epsilon: float
-    delta: float
+    epsilon: float = cast("float", None)  # a number once it is known, of odds
+    delta: float = 0.0
+    odds: float | None = None
     # A name once it is known which; keys of before there was another default do not name it.
     counter: str = field(default=cast("str", None), metadata={UNSPELLED: Toeplitz.name})
     horizon: int = field(default=cast("int", None), metadata={UNSPELLED: USUAL_HORIZON})
     schedule: str = "preferred:10"
-    noise: str = "gaussian"
+    # A distribution once it is known which; keys of before there was a choice do not name it.
+    noise: str = field(default=AUTO, metadata={UNSPELLED: "gaussian"})
     calibration: str = "analytic"
     levels: int | None = None
     mode: str = "tuned"
@@ -166,6 +194,15 @@ class AgentsSettings:
     exceeds: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        asked = {one.name: getattr(self, one.name) for one in fields(self)}
+        open_counter = asked["noise"] in PURE and asked["counter"] is None
+        unknown = asked["noise"] not in NOISES or asked["epsilon"] is None
+
+        if unknown or open_counter or asked["odds"] is not None:
+            # What was left open is filled in by the mechanism of least noise.
+            self.__dict__.update(least_noise(asked, type(self)).__dict__)
+            return
+
         usual = usual_spread_share(self.mode, self.noise)
         if cast("float | None", self.spread_share) is None:
             object.__setattr__(self, "spread_share", usual)
@@ -191,7 +228,7 @@ class AgentsSettings:
         rule = f"be at least {NARROWEST:g} below upper ({self.upper!r})"
         require(self.upper - self.lower >= NARROWEST, "lower", rule, self.lower)
         require_epsilon(self.epsilon)
-        require_between(0, 1, delta=self.delta)
+        require(0 <= self.delta < 1, "delta", "lie in [0, 1)", self.delta)
         require(self.mode in ("tuned", "paper"), "mode", "be 'tuned' or 'paper'", self.mode)
 
         if self.per_person is not None:
@@ -325,9 +362,26 @@ class AgentsSettings:
         sums = DecayedSums(counter, fresh, ReleaseChanges(counter, draw=fresh.variance))
         return KeptSums(sums, times if isinstance(times, Every) else None, self.grid, self.vote)
 
+    @property
+    def pure(self) -> bool:
+        """Whether the noise is of integers that need no delta."""
+        return self.noise in PURE
+
     @cached_property
-    def fresh(self) -> GaussianNoise | LaplaceNoise:
+    def fresh(self) -> FreshNoise:
         """Distribution of the one fresh draw of a release, in grid units."""
+        units = self.per_person or 1
+        if self.pure:
+            # Parts of epsilon add up: the means get what votes and histogram leave of it. Samples
+            # of one person that move together cost a part each, wherever they lie.
+            return counter_noise(
+                self.mechanism,
+                epsilon=self.epsilon * self._means_share / units,
+                delta=self.delta,
+                sensitivity=self.grid.span,
+                noise=self.noise,
+            )
+
         # Gaussian mechanisms compose like orthogonal parts of one: the budget bounds the sum of
         # their squared ratios of sensitivity to noise, and the means get what the votes and the
         # histogram leave of it.
@@ -335,17 +389,71 @@ class AgentsSettings:
             self.mechanism,
             epsilon=self.epsilon,
             delta=self.delta_of_noise,
-            sensitivity=self.grid.span * (self.per_person or 1) / math.sqrt(self._means_share),
+            sensitivity=self.grid.span * units / math.sqrt(self._means_share),
             noise=self.noise,
             calibration=self.calibration,
             composition="basic" if self.mode == "paper" else "concentrated",
         )
 
+    def noise_terms(self, index: Ints) -> Ints:
+        """Number of pure draws in the noise of released sums, by the index of the release; 0 for Gaussian noise.
+
+        Their sum is the noise: each draw of a pure mechanism counts once in a sum, or not at all.
+
+        Examples
+        --------
+        >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1)
+        >>> settings.noise_terms(np.array([1, 40])).tolist()
+        [1, 40]
+        """
+        index = np.asarray(index, np.int64)
+        if not self.pure:
+            return np.zeros(index.shape, np.int64)
+        return np.rint(self.mechanism.noise_variance(np.maximum(index, 1))).astype(np.int64)
+
+    @cached_property
+    def losses(self) -> LossDistribution:
+        """Distribution of the privacy loss of one unit over all releases of an agent."""
+        if self.mu is not None:
+            return gaussian_losses(self.mu)
+        draws = self.mechanism.parts
+        each = self.epsilon * self._means_share / draws
+        shares = [s * self.epsilon for s in (self.spread_share, self.histogram_share) if s]
+        step = common_step([each] * draws + shares)
+
+        # The worst of all that promises a share is an answer of two, and so are several steps of a
+        # staircase.
+        one = laplace_losses(each, step)
+        if isinstance(self.fresh, StaircaseNoise):
+            equal = self.fresh.equal_mass if self.per_person in (None, 1) else 0.0
+            one = three_point_losses(each, equal, step)
+
+        return composed_losses(
+            [one] * draws + [three_point_losses(share, step=step) for share in shares]
+        )
+
+    @property
+    def guessed_right(self) -> float:
+        """How often a reader of all releases guesses one of two values of a unit right, at most.
+
+        The reader knows everything else, and each value is as likely.
+
+        Examples
+        --------
+        >>> given = {"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6, "horizon": 1}
+        >>> [round(AgentsSettings(**given, noise=one).guessed_right, 3) for one in ("laplace", "gaussian")]
+        [0.697, 0.547]
+        """
+        if self.mu is not None:
+            return odds_of_a_guess(self.epsilon, self.delta, self.mu)
+        return self.losses.odds
+
     @cached_property
     def numeric_slack(self) -> float:
         """What float64 adds to epsilon over all releases of an agent: at most a hundredth of it."""
         try:
-            shares = [(self.fresh, self._means_share, self.mechanism.reach)]
+            draws = self.mechanism.parts if self.pure else self.mechanism.reach
+            shares = [(self.fresh, self._means_share, draws)]
             if self.vote is not None:
                 shares.append((self.vote.noise, self.spread_share, self._vote_draws))
 
@@ -443,8 +551,12 @@ class AgentsSettings:
     def delta_of_noise(self) -> float:
         """The part of delta that remains for noise whose tails were not cut.
 
-        The inversion cuts them off, once per draw; Laplace noise takes no other delta.
+        The inversion cuts them off, once per draw; pure noise takes no other delta.
         """
+        if self.pure:
+            return self.delta
+        out = f"be more than 0 with noise {self.noise!r}, such as 1e-6, or noise be left out"
+        require(self.delta > 0, "delta", out, self.delta)
         tails = (self.mechanism.reach + self._vote_draws + self._histogram_draws) * TAIL_DELTA
         require(
             self.delta > tails,
@@ -500,7 +612,7 @@ class AgentsSettings:
     def mu(self) -> float | None:
         """Gaussian-DP parameter of all releases together, towards one unit.
 
-        None for Laplace noise.
+        None for pure noise.
         """
         if not isinstance(self.fresh, GaussianNoise):
             return None
@@ -562,6 +674,7 @@ def settings_identity(settings: AgentsSettings) -> dict[str, Any]:
     False
     """
     found = asdict(settings)
+    del found["odds"]  # epsilon says it
     if settings.memory == FOREVER:
         del found["memory"]
 

@@ -27,7 +27,7 @@ def usual_spread_share(mode: str, noise: str) -> float:
 
 
 def usual_counter(mode: str, noise: str, horizon: int, times: Counts | Every) -> str:
-    """Counter where no one says.
+    """Counter of Gaussian noise where no one says.
 
     The one of least noise that knows when releases are made and has room for them.
     """

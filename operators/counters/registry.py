@@ -12,13 +12,19 @@ from meanstream.operators.counters.pm1 import Pm1
 from meanstream.operators.counters.pm2 import Pm2
 from meanstream.operators.counters.sliding import Sliding
 from meanstream.operators.counters.toeplitz import Toeplitz
+from meanstream.operators.counters.two_level import TwoLevel
 from meanstream.operators.counters.windowed import Windowed
 from meanstream.operators.noise.calibration import (
     Calibration,
     calibrated_gaussian_stddev,
     calibrated_laplace_scale,
 )
-from meanstream.operators.noise.distributions import MAX_SCALE, GaussianNoise, LaplaceNoise
+from meanstream.operators.noise.distributions import (
+    MAX_SCALE,
+    GaussianNoise,
+    LaplaceNoise,
+    StaircaseNoise,
+)
 from meanstream.operators.validation import require, require_positive
 
 __all__ = [
@@ -32,9 +38,16 @@ __all__ = [
     "make_counter",
 ]
 
+PURE = ("laplace", "staircase")
+"""Distributions of integers: all releases together are epsilon-DP, without a delta."""
+NOISES = (*PURE, "gaussian")
+FreshNoise = GaussianNoise | LaplaceNoise | StaircaseNoise
+"""The distribution of one fresh draw."""
+
 COUNTERS: dict[str, type[Counter]] = {
     Pm1.name: Pm1,
     Pm2.name: Pm2,
+    TwoLevel.name: TwoLevel,
     Toeplitz.name: Toeplitz,
     Optimal.name: Optimal,
 }
@@ -96,7 +109,7 @@ def counter_noise(
     noise: str = "gaussian",
     calibration: str = "analytic",
     composition: str = "concentrated",
-) -> GaussianNoise | LaplaceNoise:
+) -> FreshNoise:
     """Return the distribution of one fresh draw, such that all releases of a row together are (epsilon, delta)-DP.
 
     Parameters
@@ -104,11 +117,12 @@ def counter_noise(
     counter : Counter
         The counter that the draws feed.
     epsilon, delta : float
-        Budget of one row over its whole horizon. Laplace noise is pure DP: it spends no delta.
+        Budget of one row over its whole horizon. Laplace and staircase noise are pure DP: they
+        spend no delta.
     sensitivity : float
         Change of one increment when one sample is replaced, in the unit of the sums (grid units for
-        published sums).
-    noise : {"gaussian", "laplace"}
+        published sums); for staircase noise a whole number.
+    noise : {"gaussian", "laplace", "staircase"}
         Shape of the draws.
     calibration : {"analytic", "classical"}
         For Gaussian noise: Balle and Wang (any epsilon), or the papers'
@@ -117,7 +131,8 @@ def counter_noise(
         For Gaussian noise: "basic" splits (epsilon, delta) evenly over the partial sums that a
         sample meets, as the papers do; "concentrated" treats everything that a sample meets as one
         Gaussian vector, which needs less noise whenever a sample meets more than one sum. For
-        Laplace noise both are the same: the l1 norm.
+        Laplace noise both are the same: the l1 norm. Staircase noise splits epsilon over the draws
+        that a sample moves.
 
     Notes
     -----
@@ -127,17 +142,22 @@ def counter_noise(
     Raises
     ------
     ValueError
-        For parameters out of range, and for Laplace noise in a counter that cannot take it.
+        For parameters out of range, and for pure noise in a counter that cannot take it.
 
     Examples
     --------
     >>> stddev = {n: counter_noise(make_counter(n, horizon=127), epsilon=1, delta=1e-6, sensitivity=1).stddev
     ...           for n in COUNTERS}
     >>> {name: round(value, 2) for name, value in stddev.items()}
-    {'pm1': 4.22, 'pm2': 11.18, 'toeplitz': 6.86, 'optimal': 7.73}
+    {'pm1': 4.22, 'pm2': 11.18, 'two_level': 5.97, 'toeplitz': 6.86, 'optimal': 7.73}
     """
     require_positive(sensitivity=sensitivity)
-    require(noise in ("gaussian", "laplace"), "noise", "be gaussian or laplace", noise)
+    require(noise in NOISES, "noise", f"be one of {', '.join(NOISES)}", noise)
+
+    if noise == "staircase":
+        whole = sensitivity == round(sensitivity)
+        require(whole, "sensitivity", "be whole for staircase noise", sensitivity)
+        return StaircaseNoise(round(sensitivity), epsilon / counter.l1_sensitivity)
 
     if noise == "laplace":
         scale = calibrated_laplace_scale(epsilon) * counter.l1_sensitivity * sensitivity

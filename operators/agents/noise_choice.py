@@ -1,0 +1,186 @@
+"""The choice of the mechanism: the least noise for a promise, by public facts alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from meanstream.operators.agents.agent_memory import FOREVER
+from meanstream.operators.agents.defaults import usual_spread_share
+from meanstream.operators.counters.pm1 import Pm1
+from meanstream.operators.counters.registry import NOISES, PURE
+from meanstream.operators.counters.toeplitz import Toeplitz
+from meanstream.operators.counters.two_level import TwoLevel
+from meanstream.operators.noise.group_privacy import group_epsilon
+from meanstream.operators.noise.loss_distributions import (
+    LossDistribution,
+    gaussian_mu_of_odds,
+    pure_epsilon_of_odds,
+    valid_odds,
+)
+from meanstream.operators.records import Ints
+from meanstream.operators.validation import require, valid_float
+
+if TYPE_CHECKING:
+    from meanstream.operators.agents.agents_settings import AgentsSettings
+
+AUTO = "auto"
+NOISE_NAMES = (AUTO, *NOISES)
+ODDS_DELTA = 1e-6
+"""Delta at which the epsilon of Gaussian noise is told where only odds were promised."""
+_MOST_SHOWN = 4096
+"""Releases whose noise is averaged; of more, as many that are spaced evenly."""
+_PURE_COUNTERS = (Pm1.name, TwoLevel.name)
+
+
+def least_noise(asked: dict[str, Any], make: type[AgentsSettings]) -> AgentsSettings:
+    """Give the settings of least noise among all mechanisms that keep what was asked.
+
+    Parameters
+    ----------
+    asked : dict
+        Fields of the settings, of which `noise`, `counter` and `odds` may be open.
+    make : type
+        The class of the settings.
+
+    Notes
+    -----
+    **Privacy.** Bounds, budget, unit, horizon and schedule decide; no value does.
+
+    Raises
+    ------
+    ValueError
+        If nothing can keep it: that of the first mechanism.
+    """
+    made = []
+    refusal: ValueError | None = None
+    for fields in _candidates(asked, make):
+        try:
+            made.append(make(**fields))
+        except ValueError as error:
+            refusal = refusal or error
+
+    if not made:
+        raise refusal or ValueError("noise must be known")
+    return min(made, key=mean_noise_variance)
+
+
+def other_mechanisms(settings: AgentsSettings) -> list[AgentsSettings]:
+    """Give settings of the same label and unit with each other mechanism, the least noise first.
+
+    Examples
+    --------
+    >>> from meanstream.operators.agents.agents_settings import AgentsSettings
+    >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6)
+    >>> [mechanism_name(one) for one in (settings, *other_mechanisms(settings))][:3]
+    ['pm1.staircase', 'pm1.laplace', 'two_level.staircase']
+    """
+    asked = {name: getattr(settings, name) for name in settings.__dataclass_fields__}
+    asked |= {"noise": AUTO, "counter": None, "levels": None}
+    if settings.spread_share == usual_spread_share(settings.mode, settings.noise):
+        asked["spread_share"] = None
+
+    others = []
+    for fields in _candidates(asked, type(settings)):
+        try:
+            other = type(settings)(**fields)
+        except ValueError:
+            continue
+        if mechanism_name(other) != mechanism_name(settings):
+            others.append(other)
+
+    return sorted(others, key=mean_noise_variance)
+
+
+def mechanism_name(settings: AgentsSettings) -> str:
+    """Counter and noise, as `meanstream audit mechanism` names them."""
+    return f"{settings.counter}.{settings.noise}"
+
+
+def mean_noise_variance(settings: AgentsSettings) -> float:
+    """Mean variance of the noise in an agent's sums over all its releases, in squared grid units."""
+    return float(np.mean(settings.sum_variance(_releases(settings))))
+
+
+def _releases(settings: AgentsSettings) -> Ints:
+    last = settings.most_releases or _MOST_SHOWN
+    return np.unique(np.rint(np.linspace(1, last, min(last, _MOST_SHOWN))).astype(np.int64))
+
+
+def _candidates(
+    asked: dict[str, Any], make: type[AgentsSettings]
+) -> Iterator[dict[str, Any]]:
+    """Give the fields of each mechanism that is looked at, with its epsilon where odds were asked."""
+    odds = None if asked["odds"] is None else valid_odds(asked["odds"])
+    require(
+        odds is None or asked["epsilon"] is None,
+        "odds",
+        "be left out with epsilon: each is a promise of its own",
+        asked["odds"],
+    )
+    require(
+        odds is not None or asked["epsilon"] is not None, "epsilon", "be given, or odds", None
+    )
+    named = asked["noise"]
+    require(named in NOISE_NAMES, "noise", f"be one of {', '.join(NOISE_NAMES)}", named)
+    delta = valid_float("delta", asked["delta"])
+    require(0 <= delta < 1, "delta", "lie in [0, 1)", delta)
+
+    for noise in _noises(asked, named, delta):
+        for counter in _counters(asked, noise):
+            fields = asked | {"noise": noise, "counter": counter, "odds": None}
+            if odds is not None:
+                fields |= _label(fields, odds, delta, make)
+
+            yield fields
+
+
+def _noises(asked: dict[str, Any], named: str, delta: float) -> tuple[str, ...]:
+    """Distributions that are open, pure ones first."""
+    if named != AUTO:
+        return (named,)
+    if asked["mode"] == "paper" or asked["calibration"] != "analytic":
+        return ("gaussian",)
+
+    forgets = asked["memory"] != FOREVER
+    shares = asked["spread_share"] or asked["histogram_share"]
+    pure = [] if forgets else [n for n in PURE if not shares or usual_spread_share("tuned", n) > 0]
+    gaussian = delta > 0 or asked["odds"] is not None
+    if not pure and not gaussian:
+        why = "with a memory that forgets" if forgets else "with a spread_share or histogram_share"
+        require(False, "delta", f"be more than 0, such as 1e-6, {why}: the noise is Gaussian", delta)
+
+    return (*pure, "gaussian") if gaussian else tuple(pure)
+
+
+def _counters(asked: dict[str, Any], noise: str) -> tuple[str | None, ...]:
+    """Counters that are open; None is the usual one of Gaussian noise."""
+    if asked["counter"] is not None:
+        return (asked["counter"],)
+    if noise in PURE:
+        return (Pm1.name,) if asked["mode"] == "paper" else _PURE_COUNTERS
+
+    several = asked["noise"] == AUTO and asked["mode"] == "tuned" and asked["memory"] == FOREVER
+    return (None, Toeplitz.name) if several else (None,)
+
+
+def _label(
+    fields: dict[str, Any], odds: float, delta: float, make: type[AgentsSettings]
+) -> dict[str, float]:
+    """Give epsilon, and for Gaussian noise delta, at which a mechanism keeps the odds."""
+    if fields["noise"] not in PURE:
+        told = delta or ODDS_DELTA
+        epsilon = group_epsilon(gaussian_mu_of_odds(odds), told)
+        return {"epsilon": _rounded_down(epsilon), "delta": told}
+
+    def losses(epsilon: float) -> LossDistribution:
+        return make(**fields | {"epsilon": epsilon}).losses
+
+    return {"epsilon": _rounded_down(pure_epsilon_of_odds(odds, losses))}
+
+
+def _rounded_down(epsilon: float) -> float:
+    """Six digits: the same on every machine, and never more than was allowed."""
+    return float(f"{epsilon * (1.0 - 5e-6):.6g}")
