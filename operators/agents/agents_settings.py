@@ -62,7 +62,6 @@ from meanstream.operators.noise.privacy_odds import odds_of_a_guess
 from meanstream.operators.records import VOTE_BINS, Floats, Ints
 from meanstream.operators.validation import (
     require,
-    require_between,
     require_bounds,
     require_epsilon,
     require_name,
@@ -92,7 +91,7 @@ class AgentsSettings:
     epsilon, delta : float
         What one sample's value costs over the whole life of its agent's stream. Delta is 0 by
         default; Gaussian noise needs more.
-    odds : float, optional
+    odds : float or str, optional
         Another promise, in the place of epsilon: how often a reader of all releases who knows
         everything else guesses one of two extreme values of a sample right, at most; between 0.5
         and 1, or "55%". It becomes the epsilon of the mechanism that is chosen, and Gaussian noise
@@ -175,7 +174,7 @@ class AgentsSettings:
     upper: float
     epsilon: float = cast("float", None)  # a number once it is known, of odds
     delta: float = 0.0
-    odds: float | None = None
+    odds: float | str | None = None
     # A name once it is known which; keys of before there was another default do not name it.
     counter: str = field(default=cast("str", None), metadata={UNSPELLED: Toeplitz.name})
     horizon: int = field(default=cast("int", None), metadata={UNSPELLED: USUAL_HORIZON})

@@ -109,9 +109,7 @@ def _releases(settings: AgentsSettings) -> Ints:
     return np.unique(np.rint(np.linspace(1, last, min(last, _MOST_SHOWN))).astype(np.int64))
 
 
-def _candidates(
-    asked: dict[str, Any], make: type[AgentsSettings]
-) -> Iterator[dict[str, Any]]:
+def _candidates(asked: dict[str, Any], make: type[AgentsSettings]) -> Iterator[dict[str, Any]]:
     """Give the fields of each mechanism that is looked at, with its epsilon where odds were asked."""
     odds = None if asked["odds"] is None else valid_odds(asked["odds"])
     require(
@@ -120,9 +118,7 @@ def _candidates(
         "be left out with epsilon: each is a promise of its own",
         asked["odds"],
     )
-    require(
-        odds is not None or asked["epsilon"] is not None, "epsilon", "be given, or odds", None
-    )
+    require(odds is not None or asked["epsilon"] is not None, "epsilon", "be given, or odds", None)
     named = asked["noise"]
     require(named in NOISE_NAMES, "noise", f"be one of {', '.join(NOISE_NAMES)}", named)
     delta = valid_float("delta", asked["delta"])
@@ -150,7 +146,9 @@ def _noises(asked: dict[str, Any], named: str, delta: float) -> tuple[str, ...]:
     gaussian = delta > 0 or asked["odds"] is not None
     if not pure and not gaussian:
         why = "with a memory that forgets" if forgets else "with a spread_share or histogram_share"
-        require(False, "delta", f"be more than 0, such as 1e-6, {why}: the noise is Gaussian", delta)
+        require(
+            False, "delta", f"be more than 0, such as 1e-6, {why}: the noise is Gaussian", delta
+        )
 
     return (*pure, "gaussian") if gaussian else tuple(pure)
 

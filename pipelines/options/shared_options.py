@@ -33,7 +33,7 @@ TEMPLATE_NAME = (
 )
 TEMPLATE_LETTERS = "Topic for rejected records, without their content."
 PLACES = "FILE.jsonl, FILE.parquet, kafka://HOST:PORT/TOPIC or -."
-BUDGET = ("lower", "upper", "epsilon", "delta")
+BUDGET = ("lower", "upper", "epsilon", "odds", "delta")
 ASKED = ("config", "store", *BUDGET, "json")
 """Options of a command line that asks about a run; a file and the environment may give all
 others."""

@@ -159,10 +159,10 @@ ESTIMATOR = choice_form(*_OF_USERS)
 COLLABORATION = choice_form(*COLLABORATIONS)
 MODE = choice_form("tuned", "paper")
 TAILS = choice_form("exponential")
-NOISE = choice_form("gaussian", "laplace")
+NOISE = choice_form("auto", "laplace", "staircase", "gaussian")
 COVERAGE = choice_form(*COVERAGES)
 CALIBRATION = choice_form("analytic", "classical")
-COUNTER = choice_form("optimal", "toeplitz", "pm1", "pm2")
+COUNTER = choice_form("optimal", "toeplitz", "pm1", "pm2", "two_level")
 
 
 def form_named(name: str) -> Form:
