@@ -55,6 +55,7 @@ from meanstream.operators.noise.loss_distributions import (
     composed_losses,
     gaussian_losses,
     laplace_losses,
+    repeated_losses,
     three_point_losses,
 )
 from meanstream.operators.noise.numerics import require_small_numeric_slack
@@ -638,7 +639,7 @@ class AgentsSettings:
 
         Examples
         --------
-        >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6)
+        >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, noise="gaussian")
         >>> [round(settings.epsilon_for(k), 1) for k in (1, 2, 5, 10, 20, 50)]
         [1.0, 2.1, 5.9, 13.5, 33.0, 125.5]
         """
@@ -651,15 +652,17 @@ class AgentsSettings:
 
         Examples
         --------
-        >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, per_person=5)
+        >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, per_person=5, noise="gaussian")
         >>> round(settings.epsilon_over(4), 2) == round(settings.epsilon_for(2), 2)
         True
         """
-        return (
-            agents * self.epsilon
-            if self.mu is None
-            else group_epsilon(math.sqrt(agents) * self.mu, self.delta)
-        )
+        if self.mu is not None:
+            return group_epsilon(math.sqrt(agents) * self.mu, self.delta)
+        return self.losses_over(agents).epsilon(self.delta) if self.delta else agents * self.epsilon
+
+    def losses_over(self, agents: int) -> LossDistribution:
+        """Distribution of the privacy loss of a person with one unit in each of several agents."""
+        return repeated_losses(self.losses, agents)
 
 
 def settings_identity(settings: AgentsSettings) -> dict[str, Any]:

@@ -80,9 +80,9 @@ def plan_means(
     Returns
     -------
     ForecastTable
-        For each epsilon the mechanism of least noise (counter and distribution), how often someone who knows all else guesses a protected value right, and
-        the half-widths of a small, a median and a large group (a tenth, half and nine tenths of the
-        groups are smaller).
+        For each epsilon the mechanism of least noise (counter and distribution), how often someone
+        who knows all else guesses a protected value right, and the half-widths of a small, a median
+        and a large group (a tenth, half and nine tenths of the groups are smaller).
 
     Raises
     ------
