@@ -136,7 +136,7 @@ def mechanism_facts(settings: AgentsSettings) -> MechanismFacts:
     >>> from meanstream.operators.agents.agents_settings import AgentsSettings
     >>> own, other = mechanism_facts(AgentsSettings(lower=0, upper=1, epsilon=1, horizon=1)).said.split("; ")
     >>> own
-    'pm1.staircase, standard deviation 1.386 in a sum, guessed right at most 72.4 %'
+    'pm1.staircase, standard deviation 1.385 in a sum, guessed right at most 72.4 %'
     >>> other
     'the best other at this label is pm1.laplace, 1.414, 69.7 %'
     """

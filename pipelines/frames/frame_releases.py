@@ -174,7 +174,7 @@ def _calls_add_up(settings: AgentsSettings) -> str:
     Examples
     --------
     >>> _calls_add_up(AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6)).partition(";")[0]
-    'No ledger counts this call: 2 calls on different frames are epsilon 2 together, 30 calls 27.8'
+    'No ledger counts this call: 2 calls on different frames are epsilon 2 together, 30 calls 30'
     """
     two, many = (_epsilon_over(settings, calls) for calls in CALLS)
     each = "row" if settings.per_person is None else "person"

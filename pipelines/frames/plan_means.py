@@ -105,7 +105,7 @@ def plan_means(
     >>> found.to_frame().column_names
     ['epsilon', 'mechanism', 'guessed_right', 'small', 'median', 'large']
     >>> [round(width, 1) for width in found.to_frame()["large"].to_pylist()]
-    [1.2, 0.5]
+    [0.6, 0.4]
     """
     require_between(0, 1, level=level)
     require_positive(spread=spread)

@@ -175,8 +175,7 @@ def private_means(
     this function returns it, and a group that has made all its releases makes no further one. Every
     call without `store` is a release of its own; only the same frame under the same secret and name
     gives the same one again. No ledger counts these calls, and they add up: at epsilon 1 two are 2
-    for a row that is in both, 30 of a frame that grows daily are 27.8 at delta 1e-6. The result
-    says so.
+    for a row that is in both, 30 of a frame that grows daily are 30. The result says so.
 
     Examples
     --------

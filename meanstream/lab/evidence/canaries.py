@@ -182,7 +182,8 @@ class Canaries:
 
     Examples
     --------
-    >>> settings = compressed(AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6))
+    >>> given = {"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6, "noise": "gaussian"}
+    >>> settings = compressed(AgentsSettings(**given))
     >>> canaries = Canaries(settings, 100_000)
     >>> canaries.coins_each, round(canaries.reach, 3)
     (9, 1.0)

@@ -99,8 +99,8 @@ def _sum_of(parts: Sequence[Part]) -> dict[str, Any]:
     pure = not delta
     # What is known by (epsilon, delta) alone fails with its delta; the rest pays for the sum.
     unknown = math.fsum(p.delta for p in parts if p.mu is None and p.losses is None)
-    total_delta = TOLD_DELTA if pure else delta + (unknown if unknown == delta else 0.0)
-    composed = _composed(parts).epsilon(total_delta - unknown - tails)
+    total_delta = TOLD_DELTA if pure else delta
+    composed = _composed(parts).epsilon(max(total_delta - unknown - tails, 0.0))
     epsilon = min(composed, math.fsum(part.epsilon for part in parts)) + slack
 
     return {
