@@ -452,7 +452,9 @@ class AgentsSettings:
     def numeric_slack(self) -> float:
         """What float64 adds to epsilon over all releases of an agent: at most a hundredth of it."""
         try:
-            draws = self.mechanism.parts if self.pure else self.mechanism.reach
+            # Each sample of a person may lie in an increment of its own.
+            met = self.mechanism.parts * (self.per_person or 1)
+            draws = min(met, self.horizon) if self.pure else self.mechanism.reach
             shares = [(self.fresh, self._means_share, draws)]
             if self.vote is not None:
                 shares.append((self.vote.noise, self.spread_share, self._vote_draws))
