@@ -221,12 +221,16 @@ def audit_counter(name: str, settings: AgentsSettings) -> AuditRow:
 
     What `step` does to one sample, and the law of the sampler.
     """
-    moved = (
-        counter_columns(settings.mechanism, settings.horizon)
-        * settings.grid.span
-        * (settings.per_person or 1)
-    )
+    delta = 0.0 if settings.pure else settings.delta
     fresh = settings.fresh
+    try:
+        columns = counter_columns(settings.mechanism, settings.horizon)
+    except np.linalg.LinAlgError:
+        what = f"{settings.horizon} releases jointly"
+        without = "a release without a draw of its own shows what came in exactly"
+        return _exact(name, settings.epsilon, delta, math.inf, what, fault=without)
+
+    moved = columns * settings.grid.span * (settings.per_person or 1)
 
     if isinstance(fresh, LaplaceNoise):
         worst = moved[:, int(np.abs(moved).sum(0).argmax())]
@@ -241,7 +245,6 @@ def audit_counter(name: str, settings: AgentsSettings) -> AuditRow:
         proved = gaussian_sampler_epsilon(fresh, shift, settings.delta)
         how = "Gaussian draws turned into one direction"
 
-    delta = 0.0 if settings.pure else settings.delta
     what = f"{settings.horizon} releases jointly; {how}"
     return _exact(name, settings.epsilon, delta, proved, what, slack=settings.numeric_slack)
 

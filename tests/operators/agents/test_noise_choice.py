@@ -101,10 +101,16 @@ def test_at_equal_odds_a_gaussian_has_less_noise() -> None:
         ({"odds": 0.5}, "odds must lie between 50 % and 100 %"),
         ({"odds": "100%"}, "odds must lie between 50 % and 100 %"),
         ({"odds": "often"}, "odds must be"),
-        ({"epsilon": 1, "noise": "normal"}, "noise must be one of auto, laplace, staircase, gaussian"),
+        (
+            {"epsilon": 1, "noise": "normal"},
+            "noise must be one of auto, laplace, staircase, gaussian",
+        ),
         ({"epsilon": 1, "noise": "gaussian"}, "delta must be more than 0 with noise 'gaussian'"),
         ({"epsilon": 1, "counter": "toeplitz"}, "noise must be gaussian for the toeplitz counter"),
-        ({"epsilon": 1, "memory": "half-life:100"}, "delta must be more than 0, such as 1e-6, with a"),
+        (
+            {"epsilon": 1, "memory": "half-life:100"},
+            "delta must be more than 0, such as 1e-6, with a",
+        ),
         ({"epsilon": 1, "delta": -0.1}, r"delta must lie in \[0, 1\)"),
         ({"epsilon": 1e200}, "epsilon must be from"),
     ],
