@@ -67,6 +67,9 @@ class ReleaseColumns:
     covariates : int array, shape (n, attributes)
         Codes of the agent's public attributes (`CovariateDesign`); without columns where none are
         declared, the default.
+    noise_terms : int array or None
+        Number of Laplace-like draws that the noise of the sum adds up, 0 where it is Gaussian;
+        public, from settings and index. None, the default, where no one has said.
     """
 
     agent: Ints
@@ -78,6 +81,7 @@ class ReleaseColumns:
     votes: Ints = field(default_factory=records_without_votes)
     histogram: Ints = field(default_factory=records_without_columns)
     covariates: AnyInts = field(default_factory=records_without_columns)
+    noise_terms: Ints | None = None
 
     def __post_init__(self) -> None:
         columns = ("histogram", self.histogram.shape[1]), ("covariates", self.covariates.shape[1])
@@ -101,10 +105,14 @@ class ReleaseColumns:
         columns = {
             f.name: np.concatenate([getattr(part, f.name) for part in (nobody, *parts)])
             for f in fields(cls)
-            if f.name not in ("histogram", "covariates")
+            if f.name not in ("histogram", "covariates", "noise_terms")
         }
 
-        return cls(**columns, histogram=_joined_histograms([part.histogram for part in parts]))
+        return cls(
+            **columns,
+            histogram=_joined_histograms([part.histogram for part in parts]),
+            noise_terms=_joined_terms(parts),
+        )
 
     def with_votes(self, valid: Bools) -> ReleaseColumns:
         """Leave out the votes of all but some."""
@@ -116,9 +124,17 @@ class ReleaseColumns:
 
     def take(self, which: Ints | Bools) -> ReleaseColumns:
         """Select entries."""
+        columns = {column.name: getattr(self, column.name) for column in fields(self)}
         return ReleaseColumns(
-            **{column.name: getattr(self, column.name)[which] for column in fields(self)}
+            **{name: None if column is None else column[which] for name, column in columns.items()}
         )
+
+
+def _joined_terms(parts: Sequence[ReleaseColumns]) -> Ints | None:
+    """Put numbers of draws one after the other; None where no one has said all of them."""
+    terms = [part.noise_terms for part in parts if len(part)]
+    known = [one for one in terms if one is not None]
+    return np.concatenate(known) if known and len(known) == len(terms) else None
 
 
 def _joined_histograms(parts: Sequence[Ints]) -> Ints:

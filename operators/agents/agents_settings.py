@@ -55,6 +55,7 @@ from meanstream.operators.noise.loss_distributions import (
     composed_losses,
     gaussian_losses,
     laplace_losses,
+    repeated_losses,
     three_point_losses,
 )
 from meanstream.operators.noise.numerics import require_small_numeric_slack
@@ -62,7 +63,6 @@ from meanstream.operators.noise.privacy_odds import odds_of_a_guess
 from meanstream.operators.records import VOTE_BINS, Floats, Ints
 from meanstream.operators.validation import (
     require,
-    require_between,
     require_bounds,
     require_epsilon,
     require_name,
@@ -92,7 +92,7 @@ class AgentsSettings:
     epsilon, delta : float
         What one sample's value costs over the whole life of its agent's stream. Delta is 0 by
         default; Gaussian noise needs more.
-    odds : float, optional
+    odds : float or str, optional
         Another promise, in the place of epsilon: how often a reader of all releases who knows
         everything else guesses one of two extreme values of a sample right, at most; between 0.5
         and 1, or "55%". It becomes the epsilon of the mechanism that is chosen, and Gaussian noise
@@ -175,7 +175,7 @@ class AgentsSettings:
     upper: float
     epsilon: float = cast("float", None)  # a number once it is known, of odds
     delta: float = 0.0
-    odds: float | None = None
+    odds: float | str | None = None
     # A name once it is known which; keys of before there was another default do not name it.
     counter: str = field(default=cast("str", None), metadata={UNSPELLED: Toeplitz.name})
     horizon: int = field(default=cast("int", None), metadata={UNSPELLED: USUAL_HORIZON})
@@ -452,7 +452,9 @@ class AgentsSettings:
     def numeric_slack(self) -> float:
         """What float64 adds to epsilon over all releases of an agent: at most a hundredth of it."""
         try:
-            draws = self.mechanism.parts if self.pure else self.mechanism.reach
+            # Each sample of a person may lie in an increment of its own.
+            met = self.mechanism.parts * (self.per_person or 1)
+            draws = min(met, self.horizon) if self.pure else self.mechanism.reach
             shares = [(self.fresh, self._means_share, draws)]
             if self.vote is not None:
                 shares.append((self.vote.noise, self.spread_share, self._vote_draws))
@@ -639,7 +641,7 @@ class AgentsSettings:
 
         Examples
         --------
-        >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6)
+        >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, noise="gaussian")
         >>> [round(settings.epsilon_for(k), 1) for k in (1, 2, 5, 10, 20, 50)]
         [1.0, 2.1, 5.9, 13.5, 33.0, 125.5]
         """
@@ -652,15 +654,17 @@ class AgentsSettings:
 
         Examples
         --------
-        >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, per_person=5)
+        >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, per_person=5, noise="gaussian")
         >>> round(settings.epsilon_over(4), 2) == round(settings.epsilon_for(2), 2)
         True
         """
-        return (
-            agents * self.epsilon
-            if self.mu is None
-            else group_epsilon(math.sqrt(agents) * self.mu, self.delta)
-        )
+        if self.mu is not None:
+            return group_epsilon(math.sqrt(agents) * self.mu, self.delta)
+        return self.losses_over(agents).epsilon(self.delta) if self.delta else agents * self.epsilon
+
+    def losses_over(self, agents: int) -> LossDistribution:
+        """Distribution of the privacy loss of a person with one unit in each of several agents."""
+        return repeated_losses(self.losses, agents)
 
 
 def settings_identity(settings: AgentsSettings) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -82,16 +84,84 @@ def other_mechanisms(settings: AgentsSettings) -> list[AgentsSettings]:
     if settings.spread_share == usual_spread_share(settings.mode, settings.noise):
         asked["spread_share"] = None
 
-    others = []
+    others: dict[str, AgentsSettings] = {}
     for fields in _candidates(asked, type(settings)):
         try:
             other = type(settings)(**fields)
         except ValueError:
             continue
         if mechanism_name(other) != mechanism_name(settings):
-            others.append(other)
+            others.setdefault(mechanism_name(other), other)
 
-    return sorted(others, key=mean_noise_variance)
+    return sorted(others.values(), key=mean_noise_variance)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MechanismFacts:
+    """Public: a mechanism, its noise, the best other one at the same label, and both yardsticks.
+
+    Attributes
+    ----------
+    mechanism, other : str
+        Counter and noise; `other` is empty where none keeps the label.
+    stddev, other_stddev : float
+        Of the noise in a sum, in the value's unit: root of the mean variance over the releases.
+    guessed_right, other_guessed_right : float
+        As of `AgentsSettings.guessed_right`.
+    """
+
+    mechanism: str
+    stddev: float
+    guessed_right: float
+    other: str = ""
+    other_stddev: float = math.nan
+    other_guessed_right: float = math.nan
+
+    @property
+    def said(self) -> str:
+        """The facts as a clause."""
+        own = f"{self.mechanism}, standard deviation {self.stddev:.4g} in a sum, guessed right at most "
+        own += percent_of_guesses(self.guessed_right)
+        if not self.other:
+            return own
+        best = f"the best other at this label is {self.other}, {self.other_stddev:.4g}, "
+        return f"{own}; {best}{percent_of_guesses(self.other_guessed_right)}"
+
+
+def mechanism_facts(settings: AgentsSettings) -> MechanismFacts:
+    """Give the mechanism in use beside the best other one.
+
+    Examples
+    --------
+    >>> from meanstream.operators.agents.agents_settings import AgentsSettings
+    >>> own, other = mechanism_facts(AgentsSettings(lower=0, upper=1, epsilon=1, horizon=1)).said.split("; ")
+    >>> own
+    'pm1.staircase, standard deviation 1.385 in a sum, guessed right at most 72.4 %'
+    >>> other
+    'the best other at this label is pm1.laplace, 1.414, 69.7 %'
+    """
+    own = mechanism_name(settings), _stddev(settings), settings.guessed_right
+    facts = MechanismFacts(mechanism=own[0], stddev=own[1], guessed_right=own[2])
+    others = [] if settings.remembers.forgets else other_mechanisms(settings)
+    if not others:
+        return facts
+    best = others[0]
+
+    return replace(
+        facts,
+        other=mechanism_name(best),
+        other_stddev=_stddev(best),
+        other_guessed_right=best.guessed_right,
+    )
+
+
+def percent_of_guesses(share: float) -> str:
+    """Write a share of right guesses."""
+    return f"{100 * share:.1f} %" if share < 0.9995 else "nearly 100 %"
+
+
+def _stddev(settings: AgentsSettings) -> float:
+    return math.sqrt(mean_noise_variance(settings)) * settings.grid.resolution
 
 
 def mechanism_name(settings: AgentsSettings) -> str:
@@ -109,9 +179,7 @@ def _releases(settings: AgentsSettings) -> Ints:
     return np.unique(np.rint(np.linspace(1, last, min(last, _MOST_SHOWN))).astype(np.int64))
 
 
-def _candidates(
-    asked: dict[str, Any], make: type[AgentsSettings]
-) -> Iterator[dict[str, Any]]:
+def _candidates(asked: dict[str, Any], make: type[AgentsSettings]) -> Iterator[dict[str, Any]]:
     """Give the fields of each mechanism that is looked at, with its epsilon where odds were asked."""
     odds = None if asked["odds"] is None else valid_odds(asked["odds"])
     require(
@@ -120,9 +188,7 @@ def _candidates(
         "be left out with epsilon: each is a promise of its own",
         asked["odds"],
     )
-    require(
-        odds is not None or asked["epsilon"] is not None, "epsilon", "be given, or odds", None
-    )
+    require(odds is not None or asked["epsilon"] is not None, "epsilon", "be given, or odds", None)
     named = asked["noise"]
     require(named in NOISE_NAMES, "noise", f"be one of {', '.join(NOISE_NAMES)}", named)
     delta = valid_float("delta", asked["delta"])
@@ -150,7 +216,9 @@ def _noises(asked: dict[str, Any], named: str, delta: float) -> tuple[str, ...]:
     gaussian = delta > 0 or asked["odds"] is not None
     if not pure and not gaussian:
         why = "with a memory that forgets" if forgets else "with a spread_share or histogram_share"
-        require(False, "delta", f"be more than 0, such as 1e-6, {why}: the noise is Gaussian", delta)
+        require(
+            False, "delta", f"be more than 0, such as 1e-6, {why}: the noise is Gaussian", delta
+        )
 
     return (*pure, "gaussian") if gaussian else tuple(pure)
 

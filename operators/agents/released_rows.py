@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -198,4 +198,10 @@ def released_columns(
         histogram=histogram,
         mean=settings.grid.mean(total, n),
         noise_variance=per_sum * settings.grid.resolution**2 / n.astype(np.float64) ** 2,
+        noise_terms=settings.noise_terms(index),
     )
+
+
+def with_noise_terms(settings: AgentsSettings, releases: ReleaseColumns) -> ReleaseColumns:
+    """Public: say of releases, from a wire or a ledger, how many draws each one's noise adds up."""
+    return replace(releases, noise_terms=settings.noise_terms(releases.index))

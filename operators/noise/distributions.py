@@ -261,7 +261,7 @@ class StaircaseNoise:
     --------
     >>> noise = StaircaseNoise(10, 3.0)
     >>> noise.edge, round(noise.variance / LaplaceNoise(10 / 3.0).variance, 2)
-    (3, 0.68)
+    (3, 0.69)
     >>> rows = np.array([[2**62, 0], [2**62 + 2**63, 0]], dtype=np.uint64)
     >>> noise.sample(rows)
     array([ 2., -2.])

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
+from meanstream.operators.agents.noise_choice import mechanism_facts, percent_of_guesses
 from meanstream.operators.noise.group_privacy import GROUPS
 from meanstream.operators.noise.privacy_odds import odds_of_a_guess
 from meanstream.pipelines.commands.report.report_parts import (
@@ -86,18 +87,11 @@ def _several(settings: AgentsSettings) -> str:
 
 def _odds(settings: AgentsSettings) -> str:
     what = "one row's value" if settings.per_person is None else "one person's rows in a group"
-    share = odds_of_a_guess(
-        settings.epsilon, 0.0 if settings.mu is None else settings.delta, settings.mu
-    )
-
+    share = settings.guessed_right
     return (
         f"Suppose someone knows everything except {what}, and that there are two equally likely possibilities. From "
-        f"all releases they guess right at most {_percent(share)} of the time (a coin: 50 %)."
+        f"all releases they guess right at most {percent_of_guesses(share)} of the time (a coin: 50 %)."
     )
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %" if share < 0.9995 else "nearly 100 %"
 
 
 def _strength(settings: AgentsSettings, k: int) -> str:
@@ -107,11 +101,11 @@ def _strength(settings: AgentsSettings, k: int) -> str:
     mu = None if settings.mu is None else settings.mu * (k if rows else math.sqrt(k))
     share = odds_of_a_guess(epsilon, 0.0 if mu is None else settings.delta, mu)
 
-    return f"epsilon {epsilon:.3g}, guessed right at most {_percent(share)} of the time"
+    return f"epsilon {epsilon:.3g}, guessed right at most {percent_of_guesses(share)} of the time"
 
 
 def _numbers(settings: AgentsSettings) -> list[tuple[str, str]]:
-    mu = "none (Laplace noise)" if settings.mu is None else f"{settings.mu:.4g}"
+    mu = "none (noise of integers, pure DP)" if settings.mu is None else f"{settings.mu:.4g}"
     return [
         ("deployment", str(settings.name)),
         ("bounds", f"{settings.lower:g} to {settings.upper:g}"),
@@ -120,4 +114,5 @@ def _numbers(settings: AgentsSettings) -> list[tuple[str, str]]:
         ("rho (zero-concentrated DP)", f"{settings.rho:.4g}"),
         ("unit", settings.unit),
         ("noise", f"{settings.noise}, counter {settings.counter}, mode {settings.mode}"),
+        ("least noise", mechanism_facts(settings).said),
     ]

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.agents.defaults import SPREAD_SHARE, usual_histogram
+from meanstream.operators.agents.defaults import usual_histogram
 from meanstream.operators.collaboration.registry import Collaboration, collaboration_name
 from meanstream.operators.collaboration.shares.shares_quantiles import valid_quantiles
 from meanstream.operators.estimators.registry import DEFAULT_ESTIMATOR, estimator_name
@@ -75,7 +75,7 @@ def forecast_agents(
     upper: float,
     spread: float,
     epsilon: float,
-    delta: float = 1e-6,
+    delta: float = 0.0,
     stddev: float | None = None,
     target_half_width: float | None = None,
     level: float = 0.95,
@@ -139,7 +139,7 @@ def forecast_agents(
 
     check_arguments(forecast_agents, (field.name for field in fields(AgentsSettings)), settings)
     wanted = valid_quantiles(quantiles)
-    given = {"spread_share": SPREAD_SHARE, **settings, **usual_histogram(wanted, exceeds, settings)}
+    given = {**settings, **usual_histogram(wanted, exceeds, settings)}
     private = AgentsSettings(lower=lower, upper=upper, epsilon=epsilon, delta=delta, **given)
     varies = (upper - lower) / 4 if stddev is None else stddev
     counted, number = read_sizes_of(sizes, agents, who="agents")

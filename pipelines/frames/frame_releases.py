@@ -8,9 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
+from meanstream.operators.agents.noise_choice import mechanism_facts
 from meanstream.operators.records import Bools, Ints, ReleaseColumns
 from meanstream.pipelines.frames.frame_columns import FrameSamples
 
+TOLD_DELTA = 1e-6
+"""At which the cost of several calls is told beside that without a delta."""
 CALLS = (2, 30)
 """Numbers of calls whose joint cost a result states: a second look, and a month of days."""
 
@@ -79,6 +82,7 @@ class FrameReleases:
         """Say what is protected, what was spent and which rows are in no release."""
         found = [
             _protected(self.settings, person, self.samples, len(self.forgotten)),
+            f"Noise by {mechanism_facts(self.settings).said}",
             *self._spent(),
             *self._unused(),
         ]
@@ -170,11 +174,24 @@ def _calls_add_up(settings: AgentsSettings) -> str:
     Examples
     --------
     >>> _calls_add_up(AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6)).partition(";")[0]
-    'No ledger counts this call: 2 calls on different frames are epsilon 1.45 together, 30 calls 6.58'
+    'No ledger counts this call: 2 calls on different frames are epsilon 2 together, 30 calls 30'
     """
-    two, many = (f"{settings.epsilon_over(calls):.3g}" for calls in CALLS)
+    two, many = (_epsilon_over(settings, calls) for calls in CALLS)
     each = "row" if settings.per_person is None else "person"
     return (
         f"No ledger counts this call: {CALLS[0]} calls on different frames are epsilon {two} together, "
         f"{CALLS[1]} calls {many}; store= charges each {each} once"
+    )
+
+
+def _epsilon_over(settings: AgentsSettings, calls: int) -> str:
+    """Say what several calls cost; without a delta at a small one too, if it is less there."""
+    epsilon = settings.epsilon_over(calls)
+    if settings.delta:
+        return f"{epsilon:.3g}"
+    less = settings.losses_over(calls).epsilon(TOLD_DELTA)
+    return (
+        f"{epsilon:.3g}"
+        if less > 0.99 * epsilon
+        else f"{epsilon:.3g} ({less:.3g} at delta {TOLD_DELTA:g})"
     )

@@ -6,7 +6,6 @@ Nothing is spent.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from scipy.special import ndtri
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.defaults import AT_THE_END
-from meanstream.operators.noise.privacy_odds import odds_of_a_guess
+from meanstream.operators.agents.noise_choice import mechanism_name
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import (
     require,
@@ -41,7 +40,7 @@ def plan_means(
     spread: float,
     stddev: float | None = None,
     epsilon: float | Sequence[float] = EPSILONS,
-    delta: float = 1e-6,
+    delta: float = 0.0,
     rows: str | None = None,
     per_person: int | None = None,
     releases: int = 1,
@@ -81,9 +80,9 @@ def plan_means(
     Returns
     -------
     ForecastTable
-        For each epsilon how often someone who knows all else guesses a protected value right, and
-        the half-widths of a small, a median and a large group (a tenth, half and nine tenths of the
-        groups are smaller).
+        For each epsilon the mechanism of least noise (counter and distribution), how often someone
+        who knows all else guesses a protected value right, and the half-widths of a small, a median
+        and a large group (a tenth, half and nine tenths of the groups are smaller).
 
     Raises
     ------
@@ -104,9 +103,9 @@ def plan_means(
     >>> sizes = pa.table({"ward": ["a", "b", "c", "d"], "stays": [40, 200, 400, 900]})
     >>> found = plan_means(sizes, by="ward", rows="stays", lower=0, upper=30, spread=1, stddev=4, epsilon=[0.5, 2])
     >>> found.to_frame().column_names
-    ['epsilon', 'guessed_right', 'small', 'median', 'large']
+    ['epsilon', 'mechanism', 'guessed_right', 'small', 'median', 'large']
     >>> [round(width, 1) for width in found.to_frame()["large"].to_pylist()]
-    [1.2, 0.5]
+    [0.6, 0.4]
     """
     require_between(0, 1, level=level)
     require_positive(spread=spread)
@@ -122,20 +121,24 @@ def plan_means(
     require(len(sizes) > 0, "frame", "have at least one group", 0)
     order = np.sort(sizes)
     shown = {name: int(order[int(share * (len(order) - 1))]) for name, share in SHOWN.items()}
-    first = AgentsSettings(
-        lower=lower, upper=upper, epsilon=wanted[0], delta=delta, horizon=valid_int("releases", releases),
-        schedule=AT_THE_END, per_person=per_person,
-    )  # fmt: skip
+    calls = valid_int("releases", releases)
     lines = []
 
     for one in wanted:
-        settings = replace(first, epsilon=one, counter=first.counter)
+        # Each epsilon has a mechanism of its own.
+        settings = AgentsSettings(
+            lower=lower, upper=upper, epsilon=one, delta=delta, horizon=calls,
+            schedule=AT_THE_END, per_person=per_person,
+        )  # fmt: skip
         widths = _half_widths(
             settings, sizes, np.array([*shown.values()]), spread=spread, stddev=varies, level=level
         )
-        guess = odds_of_a_guess(one, delta, settings.mu)
         lines.append(
-            {"epsilon": one, "guessed_right": guess}
+            {
+                "epsilon": one,
+                "mechanism": mechanism_name(settings),
+                "guessed_right": settings.guessed_right,
+            }
             | dict(zip(shown, widths.tolist(), strict=True))
         )
 

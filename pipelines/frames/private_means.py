@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -63,8 +63,9 @@ def private_means(
     value: str,
     lower: float,
     upper: float,
-    epsilon: float,
-    delta: float,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    odds: float | str | None = None,
     time: str | None = None,
     person: str | None = None,
     per_person: int | None = None,
@@ -98,7 +99,11 @@ def private_means(
         Bounds of a value, chosen without a look at the data.
     epsilon, delta : float
         Privacy budget of one row's value, or of one `person`, for everything that is released of
-        this frame: with a store for all calls together.
+        this frame: with a store for all calls together. Delta is 0 by default; Gaussian noise needs
+        more, such as 1e-6. The noise is the least that keeps the promise.
+    odds : float or str, optional
+        Another promise in the place of epsilon: how often someone who knows all else guesses one of
+        two values right, at most, as "55%".
     time : str, optional
         Column of event times (timestamps, dates, ISO 8601 text or seconds); left out, the order of the
         rows.
@@ -170,9 +175,8 @@ def private_means(
     With `store` all calls together are (epsilon, delta). The ledger charges each release before
     this function returns it, and a group that has made all its releases makes no further one. Every
     call without `store` is a release of its own; only the same frame under the same secret and name
-    gives the same one again. No ledger counts these calls, and they add up: at (1, 1e-6) two are
-    epsilon 1.45 for a row that is in both, 30 of a frame that grows daily are 6.58. The result says
-    so.
+    gives the same one again. No ledger counts these calls, and they add up: at epsilon 1 two are 2
+    for a row that is in both, 30 of a frame that grows daily are 30. The result says so.
 
     Examples
     --------
@@ -204,8 +208,9 @@ def private_means(
     private = AgentsSettings(
         lower=lower,
         upper=upper,
-        epsilon=epsilon,
+        epsilon=cast("float", epsilon),  # it checks, as it does odds
         delta=delta,
+        odds=odds,
         horizon=most,
         schedule=schedule or AT_THE_END,
         per_person=per_person,

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
+from meanstream.operators.agents.released_rows import with_noise_terms
 from meanstream.operators.noise.draw_owners import FRAME_ROWS
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds, keyed_owner_words
@@ -169,7 +170,11 @@ def releases_by_store(
         return FrameReleases(
             samples=samples.with_groups_in_order(store.agents()),
             settings=deployment.settings,
-            every=[one for one in releases_of_ledger(store.ledger) if len(one)],
+            every=[
+                with_noise_terms(deployment.settings, one)
+                for one in releases_of_ledger(store.ledger)
+                if len(one)
+            ],
             counted=engine.agents.counts(),
             charge=LedgerCharge(made=made, rows=head.rows, head=head.chain.hex(), store=path.name),
             forgotten=frozenset(forgotten),

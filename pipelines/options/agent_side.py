@@ -6,7 +6,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 from pydantic.dataclasses import dataclass
 
@@ -119,7 +119,7 @@ class AgentSideOptions(StreamOptions):
     epsilon: Annotated[
         float | None,
         cli_option(
-            "Privacy budget of one sample over the life of the stream (see --per-person).",
+            "Privacy budget of one sample over the life of the stream (see --per-person); or --odds.",
             PRIVACY,
             first=True,
             required=True,
@@ -128,10 +128,18 @@ class AgentSideOptions(StreamOptions):
     delta: Annotated[
         float | None,
         cli_option(
-            "Probability that the promise of epsilon fails, for the same unit; such as 1e-6.",
+            "Probability that the promise of epsilon fails, for the same unit; such as 1e-6. Gaussian noise needs "
+            "one; default 0.",
             PRIVACY,
             first=True,
-            required=True,
+        ),
+    ] = None
+    odds: Annotated[
+        str | None,
+        cli_option(
+            "Promise in the place of --epsilon, such as 55%: how often a reader of all releases who knows everything "
+            "else guesses one of two values of a sample right, at most.",
+            PRIVACY,
         ),
     ] = None
     per_person: Annotated[
@@ -153,19 +161,19 @@ class AgentSideOptions(StreamOptions):
     counter: Annotated[
         str | None,
         cli_option(
-            "Counting mechanism: optimal (at most 128 releases; default of new stores that count samples) | toeplitz "
-            "| pm1 "
-            "| pm2.",
+            "Counting mechanism: pm1 | two_level | pm2 | toeplitz | optimal (at most 128 releases); default of new "
+            "stores: the one of least noise.",
             PRIVACY,
         ),
     ] = None
     noise: Annotated[
         str,
         cli_option(
-            "Distribution of the noise: gaussian | laplace.",
+            "Distribution of the noise: auto (the least for the promise) | laplace | staircase | gaussian (needs "
+            "--delta).",
             PRIVACY,
         ),
-    ] = "gaussian"
+    ] = "auto"
     calibration: Annotated[
         str | None,
         cli_option(
@@ -276,11 +284,9 @@ class AgentSideOptions(StreamOptions):
         from meanstream.operators.agents.agents import AgentsSettings
         from meanstream.operators.validation import require
 
-        require_given(self, "lower", "upper", "epsilon", "delta")
+        require_given(self, "lower", "upper", *(() if self.odds is not None else ("epsilon",)))
         lower = given_option("lower", self.lower)
         upper = given_option("upper", self.upper)
-        epsilon = given_option("epsilon", self.epsilon)
-        delta = given_option("delta", self.delta)
         require(self.mode in ("tuned", "paper"), "mode", "be 'tuned' or 'paper'", self.mode)
 
         require(
@@ -304,6 +310,7 @@ class AgentSideOptions(StreamOptions):
             begun.pop("counter", None)
 
         chosen = {
+            "noise": None if begun and self.noise == "auto" else self.noise,
             "counter": self.counter or ("pm1" if paper and not forgets else None),
             "spread_share": self.spread_share,
             "memory": self.memory,
@@ -314,10 +321,10 @@ class AgentSideOptions(StreamOptions):
         return AgentsSettings(
             lower=lower,
             upper=upper,
-            epsilon=epsilon,
-            delta=delta,
+            epsilon=cast("float", self.epsilon),  # it checks, as it does odds
+            odds=self.odds,
+            delta=0.0 if self.delta is None else self.delta,
             schedule=self.schedule,
-            noise=self.noise,
             calibration=self.calibration or ("classical" if paper else "analytic"),
             levels=self.levels,
             mode=self.mode,
@@ -334,7 +341,8 @@ class AgentSideOptions(StreamOptions):
         from meanstream.streaming.agents.own_state import own_settings_if_begun
 
         begun = own_settings_if_begun(self.store)
-        if begun is None or (begun.mode, begun.noise) != (self.mode, self.noise):
+        same_noise = begun is not None and self.noise in ("auto", begun.noise)
+        if begun is None or begun.mode != self.mode or not same_noise:
             return {}
 
         if self.memory is not None:
@@ -349,7 +357,7 @@ class AgentSideOptions(StreamOptions):
             else {}
         )
 
-        return {**memory, "spread_share": begun.spread_share, **told}
+        return {**memory, "noise": begun.noise, "spread_share": begun.spread_share, **told}
 
     def _histogram(self, begun: Mapping[str, Any]) -> dict[str, Any]:
         """Say what of a histogram was asked for; what is None is as on the store."""

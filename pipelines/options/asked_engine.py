@@ -71,6 +71,9 @@ class AuditEngineOptions(OfStore, AgentsOptions):
         if self.of_store:
             return super().settings()
         usual: dict[str, Any] = {"lower": 0.0, "upper": 1.0, "epsilon": 1.0, "delta": 1e-6}
+        if self.odds is not None:
+            del usual["epsilon"]
+
         given = {name: value for name, value in usual.items() if getattr(self, name) is None}
 
         return AgentsOptions.settings(replace(self, **given))

@@ -24,7 +24,7 @@ SOURCE_HELP = (
     "lines from a pipe) or synthetic:AGENTS,SAMPLES[,SEED]."
 )
 PLACES = "FILE.jsonl, FILE.parquet, kafka://HOST:PORT/TOPIC or -."
-BUDGET = ("lower", "upper", "epsilon", "delta")
+BUDGET = ("lower", "upper", "epsilon", "odds", "delta")
 ASKED = ("config", "store", *BUDGET, "json")
 """Options of a command line that asks about a run; a file and the environment may give all
 others."""

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.operators.agents.released_rows import with_noise_terms
 from meanstream.operators.collaboration.followed_releases import FollowedReleases, NewestReleases
 from meanstream.operators.records import Bools, OwnSamples
 from meanstream.streaming.agents.answered import AnsweredAgents
@@ -171,7 +172,7 @@ class Collaborator:
         if settings.vote is not None:
             columns = columns.with_votes(settings.vote.possible(columns, releases.vote_variance))
 
-        columns = columns.take(self._alike(releases))
+        columns = with_noise_terms(settings, columns.take(self._alike(releases)))
         self._followed.observe(columns, self._newest.replaced(columns))
         self.stats.releases += len(releases)
         self.stats.rejected = self._releases.rejected
@@ -188,6 +189,7 @@ class Collaborator:
     def _latest(self) -> Releases:
         """Give everyone's newest release, with histograms that can have been made as the own agents' are."""
         latest = self._releases.latest()
+        latest = replace(latest, columns=with_noise_terms(self._settings, latest.columns))
         histogram = self._settings.histogram
         if histogram is None:
             return latest

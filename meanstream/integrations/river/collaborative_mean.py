@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 from river import base
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 STATE_VERSION = 1
 _PARAMETERS = (
-    *("agent", "lower", "upper", "epsilon", "delta"),
+    *("agent", "lower", "upper", "epsilon", "delta", "odds"),
     *("name", "schedule", "horizon", "collaboration"),
 )
 _STATE = (
@@ -113,8 +113,9 @@ class CollaborativeMean(base.MiniBatchRegressor):
         *,
         lower: float,
         upper: float,
-        epsilon: float,
-        delta: float,
+        epsilon: float | None = None,
+        delta: float = 0.0,
+        odds: float | str | None = None,
         name: str,
         schedule: str = "preferred:10",
         horizon: int = 40,
@@ -126,6 +127,7 @@ class CollaborativeMean(base.MiniBatchRegressor):
         self.upper = upper
         self.epsilon = epsilon
         self.delta = delta
+        self.odds = odds
         self.name = name
         self.schedule = schedule
         self.horizon = horizon
@@ -142,8 +144,9 @@ class CollaborativeMean(base.MiniBatchRegressor):
         settings = AgentsSettings(
             lower=lower,
             upper=upper,
-            epsilon=epsilon,
+            epsilon=cast("float", epsilon),  # it checks, as it does odds
             delta=delta,
+            odds=odds,
             schedule=schedule,
             horizon=horizon,
             name=name,

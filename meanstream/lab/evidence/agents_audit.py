@@ -22,13 +22,15 @@ from meanstream.lab.evidence.one_run import (
 )
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.noise.group_privacy import group_epsilon
-from meanstream.operators.noise.keyed import KeyedNoise, LaplaceNoise
+from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Bools, Floats, Ints
 
 CHUNK = 20_000
 """Agents at a time: what came out of them is a few hundred bytes each."""
 
 
+CONTRAST_DELTA = 1e-6
+"""Delta at which contrasts of draws are told where noise is pure."""
 SURELY = 0.9999
 """Confidence in what independence is claimed of: there are several, and none is to look worse than
 it is by chance."""
@@ -105,9 +107,9 @@ class CanaryEvidence:
         if not len(coins):
             return
 
-        laplace = isinstance(self.canaries.settings.fresh, LaplaceNoise)
+        pure = self.canaries.settings.pure
         self._scores.append(
-            (self.canaries.likelihoods if laplace else self.canaries.scores)(outputs, coins)
+            (self.canaries.likelihoods if pure else self.canaries.scores)(outputs, coins)
         )
         self._coins.append(coins[:, 0])
         noise = self.canaries.noise_left(outputs, coins)
@@ -156,7 +158,7 @@ class CanaryEvidence:
 
         score = np.concatenate(self._scores)
         coins = np.concatenate(self._coins)
-        if isinstance(settings.fresh, LaplaceNoise):
+        if settings.pure:
             row = pure_guesses("engine", score, coins, epsilon=settings.epsilon, what=self.what)
             yield replace(row, fault=fault)
         else:
@@ -175,7 +177,8 @@ class CanaryEvidence:
             yield self._guesses(score, mu)
 
         for other, (scores, mu) in self._contrasts.items():
-            worth = group_epsilon(mu, settings.delta)
+            delta = settings.delta or CONTRAST_DELTA
+            worth = group_epsilon(mu, delta)
             what = f"noise less that of {other}"
             name = f"engine.{other.replace(' ', '_')}"
             found = np.concatenate(scores)
@@ -186,7 +189,7 @@ class CanaryEvidence:
                     found,
                     mu=mu,
                     claimed=worth,
-                    delta=settings.delta,
+                    delta=delta,
                     what=what,
                     confidence=SURELY,
                 )
@@ -203,9 +206,7 @@ class CanaryEvidence:
         if mu <= 0:  # the two are moved alike: their difference says nothing
             return
 
-        if isinstance(
-            self.canaries.settings.fresh, LaplaceNoise
-        ):  # as often right as pure epsilon lets be
+        if self.canaries.settings.pure:  # as often right as pure epsilon lets be
             mu = 2.0 * float(ndtri(expit(self.canaries.settings.epsilon)))
 
         self._contrasts.setdefault(name, ([], mu))[0].append(score)

@@ -27,7 +27,6 @@ from meanstream.operators.agents.own_histogram import SampleHistogram
 from meanstream.operators.agents.vote_of_spread import FACTOR, SpreadVote
 from meanstream.operators.counters.sliding import Sliding
 from meanstream.operators.noise.calibration import calibrated_analytic_stddev
-from meanstream.operators.noise.keyed import LaplaceNoise
 from meanstream.operators.records import VOTE_BINS, Bools, Floats, Ints, Words
 from meanstream.operators.validation import require
 
@@ -41,6 +40,8 @@ out."""
 _CALIBRATED = ("mechanism", "fresh", "vote", "histogram")
 COUNTED = ("votes", "histograms")
 """What is counted in bins, each of which has noise of its own."""
+_LEAST_CHANCE = 1e-300
+"""Of a draw, where it is farther out than noise can be."""
 ENOUGH = 0.9999
 """Of the squared norm of a column without end: so much is in the releases that are requested."""
 
@@ -182,7 +183,8 @@ class Canaries:
 
     Examples
     --------
-    >>> settings = compressed(AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6))
+    >>> given = {"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6, "noise": "gaussian"}
+    >>> settings = compressed(AgentsSettings(**given))
     >>> canaries = Canaries(settings, 100_000)
     >>> canaries.coins_each, round(canaries.reach, 3)
     (9, 1.0)
@@ -296,7 +298,7 @@ class Canaries:
         return found
 
     def _best_number(self, most: int) -> int:
-        if isinstance(self.settings.fresh, LaplaceNoise):
+        if self.settings.pure:
             return 1
         own = self._own_mu(most)
         number = np.arange(1, most + 1)
@@ -472,14 +474,16 @@ class Canaries:
         return ((2.0 * coins[:, 0] - 1.0) * noise + 0.5 * moved) / spread, 2.0 * units / spread
 
     def likelihoods(self, outputs: CanaryOutputs, coins: Ints) -> Floats:
-        """Give the log-likelihood ratio of each agent's first coin, for Laplace noise."""
+        """Give the log-likelihood ratio of each agent's first coin, for noise of integers."""
         noise = self.noise_left(outputs, coins)
         fresh = self.settings.fresh
-        moved = self.filters[0]
-        scale = fresh.scale if isinstance(fresh, LaplaceNoise) else math.nan
-        shown = noise + coins[:, :1] * moved
+        moved = np.rint(self.filters[0])
+        shown = np.rint(noise) + coins[:, :1] * moved
 
-        return np.asarray((np.abs(shown) - np.abs(shown - moved)).sum(axis=1) / scale)
+        def log_chance(draws: Floats) -> Floats:
+            return np.asarray(np.log(np.maximum(fresh.pmf(draws), _LEAST_CHANCE)))
+
+        return np.asarray((log_chance(shown - moved) - log_chance(shown)).sum(axis=1))
 
     def _noise_of_counts(self, told: Ints, coins: Ints, each: int) -> Floats:
         """Give the noise of the counts that each coin is in, along the difference that the coin makes.

@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 
 from meanstream.lab.evidence.sampler import FEWEST, implemented_tail
 from meanstream.operators.counters.base import Counter
-from meanstream.operators.noise.distributions import GaussianNoise, LaplaceNoise
+from meanstream.operators.noise.distributions import GaussianNoise, LaplaceNoise, StaircaseNoise
 from meanstream.operators.records import Floats, Ints
 
 SETS = 41
@@ -100,6 +100,46 @@ def laplace_sampler_epsilon(noise: LaplaceNoise, shifts: Ints) -> float:
         lost += int(times) * max(
             math.log(a) - math.log(b) for a, b in zip(*masses, strict=True) if b >= FEWEST
         )
+
+    return lost
+
+
+def staircase_sampler_epsilon(noise: StaircaseNoise, shifts: Ints) -> float:
+    """Return the loss of several draws that move together, each by a shift.
+
+    Counted masses of equal outcomes around the edges of the steps, where a move of 1 and one by the
+    whole span cost most, whichever way.
+
+    Examples
+    --------
+    >>> round(staircase_sampler_epsilon(StaircaseNoise(2**12, 1.5), np.array([2**12, 0, 2**12])), 9)
+    3.0
+    """
+    edges = np.array([noise.edge, noise.span, noise.span + noise.edge, 2 * noise.span])
+    sizes = np.unique(np.maximum(np.concatenate([[1], edges - 1, edges, edges + 1]), 1))
+    lost = 0.0
+
+    for shift, times in zip(
+        *np.unique(np.abs(shifts[shifts != 0]), return_counts=True), strict=True
+    ):
+        worst = 0.0
+        for move in np.unique([1, noise.edge, shift]):
+            there = np.maximum(np.abs(sizes[:, np.newaxis] + [-move, move]), 1).ravel()
+            here = np.repeat(sizes, 2)
+            masses = [
+                np.array(implemented_tail(noise, s)) - implemented_tail(noise, s + 1)
+                for s in (here, there)
+            ]
+            worst = max(
+                worst,
+                *(
+                    abs(math.log(a) - math.log(b))
+                    for a, b in zip(*masses, strict=True)
+                    if min(a, b) >= FEWEST
+                ),
+            )
+
+        lost += int(times) * worst
 
     return lost
 

@@ -20,6 +20,7 @@ from meanstream.lab.evidence.counters_audit import (
     counter_columns,
     gaussian_sampler_epsilon,
     laplace_sampler_epsilon,
+    staircase_sampler_epsilon,
 )
 from meanstream.lab.evidence.local_audit import (
     bit_probabilities,
@@ -36,15 +37,22 @@ from meanstream.lab.random_words import SeededWords
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.defaults import HISTOGRAM_SHARE
 from meanstream.operators.counters.base import ENDLESS
-from meanstream.operators.counters.registry import COUNTERS, FORGETTING, counter_noise, make_counter
+from meanstream.operators.counters.registry import (
+    COUNTERS,
+    FORGETTING,
+    NOISES,
+    PURE,
+    counter_noise,
+    make_counter,
+)
 from meanstream.operators.estimators.registry import (
     build_estimator,
     distinct_estimators,
     estimator_class,
 )
+from meanstream.operators.noise.distributions import GaussianNoise, LaplaceNoise, StaircaseNoise
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.group_privacy import group_epsilon
-from meanstream.operators.noise.keyed import GaussianNoise, LaplaceNoise
 from meanstream.operators.noise.numerics import require_small_numeric_slack
 from meanstream.operators.records import Ints
 from meanstream.operators.rounds.channels.hybrid import HybridChannel
@@ -116,8 +124,8 @@ def _mechanisms() -> dict[str, Callable[[str, float, float], Audit]]:
         found[f"counter.{counter}.gaussian"] = partial(_of_forgetting, counter)
 
     for counter in COUNTERS:
-        for noise in ("gaussian", "laplace"):
-            if noise == "gaussian" or _takes_laplace(counter):
+        for noise in NOISES:
+            if noise not in PURE or _takes_integers(counter):
                 found[f"counter.{counter}.{noise}"] = partial(_of_counter, counter, noise)
 
     found["agents.means_and_votes"] = partial(_of_agents, {"horizon": HORIZON})
@@ -141,7 +149,7 @@ def _mechanisms() -> dict[str, Callable[[str, float, float], Audit]]:
     return found
 
 
-def _takes_laplace(counter: str) -> bool:
+def _takes_integers(counter: str) -> bool:
     try:
         _ = make_counter(counter, horizon=HORIZON).l1_sensitivity
     except ValueError:
@@ -188,7 +196,9 @@ def _of_forgetting(counter: str, name: str, epsilon: float, delta: float) -> Aud
 
 
 def _of_agents(given: dict[str, Any], name: str, epsilon: float, delta: float) -> Audit:
-    settings = AgentsSettings(lower=0, upper=1, epsilon=epsilon, delta=delta, **given)
+    settings = AgentsSettings(
+        lower=0, upper=1, epsilon=epsilon, delta=delta, noise="gaussian", **given
+    )
     return partial(_audit_agents, name, settings)
 
 
@@ -211,23 +221,30 @@ def audit_counter(name: str, settings: AgentsSettings) -> AuditRow:
 
     What `step` does to one sample, and the law of the sampler.
     """
-    moved = (
-        counter_columns(settings.mechanism, settings.horizon)
-        * settings.grid.span
-        * (settings.per_person or 1)
-    )
+    delta = 0.0 if settings.pure else settings.delta
     fresh = settings.fresh
+    try:
+        columns = counter_columns(settings.mechanism, settings.horizon)
+    except np.linalg.LinAlgError:
+        what = f"{settings.horizon} releases jointly"
+        without = "a release without a draw of its own shows what came in exactly"
+        return _exact(name, settings.epsilon, delta, math.inf, what, fault=without)
+
+    moved = columns * settings.grid.span * (settings.per_person or 1)
 
     if isinstance(fresh, LaplaceNoise):
         worst = moved[:, int(np.abs(moved).sum(0).argmax())]
         proved = laplace_sampler_epsilon(fresh, np.rint(worst).astype(np.int64))
+        how = "draws of integers"
+    elif isinstance(fresh, StaircaseNoise):
+        worst = moved[:, int(np.abs(moved).sum(0).argmax())]
+        proved = staircase_sampler_epsilon(fresh, np.rint(worst).astype(np.int64))
         how = "draws of integers"
     else:
         shift = math.floor(float(np.sqrt((moved**2).sum(0)).max()))
         proved = gaussian_sampler_epsilon(fresh, shift, settings.delta)
         how = "Gaussian draws turned into one direction"
 
-    delta = 0.0 if isinstance(fresh, LaplaceNoise) else settings.delta
     what = f"{settings.horizon} releases jointly; {how}"
     return _exact(name, settings.epsilon, delta, proved, what, slack=settings.numeric_slack)
 

@@ -21,6 +21,11 @@ from scipy.special import gammaincinv, ndtri
 
 from meanstream.lab.evidence.noise_draws import NoiseDraws
 from meanstream.lab.evidence.one_run import ALARM_ERROR
+from meanstream.operators.noise.distributions import (
+    GaussianNoise,
+    NoiseDistribution,
+    StaircaseNoise,
+)
 from meanstream.operators.records import Floats
 
 MOST_MOVED = 2.5
@@ -30,9 +35,41 @@ looked at."""
 LEAST_DRAWS = 1000
 """In a column, for a comparison: noise that fewer share is not surely seen."""
 _LAPLACE = 2.0
-_LAPLACE_SQUARES = 0.2
-"""Sums of Laplace draws stay within twice as many deviations as of normal ones, and squares tell a
-fifth as much."""
+_LAPLACE_SHARE = 0.4
+"""Sums of Laplace draws stay within twice as many deviations as of normal ones, and squares of few
+of them tell half as much as `square_share` says. Others in proportion."""
+_STEPS = 64
+"""Of a staircase, in units of what its probability falls by e within."""
+
+
+def square_share(noise: NoiseDistribution) -> float:
+    """Tell how much a square of a draw tells of the scale, as a share of what a Gaussian one does.
+
+    That is 2 over the variance of the square of a draw of variance 1.
+
+    Examples
+    --------
+    >>> from meanstream.operators.noise.distributions import LaplaceNoise
+    >>> square_share(LaplaceNoise(1e6)), round(square_share(StaircaseNoise(2**20, 1.0)), 2)
+    (0.4, 0.38)
+    """
+    if isinstance(noise, GaussianNoise):
+        return 1.0
+    if not isinstance(noise, StaircaseNoise):
+        return _LAPLACE_SHARE
+
+    # Integrals of x^2 and x^4 over the steps of constant probability, in units of the span.
+    number = math.ceil(_STEPS / noise.epsilon) + 2
+    start = np.repeat(np.arange(number), 2) + np.tile([0.0, noise.edge / noise.span], number)
+    end = np.append(start[1:], float(number))
+    chance = np.exp(-noise.epsilon * np.repeat(np.arange(number), 2))
+    chance[1::2] *= math.exp(-noise.epsilon)
+    chance /= (chance * (end - start)).sum()
+    second, fourth = (
+        float((chance * (end**power - start**power)).sum()) / power for power in (3, 5)
+    )
+
+    return 2.0 / (fourth / second**2 - 1.0)
 
 
 @dataclass
@@ -76,15 +113,20 @@ class _Law:
     """
 
     error: float
-    laplace: bool
+    square_share: float
 
     @property
     def most(self) -> float:
-        return float(-ndtri(self.error / 2)) * (_LAPLACE if self.laplace else 1.0)
+        return float(-ndtri(self.error / 2)) * self._wider
+
+    @property
+    def _wider(self) -> float:
+        normal = self.square_share == 1.0
+        return 1.0 if normal else _LAPLACE * math.sqrt(_LAPLACE_SHARE / self.square_share)
 
     def squares(self, n: int, p: float) -> float:
         """Quantile of a sum of squares of that many draws."""
-        freedom = 0.5 * n * (_LAPLACE_SQUARES if self.laplace else 1.0)
+        freedom = 0.5 * n * (1.0 if self.square_share == 1.0 else 0.5 * self.square_share)
         return n * float(gammaincinv(freedom, p)) / freedom
 
     def samples(self, n: int, squares: float) -> float:
@@ -99,8 +141,8 @@ class NoiseIndependence:
 
     Parameters
     ----------
-    laplace : bool
-        Whether draws are of Laplace noise, or of another law with tails like its, not of normal noise.
+    square_share : float
+        How much a square of a draw tells, 1 for Gaussian noise (`square_share`).
 
     Examples
     --------
@@ -112,7 +154,7 @@ class NoiseIndependence:
     'bins 0 and 3 share noise (correlation 1.00)'
     """
 
-    laplace: bool = False
+    square_share: float = 1.0
     _products: dict[str, _Product] = field(default_factory=dict)
     _sizes: _Product = field(default_factory=_Product)
 
@@ -196,7 +238,7 @@ class NoiseIndependence:
         found = {name: one for name, one in self._products.items() if one.n >= LEAST_DRAWS}
         # Of each comparison, two products of noise and the lengths of two columns; of the sizes,
         # both ends.
-        law = _Law(error / (4 * len(found) + 2), self.laplace)
+        law = _Law(error / (4 * len(found) + 2), self.square_share)
         if found:
             name = max(found, key=lambda one: found[one].excess(law))
             if found[name].excess(law) > 1.0:

@@ -27,7 +27,7 @@ from meanstream.lab.evidence.noise_draws import (
     draws_of_counts,
     public_sums,
 )
-from meanstream.lab.evidence.noise_independence import NoiseIndependence
+from meanstream.lab.evidence.noise_independence import NoiseIndependence, square_share
 from meanstream.lab.evidence.one_run import ALARM_ERROR, CONFIDENCE
 from meanstream.lab.evidence.single_draws import DeclaredLaw, SingleDraws
 from meanstream.operators.agents.agents_settings import AgentsSettings
@@ -35,7 +35,7 @@ from meanstream.operators.agents.own_histogram import SAMPLE_SENSITIVITY
 from meanstream.operators.agents.vote_of_spread import PAIR_SENSITIVITY
 from meanstream.operators.noise.calibration import calibrated_analytic_stddev
 from meanstream.operators.noise.group_privacy import group_epsilon
-from meanstream.operators.noise.keyed import GaussianNoise, LaplaceNoise
+from meanstream.operators.noise.keyed import GaussianNoise
 from meanstream.operators.records import VOTE_BINS, Floats, Ints, ReleaseColumns
 
 MOST_RELEASES = 16
@@ -47,9 +47,6 @@ LEAST_FREEDOM = 1000
 LEAST_NOISE = 1.0
 """Deviation, in units of the integers that are released: with less, rounding adds another variance
 than a twelfth."""
-LAPLACE_SQUARES = 0.4
-"""A square of a Laplace draw tells as little of the scale as that many of Gaussian ones: its
-variance is 5 to 2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,23 +137,23 @@ class NoiseLaw:
     def row(self, name: str) -> AuditRow:
         """Say what the releases prove."""
         settings = self._settings
-        laplace = isinstance(settings.fresh, LaplaceNoise)
-        single = NoiseIndependence(laplace=not isinstance(settings.fresh, GaussianNoise))
+        pure = settings.pure
+        single = NoiseIndependence(square_share=square_share(settings.fresh))
         law = SingleDraws(DeclaredLaw(settings.fresh), "releases")
         means: list[NoiseDraws] = []
         left, freedom = self._left(single, law, means)
         self._compare_kinds(single, means)
         claim = (
             settings.epsilon
-            if laplace
+            if pure
             else 1.0 / calibrated_analytic_stddev(settings.epsilon, settings.delta)
         )
         ratio = left / max(freedom, 1)
-        squares = freedom * (LAPLACE_SQUARES if laplace else 1.0)
+        squares = freedom * square_share(settings.fresh)
 
         def epsilon(share: float, error: float) -> float:
             scale = _most_scale(share, squares, error)
-            return claim / scale if laplace else group_epsilon(claim / scale, settings.delta)
+            return claim / scale if pure else group_epsilon(claim / scale, settings.delta)
 
         enough = freedom >= LEAST_FREEDOM
         why = self._unknown or "too few releases"
@@ -165,7 +162,7 @@ class NoiseLaw:
         return AuditRow(
             name=name,
             claimed=settings.epsilon,
-            delta=0.0 if laplace else settings.delta,
+            delta=0.0 if pure else settings.delta,
             proved=epsilon(ratio, 1.0 - CONFIDENCE) if enough else 0.0,
             ceiling=epsilon(1.0, 1.0 - CONFIDENCE) if enough else 0.0,
             alarm=epsilon(ratio, ALARM_ERROR) if enough else 0.0,
@@ -334,9 +331,7 @@ def _fault_of_scale(ratio: float, freedom: int, error: float) -> str | None:
 
     Smaller noise is a matter of epsilon.
     """
-    if freedom < LEAST_FREEDOM or ratio * 0.5 * freedom <= gammaincinv(
-        0.5 * freedom, 1.0 - error
-    ):
+    if freedom < LEAST_FREEDOM or ratio * 0.5 * freedom <= gammaincinv(0.5 * freedom, 1.0 - error):
         return None
 
     return f"noise of {math.sqrt(ratio):.2f} times the declared scale"

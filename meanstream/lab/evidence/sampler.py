@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from meanstream.operators.noise.keyed import GaussianNoise, LaplaceNoise
+from meanstream.operators.noise.distributions import NoiseDistribution
 from meanstream.operators.records import Floats, Ints
 
 FEWEST = 2**40
@@ -12,7 +12,7 @@ FEWEST = 2**40
 comprises it."""
 
 
-def implemented_tail(noise: GaussianNoise | LaplaceNoise, sizes: Ints) -> list[int]:
+def implemented_tail(noise: NoiseDistribution, sizes: Ints) -> list[int]:
     """Return how many of the 2**127 magnitudes make `abs(rint(noise)) >= size`, exactly, for each size >= 1.
 
     The magnitude of the noise falls as the 127 bits rise, so the count is found by setting one bit
@@ -28,7 +28,7 @@ def implemented_tail(noise: GaussianNoise | LaplaceNoise, sizes: Ints) -> list[i
     return counts
 
 
-def implemented_pmf(noise: GaussianNoise | LaplaceNoise, largest: int) -> Floats:
+def implemented_pmf(noise: NoiseDistribution, largest: int) -> Floats:
     """Exact probabilities of the integers `-largest..largest` under the code as it runs, float errors included."""
     tail = [*implemented_tail(noise, np.arange(1, largest + 2)), 0]
     one_side = [(tail[j] - tail[j + 1]) / 2**128 for j in range(largest)]

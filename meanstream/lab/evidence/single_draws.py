@@ -253,4 +253,3 @@ def _rounded_up(bound: Floats) -> tuple[Floats, Ints]:
         numbers = np.array([len(bound)])
 
     return values / 64.0, numbers
-

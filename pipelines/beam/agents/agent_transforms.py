@@ -203,6 +203,7 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
         lower: float | None = None,
         upper: float | None = None,
         epsilon: float | None = None,
+        odds: float | str | None = None,
         delta: float | None = None,
     ) -> None:
         super().__init__()
@@ -210,11 +211,12 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
             "lower": lower,
             "upper": upper,
             "epsilon": epsilon,
+            "odds": odds,
             "delta": delta,
             "name": name,
         }
         given = settings_from_parameters(
-            settings, parameters, ("lower", "upper", "epsilon", "delta")
+            settings, parameters, ("lower", "upper", "epsilon" if odds is None else "odds")
         )
 
         told = as_kind("options", options or EngineOptions(), EngineOptions)

@@ -20,7 +20,9 @@ from meanstream.pipelines.beam.element_types.packed import (
 from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
 
 _LATEST = tuple(
-    one.name for one in fields(ReleaseColumns) if one.name not in ("agent", "covariates")
+    one.name
+    for one in fields(ReleaseColumns)
+    if one.name not in ("agent", "covariates", "noise_terms")
 )
 
 
@@ -124,7 +126,10 @@ class ReleaseLedger:
                     found[name][place] if name in found else 0
                 )  # no votes are not kept
 
-        releases = ReleaseColumns(agent=batch.releases.agent, **columns)
+        # What is repeated has the same index, so as many draws.
+        releases = ReleaseColumns(
+            agent=batch.releases.agent, **columns, noise_terms=batch.releases.noise_terms
+        )
         drift = (
             np.where(again, NOTHING, batch.drift) if len(batch.drift) else batch.drift
         )  # it was told with them

@@ -24,6 +24,7 @@ from apache_beam.utils.timestamp import Timestamp
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.agents.own_histogram import HistogramColumns
 from meanstream.operators.agents.release_checks import PossibleReleases
+from meanstream.operators.agents.released_rows import with_noise_terms
 from meanstream.operators.collaboration.shares.newest_histograms import newest_histograms
 from meanstream.operators.records import ReleaseColumns, records_without_votes
 from meanstream.pipelines.beam.agents.agents_coders import (
@@ -325,7 +326,9 @@ def gather_releases(events: list[Release], settings: AgentsSettings) -> Iterator
     coded = pa.array([event.agent for event in events], pa.string()).dictionary_encode()
     agent = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     names = ("index", "count", "total", "mean", "noise_variance", "votes", "histogram")
-    releases = ReleaseColumns(agent=agent, **{name: columns[name] for name in names})
+    releases = with_noise_terms(
+        settings, ReleaseColumns(agent=agent, **{name: columns[name] for name in names})
+    )
 
     if settings.vote is None:
         releases = replace(releases, votes=records_without_votes())

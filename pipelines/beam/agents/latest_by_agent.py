@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.operators.agents.released_rows import with_noise_terms
 from meanstream.operators.collaboration.own_releases import OwnReleases
 from meanstream.operators.collaboration.variance.pooled_variance import (
     PooledVariance,
@@ -31,7 +32,9 @@ from meanstream.pipelines.beam.element_types.packed import (
 from meanstream.streaming.store.state_snapshot import Columns
 
 _LATEST = tuple(
-    field.name for field in fields(ReleaseColumns) if field.name not in ("agent", "covariates")
+    field.name
+    for field in fields(ReleaseColumns)
+    if field.name not in ("agent", "covariates", "noise_terms")
 )
 _OWN = "own "
 
@@ -187,7 +190,7 @@ class LatestOfShard:
 
         alike = np.repeat([batch.alike for batch in batches], [len(batch) for batch in batches])
         told = np.concatenate([np.ones(len(old), np.bool_), alike[order]])
-        releases = ReleaseColumns(agent=agent, **both)
+        releases = with_noise_terms(self._settings, ReleaseColumns(agent=agent, **both))
         self._pool.update(pooled_release_differences(releases.take(told), self._settings.mechanism))
         self._own = self._own.renumbered(len(known), old)
         self._own.observe(releases.take(told & (np.arange(len(told)) >= len(old))))
@@ -237,7 +240,7 @@ class LatestOfShard:
 
     def latest(self) -> ReleaseColumns:
         """Give everyone's newest release; an agent's number is its hash."""
-        return ReleaseColumns(agent=self._agent, **self._columns)
+        return with_noise_terms(self._settings, ReleaseColumns(agent=self._agent, **self._columns))
 
     def combined(self) -> ReleaseColumns:
         """Give the newest release with the mean and the noise of all that its agent has released (`OwnReleases`)."""

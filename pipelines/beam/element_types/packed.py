@@ -109,10 +109,12 @@ def estimated_bytes(columns: Iterable[np.ndarray | None], names: pa.Array | None
 def packed_columns_of(releases: ReleaseColumns) -> Columns:
     """Give releases as arrays.
 
-    Votes only where there are some, histograms where they have columns; no attributes.
+    Votes only where there are some, histograms where they have columns; no attributes, no law of
+    the noise.
     """
     columns: Columns = {field.name: getattr(releases, field.name) for field in fields(releases)}
     del columns["covariates"]
+    del columns["noise_terms"]  # settings and index say it
 
     if not columns["votes"].any():
         del columns["votes"]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from meanstream.operators.agents.noise_choice import MechanismFacts, mechanism_facts
 from meanstream.operators.agents.release_times import Counts
 from meanstream.operators.agents.vote_of_spread import FACTOR, PAIR_SENSITIVITY
 from meanstream.operators.collaboration.anytime_intervals import valid_coverage
@@ -148,6 +149,7 @@ def _mechanism(settings: AgentsSettings) -> dict[str, Any]:
         "column_norm": counter.l2_sensitivity,
         "levels": getattr(counter, "levels", None),
         "noise": settings.noise,
+        "least_noise": asdict(mechanism_facts(settings)),
         "calibration": settings.calibration if settings.noise == "gaussian" else None,
         "stddev_of_a_fresh_draw": float(fresh.variance) ** 0.5 * settings.grid.resolution,
         "published": "the noisy integer sum on the grid",
@@ -163,6 +165,7 @@ def _votes(settings: AgentsSettings) -> dict[str, Any] | None:
         return None
     return {
         "share": settings.spread_share,
+        "pure": settings.pure,
         "what": f"distances |x - x'| of pairs of an agent's samples, counted in {VOTE_BINS} bins",
         "when": f"with each release of {FACTOR} times the samples of the agent's last vote",
         "sensitivity": PAIR_SENSITIVITY * (settings.per_person or 1),
@@ -301,6 +304,7 @@ def explain_command_text(facts: dict[str, Any]) -> str:
         f"noise           {mechanism['noise']}"
         + (f" ({mechanism['calibration']} calibration)" if mechanism["calibration"] else "")
         + f", standard deviation {mechanism['stddev_of_a_fresh_draw']:.6g} per fresh draw",
+        f"                {MechanismFacts(**mechanism['least_noise']).said}",
         f"                {mechanism['noise_source']}; {mechanism['published']} is published",
         f"                numerical slack per draw: delta {mechanism['tail_delta']:.1e},"
         f" epsilon {mechanism['epsilon_slack']:.1e}",
@@ -332,8 +336,9 @@ def _weigh(memory: str) -> str:
 def _vote_lines(votes: dict[str, Any] | None) -> list[str]:
     if votes is None:
         return ["votes           none: no part of the budget shows how much samples vary"]
+    of = "epsilon" if votes["pure"] else "rho"
     return [
-        f"votes           {votes['share']:g} of the budget (of rho): {votes['what']}, {votes['when']}",
+        f"votes           {votes['share']:g} of the budget (of {of}): {votes['what']}, {votes['when']}",
         f"                sensitivity {votes['sensitivity']:.4g}, "
         f"noise sd {votes['noise_stddev_of_a_bin']:.4g} per bin; {votes['total']}",
     ]

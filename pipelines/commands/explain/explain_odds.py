@@ -32,7 +32,8 @@ def explain_odds_of_agents(settings: AgentsSettings) -> dict[str, Any]:
     one = (settings.epsilon, delta, settings.mu)
     if settings.per_person is None:
         many = (GROUP * settings.epsilon, 0.0, None if settings.mu is None else GROUP * settings.mu)
-        return _odds("a sample", one, f"{GROUP} samples of one person", many)
+        found = _odds("a sample", one, f"{GROUP} samples of one person", many)
+        return found | {"guessed_right": settings.guessed_right}
 
     many = (
         GROUP * settings.epsilon,
@@ -40,9 +41,10 @@ def explain_odds_of_agents(settings: AgentsSettings) -> dict[str, Any]:
         None if settings.mu is None else math.sqrt(GROUP) * settings.mu,
     )
 
-    return _odds(
+    found = _odds(
         "a person's samples in an agent", one, f"a person's samples in {GROUP} agents", many
     )
+    return found | {"guessed_right": settings.guessed_right}
 
 
 def explain_odds_of_rounds(*, samples: bool, epsilon: float, delta: float) -> dict[str, Any]:

@@ -47,9 +47,11 @@ class PlanAgentsOptions:
     delta: Annotated[
         float,
         cli_option(
-            "Privacy budget of one sample over the life of the stream.", PRIVACY, first=True
+            "Probability that the promise of epsilon fails; Gaussian noise needs one, such as 1e-6.",
+            PRIVACY,
+            first=True,
         ),
-    ] = 1e-6
+    ] = 0.0
     sizes: Annotated[
         str | None,
         cli_option(
@@ -160,7 +162,7 @@ class PlanAgentsOptions:
     def settings(self) -> AgentsSettings:
         """Check what agents would agree on."""
         from meanstream.operators.agents.agents_settings import AgentsSettings
-        from meanstream.operators.agents.defaults import SPREAD_SHARE, usual_histogram
+        from meanstream.operators.agents.defaults import usual_histogram
         from meanstream.operators.agents.release_times import (
             parse_release_times,
             require_samples_counted,
@@ -195,7 +197,7 @@ class PlanAgentsOptions:
             memory=self.memory,
             per_person=self.per_person,
             **horizon,
-            spread_share=SPREAD_SHARE if self.spread_share is None else self.spread_share,
+            **({} if self.spread_share is None else {"spread_share": self.spread_share}),
             **usual_histogram(asked, exceeds, share),
         )
 

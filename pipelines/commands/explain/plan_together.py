@@ -17,20 +17,24 @@ from meanstream.pipelines.options.option_errors import BadOption, refusing_optio
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from meanstream.operators.noise.loss_distributions import LossDistribution
     from meanstream.pipelines.options.agents_options import AgentsOptions
     from meanstream.pipelines.options.rounds_options import RoundsOptions
 
 HOW = (
-    "The squares of mu add up for Gaussian mechanisms, epsilon and delta for all others. "
+    "Privacy losses are added up as distributions, Gaussian ones by the squares of mu. "
     "Each deployment has its own noise."
 )
+TOLD_DELTA = 1e-6
+"""Delta of the sum, where no deployment has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """What one deployment guarantees to one unit.
 
-    `mu` where that is all of it (Gaussian DP), next to cut tails.
+    `mu` where that is all of it (Gaussian DP), next to cut tails; `losses` where they are known
+    otherwise. Of others nothing is known but (epsilon, delta).
     """
 
     config: str
@@ -41,6 +45,7 @@ class Part:
     mu: float | None
     slack: float
     tails: float = 0.0
+    losses: LossDistribution | None = None
 
 
 def explain_together(
@@ -83,16 +88,20 @@ def _sum_of(parts: Sequence[Part]) -> dict[str, Any]:
     >>> pure = Part(config="b", name="b", unit="a window", epsilon=0.5, delta=0.0, mu=None, slack=0.0)
     >>> total = _sum_of([half, half, pure])["together"]
     >>> round(total["epsilon"], 2), total["delta"]
-    (1.9, 2e-06)
+    (1.72, 2e-06)
+    >>> total = _sum_of([pure] * 30)["together"]
+    >>> round(total["epsilon"], 1), total["delta"], total["pure_epsilon"]
+    (13.4, 1e-06, 15.0)
     """
-    from meanstream.operators.noise.group_privacy import group_epsilon, group_mu
-
-    gaussian = [part for part in parts if part.mu is not None]
-    others = [part for part in parts if part.mu is None]
-    epsilon = math.fsum([part.epsilon for part in others] + [part.slack for part in parts])
-    if gaussian:
-        mu = group_mu(part.mu for part in gaussian if part.mu is not None)
-        epsilon += group_epsilon(mu, math.fsum(part.delta - part.tails for part in gaussian))
+    tails = math.fsum(part.tails for part in parts)
+    slack = math.fsum(part.slack for part in parts)
+    delta = math.fsum(part.delta for part in parts)
+    pure = not delta
+    # What is known by (epsilon, delta) alone fails with its delta; the rest pays for the sum.
+    unknown = math.fsum(p.delta for p in parts if p.mu is None and p.losses is None)
+    total_delta = TOLD_DELTA if pure else delta
+    composed = _composed(parts).epsilon(max(total_delta - unknown - tails, 0.0))
+    epsilon = min(composed, math.fsum(part.epsilon for part in parts)) + slack
 
     return {
         "deployments": [
@@ -108,10 +117,35 @@ def _sum_of(parts: Sequence[Part]) -> dict[str, Any]:
         ],
         "together": {
             "epsilon": epsilon,
-            "delta": math.fsum(part.delta for part in parts),
+            "delta": total_delta,
+            **({"pure_epsilon": math.fsum(part.epsilon for part in parts) + slack} if pure else {}),
             "how": HOW,
         },
     }
+
+
+def _composed(parts: Sequence[Part]) -> LossDistribution:
+    """Add up the losses of all deployments, on one grid."""
+    from meanstream.operators.noise.group_privacy import group_mu
+    from meanstream.operators.noise.loss_distributions import (
+        common_step,
+        composed_losses,
+        gaussian_losses,
+        regridded_losses,
+        three_point_losses,
+    )
+
+    gaussian = [part.mu for part in parts if part.mu is not None]
+    losses = [
+        three_point_losses(part.epsilon) if part.losses is None else part.losses
+        for part in parts
+        if part.mu is None
+    ]
+    if gaussian:
+        losses.append(gaussian_losses(group_mu(gaussian)))
+
+    step = common_step([max(abs(float(one.losses[0])), float(one.losses[-1])) for one in losses])
+    return composed_losses([regridded_losses(one, step) for one in losses])
 
 
 def _part(path: Path) -> Part:
@@ -139,6 +173,7 @@ def _of_agents(path: Path, options: AgentsOptions) -> Part:
         mu=settings.mu,
         slack=settings.numeric_slack,
         tails=settings.delta - settings.delta_of_noise,
+        losses=None if settings.mu is not None else settings.losses,
     )
 
 
@@ -172,5 +207,8 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         for p in facts["deployments"]
     ]
     who = f"together, for a person with one of these in each: ({total['epsilon']:.4g}, {total['delta']:g})\n"
+
+    if "pure_epsilon" in total:
+        who += f"without a delta: ({total['pure_epsilon']:.4g}, 0)\n"
 
     return [*lines, who, f"{total['how']}\n"]

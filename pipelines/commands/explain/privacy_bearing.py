@@ -34,7 +34,7 @@ class Bearing(StrEnum):
 _STREAM = {
     **dict.fromkeys(("name",), Bearing.DEPLOYMENT),
     **dict.fromkeys(("id",), Bearing.UNIT),
-    **dict.fromkeys(("epsilon", "mode"), Bearing.PROMISE),
+    **dict.fromkeys(("epsilon", "odds", "mode"), Bearing.PROMISE),
     **dict.fromkeys(("notices", "metrics", "page"), Bearing.PUBLIC),
     **dict.fromkeys(("private_metrics", "private_figures"), Bearing.PRIVATE),
     **dict.fromkeys(("page_remote",), Bearing.ACCESS),

@@ -15,12 +15,15 @@ from meanstream.lab.evidence.counters_audit import gaussian_sampler_epsilon
 from meanstream.lab.evidence.mechanisms_audit import audit_channel, audit_counter, mechanism_audits
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.vote_of_spread import SpreadVote
+from meanstream.operators.counters.base import State
+from meanstream.operators.counters.pm1 import Pm1
 from meanstream.operators.counters.registry import COUNTERS, FORGETTING
 from meanstream.operators.counters.toeplitz import Toeplitz
+from meanstream.operators.counters.two_level import TwoLevel
 from meanstream.operators.estimators.central_mean import CentralMean
 from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.operators.noise.calibration import calibrated_analytic_stddev
-from meanstream.operators.noise.keyed import GaussianNoise, LaplaceNoise
+from meanstream.operators.noise.distributions import GaussianNoise, LaplaceNoise, StaircaseNoise
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.rounds.channels.registry import CHANNELS
@@ -156,20 +159,65 @@ def settings(**changes: object) -> AgentsSettings:
     )  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+class ReusedDraws(Pm1):
+    """Known bad: each second increment has the noise of the one before it."""
+
+    def _step(self, state: State, rows: Ints | slice, release: Ints, fresh: Floats) -> Floats:
+        return super()._step(state, rows, release, np.where(release % 2 == 0, 0.0, fresh))
+
+
+class SamplesTwice(Pm1):
+    """Known bad: a sample is in its increment and in the next."""
+
+    def workload(self, n: int) -> Floats:
+        return np.tri(n) + np.tri(n, k=-1)
+
+
+class SilentBlocks(TwoLevel):
+    """Known bad: the noise of blocks is left out."""
+
+    def _step(self, state: State, rows: Ints | slice, release: Ints, fresh: Floats) -> Floats:
+        ends = release % self.block == 0
+        return super()._step(state, rows, release, np.where(ends, 0.0, fresh))
+
+
+class CheapBlocks(TwoLevel):
+    """Known bad: the whole of epsilon for increments, and once more for blocks."""
+
+    @property
+    def parts(self) -> int:
+        return 1
+
+
+@pytest.mark.parametrize("noise", ["laplace", "staircase"])
+@pytest.mark.parametrize("twin", [ReusedDraws, SamplesTwice, SilentBlocks, CheapBlocks])
+def test_twins_of_pure_counters_are_caught(noise: str, twin: type[Pm1 | TwoLevel]) -> None:
+    made = settings(counter="pm1" if issubclass(twin, Pm1) else "two_level", noise=noise)
+    assert not audit_counter("good", made).violated
+    made.__dict__.pop("fresh")
+    made.__dict__["mechanism"] = twin(40)
+    row = audit_counter("bad", made)
+    assert row.violated
+    assert row.proved > 1.9
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace", "staircase"])
 def test_noise_a_percent_too_narrow_is_a_violation(noise: str) -> None:
     made = settings(counter="pm2", noise=noise)
     fresh = made.fresh
     narrow = (
         GaussianNoise(0.99 * fresh.stddev)
         if isinstance(fresh, GaussianNoise)
+        else StaircaseNoise(round(0.99 * fresh.span), fresh.epsilon)
+        if isinstance(fresh, StaircaseNoise)
         else LaplaceNoise(0.99 * fresh.scale)
     )
     assert not audit_counter("good", made).violated
     made.__dict__["fresh"] = narrow
     row = audit_counter("bad", made)
     assert row.violated
-    assert row.proved == pytest.approx(1.01, rel=2e-3)
+    # A move beyond the span of a staircase costs a whole step more.
+    assert row.proved == pytest.approx(2.0 if noise == "staircase" else 1.01, rel=2e-3)
 
 
 def test_half_a_column_norm_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:

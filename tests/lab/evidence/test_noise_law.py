@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from meanstream.lab.evidence.noise_law import LAPLACE_SQUARES, NoiseLaw, _most_scale
+from meanstream.lab.evidence.noise_independence import square_share
+from meanstream.lab.evidence.noise_law import NoiseLaw, _most_scale
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
+from meanstream.operators.noise.distributions import LaplaceNoise
 from meanstream.operators.noise.keyed import KeyedNoise
 
 AUDITS, FREEDOM = 20_000, 1_000
@@ -26,7 +28,10 @@ def test_squares_of_laplace_draws_are_blamed_no_more_often_than_is_said() -> Non
     rng = np.random.default_rng(3)
     shares = [float(np.mean(rng.laplace(0, 0.5**0.5, FREEDOM) ** 2)) for _ in range(AUDITS)]
     for error in (1e-3, 0.05):
-        small = sum(_most_scale(share, LAPLACE_SQUARES * FREEDOM, error) < 1.0 for share in shares)
+        small = sum(
+            _most_scale(share, square_share(LaplaceNoise(1e6)) * FREEDOM, error) < 1.0
+            for share in shares
+        )
         assert small < AUDITS * error + 5 * np.sqrt(AUDITS * error)
 
 

@@ -80,7 +80,10 @@ def test_weights_and_levels_change_the_variance_of_the_statistic(command) -> Non
         ),
         ("--epsilon -1", "epsilon must be positive and finite, got -1"),
         ("--mode paper --epsilon 3", "epsilon must be at most 1 with calibration classical, got 3"),
-        ("--counter pm3", "counter must be one of pm1, pm2, toeplitz, optimal, got 'pm3'"),
+        (
+            "--counter pm3",
+            "counter must be one of pm1, pm2, two_level, toeplitz, optimal, got 'pm3'",
+        ),
     ],
 )
 def test_bad_options_are_one_line_and_exit_code_2(command, arguments: str, line: str) -> None:

@@ -377,7 +377,7 @@ def test_settings_of_who_keeps_everything_are_spelled_as_they_were() -> None:
         ({"memory": "half-life:500000w", "schedule": "every:1s"}, "memory must forget something"),
         (
             {"counter": "decayed"},
-            "counter must be one of pm1, pm2, toeplitz, optimal, got 'decayed'",
+            "counter must be one of pm1, pm2, two_level, toeplitz, optimal, got 'decayed'",
         ),
     ],
 )

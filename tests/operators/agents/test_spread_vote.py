@@ -157,7 +157,7 @@ def test_means_and_votes_spend_the_budget_together(share: float, calibration: st
 
 def test_without_a_share_all_is_as_before() -> None:
     """Noise, state and releases of those who do not vote are those before there were votes."""
-    found = settings(spread_share=0.0)
+    found = settings(spread_share=0.0, noise="gaussian")
     agents = Agents(found, noise())
     agents.add_agents(["a"])
     batch = agents.update(np.zeros(8, np.int64), np.full(8, 0.5), np.arange(8.0))

@@ -160,7 +160,8 @@ def test_any_horizon_works_and_starts_with_the_fresh_draw(name: str, horizon: in
 
 def test_registry_refuses() -> None:
     with pytest.raises(
-        ValueError, match="counter must be one of pm1, pm2, toeplitz, optimal, got 'tree'"
+        ValueError,
+        match="counter must be one of pm1, pm2, two_level, toeplitz, optimal, got 'tree'",
     ):
         make_counter("tree", horizon=3)
     with pytest.raises(ValueError, match="levels must be left out for pm1, got 3"):
@@ -225,7 +226,7 @@ def test_tuned_composition_needs_no_more_noise(name: str) -> None:
         for composition in ("concentrated", "basic")
     )
     assert tuned <= basic * (1 + 1e-12)
-    assert (tuned < 0.8 * basic) == (name == "pm2")
+    assert (tuned < 0.8 * basic) == (name in ("pm2", "two_level"))
 
 
 def test_toeplitz_refuses_laplace_and_classical_refuses_large_epsilon() -> None:

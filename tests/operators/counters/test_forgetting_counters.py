@@ -167,7 +167,9 @@ def test_refused() -> None:
     for kind in FORGETTING.values():
         with pytest.raises(ValueError, match=f"noise must be gaussian for the {kind.name} counter"):
             counter_noise(kind(ENDLESS), epsilon=1.0, delta=1e-6, sensitivity=1.0, noise="laplace")
-        with pytest.raises(ValueError, match="counter must be one of pm1, pm2, toeplitz, optimal"):
+        with pytest.raises(
+            ValueError, match="counter must be one of pm1, pm2, two_level, toeplitz, optimal"
+        ):
             make_counter(kind.name, horizon=3)
 
 

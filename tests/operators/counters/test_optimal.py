@@ -206,7 +206,8 @@ def test_the_factors_in_use_are_those_of_terms_that_are_added_one_by_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     make = factorize_optimal_counter.__wrapped__
-    sampling = AgentsSettings(lower=-30, upper=60, epsilon=1, delta=1e-6).mechanism.sampling
+    settings = AgentsSettings(lower=-30, upper=60, epsilon=1, delta=1e-6, noise="gaussian")
+    sampling = settings.mechanism.sampling
     fast = make(sampling)
     monkeypatch.setattr(optimal, "_product", product_one_by_one)
     for one, other in zip(fast, make(sampling), strict=True):
