@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from meanstream.lab.papers.colme.pairwise_batch import SamplesInOrder, numbered_within
-from meanstream.lab.papers.colme.pairwise_partners import BLOCK
+from meanstream.lab.papers.colme.pairwise_partners import BLOCK, PairSums
 from meanstream.lab.papers.colme.pairwise_state import PairwiseState
 from meanstream.lab.papers.colme.pairwise_statistic import Received
 from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
@@ -29,6 +29,9 @@ from meanstream.operators.noise.keyed import NoiseIds, NoiseSource, keyed_owner_
 from meanstream.operators.records import AgentEstimates, Bools, Floats, Ints, Words
 from meanstream.operators.validation import require
 
+LEAST_EXCHANGES = 5
+"""Samples of an agent for each partner: with fewer, its tests pass partners that differ from it by
+more than it errs alone."""
 _SUMS = ("exact", "coarse", "squares")
 _BETWEEN = "\x1f"  # no name holds a control character
 
@@ -74,6 +77,13 @@ class PairwiseReleases:
 
     def __len__(self) -> int:
         return len(self.agent)
+
+
+class Interval(NamedTuple):
+    """Ends of intervals, in grid units around the middle of the bounds."""
+
+    lower: Floats
+    upper: Floats
 
 
 class PairwiseStream(PairwiseState):
@@ -170,19 +180,32 @@ class PairwiseStream(PairwiseState):
         Each for its agent only.
         """
         node = self._node[agents]
-        weight, value, size = self._layout.add_up(self._state["pair"], node, self._nodes)
-        own = self._own_variance(node)
         mean = self._own["mean"][node]
+        sums = self._layout.add_up(self._state["pair"], node, self._nodes, mean)
+        own = self._own_variance(node)
         unknown = np.isinf(own)
         precision = 1 / np.where(unknown, 1.0, own)
-        total = precision + weight
-        together = np.where(unknown, mean, (precision * mean + value) / total)
+        total = precision + sums.weight
+        together = np.where(unknown, mean, (precision * mean + sums.moment) / total)
         variance = np.where(unknown, own, 1 / total)
 
+        alone = _around(mean, half_width_alone(own, level))
+        interval = _around(together, half_width_alone(variance, level))
+        if not self.settings.literal:
+            others = np.where(unknown, 0.0, sums.weight / total)
+            spread = others**2 * between_members(sums, precision, mean)
+            wider = _around(together, half_width_alone(variance + spread, level))
+            interval = _honest_interval(interval, wider, alone, power=self._has_power(node))
+
         return (
-            self._answer(together, variance, own, size + 1.0, level),
-            self._answer(mean, own, own, np.ones(len(node)), level),
+            self._answer(together, interval, variance, own, sums.number + 1.0, level),
+            self._answer(mean, alone, own, own, np.ones(len(node)), level),
         )
+
+    def _has_power(self, node: Ints) -> Bools:
+        """Tell which agents have exchanged enough with each partner for their tests to see differences."""
+        degree = self._layout.degree(node, np.full(len(node), self._present))
+        return np.asarray(self._own["count"][node] >= LEAST_EXCHANGES * degree, np.bool_)
 
     def members(self, agent: int) -> list[str]:
         """Private, for the agent only.
@@ -369,23 +392,81 @@ class PairwiseStream(PairwiseState):
         )
 
     def _answer(
-        self, value: Floats, variance: Floats, own: Floats, size: Floats, level: float
+        self,
+        value: Floats,
+        interval: Interval,
+        variance: Floats,
+        own: Floats,
+        size: Floats,
+        level: float,
     ) -> AgentEstimates:
         grid = self._grid
-        half = half_width_alone(variance, level) * grid.resolution
-        center = grid.lower + (value + grid.span // 2) * grid.resolution
+        center, lower, upper = (
+            np.clip(grid.lower + (x + grid.span // 2) * grid.resolution, grid.lower, grid.upper)
+            for x in (value, *interval)
+        )
         known = np.isfinite(own) & (variance > 0)
 
         return AgentEstimates(
-            value=np.clip(center, grid.lower, grid.upper),
-            lower=np.clip(center - half, grid.lower, grid.upper),
-            upper=np.clip(center + half, grid.lower, grid.upper),
+            value=center,
+            lower=lower,
+            upper=upper,
             level=level,
             effective_class_size=np.where(known, own / np.where(known, variance, 1.0), 1.0),
             class_size=size,
             component=np.full(len(value), -1),
             membership=np.ones(len(value)),
         )
+
+
+def between_members(sums: PairSums, precision: Floats, mean: Floats) -> Floats:
+    """Estimate how much the means of an agent and its members vary, beyond their own errors.
+
+    The random-effects variance tau^2 of DerSimonian and Laird (1986): a test that has no power
+    passes partners whose means differ.
+
+    Parameters
+    ----------
+    sums : PairSums
+        Over the members.
+    precision, mean : float array (n,)
+        Of the agent's own mean.
+
+    Examples
+    --------
+    >>> one = np.ones(1)
+    >>> sums = PairSums(weight=4 * one, moment=8 * one, number=4 * one, squared_weight=4 * one, spread=20 * one)
+    >>> between_members(sums, one, 0 * one)
+    array([0.8])
+    """
+    total = precision + sums.weight
+    moved = sums.moment - sums.weight * mean
+    heterogeneity = sums.spread - moved**2 / total
+    scale = total - (precision**2 + sums.squared_weight) / total
+    usable = scale > 1e-12 * total
+    excess = np.maximum(heterogeneity - sums.number, 0.0)
+
+    return np.where(usable, excess / np.where(usable, scale, 1.0), 0.0)
+
+
+def _around(center: Floats, half: Floats) -> Interval:
+    return Interval(center - half, center + half)
+
+
+def _honest_interval(
+    printed: Interval, wider: Interval, alone: Interval, *, power: Bools
+) -> Interval:
+    """Choose between an interval that adds the members' differences, and the hull of the printed one and that of alone.
+
+    Where tests have no power, no estimate of these differences is to be relied on: then the hull,
+    which is never shorter than alone; else the shorter one.
+    """
+    hull = Interval(np.minimum(printed.lower, alone.lower), np.maximum(printed.upper, alone.upper))
+    with np.errstate(invalid="ignore"):  # unknown variances: both are infinite
+        shorter = wider.upper - wider.lower < hull.upper - hull.lower
+    chosen = power & shorter
+
+    return Interval(*(np.where(chosen, one, other) for one, other in zip(wider, hull, strict=True)))
 
 
 def pair_words(agent: Sequence[str], reader: Sequence[str]) -> Words:
