@@ -6,33 +6,16 @@ Everyone, or the partners that a public graph names; and where the state of a pa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from meanstream.operators.collaboration.same_mean_tests import ClassSums
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require
 
 BLOCK = 512
 """Pairs that are saved together."""
-
-
-class PairSums(NamedTuple):
-    """Private: sums over the partners of each reader that pass its test.
-
-    Attributes
-    ----------
-    weight, moment, number : float array (n,)
-        Of 1/V, of T/V, and of partners.
-    squared_weight, spread : float array (n,)
-        Of 1/V^2, and of (T - own mean)^2 / V.
-    """
-
-    weight: Floats
-    moment: Floats
-    number: Floats
-    squared_weight: Floats
-    spread: Floats
 
 
 class Everyone:
@@ -90,9 +73,9 @@ class Everyone:
 
     def add_up(
         self, pair: Mapping[str, Any], reader: Ints, agents: int, mean: Floats
-    ) -> PairSums:
+    ) -> ClassSums:
         """Add up the pairs of each reader that pass the test, given its own mean."""
-        sums = PairSums(*(np.zeros(len(reader)) for _ in range(5)))
+        sums = ClassSums(*(np.zeros(len(reader)) for _ in range(5)))
         for target in range(agents):
             row = target * self.capacity + reader
             for total, column in zip(sums, _columns(pair, row, mean), strict=True):
@@ -179,14 +162,14 @@ class PartnerGraph:
 
     def add_up(
         self, pair: Mapping[str, Any], reader: Ints, agents: int, mean: Floats
-    ) -> PairSums:
+    ) -> ClassSums:
         """Add up the pairs of each reader that pass the test, given its own mean."""
         most = max(agents, len(self._degree))
         means = np.zeros(most)
         means[reader] = mean
         columns = _columns(pair, np.arange(self.rows), means[self._reader])
 
-        return PairSums(
+        return ClassSums(
             *(np.bincount(self._reader, c, most).astype(np.float64)[reader] for c in columns)
         )
 
@@ -206,8 +189,8 @@ def _passing(pair: Mapping[str, Any], row: Ints) -> tuple[Floats, Floats]:
     return weight, weight * pair["value"][row]
 
 
-def _columns(pair: Mapping[str, Any], row: Ints, mean: Floats) -> PairSums:
+def _columns(pair: Mapping[str, Any], row: Ints, mean: Floats) -> ClassSums:
     """Give what each pair adds to the sums of its reader, whose own mean is known."""
     weight, moment = _passing(pair, row)
     passes = (weight > 0).astype(np.float64)
-    return PairSums(weight, moment, passes, weight**2, weight * (pair["value"][row] - mean) ** 2)
+    return ClassSums(weight, moment, passes, weight**2, weight * (pair["value"][row] - mean) ** 2)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
 from meanstream.lab.papers.colme.pairwise_batch import SamplesInOrder, numbered_within
-from meanstream.lab.papers.colme.pairwise_partners import BLOCK, PairSums
+from meanstream.lab.papers.colme.pairwise_partners import BLOCK
 from meanstream.lab.papers.colme.pairwise_state import PairwiseState
 from meanstream.lab.papers.colme.pairwise_statistic import Received
 from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
@@ -24,14 +25,12 @@ from meanstream.lab.papers.colme.same_mean import (
 from meanstream.lab.papers.colme.variance_schemes import scheme_sample_variance
 from meanstream.lab.papers.colme.variance_trackers import ReleasedVariance
 from meanstream.operators.collaboration.alone import half_width_alone
+from meanstream.operators.collaboration.same_mean_tests import ClassInterval, class_interval
 from meanstream.operators.noise.draw_owners import PAIR_SQUARES, PAIR_SUMS
 from meanstream.operators.noise.keyed import NoiseIds, NoiseSource, keyed_owner_words
 from meanstream.operators.records import AgentEstimates, Bools, Floats, Ints, Words
 from meanstream.operators.validation import require
 
-LEAST_EXCHANGES = 5
-"""Samples of an agent for each partner: with fewer, its tests pass partners that differ from it by
-more than it errs alone."""
 _SUMS = ("exact", "coarse", "squares")
 _BETWEEN = "\x1f"  # no name holds a control character
 
@@ -77,13 +76,6 @@ class PairwiseReleases:
 
     def __len__(self) -> int:
         return len(self.agent)
-
-
-class Interval(NamedTuple):
-    """Ends of intervals, in grid units around the middle of the bounds."""
-
-    lower: Floats
-    upper: Floats
 
 
 class PairwiseStream(PairwiseState):
@@ -192,20 +184,16 @@ class PairwiseStream(PairwiseState):
         alone = _around(mean, half_width_alone(own, level))
         interval = _around(together, half_width_alone(variance, level))
         if not self.settings.literal:
-            others = np.where(unknown, 0.0, sums.weight / total)
-            spread = others**2 * between_members(sums, precision, mean)
-            wider = _around(together, half_width_alone(variance + spread, level))
-            interval = _honest_interval(interval, wider, alone, power=self._has_power(node))
+            made = self._own["count"][node]
+            quantile = -ndtri(0.5 * same_mean_significance(made, self.settings.significance))
+            honest = class_interval(together, mean, own, sums, quantile, level)
+            ends = zip(alone, honest, strict=True)
+            interval = ClassInterval(*(np.where(unknown, own_end, end) for own_end, end in ends))
 
         return (
             self._answer(together, interval, variance, own, sums.number + 1.0, level),
             self._answer(mean, alone, own, own, np.ones(len(node)), level),
         )
-
-    def _has_power(self, node: Ints) -> Bools:
-        """Tell which agents have exchanged enough with each partner for their tests to see differences."""
-        degree = self._layout.degree(node, np.full(len(node), self._present))
-        return np.asarray(self._own["count"][node] >= LEAST_EXCHANGES * degree, np.bool_)
 
     def members(self, agent: int) -> list[str]:
         """Private, for the agent only.
@@ -394,7 +382,7 @@ class PairwiseStream(PairwiseState):
     def _answer(
         self,
         value: Floats,
-        interval: Interval,
+        interval: ClassInterval,
         variance: Floats,
         own: Floats,
         size: Floats,
@@ -419,54 +407,8 @@ class PairwiseStream(PairwiseState):
         )
 
 
-def between_members(sums: PairSums, precision: Floats, mean: Floats) -> Floats:
-    """Estimate how much the means of an agent and its members vary, beyond their own errors.
-
-    The random-effects variance tau^2 of DerSimonian and Laird (1986): a test that has no power
-    passes partners whose means differ.
-
-    Parameters
-    ----------
-    sums : PairSums
-        Over the members.
-    precision, mean : float array (n,)
-        Of the agent's own mean.
-
-    Examples
-    --------
-    >>> one = np.ones(1)
-    >>> sums = PairSums(weight=4 * one, moment=8 * one, number=4 * one, squared_weight=4 * one, spread=20 * one)
-    >>> between_members(sums, one, 0 * one)
-    array([0.8])
-    """
-    total = precision + sums.weight
-    moved = sums.moment - sums.weight * mean
-    heterogeneity = sums.spread - moved**2 / total
-    scale = total - (precision**2 + sums.squared_weight) / total
-    usable = scale > 1e-12 * total
-    excess = np.maximum(heterogeneity - sums.number, 0.0)
-
-    return np.where(usable, excess / np.where(usable, scale, 1.0), 0.0)
-
-
-def _around(center: Floats, half: Floats) -> Interval:
-    return Interval(center - half, center + half)
-
-
-def _honest_interval(
-    printed: Interval, wider: Interval, alone: Interval, *, power: Bools
-) -> Interval:
-    """Choose between an interval that adds the members' differences, and the hull of the printed one and that of alone.
-
-    Where tests have no power, no estimate of these differences is to be relied on: then the hull,
-    which is never shorter than alone; else the shorter one.
-    """
-    hull = Interval(np.minimum(printed.lower, alone.lower), np.maximum(printed.upper, alone.upper))
-    with np.errstate(invalid="ignore"):  # unknown variances: both are infinite
-        shorter = wider.upper - wider.lower < hull.upper - hull.lower
-    chosen = power & shorter
-
-    return Interval(*(np.where(chosen, one, other) for one, other in zip(wider, hull, strict=True)))
+def _around(center: Floats, half: Floats) -> ClassInterval:
+    return ClassInterval(center - half, center + half)
 
 
 def pair_words(agent: Sequence[str], reader: Sequence[str]) -> Words:

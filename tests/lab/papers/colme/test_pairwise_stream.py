@@ -306,9 +306,8 @@ def test_intervals_hold_whether_there_are_classes_or_not(world: str) -> None:
     settings = PairwiseStreamSettings(release=release, stddev=0.15)
     found = list(covered(settings, MEANS[world], looks))
     assert min(cover for cover, _ in found) >= 0.85
-    assert found[0][1] >= 1.0  # before the fifth release of a pair tests have no power
-    if world != "no classes":  # where there is something to gain, it is gained
-        assert found[-1][1] < 0.9
+    assert found[0][1] >= 1.0  # less than one release of each pair: tests have no power
+    assert found[-1][1] < (1.3 if world == "no classes" else 1.05)
 
 
 def test_the_literal_interval_holds_given_the_class_only() -> None:
