@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from meanstream.operators.collaboration.alone import half_width_alone
 from meanstream.operators.collaboration.sorted_releases import SortedReleases
@@ -24,6 +24,115 @@ from meanstream.operators.validation import require, require_between
 
 MOST_GROUPS = 256
 ELEMENTS = 1 << 21
+DOUBT = 2.0
+"""Standard errors by which the variance between members is taken to be larger than estimated."""
+
+
+class ClassSums(NamedTuple):
+    """Private: sums over the members of each agent's class, itself not among them.
+
+    Attributes
+    ----------
+    weight, moment, number : float array (n,)
+        Of 1/V, of T/V, and of members.
+    squared_weight, spread : float array (n,)
+        Of 1/V^2, and of (T - own mean)^2 / V.
+    """
+
+    weight: Floats
+    moment: Floats
+    number: Floats
+    squared_weight: Floats
+    spread: Floats
+
+    def between(self, mean: Floats, precision: Floats, quantile: Floats) -> Floats:
+        """Bound how much the means of an agent and its members vary, beyond their own errors.
+
+        The random-effects variance tau^2 of DerSimonian and Laird, corrected for the test, which
+        lets only small differences pass, and `DOUBT` standard errors more: few or noisy members
+        show little of what they differ by.
+
+        Parameters
+        ----------
+        mean, precision : float array (n,)
+            Of the agent itself.
+        quantile : float array (n,)
+            Differences of so many standard errors pass the test.
+
+        Examples
+        --------
+        >>> one = np.ones(1)
+        >>> sums = ClassSums(weight=50 * one, moment=0 * one, number=50 * one, squared_weight=50 * one, spread=250 * one)
+        >>> sums.between(0 * one, one, 2.5 * one).round(2)
+        array([4.49])
+        """
+        total = precision + self.weight
+        moved = self.moment - self.weight * mean
+        heterogeneity = self.spread - moved**2 / total
+
+        # A normal difference that is cut at the quantile varies by so much less than 1.
+        density = np.exp(-0.5 * quantile**2) / np.sqrt(2 * np.pi)
+        expected = self.number * (1.0 - 2.0 * quantile * density / (1.0 - 2.0 * ndtr(-quantile)))
+        excess = np.maximum(heterogeneity - expected + DOUBT * np.sqrt(2.0 * self.number), 0.0)
+
+        scale = total - (precision**2 + self.squared_weight) / total
+        usable = (self.number > 0) & (scale > 1e-12 * total)
+        return np.where(usable, excess / np.where(usable, scale, 1.0), 0.0)
+
+
+class ClassInterval(NamedTuple):
+    """Ends of intervals."""
+
+    lower: Floats
+    upper: Floats
+
+
+def class_interval(
+    value: Floats,
+    mean: Floats,
+    variance: Floats,
+    sums: ClassSums,
+    quantile: Floats,
+    level: float,
+) -> ClassInterval:
+    """Give the interval around a mean over a class that a test has found.
+
+    The printed one, eq. (4), holds given that all members have one mean. This one adds what they
+    may differ by, `half^2 + z^2 tau^2 (1 - w)^2` for the agent's own weight w. Where that says
+    less than the agent's own samples, it is the hull of the printed interval and that of learning
+    alone.
+
+    Parameters
+    ----------
+    value : float array (n,)
+        The weighted means over the classes.
+    mean, variance : float array (n,)
+        Each agent's own.
+    sums : ClassSums
+    quantile : float array (n,)
+        Of the test.
+    level : float
+        Nominal coverage.
+
+    References
+    ----------
+    R. DerSimonian, N. Laird, Meta-Analysis in Clinical Trials, 1986.
+    """
+    precision = 1 / np.maximum(variance, 1e-300)
+    total = precision + sums.weight
+    printed = half_width_alone(1 / total, level)
+    alone = half_width_alone(variance, level)
+    lower = np.minimum(value - printed, mean - alone)
+    upper = np.maximum(value + printed, mean + alone)
+
+    others = sums.weight / total
+    members_differ = others**2 * sums.between(mean, precision, quantile)
+    half = half_width_alone(1 / total + members_differ, level)
+    shorter = 2.0 * half < upper - lower
+
+    return ClassInterval(
+        np.where(shorter, value - half, lower), np.where(shorter, value + half, upper)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +243,7 @@ class FittedTests:
     noise: Floats
 
     def estimate(self, own: OwnMeans, *, level: float = 0.95) -> AgentEstimates:
-        """Private: each agent's weighted mean over its class with the interval of eq.
-
-        (4), for that agent only.
-        """
+        """Private: each agent's weighted mean over its class with its `class_interval`, for that agent only."""
         quantile = -ndtri(0.5 * self.significance / np.log(own.count + 1.0))
         mean = own.mean - self.center
         starts = self._group_starts()
@@ -146,7 +252,7 @@ class FittedTests:
         else:
             sums = self._by_pairs(mean, own.variance, quantile)
 
-        information, moment, size, noise = sums - self._own_release(own, mean, quantile)
+        information, moment, size, noise, *squares = sums - self._own_release(own, mean, quantile)
         known = np.isfinite(own.variance)
         own_information = np.where(known, 1 / np.maximum(own.variance, 1e-300), 0.0)
         information += own_information
@@ -161,11 +267,18 @@ class FittedTests:
             gain = np.where(known, own.variance / variance, 1.0)
             noise = np.where(alone, 0.0, np.maximum(noise, 0.0) * variance**2)
 
-        half_width = half_width_alone(variance, level)
+        members = information - own_information
+        spread = squares[1] - 2 * mean * moment + mean**2 * members
+        of_class = ClassSums(members, moment, size, squares[0], np.maximum(spread, 0.0))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            lower, upper = class_interval(
+                value - self.center, mean, own.variance, of_class, quantile, level
+            )
+
         return AgentEstimates(
             value=value,
-            lower=value - half_width,
-            upper=value + half_width,
+            lower=lower + self.center,
+            upper=upper + self.center,
             level=level,
             effective_class_size=gain,
             class_size=size + 1.0,
@@ -203,11 +316,11 @@ class FittedTests:
     def _by_prefix_sums(
         self, mean: Floats, variance: Floats, quantile: Floats, starts: Ints
     ) -> Floats:
-        """Return the sums of 1/V, T/V, 1 and noise/V^2 over the accepted releases.
+        """Return the sums of 1/V, T/V, 1, noise/V^2, 1/V^2 and T^2/V over the accepted releases.
 
         One contiguous range per group.
         """
-        sums = np.zeros((4, len(mean)))
+        sums = np.zeros((6, len(mean)))
         order = np.argsort(mean)  # searching for neighbors in turn stays in the cache
         mean, variance, quantile = mean[order], variance[order], quantile[order]
         for first, last in pairwise(starts.tolist()):
@@ -218,15 +331,16 @@ class FittedTests:
             radius = quantile * np.sqrt(variance + group_variance)
             low = np.searchsorted(group, mean - radius, side="right")
             high = np.searchsorted(group, mean + radius, side="left")
-            prefix, noise = (
-                np.concatenate([[0.0], np.cumsum(x)]) for x in (group, self.noise[first:last])
-            )
+            columns = (group, self.noise[first:last], group**2)
+            prefix, noise, squares = (np.concatenate([[0.0], np.cumsum(x)]) for x in columns)
 
             accepted = (high - low).astype(np.float64)
             sums[0] += accepted / group_variance
             sums[1] += (prefix[high] - prefix[low]) / group_variance
             sums[2] += accepted
             sums[3] += (noise[high] - noise[low]) / group_variance**2
+            sums[4] += accepted / group_variance**2
+            sums[5] += (squares[high] - squares[low]) / group_variance
 
         unsorted = np.empty_like(sums)
         unsorted[:, order] = sums
@@ -236,10 +350,16 @@ class FittedTests:
         """Return the same sums by comparing all pairs, a chunk of agents at a time."""
         others = self.mean - self.center
         precision = 1 / self.variance
-        columns = np.stack(
-            [precision, precision * others, np.ones(len(others)), precision**2 * self.noise], axis=1
+        of_each = (
+            precision,
+            precision * others,
+            np.ones(len(others)),
+            precision**2 * self.noise,
+            precision**2,
+            precision * others**2,
         )
-        sums = np.empty((4, len(mean)))
+        columns = np.stack(of_each, axis=1)
+        sums = np.empty((6, len(mean)))
         chunk = max(1, ELEMENTS // max(1, len(others)))
 
         for start in range(0, len(mean), chunk):
@@ -257,7 +377,7 @@ class FittedTests:
         Its raw mean says the same as its release, better.
         """
         if len(self.agent) == 0:
-            return np.zeros((4, len(own)))
+            return np.zeros((6, len(own)))
         order = np.argsort(self.agent)
         place = np.minimum(np.searchsorted(self.agent, own.agent, sorter=order), len(order) - 1)
         row = order[place]
@@ -273,6 +393,8 @@ class FittedTests:
             released / variance,
             np.ones(len(own)),
             self.noise[row] / variance**2,
+            1 / variance**2,
+            released**2 / variance,
         ]
 
         return np.where(inside, np.stack(parts), 0.0)

@@ -69,6 +69,8 @@ class EngineStats:
     messages : int
         Releases from one agent to another, with a pairwise schedule. **Privacy.** Under
         restricted_round_robin it depends on values: for the trust domain only.
+    samples_per_partner : float or None
+        Median of each agent's samples over its partners, with a pairwise schedule.
     population : PublicPopulation or None
         What the releases said at the last refresh.
     answers : Answered or None
@@ -111,6 +113,7 @@ class EngineStats:
     spenders: int = 0
     most_spent: int = 0
     messages: int = 0
+    samples_per_partner: float | None = None
     population: PublicPopulation | None = None
     answers: AnsweredAgents | None = None
     commit_seconds: float = 0.0

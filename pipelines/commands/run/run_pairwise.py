@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from meanstream.streaming.metrics.engine_metrics import Metrics
 
 _log = logging.getLogger(f"{LOGGER}.run")
+LEAST_PER_PARTNER = 3
+"""Samples of an agent for each of its partners: an estimated variance alone needs two releases."""
 COALITIONS = (5, 50)
 """Readers who pool what they received, in the line that says what that makes of epsilon."""
 WITHOUT = (
@@ -124,6 +126,7 @@ def host_pairs(options: AgentsOptions) -> None:
 
     with logging_to_stderr(options.log_format, quiet=options.quiet):
         stats = run_pairs(pairs)
+        warn_of_few_samples(stats)
         with ending_run():
             figures = {**private_agents_figures(stats), "messages": stats.messages}
             write_private_figures(options.private_figures, figures)
@@ -132,9 +135,9 @@ def host_pairs(options: AgentsOptions) -> None:
             log_progress_summary(stats)
 
     if options.json:
-        print_options_json(pairs_summary(stats))
+        print_options_json(pairs_summary(stats, options.schedule))
     elif options.log_format == "text" and not options.quiet:
-        sys.stderr.write(pairs_summary_line(stats) + "\n")
+        sys.stderr.write(pairs_summary_line(stats, options.schedule) + "\n")
 
 
 def run_pairs(pairs: Pairs, *, crash: CrashHook | None = None) -> EngineStats:
@@ -211,12 +214,41 @@ def coalition(settings: Any) -> dict[str, Any]:
     return {"one_reader": release.epsilon, **pooled, "delta": release.delta}
 
 
-def pairs_summary(stats: EngineStats) -> dict[str, Any]:
-    """Say what a run did.
+def warn_of_few_samples(stats: EngineStats) -> None:
+    """Warn where partners have exchanged too little for any answer to change.
 
-    How many releases there were is for the operator, see `EngineStats.messages`.
+    **Privacy.** A function of the numbers of samples and of agents, which are public.
     """
+    exchanges = stats.samples_per_partner
+    if exchanges is None or exchanges >= LEAST_PER_PARTNER:
+        return
+    _log.warning(
+        "too few samples for pairwise queries: answers are hardly better than alone; "
+        "name fewer partners with --partners, or leave out --schedule",
+        extra={
+            "samples_per_partner": round(exchanges, 2),
+            "needed": LEAST_PER_PARTNER,
+            "agents": stats.agents,
+        },
+    )
+
+
+def public_releases(stats: EngineStats, schedule: str) -> int | None:
+    """Count the releases where that is public.
+
+    Under restricted_round_robin it depends on values, and is for the operator, see
+    `EngineStats.messages`.
+    """
+    return stats.messages if schedule == "round_robin" else None
+
+
+def pairs_summary(stats: EngineStats, schedule: str) -> dict[str, Any]:
+    """Say what a run did."""
+    releases = public_releases(stats, schedule)
+    exchanges = stats.samples_per_partner
     return {
+        **({} if releases is None else {"releases": releases}),
+        "samples_per_partner": None if exchanges is None else round(exchanges, 2),
         "events": stats.events,
         "accepted": stats.accepted,
         "rejected": dict(sorted(stats.rejected.items())),
@@ -227,9 +259,11 @@ def pairs_summary(stats: EngineStats) -> dict[str, Any]:
     }
 
 
-def pairs_summary_line(stats: EngineStats) -> str:
+def pairs_summary_line(stats: EngineStats, schedule: str) -> str:
     """Say the same in one line."""
-    return f"{agents_intake_text(stats)} that query each other, {stats.estimates:,} estimates"
+    releases = public_releases(stats, schedule)
+    made = "" if releases is None else f" {releases:,} releases,"
+    return f"{agents_intake_text(stats)} that query each other,{made} {stats.estimates:,} estimates"
 
 
 def _dry_run(pairs: Pairs) -> None:

@@ -127,6 +127,7 @@ class PairwiseEngine(Engine):
 
         self._saved_agents = len(names)
         self.stats.messages += len(rows)
+        self.stats.samples_per_partner = self.stream.samples_per_partner()
         self.stats.rejected.update(rejects.reason)
         self.stats.commits += 1
         self.stats.commit_seconds = time.perf_counter() - began

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from meanstream.lab.evidence.collaboration_checks import COLLABORATION_CHECKS, CollaborationTrial
+from meanstream.lab.evidence.collaboration_checks import (
+    COLLABORATION_CHECKS,
+    CollaborationTrial,
+    collaboration_intervals_cover,
+)
+from meanstream.operators.collaboration.alone import half_width_alone
 from meanstream.operators.collaboration.registry import COLLABORATIONS, make_collaboration
+from meanstream.operators.collaboration.same_mean_tests import SameMeanTests
 from meanstream.operators.records import Floats, OwnMeans, ReleaseColumns
 
 N = 60
@@ -97,3 +104,26 @@ def test_a_variance_of_another_length_is_refused() -> None:
     for chosen in ("learned_prior", "tests"):
         with pytest.raises(ValueError, match="variance must have 60 entries, got 59"):
             make_collaboration(chosen, lower=0.0, upper=1.0).fit(releases, variance[1:])
+
+
+class Printed(SameMeanTests):
+    """The interval of eq. (4), which holds given that the class is right."""
+
+    def fit(self, releases: ReleaseColumns, variance: Floats) -> Any:
+        right = super().fit(releases, variance)
+
+        class Fitted:
+            def estimate(self, own: OwnMeans, *, level: float) -> Any:
+                answer = right.estimate(own, level=level)
+                half = half_width_alone(own.variance / answer.effective_class_size, level)
+                return replace(answer, lower=answer.value - half, upper=answer.value + half)
+
+        return Fitted()
+
+
+def test_intervals_that_cover_less_are_refused_without_a_reason() -> None:
+    trial = CollaborationTrial.of(Printed())
+    with pytest.raises(AssertionError, match=r"must cover at least 0\.9 .* with two near classes"):
+        collaboration_intervals_cover(trial)
+    Printed.covers_less = "they hold given that each class is right"
+    collaboration_intervals_cover(trial)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from meanstream.operators.collaboration.same_mean_tests import ClassSums
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require
 
@@ -70,11 +71,15 @@ class Everyone:
         rows: Ints = (np.arange(agents)[:, np.newaxis] * self.capacity + np.arange(agents)).ravel()
         return rows
 
-    def add_up(self, pair: Mapping[str, Any], reader: Ints, agents: int) -> list[Floats]:
-        """Add up the weights, the weighted statistics and the number of each reader's pairs that pass the test."""
-        sums = [np.zeros(len(reader)) for _ in range(3)]
+    def add_up(
+        self, pair: Mapping[str, Any], reader: Ints, agents: int, mean: Floats
+    ) -> ClassSums:
+        """Add up the pairs of each reader that pass the test, given its own mean."""
+        sums = ClassSums(*(np.zeros(len(reader)) for _ in range(5)))
         for target in range(agents):
-            _add(sums, _passing(pair, target * self.capacity + reader))
+            row = target * self.capacity + reader
+            for total, column in zip(sums, _columns(pair, row, mean), strict=True):
+                total += column
 
         return sums
 
@@ -155,12 +160,18 @@ class PartnerGraph:
         """Return all rows."""
         return np.arange(self.rows)
 
-    def add_up(self, pair: Mapping[str, Any], reader: Ints, agents: int) -> list[Floats]:
-        """Add up the weights, the weighted statistics and the number of each reader's pairs that pass the test."""
-        weight, value = _passing(pair, np.arange(self.rows))
+    def add_up(
+        self, pair: Mapping[str, Any], reader: Ints, agents: int, mean: Floats
+    ) -> ClassSums:
+        """Add up the pairs of each reader that pass the test, given its own mean."""
         most = max(agents, len(self._degree))
-        columns = (weight, value, (weight > 0).astype(np.float64))
-        return [np.bincount(self._reader, one, most).astype(np.float64)[reader] for one in columns]
+        means = np.zeros(most)
+        means[reader] = mean
+        columns = _columns(pair, np.arange(self.rows), means[self._reader])
+
+        return ClassSums(
+            *(np.bincount(self._reader, c, most).astype(np.float64)[reader] for c in columns)
+        )
 
     def partners(self, pair: Mapping[str, Any], reader: int, agents: int) -> Ints:  # noqa: ARG002 - the graph decides
         """Return the agents whose pair with a reader passes the test."""
@@ -178,7 +189,8 @@ def _passing(pair: Mapping[str, Any], row: Ints) -> tuple[Floats, Floats]:
     return weight, weight * pair["value"][row]
 
 
-def _add(sums: list[Floats], passing: tuple[Floats, Floats]) -> None:
-    weight, value = passing
-    for place, one in enumerate((weight, value, (weight > 0).astype(np.float64))):
-        sums[place] += one
+def _columns(pair: Mapping[str, Any], row: Ints, mean: Floats) -> ClassSums:
+    """Give what each pair adds to the sums of its reader, whose own mean is known."""
+    weight, moment = _passing(pair, row)
+    passes = (weight > 0).astype(np.float64)
+    return ClassSums(weight, moment, passes, weight**2, weight * (pair["value"][row] - mean) ** 2)

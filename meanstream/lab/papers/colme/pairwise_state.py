@@ -87,6 +87,14 @@ class PairwiseState:
         seen = self._node >= 0
         return np.where(seen, self._own["count"][np.where(seen, self._node, 0)], 0)
 
+    def samples_per_partner(self) -> float | None:
+        """Public: the median of each agent's samples over its partners; None where no agent has partners."""
+        node = np.flatnonzero(self._own["agent"][: self._nodes] > 0)
+        degree = self._layout.degree(node, np.full(len(node), self._present))
+        shares = self._own["count"][node][degree > 0] / degree[degree > 0]
+
+        return float(np.median(shares)) if len(shares) else None
+
     def changes(self) -> Iterator[tuple[str, int, dict[str, Any]]]:
         """Private: give what changed since the last call, as columns in numbered chunks of two kinds."""
         for chunk in sorted(self._dirty_own):
@@ -187,7 +195,8 @@ class PairwiseState:
 
             self._node[number] = node
             self._own["agent"][node] = number + 1
-            self._own["last"][node] = -1
+            # A round begins behind its agent, so that all agents are queried equally often.
+            self._own["last"][node] = -1 if self.settings.literal else node - 1
             self._present += 1
 
         return self._node[agent]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
 from meanstream.lab.papers.colme.pairwise_batch import SamplesInOrder, numbered_within
 from meanstream.lab.papers.colme.pairwise_partners import BLOCK
@@ -24,6 +25,7 @@ from meanstream.lab.papers.colme.same_mean import (
 from meanstream.lab.papers.colme.variance_schemes import scheme_sample_variance
 from meanstream.lab.papers.colme.variance_trackers import ReleasedVariance
 from meanstream.operators.collaboration.alone import half_width_alone
+from meanstream.operators.collaboration.same_mean_tests import ClassInterval, class_interval
 from meanstream.operators.noise.draw_owners import PAIR_SQUARES, PAIR_SUMS
 from meanstream.operators.noise.keyed import NoiseIds, NoiseSource, keyed_owner_words
 from meanstream.operators.records import AgentEstimates, Bools, Floats, Ints, Words
@@ -170,18 +172,27 @@ class PairwiseStream(PairwiseState):
         Each for its agent only.
         """
         node = self._node[agents]
-        weight, value, size = self._layout.add_up(self._state["pair"], node, self._nodes)
-        own = self._own_variance(node)
         mean = self._own["mean"][node]
+        sums = self._layout.add_up(self._state["pair"], node, self._nodes, mean)
+        own = self._own_variance(node)
         unknown = np.isinf(own)
         precision = 1 / np.where(unknown, 1.0, own)
-        total = precision + weight
-        together = np.where(unknown, mean, (precision * mean + value) / total)
+        total = precision + sums.weight
+        together = np.where(unknown, mean, (precision * mean + sums.moment) / total)
         variance = np.where(unknown, own, 1 / total)
 
+        alone = _around(mean, half_width_alone(own, level))
+        interval = _around(together, half_width_alone(variance, level))
+        if not self.settings.literal:
+            made = self._own["count"][node]
+            quantile = -ndtri(0.5 * same_mean_significance(made, self.settings.significance))
+            honest = class_interval(together, mean, own, sums, quantile, level)
+            ends = zip(alone, honest, strict=True)
+            interval = ClassInterval(*(np.where(unknown, own_end, end) for own_end, end in ends))
+
         return (
-            self._answer(together, variance, own, size + 1.0, level),
-            self._answer(mean, own, own, np.ones(len(node)), level),
+            self._answer(together, interval, variance, own, sums.number + 1.0, level),
+            self._answer(mean, alone, own, own, np.ones(len(node)), level),
         )
 
     def members(self, agent: int) -> list[str]:
@@ -369,23 +380,35 @@ class PairwiseStream(PairwiseState):
         )
 
     def _answer(
-        self, value: Floats, variance: Floats, own: Floats, size: Floats, level: float
+        self,
+        value: Floats,
+        interval: ClassInterval,
+        variance: Floats,
+        own: Floats,
+        size: Floats,
+        level: float,
     ) -> AgentEstimates:
         grid = self._grid
-        half = half_width_alone(variance, level) * grid.resolution
-        center = grid.lower + (value + grid.span // 2) * grid.resolution
+        center, lower, upper = (
+            np.clip(grid.lower + (x + grid.span // 2) * grid.resolution, grid.lower, grid.upper)
+            for x in (value, *interval)
+        )
         known = np.isfinite(own) & (variance > 0)
 
         return AgentEstimates(
-            value=np.clip(center, grid.lower, grid.upper),
-            lower=np.clip(center - half, grid.lower, grid.upper),
-            upper=np.clip(center + half, grid.lower, grid.upper),
+            value=center,
+            lower=lower,
+            upper=upper,
             level=level,
             effective_class_size=np.where(known, own / np.where(known, variance, 1.0), 1.0),
             class_size=size,
             component=np.full(len(value), -1),
             membership=np.ones(len(value)),
         )
+
+
+def _around(center: Floats, half: Floats) -> ClassInterval:
+    return ClassInterval(center - half, center + half)
 
 
 def pair_words(agent: Sequence[str], reader: Sequence[str]) -> Words:

@@ -172,6 +172,14 @@ class PairwiseStreamSettings:
         """Name of the deployment."""
         return self.release.name
 
+    @property
+    def literal(self) -> bool:
+        """Whether rounds and intervals are the paper's in every detail.
+
+        Every round begins at the first agent, and an interval holds given that the class is right.
+        """
+        return self.release.mode == "paper"
+
     @cached_property
     def means(self) -> AgentsSettings:
         """How means are released: with half of the budget where variances are released, too."""

@@ -121,7 +121,11 @@ def simulated(settings: PairwiseStreamSettings) -> PairwiseAgents:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_stream_learns_what_the_simulator_learns(case: dict[str, Any]) -> None:
+def test_a_stream_learns_what_the_simulator_learns(
+    case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The paper's rounds begin at the first agent, so they are asked for here in every mode."""
+    monkeypatch.setattr(PairwiseStreamSettings, "literal", True)
     settings = settings_of(**case)
     stream, oracle = run_stream(settings, cuts=(1, 20)), simulated(settings)
     (expected,), (variance,) = oracle.estimate()
@@ -249,3 +253,67 @@ def test_a_capacity_that_memory_does_not_hold_is_refused() -> None:
 def test_settings_that_no_pair_can_have_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         settings_of(**changes)
+
+
+@pytest.mark.parametrize("mode", ["tuned", "paper"])
+def test_a_round_begins_behind_its_agent_so_that_all_are_queried_alike(mode: str) -> None:
+    """Of 300 agents with 20 samples each, today's first numbers were queried by everyone."""
+    n, steps = 300, 20
+    stream = PairwiseStream(settings_of(stddev=0.5, mode=mode), keyed(), capacity=n)
+    values = np.random.default_rng(1).normal(0, 0.2, (steps, n))
+    made = stream.take(*samples_of(values), [f"agent {number}" for number in range(n)])
+    queried = np.bincount(made.agent, minlength=n)
+    if mode == "paper":
+        assert np.count_nonzero(queried) == steps + 1
+    else:
+        assert queried.tolist() == [steps] * n
+    assert stream.samples_per_partner() == pytest.approx(steps / (n - 1))
+
+
+def covered(settings: PairwiseStreamSettings, means: np.ndarray, looks: tuple[int, ...]) -> Any:
+    """Run agents with these means, and samples of deviation .15; give at each look which intervals
+    cover, and their length over that of alone."""
+    rng, n = np.random.default_rng(5), len(means)
+    stream = PairwiseStream(settings, keyed(), capacity=n)
+    names, before = [f"agent {number}" for number in range(n)], 0
+    for look in looks:
+        shape = (look - before, n)
+        values = np.clip(means + 0.15 * 3**0.5 * rng.uniform(-1, 1, shape), 0, 1)
+        agent, value, time = samples_of(values)
+        stream.take(agent, value, time + before, names)
+        before = look
+        answer, alone = stream.estimate(np.arange(n))
+        inside = (answer.lower <= means) & (means <= answer.upper)
+        yield inside.mean(), np.median((answer.upper - answer.lower) / (alone.upper - alone.lower))
+
+
+MEANS = {
+    "no classes": np.clip(0.5 + 0.05 * np.random.default_rng(1).standard_normal(60), 0.2, 0.8),
+    "three classes": np.array([0.3, 0.4, 0.7])[np.arange(60) % 3],
+    "one class": np.full(60, 0.4),
+}
+
+
+@pytest.mark.parametrize("world", MEANS)
+def test_intervals_hold_whether_there_are_classes_or_not(world: str) -> None:
+    """Those that are printed cover .22 to .8 until classes are found.
+
+    Of 60 agents .85 lie within 3.6 standard errors of .95; their answers share noise.
+    """
+    release = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, counter="pm1",
+                             spread_share=0.0, horizon=10**6)  # fmt: skip
+    looks = (50, 200, 500, 1000)
+    settings = PairwiseStreamSettings(release=release, stddev=0.15)
+    found = list(covered(settings, MEANS[world], looks))
+    assert min(cover for cover, _ in found) >= 0.85
+    assert found[0][1] >= 1.0  # less than one release of each pair: tests have no power
+    assert found[-1][1] < (1.3 if world == "no classes" else 1.05)
+
+
+def test_the_literal_interval_holds_given_the_class_only() -> None:
+    release = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, counter="pm1",
+                             spread_share=0.0, horizon=10**6, mode="paper")  # fmt: skip
+    settings = PairwiseStreamSettings(release=release, stddev=0.15)
+    (cover, length), *_ = covered(settings, MEANS["no classes"], (200,))
+    assert cover < 0.6
+    assert length < 0.8

@@ -334,3 +334,21 @@ def test_a_runner_of_beam_gives_the_engines_answers(schedule: str, folder: Path)
     found = {one["agent"]: one for one in lines(folder, "beam.jsonl")}
     assert found == {one["agent"]: one for one in lines(folder)}
     assert len(found) == len(NAMES)
+
+
+def test_too_few_samples_for_the_partners_are_warned_of(folder: Path) -> None:
+    """Each pair exchanges less than three releases: numbers of samples and agents say so."""
+    write(folder / "few.csv", values_of()[:10])
+    ran = run(folder, source=folder / "few.csv", json=True)
+    assert ran.json["releases"] == 10 * len(NAMES)
+    assert ran.json["samples_per_partner"] == 2.0
+    assert "too few samples for pairwise queries" in ran.err.decode()
+    assert "--partners" in ran.err.decode()
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_releases_are_counted_where_their_number_is_public(schedule: str, folder: Path) -> None:
+    ran = run(folder, schedule=schedule, json=True)
+    assert ran.json.get("releases") == (240 if schedule == "round_robin" else None)
+    assert ran.json["samples_per_partner"] == 8.0
+    assert "too few samples" not in ran.err.decode()
