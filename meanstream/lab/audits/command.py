@@ -16,8 +16,8 @@ from meanstream.pipelines.options.shared_options import ASKED
 from meanstream.pipelines.options.typer_commands import takes_options
 
 if TYPE_CHECKING:
-    from meanstream.pipelines.options.asked_engine import AuditEngineOptions
-    from meanstream.pipelines.options.asked_topic import AuditTopicOptions
+    from meanstream.lab.audits.engine_audit_options import AuditEngineOptions
+    from meanstream.lab.audits.topic_audit_options import AuditTopicOptions
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
