@@ -58,7 +58,7 @@ def test_a_number_that_gets_worse_is_reported_and_a_better_one_is_not() -> None:
 
     worse = {**values, "blank_lines": 0, "wide_lines": 1}
     assert list(texture_faults({"operators": worse}, {"operators": limits})) == [
-        "operators/ must have blank lines of at least 41, got 0.0",
+        "operators/ must have blank lines of at least 40, got 0.0",
         "operators/ must have wide lines of at most 0, got 1.0",
     ]
 

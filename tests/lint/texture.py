@@ -45,6 +45,8 @@ GENERIC = frozenset(
 """Names of locals that say nothing about the thing."""
 AT_LEAST = frozenset({"blank_lines", "comments"})
 """Measures that may only rise; all others may only fall."""
+EXACT = frozenset({"wide_lines", "large_functions", "large_files"})
+"""Measures that are counts; a ratio may be worse by one, as a new file without fault moves it."""
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -169,8 +171,9 @@ def is_better(name: str, value: float, limit: float) -> bool:
 
 
 def rounded(name: str, value: float) -> int:
-    """Round a measure to the limit that it just keeps."""
-    return math.floor(value) if name in AT_LEAST else math.ceil(value)
+    """Round a measure to the limit that it keeps."""
+    slack = 0 if name in EXACT else 1
+    return math.floor(value) - slack if name in AT_LEAST else math.ceil(value) + slack
 
 
 def texture_faults(
