@@ -23,6 +23,7 @@ from meanstream.pipelines.options.help_text import with_environment_and_headings
 from meanstream.pipelines.options.option_errors import BadOption, RunFailed
 from meanstream.pipelines.options.parsing import TypedValues, refusing_typed_in_one_line
 from meanstream.pipelines.options.typer_commands import prepare_commands
+from meanstream.streaming.client_logs import logs_of_clients
 
 # Typer comes with a click of its own, or uses the package, by its version.
 _CLICK_ERROR = next(
@@ -114,7 +115,8 @@ def main() -> None:
     output: Any = Output(sys.stdout)
     before, sys.stdout = sys.stdout, output
     try:
-        code, said, expected = _run()
+        with logs_of_clients():
+            code, said, expected = _run()
     finally:
         sys.stdout = before
 

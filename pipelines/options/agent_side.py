@@ -93,11 +93,6 @@ class AgentSideOptions(StreamOptions):
         ),
     ] = None
     max_agents: MaxAgentsOption = MAX_AGENTS
-    out_of_bounds: Annotated[
-        str,
-        cli_option("Treatment of values outside the bounds: clip, to the nearest bound.", INPUT),
-    ] = "clip"
-
     lower: Annotated[
         float | None,
         cli_option(
@@ -401,7 +396,6 @@ class AgentSideOptions(StreamOptions):
             super().engine_options(),
             quorum=quorum_for(self.quorum, self.source, sort=self.sort),
             idle_after=self.idle_seconds(),
-            out_of_bounds=self.out_of_bounds,  # type: ignore[arg-type]  # it checks
             final_release=not is_live_source(self.source or "")
             if self.final_release is None
             else self.final_release,

@@ -52,7 +52,7 @@ class Taken:
     """The options that a command takes."""
 
     options: type[Any] | str
-    """A class, or MODULE:CLASS below this folder, which is imported where it is needed."""
+    """A class, or MODULE:CLASS, imported where it is needed; a bare module is of this folder."""
     typed: Sequence[str] | None = None
     """Options of the command line, if others are read from a file and the environment only."""
     also: Sequence[str] = ()
@@ -114,9 +114,11 @@ class Taken:
 
 
 def _imported(name: str) -> type[Any]:
+    """Import a class of options, of this folder or by the full name of its module."""
     module, _, kind = name.partition(":")
-    found: type[Any] = getattr(import_module(f"{__package__}.{module}"), kind)
-    return found
+    path = module if "." in module else f"{__package__}.{module}"
+    options: type[Any] = getattr(import_module(path), kind)
+    return options
 
 
 def _is_said(context: typer.Context, name: str) -> bool:

@@ -42,10 +42,6 @@ class EngineOptions:
     max_dead_letters : int
         Rejected records that the store ever tells of one by one, where a sink asks for them; the
         rest are counted.
-    out_of_bounds : {"clip"}
-        What becomes of values outside the declared bounds: they count as the nearest bound. Whether
-        a sample counts is public (a release tells of how many it is, a report that its user took
-        part) and cannot depend on a value.
     late : {"reject", "accept"}
         What becomes of late samples. "accept" lets them count from now on, at the watermark: for
         replayed records.
@@ -94,7 +90,6 @@ class EngineOptions:
     quorum: int = QUORUM
     max_agents: int = MAX_AGENTS
     max_dead_letters: int = MAX_DEAD_LETTERS
-    out_of_bounds: Literal["clip"] = "clip"
     late: Literal["reject", "accept"] = "reject"
     collaboration: str = "learned_prior"
     level: float = 0.95
@@ -134,8 +129,6 @@ class EngineOptions:
         require(
             self.max_dead_letters >= 0, "max_dead_letters", "be at least 0", self.max_dead_letters
         )
-        rule = "be 'clip': the choice of samples is public, and must not depend on values"
-        require(self.out_of_bounds == "clip", "out_of_bounds", rule, self.out_of_bounds)
         require(self.late in ("reject", "accept"), "late", "be 'reject' or 'accept'", self.late)
         object.__setattr__(self, "level", valid_float("level", self.level))
         require_between(0, 1, level=self.level)

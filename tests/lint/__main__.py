@@ -7,10 +7,12 @@ import sys
 
 from tests.lint.addresses import check_addresses
 from tests.lint.banned_words import check_words
+from tests.lint.core_reach import check_core_reach
 from tests.lint.draws import check_draws
 from tests.lint.imports import check_imports
 from tests.lint.prose import check_prose
 from tests.lint.public_names import check_names
+from tests.lint.texture import check_texture, size_lines
 
 if __name__ == "__main__":
     found = [
@@ -20,6 +22,9 @@ if __name__ == "__main__":
         *check_draws(),
         *check_words(),
         *check_addresses(),
+        *check_core_reach(),
+        *check_texture(),
     ]
-    print(*found, f"{len(found)} findings" if found else "Structure: all checks passed", sep="\n")  # noqa: T201
+    summary = f"{len(found)} findings" if found else "Structure: all checks passed"
+    print(*size_lines(), *found, summary, sep="\n")  # noqa: T201
     sys.exit(bool(found))

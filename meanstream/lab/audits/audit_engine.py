@@ -26,8 +26,8 @@ from meanstream.streaming.store.secret_source import noise_from_secret
 if TYPE_CHECKING:
     import numpy as np
 
+    from meanstream.lab.audits.engine_audit_options import AuditEngineOptions
     from meanstream.operators.agents.agents_settings import AgentsSettings
-    from meanstream.pipelines.options.asked_engine import AuditEngineOptions
 
 DEPLOYMENT = "audit"
 CANARIES = {"agents": 100_000, "engine": 2_000}

@@ -22,10 +22,10 @@ from meanstream.streaming.store.state_store import Store
 from meanstream.streaming.store.store_audit import OtherLedgerError, audit_ledger
 
 if TYPE_CHECKING:
+    from meanstream.lab.audits.topic_audit_options import AuditTopicOptions
     from meanstream.lab.evidence.audit_record import AuditRow
     from meanstream.operators.agents.agents_settings import AgentsSettings
     from meanstream.operators.records import Ints
-    from meanstream.pipelines.options.asked_topic import AuditTopicOptions
 
 SAYS = {
     "conflict": "release ids with a second value",

@@ -16,8 +16,8 @@ from meanstream.pipelines.options.shared_options import ASKED
 from meanstream.pipelines.options.typer_commands import takes_options
 
 if TYPE_CHECKING:
-    from meanstream.pipelines.options.asked_engine import AuditEngineOptions
-    from meanstream.pipelines.options.asked_topic import AuditTopicOptions
+    from meanstream.lab.audits.engine_audit_options import AuditEngineOptions
+    from meanstream.lab.audits.topic_audit_options import AuditTopicOptions
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -68,7 +68,8 @@ def mechanism(
 
 @app.command("engine")
 @takes_options(
-    "asked_engine:AuditEngineOptions", typed=(*ASKED, "through", "canaries", "kills", "seed")
+    "meanstream.lab.audits.engine_audit_options:AuditEngineOptions",
+    typed=(*ASKED, "through", "canaries", "kills", "seed"),
 )
 def engine(options: AuditEngineOptions) -> None:
     """Attack one run of the engine with planted agents, and bound epsilon from below.
@@ -118,7 +119,7 @@ def store(
 
 @app.command("topic")
 @takes_options(
-    "asked_topic:AuditTopicOptions",
+    "meanstream.lab.audits.topic_audit_options:AuditTopicOptions",
     typed=(*ASKED, "address"),
     also=("agents_options:AgentsOptions",),
 )

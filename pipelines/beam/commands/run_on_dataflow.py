@@ -36,16 +36,17 @@ DATAFLOW = "DataflowRunner"
 ALSO_ON_DATAFLOW = frozenset({"dead_letters", "refresh"})
 """Options of the engine that pipelines without an end have, too."""
 NOT_ON_DATAFLOW = frozenset(
-    {"batch_size", "covariates", "final_release", "offsets", "partners", "sort"}
+    {"batch_size", "covariates", "final_release", "offsets", "partners", "sort", "store"}
 )
-"""Options of the other runners that need this machine's files, or an end that is known here."""
+"""Options of the other runners that need this machine's files, or an end that is known here; a
+pipeline keeps its ledger in its own state, not in a store."""
 AT_LEAST_ONCE = "streaming_mode_at_least_once"
 
 
 def options_not_on_dataflow(kind: type[AgentsOptions | RoundsOptions]) -> frozenset[str]:
     """Names of the options of a run that Dataflow refuses."""
     names = {field.name for field in fields(kind)}
-    engine_only = options_of_host(kind, "engine") - ALSO_ON_DATAFLOW - {"store", "log_format"}
+    engine_only = options_of_host(kind, "engine") - ALSO_ON_DATAFLOW
     return engine_only | (names & NOT_ON_DATAFLOW)
 
 

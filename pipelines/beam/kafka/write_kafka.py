@@ -10,10 +10,10 @@ from typing import Any
 import apache_beam as beam
 
 from meanstream.pipelines.beam.element_types.events import beam_events_as_lines, check_beam_events
+from meanstream.pipelines.beam.kafka.idempotent import IdempotentWriter
 from meanstream.pipelines.beam.worker.beam_metrics import count_sent_metrics
 from meanstream.pipelines.beam.worker.beam_steps import Step
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
-from meanstream.streaming.kafka.writing.idempotent import IdempotentWriter
 from meanstream.streaming.kafka.writing.kafka_outputs import open_output_topic
 from meanstream.streaming.kafka.writing.kafka_sink import sink_records
 from meanstream.streaming.sinks.sink_protocol import Trust

@@ -65,7 +65,7 @@ AGENTS_BEARING = _STREAM | {
         ("schedule", "final_release", "exceeds", "quantiles", "covariates"), Bearing.NOTED
     ),
     **dict.fromkeys(("partners", "members", "variance"), Bearing.NOTED),
-    **dict.fromkeys(("out_of_bounds", "answer_tokens"), Bearing.NOTED),
+    **dict.fromkeys(("answer_tokens",), Bearing.NOTED),
     **dict.fromkeys(("lateness", "quorum", "idle_after", "max_agents"), Bearing.NONE),
     **dict.fromkeys(("collaboration", "stddev", "refresh", "weights", "coverage"), Bearing.NONE),
 }

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from meanstream.streaming.client_logs import current_client_logs
 from meanstream.streaming.repeated_lines import OncePerSecond
 
 logger = logging.getLogger("meanstream.kafka")
@@ -34,11 +35,13 @@ _SAID_OTHERWISE = (
     "FATAL",
     "GETPID",
     "METADATAUPDATE",
+    "REQTMOUT",
     "TXNERR",
 )
 """Kinds of lines that the error callback reports too, that a transactional call returns as its
 error (not the end of anything: another client is made), or that say that a producer's property is
-not a consumer's, or that the topics of a broker that was just started are not known yet."""
+not a consumer's, that the topics of a broker that was just started are not known yet, or that a
+request took too long, which statistics and calls report."""
 
 
 class ErrorLike(Protocol):
@@ -87,6 +90,8 @@ class Health:
         self._brokers = brokers
         self._secrets = secrets
         self._on_statistics = on_statistics
+        self._logs = current_client_logs()
+        self._ended = False
         self._down = False
         self._why = ""
 
@@ -98,6 +103,15 @@ class Health:
             str, tuple[float, int]
         ] = {}  # kind of line to when it was said, and how many were left out
         self._lock = threading.Lock()
+
+    def end(self) -> None:
+        """Write no more lines: whoever had the client does not need it any more."""
+        self._ended = True
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the client, or the command that made it, has ended."""
+        return self._ended or (self._logs is not None and self._logs.ended)
 
     def on_error(self, error: ErrorLike) -> None:
         """Take an error that no call returned."""
@@ -170,7 +184,7 @@ class Health:
             news, self._down = not self._down, True
             self._why = why
 
-        if news and self.connected:
+        if news and self.connected and not self.is_silent:
             logger.warning("brokers cannot be reached: %s (%s)", self._brokers, why)
 
     def reached(self) -> None:
@@ -178,7 +192,7 @@ class Health:
         with self._lock:
             news, self._down, self.denied = self._down, False, None
 
-        if news and self.connected:
+        if news and self.connected and not self.is_silent:
             logger.warning("brokers can be reached again: %s", self._brokers)
 
     def problem(self) -> str | None:
@@ -194,6 +208,9 @@ class Health:
         return " ".join(_STATE.sub("", text).split())
 
     def _say(self, level: int, kind: str, text: str) -> None:
+        if self.is_silent:
+            return
+
         now = time.monotonic()
         with self._lock:
             since, left_out = self._quiet.get(kind, (-QUIET_SECONDS, 0))

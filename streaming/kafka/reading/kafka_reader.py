@@ -300,6 +300,7 @@ class TopicReader:
         closing = threading.Thread(target=self._consumer.close, daemon=True)
         closing.start()
         closing.join(CLOSE_SECONDS)  # the client waits much longer for brokers that are away
+        self.health.end()
 
     def require_unowned(self) -> None:
         """Refuse partitions that another store owns, without claiming any."""

@@ -195,6 +195,8 @@ def test_the_job_shows_no_parameter(name: str) -> None:
             "experiments must leave every sample exactly once",
         ),
         ("--offsets=0:1-2", "offsets must be left out with DataflowRunner, got '0:1-2'"),
+        ("--store=s.db", "store must be left out with DataflowRunner, got 's.db'"),
+        ("--log-format=json", "log_format must be left out with DataflowRunner, got 'json'"),
         ("--no-sort", "sort must be left out with DataflowRunner, got 'False'"),
         ("--batch-size=7", "batch_size must be left out with DataflowRunner, got '7'"),
         (

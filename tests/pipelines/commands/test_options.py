@@ -81,7 +81,6 @@ RUN: list[tuple[dict[str, Any], list[str]]] = [
     ({"lateness": "soon"}, ["lateness", "duration", "soon"]),
     ({"lateness": "-1h"}, ["lateness", "duration", "-1h"]),
     ({"refresh": "often"}, ["refresh", "duration", "often"]),
-    ({"out_of_bounds": "reject"}, ["out_of_bounds", "must be 'clip'", "reject"]),
     ({"source": None}, ["source", "be given"]),
     ({"source": "nowhere.csv"}, ["source", "readable file", "nowhere.csv"]),
     (
@@ -177,7 +176,7 @@ def test_unknown_commands_and_options(typed: list[str], said: list[str]) -> None
     ("text", "said"),
     [
         ("epsilom: 1\n", ["config", "'epsilom'", "did you mean 'epsilon'?"]),
-        ("out-of-bound: clip\n", ["config", "'out-of-bound'", "did you mean 'out-of-bounds'?"]),
+        ("max-agent: 3\n", ["config", "'max-agent'", "did you mean 'max-agents'?"]),
         ("help: true\n", ["config", "'help'"]),
         ("epsilon: [1\n", ["config", "YAML"]),
         ("epsilon: 1\n\tdelta: 2\n", ["config", "YAML"]),
@@ -216,7 +215,7 @@ def test_a_configuration_file_is_the_same_as_its_options(folder: Path) -> None:
     """Numbers, texts, flags, hyphens and underscores; and 1e-6, which YAML takes for a text."""
     extra = {
         "schedule": "every:6h",
-        "out_of_bounds": "clip",
+        "max_agents": 9,
         "horizon": 9,
         "sort": False,
         "dead_letters": "d.jsonl",

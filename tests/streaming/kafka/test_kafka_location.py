@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
+from meanstream.streaming.client_logs import logs_of_clients
 from meanstream.streaming.kafka.connection import kafka_health as health
 from meanstream.streaming.kafka.connection.kafka_configuration import read_configuration
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
@@ -399,6 +401,42 @@ def test_a_question_after_a_long_rest_is_a_new_one() -> None:
     assert watched.problem() == "h:1 (no answer for 9 s)"
 
 
+def test_lines_end_with_the_command_that_made_the_client(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A client that no one closed, or that still waits for brokers, writes into no later command."""
+    caplog.set_level(logging.INFO, "meanstream.kafka")
+    with logs_of_clients():
+        closed, left = health.Health("h:1"), health.Health("h:2")
+        closed.connected = left.connected = True
+        left.lost("no answer")
+        closed.end()
+        for watched in (closed, left):
+            watched.log(logging.WARNING, "%s [%s] %s", "SESSTMOUT", "client", "during")
+    assert len(caplog.records) == 2
+
+    with logs_of_clients():
+        left.reached()
+        left.lost("no answer")
+        left.on_error(KafkaError(-196))
+        left.log(logging.WARNING, "%s [%s] %s", "FATAL", "client", "after")
+        left.log(logging.WARNING, "%s [%s] %s", "TERMINATE", "client", "after")
+    assert len(caplog.records) == 2, "the client's own calls still report"
+
+    library = health.Health("h:3")
+    with logs_of_clients():
+        library.log(logging.WARNING, "%s [%s] %s", "TERMINATE", "client", "of no command")
+    assert len(caplog.records) == 3
+
+
+def test_a_timed_out_request_is_no_line_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    """A refusal of one line stays one: statistics, or the call that waits, say that no one answers."""
+    caplog.set_level(logging.INFO, "meanstream.kafka")
+    watched = health.Health("h:1")
+    watched.log(logging.WARNING, "%s [%s] %s", "REQTMOUT", "client", "Timed out 1 in-flight")
+    assert caplog.records == []
+
+
 def test_other_lines_are_rare_and_tell_how_many_they_stand_for(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -407,10 +445,10 @@ def test_other_lines_are_rare_and_tell_how_many_they_stand_for(
     monkeypatch.setattr(health.time, "monotonic", lambda: now[0])
     watched = health.Health("h:1", [SECRET])
     for _ in range(5):
-        watched.log(logging.WARNING, "%s [%s] %s", "REQTMOUT", "client", f"busy\n{SECRET}")
+        watched.log(logging.WARNING, "%s [%s] %s", "SESSTMOUT", "client", f"busy\n{SECRET}")
     now[0] = health.QUIET_SECONDS + 1
-    watched.log(logging.WARNING, "%s [%s] %s", "REQTMOUT", "client", "busy")
+    watched.log(logging.WARNING, "%s [%s] %s", "SESSTMOUT", "client", "busy")
     assert [record.getMessage() for record in caplog.records] == [
-        "REQTMOUT [client] busy ***",
-        "REQTMOUT [client] busy (4 more lines of this kind were left out)",
+        "SESSTMOUT [client] busy ***",
+        "SESSTMOUT [client] busy (4 more lines of this kind were left out)",
     ]
