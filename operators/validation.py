@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 from numbers import Integral, Real
+from unicodedata import is_normalized
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 MAX_NAME = 64
@@ -98,18 +99,19 @@ def require_name(name: str) -> None:
     --------
     >>> require_name("clinics/2026")
     Traceback (most recent call last):
-    ValueError: name must be 1 to 64 printable characters without '/', got 'clinics/2026'
+    ValueError: name must be 1 to 64 printable characters in Unicode's NFC, without '/', got 'clinics/2026'
     """
     ok = (
         isinstance(name, str)
         and 0 < len(name) <= MAX_NAME
         and name.isprintable()
         and "/" not in name
+        and is_normalized("NFC", name)
     )
     require(
         ok and bool(name.strip()),
         "name",
-        f"be 1 to {MAX_NAME} printable characters without '/'",
+        f"be 1 to {MAX_NAME} printable characters in Unicode's NFC, without '/'",
         name,
     )
 

@@ -94,13 +94,15 @@ class SiteSettings:
         the squared ratio of sensitivity to noise.
         """
         delta = self.delta - self.releases * TAIL_DELTA
-        stddev = calibrated_gaussian_stddev(self.epsilon, delta, calibration="analytic")
-        noise = GaussianNoise(stddev * sensitivity * math.sqrt(self.releases))
-        require_small_numeric_slack(
-            noise, epsilon=self.epsilon, delta=self.delta, draws=self.releases
-        )
 
-        return noise
+        def noise_of(epsilon: float) -> GaussianNoise:
+            stddev = calibrated_gaussian_stddev(epsilon, delta, calibration="analytic")
+            return GaussianNoise(stddev * sensitivity * math.sqrt(self.releases))
+
+        require_small_numeric_slack(
+            noise_of, epsilon=self.epsilon, delta=self.delta, draws=self.releases
+        )
+        return noise_of(self.epsilon)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

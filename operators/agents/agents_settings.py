@@ -6,7 +6,7 @@ Bounds, privacy parameters, counter and schedule, checked before anything runs.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any, cast
 
@@ -58,7 +58,7 @@ from meanstream.operators.noise.loss_distributions import (
     repeated_losses,
     three_point_losses,
 )
-from meanstream.operators.noise.numerics import require_small_numeric_slack
+from meanstream.operators.noise.numerics import refuse_small_epsilon, small_numeric_slack
 from meanstream.operators.noise.privacy_odds import odds_of_a_guess
 from meanstream.operators.records import VOTE_BINS, Floats, Ints
 from meanstream.operators.validation import (
@@ -451,39 +451,47 @@ class AgentsSettings:
     @cached_property
     def numeric_slack(self) -> float:
         """What float64 adds to epsilon over all releases of an agent: at most a hundredth of it."""
-        try:
-            # Each sample of a person may lie in an increment of its own.
-            met = self.mechanism.parts * (self.per_person or 1)
-            draws = min(met, self.horizon) if self.pure else self.mechanism.reach
-            shares = [(self.fresh, self._means_share, draws)]
-            if self.vote is not None:
-                shares.append((self.vote.noise, self.spread_share, self._vote_draws))
+        slacks = self._numeric_slacks()
+        if None not in slacks:
+            return sum(slack for slack in slacks if slack is not None)
 
-            if self.histogram is not None:
-                shares.append((self.histogram.noise, self.histogram_share, self._histogram_draws))
-
-            return sum(
-                require_small_numeric_slack(
-                    noise, epsilon=self.epsilon * share, delta=self.delta, draws=draws
-                )
-                for noise, share, draws in shares
+        # Where all of epsilon is too little for the means alone, that is what is refused.
+        name = "histogram_share" if self.histogram_share else "spread_share"
+        without = {"exceeds": (), name: 0.0} if self.histogram_share else {name: 0.0}
+        parts = self.spread_share or self.histogram_share
+        if not parts or None in self._changed(**without)._numeric_slacks():
+            refuse_small_epsilon(
+                self.epsilon,
+                lambda epsilon: None not in self._changed(epsilon=epsilon)._numeric_slacks(),
             )
-        except ValueError:
-            if not self.spread_share and not self.histogram_share:
-                raise
-            # Where all of epsilon is too little, that is what is refused.
-            name = "spread_share"
-            given = self.spread_share
 
-            if self.histogram_share:
-                replace(self, histogram_share=0.0, exceeds=())
-                name = "histogram_share"
-                given = self.histogram_share
-            else:
-                replace(self, spread_share=0.0)
+        rule = f"be 0, or a part of epsilon ({self.epsilon!r}) that suffices for votes and leaves enough for means"
+        raise ValueError(f"{name} must {rule}, got {getattr(self, name)!r}")
 
-            rule = f"be 0, or a part of epsilon ({self.epsilon!r}) that suffices for votes and leaves enough for means"
-            raise ValueError(f"{name} must {rule}, got {given!r}") from None
+    def _numeric_slacks(self) -> list[float | None]:
+        """Bound what float64 adds to each part of the budget; None where that is too much."""
+        # Each sample of a person may lie in an increment of its own.
+        met = self.mechanism.parts * (self.per_person or 1)
+        draws = min(met, self.horizon) if self.pure else self.mechanism.reach
+        shares = [(self.fresh, self._means_share, draws)]
+        if self.vote is not None:
+            shares.append((self.vote.noise, self.spread_share, self._vote_draws))
+
+        if self.histogram is not None:
+            shares.append((self.histogram.noise, self.histogram_share, self._histogram_draws))
+
+        return [
+            small_numeric_slack(noise, epsilon=self.epsilon * share, delta=self.delta, draws=draws)
+            for noise, share, draws in shares
+        ]
+
+    def _changed(self, **changes: Any) -> AgentsSettings:
+        """Give the same settings with some fields changed, which nothing has checked."""
+        other = object.__new__(type(self))
+        for each in fields(self):
+            object.__setattr__(other, each.name, changes.get(each.name, getattr(self, each.name)))
+
+        return other
 
     def sum_variance(self, index: Ints) -> Floats:
         """Variance of the noise in released sums, by the index of the release, in squared grid units.

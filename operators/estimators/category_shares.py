@@ -252,7 +252,7 @@ def one_category_of_each(summaries: Summaries, number: Any) -> Ints:
 
     Notes
     -----
-    **Privacy.** Total: users whose counts are all 0 have a category, too.
+    **Privacy.** Total: users whose counts are all 0 have a category, too, each as likely as the others.
 
     Examples
     --------
@@ -260,14 +260,22 @@ def one_category_of_each(summaries: Summaries, number: Any) -> Ints:
     ...                  total=np.array([[2, 1], [0, 1]]), span=1)
     >>> [one_category_of_each(held, np.full(2, i, np.uint64)).tolist() for i in range(3)]
     [[0, 1], [0, 1], [1, 1]]
+    >>> none = Summaries(user=np.zeros((1, 2), np.uint64), count=np.array([1]), first=np.zeros((1, 2), np.int64),
+    ...                  total=np.zeros((1, 2), np.int64), span=1)
+    >>> [one_category_of_each(none, np.full(1, i, np.uint64)).tolist() for i in range(3)]
+    [[0], [1], [0]]
     """
     found = np.zeros(len(summaries), np.int64)
     for start in range(0, len(found), BLOCK):
         block = slice(start, start + BLOCK)
         up_to = np.cumsum(summaries.total[block] // summaries.span, axis=1, dtype=np.uint64)
-        chosen = number[block] % np.maximum(up_to[:, -1], np.uint64(1))
+        samples = up_to[:, -1]
+        chosen = number[block] % np.maximum(samples, np.uint64(1))
         passed = (up_to <= chosen[:, np.newaxis]).sum(axis=1)
-        found[block] = np.minimum(passed, up_to.shape[1] - 1)
+
+        # A user without a valid sample names any category.
+        any_category = number[block] % np.uint64(up_to.shape[1])
+        found[block] = np.where(samples == 0, any_category.astype(np.int64), passed)
 
     return found
 

@@ -73,6 +73,11 @@ class FixedPoint:
         object.__setattr__(self, "span", round(width / self.resolution))
         require(self.span >= 1, "upper - lower", "be wide enough for a grid of floats", width)
 
+    @property
+    def middle(self) -> Ints:
+        """Grid point in the middle of the bounds: public."""
+        return np.asarray(self.span // 2)
+
     def encode(self, values: npt.ArrayLike) -> Ints:
         """Clip each value to the bounds and round it to the nearest grid point.
 

@@ -13,12 +13,16 @@ would release the same draws under two scales, and the two would solve for the s
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import NoReturn
 
 from meanstream.operators.noise.distributions import NoiseDistribution
-from meanstream.operators.validation import require
 
 LARGEST_SHARE = 0.01
 """Of epsilon, that arithmetic may add."""
+
+MOST_EPSILON = 1e6
+"""Where the search for an epsilon that is accepted ends."""
 
 ROUNDING_DELTA = 1e-3
 """Of delta, that the sum of many small errors may exceed its bound with."""
@@ -62,19 +66,77 @@ def numeric_slack(noise: NoiseDistribution, draws: int, delta: float = 0.0) -> f
     return min(worst, 2.0 * half)
 
 
-def require_small_numeric_slack(
+def small_numeric_slack(
     noise: NoiseDistribution, *, epsilon: float, delta: float, draws: int
-) -> float:
-    """Return what float64 adds to epsilon, its part of delta counted there, or refuse more than a hundredth."""
-    found = numeric_slack(noise, draws)
-    if found > LARGEST_SHARE * epsilon:
-        found = numeric_slack(
-            noise, draws, ROUNDING_DELTA * delta / (1.0 + math.exp(min(epsilon, 700.0)))
-        )
+) -> float | None:
+    """Return what float64 adds to epsilon, its part of delta counted there; None for more than a hundredth."""
+    slack = numeric_slack(noise, draws)
+    if slack > LARGEST_SHARE * epsilon:
+        part_of_delta = ROUNDING_DELTA * delta / (1.0 + math.exp(min(epsilon, 700.0)))
+        slack = numeric_slack(noise, draws, part_of_delta)
 
-    rule = (
-        f"be at least {found / LARGEST_SHARE:.1e}, a hundredth of which is what float64 adds "
-        f"to {draws} draws of noise"
+    return slack if slack <= LARGEST_SHARE * epsilon else None
+
+
+def require_small_numeric_slack(
+    noise_of: Callable[[float], NoiseDistribution], *, epsilon: float, delta: float, draws: int
+) -> float:
+    """Return `small_numeric_slack` of the noise at epsilon, or refuse with the least epsilon that is accepted."""
+    slack = small_numeric_slack(noise_of(epsilon), epsilon=epsilon, delta=delta, draws=draws)
+    if slack is None:
+
+        def accepts(larger: float) -> bool:
+            noise = noise_of(larger)
+            return small_numeric_slack(noise, epsilon=larger, delta=delta, draws=draws) is not None
+
+        refuse_small_epsilon(epsilon, accepts)
+
+    return slack
+
+
+def refuse_small_epsilon(epsilon: float, accepts: Callable[[float], bool]) -> NoReturn:
+    """Refuse an epsilon to which float64 adds more than a hundredth; name the least one that is accepted.
+
+    Examples
+    --------
+    >>> refuse_small_epsilon(0.01, lambda epsilon: epsilon >= 0.0315)
+    Traceback (most recent call last):
+    ValueError: epsilon must be at least 0.032, a hundredth of which is what float64 adds to the noise, got 0.01
+    """
+    least = least_accepted_epsilon(epsilon, accepts)
+    bound = "larger" if least is None else f"at least {least:.2g}"
+    raise ValueError(
+        f"epsilon must be {bound}, a hundredth of which is what float64 adds to the noise, got {epsilon!r}"
     )
-    require(found <= LARGEST_SHARE * epsilon, "epsilon", rule, epsilon)
-    return found
+
+
+def least_accepted_epsilon(refused: float, accepts: Callable[[float], bool]) -> float | None:
+    """Find the least epsilon of two digits that is accepted, above one that is not; None if none is."""
+
+    def accepted(epsilon: float) -> bool:
+        try:
+            return accepts(epsilon)
+        except ValueError:
+            return False
+
+    low = refused
+    high = refused
+    while not accepted(high):
+        low = high
+        high *= 2.0
+        if high > MOST_EPSILON:
+            return None
+
+    while high > 1.001 * low:
+        middle = math.sqrt(low * high)
+        if accepted(middle):
+            high = middle
+        else:
+            low = middle
+
+    # Two digits: those around what was searched for.
+    digit = 10.0 ** (math.floor(math.log10(high)) - 1)
+    digits = math.floor(high / digit)
+    nearest = [float(f"{(digits + more) * digit:.2g}") for more in range(3)]
+
+    return next((epsilon for epsilon in nearest if accepted(epsilon)), None)

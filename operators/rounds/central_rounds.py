@@ -17,12 +17,11 @@ import numpy as np
 from meanstream.operators.noise.distributions import TAIL_DELTA, LaplaceNoise
 from meanstream.operators.noise.draw_owners import CURATOR_SUMS
 from meanstream.operators.noise.keyed import NoiseIds, NoiseSource, keyed_owner_words
-from meanstream.operators.noise.numerics import LARGEST_SHARE
+from meanstream.operators.noise.numerics import LARGEST_SHARE, refuse_small_epsilon
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Ints, Words
 from meanstream.operators.rounds.round_protocol import Estimator
 from meanstream.operators.rounds.round_records import Estimate, Public, Summaries, Tally
-from meanstream.operators.validation import require
 
 LARGEST_SENSITIVITY = 2**22
 """Of any sum that a release noises, in grid units."""
@@ -164,11 +163,19 @@ def central_numeric_cost(estimator: CentralEstimator) -> tuple[float, float]:
         for part in getattr(step, "parts", (step.epsilon,))
         if part > 0
     ]
-    costs = [LaplaceNoise(LARGEST_SENSITIVITY / part).epsilon_slack for part in parts]
-    rule = f"be at least {sum(costs) / LARGEST_SHARE:.1e}, a hundredth of which is what float64 adds to the noise"
-    require(sum(costs) <= LARGEST_SHARE * estimator.epsilon, "epsilon", rule, estimator.epsilon)
 
-    return sum(costs), len(parts) * TAIL_DELTA
+    def cost_at(epsilon: float) -> float:
+        larger = epsilon / estimator.epsilon
+        scales = [LARGEST_SENSITIVITY / (part * larger) for part in parts]
+        return sum(LaplaceNoise(scale).epsilon_slack for scale in scales)
+
+    cost = cost_at(estimator.epsilon)
+    if cost > LARGEST_SHARE * estimator.epsilon:
+        refuse_small_epsilon(
+            estimator.epsilon, lambda epsilon: cost_at(epsilon) <= LARGEST_SHARE * epsilon
+        )
+
+    return cost, len(parts) * TAIL_DELTA
 
 
 class ReleaseWords:

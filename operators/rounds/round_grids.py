@@ -33,6 +33,10 @@ class Grid(Protocol):
     def resolution(self) -> float:
         """Width of a step."""
 
+    @property
+    def middle(self) -> Ints:
+        """Whole numbers of a sample in the middle of the bounds: public."""
+
     def encode(self, values: Floats) -> Ints:
         """Private: whole numbers in `0..span`."""
 
@@ -73,6 +77,11 @@ class VectorGrid:
     def resolution(self) -> float:
         """Width of a step, for bounds of [-1, 1]."""
         return UNIT.resolution
+
+    @property
+    def middle(self) -> Ints:
+        """Whole numbers (d,) of a sample in the middle of all bounds: public."""
+        return self.encode((0.5 * self.lower + 0.5 * self.upper)[np.newaxis])[0]
 
     def encode(self, values: Floats) -> Ints:
         """Private: samples (n, v), or (n,) of one coordinate, to whole numbers (n, d).
@@ -116,6 +125,11 @@ class CategoryGrid:
     def resolution(self) -> float:
         """Width of a step."""
         return 1.0
+
+    @property
+    def middle(self) -> Ints:
+        """Row of no category: none lies in the middle."""
+        return np.zeros(self.categories, np.int64)
 
     def encode(self, values: Floats) -> Ints:
         """Private: numbers of categories (n,) to rows with a single 1.

@@ -137,10 +137,12 @@ def frame_samples(
     nulls: str = "refuse",
     tz: str | None = None,
     categories: Sequence[str] | None = None,
+    protect_validity: bool = False,
 ) -> FrameSamples:
     """Read the columns that are needed, and put the samples into event-time order.
 
-    Where there are `categories`, the value is the number of a text's category.
+    Where there are `categories`, the value is the number of a text's category. With `protect_validity`
+    a row whose value is null is not left out by `nulls="drop"`: its sample is NaN.
     """
     grouping = [by] if isinstance(by, str) else [str(name) for name in by]
     if not grouping or len({*grouping}) < len(grouping):
@@ -154,12 +156,11 @@ def frame_samples(
     }
     table = _table(frame, wanted)
     rows = table.num_rows
-    table = _without_nulls(table) if nulls == "drop" else table
-    given = (
-        _numbers(frame, table, value)
-        if categories is None
-        else _categories(table, value, categories)
-    )
+    without_value = nulls == "drop" and protect_validity
+    if nulls == "drop":
+        table = _without_nulls(table, kept=value if without_value else None)
+
+    given = _values_of_rows(frame, table, value, categories, without_value=without_value)
     order, when = _order(frame, table, time, tz)
     codes, keys = rows_by_key(table, grouping)
     whose, persons = (None, None) if person is None else _persons(table, person)
@@ -211,15 +212,24 @@ def group_sizes(frame: Any, by: str | Sequence[str], rows: str | None) -> Ints:
     )
 
 
-def _without_nulls(table: pa.Table) -> pa.Table:
-    """Leave out rows in which a column has no value."""
+def _without_nulls(table: pa.Table, kept: str | None) -> pa.Table:
+    """Leave out rows in which a column has no value, except for the column that is named."""
     views = {
         pa.string_view(): pa.string(),
         pa.binary_view(): pa.binary(),
     }  # which Arrow cannot filter
     plain = pa.schema([pa.field(one.name, views.get(one.type, one.type)) for one in table.schema])
 
-    return table.cast(plain).drop_null()
+    table = table.cast(plain)
+    if kept is None:
+        return table.drop_null()
+
+    whole = np.ones(table.num_rows, np.bool_)
+    for name in table.column_names:
+        if name != kept:
+            whole &= table.column(name).is_valid().to_numpy()
+
+    return table.filter(pa.array(whole))
 
 
 def _persons(table: pa.Table, name: str) -> tuple[AnyInts, Words]:
@@ -330,6 +340,23 @@ def _column_names(frame: Any, option: str = "frame") -> list[str]:
         )
 
     return [str(name) for name in names]
+
+
+def _values_of_rows(
+    frame: Any, table: pa.Table, name: str, categories: Sequence[str] | None, *, without_value: bool
+) -> Floats:
+    """Give the value of each row, or the number of its category; NaN of a null, if rows may be without."""
+    empty = table.column(name).is_null().to_numpy() if without_value else np.zeros(0, np.bool_)
+    held = table.filter(pa.array(~empty)) if empty.any() else table
+    given = (
+        _numbers(frame, held, name) if categories is None else _categories(held, name, categories)
+    )
+    if held is table:
+        return given
+
+    value = np.full(table.num_rows, np.nan)
+    value[~empty] = given
+    return value
 
 
 def _numbers(frame: Any, table: pa.Table, name: str) -> Floats:

@@ -124,7 +124,16 @@ def key_text_array(column: pa.ChunkedArray, name: str, option: str = "by") -> pa
 
         texts = pa.concat_arrays([pa.array([], pa.string()), *pc.cast(column, pa.string()).chunks])
         texts.validate(full=True)
-        return texts
     except (pa.ArrowException, OverflowError, LookupError, ValueError):  # whose texts show values
         rule = "have names that are UTF-8, or dates that Python has, in every row"
         raise ValueError(f"{option} must {rule}, got others in column {name!r}") from None
+
+    # A group, or a person, has one spelling, and one budget; a category is no owner of any.
+    if option != "value" and not pc.all(pc.string_is_ascii(texts)).as_py():
+        other = pc.not_equal(texts, pc.utf8_normalize(texts, "NFC"))
+        wrong = pc.sum(other).as_py()
+        if wrong:
+            rule = "be names in Unicode's NFC, each with one spelling (unicodedata.normalize)"
+            raise ValueError(f"{option} must {rule}, got {wrong:,} others in column {name!r}")
+
+    return texts

@@ -94,7 +94,9 @@ def private_windows(
     first_weekday : str, optional
         First day of a week; Monday by default.
     nulls : str
-        As for `private_means`.
+        What to do with missing values: "refuse", or "drop". A row without a user or a time is then
+        left out; one without a value still makes its user take part: with the middle of the bounds,
+        or a random category, if the user has no other value in the window.
     central : bool
         Anyone who calls this is trusted with every row, and adds noise to sums: far more precise.
         Otherwise each user's report is randomized by itself, as it would be on the user's own
@@ -190,7 +192,14 @@ def private_windows(
     if not agreed.one_mean and categories is None and quantiles is None:
         raise ValueError(f"estimator must be one of one mean here, got {chosen!r}")
     samples = frame_samples(
-        frame, by=by, value=value, time=time, nulls=nulls, tz=tz, categories=categories
+        frame,
+        by=by,
+        value=value,
+        time=time,
+        nulls=nulls,
+        tz=tz,
+        categories=categories,
+        protect_validity=True,
     )
     answers, most = _answers(samples, agreed, key)
 

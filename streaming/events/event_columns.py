@@ -53,7 +53,7 @@ class SampleColumns:
         Index into `names`.
     value : float array (n,) or (n, v)
         Finite values, in the unit of the declared bounds; rows of coordinates, where a sample is a
-        vector.
+        vector. In rounds a NaN stands for a record without a valid value: its user takes part.
     time : float array
         Event time, seconds since the epoch.
     key : uint64 array or None

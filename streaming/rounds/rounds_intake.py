@@ -19,7 +19,7 @@ from meanstream.streaming.events.event_columns import Rejects, SampleColumns
 from meanstream.streaming.rounds.closing import WindowClosing
 from meanstream.streaming.rounds.open_windows import OpenWindows
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
-from meanstream.streaming.rounds.summarize_users import Entries
+from meanstream.streaming.rounds.summarize_users import Entries, valid_values
 from meanstream.streaming.rounds.user_places import UserSlots
 from meanstream.streaming.rounds.window_widths import MICROS, Assigned, Window
 from meanstream.streaming.sources.source_protocol import Source
@@ -33,8 +33,9 @@ class RoundsIntake(Intake):
     A session has no end beforehand, so a sample of sessions is late if it lies behind by itself.
     `WindowClosing` says when windows close, and `UserSlots` who takes part in them.
 
-    **Privacy.** Which of a user's samples count depends on their own times and ids, on the clock, and on nothing that
-    others send.
+    **Privacy.** Which of a user's samples count depends on their own times, ids and values, on the clock, and on
+    nothing that others send. Who takes part in a window depends on names, times and the clock alone: a sample without a valid
+    value, or one that repeats an id, still makes its user take part.
 
     Parameters
     ----------
@@ -68,10 +69,13 @@ class RoundsIntake(Intake):
 
     def admit_to_windows(self, samples: SampleColumns, rejects: Rejects, now: float) -> Entries:
         """Take the good samples of a batch; note why others are not used."""
-        self._stats.events += len(samples) + len(rejects)
-        samples = self._reject(
-            samples, samples.time > now + self._options.max_future, "in_future", rejects
-        )
+        # What has no value was noted by who read it, and is noted for no second reason here.
+        valid = valid_values(samples.value)
+        self._stats.events += int(np.count_nonzero(valid)) + len(rejects)
+        future = samples.time > now + self._options.max_future
+        rejects.add_many("in_future", samples.position[future & valid])
+        samples = samples.take(~future)
+        valid = valid[~future]
         self._count_clipped(samples)
         self._newest = float(samples.time.max(initial=-math.inf))
 
@@ -84,18 +88,18 @@ class RoundsIntake(Intake):
         last = at.start if self._windows.kind == "session" else at.end - 1
         still_open = last >= self.closing.reached
         late = np.bincount(at.sample[still_open], minlength=len(samples)) == 0
-        again = self._duplicates(samples, late)
-        rejects.add_many("duplicate", samples.position[again])
-        rejects.add_many("late", samples.position[late & ~again])
+        again = self._duplicates(samples, late | _without_id(samples))
+        rejects.add_many("duplicate", samples.position[again & valid])
+        rejects.add_many("late", samples.position[late & ~again & valid])
 
-        good = ~(late | again)
+        good = ~late
         beyond = self._hopeless(samples, good, at, still_open)
-        rejects.add_many("too_many_agents", samples.position[beyond])
+        rejects.add_many("too_many_agents", samples.position[beyond & valid & ~again])
         good &= ~beyond
         user = np.full(len(samples), -1, np.int64)
 
         if good.any():
-            user[good] = self._enter_users(samples.take(good))
+            user[good] = self._enter_users(samples.take(good), again[good])
 
         entries = still_open & good[at.sample]
         which = at.sample[entries]
@@ -105,6 +109,7 @@ class RoundsIntake(Intake):
             samples.time[which],
             at.start[entries],
             at.end[entries],
+            again[which],
         )
 
     def closed(self, waiting: OpenWindows, now: float, *, ended: bool) -> int:
@@ -165,10 +170,15 @@ class RoundsIntake(Intake):
 
         return new & np.isin(samples.agent, np.array(codes)[out])
 
-    def _enter_users(self, samples: SampleColumns) -> Ints:
-        self._remember(samples)
+    def _enter_users(self, samples: SampleColumns, again: Bools) -> Ints:
+        self._remember(samples.take(~(again | _without_id(samples))))
         user = self._number(samples)
-        self._stats.accepted += len(samples)
+        self._stats.accepted += int(np.count_nonzero(valid_values(samples.value) & ~again))
         self._stats.agents = len(self.names)
 
         return user
+
+
+def _without_id(samples: SampleColumns) -> Bools:
+    """Say which samples have no readable id, so that none of them repeats another."""
+    return np.zeros(len(samples), np.bool_) if samples.key is None else samples.key == 0

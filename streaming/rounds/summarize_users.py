@@ -21,6 +21,8 @@ from meanstream.streaming.rounds.window_widths import (
     windows_in_micros,
 )
 
+SUMS = ("user", "count", "total", "first_time", "first", "valid")
+"""Columns of `UserSums`."""
 _LATEST = np.iinfo(np.int64).max
 _EXACT = 2**53
 """Whole numbers up to here are exact as floats, so that `bincount` adds them without rounding."""
@@ -34,11 +36,13 @@ class Entries(NamedTuple):
     user : int64 array (n,)
         Number of the user in the host's directory.
     value : float array (n,) or (n, v)
-        In the value's unit.
+        In the value's unit; NaN where a record held no valid value: its user takes part without it.
     time : float array (n,)
         Seconds since the epoch.
     start, end : int64 array (n,)
         The window, microseconds, as `Windows.assign` gives it.
+    repeats : bool array (n,), optional
+        Which of them repeat an id: they say that their user takes part, and nothing else.
     """
 
     user: Ints
@@ -46,6 +50,7 @@ class Entries(NamedTuple):
     time: Floats
     start: Ints
     end: Ints
+    repeats: Bools | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +64,7 @@ class UserSums:
     user : int64 array (n,)
         Number of each user in the host's directory, ascending.
     count : int64 array (n,)
-        Number of samples.
+        Number of samples, whatever their values; 0 for a user who only repeated others.
     total : int64 array (n,) or (n, d), or unsigned array (n, categories)
         Their exact sum on the grid; of vectors, or of features, a row. Of categories, how many
         samples are of each, in as few bytes as the largest count of these users needs.
@@ -69,6 +74,8 @@ class UserSums:
         The earliest sample on the grid; of several at the same microsecond, the smallest,
         coordinate after coordinate. Of categories, how many come after the sample's: the smallest
         is then the smallest row.
+    valid : int64 array (n,)
+        Number of samples with a valid value, those of `total`; `count` by default.
     """
 
     user: Ints
@@ -76,6 +83,11 @@ class UserSums:
     total: Ints
     first_time: Ints
     first: Ints
+    valid: Ints = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        if self.valid is None:
+            object.__setattr__(self, "valid", self.count)
 
     def __len__(self) -> int:
         return len(self.user)
@@ -86,23 +98,39 @@ class UserSums:
 
     def columns(self) -> dict[str, Ints]:
         """Give plain columns, from which `UserSums(**columns)` makes the same again."""
-        return {
-            name: getattr(self, name) for name in ("user", "count", "total", "first_time", "first")
-        }
+        return {name: getattr(self, name) for name in SUMS}
 
     def summaries(self, words: Words, grid: Grid) -> Summaries:
-        """Make the input of a round."""
+        """Make the input of a round.
+
+        **Privacy.** A sample without a valid value counts as the mean of the user's others. A user without any valid
+        value takes part with the middle of the bounds, or, of categories, with counts that are all 0, for which the
+        vote draws a category at random. So who takes part, and with how many samples, says nothing of validity.
+        """
+        total = self.total
         first = self.first
         if isinstance(grid, CategoryGrid):
             first = grid.rows(grid.categories - 1 - first).view(np.uint8)
 
-        return Summaries(
-            user=words, count=self.count, total=self.total, first=first, span=grid.span
-        )
+        count = np.maximum(self.count, 1)
+        if not isinstance(grid, CategoryGrid) and (self.valid < count).any():
+            shape = (-1, *(1,) * (total.ndim - 1))
+            empty = (self.valid == 0).reshape(shape)
+            samples = count.reshape(shape)
+            valid = np.maximum(self.valid, 1).reshape(shape)
+
+            # total * samples / valid in whole numbers, without the product.
+            scaled = total // valid * samples + total % valid * samples // valid
+            total = np.where(empty, grid.middle * samples, scaled)
+            first = np.where(empty, grid.middle, first)
+
+        return Summaries(user=words, count=count, total=total, first=first, span=grid.span)
 
 
-def summarize(user: Ints, value: Floats, time: Floats, grid: Grid) -> UserSums:
-    """Sum up samples of one window.
+def summarize(
+    user: Ints, value: Floats, time: Floats, grid: Grid, repeats: Bools | None = None
+) -> UserSums:
+    """Sum up samples of one window; NaN is a sample without a valid value.
 
     Examples
     --------
@@ -112,22 +140,40 @@ def summarize(user: Ints, value: Floats, time: Floats, grid: Grid) -> UserSums:
     (array([2, 7]), array([1, 2]), array([0.  , 1.25]), array([0.  , 0.25]))
     """
     micros = windows_in_micros(time)
+    valid = valid_values(value)
     count = np.ones_like(user)
+    if repeats is not None:
+        valid &= ~repeats
+        count[repeats] = 0
+
+    all_valid = bool(valid.all())
+    entries: dict[str, Ints] = {"user": user, "count": count, "valid": valid.astype(np.int64)}
+
+    # The first valid value counts, so a record without one comes after all others.
+    if not all_valid:
+        micros = np.where(valid, micros, _LATEST)
+
     if isinstance(grid, CategoryGrid):
         number = grid.numbers(value)
         after = grid.categories - 1 - number
-        sums = join_summaries(
-            [UserSums(user=user, count=count, total=after, first_time=micros, first=after)]
-        )
+        sums = join_summaries([UserSums(**entries, total=after, first_time=micros, first=after)])
 
-        return replace(
-            sums, total=_category_counts(np.searchsorted(sums.user, user), number, sums.count, grid)
-        )
+        code = np.searchsorted(sums.user, user[valid])
+        return replace(sums, total=_category_counts(code, number[valid], sums.count, grid))
 
-    points = grid.encode(value)
-    return join_summaries(
-        [UserSums(user=user, count=count, total=points, first_time=micros, first=points)]
-    )
+    if all_valid:
+        points = grid.encode(value)
+    else:
+        points = grid.encode(np.where(np.isnan(value), 0.0, value))
+        points[~valid] = 0
+
+    return join_summaries([UserSums(**entries, total=points, first_time=micros, first=points)])
+
+
+def valid_values(value: Floats) -> Bools:
+    """Private: which samples hold a valid value; of vectors, one in each coordinate."""
+    missing = np.isnan(value)
+    return np.asarray(~(missing.any(axis=1) if missing.ndim == 2 else missing))
 
 
 def summarize_windows(
@@ -150,7 +196,7 @@ def summarize_entries(windows: Windows, entries: Entries, grid: Grid) -> dict[Wi
     number, found = summarize_numbered_windows(windows, entries.start, entries.end)
     n_users = int(entries.user.max()) + 1
     key = number * n_users + entries.user
-    sums = summarize(key, entries.value, entries.time, grid)
+    sums = summarize(key, entries.value, entries.time, grid, entries.repeats)
     edges = np.searchsorted(sums.user, n_users * np.arange(len(found) + 1)).tolist()
     parts = {}
 
@@ -205,6 +251,7 @@ def join_summaries(parts: Sequence[UserSums]) -> UserSums:
         else _added(code, total, len(known)),
         first_time=earliest,
         first=_least(code[at], whole("first")[at], len(known)),
+        valid=_added(code, whole("valid"), len(known)),
     )
 
 
@@ -288,4 +335,4 @@ def _narrow(count: Ints) -> np.dtype[Any]:
 
 
 def _nothing() -> dict[str, Ints]:
-    return dict.fromkeys(("user", "count", "total", "first_time", "first"), np.zeros(0, np.int64))
+    return dict.fromkeys(SUMS, np.zeros(0, np.int64))

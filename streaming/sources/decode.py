@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,16 @@ REASONS = (
     "unknown_category",
 )
 
+_OF_CONTENT = (
+    NO_VALUE,
+    BAD_VALUE,
+    NOT_FINITE,
+    BAD_ID,
+    NO_CATEGORY,
+    UNKNOWN_CATEGORY,
+)
+"""Reasons that tell of what a sample holds, not of whose it is or when it was."""
+
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
 
@@ -89,6 +100,8 @@ class Decoder:
     """
 
     def __init__(self, mapping: ColumnMapping, *, id_key: bytes = b"") -> None:
+        self.private_values = mapping.owner == "user"
+        """Whether a record counts for its user without a valid value."""
         self._directory = NameDirectory()
         self._time = TimeParser(mapping.time_unit)
         self._id_key = id_key
@@ -116,7 +129,11 @@ class Decoder:
         return self._directory.lookup_texts(names)
 
     def decode(self, raw: RawColumns, position: Ints) -> tuple[SampleColumns, Rejects]:
-        """Check and convert; each bad row is rejected for the first reason found, and changes nothing else."""
+        """Check and convert; each bad row is rejected for the first reason found, and changes nothing else.
+
+        **Privacy.** In rounds, only a row's name and time decide whether its user takes part: a row whose value (or id)
+        alone is bad is noted, and stays a sample without a value.
+        """
         if CODE in raw:
             agent, agent_fault = _named(raw[CODE].to_numpy())
         else:
@@ -149,7 +166,13 @@ class Decoder:
         for code in np.unique(fault[fault != GOOD]).tolist():
             rejects.add_many(REASONS[code], position[fault == code])
 
-        return samples.take(fault == GOOD), rejects
+        if not self.private_values:
+            return samples.take(fault == GOOD), rejects
+
+        # A fault of name or time comes first, so one of content says that these two are good.
+        without_value = replace(samples, value=np.array(value))
+        without_value.value[fault != GOOD] = math.nan
+        return without_value.take(np.isin(fault, (GOOD, *_OF_CONTENT))), rejects
 
     def require_types(self, types: Mapping[str, pa.DataType]) -> None:
         """Refuse types of columns that mean nothing, before any row is read."""
@@ -236,6 +259,9 @@ def _hashes_of(ids: pa.Array, key: bytes, faults: tuple[int, int]) -> tuple[Word
         ids = ids.cast(pa.binary())
 
     good = _valid_ids(ids)
+    if key == PERSONS:
+        good &= _in_one_spelling(ids, good)
+
     hashes = np.zeros(len(ids), np.uint64)
     data, offsets = _bytes_of(ids if good.all() else ids.filter(pa.array(good)))
     hashes[good] = hash_ids(data, offsets, key)
@@ -274,6 +300,17 @@ def _valid_ids(ids: pa.Array) -> Bools:
             good &= np.array([_is_utf8(raw) for raw in ids.to_pylist()])
 
     return good
+
+
+def _in_one_spelling(ids: pa.Array, readable: Bools) -> Bools:
+    """Say which of the readable ids are in Unicode's NFC: a person has one spelling, and one limit."""
+    data, _ = _bytes_of(ids)
+    if not len(data) or data.max() < 0x80:
+        return readable
+    texts = pc.if_else(pa.array(readable), ids, pa.scalar(b"", pa.binary())).cast(pa.string())
+    same = pc.equal(texts, pc.utf8_normalize(texts, "NFC"))
+
+    return np.asarray(same.to_numpy(zero_copy_only=False), np.bool_)
 
 
 def _is_utf8(raw: bytes) -> bool:

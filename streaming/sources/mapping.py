@@ -24,6 +24,12 @@ NO_HEADER = (
     "; its first line holds numbers, as a record does: it must hold the names of the columns"
 )
 
+CONTENT = ("value", "category", "id")
+"""Kinds of parts that say what a sample holds: in rounds, a record without them still counts for its
+user."""
+UNREADABLE = {"value": b"?"}
+"""Text that stands for a part that no text can; of kinds that are not here, none does."""
+
 
 class ColumnMapping(BaseModel):
     """Names of a source's columns (or JSON fields) for each part of a sample.

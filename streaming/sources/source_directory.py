@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from unicodedata import is_normalized
 
 import numpy as np
 import pyarrow as pa
@@ -42,19 +43,23 @@ def _all_plain(raw: pa.Array) -> bool:
 def _valid_name(raw: bytes) -> str | None:
     r"""Read the name of an agent.
 
-    None if it is not UTF-8, blank, too long or holds control characters.
+    None if it is not UTF-8, blank, too long, holds control characters, or is not in Unicode's NFC:
+    in two spellings an agent would have two budgets.
 
     Examples
     --------
     >>> _valid_name(b"N14228"), _valid_name(b"a\x00b"), _valid_name(b" "), _valid_name(b"x" * 300)
     ('N14228', None, None, None)
+    >>> _valid_name("Ren\u00e9".encode()), _valid_name("Rene\u0301".encode())
+    ('René', None)
     """
     try:
         name = raw.decode()
     except UnicodeDecodeError:
         return None
 
-    return name if len(name) <= MAX_NAME and _NAME.fullmatch(name) else None
+    shaped = len(name) <= MAX_NAME and _NAME.fullmatch(name) and is_normalized("NFC", name)
+    return name if shaped else None
 
 
 class NameDirectory:

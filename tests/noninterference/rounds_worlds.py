@@ -4,6 +4,7 @@ that are the same."""
 from __future__ import annotations
 
 import hashlib
+import math
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -27,7 +28,7 @@ from tests.streaming.support.dying import Died
 DAY = 86_400.0
 BEGIN = 1_600_041_600.0
 CHANGED = "u1"
-CHANGES = ("values", "number", "times", "rejected")
+CHANGES = ("values", "number", "times", "rejected", "invalid")
 """What is other, in a world, of that which the changed user sends."""
 
 
@@ -53,11 +54,23 @@ def write_stream(path: Path, users: int, *, changed: str | None = None, sort: bo
             ]
     rows.sort(key=lambda row: row if sort else (row[0] + _delay(row[1]), *row))
     lines = [f"{user},{value},{time:.3f},id{time:.6f}{user}" for time, user, value in rows]
+    if changed == "invalid":
+        lines = [
+            _invalid(number, line) if line.startswith(f"{CHANGED},") else line
+            for number, line in enumerate(lines)
+        ]
     if changed == "rejected":  # some of the changed user's come three times, under one id
         lines = [line for line in lines for _ in range(3 if line.startswith(f"{CHANGED},") else 1)]
     path.write_text(
         "\n".join(["user,value,time,id", *lines, "u0,x,1600050000,b1", ",1,1600050000,b2"]) + "\n"
     )
+
+
+def _invalid(number: int, line: str) -> str:
+    """Give a record without a valid value."""
+    user, _, time, identity = line.split(",")
+    value = ("", "nan", "0x10", "fridge", "-inf")[number % 5]
+    return f"{user},{value},{time},{identity}"
 
 
 def _delay(user: str) -> float:
@@ -73,21 +86,28 @@ def _changed(how: str, values: Any, times: Any) -> tuple[Any, Any]:
 
 
 def texts_of(path: Path) -> None:
-    """Write words for the values of a stream: categories, one of which takes all others."""
+    """Write words for the values of a stream: categories, not all of which are declared."""
     head, *lines = path.read_text().splitlines()
     rows = [line.split(",") for line in lines]
     worded = [
-        [user, value if value == "x" else f"v{float(value):.0f}", *rest]
+        [user, f"v{float(value):.0f}" if _is_number(value) else value, *rest]
         for user, value, *rest in rows
     ]
     path.write_text("\n".join([head, *map(",".join, worded)]) + "\n")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def common(**more: Any) -> dict[str, Any]:
     if estimator_class(more["estimator"]).answers == "shares":
         return {
             name: value for name, value in _common(**more).items() if name not in ("lower", "upper")
-        } | {"categories": "v3,v4,v5,v6,other=*"}
+        } | {"categories": "v3,v4,v5,v6"}
     if estimator_class(more["estimator"]).answers == "quantiles":
         return _common(**more) | {"quantiles": ".1,.5"}
     return _common(**more)

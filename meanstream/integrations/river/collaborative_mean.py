@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, cast
+from unicodedata import normalize
 
 import numpy as np
 from river import base
@@ -352,6 +353,6 @@ class CollaborativeMean(base.MiniBatchRegressor):
 
 
 def _name(value: Any) -> str | None:
-    """Give an agent's name; None where there is none."""
+    """Give an agent's name in Unicode's NFC, so that it has one spelling; None where there is none."""
     missing = value is None or (isinstance(value, float) and math.isnan(value))
-    return None if missing else str(value)
+    return None if missing else normalize("NFC", str(value))

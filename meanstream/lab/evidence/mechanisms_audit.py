@@ -177,9 +177,12 @@ def _of_forgetting(counter: str, name: str, epsilon: float, delta: float) -> Aud
     """Audit a stream without end by its first releases, after which a sample moves nothing that could be seen."""
     endless = FORGETTING[counter](ENDLESS)
     span = FixedPoint(0.0, 1.0).span
-    fresh = counter_noise(endless, epsilon=epsilon, delta=delta, sensitivity=span)
+    noise_of = partial(counter_noise, endless, delta=delta, sensitivity=span)
+    fresh = noise_of(epsilon=epsilon)
     assert isinstance(fresh, GaussianNoise)  # noqa: S101 - the default
-    slack = require_small_numeric_slack(fresh, epsilon=epsilon, delta=delta, draws=endless.reach)
+    slack = require_small_numeric_slack(
+        lambda other: noise_of(epsilon=other), epsilon=epsilon, delta=delta, draws=endless.reach
+    )
 
     def audit() -> AuditRow:
         moved = counter_columns(endless, MOST_RELEASES) * span

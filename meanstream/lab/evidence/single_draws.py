@@ -184,7 +184,7 @@ class SingleDraws:
 
     def _frequency(self, seen: Floats, error: float) -> str | None:
         n = len(seen)
-        radians = FREQUENCIES[FREQUENCIES <= _SHARPEST * self.law.stddev]
+        radians = FREQUENCIES[_SHARPEST * self.law.stddev >= FREQUENCIES]
         if not len(radians):
             return None
         shown = np.array([abs(np.exp(1j * s * seen).mean()) for s in radians.tolist()])

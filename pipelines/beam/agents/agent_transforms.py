@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+from unicodedata import is_normalized
 
 import apache_beam as beam
 import numpy as np
@@ -152,6 +153,8 @@ def _hashed(name: str, texts: Sequence[str], n: int, key: bytes) -> Words:
     text = [one.encode() for one in texts]
     ok = len(text) == n and all(0 < len(one) <= MAX_ID_BYTES for one in text)
     require(ok, name, f"be {n} strings of 1 to {MAX_ID_BYTES} bytes", len(text))
+    spelled = key != PERSONS or all(is_normalized("NFC", one) for one in texts)
+    require(spelled, name, "be in Unicode's NFC, so that a person has one spelling", "others")
     offsets = np.concatenate([[0], np.cumsum([len(one) for one in text], dtype=np.int64)])
 
     return hash_ids(np.frombuffer(b"".join(text), np.uint8), offsets, key)

@@ -82,6 +82,8 @@ def sample_batch(
     shaped = pc.and_(
         pc.match_substring_regex(names, NAME_PATTERN), pc.invert(pc.utf8_is_space(names))
     )
+    # An agent has one spelling, and one budget.
+    shaped = pc.and_(shaped, pc.equal(names, pc.utf8_normalize(names, "NFC")))
     good = pc.and_(shaped, pc.less_equal(pc.utf8_length(names), MAX_NAME)).to_pylist()
     agent: Ints = coded.indices.fill_null(len(good)).to_numpy(zero_copy_only=False).astype(np.int64)
     known = names.to_pylist()

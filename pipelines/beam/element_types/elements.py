@@ -154,7 +154,11 @@ class ElementParts:
         coordinates: int = 0,
         categories: bool = False,
         tuples: bool = False,
+        private_values: bool = False,
     ) -> None:
+        self._private_values = private_values
+        self.fault = ""
+        """Why the last element has no valid value, in rounds, where it is a sample all the same."""
         self._given = given
         self._coordinates = coordinates
         self._categories = categories
@@ -164,6 +168,7 @@ class ElementParts:
 
     def of(self, element: Any, stamp: int) -> list[Any]:
         """Take agent, value or coordinates, time and, where there are any, id and person."""
+        self.fault = ""
         if self._usual and type(element) is tuple and tuple(map(type, element)) == _USUAL:
             agent, value, time = (
                 element  # nothing can be wrong with it but the name, and a stream has millions
@@ -172,9 +177,9 @@ class ElementParts:
 
         try:
             agent, value, time, name = self._raw(element, stamp)
-            row = [_text(agent, "agent"), *self._values(value), _seconds(time)]
+            row = [_text(agent, "agent"), *self._values_or_none(value), _seconds(time)]
             if self._given.id is not None:
-                row.append(_text(name, "id"))
+                row.append(self._id(name))
 
             if self._given.person is not None:
                 whose = _made(self._given.person, element, self._by_name(element) or {}, "person")
@@ -204,12 +209,12 @@ class ElementParts:
         if isinstance(given.value, tuple):
             value = [named.get(name) for name in given.value]
         else:
-            value = _made(given.value, element, named, "value")
+            value = self._made_content(given.value, element, named, "value")
 
         time = (
             named.get(TIME, at) if given.time is None else _made(given.time, element, named, "time")
         )
-        name = None if given.id is None else _made(given.id, element, named, "id")
+        name = None if given.id is None else self._made_content(given.id, element, named, "id")
 
         return _made(given.agent, element, named, "agent"), value, time, name
 
@@ -236,6 +241,35 @@ class ElementParts:
             else None
         )
 
+    def _made_content(self, part: Part, element: Any, named: Mapping[str, Any], kind: str) -> Any:
+        """Give a value or an id; in rounds, nothing can go wrong with one that the element is lost for."""
+        try:
+            return _made(part, element, named, kind)
+        except BadElementError as bad:
+            self._note(bad)
+            return UNREADABLE
+
+    def _values_or_none(self, value: Any) -> list[Any]:
+        """Give value or coordinates; in rounds, of a bad one what the decoder notes as bad."""
+        try:
+            return self._values(value)
+        except BadElementError as bad:
+            self._note(bad)
+            return [None if self._categories else math.nan] * max(self._coordinates, 1)
+
+    def _id(self, raw: Any) -> bytes | None:
+        try:
+            return _text(raw, "id")
+        except BadElementError as bad:
+            self._note(bad)
+            return None
+
+    def _note(self, bad: BadElementError) -> None:
+        """Remember the first reason that tells of content alone; of agents, refuse the element."""
+        if not self._private_values:
+            raise bad
+        self.fault = self.fault or str(bad)
+
     def _values(self, value: Any) -> list[Any]:
         if self._categories:
             return [_text(value, CATEGORY)]
@@ -247,6 +281,10 @@ class ElementParts:
         if not isinstance(value, (tuple, list, np.ndarray)) or len(value) != self._coordinates:
             raise BadElementError("bad_value")
         return [_number(one) for one in value]
+
+
+UNREADABLE = object()
+"""What a function could not make of an element; it is neither a number nor a name."""
 
 
 def _made(part: Part, element: Any, named: Mapping[str, Any], kind: str) -> Any:

@@ -8,6 +8,7 @@ number of workers.
 
 from __future__ import annotations
 
+import math
 import time as clock
 from collections import Counter
 from collections.abc import Iterator
@@ -45,6 +46,7 @@ from meanstream.streaming.events.event_columns import (
     no_sample_columns,
 )
 from meanstream.streaming.events.times import EARLIEST, LATEST
+from meanstream.streaming.rounds.summarize_users import valid_values
 from meanstream.streaming.sources.decode import Decoder
 from meanstream.streaming.sources.mapping import CATEGORY, ColumnMapping
 from meanstream.streaming.store.secret_source import key_derived_from_secret
@@ -162,6 +164,7 @@ class SampleReader:
             coordinates=intake.coordinates,
             categories=intake.categories is not None,
             tuples=intake.tuples,
+            private_values=intake.privacy_unit == "user",
         )
 
         self._id_key = (
@@ -247,9 +250,11 @@ class SampleReader:
     def _columns(self, rows: list[tuple[Any, int]], rejects: Rejects) -> SampleColumns:
         """Take single elements apart, then check their parts a column at a time, as the engine does."""
         found: list[list[Any]] = []
+        faults: list[str] = []
         for element, stamp in rows:  # they are of any type: there is no column of them before this
             try:
                 found.append(self._parts.of(element, stamp))
+                faults.append(self._parts.fault)
             except BadElementError as bad:
                 rejects.add(str(bad), 0)
 
@@ -261,6 +266,7 @@ class SampleReader:
             id=None if fields.id is None else "id",
             person=None if fields.person is None else "person",
             time_unit="s",
+            owner="user" if self._private else "agent",
         )
 
         if not found:
@@ -274,12 +280,11 @@ class SampleReader:
             for place, name in enumerate(names)
         }
 
-        samples, bad_rows = Decoder(mapping, id_key=self._id_key).decode(
-            raw, np.zeros(len(found), np.int64)
-        )
-        rejects.extend(bad_rows)
+        samples, bad_rows = Decoder(mapping, id_key=self._id_key).decode(raw, np.arange(len(found)))
+        for reason, row in zip(bad_rows.reason, bad_rows.position, strict=True):
+            rejects.add(faults[row] or reason, 0)
 
-        return samples
+        return replace(samples, position=np.zeros(len(samples), np.int64))
 
     def _good(self, batch: SampleColumns, latest: float, rejects: Rejects) -> SampleColumns:
         """Check what a batch says; and of any sample that it does not lie too far ahead."""
@@ -305,21 +310,46 @@ class SampleReader:
             plausible = (time >= EARLIEST) & (time < LATEST)
             faults += [("bad_time", ~plausible), ("in_future", time > latest)]
 
+        content: list[tuple[str, Bools]] = []
         if not finite.all():
-            faults.append(
+            content.append(
                 ("not_finite", np.asarray(~(finite.all(axis=1) if finite.ndim == 2 else finite)))
             )
 
         if self._intake.categories is not None:
             known = np.isin(batch.value, np.arange(len(self._intake.categories)))
-            faults += [] if known.all() else [("unknown_category", np.asarray(~known))]
+            content += [] if known.all() else [("unknown_category", np.asarray(~known))]
 
         good = np.ones(len(batch), np.bool_)
+        if not self._private:
+            faults += content
+            content = []
+
         for reason, which in faults:  # each sample for its first one
             rejects.add_many(reason, batch.position[which & good])
             good &= ~which
 
+        if content:
+            batch = self._without_values(batch, content, good, rejects)
+
         return batch if good.all() else batch.take(good)
+
+    @staticmethod
+    def _without_values(
+        batch: SampleColumns, content: list[tuple[str, Bools]], good: Bools, rejects: Rejects
+    ) -> SampleColumns:
+        """Note values of rounds that are none; their samples stay, and say that a user takes part.
+
+        A NaN stands for one that was noted by who read it.
+        """
+        value = batch.value.copy()
+        valid = valid_values(value)
+        for reason, which in content:
+            rejects.add_many(reason, batch.position[which & good & valid])
+            valid &= ~which
+
+        value[~valid] = math.nan
+        return replace(batch, value=value)
 
     def _nobody(self, names: list[str]) -> int | None:
         """Find the number of no name.

@@ -29,6 +29,7 @@ from meanstream.streaming.events.wire import DeadLetter, PrivateDeadLetter
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.connection.values import PartitionRecords, block_of_values
 from meanstream.streaming.kafka.reading.kafka_messages import TopicParser, topic_parser
+from meanstream.streaming.rounds.summarize_users import valid_values
 from meanstream.streaming.sources.decode import Decoder, RawColumns
 from meanstream.streaming.sources.formats.csv_file import CsvFormat
 from meanstream.streaming.sources.mapping import ColumnMapping
@@ -91,6 +92,10 @@ class MessageParser:
         location: KafkaLocation | None = None,
         columns: tuple[str, ...] | None = None,
     ) -> None:
+        self._private = privacy_unit == "user"
+        if self._private:  # then only names and times decide who takes part
+            mapping = mapping.model_copy(update={"owner": "user"})
+
         key = (
             b""
             if not mapping.optional
@@ -100,7 +105,6 @@ class MessageParser:
         self.wanted = self._parser.wanted
         """What messages must bring next to their values."""
         self._max_future = max_future
-        self._private = privacy_unit == "user"
 
     def parse(self, records: PartitionRecords) -> tuple[SampleColumns, Rejects]:
         """Parse many at once."""
@@ -108,7 +112,7 @@ class MessageParser:
         samples = self._parser.parse(records, rejects)
         future = samples.time > time.time() + self._max_future
         if future.any():
-            rejects.add_many("in_future", samples.position[future])
+            rejects.add_many("in_future", samples.position[future & valid_values(samples.value)])
             samples = samples.take(~future)
 
         metric_counter("events", private=self._private).inc(len(records.values))

@@ -28,11 +28,11 @@ from meanstream.pipelines.beam.rounds.rounds_elements import (
     UserSamples,
 )
 from meanstream.streaming.events.round_events import StageResult, WindowEstimate
-from meanstream.streaming.rounds.summarize_users import UserSums
+from meanstream.streaming.rounds.summarize_users import SUMS, UserSums
 from meanstream.streaming.rounds.window_widths import Window
 
 _HEAD = struct.Struct("<BBqqqqq")
-_SUMS = ("count", "total", "first_time", "first")
+_SUMS = SUMS[1:]
 
 
 class UserBatchCoder(coders.Coder):  # type: ignore[misc]

@@ -163,7 +163,9 @@ def _public(settings: RoundsSettings) -> str:
 def _bounds(settings: RoundsSettings, estimator: Estimator) -> dict[str, Any]:
     if settings.categories is not None:
         names = category_names(settings.categories)
-        rest = "dead letters (unknown_category)"
+        rest = (
+            "private dead letters (unknown_category); their users take part, with a random category"
+        )
         others = [
             name
             for name, one in zip(names, settings.categories, strict=True)

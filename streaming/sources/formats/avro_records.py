@@ -20,7 +20,7 @@ from meanstream.streaming.sources.formats.avro_cursor import (
     Wanted,
 )
 from meanstream.streaming.sources.formats.avro_schema import AvroType
-from meanstream.streaming.sources.mapping import mapping_kind
+from meanstream.streaming.sources.mapping import CONTENT, UNREADABLE, mapping_kind
 from meanstream.streaming.sources.record_paths import Places
 
 _TIMES = {f"{local}timestamp-{name}": unit for local in ("", "local-") for name, unit in (
@@ -88,6 +88,14 @@ class AvroRecords:
             fault: str | None = None
             for part in self._parts:
                 column = self._column(part, pieces.get(part), rows, data)
+                if (
+                    column is None
+                    and self._decoder.private_values
+                    and mapping_kind(part) in CONTENT
+                ):
+                    text = UNREADABLE.get(mapping_kind(part))
+                    column = pa.array([text] * len(rows), pa.binary())
+
                 fault = fault or (_fault(part) if column is None else None)
                 raw[part] = column
 

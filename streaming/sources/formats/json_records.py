@@ -24,7 +24,12 @@ from meanstream.streaming.sources.formats.nested_records import (
     nesting,
 )
 from meanstream.streaming.sources.lines import LineBlock
-from meanstream.streaming.sources.mapping import ColumnMapping, mapping_kind
+from meanstream.streaming.sources.mapping import (
+    CONTENT,
+    UNREADABLE,
+    ColumnMapping,
+    mapping_kind,
+)
 from meanstream.streaming.sources.record_paths import (
     Ambiguous,
     Places,
@@ -81,6 +86,7 @@ class JsonFormat:
         self._places = json_paths(mapping) if places is None else dict(places)
         require_apart(self._places)
         self._types = dict(_TYPES)
+        self._private_values = mapping.owner == "user"
 
         if mapping.numbers_in_text:
             self._types["value"] = (int, float, str)
@@ -171,12 +177,18 @@ class JsonFormat:
             if value is not None and (
                 isinstance(value, bool) or not isinstance(value, self._types[kind])
             ):
+                if self._takes_part_without(kind):
+                    texts[part] = UNREADABLE.get(kind)
+                    continue
+
                 return "unknown_schema_version" if part == "schema_version" else f"bad_{kind}"
 
             try:
                 texts[part] = None if value is None else str(value).encode()
             except ValueError:  # a lone surrogate
-                return f"bad_{kind}"
+                if not self._takes_part_without(kind):
+                    return f"bad_{kind}"
+                texts[part] = UNREADABLE.get(kind)
 
         return texts
 
@@ -191,11 +203,17 @@ class JsonFormat:
             try:
                 parts[part] = find_value(found, places)
             except LookupError:
-                return "duplicate_columns"
+                if not self._takes_part_without(mapping_kind(part)):
+                    return "duplicate_columns"
+                parts[part] = ()
             except TypeError:  # something else than an object on the way
                 parts[part] = ()
 
         return parts
+
+    def _takes_part_without(self, kind: str) -> bool:
+        """Say whether a record counts for its user without a part of that kind."""
+        return self._private_values and kind in CONTENT
 
     def parse_object(self, record: bytes) -> dict[str, Any] | str:
         """Read one object, or say why not."""

@@ -53,6 +53,25 @@ def test_agents_for_whom_it_is_more_than_a_hundredth_are_refused(changes: dict[s
         AgentsSettings(**AGENTS | changes)
 
 
+@pytest.mark.parametrize(
+    "changes", [{}, {"spread_share": 0}, {"per_person": 20}, {"horizon": 1}, {"counter": "pm1"}]
+)
+@pytest.mark.parametrize("epsilon", [1e-4, 0.01])
+def test_the_epsilon_that_the_refusal_names_is_accepted_and_less_is_not(
+    changes: dict[str, Any], epsilon: float
+) -> None:
+    given = {**AGENTS, **changes}
+    if epsilon == 0.01 and "per_person" not in changes:
+        given["horizon"] = 400
+    given["noise"] = "gaussian"
+    with pytest.raises(ValueError, match="epsilon must be at least") as caught:
+        AgentsSettings(**given | {"epsilon": epsilon})
+    least = float(str(caught.value).split("at least ")[1].split(",")[0])
+    assert AgentsSettings(**given | {"epsilon": least}).epsilon == least
+    with pytest.raises(ValueError, match="must be"):
+        AgentsSettings(**given | {"epsilon": 0.85 * least})
+
+
 def test_tails_are_inside_delta_of_gaussian_noise() -> None:
     tiny = AGENTS | {"delta": 40 * TAIL_DELTA}
     with pytest.raises(

@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import json
 import logging
+import math
 import random
 import time
 from collections import Counter
@@ -447,8 +448,11 @@ ROUNDS_BAD = [
 def test_rounds_answer_the_same_beside_what_is_no_sample(estimator: str) -> None:
     settings = rounds_settings(estimator=estimator)
     stream = rounds_samples()
+
+    # A value that is none counts as a sample without one: its user takes part.
+    without = [("user 1", math.nan, 5.0)] * 2
     expected, _ = run_pipeline(
-        lambda p: p | beam.Create(stream, reshuffle=False) | RunRounds(settings)
+        lambda p: p | beam.Create([*stream, *without], reshuffle=False) | RunRounds(settings)
     )
     rows = [{"time": at, "user": who, "value": value} for who, value, at in stream]
     keep, letters = collector()

@@ -152,7 +152,9 @@ def test_reasons_are_those_of_the_engine_and_end_nothing(wrap: Any) -> None:
         *(wrap(value) for value, _ in BAD),
         *map(wrap, VALUES[50:]),
     ]
-    samples, rejected, _ = parsed(elements, BY_ID, name="clicks", batch_size=17)
+    samples, rejected, _ = parsed(
+        elements, BY_ID, name="clicks", batch_size=17, privacy_unit="sample"
+    )
     assert samples == STREAM
     assert [letter.reason for letter in rejected] != []
     assert sorted(letter.reason for letter in rejected) == sorted(reason for _, reason in BAD)
@@ -313,7 +315,11 @@ def test_lines_of_csv_are_those_of_the_engines_file(tmp_path: Path) -> None:
     two = [b"agent 1,1,5,a\nagent 2,1,5,b", b'"agent 1\n",1,5,a', b"agent 1,1\r,5,a"]
     columns = lines[0].decode().split(",")
     rows, rejected, _ = parsed(
-        [*lines[1:], *two], agents_world.MAPPING, columns=columns, batch_size=50
+        [*lines[1:], *two],
+        agents_world.MAPPING,
+        columns=columns,
+        batch_size=50,
+        privacy_unit="sample",
     )
     assert sorted((value, time) for _, value, time in rows) == sorted(
         (value, time) for _, value, time in wanted

@@ -238,11 +238,23 @@ def test_a_calendar_that_is_none_is_refused(changes: dict[str, Any], said: str) 
         meanstream.private_windows(TABLE, **{**ASKED, **changes})
 
 
-def test_rows_without_a_value_are_left_out_where_that_is_said() -> None:
+@pytest.mark.parametrize("central", [False, True])
+def test_a_user_without_a_value_takes_part_where_nulls_are_dropped(central: bool) -> None:
+    """Whether a value is there is protected: the number of users is public."""
+    holes = pa.table({"who": ["a", "b", "a", None], "v": [1.0, None, 2.0, 3.0], "t": [1, 2, 3, 4]})
+    found = meanstream.private_windows(holes, **ASKED, nulls="drop", central=central)
+    assert found.to_arrow()["users"].to_pylist() == [2]
+
+
+def test_a_user_without_a_category_takes_part_where_nulls_are_dropped() -> None:
+    asked = {name: given for name, given in ASKED.items() if name not in ("lower", "upper")}
+    holes = pa.table({"who": ["a", "b", "c"], "v": ["x", None, "y"], "t": [1, 2, 3]})
+    found = meanstream.private_windows(holes, **asked, nulls="drop", categories=["x", "y"])
+    assert found.to_arrow()["users"].to_pylist() == [3, 3]
+
+
+def test_rows_without_a_value_are_refused_by_default() -> None:
     holes = pa.table({"who": ["a", "b", "a"], "v": [1.0, None, 2.0], "t": [1, 2, 3]})
-    assert meanstream.private_windows(holes, **ASKED, nulls="drop").to_arrow()[
-        "users"
-    ].to_pylist() == [1]
     with pytest.raises(
         ValueError, match="got 1 nulls in column 'v'; nulls='drop' leaves those rows out"
     ):

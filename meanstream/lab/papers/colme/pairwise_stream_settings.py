@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -201,9 +201,9 @@ class PairwiseStreamSettings:
         if self.variance != "released":
             return None
         means = self.means
-        noise = counter_noise(
+        noise_of = partial(
+            counter_noise,
             means.mechanism,
-            epsilon=means.epsilon,
             delta=means.delta_of_noise,
             sensitivity=float((means.grid.span / self.shift + 1) ** 2 + 3),
             noise=means.noise,
@@ -211,10 +211,13 @@ class PairwiseStreamSettings:
             composition="basic" if means.mode == "paper" else "concentrated",
         )
         require_small_numeric_slack(
-            noise, epsilon=means.epsilon, delta=means.delta, draws=means.mechanism.reach
+            lambda epsilon: noise_of(epsilon=epsilon),
+            epsilon=means.epsilon,
+            delta=means.delta,
+            draws=means.mechanism.reach,
         )
 
-        return noise
+        return noise_of(epsilon=means.epsilon)
 
     @cached_property
     def scheme(self) -> ReleasedVariance | FromReleases | PrintedFromReleases | None:

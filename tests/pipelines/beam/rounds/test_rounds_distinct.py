@@ -4,6 +4,7 @@ are counted."""
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -98,9 +99,9 @@ def from_messages(
 
 
 def engine(folder: Path, settings: Any) -> RoundsWorld:
-    """The engine, on samples of which none comes again."""
+    """The engine, on samples of which none comes again, and those without a valid value."""
     world = RoundsWorld(folder, settings)
-    world.run(ScriptedSource(STREAM))
+    world.run(ScriptedSource([*[("user 1", math.nan, 9.0)] * 2, *STREAM]))
     return world
 
 
@@ -123,7 +124,7 @@ def test_messages_that_come_again_change_nothing_and_are_counted(
     assert sorted(letter.reason for letter in dead) == sorted(
         BAD.values()
     )  # a repeat is counted and is no letter
-    assert counters["samples"] == N + N // 3
+    assert counters["samples"] == N + N // 3 + 2
 
 
 def no_ids(ids: Any) -> Any:
@@ -215,7 +216,7 @@ def test_of_two_samples_of_a_user_with_one_id_the_first_in_event_time_counts(sha
     batches, counters = run([batch], SummarizeUsers(settings, shards=shards))
     first = settings.grid.encode(np.array([9.0, 5.0, 2.0])).tolist()
     found = sorted(
-        (name, window.start, total) for _, window, name, _, _, total, _, _ in plain(batches)
+        (name, window.start, total) for _, window, name, _, _, total, *_ in plain(batches)
     )
     # Another window and another user are asked apart.
     assert found == sorted(

@@ -242,7 +242,7 @@ def test_a_config_file_and_options_of_the_estimator(folder: Path) -> None:
         ({"option": "litteral=true", "estimator": "duchi"}, "duchi takes no option 'litteral'"),
         ({"allowed_lateness": "5m"}, "allowed_lateness must be left out for a file that ends: no sample of it is late"),
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
-        ({"name": "a/b"}, "name must be 1 to 64 printable characters without '/', got 'a/b'"),
+        ({"name": "a/b"}, "name must be 1 to 64 printable characters in Unicode's NFC, without '/', got 'a/b'"),
         (
             {"runner": "DirectRunner"},
             "runner must be one of FnApiRunner, PrismRunner, FlinkRunner, DataflowRunner, got 'DirectRunner' (it may",
