@@ -21,6 +21,7 @@ from meanstream.operators.collaboration.shares.shares_quantiles import valid_qua
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.validation import require
 from meanstream.pipelines.frames.arguments import check_arguments
+from meanstream.pipelines.frames.decisions.joint_columns import joint_columns
 from meanstream.pipelines.frames.frame_columns import FrameSamples, frame_samples
 from meanstream.pipelines.frames.frame_covariates import covariates_said, frame_covariates
 from meanstream.pipelines.frames.frame_releases import FrameReleases
@@ -333,6 +334,8 @@ def _answered(
         "released": pa.array(newest.mean),
         "noise_stddev": pa.array(np.sqrt(newest.noise_variance)),
     }
+
+    table |= joint_columns(people)
 
     if answer.moved is not None:
         table[MOVED] = pa.array(answer.moved)
