@@ -5,13 +5,9 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+from meanstream.operators.collaboration.joint.joint_draws import DRAWS, joint_errors
 from meanstream.operators.collaboration.joint.joint_means import JointMeans
 from meanstream.operators.records import Floats
-from meanstream.operators.seeded_normals import seeded_normals
-
-DRAWS = 2000
-"""Draws of the joint posterior: a simultaneous level of .95 is met within .005 (one standard error)."""
-
 
 def difference_of_two(
     joint: JointMeans, first: int, second: int, *, level: float
@@ -56,11 +52,9 @@ def differences_from_one(
     usable = np.maximum(stddev, np.finfo(np.float64).tiny)
 
     largest = np.zeros(DRAWS)
-    for draw in range(DRAWS if n > 1 else 0):
-        own, center = seeded_normals(draw, n)
-        error = joint.stddev * own + joint.weight * (np.sqrt(joint.center_variance) * center)
-        away = np.abs(error - error[reference]) / usable
-        largest[draw] = away[others].max()
+    for draws, errors in joint_errors(joint):
+        away = np.abs(errors - errors[:, [reference]]) / usable
+        largest[draws] = away[:, others].max(axis=1, initial=0.0)
 
     multiple = float(np.quantile(largest, level, method="higher"))
     return difference, multiple * stddev, np.asarray(ndtr(difference / usable), np.float64)

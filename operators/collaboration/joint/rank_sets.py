@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
+from meanstream.operators.collaboration.joint.joint_draws import DRAWS, joint_errors
 from meanstream.operators.collaboration.joint.joint_means import JointMeans
 from meanstream.operators.records import Floats, Ints
-from meanstream.operators.seeded_normals import seeded_normals
 
-DRAWS = 2000
-"""Draws of the joint posterior: a level of .95 is met within .005 (one standard error)."""
 _PAIRS = 1 << 21
 """Pairs at a time."""
 
@@ -57,10 +54,8 @@ def _threshold(joint: JointMeans, level: float) -> float:
     """Give how many standard errors apart means must be to be surely in order, see `rank_sets`."""
     n = len(joint)
     drawn = np.empty((DRAWS, n), np.int32)
-    for draw in range(DRAWS):
-        own, center = seeded_normals(draw, n)
-        shared = joint.weight * (math.sqrt(joint.center_variance) * center)
-        drawn[draw] = _ranks(joint.value + joint.stddev * own + shared)
+    for draws, errors in joint_errors(joint):
+        drawn[draws] = _ranks(joint.value + errors)
 
     # A mean of drawn rank r has r - 1 means above it. If more were surely above, its rank would not be in its set: so
     # the threshold is at least the r-th largest of the differences by which others are above it, and likewise below.
@@ -78,8 +73,10 @@ def _threshold(joint: JointMeans, level: float) -> float:
 
 def _ranks(value: Floats) -> npt.NDArray[np.int32]:
     """Rank numbers from the highest one, which is 1."""
-    rank = np.empty(len(value), np.int32)
-    rank[np.argsort(-value, kind="stable")] = np.arange(1, len(value) + 1)
+    rank = np.empty(value.shape, np.int32)
+    numbers = np.broadcast_to(np.arange(1, value.shape[-1] + 1, dtype=np.int32), value.shape)
+    order = np.argsort(-value, axis=-1, kind="stable")
+    np.put_along_axis(rank, order, numbers, axis=-1)
     return rank
 
 

@@ -75,7 +75,7 @@ class NamedMeans:
             "difference": value,
             "lower": np.maximum(value - half_width, -width),
             "upper": np.minimum(value + half_width, width),
-            "probability": probability,
+            "probability": np.round(probability, 4),
         }
 
         others = np.delete(np.arange(len(value)), row)
