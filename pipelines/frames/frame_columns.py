@@ -307,7 +307,8 @@ def _column_names(frame: Any, option: str = "frame") -> list[str]:
 def _numbers(table: pa.Table, name: str) -> Floats:
     column = whole_column(table, "value", name)
     kind = column.type
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    if not (numeric or pa.types.is_boolean(kind)):
         raise ValueError(f"value must be a column of numbers, got {kind} in column {name!r}")
 
     found: Floats = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)
