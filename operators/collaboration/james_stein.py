@@ -9,6 +9,7 @@ import numpy as np
 
 from meanstream.operators.collaboration.alone import FittedAlone, half_width_alone
 from meanstream.operators.collaboration.fit_of_bins import FitOfBins, releases_fit_for_bins
+from meanstream.operators.collaboration.joint.joint_means import JointMeans
 from meanstream.operators.collaboration.noise_share import NO_NOISE, FittedNoise, NoiseShare
 from meanstream.operators.collaboration.release_bins import ReleaseBins
 from meanstream.operators.collaboration.variance.variance_posterior import (
@@ -35,6 +36,7 @@ class FittedJamesStein:
     variance: float
     n_agents: int
     noise: FittedNoise = NO_NOISE
+    center_variance: float = 0.0
 
     def estimate(self, own: OwnMeans, *, level: float = 0.95) -> AgentEstimates:
         """Private: each agent's mean, shrunk by what its own mean varies relative to all, for that agent only."""
@@ -57,6 +59,24 @@ class FittedJamesStein:
             component=np.zeros(len(own), dtype=np.int64),
             membership=ones,
             noise_half_width=self.noise.half_width(half_width, posterior, variance),
+        )
+
+    def joint(self, own: OwnMeans) -> JointMeans:
+        """Give the joint posterior of these agents, whose answers share the error of the center.
+
+        Examples
+        --------
+        >>> own = OwnMeans(agent=np.array([0]), count=np.array([4]), mean=np.array([2.0]), variance=np.array([1.0]))
+        >>> FittedJamesStein(0.0, 1.0, 9, center_variance=0.2).joint(own).weight.tolist()
+        [0.5]
+        """
+        variance = np.where(np.isfinite(own.variance), own.variance, 1e300)
+        keep = self.variance / np.maximum(self.variance + variance, 1e-300)
+        return JointMeans(
+            value=self.center + keep * (own.mean - self.center),
+            stddev=np.sqrt(keep * variance),
+            weight=1.0 - keep,
+            center_variance=self.center_variance,
         )
 
     def describe(self) -> dict[str, Any]:
@@ -150,7 +170,11 @@ class JamesStein(FitOfBins):
         )
 
         return FittedJamesStein(
-            _squares(mean, variance + spread, number)[0], spread, round(total), fitted
+            center=_squares(mean, variance + spread, number)[0],
+            variance=spread,
+            n_agents=round(total),
+            noise=fitted,
+            center_variance=1.0 / information,
         )
 
 

@@ -362,7 +362,8 @@ def _values_of_rows(
 def _numbers(frame: Any, table: pa.Table, name: str) -> Floats:
     column = whole_column(table, "value", name)
     kind = column.type
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    if not (numeric or pa.types.is_boolean(kind)):
         got = f"{kinds_said(column)} in column {name!r}"
         call = f"{numbers_call(frame, name)} converts it, and nulls='drop' leaves out what is none"
         raise ValueError(f"value must be a column of numbers, got {got}: {call}")

@@ -8,15 +8,25 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
+from meanstream.operators.collaboration.joint.joint_means import JointMeans
 from meanstream.operators.records import ReleaseColumns
 from meanstream.operators.validation import require
+from meanstream.pipelines.frames.decisions.decided_tables import (
+    Comparison,
+    Difference,
+    GroupRanks,
+    TopGroups,
+)
+from meanstream.pipelines.frames.decisions.joint_columns import take_joint
+from meanstream.pipelines.frames.decisions.named_means import NamedMeans
 from meanstream.pipelines.frames.frame_releases import FrameReleases, LedgerCharge
 from meanstream.pipelines.frames.frame_table import ShownTable, table_axes, texts_of_row
 
@@ -161,9 +171,12 @@ class PrivateMeans(PrivateFrame):
     covariates : dict or None
         Public: what was learned of declared attributes: the share of the spread that they explain,
         and for each its probability, its size and the standard error of that.
+    joint : JointMeans
+        Public: the joint posterior of the means, in the order of the table.
     """
 
     settings: AgentsSettings
+    joint: JointMeans = field(repr=False)
     releases: pa.Table
     charge: LedgerCharge | None
     person: str | None
@@ -175,6 +188,70 @@ class PrivateMeans(PrivateFrame):
         Its groups have the types of the frame's.
         """
         return frame_like(self.table, self.original, self.keys)
+
+    def difference(self, first: Any, second: Any) -> Difference:
+        """Estimate by how much the mean of one group is above that of another.
+
+        Parameters
+        ----------
+        first, second : key
+            Of the groups; tuples where `by` has several columns.
+
+        Returns
+        -------
+        Difference
+            With `value`, `interval`, and the `probability` that the first group's mean is above.
+
+        Notes
+        -----
+        **Privacy.** From the answers alone, as are `compare`, `ranks` and `top`: they spend nothing. What the answers
+        have in common, an error of a learned center, cancels where it enters both alike.
+        """
+        return self._named.difference(first, second)
+
+    def compare(self, to: Any) -> Comparison:
+        """Estimate the difference of every other group from one.
+
+        All intervals hold together at the level of the result.
+        """
+        return self._named.compare(to)
+
+    def ranks(self) -> GroupRanks:
+        """Rank the groups by their means, the highest first, with the ranks that each may have.
+
+        The ranks of all groups lie between `lower` and `upper` together at the level of the result.
+        """
+        return self._named.ranks()
+
+    def top(self, count: int) -> TopGroups:
+        """List the groups that may be among the `count` highest: `surely` and `possibly`.
+
+        Both lists hold together at the level of the result.
+        """
+        return self._named.top(count)
+
+    @cached_property
+    def _named(self) -> NamedMeans:
+        return NamedMeans(
+            keys=self.table.select(list(self.keys)),
+            joint=self.joint,
+            level=self.level,
+            lower=self.settings.lower,
+            upper=self.settings.upper,
+        )
+
+    def plot(
+        self,
+        axes: Any = None,
+        *,
+        unit: str | None = None,
+        kind: Literal["means", "ranks"] = "means",
+    ) -> Any:
+        """Draw the answers with their intervals, or the ranks with those that are possible; give the axes."""
+        require(kind in ("means", "ranks"), "kind", "be 'means' or 'ranks'", kind)
+        if kind == "ranks":
+            return self.ranks().plot(axes)
+        return super().plot(axes, unit=unit)
 
     def explain(self) -> str:
         """Say in plain words what is protected, what that means as odds, what was spent and what is not covered."""
@@ -238,8 +315,10 @@ class PrivateMeans(PrivateFrame):
             }
             columns["noise_variance"] = every.noise_variance
 
+        shown, joint = take_joint(table, level)
         return cls(
-            table=table,
+            table=shown,
+            joint=joint,
             notes=(*released.sentences(person), *_wide_answers(table, released.settings)),
             level=level,
             keys=tuple(keys),

@@ -21,12 +21,16 @@ from meanstream.operators.collaboration.shares.shares_quantiles import valid_qua
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.validation import require
 from meanstream.pipelines.frames.arguments import check_arguments
+from meanstream.pipelines.frames.decisions.joint_columns import joint_columns
 from meanstream.pipelines.frames.frame_columns import FrameSamples, frame_samples
 from meanstream.pipelines.frames.frame_covariates import covariates_said, frame_covariates
 from meanstream.pipelines.frames.frame_releases import FrameReleases
 from meanstream.pipelines.frames.frame_result import PrivateMeans
 from meanstream.pipelines.frames.frame_shares import shares_answers, shares_columns
 from meanstream.pipelines.frames.keys import frame_key
+from meanstream.pipelines.frames.values.further_statistics import valid_statistics, with_sums
+from meanstream.pipelines.frames.values.several_means import several_means
+from meanstream.pipelines.frames.values.value_bounds import Bounds, frame_bounds
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.long_work import tracked_work
@@ -60,12 +64,14 @@ def private_means(
     frame: Any,
     *,
     by: str | Sequence[str],
-    value: str,
-    lower: float,
-    upper: float,
+    value: str | Sequence[str] | None = None,
+    lower: Bounds = None,
+    upper: Bounds = None,
     epsilon: float | None = None,
     delta: float = 0.0,
     odds: float | str | None = None,
+    ratio: Sequence[str] | None = None,
+    statistics: Sequence[str] = ("mean",),
     time: str | None = None,
     person: str | None = None,
     per_person: int | None = None,
@@ -82,7 +88,7 @@ def private_means(
     name: str | None = None,
     store: str | Path | None = None,
     **settings: Any,
-) -> PrivateMeans:
+) -> Any:
     """Release one private mean per group, with an interval that knows of the noise, of sampling and of other groups.
 
     Released to anyone who gets the result: everything in it is computed from noised releases.
@@ -93,10 +99,12 @@ def private_means(
         pandas, polars, a DuckDB relation, a pyarrow table, or whatever has `__arrow_c_stream__`.
     by : str or sequence of str
         Columns that say whose sample a row is.
-    value : str
-        Column of numbers; those outside the bounds count as the nearest bound.
-    lower, upper : float
-        Bounds of a value, chosen without a look at the data.
+    value : str or sequence of str
+        Column of numbers; those outside the bounds count as the nearest bound. A column of true and
+        false is answered by the share that is true. Several columns share the budget.
+    lower, upper : float, sequence or dict
+        Bounds of a value, chosen without a look at the data; for several columns one for all, one
+        for each in their order, or by name. True and false need none.
     epsilon, delta : float
         Privacy budget of one row's value, or of one `person`, for everything that is released of
         this frame: with a store for all calls together. Delta is 0 by default; Gaussian noise needs
@@ -104,6 +112,12 @@ def private_means(
     odds : float or str, optional
         Another promise in the place of epsilon: how often someone who knows all else guesses one of
         two values right, at most, as "55%".
+    ratio : pair of str, optional
+        Two columns: the ratio of their means (and so of their sums) with an interval, in columns
+        `ratio`, `ratio_lower` and `ratio_upper`. Both count among the value columns.
+    statistics : sequence of str
+        "mean", and "sum" for columns `sum`, `sum_lower` and `sum_upper`: the mean times the public
+        number of rows.
     time : str, optional
         Column of event times (timestamps, dates, ISO 8601 text or seconds); left out, the order of the
         rows.
@@ -156,8 +170,9 @@ def private_means(
 
     Returns
     -------
-    PrivateMeans
-        `to_frame()` gives a frame of the kind that was given.
+    PrivateMeans or SeveralMeans
+        `to_frame()` gives a frame of the kind that was given. With several columns the answers are
+        named like them, and `found["delay"]` is the result of one column alone.
 
     Raises
     ------
@@ -203,6 +218,21 @@ def private_means(
         person,
     )
 
+    kinds = valid_statistics(statistics)
+    if ratio is not None or not isinstance(value, str):
+        rule = "be left out with several columns, which share epsilon"
+        require(odds is None and epsilon is not None, "odds", rule, odds)
+        same = {
+            "by": by, "time": time, "person": person, "per_person": per_person, "releases": releases,
+            "schedule": schedule, "collaboration": collaboration, "level": level, "coverage": coverage,
+            "quantiles": quantiles, "exceeds": exceeds, "covariates": covariates, "nulls": nulls,
+            "secret": secret, "name": name, "store": store, "statistics": statistics,
+        }  # fmt: skip
+        return several_means(
+            private_means, frame, value, ratio, (lower, upper), (epsilon, delta), same | settings
+        )
+
+    lower, upper = frame_bounds(frame, value, lower, upper)
     asked = valid_quantiles(quantiles)
     given = settings | usual_histogram(asked, exceeds, settings)
     private = AgentsSettings(
@@ -219,7 +249,7 @@ def private_means(
     )
 
     samples = frame_samples(frame, by=by, value=value, time=time, person=person, nulls=nulls)
-    _check_names(samples, [*ANSWERS, MOVED, LEFT, *shares_columns(asked, private.exceeds)])
+    _check_names(samples, [*ANSWERS, *kinds, MOVED, LEFT, *shares_columns(asked, private.exceeds)])
     declared = None if covariates is None else frame_covariates(frame, covariates, samples, by=by)
     options = EngineOptions(
         collaboration=collaboration_name(collaboration),
@@ -242,6 +272,7 @@ def private_means(
         released = _released(samples, private, noise_from_secret(key, called))
 
     table, learned = _answered(released, options)
+    table = with_sums(table, kinds)
     keys = samples.keys.column_names
     result = PrivateMeans.of(
         frame, table, released, options.level, keys=keys, value=value, person=person
@@ -344,6 +375,8 @@ def _answered(
         "released": pa.array(newest.mean),
         "noise_stddev": pa.array(np.sqrt(newest.noise_variance)),
     }
+
+    table |= joint_columns(people)
 
     if answer.moved is not None:
         table[MOVED] = pa.array(answer.moved)

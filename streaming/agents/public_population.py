@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from meanstream.operators.collaboration.anytime_intervals import Coverage, anytime_intervals
+from meanstream.operators.collaboration.joint.joint_means import JointMeans, JointPosterior
 from meanstream.operators.collaboration.registry import answers_from_releases, means_of_releases
 from meanstream.operators.collaboration.two_variances import FittedPopulation
 from meanstream.operators.records import AgentEstimates, Floats, ReleaseColumns
@@ -97,6 +98,17 @@ class PublicPopulation:
             return answer
         means = means_of_releases(releases, variance)
         return anytime_intervals(answer, means, lower=self.lower, upper=self.upper)
+
+    def joint(self) -> JointMeans | None:
+        """Give the joint posterior of the answers.
+
+        None where the fitted population does not know it, and where intervals are valid at any
+        time.
+        """
+        if self.coverage != "pointwise" or not isinstance(self.fitted, JointPosterior):
+            return None
+        own = means_of_releases(self.releases, self.variance, self.value_variance)
+        return self.fitted.joint(own)
 
     @property
     def dependence(self) -> float | None:

@@ -18,6 +18,7 @@ import numpy as np
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
+from meanstream.operators.collaboration.joint.joint_means import JointMeans
 from meanstream.operators.collaboration.shares.shares_prior import SharesPrior
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.streaming.agents.agents_releases import restore_own_releases
@@ -51,6 +52,25 @@ class _Commit:
     event_time: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicAnswers:
+    """Public: what a store's releases alone say of its agents.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Agents that have released, in the order of the population's releases.
+    joint : JointMeans
+        Joint posterior of their means.
+    level : float
+        Of the intervals.
+    """
+
+    names: tuple[str, ...]
+    joint: JointMeans
+    level: float
+
+
 class StoreAnswers:
     """Private: answers agents from a store that an engine fills, each from its own samples and everyone's releases.
 
@@ -78,12 +98,7 @@ class StoreAnswers:
         None if the store has no sample of it that counts.
         """
         with self._lock:
-            if time.monotonic() >= self._read_again:
-                began = time.monotonic()
-                self._known = self._read(self._known)
-                self._read_again = time.monotonic() + AGAIN * (time.monotonic() - began)
-
-            known = self._known
+            known = self._newest()
             number = None if known is None else known.places.get(name)
             if known is None or number is None:
                 return None
@@ -108,6 +123,40 @@ class StoreAnswers:
         age = {"age_seconds": round(time.time() - known.event_time, 3)}
 
         return {**msgspec.json.decode(lines.lines[0]), **age, "budget": budget}
+
+    def public(self) -> PublicAnswers | None:
+        """Public: give what the releases say of the agents.
+
+        None if nothing was released.
+        """
+        with self._lock:
+            known = self._newest()
+        if known is None or not len(known.population.releases):
+            return None
+
+        released = known.population.releases.agent.tolist()
+        names = tuple(known.agents.names[number] for number in released)
+        population = known.population
+        answer = population.answers(all_rows=True)
+        lower, value, upper = np.clip(
+            [answer.lower, answer.value, answer.upper], population.lower, population.upper
+        )
+        own = JointMeans.independent(value, lower, upper, answer.level)
+
+        return PublicAnswers(
+            names=names,
+            joint=(population.joint() or own).centered_on(value),
+            level=answer.level,
+        )
+
+    def _newest(self) -> _Commit | None:
+        """Read the store, unless that was done a moment ago."""
+        if time.monotonic() >= self._read_again:
+            began = time.monotonic()
+            self._known = self._read(self._known)
+            self._read_again = time.monotonic() + AGAIN * (time.monotonic() - began)
+
+        return self._known
 
     def _read(self, known: _Commit | None) -> _Commit | None:
         store = Store.read(self._path)

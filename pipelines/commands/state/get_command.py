@@ -1,4 +1,4 @@
-"""`meanstream get`: one agent's newest answer, from a store."""
+"""`meanstream get`: one agent's newest answer, a difference, or the highest agents, from a store."""
 
 from __future__ import annotations
 
@@ -9,48 +9,168 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from meanstream.pipelines.options.base import JsonOption, print_options_json
-from meanstream.pipelines.options.declaration import INPUT, cli_option
+from meanstream.pipelines.options.declaration import INPUT, OUTPUT, cli_option
 from meanstream.pipelines.options.option_errors import BadOption
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from meanstream.streaming.agents.store_answers import PublicAnswers, StoreAnswers
+
+MOST_RANKED = 20_000
+"""Agents that are ranked: the work grows with the square of their number."""
+
 
 def get(
-    agent: Annotated[str, typer.Argument(help="Agent to show.")],
+    agent: Annotated[str | None, typer.Argument(help="Agent to show.")] = None,
     *,
     store: Annotated[
         Path,
         cli_option("Store of `run agents` or `run agent-side`; its engine may be running.", INPUT),
     ],
+    difference: Annotated[
+        tuple[str, str] | None,
+        cli_option(
+            "Two agents: by how much the first one's mean is above the other's.",
+            OUTPUT,
+            shows=True,
+        ),
+    ] = None,
+    top: Annotated[
+        int | None,
+        cli_option("Number of agents: which ones may have the highest means.", OUTPUT, shows=True),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the newest estimate of an agent, with its interval.
+    """Show the newest estimate of an agent, the difference of two, or the agents with the highest means.
 
-    The last run computed it from the agent's own samples and all releases; showing it spends nothing. The output is
-    private to this agent and the operator of the store.
+    The last run computed an estimate from the agent's own samples and all releases; it is private to this agent and the
+    operator of the store. `--difference` and `--top` rest on releases alone and are public. Nothing is spent.
 
     \b
     Examples:
       meanstream get N14228 --store state.db
       meanstream get N14228 --store state.db --json
+      meanstream get --difference N14228 N24211 --store state.db
+      meanstream get --top 10 --store state.db
     """  # noqa: D301 - click reads the escape
     from meanstream.streaming.agents.store_answers import StoreAnswers
     from meanstream.streaming.store.state_store import StoreError
 
+    if sum(choice is not None for choice in (agent, difference, top)) != 1:
+        raise BadOption("get must have one of AGENT, --difference A B and --top N")
+
     try:
-        found = StoreAnswers(store).answer(agent)
+        answers = StoreAnswers(store)
+        if agent is not None:
+            _write_estimate(answers.answer(agent), agent, store, as_json=as_json)
+        else:
+            _write_decision(answers, store, difference, top, as_json=as_json)
     except StoreError as error:
         raise BadOption(str(error)) from None
 
-    if found is None:
+
+def _write_estimate(
+    estimate: dict[str, Any] | None, agent: str, store: Path, *, as_json: bool
+) -> None:
+    """Write an agent's estimate."""
+    if estimate is None:
         raise BadOption(f"agent must have a sample that counts in {str(store)!r}, got {agent!r}")
 
     if as_json:
-        print_options_json(found)
+        print_options_json(estimate)
         return
 
-    sys.stdout.write(_shown(found))
+    sys.stdout.write(_shown(estimate))
+
+
+def _write_decision(
+    answers: StoreAnswers,
+    store: Path,
+    difference: tuple[str, str] | None,
+    top: int | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Write what follows from the releases of all agents."""
+    public = answers.public()
+    if public is None:
+        raise BadOption(f"store must have a release, got none in {str(store)!r}")
+
+    if difference is not None:
+        decided, said = _difference(public, difference)
+    else:
+        decided, said = _top(public, top or 0)
+
+    if as_json:
+        print_options_json(decided)
+    else:
+        sys.stdout.write(said)
+
+
+def _difference(public: PublicAnswers, pair: tuple[str, str]) -> tuple[dict[str, Any], str]:
+    """Compare two agents; say so in words too."""
+    from meanstream.operators.collaboration.joint.joint_differences import difference_of_two
+    from meanstream.operators.validation import closest_valid, printable
+
+    place = {name: number for number, name in enumerate(public.names)}
+    for name in pair:
+        if name not in place:
+            hint = closest_valid(name, public.names)
+            raise BadOption(f"difference must be of agents with a release, got {name!r}{hint}")
+    if pair[0] == pair[1]:
+        raise BadOption(f"difference must be of two different agents, got {pair[0]!r} twice")
+
+    value, half_width, probability = difference_of_two(
+        public.joint, place[pair[0]], place[pair[1]], level=public.level
+    )
+    low = value - half_width
+    high = value + half_width
+    decided = {
+        "difference": list(pair),
+        "value": value,
+        "interval": [low, high],
+        "probability": probability,
+        "level": public.level,
+    }
+    first, second = (printable(name) for name in pair)
+    said = f"{first} - {second}: {value:g} [{low:g}, {high:g}] ({100 * public.level:g} %)\n"
+
+    return decided, f"{said}{first} is above with probability {probability:.3g}\n"
+
+
+def _top(public: PublicAnswers, count: int) -> tuple[dict[str, Any], str]:
+    """List the agents that may be among the highest; say so in words too."""
+    from meanstream.operators.collaboration.joint.rank_sets import rank_sets
+    from meanstream.operators.validation import printable
+
+    n = len(public.names)
+    if not 1 <= count <= n:
+        raise BadOption(f"top must be from 1 to the number of agents, {n:,}, got {count}")
+    if n > MOST_RANKED:
+        raise BadOption(f"top must be of at most {MOST_RANKED:,} agents, got {n:,}")
+
+    rank, least, greatest = rank_sets(public.joint, level=public.level)
+    agents = [
+        {
+            "agent": public.names[row],
+            "mean": float(public.joint.value[row]),
+            "rank": int(rank[row]),
+            "lower": int(least[row]),
+            "upper": int(greatest[row]),
+            "surely": bool(greatest[row] <= count),
+        }
+        for row in rank.argsort().tolist()
+        if least[row] <= count
+    ]
+    lines = [
+        f"{printable(line['agent'])}: {line['mean']:g}, rank {line['rank']}, possible {line['lower']} to "
+        f"{line['upper']}, {'surely' if line['surely'] else 'possibly'} in\n"
+        for line in agents
+    ]
+    said = f"All ranks hold together with probability {public.level:g}; all others are surely not in.\n"
+
+    return {"top": count, "level": public.level, "agents": agents}, "".join([*lines, said])
 
 
 def _shown(found: Mapping[str, Any]) -> str:

@@ -195,7 +195,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "flags": (
         three(v=[True, False, True]),
         {},
-        "value must be a column of numbers, got true and false in column 'v'",
+        "lower must be 0 for true and false, got -30",
     ),
     "null": (
         three(v=[1.0, None, 3.0]),

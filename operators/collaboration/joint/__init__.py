@@ -1,0 +1,1 @@
+"""What the answers of several agents say together: differences, comparisons and ranks."""

@@ -1,0 +1,71 @@
+"""Bounds of one value column or of several, and those that truth values have by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from meanstream.operators.validation import require
+from meanstream.pipelines.frames.frame_columns import frame_columns
+
+Bounds = float | Sequence[float | None] | Mapping[str, float] | None
+"""One bound for all columns, one for each in their order, or by the names of columns."""
+
+
+def bound_of_each(option: str, bound: Bounds, columns: Sequence[str]) -> list[float | None]:
+    """Give the bound of each column; None where it has none.
+
+    Examples
+    --------
+    >>> bound_of_each("lower", {"delay": -30}, ["delay", "late"])
+    [-30, None]
+    >>> bound_of_each("upper", [120], ["delay", "late"])
+    Traceback (most recent call last):
+    ValueError: upper must have one bound for each of the 2 columns, got 1
+    """
+    if isinstance(bound, Mapping):
+        unknown = next((name for name in bound if name not in columns), None)
+        rule = f"name value columns ({', '.join(columns)})"
+        require(unknown is None, option, rule, unknown)
+        return [bound.get(name) for name in columns]
+
+    if isinstance(bound, Sequence) and not isinstance(bound, str):
+        rule = f"have one bound for each of the {len(columns)} columns"
+        require(len(bound) == len(columns), option, rule, len(bound))
+        return list(bound)
+
+    return [bound] * len(columns)
+
+
+def frame_bounds(frame: Any, name: str, lower: Any, upper: Any) -> tuple[float, float]:
+    """Give the bounds of one column of a frame."""
+    lower, upper = (
+        bound_of_each(option, bound, [name])[0]
+        for option, bound in (("lower", lower), ("upper", upper))
+    )
+    kind = frame_columns(frame, [], option="value", needed=[name]).schema.field(name).type
+    return bounds_of_column(kind, name, lower, upper)
+
+
+def bounds_of_column(kind: pa.DataType, name: str, lower: Any, upper: Any) -> tuple[float, float]:
+    """Give the bounds of a column; those of truth values are 0 and 1 by themselves.
+
+    Examples
+    --------
+    >>> bounds_of_column(pa.bool_(), "late", None, None)
+    (0.0, 1.0)
+    """
+    if pa.types.is_boolean(kind):
+        for option, bound, own in (("lower", lower, 0), ("upper", upper, 1)):
+            require(bound in (None, own), option, f"be {own} for true and false", bound)
+        return 0.0, 1.0
+
+    for option, bound in (("lower", lower), ("upper", upper)):
+        rule = f"be given for the numbers of column {name!r}, chosen without a look at the data"
+        require(bound is not None, option, rule, bound)
+        single = isinstance(bound, int | float) or hasattr(bound, "__float__")
+        require(single, option, "be one number for one column", bound)
+
+    return lower, upper

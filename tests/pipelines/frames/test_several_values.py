@@ -1,0 +1,142 @@
+"""Several columns under one budget, truth values as shares, sums, and ratios with intervals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import meanstream
+from meanstream.pipelines.frames.values.ratio_intervals import fieller_intervals
+from tests.pipelines.command_line import SECRET
+
+BUDGET: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
+KEY: dict[str, Any] = {"secret": SECRET, "name": "several"}
+
+
+def rows(n: int = 4000) -> pa.Table:
+    rng = np.random.default_rng(2)
+    group = rng.integers(0, 8, n)
+    return pa.table(
+        {
+            "g": group,
+            "delay": rng.normal(20 + group, 5),
+            "flights": rng.uniform(2, 4, n),
+            "late": rng.random(n) < 0.3,
+        }
+    )
+
+
+TABLE = rows()
+
+
+def asked(frame: Any = TABLE, **changes: Any) -> Any:
+    return meanstream.private_means(frame, by="g", **{**BUDGET, **KEY, **changes})
+
+
+def test_truth_values_are_shares_with_bounds_of_their_own() -> None:
+    found = asked(value="late").table
+    ones = TABLE.set_column(3, "late", TABLE["late"].cast(pa.int8()))
+    assert found.equals(asked(ones, value="late", lower=0, upper=1).table)
+    assert all(0 <= share <= 1 for share in found["mean"].to_pylist())
+
+
+def test_sums_are_means_times_rows() -> None:
+    table = asked(value="late", statistics=["mean", "sum"]).table
+    for total, mean in (("sum", "mean"), ("sum_lower", "lower"), ("sum_upper", "upper")):
+        assert np.allclose(table[total], np.asarray(table[mean]) * np.asarray(table["rows"]))
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_columns_share_one_budget(noise: str) -> None:
+    """All columns together have at most the budget, and hardly less."""
+    chosen = {"noise": "laplace", "counter": "pm1"} if noise == "laplace" else {}
+    found = asked(
+        value=["delay", "late", "flights"],
+        lower=0,
+        upper={"delay": 60, "late": 1, "flights": 5},
+        **chosen,
+    )
+    together = [one.settings.epsilon_over(3) for one in found.results.values()]
+    assert max(together) <= 1.0
+    assert min(together) > 0.999
+    assert found.guarantee.startswith(
+        "(1, 1e-06)-differentially private towards all 3 values of one row"
+    )
+    assert len({one.settings.name for one in found.results.values()}) == 3
+
+
+def test_each_column_is_the_release_that_it_is_alone() -> None:
+    found = asked(value=["delay", "late"], lower=[0, None], upper=[60, None], statistics=["sum"])
+    one = found["late"]
+    alone = asked(
+        value="late", epsilon=one.settings.epsilon, name=one.settings.name, statistics=["sum"]
+    )
+    assert one.table.equals(alone.table)
+    assert found.table["late"].equals(one.table["mean"])
+    assert found.table["delay_sum"].equals(found["delay"].table["sum"])
+    assert "rows" in found.table.column_names and len(found) == 8
+    assert one.ranks().table.num_rows == 8
+    assert "late" in found.explain()
+
+
+def test_a_frame_of_the_kind_that_was_given_comes_back_with_rows_that_all_columns_have() -> None:
+    frame = TABLE.to_pandas()
+    frame.loc[[0, 3], "delay"] = np.nan
+    frame.loc[[3, 5], "flights"] = np.nan
+    found = asked(pd.DataFrame(frame), value=["delay", "flights"], lower=0, upper=60, nulls="drop")
+    assert isinstance(found.to_frame(), pd.DataFrame)
+    assert sum(found.table["rows"].to_pylist()) == 4000 - 3
+    assert any("3 rows with a missing value were left out" in note for note in found.notes)
+
+
+def test_a_ratio_has_an_interval() -> None:
+    found = asked(ratio=("delay", "flights"), lower=0, upper=[60, 5])
+    table = found.table
+    assert np.allclose(table["ratio"], np.asarray(table["delay"]) / np.asarray(table["flights"]))
+    assert (np.asarray(table["ratio_lower"]) < np.asarray(table["ratio"])).all()
+    assert table.column_names[-3:] == ["ratio", "ratio_lower", "ratio_upper"]
+
+
+def test_fiellers_intervals_cover() -> None:
+    """At their level within four standard errors of 40,000 draws, .0044. Where the bottom is weak, an
+    interval without ends takes the place of two half-lines: it covers more."""
+    rng = np.random.default_rng(1)
+    for bottom, most in ((10.0, 0.9544), (3.0, 1.0)):
+        draws = (rng.normal(20, 2, 40_000), rng.normal(bottom, 1, 40_000))
+        errors = (np.full(40_000, 2.0), np.ones(40_000))
+        _, low, high = fieller_intervals((draws[0], errors[0]), (draws[1], errors[1]), level=0.95)
+        assert 0.9456 < ((low <= 20 / bottom) & (20 / bottom <= high)).mean() < most
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no bounds": ({"value": "delay"}, "^lower must be given for the numbers of column 'delay', chosen without"),
+    "bounds of flags": ({"value": "late", "upper": 2}, "^upper must be 1 for true and false, got 2"),
+    "too few": ({"value": ["delay", "late"], "lower": [1], "upper": 2}, "^lower must have one bound for each of the 2"),
+    "not named": ({"value": ["delay", "late"], "lower": 0, "upper": {"x": 1}}, "^upper must name value columns"),
+    "twice": ({"value": ["late", "late"]}, "^value must name different columns"),
+    "none": ({}, "^value must name a column, or up to 100 of them, got 0"),
+    "half a ratio": ({"ratio": ("late",)}, "^ratio must name two different columns"),
+    "a column": ({"value": pd.Series([777.0])}, "^value must be the name of a column, got Series"),
+    "columns": ({"value": [pd.Series([777.0])]}, "^value must be the name of a column, got Series"),
+    "a statistic": ({"value": "late", "statistics": ["median"]}, "^statistics must be of mean, sum, got 'median'"),
+    "a store": ({"value": ["late", "delay"], "store": "s.db", "secret": None, "lower": 0, "upper": 1}, "^store must be left out"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_mistakes_are_refused_in_one_line(case: str) -> None:
+    changes, said = REFUSED[case]
+    with pytest.raises(ValueError, match=said) as refused:
+        asked(**changes)
+    assert "\n" not in str(refused.value)
+    assert "777" not in str(refused.value)
+
+
+def test_an_unknown_column_of_a_result_has_a_hint() -> None:
+    found = asked(value=["delay", "late"], lower=[0, None], upper=[60, None])
+    with pytest.raises(KeyError, match="did you mean 'late'"):
+        found["lat"]
