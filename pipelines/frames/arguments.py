@@ -11,6 +11,20 @@ from inspect import Parameter, signature
 from typing import Any
 
 
+def require_numbers(**values: Any) -> None:
+    """Refuse a text in place of a number, which would be read as one elsewhere.
+
+    Examples
+    --------
+    >>> require_numbers(lower=0, epsilon="1")
+    Traceback (most recent call last):
+    ValueError: epsilon must be a number, got the text '1'
+    """
+    for name, value in values.items():
+        if isinstance(value, str | bytes):
+            raise ValueError(f"{name} must be a number, got the text {value!r}")
+
+
 def check_arguments(
     function: Callable[..., Any],
     more: Iterable[str],

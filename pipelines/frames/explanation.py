@@ -6,17 +6,24 @@ import math
 import textwrap
 from collections.abc import Sequence
 from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.noise_choice import mechanism_facts, percent_of_guesses
 from meanstream.operators.noise.group_privacy import GROUPS
 from meanstream.operators.noise.privacy_odds import odds_of_a_guess
+from meanstream.operators.validation import require
 from meanstream.pipelines.commands.report.report_parts import (
+    REPORT_MARK,
     ReportPage,
     ReportPart,
     report_parts_as_html,
 )
 from meanstream.pipelines.frames.frame_releases import LedgerCharge
+
+if TYPE_CHECKING:
+    from meanstream.pipelines.frames.private_windows import PrivateWindows
 
 WIDTH = 90
 LIMITS = (
@@ -33,6 +40,8 @@ def means_explained(
     said: Sequence[str],
     facts: Sequence[tuple[str, str]],
     charge: LedgerCharge | None,
+    *,
+    meaning: str,
 ) -> list[ReportPart]:
     """Say what is protected, what that means as odds, what was spent and what is not covered."""
     several = [(f"{k} {_several(settings)}", _strength(settings, k)) for k in GROUPS]
@@ -46,6 +55,7 @@ def means_explained(
     return [
         ReportPart(title="What is protected?", text=f"{said[0]}. {_adversary()}"),
         ReportPart(title="What does that mean?", text=_odds(settings)),
+        ReportPart(title="What is estimated?", text=f"{meaning}."),
         ReportPart(
             title="A person with several rows"
             if settings.per_person is None
@@ -57,6 +67,41 @@ def means_explained(
         ReportPart(title="Limits", text=" ".join(LIMITS)),
         ReportPart(title="Settings", table=[*facts, *_numbers(settings)]),
     ]
+
+
+def windows_explained(result: PrivateWindows) -> list[ReportPart]:
+    """Say what the answers of windows are, what is protected, what was spent and how."""
+    settings = result.settings
+    table = [
+        ("value", result.value),
+        ("windows", f"{len({*result.table['window'].to_pylist()}):,}, of {settings.window}"),
+        ("bounds", f"{settings.lower:g} to {settings.upper:g}"),
+        ("epsilon", f"{settings.epsilon:g} for each window"),
+        ("unit", settings.unit),
+        ("estimator", settings.estimator),
+        ("deployment", settings.name),
+    ]
+
+    return [
+        ReportPart(title="What is protected?", text=f"{result.notes[0]} {_adversary()}"),
+        ReportPart(title="What is estimated?", text=f"{result.meaning}."),
+        ReportPart(title="What was spent?", text=". ".join(result.notes[1:]) + "."),
+        ReportPart(title="Limits", text=" ".join(LIMITS)),
+        ReportPart(title="Settings", table=table),
+    ]
+
+
+def write_explained(path: str | Path, title: str, parts: Sequence[ReportPart]) -> Path:
+    """Write the sections as a page to a new file, or over a page that was written so."""
+    path = Path(path)
+    ours = (
+        not path.exists()
+        or REPORT_MARK in path.read_text(encoding="utf-8", errors="replace")[:1000]
+    )
+    require(ours, "path", "be new, or a page that report() wrote", str(path))
+    path.write_text(explained_as_page(title, parts), encoding="utf-8")
+
+    return path
 
 
 def explained_as_text(parts: Sequence[ReportPart]) -> str:

@@ -212,6 +212,22 @@ def group_sizes(frame: Any, by: str | Sequence[str], rows: str | None) -> Ints:
     )
 
 
+def counted_sizes(frame: Any, by: str | Sequence[str], person: str, per_person: int) -> Ints:
+    """Public: the number of rows of each group that count, at most so many of one person."""
+    grouping = [by] if isinstance(by, str) else [str(name) for name in by]
+    table = _table(frame, {"by": grouping, "person": [person]})
+    group, keys = rows_by_key(table, grouping)
+    whose, persons = rows_by_key(table, [person], option="person")
+
+    pair = group.astype(np.int64) * max(persons.num_rows, 1) + whose
+    unique, rows = np.unique(pair, return_counts=True)
+    counted = np.minimum(rows, per_person)
+
+    return np.bincount(unique // max(persons.num_rows, 1), counted, minlength=keys.num_rows).astype(
+        np.int64
+    )
+
+
 def _without_nulls(table: pa.Table, kept: str | None) -> pa.Table:
     """Leave out rows in which a column has no value, except for the column that is named."""
     views = {

@@ -28,7 +28,13 @@ from meanstream.pipelines.frames.decisions.decided_tables import (
 from meanstream.pipelines.frames.decisions.joint_columns import take_joint
 from meanstream.pipelines.frames.decisions.named_means import NamedMeans
 from meanstream.pipelines.frames.frame_releases import FrameReleases, LedgerCharge
-from meanstream.pipelines.frames.frame_table import ShownTable, table_axes, texts_of_row
+from meanstream.pipelines.frames.frame_table import (
+    ShownTable,
+    interval_bar,
+    rounded_text,
+    table_axes,
+    texts_of_row,
+)
 
 if TYPE_CHECKING:
     from meanstream.pipelines.commands.report.report_parts import ReportPart
@@ -60,20 +66,58 @@ class PrivateFrame(ShownTable):
         Nominal coverage of the intervals.
     value : str
         Name of the column of values.
+    meaning : str
+        What the answers are of, in words: the first line below the table.
     """
 
     level: float
     keys: tuple[str, ...]
     original: Any = field(repr=False)
     value: str
+    meaning: str = ""
     answer: str = "mean"
 
     def to_frame(self) -> Any:
         """Give the answers as a frame of the kind that was given."""
         return frame_like(self.table, self.original)
 
-    def _shown(self, table: pa.Table) -> Any:
-        return frame_like(table, self.original)
+    def _sentences(self) -> tuple[str, ...]:
+        return (self.meaning, *self.notes) if self.meaning else self.notes
+
+    def _intervals(self) -> dict[str, tuple[str, str]]:
+        """Columns of lower and upper ends by the column whose interval they are."""
+        names = self.table.column_names
+        ends = {name: (f"{name}_lower", f"{name}_upper") for name in names}
+        return {name: pair for name, pair in ends.items() if {*pair} <= {*names}} | {
+            self.answer: ("lower", "upper")
+        }
+
+    def _texts(self, row: dict[str, Any]) -> list[str]:
+        """Cells of a row, each rounded to what its interval or its noise leaves."""
+        noise: dict[str, float] = {}
+        for name, (lower, upper) in self._intervals().items():
+            noise |= dict.fromkeys((name, lower, upper), (row[upper] - row[lower]) / 2)
+
+        noise |= dict.fromkeys(("stderr", "moved_by_covariates"), noise[self.answer])
+        if "noise_stddev" in row:
+            noise |= dict.fromkeys(("released", "noise_stddev"), row["noise_stddev"])
+
+        return [
+            rounded_text(value, noise=noise[name])
+            if isinstance(value, float) and name in noise
+            else text
+            for (name, value), text in zip(row.items(), texts_of_row(row), strict=True)
+        ]
+
+    def _bars(self, rows: list[dict[str, Any]]) -> list[str]:
+        """Intervals of the answers on one axis, from the lowest end that is shown to the highest."""
+        start = min((row["lower"] for row in rows), default=0.0)
+        end = max((row["upper"] for row in rows), default=1.0)
+
+        return [
+            interval_bar(row[self.answer], row["lower"], row["upper"], start=start, end=end)
+            for row in rows
+        ]
 
     @property
     def guarantee(self) -> str:
@@ -264,18 +308,9 @@ class PrivateMeans(PrivateFrame):
 
         Give its path.
         """
-        from meanstream.pipelines.commands.report.report_parts import REPORT_MARK
-        from meanstream.pipelines.frames.explanation import explained_as_page
+        from meanstream.pipelines.frames.explanation import write_explained
 
-        path = Path(path)
-        ours = (
-            not path.exists()
-            or REPORT_MARK in path.read_text(encoding="utf-8", errors="replace")[:1000]
-        )
-        require(ours, "path", "be new, or a page that report() wrote", str(path))
-        path.write_text(explained_as_page(self._title(), self._explained()), encoding="utf-8")
-
-        return path
+        return write_explained(path, self._title(), self._explained())
 
     def _title(self) -> str:
         return f"Private means of {self.value} by {', '.join(self.keys)}"
@@ -285,7 +320,7 @@ class PrivateMeans(PrivateFrame):
 
         facts = [("value", self.value), ("groups", f"{len(self):,} by {', '.join(self.keys)}")]
         facts += [] if self.person is None else [("person", self.person)]
-        return means_explained(self.settings, self.notes, facts, self.charge)
+        return means_explained(self.settings, self.notes, facts, self.charge, meaning=self.meaning)
 
     @classmethod
     def of(
@@ -320,6 +355,7 @@ class PrivateMeans(PrivateFrame):
             table=shown,
             joint=joint,
             notes=(*released.sentences(person), *_wide_answers(table, released.settings)),
+            meaning=means_meaning(released.settings, level),
             level=level,
             keys=tuple(keys),
             original=frame,
@@ -368,6 +404,14 @@ def frame_like(table: pa.Table, frame: Any, keys: Sequence[str] = ()) -> Any:
             table = table.set_column(table.column_names.index(name), name, cast)
 
     return table
+
+
+def means_meaning(settings: AgentsSettings, level: float) -> str:
+    """Sentence on what a group's mean and its interval are of."""
+    return (
+        f"`mean` estimates a group's long-run mean of values clipped to [{settings.lower:g}, "
+        f"{settings.upper:g}]; its {100 * level:g} % interval includes noise and sampling"
+    )
 
 
 def _wide_answers(table: pa.Table, settings: AgentsSettings) -> Iterator[str]:

@@ -23,8 +23,9 @@ from meanstream.operators.validation import (
     valid_float,
     valid_int,
 )
+from meanstream.pipelines.frames.arguments import require_numbers
 from meanstream.pipelines.frames.forecasts import ForecastTable
-from meanstream.pipelines.frames.frame_columns import group_sizes
+from meanstream.pipelines.frames.frame_columns import counted_sizes, group_sizes
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 SHOWN = {"small": 0.1, "median": 0.5, "large": 0.9}
@@ -42,6 +43,7 @@ def plan_means(
     epsilon: float | Sequence[float] = EPSILONS,
     delta: float = 0.0,
     rows: str | None = None,
+    person: str | None = None,
     per_person: int | None = None,
     releases: int = 1,
     level: float = 0.95,
@@ -69,6 +71,9 @@ def plan_means(
         As of `private_means`.
     rows : str, optional
         Column of numbers of rows; left out, the rows are counted.
+    person : str, optional
+        Column of persons: rows beyond `per_person` of one person in a group do not count. Left out,
+        all rows count.
     per_person : int, optional
         Rows of one person that count in a group, all of which are protected together.
     releases : int
@@ -107,6 +112,7 @@ def plan_means(
     >>> [round(width, 1) for width in found.to_frame()["large"].to_pylist()]
     [0.6, 0.4]
     """
+    require_numbers(lower=lower, upper=upper, spread=spread, epsilon=epsilon, delta=delta)
     require_between(0, 1, level=level)
     require_positive(spread=spread)
     varies = (upper - lower) / 4 if stddev is None else stddev
@@ -117,7 +123,13 @@ def plan_means(
     ]
     require(bool(wanted), "epsilon", "be at least one number", epsilon)
 
-    sizes = group_sizes(frame, by, rows)
+    require(person is None or per_person is not None, "person", "be given with per_person", person)
+    require(person is None or rows is None, "person", "be left out with rows", person)
+    sizes = (
+        group_sizes(frame, by, rows)
+        if person is None or per_person is None
+        else counted_sizes(frame, by, person, per_person)
+    )
     require(len(sizes) > 0, "frame", "have at least one group", 0)
     order = np.sort(sizes)
     shown = {name: int(order[int(share * (len(order) - 1))]) for name, share in SHOWN.items()}

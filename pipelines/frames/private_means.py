@@ -20,7 +20,7 @@ from meanstream.operators.collaboration.registry import Collaboration, collabora
 from meanstream.operators.collaboration.shares.shares_quantiles import valid_quantiles
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.validation import require
-from meanstream.pipelines.frames.arguments import check_arguments
+from meanstream.pipelines.frames.arguments import check_arguments, require_numbers
 from meanstream.pipelines.frames.decisions.joint_columns import joint_columns
 from meanstream.pipelines.frames.frame_columns import FrameSamples, frame_samples
 from meanstream.pipelines.frames.frame_covariates import covariates_said, frame_covariates
@@ -210,6 +210,7 @@ def private_means(
     ['q0.5', 'q0.5_lower', 'q0.5_upper', 'exceeds20', 'exceeds20_lower', 'exceeds20_upper']
     """
     check_arguments(private_means, SETTINGS, settings, HINTS)
+    require_numbers(lower=lower, upper=upper, epsilon=epsilon, delta=delta)
     most = _releases(releases, schedule, stored=store is not None)
     require(
         (person is None) == (per_person is None),

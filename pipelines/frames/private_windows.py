@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from meanstream.operators.estimators.registry import estimator_name, estimator_taken_for
 from meanstream.operators.validation import require
-from meanstream.pipelines.frames.arguments import check_arguments
+from meanstream.pipelines.frames.arguments import check_arguments, require_numbers
 from meanstream.pipelines.frames.frame_columns import FrameSamples, frame_samples
 from meanstream.pipelines.frames.frame_result import PrivateFrame
 from meanstream.pipelines.frames.keys import frame_key
@@ -33,6 +34,10 @@ HINTS |= {
     "per_person": HINTS["person"],
     "store": "`meanstream run rounds --store` keeps a ledger of windows",
 }
+FEW_USERS = "too few users"
+"""Shown in place of an answer that says little."""
+WIDE_WINDOW = 0.5
+"""Width of an interval, as a part of the bounds, from which on there are too few users."""
 SETTINGS = tuple(field.name for field in fields(RoundsSettings) if field.init)
 """Further settings of rounds."""
 
@@ -144,6 +149,7 @@ def private_windows(
     {'phone': 0.499, 'desktop': 0.256, 'other': 0.245}
     """
     check_arguments(private_windows, SETTINGS, settings, HINTS)
+    require_numbers(lower=lower, upper=upper, epsilon=epsilon)
     window = _calendar(window, tz, first_weekday)
     key, called = frame_key(secret, name)
     by_default = estimator_taken_for("curator") if central else _by_default(window, settings)
@@ -265,8 +271,53 @@ def _answers(
     return found, most if settings.horizon is None else min(most, settings.horizon)
 
 
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PrivateWindows(PrivateFrame):
-    """One private mean per window; see `private_windows`."""
+    """One private mean per window; see `private_windows`.
+
+    Attributes
+    ----------
+    settings : RoundsSettings
+        How the windows were answered.
+    """
+
+    settings: RoundsSettings
+
+    def explain(self) -> str:
+        """Say in plain words what is protected, what that means as odds, and what is not covered.
+
+        As `meanstream explain rounds` does.
+        """
+        from meanstream.pipelines.commands.explain.explain_rounds import (
+            explain_rounds_facts,
+            explain_rounds_text,
+        )
+
+        return explain_rounds_text(explain_rounds_facts(self.settings))
+
+    def report(self, path: str | Path) -> Path:
+        """Write what is protected and what was spent as one page of HTML.
+
+        Give its path.
+        """
+        from meanstream.pipelines.frames.explanation import windows_explained, write_explained
+
+        title = f"Private {self.answer}s of {self.value} by window"
+        return write_explained(path, title, windows_explained(self))
+
+    def _texts(self, row: dict[str, Any]) -> list[str]:
+        texts = super()._texts(row)
+        if self._says_little(row):
+            texts[self.table.column_names.index(self.answer)] = FEW_USERS
+
+        return texts
+
+    def _says_little(self, row: dict[str, Any]) -> bool:
+        """Say whether an interval is so long that hardly more than the bounds is known."""
+        bounded = self.settings.categories is None
+        width = self.settings.upper - self.settings.lower if bounded else 1.0
+
+        return bool(row["upper"] - row["lower"] >= WIDE_WINDOW * width)
 
     @classmethod
     def of(
@@ -318,7 +369,21 @@ class PrivateWindows(PrivateFrame):
             original=frame,
             value=value,
             answer=answer,
+            settings=settings,
+            meaning=_meaning(settings, answer),
         )
+
+
+def _meaning(settings: RoundsSettings, answer: str) -> str:
+    """Sentence on what the answers of windows and their intervals are of."""
+    own = f"each user's own mean of values clipped to [{settings.lower:g}, {settings.upper:g}]"
+    said = f"its {100 * settings.level:g} % interval is for all users of the window"
+    if settings.categories is not None:
+        return f"`{answer}` estimates the share of users with the category; {said}"
+    if settings.quantiles is not None:
+        return f"`{answer}` estimates a quantile over users of {own}; {said}"
+
+    return f"`{answer}` estimates the mean over users of {own}; {said}"
 
 
 def _rows(event: dict[str, Any], refused: int) -> list[dict[str, Any]]:

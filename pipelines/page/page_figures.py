@@ -41,6 +41,10 @@ COUNTS = (
 ROUNDS_COUNTS = ("agents", "releases", "estimates", "waiting", "over_budget")
 COLLABORATION_COUNTS = ("events", "agents", "own_agents", "releases", "estimates", "event_time")
 COUNTS_OF = {"agents": COUNTS, "rounds": ROUNDS_COUNTS, "collaborate": COLLABORATION_COUNTS}
+LITTLE = 0.05
+"""Part by which intervals must be shorter for a gain to be called one."""
+MANY_REJECTS = 0.01
+"""Part of the records from which on rejected ones are worth a sentence."""
 BANDS = ("low", "median", "high")
 MOST_COORDINATES = 256
 
@@ -88,8 +92,41 @@ def page_figures(
         "last_record": _last_record(view.turns),
     }
     convergence = _convergence(view.precision) | {"drifts": _drift_figure(view.turns)}
+    events = 0 if last is None else last.events
+    judged = {"judgement": run_judgement(convergence["gain"], events, records["rejects"])}
 
-    return common | records | due | {"convergence": convergence, "population": population}
+    return common | records | due | judged | {"convergence": convergence, "population": population}
+
+
+def run_judgement(gain: float | None, events: int, rejects: Mapping[str, int]) -> str:
+    """Say in a sentence what a reader should make of the figures.
+
+    Examples
+    --------
+    >>> run_judgement(1.01, 1000, {})
+    'Learning together gains little here: the agents know their own means about as well alone.'
+    >>> run_judgement(2.0, 1000, {"late": 30, "bad_value": 20})
+    'Learning together makes the median interval 50 % shorter. 5 % of the records are rejected, most as late.'
+    """
+    sentences = []
+    shorter = None if gain is None else 1 - 1 / gain
+
+    if shorter is not None and shorter < LITTLE:
+        sentences.append(
+            "Learning together gains little here: the agents know their own means about as well alone."
+        )
+    elif shorter is not None:
+        sentences.append(
+            f"Learning together makes the median interval {100 * shorter:.0f} % shorter."
+        )
+
+    rejected = sum(rejects.values())
+    if events and rejected >= MANY_REJECTS * events:
+        reason = max(rejects, key=lambda name: rejects[name])
+        most = f", most as {reason}" if len(rejects) > 1 else f" as {reason}"
+        sentences.append(f"{100 * rejected / events:.0f} % of the records are rejected{most}.")
+
+    return " ".join(sentences)
 
 
 def _drift_figure(turns: Sequence[TurnRecord]) -> dict[str, list[Any]]:

@@ -678,3 +678,59 @@ def test_a_page_of_rounds_needs_the_side_that_reads_samples() -> None:
     side = ["--from-reports", "reports.jsonl", "--stages", "stages.jsonl"]
     message = meanstream("run", "rounds", "--page", "127.0.0.1:0", *side).message
     assert message.startswith("page must be of the engine that reads samples")
+
+
+def test_nothing_is_drawn_before_the_kind_of_run_is_known(
+    living_url: str, browser: Browser
+) -> None:
+    driver = browser()
+    driver.get(living_url)
+    hidden = driver.execute_script(
+        "return fetch('/').then((a) => a.text()).then((t) => t.includes('<main hidden>'))"
+    )
+    assert hidden
+    until(lambda: tile(driver, "events"))
+    assert driver.find_element("id", "convergence-card").is_displayed()
+    assert not driver.find_element("id", "windows-card").is_displayed()
+
+
+def test_a_run_without_records_is_idle(living_url: str, browser: Browser) -> None:
+    driver = browser()
+    driver.get(living_url)
+    until(lambda: tile(driver, "events"))
+    shown = (
+        "running({running: true, last_record: Date.now() / 1000 - arguments[0]}); "
+        "return document.getElementById('state').textContent"
+    )
+    texts = [driver.execute_script(shown, seconds) for seconds in (5, 430, 7300, 200_000)]
+    assert texts == ["running", "idle 7 min", "idle 2 h", "idle 2 d"]
+
+
+def test_lines_that_coincide_are_one_in_the_legend(living_url: str, browser: Browser) -> None:
+    driver = browser()
+    driver.get(living_url)
+    until(lambda: tile(driver, "events"))
+    shown = """
+        const of = (k) => ({low: [k, k], median: [2 * k, 2 * k], high: [3 * k, 3 * k]});
+        drawConvergence({clock: [1e9, 1e9 + 60], event_time: [1e9, 1e9 + 60], together: of(1),
+          alone: of(arguments[0]), error: null}, null, "clock");
+        return document.querySelector("#convergence .legend").textContent;
+    """
+    assert driver.execute_script(shown, 1.001) == "together and alone: one line for both"
+    assert set(driver.execute_script(shown, 1.5).split("together")) == {"alone", ""}
+
+
+def test_on_a_phone_the_first_chart_comes_before_the_counts(
+    living_url: str, browser: Browser
+) -> None:
+    driver = browser(width=390)
+    driver.get(living_url)
+    until(lambda: drawn(driver, "convergence"))
+    tops = driver.execute_script(
+        "return ['convergence-card', 'tiles', 'population-card'].map((id) => "
+        "document.getElementById(id).getBoundingClientRect().top)"
+    )
+    assert tops == sorted(tops)
+    judged = driver.find_element("id", "judgement").text
+    assert judged.startswith("Learning together ")
+    assert overlaps(driver) == []

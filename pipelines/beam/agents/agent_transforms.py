@@ -73,6 +73,7 @@ from meanstream.pipelines.beam.worker.transform_arguments import (
     require_histogram_of_quantiles,
     settings_from_parameters,
     shown_settings,
+    suggesting_keywords,
 )
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.engine.engine_options import EngineOptions
@@ -193,6 +194,7 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
     ValueError: name must be given on Beam: it is part of the key of the noise and of every release's id, got None
     """
 
+    @suggesting_keywords
     def __init__(
         self,
         settings: AgentsSettings | None = None,

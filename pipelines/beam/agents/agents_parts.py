@@ -39,6 +39,7 @@ from meanstream.pipelines.beam.worker.transform_arguments import (
     as_shards,
     require_timers,
     shown_settings,
+    suggesting_keywords,
 )
 from meanstream.pipelines.beam.worker.transform_outputs import typed_outputs
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation, require_beam_secret_named
@@ -114,6 +115,7 @@ class ReleaseMeans(beam.PTransform):  # type: ignore[misc]
         Into how many parts the agents are split by hash: the most workers that can share them.
     """
 
+    @suggesting_keywords
     def __init__(
         self,
         settings: AgentsSettings,

@@ -132,6 +132,23 @@ def element_fields(element_type: Any) -> list[str] | None:
     return None if found is None else [name for name, _ in found._fields]
 
 
+def names_in_element(element: Any) -> frozenset[str]:
+    """Names of the fields of an element, as far as names of a program go; none of a plain tuple."""
+    kind: Any = type(element)
+    names: Any = ()
+
+    if isinstance(element, Mapping):
+        names = element
+    elif isinstance(element, beam.Row):
+        names = vars(element)
+    elif is_dataclass(kind):
+        names = [field.name for field in fields(kind)]
+    elif hasattr(kind, "_fields"):
+        names = kind._fields
+
+    return frozenset(name for name in names if isinstance(name, str) and name.isidentifier())
+
+
 class ElementParts:
     """Takes the parts of an element out, each as what a column of its kind holds.
 

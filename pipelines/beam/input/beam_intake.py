@@ -8,6 +8,7 @@ number of workers.
 
 from __future__ import annotations
 
+import logging
 import math
 import time as clock
 from collections import Counter
@@ -34,6 +35,7 @@ from meanstream.pipelines.beam.element_types.elements import (
     ElementParts,
     SampleFields,
     element_fields,
+    names_in_element,
 )
 from meanstream.pipelines.beam.input.parse_lines import PrivacyUnit, dead_letters_of_parse
 from meanstream.pipelines.beam.worker.beam_metrics import DistributionOf, metric_counter
@@ -53,6 +55,11 @@ from meanstream.streaming.store.secret_source import key_derived_from_secret
 
 REJECTED = "rejected"
 """The output of what was no sample."""
+
+LOG = logging.getLogger(__name__)
+
+SHOWN_NAMES = 20
+"""Names of fields that a warning has room for."""
 
 SOURCE = "samples"
 """What a dead letter calls the PCollection."""
@@ -175,6 +182,7 @@ class SampleReader:
         self._private = intake.privacy_unit == "user"
         self._samples = metric_counter("samples", private=self._private)
         self._together = DistributionOf("batch_samples", private=self._private)
+        self._has_begun = False
         self._looked: tuple[list[str], int, int | None] = [], 0, None
         self.start()
 
@@ -222,6 +230,11 @@ class SampleReader:
         if waiting:
             self._samples.inc(waiting)
             self._together.update(waiting)
+
+        if waiting and not self._has_begun:
+            self._has_begun = True
+            if not parts and len(rows) > 1:
+                LOG.warning("%s", _rejected_whole([element for element, _ in rows], rejects))
 
         for reason, count in Counter(rejects.reason).items():
             metric_counter("rejected_", reason, private=self._private).inc(count)
@@ -367,6 +380,30 @@ class SampleReader:
 
         self._looked = names, len(names), found
         return found
+
+
+def _rejected_whole(elements: list[Any], rejects: Rejects) -> str:
+    """Warning that a first bundle has no sample: its reasons, and names to choose from.
+
+    Notes
+    -----
+    **Privacy.** The logs of workers may be anyone's. A name is shown if all elements have it and a
+    program could be written with it: it belongs to the form of the data, and no value is shown.
+    """
+    counts = Counter(rejects.reason)
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts.most_common())
+    said = f"no element of the first {len(elements):,} is a sample ({reasons})"
+    shared = sorted(frozenset.intersection(*map(names_in_element, elements)))[:SHOWN_NAMES]
+
+    if not shared:
+        return (
+            f"{said}: fields=SampleFields(agent=..., value=..., time=...) says where its parts are"
+        )
+    names = ", ".join(map(repr, shared))
+
+    return (
+        f"{said}: elements have {names}; name them with fields=SampleFields(agent=..., value=...)"
+    )
 
 
 def _is_whole(batch: SampleColumns, coordinates: int) -> bool:

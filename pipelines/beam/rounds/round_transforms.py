@@ -57,6 +57,7 @@ from meanstream.pipelines.beam.worker.transform_arguments import (
     require_timers,
     settings_from_parameters,
     shown_settings,
+    suggesting_keywords,
 )
 from meanstream.pipelines.beam.worker.transform_outputs import typed_outputs
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
@@ -147,6 +148,7 @@ class RunRounds(beam.PTransform):  # type: ignore[misc]
 epsilon 1), got None
     """
 
+    @suggesting_keywords
     def __init__(
         self,
         estimator: str | type[Any] | RoundsSettings,
@@ -226,6 +228,7 @@ class ReportRounds(beam.PTransform):  # type: ignore[misc]
         As for `SummarizeUsers`.
     """
 
+    @suggesting_keywords
     def __init__(
         self,
         settings: RoundsSettings,

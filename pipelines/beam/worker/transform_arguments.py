@@ -5,11 +5,13 @@ Each is taken as meant, or refused in one line.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, is_dataclass
 from datetime import timedelta
 from numbers import Real
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from apache_beam.transforms.window import FixedWindows, Sessions, SlidingWindows
 from apache_beam.utils.timestamp import Duration
@@ -17,11 +19,38 @@ from apache_beam.utils.timestamp import Duration
 from meanstream.operators.collaboration.anytime_intervals import valid_coverage
 from meanstream.operators.counters.base import counter_limit
 from meanstream.operators.durations import parse_duration
-from meanstream.operators.validation import require, valid_float, valid_int
+from meanstream.operators.validation import closest_valid, require, valid_float, valid_int
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 MOST_SHARDS = 2**15
 _RUNNERS_WITHOUT_TIMERS = ("Spark",)
+
+
+def suggesting_keywords(make: Callable[_P, None]) -> Callable[_P, None]:
+    """Refuse an unknown keyword of a transform, and name the nearest known one.
+
+    Examples
+    --------
+    >>> class Learn:
+    ...     @suggesting_keywords
+    ...     def __init__(self, *, epsilon: float = 1.0) -> None: ...
+    >>> Learn(epsilom=1)
+    Traceback (most recent call last):
+    TypeError: Learn() got an unexpected argument 'epsilom'; did you mean 'epsilon'?
+    """
+    known = [name for name in inspect.signature(make).parameters if name != "self"]
+
+    @functools.wraps(make)
+    def made(*values: _P.args, **named: _P.kwargs) -> None:
+        unknown = next((name for name in named if name not in known), None)
+        if unknown is not None:
+            said = f"{type(values[0]).__name__}() got an unexpected argument {unknown!r}"
+            raise TypeError(f"{said}{closest_valid(unknown, known)}")
+
+        make(*values, **named)
+
+    return made
 
 
 def as_seconds(name: str, value: Any) -> float:

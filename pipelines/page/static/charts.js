@@ -35,6 +35,18 @@ function span(seconds) {
   return `${count.toLocaleString("en-US")} ${name}${count === 1 ? "" : "s"}`;
 }
 
+// The same in a few letters: 7 min.
+function shortSpan(seconds) {
+  const units = [[86400, "d"], [3600, "h"], [60, "min"]];
+  const [size, name] = units.find(([length]) => seconds >= length) ?? units[2];
+  return `${Math.floor(seconds / size)} ${name}`;
+}
+
+// Whether two lines lie on each other, as far as a chart shows.
+function coincide(one, other) {
+  return one.length > 0 && one.every((y, i) => Math.abs(y - other[i]) <= 0.01 * Math.max(Math.abs(y), Math.abs(other[i])));
+}
+
 // A scale that always has numbers: logarithmic only where there are several of its ticks.
 function scaleFor(values) {
   const known = values.filter((value) => value > 0);
@@ -111,7 +123,9 @@ function drawConvergence(found, due, axis) {
   const [x, together, alone] = [pick(all), bands(found.together), bands(found.alone)];
   const traces = [
     ...band(x, alone.low, alone.high, "gray"), ...band(x, together.low, together.high, "blue"),
-    curve(x, alone.median, "alone", "gray"), curve(x, together.median, "together", "blue"),
+    ...(coincide(alone.median, together.median)
+      ? [curve(x, together.median, "together and alone: one line for both", "blue")]
+      : [curve(x, alone.median, "alone", "gray"), curve(x, together.median, "together", "blue")]),
   ];
   if (found.error) {
     traces.push(curve(x, pick(found.error_alone), "true error alone", "gray", { dash: "dot" }));
@@ -359,8 +373,8 @@ function drawFlow(found, running) {
   const more = { showlegend: true };
   if (lag.some((value) => value !== null)) {
     traces.push({ ...curve(x, lag, label, "orange", { dash: "dot" }), yaxis: "y2" });
-    more.yaxis2 = { overlaying: "y", side: "right", showgrid: false, tickmode: "auto", nticks: 5, range: [0, Math.max(1, 1.1 * Math.max(...lag))] };
-    more.margin = { l: 52, r: 48, t: 8, b: 40 };
+    more.yaxis2 = { overlaying: "y", side: "right", showgrid: false, title: { text: label, standoff: 8 }, tickmode: "auto", nticks: 5, range: [0, Math.max(1, 1.1 * Math.max(...lag))] };
+    more.margin = { l: 52, r: 64, t: 8, b: 40 };
   }
   draw("flow", traces, layout({ title: "clock (UTC)", type: "date" },
     { title: "events/s", range: [0, Math.max(1, 1.1 * Math.max(...found.rate))] }, more));

@@ -2,6 +2,7 @@
 // Asks this machine for figures once a second and draws them.
 
 const EVERY = 1000;
+const IDLE = 120; // seconds without a record after which a run is idle
 const COUNTS = {
   agents: { events: "events", releases: "releases", estimates: "estimates", refusals: "refused", drifts: "means that changed", input_lag: "not read yet", pending: "wait for event time" },
   collaborate: { events: "records", releases: "releases received", agents: "agents that have released", estimates: "estimates" },
@@ -91,6 +92,14 @@ function about(found) {
   ].filter(Boolean).join(" · ");
 }
 
+// What the run does now: also that nothing has come for a while.
+function running(found) {
+  if (!found.running) return state("finished", false);
+  if (found.problem) return state("not ready", false);
+  const idle = Date.now() / 1000 - (found.last_record ?? Date.now() / 1000);
+  return idle < IDLE ? state("running", true) : state(`idle ${shortSpan(idle)}`, false);
+}
+
 function state(text, running) {
   byId("state").textContent = text;
   byId("state").classList.toggle("running", running);
@@ -103,7 +112,8 @@ function choose(index) {
 
 function render() {
   const found = figures;
-  state(found.running ? (found.problem ? "not ready" : "running") : "finished", found.running && !found.problem);
+  running(found);
+  byId("judgement").textContent = found.judgement ?? "";
   byId("problem").textContent = found.problem ?? "";
   byId("kind").textContent = found.kind === "rounds"
     ? "one private mean per window; everything here is public"
@@ -113,6 +123,7 @@ function render() {
   }
   byId("budget-card").hidden = found.kind === "collaborate"; // nothing is spent here
   document.body.className = `of-${found.kind}`;
+  document.querySelector("main").hidden = false; // before, no one knew which charts a run has
   about(found);
   tiles(found);
   if (found.kind === "rounds") {
@@ -155,6 +166,7 @@ async function look() {
       if (figures.searchable) drawAgent(agent ? await search(agent) : null);
     } else {
       tiles(figures); // the clock goes on
+      running(figures);
     }
   } catch {
     state("the engine has ended", false);

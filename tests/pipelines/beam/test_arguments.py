@@ -208,3 +208,25 @@ def test_types_are_checked_at_run_time() -> None:
         options=["--performance_runtime_type_check"],
     )
     assert sum(len(batch.lines) for batch in found) > 20
+
+
+@pytest.mark.parametrize(
+    ("make", "known", "typo", "meant"),
+    [
+        (CollaborateAgents, AGENTS, "epsilom", "epsilon"),
+        (CollaborateAgents, AGENTS, "feilds", "fields"),
+        (RunRounds, ROUNDS | {"estimator": "one_shot"}, "windw", "window"),
+        (ReportRounds, {"settings": None}, "field", "fields"),
+        (ReleaseMeans, {"settings": SETTINGS}, "shard", "shards"),
+    ],
+)
+def test_an_unknown_keyword_names_the_nearest(
+    make: Any, known: dict[str, Any], typo: str, meant: str
+) -> None:
+    said = f"{make.__name__}() got an unexpected argument {typo!r}; did you mean {meant!r}?"
+    with pytest.raises(TypeError, match=re.escape(said)):
+        make(**known, **{typo: 1})
+
+
+def test_a_transform_keeps_its_signature() -> None:
+    assert {"name", "lower", "fields"} <= set(inspect.signature(CollaborateAgents).parameters)

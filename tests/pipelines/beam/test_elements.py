@@ -550,3 +550,50 @@ def test_with_a_schema_a_plain_tuple_is_no_sample() -> None:
         [("ann", 2.0, 1.0)],
         ["malformed"],
     )
+
+
+def reader(**changes: Any) -> SampleReader:
+    fields = SampleFields(**changes)
+    intake = SampleIntake.of(fields, SampleFields(), secret=None, max_future=None)
+    return SampleReader(intake)
+
+
+def read_bundle(into: SampleReader, rows: Sequence[Any]) -> int:
+    for row in rows:
+        into.add(row, Timestamp(0))
+    parts, _ = into.read()
+
+    return sum(map(len, parts))
+
+
+def test_a_first_bundle_without_a_sample_is_a_warning_with_the_names(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rows = [{"sensor": f"s{i}", "v": 271828.5 + i, "t": 1000.0 + i} for i in range(50)]
+    without = reader()
+    assert read_bundle(without, rows) == 0
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.getMessage() == (
+        "no element of the first 50 is a sample (missing_agent 50): elements have 'sensor', 't', 'v'; "
+        "name them with fields=SampleFields(agent=..., value=...)"
+    )
+    assert "271828" not in caplog.text
+    assert read_bundle(without, rows) == 0
+    assert len(caplog.records) == 1  # once for each reader
+
+
+def test_names_that_are_data_are_not_in_the_warning(caplog: pytest.LogCaptureFixture) -> None:
+    assert read_bundle(reader(), [{f"Ann{i}": 1.0, "37 of Ann": 2.0} for i in range(50)]) == 0
+    assert "no element of the first 50 is a sample" in caplog.text
+    assert "Ann" not in caplog.text
+
+
+@pytest.mark.parametrize("n_good", [1, 50])
+def test_a_first_bundle_with_a_sample_is_no_warning(
+    n_good: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [{"sensor": "s", "v": 1.0, "t": 1000.0} for _ in range(n_good)]
+    other = [{"agent": "a", "value": 1.0, "time": 1000.0}] * (50 - n_good)
+    assert read_bundle(reader(agent="sensor", value="v", time="t"), rows + other) == n_good
+    assert caplog.records == []

@@ -49,6 +49,32 @@ def test_numbers_of_rows_alone_are_enough_and_the_same() -> None:
     )
 
 
+def test_rows_of_a_person_beyond_the_limit_do_not_count() -> None:
+    persons = STAYS.append_column("who", pa.array(np.arange(len(STAYS)) // 3))
+    planned = meanstream.plan_means(persons, **GUESSED, person="who", per_person=1)
+    rows = pa.table({"ward": np.arange(150), "n": SIZES // 3})
+    expected = meanstream.plan_means(rows, rows="n", **GUESSED, per_person=1)
+    assert planned.table.equals(expected.table)
+    assert "small: 20" in planned.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"person": "who"}, "person must be given with per_person, got 'who'"),
+        (
+            {"person": "ward", "per_person": 1, "rows": "days"},
+            "person must be left out with rows, got 'ward'",
+        ),
+        ({"person": "nobody", "per_person": 1}, "person must be a column of the frame"),
+        ({"epsilon": "1"}, "epsilon must be a number, got the text '1'"),
+    ],
+)
+def test_a_plan_refuses_what_it_cannot_use(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        meanstream.plan_means(STAYS, **GUESSED | changes)
+
+
 def test_more_epsilon_is_narrower_and_persons_and_calls_are_wider() -> None:
     plain, persons, year = (
         meanstream.plan_means(STAYS, **GUESSED, **more).to_frame().to_pylist()

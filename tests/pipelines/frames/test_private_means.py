@@ -395,17 +395,47 @@ def test_a_picture_of_some_groups_says_how_many_there_are() -> None:
     axes.figure.clear()
 
 
-def test_a_notebook_shows_the_table_of_the_frames_own_library() -> None:
-    for kind, mark in (
-        ("pandas", 'class="dataframe"'),
-        ("polars", 'class="dataframe"'),
-        ("pyarrow", "text-align: right"),
-    ):
-        found = asked(KINDS[kind](TABLE), collaboration="none")
-        shown = found._repr_html_()
-        assert mark in shown
-        assert shown.count("<tr") >= 11
+def test_a_notebook_shows_rounded_numbers_to_the_right_and_a_bar_for_each_interval() -> None:
+    for kind in ("pandas", "polars", "pyarrow"):
+        means = asked(KINDS[kind](TABLE), collaboration="none")
+        shown = means._repr_html_()
+        assert shown.count("text-align: right") == 6 * 11  # all columns but the name
+        assert shown.count("<tr") == 11
+        assert shown.count("currentColor") == 2 * 10  # readable on dark pages, too
+        assert "color:" not in shown.replace("background:currentColor", "")
+        assert re.search(r">-?\d+\.\d{4,}<", shown) is None
         assert shown.endswith("charges each row once</p>")
+
+
+def test_numbers_are_shown_as_far_as_their_interval_leaves_them() -> None:
+    means = asked(TABLE)
+    names = means.table.column_names
+    cells = [line.split() for line in repr(means).splitlines()[1:11]]
+    for row, texts in zip(means.to_arrow().slice(0, 10).to_pylist(), cells, strict=True):
+        half = (row["upper"] - row["lower"]) / 2
+        unit = 10.0 ** -max(1 - np.floor(np.log10(half)), 0)
+        for name in ("mean", "lower", "upper"):
+            text = texts[names.index(name)]
+            assert abs(float(text) - row[name]) <= unit / 2 + 1e-9
+            assert len(text.partition(".")[2]) == round(-np.log10(unit))
+
+
+def test_below_a_table_stands_what_a_mean_is_of() -> None:
+    means = asked(TABLE, level=0.9)
+    said = (
+        "`mean` estimates a group's long-run mean of values clipped to [-30, 120]; its 90 % interval includes "
+        "noise and sampling"
+    )
+    assert means.meaning == said
+    assert said in " ".join(repr(means).split())
+    assert said in means._repr_html_().replace("&#x27;", "'")
+    assert said in " ".join(means.explain().split())
+
+
+@pytest.mark.parametrize("name", ["lower", "upper", "epsilon", "delta"])
+def test_a_text_is_no_number(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be a number, got the text '1'"):
+        asked(TABLE, **{name: "1"})
 
 
 def test_values_are_in_no_message_of_the_engine(caplog: pytest.LogCaptureFixture) -> None:

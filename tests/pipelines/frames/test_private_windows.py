@@ -350,3 +350,34 @@ def test_what_categories_and_quantiles_cannot_have_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         meanstream.private_windows(WORDED, **{"value": "size", **WITHOUT, **changes})
+
+
+def test_a_window_of_too_few_users_says_so() -> None:
+    """One user a day later: its interval is as long as the bounds, in the frame and on paper."""
+    row = {"who": "u1", "v": 3.0, "t": 40 * 86_400}
+    late = pa.Table.from_pylist([row], schema=TABLE.schema)
+    windows = meanstream.private_windows(pa.concat_tables([TABLE, late]), **ASKED, central=True)
+    few, enough = windows.to_arrow().to_pylist()[-1], windows.to_arrow().to_pylist()[0]
+    assert (few["users"], few["upper"] - few["lower"]) == (1, ASKED["upper"] - ASKED["lower"])
+    lines = repr(windows).splitlines()
+    assert "too few users" in lines[4]
+    assert "too few users" not in lines[1]
+    assert f"{enough['mean']:.1f}" in lines[1]
+    assert windows._repr_html_().count("too few users") == 1
+
+
+def test_windows_explain_and_report_what_they_promise(tmp_path: Path) -> None:
+    windows = meanstream.private_windows(TABLE, **ASKED, central=True)
+    assert "epsilon 1" in windows.explain()
+    page = windows.report(tmp_path / "windows.html").read_text()
+    for text in ("What is protected?", "epsilon 1 for each window", "What is estimated?"):
+        assert text in page
+    (tmp_path / "other.html").write_text("mine")
+    with pytest.raises(ValueError, match="path must be new"):
+        windows.report(tmp_path / "other.html")
+
+
+@pytest.mark.parametrize("name", ["lower", "upper", "epsilon"])
+def test_a_text_is_no_number(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be a number, got the text '1'"):
+        meanstream.private_windows(TABLE, **{**ASKED, name: "1"})
