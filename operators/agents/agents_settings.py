@@ -27,7 +27,14 @@ from meanstream.operators.agents.own_histogram import (
 )
 from meanstream.operators.agents.release_times import Counts, Every, Steady, parse_release_times
 from meanstream.operators.agents.released_change_tests import ReleaseChanges
-from meanstream.operators.agents.vote_of_spread import MOST_VOTES, PAIR_SENSITIVITY, SpreadVote
+from meanstream.operators.agents.vote_of_spread import (
+    BY_CONTENT,
+    BY_TIME,
+    MOST_VOTES,
+    PAIR_SENSITIVITY,
+    PAIRS_OF_CONTENT,
+    SpreadVote,
+)
 from meanstream.operators.counters.base import ENDLESS, counter_limit
 from meanstream.operators.counters.decayed import Decayed
 from meanstream.operators.counters.optimal import Optimal, optimal_counter_sampling
@@ -54,7 +61,7 @@ from meanstream.operators.validation import (
 )
 
 MAX_HORIZON = 1_000_000
-SHARE_RULE = "be 0 in paper mode and with Laplace noise"
+SHARE_RULE = "be 0 in paper mode"
 USUAL_HORIZON = 40
 WIDEST = 1e150
 NARROWEST = 1e-140
@@ -98,9 +105,9 @@ class AgentsSettings:
         Name of the deployment, part of the key of every draw and of every release's id. Where
         releases leave, it is needed: a store makes one, a pipeline is given one.
     spread_share : float
-        Part of the budget (of rho) for votes on how much one sample varies
-        (`operators.agents.spread_vote`); what is left goes into the means. 0 turns votes off. For
-        Gaussian noise and the tuned mode only; there it is 0.1 by default, elsewhere 0.
+        Part of the budget (of rho, of epsilon with Laplace noise) for votes on how much one sample
+        varies (`operators.agents.vote_of_spread`); what is left goes into the means. 0 turns votes
+        off. For the tuned mode only; there it is 0.1 by default, elsewhere 0.
     memory : str
         "forever", "half-life:SAMPLES" or "window:SAMPLES" in the agent's own samples, for schedules
         of these, which release at least 8 times in each half-life or window then, or
@@ -109,12 +116,15 @@ class AgentsSettings:
         here. An agent's own mean and its releases forget alike. For Gaussian noise and the tuned
         mode.
     histogram_share : float
-        Part of the budget (of rho) for a histogram of the samples (`operators.agents.histogram`),
-        for quantiles and exceedances. 0, the default, turns it off. For Gaussian noise, the tuned
-        mode and memory "forever".
+        Part of the budget (likewise) for a histogram of the samples
+        (`operators.agents.own_histogram`), for quantiles and exceedances. 0, the default, turns it
+        off. For the tuned mode and memory "forever".
     exceeds : sequence of float
         Thresholds in the value's unit that are edges of the histogram's bins; with
         `histogram_share` only.
+    pairs : str
+        Which samples a vote compares: "by_time" those that follow each other in event time, or
+        "by_content" those of a keyed choice, for frames without times.
 
     Raises
     ------
@@ -164,9 +174,10 @@ class AgentsSettings:
     memory: str = FOREVER
     histogram_share: float = 0.0
     exceeds: tuple[float, ...] = ()
+    pairs: str = field(default=BY_TIME, metadata={UNSPELLED: BY_TIME})
 
     def __post_init__(self) -> None:
-        usual = usual_spread_share(self.mode, self.noise)
+        usual = usual_spread_share(self.mode)
         if cast("float | None", self.spread_share) is None:
             object.__setattr__(self, "spread_share", usual)
 
@@ -205,6 +216,8 @@ class AgentsSettings:
 
         require(0 <= self.spread_share < 1, "spread_share", "lie in [0, 1)", self.spread_share)
         require(usual > 0 or not self.spread_share, "spread_share", SHARE_RULE, self.spread_share)
+        known = (BY_TIME, BY_CONTENT)
+        require(self.pairs in known, "pairs", f"be one of {', '.join(known)}", self.pairs)
         self._check_histogram()
         _ = self.numeric_slack  # it checks its own parameters, as the noise and the schedule do
         object.__setattr__(self, "schedule", str(self.times))
@@ -231,8 +244,8 @@ class AgentsSettings:
         require(
             share > 0 or not self.exceeds, "histogram_share", "be more than 0 with exceeds", share
         )
-        plain = self.mode == "tuned" and self.noise == "gaussian" and not self.remembers.forgets
-        other = "be 0, without quantiles and exceeds, in paper mode, with Laplace noise and with a memory that forgets"
+        plain = self.mode == "tuned" and not self.remembers.forgets
+        other = "be 0, without quantiles and exceeds, in paper mode and with a memory that forgets"
         require(plain or not share, "histogram_share", other, share)
 
     def _remember(self) -> None:
@@ -295,7 +308,7 @@ class AgentsSettings:
         sampling: tuple[float, ...] = ()
 
         if self.counter == Optimal.name and isinstance(self.times, Counts):
-            units = (self.per_person or 1) / math.sqrt(self._means_share)
+            units = (self.per_person or 1) / self._part(self._means_share)
             sampling = optimal_counter_sampling(
                 self.times.times(self.horizon), self.epsilon, units=units
             )
@@ -328,14 +341,11 @@ class AgentsSettings:
     @cached_property
     def fresh(self) -> GaussianNoise | LaplaceNoise:
         """Distribution of the one fresh draw of a release, in grid units."""
-        # Gaussian mechanisms compose like orthogonal parts of one: the budget bounds the sum of
-        # their squared ratios of sensitivity to noise, and the means get what the votes and the
-        # histogram leave of it.
         return counter_noise(
             self.mechanism,
             epsilon=self.epsilon,
             delta=self.delta_of_noise,
-            sensitivity=self.grid.span * (self.per_person or 1) / math.sqrt(self._means_share),
+            sensitivity=self.grid.span * (self.per_person or 1) / self._part(self._means_share),
             noise=self.noise,
             calibration=self.calibration,
             composition="basic" if self.mode == "paper" else "concentrated",
@@ -399,7 +409,10 @@ class AgentsSettings:
             return None
         # K samples of a person are in K pairs at most; where all move alike, that is K times the
         # change of one.
-        noise = self._counts_noise(PAIR_SENSITIVITY, self.spread_share)
+        pairs = PAIRS_OF_CONTENT if self.pairs == BY_CONTENT else 1
+        noise = self._counts_noise(
+            {norm: pairs * each for norm, each in PAIR_SENSITIVITY.items()}, self.spread_share
+        )
         return SpreadVote(self.grid.span, noise, self.remembers.forgets)
 
     @cached_property
@@ -418,14 +431,25 @@ class AgentsSettings:
         noise = self._counts_noise(SAMPLE_SENSITIVITY, self.histogram_share)
         return SampleHistogram(histogram_edges(self.grid, self.exceeds), noise)
 
-    def _counts_noise(self, sensitivity: float, share: float) -> GaussianNoise:
-        """Noise of counts of what a sample is in once, for a share of the budget."""
-        sensitivity = sensitivity * (self.per_person or 1) / math.sqrt(share)
+    def _part(self, share: float) -> float:
+        """Divide noise by that, where a mechanism has a share of the budget.
+
+        Pure mechanisms share epsilon. Gaussian ones compose like orthogonal parts of one: the
+        budget bounds the sum of their squared ratios of sensitivity to noise.
+        """
+        return share if self.noise == "laplace" else math.sqrt(share)
+
+    def _counts_noise(
+        self, sensitivity: dict[int, float], share: float
+    ) -> GaussianNoise | LaplaceNoise:
+        """Noise of counts, of a sensitivity by its norm, for a share of the budget."""
+        units = (self.per_person or 1) / self._part(share)
+        if self.noise == "laplace":
+            return LaplaceNoise(sensitivity[1] * units / self.epsilon)
+
         rule = cast("Calibration", self.calibration)  # checked where it is used
-        return GaussianNoise(
-            calibrated_gaussian_stddev(self.epsilon, self.delta_of_noise, calibration=rule)
-            * sensitivity
-        )
+        stddev = calibrated_gaussian_stddev(self.epsilon, self.delta_of_noise, calibration=rule)
+        return GaussianNoise(stddev * sensitivity[2] * units)
 
     @property
     def _means_share(self) -> float:
@@ -511,7 +535,7 @@ class AgentsSettings:
             / self.fresh.stddev
         )
 
-        return means / math.sqrt(self._means_share)
+        return means / self._part(self._means_share)
 
     @property
     def rho(self) -> float:
@@ -538,17 +562,38 @@ class AgentsSettings:
     def epsilon_over(self, agents: int) -> float:
         """Return what epsilon becomes, at the same delta, for a person with one unit in each of several agents.
 
+        Their means have noise of their own; the votes of agents of one host are one vote, in which
+        the units of the person add up.
+
         Examples
         --------
         >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, per_person=5)
         >>> round(settings.epsilon_over(4), 2) == round(settings.epsilon_for(2), 2)
         True
         """
-        return (
-            agents * self.epsilon
-            if self.mu is None
-            else group_epsilon(math.sqrt(agents) * self.mu, self.delta)
-        )
+        mu = self.mu_over(agents)
+        return agents * self.epsilon if mu is None else group_epsilon(mu, self.delta)
+
+    def mu_over(self, agents: int) -> float | None:
+        """Return what mu becomes for a person with one unit in each of several agents.
+
+        None for Laplace noise.
+        """
+        together = 1 + self.spread_share * (agents - 1)
+        return None if self.mu is None else math.sqrt(agents * together) * self.mu
+
+    def epsilon_of_calls(self, calls: int) -> float:
+        """Return what epsilon becomes, at the same delta, where all of it is released several times with other noise.
+
+        Examples
+        --------
+        >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6)
+        >>> [round(settings.epsilon_of_calls(k), 2) for k in (1, 2, 30)]
+        [1.0, 1.45, 6.58]
+        """
+        if self.mu is None:
+            return calls * self.epsilon
+        return group_epsilon(math.sqrt(calls) * self.mu, self.delta)
 
 
 def settings_identity(settings: AgentsSettings) -> dict[str, Any]:
@@ -564,6 +609,9 @@ def settings_identity(settings: AgentsSettings) -> dict[str, Any]:
     found = asdict(settings)
     if settings.memory == FOREVER:
         del found["memory"]
+
+    if settings.pairs == BY_TIME:
+        del found["pairs"]
 
     if not settings.histogram_share:
         del found["histogram_share"], found["exceeds"]

@@ -104,7 +104,8 @@ def _strength(settings: AgentsSettings, k: int) -> str:
     """Give epsilon of several rows, or of several groups, and how often a guess is right."""
     rows = settings.per_person is None
     epsilon = settings.epsilon_for(k) if rows else settings.epsilon_over(k)
-    mu = None if settings.mu is None else settings.mu * (k if rows else math.sqrt(k))
+    alike = None if settings.mu is None else k * settings.mu
+    mu = alike if rows else settings.mu_over(k)
     share = odds_of_a_guess(epsilon, 0.0 if mu is None else settings.delta, mu)
 
     return f"epsilon {epsilon:.3g}, guessed right at most {_percent(share)} of the time"

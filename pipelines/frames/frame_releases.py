@@ -122,7 +122,7 @@ class FrameReleases:
             said += f"{settings.horizon} of their releases"
 
             if self.charge is not None:
-                both = f"epsilon {settings.epsilon_over(2):.3g} together for a row in both"
+                both = f"epsilon {settings.epsilon_of_calls(2):.3g} together for a row in both"
                 said += f"; a new store begins another budget ({both})"
 
             yield said
@@ -172,7 +172,7 @@ def _calls_add_up(settings: AgentsSettings) -> str:
     >>> _calls_add_up(AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6)).partition(";")[0]
     'No ledger counts this call: 2 calls on different frames are epsilon 1.45 together, 30 calls 6.58'
     """
-    two, many = (f"{settings.epsilon_over(calls):.3g}" for calls in CALLS)
+    two, many = (f"{settings.epsilon_of_calls(calls):.3g}" for calls in CALLS)
     each = "row" if settings.per_person is None else "person"
     return (
         f"No ledger counts this call: {CALLS[0]} calls on different frames are epsilon {two} together, "

@@ -24,7 +24,7 @@ from meanstream.lab.evidence.noise_independence import NoiseIndependence
 from meanstream.lab.evidence.one_run import ALARM_ERROR, CONFIDENCE
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.own_histogram import SAMPLE_SENSITIVITY
-from meanstream.operators.agents.vote_of_spread import PAIR_SENSITIVITY
+from meanstream.operators.agents.vote_of_spread import BY_TIME, PAIR_SENSITIVITY
 from meanstream.operators.noise.calibration import calibrated_analytic_stddev
 from meanstream.operators.noise.group_privacy import group_epsilon
 from meanstream.operators.noise.keyed import GaussianNoise, LaplaceNoise
@@ -52,7 +52,7 @@ class _Counted:
     """
 
     bins: int
-    noise: GaussianNoise
+    noise: GaussianNoise | LaplaceNoise
     sensitivity: float
     of: str
 
@@ -61,13 +61,14 @@ def _counted(settings: AgentsSettings) -> dict[str, _Counted]:
     """Give what settings have of them."""
     vote = settings.vote
     histogram = settings.histogram
+    norm = 2 if settings.noise == "gaussian" else 1
     found = {}
-    if vote is not None:
-        found["votes"] = _Counted(VOTE_BINS, vote.noise, PAIR_SENSITIVITY, "pairs")
+    if vote is not None and settings.pairs == BY_TIME:  # else how many there are is not public
+        found["votes"] = _Counted(VOTE_BINS, vote.noise, PAIR_SENSITIVITY[norm], "pairs")
 
     if histogram is not None:
         found["histograms"] = _Counted(
-            histogram.bins, histogram.noise, SAMPLE_SENSITIVITY, "samples"
+            histogram.bins, histogram.noise, SAMPLE_SENSITIVITY[norm], "samples"
         )
 
     return found
@@ -178,14 +179,19 @@ class NoiseLaw:
         """
         settings = self._settings
         counted = self._counted[kind]
-        rounds = counted.noise.stddev < LEAST_NOISE
+        stddev = math.sqrt(counted.noise.variance)
+        laplace = isinstance(counted.noise, LaplaceNoise)
+        rounds = stddev < LEAST_NOISE
         single = NoiseIndependence()
         left, freedom = (0.0, 0) if rounds else self._left_of_counts(kind, single)
         ratio = left / max(freedom, 1)
-        mu = counted.sensitivity * (settings.per_person or 1) / counted.noise.stddev
+        scale = counted.noise.scale if isinstance(counted.noise, LaplaceNoise) else stddev
+        claim = counted.sensitivity * (settings.per_person or 1) / scale
+        squares = freedom * (LAPLACE_SQUARES if laplace else 1.0)
 
         def epsilon(share: float, error: float) -> float:
-            return group_epsilon(mu / _most_scale(share, freedom, error), settings.delta)
+            least = claim / _most_scale(share, squares, error)
+            return least if laplace else group_epsilon(least, settings.delta)
 
         enough = freedom >= LEAST_FREEDOM
         why = "less than the integers' rounding" if rounds else f"too few {kind}"
@@ -193,8 +199,8 @@ class NoiseLaw:
 
         return AuditRow(
             name=name,
-            claimed=group_epsilon(mu, settings.delta),
-            delta=settings.delta,
+            claimed=claim if laplace else group_epsilon(claim, settings.delta),
+            delta=0.0 if laplace else settings.delta,
             proved=epsilon(ratio, 1.0 - CONFIDENCE) if enough else 0.0,
             ceiling=epsilon(1.0, 1.0 - CONFIDENCE) if enough else 0.0,
             alarm=epsilon(ratio, ALARM_ERROR) if enough else 0.0,
@@ -212,7 +218,7 @@ class NoiseLaw:
         number = said[:, 1]
         beyond = said[:, 3:].sum(axis=1) - said[:, 2]
 
-        for draws in draws_of_counts(agent, said[:, 1:], counted.noise.stddev):
+        for draws in draws_of_counts(agent, said[:, 1:], math.sqrt(counted.noise.variance)):
             single.take_sizes(draws)
             together = draws.part(draws.usable[:, :, 0])
             single.take_together("bins", together)
