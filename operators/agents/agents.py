@@ -14,10 +14,13 @@ import numpy as np
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.dependence.energies import own_samples_with_energies
 from meanstream.operators.agents.dependence.pairs import own_pairs
+from meanstream.operators.agents.host_votes import NO_PAIRS, HostPairs, HostVotes
 from meanstream.operators.agents.memory.decay import ReleasedSums
 from meanstream.operators.agents.memory.kept_sums import SQUARES_BASE, SumsNow
 from meanstream.operators.agents.own_histogram import HistogramColumns, histograms_of_releases
 from meanstream.operators.agents.own_moments import BLOCK
+from meanstream.operators.agents.pairs_by_content import ContentPairs
+from meanstream.operators.agents.pairs_by_time import timed_pairs
 from meanstream.operators.agents.person_limits import COUNTS, PersonCounts
 from meanstream.operators.agents.release_times import Counts, Every
 from meanstream.operators.agents.released_rows import (
@@ -27,7 +30,12 @@ from meanstream.operators.agents.released_rows import (
 )
 from meanstream.operators.agents.sorting import samples_by_agent
 from meanstream.operators.agents.state import CHUNK, NEVER, AgentRows
-from meanstream.operators.agents.vote_of_spread import SpreadPairs
+from meanstream.operators.agents.vote_of_spread import (
+    BY_CONTENT,
+    BY_TIME,
+    SpreadPairs,
+    spread_vote_bins,
+)
 from meanstream.operators.noise.canonical import canonical_spelling
 from meanstream.operators.noise.draw_owners import AGENT_MEANS
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds, keyed_owner_words
@@ -69,6 +77,10 @@ class Agents:
         The keyed source; the same key, settings, agent, release index and input give the same noise
         again. One source may serve several `Agents`: each takes a key of its own, of all its
         settings.
+    votes_alone : bool
+        Whether each agent votes on the spread alone, as one who holds its samples itself. By
+        default all vote together (`meanstream.operators.agents.host_votes`); with a memory that
+        forgets they are alone.
 
     Notes
     -----
@@ -76,8 +88,8 @@ class Agents:
     public. All releases of an agent together are (epsilon, delta)-differentially private with respect to each sample,
     against everyone else together. Sums are exact integers of sensitivity `settings.grid.span`; the fresh draws are
     calibrated to the column norm of the counter's strategy matrix over its horizon. With `spread_share` some releases
-    carry a vote on the spread of the agent's samples, and with `histogram_share` a histogram of them; means, votes and
-    histograms are one Gaussian mechanism, calibrated together.
+    carry a vote on the spread of samples, of all agents together, and with `histogram_share` a histogram of the
+    agent's samples; means, votes and histograms share the budget.
     Past the horizon nothing is released. With a `memory` that forgets there is none, and the budget is of the stream
     without end. Release times depend on counts and event times only. With
     `settings.per_person` neighboring streams differ in the values of all samples of one person within an agent: at most
@@ -104,13 +116,20 @@ class Agents:
     section IV; the broadcast form is this project's.
     """
 
-    def __init__(self, settings: AgentsSettings, noise: KeyedNoise) -> None:
+    def __init__(
+        self, settings: AgentsSettings, noise: KeyedNoise, *, votes_alone: bool = False
+    ) -> None:
         self.settings = settings
         self.names: list[str] = []
         self.persons = None if settings.per_person is None else PersonCounts(settings.per_person)
         self._noise = noise.derived("agents", canonical_spelling(settings))
         self._window = _NOT_BEGUN
         self._state = AgentRows(settings)
+        self._host: HostVotes | None = None
+
+        # With a memory that forgets, an agent's own votes bound what its samples vary by.
+        if settings.vote is not None and settings.kept is None and not votes_alone:
+            self._host = HostVotes(settings.vote, self._noise, self._state)
 
     @property
     def n_agents(self) -> int:
@@ -142,7 +161,7 @@ class Agents:
         ----------
         agent, value, time : array of shape (n,)
             Index of the agent, its sample in the value's unit, event time in seconds
-            (non-decreasing).
+            (non-decreasing). Samples of one agent and event time come in one batch.
         person : uint64 array (n,), optional
             Hash of whose sample it is; with `settings.per_person`, and only then.
         """
@@ -325,6 +344,7 @@ class Agents:
         """Put one chunk's state back; its agents must have been added before."""
         self._state.restore(chunk, state)
         self._window = max(self._window, np.int64(state["window"]))
+        self._forget_sums()
 
     def rows(self, agents: Ints | slice) -> dict[str, np.ndarray]:
         """Private: the state of some agents as plain arrays, one row each.
@@ -336,6 +356,7 @@ class Agents:
     def put_rows(self, agents: Ints, rows: dict[str, np.ndarray]) -> None:
         """Put the state of some agents in place of what these have."""
         self._window = self._state.put_rows(agents, rows, self._window)
+        self._forget_sums()
 
     def forget(self, agents: Ints) -> None:
         """Drop all that is private of some agents.
@@ -345,6 +366,22 @@ class Agents:
         **Privacy.** The counter's state goes, too: a further release would not continue the ones before.
         """
         self._state.forget(agents)
+        self._forget_sums()
+
+    def count_pairs(self, pairs: ContentPairs) -> None:
+        """Take pairs of samples by their content, to be voted on with a later release.
+
+        For settings whose pairs are by content: there no samples are paired by their times.
+        """
+        rule = "be by_content for pairs that are given"
+        require(self.settings.pairs == BY_CONTENT, "pairs", rule, self.settings.pairs)
+        if self._host is not None:
+            bins = spread_vote_bins(pairs.difference, self.settings.grid.span)
+            self._host.count(HostPairs(pairs.agent, bins, pairs.agent), pairs.number)
+
+    def _forget_sums(self) -> None:
+        if self._host is not None:
+            self._host.forget_sums()
 
     def _add(self, agent: AnyInts, point: AnyInts, time: Floats, pending: PendingReleases) -> None:
         """Add samples to the sums.
@@ -360,10 +397,14 @@ class Agents:
         prefix = np.cumsum(sorted_point)
         before = prefix[starts] - sorted_point[starts]
 
-        counted = self._counted(who, sorted_point, starts, added, prefix)
+        counted, paired = self._counted(
+            who, sorted_point, starts=starts, added=added, prefix=prefix, time=time, order=order
+        )
         squared = None if self.settings.kept is None else self._squares_before(sorted_point, starts)
         batch = _Batch(who, starts, rows["count"][who] + added, before, prefix, squared, order)
         place = np.arange(len(who))
+        begun = len(pending.agent)
+        moments: list[Ints] = []
 
         while True:
             self._test(batch, place)
@@ -377,9 +418,13 @@ class Agents:
                 counts.count(place, last + 1 - starts[place])
 
             self._release_all(a, now, pending)
+            moments.append(order[last].astype(np.int64, copy=False))
 
         for counts in counted:
             counts.count(np.arange(len(who)), added)
+
+        if self._host is not None:
+            self._host.cast(paired, moments, pending, begun)
 
         self._add_squares(
             who, sorted_point, starts, None if squared is None else squared[0][ends] - squared[1]
@@ -433,25 +478,43 @@ class Agents:
                 kept.test(rows, who, moment)
 
     def _counted(
-        self, who: Ints, point: Ints, starts: Ints, added: Ints, prefix: Ints
-    ) -> list[SpreadPairs]:
+        self,
+        who: Ints,
+        point: Ints,
+        *,
+        starts: Ints,
+        added: Ints,
+        prefix: Ints,
+        time: Floats,
+        order: AnyInts,
+    ) -> tuple[list[SpreadPairs], HostPairs]:
         """Put the pairs of a batch, and its samples, into the bins of what is voted and told of them, and into blocks.
 
-        Where there are no blocks, in paper mode, there are no votes.
+        Pairs that the host votes on are given apart.
         """
         rows = self._state.columns
         vote = self.settings.vote
         histogram = self.settings.histogram
-        found = []
+        counted = []
+        paired = NO_PAIRS
 
         if self.settings.blocks is not None:
-            pairs = own_pairs(rows, who, point, starts, added)
+            own = own_pairs(rows, who, point, starts, added)
             self.settings.blocks.add(
-                rows, who, added=added, starts=starts, prefix=prefix, pairs=pairs
+                rows, who, added=added, starts=starts, prefix=prefix, pairs=own
             )
-            found = [] if vote is None else [vote.pairs(rows, who, pairs)]
 
-        return found if histogram is None else [*found, histogram.samples(rows, who, point, starts)]
+        if vote is not None and self.settings.pairs == BY_TIME:
+            pairs = timed_pairs(rows, who, point, time[order], starts, added)
+            if self._host is None:
+                counted.append(vote.pairs(rows, who, pairs))
+            else:
+                paired = self._host.of_batch(who, pairs, order)
+
+        if histogram is not None:
+            counted.append(histogram.samples(rows, who, point, starts))
+
+        return counted, paired
 
     def _close_windows(self, window: np.int64, times: Every, pending: PendingReleases) -> None:
         """Release for everyone with new samples when event time has left the current window."""
@@ -476,8 +539,12 @@ class Agents:
             now = _Now(
                 rows["count"][a], rows["total"][a], np.full(len(a), time), rows["squares_low"][a]
             )
+            begun = len(pending.agent)
             self._release_all(a, now, pending)
             self._state.touch(a)
+
+            if self._host is not None:
+                self._host.cast(NO_PAIRS, [np.zeros(len(a), np.int64)], pending, begun)
 
     def _squares_before(self, point: Ints, starts: Ints) -> tuple[Ints, Ints]:
         """Sum up squares around the middle of the grid.
@@ -521,20 +588,18 @@ class Agents:
         self._state.reserve_releases(int(np.max(index, initial=0)))
         pending.before.append(self._newest(agent[index > 1]))
         version = self._noise.version_of(now.count, now.total)
-        casts = [
-            (counts, np.flatnonzero(counts.due(rows, agent, now.count)))
-            for counts in (settings.vote, settings.histogram)
-            if counts is not None
-        ]
+        histogram = settings.histogram
 
-        for counts, some in casts:
-            version[some] = counts.version(rows, agent[some], version[some], self._noise)
+        if histogram is not None:
+            some = np.flatnonzero(histogram.due(rows, agent, now.count))
+            version[some] = histogram.version(rows, agent[some], version[some], self._noise)
+            own = NoiseIds(self._state.owner[agent[some]], index[some], version[some])
+            if len(some):
+                histogram.cast(rows, agent[some], now.count[some], own, self._noise)
 
         ids = NoiseIds(owner=self._state.owner[agent], index=index, version=version)
-        for counts, some in casts:
-            if len(some):
-                own = NoiseIds(owner=ids.owner[some], index=index[some], version=version[some])
-                counts.cast(rows, agent[some], now.count[some], own, self._noise)
+        if settings.vote is not None and self._host is None:
+            settings.vote.cast_alone(rows, agent, ids, self._noise)
 
         fresh = settings.fresh.sample(self._noise.bits(ids, AGENT_MEANS.at()))
         told = self._noised(agent, index, now, fresh)

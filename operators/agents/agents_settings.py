@@ -28,7 +28,14 @@ from meanstream.operators.agents.own_histogram import (
 )
 from meanstream.operators.agents.release_times import Counts, Every, Steady, parse_release_times
 from meanstream.operators.agents.released_change_tests import ReleaseChanges
-from meanstream.operators.agents.vote_of_spread import MOST_VOTES, PAIR_SENSITIVITY, SpreadVote
+from meanstream.operators.agents.vote_of_spread import (
+    BY_CONTENT,
+    BY_TIME,
+    MOST_VOTES,
+    PAIR_SENSITIVITY,
+    PAIRS_OF_CONTENT,
+    SpreadVote,
+)
 from meanstream.operators.counters.base import ENDLESS, counter_limit
 from meanstream.operators.counters.decayed import Decayed
 from meanstream.operators.counters.optimal import Optimal, optimal_counter_sampling
@@ -48,7 +55,7 @@ from meanstream.operators.noise.canonical import UNSPELLED
 from meanstream.operators.noise.distributions import TAIL_DELTA, StaircaseNoise
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.group_privacy import group_epsilon
-from meanstream.operators.noise.keyed import GaussianNoise
+from meanstream.operators.noise.keyed import GaussianNoise, LaplaceNoise
 from meanstream.operators.noise.loss_distributions import (
     LossDistribution,
     common_step,
@@ -71,7 +78,7 @@ from meanstream.operators.validation import (
 )
 
 MAX_HORIZON = 1_000_000
-SHARE_RULE = "be 0 in paper mode and with Laplace noise"
+SHARE_RULE = "be 0 in paper mode"
 USUAL_HORIZON = 40
 WIDEST = 1e150
 NARROWEST = 1e-140
@@ -124,9 +131,9 @@ class AgentsSettings:
         Name of the deployment, part of the key of every draw and of every release's id. Where
         releases leave, it is needed: a store makes one, a pipeline is given one.
     spread_share : float
-        Part of the budget (of rho; of epsilon where noise is pure) for votes on how much one sample varies
-        (`operators.agents.spread_vote`); what is left goes into the means. 0 turns votes off. For
-        Gaussian noise and the tuned mode only; there it is 0.1 by default, elsewhere 0.
+        Part of the budget (of rho, of epsilon where noise is pure) for votes on how much one sample
+        varies (`operators.agents.vote_of_spread`); what is left goes into the means. 0 turns votes
+        off. For the tuned mode only; there it is 0.1 by default, elsewhere 0.
     memory : str
         "forever", "half-life:SAMPLES" or "window:SAMPLES" in the agent's own samples, for schedules
         of these, which release at least 8 times in each half-life or window then, or
@@ -135,12 +142,15 @@ class AgentsSettings:
         here. An agent's own mean and its releases forget alike. For Gaussian noise and the tuned
         mode.
     histogram_share : float
-        Part of the budget (of rho) for a histogram of the samples (`operators.agents.histogram`),
-        for quantiles and exceedances. 0, the default, turns it off. For Gaussian noise, the tuned
-        mode and memory "forever".
+        Part of the budget (likewise) for a histogram of the samples
+        (`operators.agents.own_histogram`), for quantiles and exceedances. 0, the default, turns it
+        off. For the tuned mode and memory "forever".
     exceeds : sequence of float
         Thresholds in the value's unit that are edges of the histogram's bins; with
         `histogram_share` only.
+    pairs : str
+        Which samples a vote compares: "by_time" those that follow each other in event time, or
+        "by_content" those of a keyed choice, for frames without times.
 
     Raises
     ------
@@ -192,6 +202,7 @@ class AgentsSettings:
     memory: str = FOREVER
     histogram_share: float = 0.0
     exceeds: tuple[float, ...] = ()
+    pairs: str = field(default=BY_TIME, metadata={UNSPELLED: BY_TIME})
 
     def __post_init__(self) -> None:
         asked = {one.name: getattr(self, one.name) for one in fields(self)}
@@ -203,7 +214,7 @@ class AgentsSettings:
             self.__dict__.update(least_noise(asked, type(self)).__dict__)
             return
 
-        usual = usual_spread_share(self.mode, self.noise)
+        usual = usual_spread_share(self.mode)
         if cast("float | None", self.spread_share) is None:
             object.__setattr__(self, "spread_share", usual)
 
@@ -242,6 +253,8 @@ class AgentsSettings:
 
         require(0 <= self.spread_share < 1, "spread_share", "lie in [0, 1)", self.spread_share)
         require(usual > 0 or not self.spread_share, "spread_share", SHARE_RULE, self.spread_share)
+        known = (BY_TIME, BY_CONTENT)
+        require(self.pairs in known, "pairs", f"be one of {', '.join(known)}", self.pairs)
         self._check_histogram()
         _ = self.numeric_slack  # it checks its own parameters, as the noise and the schedule do
         object.__setattr__(self, "schedule", str(self.times))
@@ -268,8 +281,8 @@ class AgentsSettings:
         require(
             share > 0 or not self.exceeds, "histogram_share", "be more than 0 with exceeds", share
         )
-        plain = self.mode == "tuned" and self.noise == "gaussian" and not self.remembers.forgets
-        other = "be 0, without quantiles and exceeds, in paper mode, with Laplace noise and with a memory that forgets"
+        plain = self.mode == "tuned" and not self.remembers.forgets
+        other = "be 0, without quantiles and exceeds, in paper mode and with a memory that forgets"
         require(plain or not share, "histogram_share", other, share)
 
     def _remember(self) -> None:
@@ -332,7 +345,7 @@ class AgentsSettings:
         sampling: tuple[float, ...] = ()
 
         if self.counter == Optimal.name and isinstance(self.times, Counts):
-            units = (self.per_person or 1) / math.sqrt(self._means_share)
+            units = (self.per_person or 1) / self._part(self._means_share)
             sampling = optimal_counter_sampling(
                 self.times.times(self.horizon), self.epsilon, units=units
             )
@@ -389,7 +402,7 @@ class AgentsSettings:
             self.mechanism,
             epsilon=self.epsilon,
             delta=self.delta_of_noise,
-            sensitivity=self.grid.span * units / math.sqrt(self._means_share),
+            sensitivity=self.grid.span * units / self._part(self._means_share),
             noise=self.noise,
             calibration=self.calibration,
             composition="basic" if self.mode == "paper" else "concentrated",
@@ -414,12 +427,20 @@ class AgentsSettings:
     @cached_property
     def losses(self) -> LossDistribution:
         """Distribution of the privacy loss of one unit over all releases of an agent."""
-        if self.mu is not None:
-            return gaussian_losses(self.mu)
-        draws = self.mechanism.parts
-        each = self.epsilon * self._means_share / draws
-        shares = [s * self.epsilon for s in (self.spread_share, self.histogram_share) if s]
-        step = common_step([each] * draws + shares)
+        return self._pure_losses(1) if self.mu is None else gaussian_losses(self.mu)
+
+    def _pure_losses(self, agents: int) -> LossDistribution:
+        """Losses of one unit in each of several agents, whose means and histograms have noise of their own.
+
+        The votes of agents of one host are one vote, in which the units of a person add up.
+        """
+        draws = self.mechanism.parts * agents
+        each = self.epsilon * self._means_share / self.mechanism.parts
+        counted = [self.histogram_share * self.epsilon] * agents if self.histogram_share else []
+        if self.spread_share:
+            counted.append(agents * self.spread_share * self.epsilon)
+
+        step = common_step([each] * draws + counted)
 
         # The worst of all that promises a share is an answer of two, and so are several steps of a
         # staircase.
@@ -428,9 +449,8 @@ class AgentsSettings:
             equal = self.fresh.equal_mass if self.per_person in (None, 1) else 0.0
             one = three_point_losses(each, equal, step)
 
-        return composed_losses(
-            [one] * draws + [three_point_losses(share, step=step) for share in shares]
-        )
+        shares = [three_point_losses(share, step=step) for share in counted]
+        return composed_losses([repeated_losses(one, draws), *shares])
 
     @property
     def guessed_right(self) -> float:
@@ -517,7 +537,10 @@ class AgentsSettings:
             return None
         # K samples of a person are in K pairs at most; where all move alike, that is K times the
         # change of one.
-        noise = self._counts_noise(PAIR_SENSITIVITY, self.spread_share)
+        pairs = PAIRS_OF_CONTENT if self.pairs == BY_CONTENT else 1
+        noise = self._counts_noise(
+            {norm: pairs * each for norm, each in PAIR_SENSITIVITY.items()}, self.spread_share
+        )
         return SpreadVote(self.grid.span, noise, self.remembers.forgets)
 
     @cached_property
@@ -536,14 +559,25 @@ class AgentsSettings:
         noise = self._counts_noise(SAMPLE_SENSITIVITY, self.histogram_share)
         return SampleHistogram(histogram_edges(self.grid, self.exceeds), noise)
 
-    def _counts_noise(self, sensitivity: float, share: float) -> GaussianNoise:
-        """Noise of counts of what a sample is in once, for a share of the budget."""
-        sensitivity = sensitivity * (self.per_person or 1) / math.sqrt(share)
+    def _part(self, share: float) -> float:
+        """Divide noise by that, where a mechanism has a share of the budget.
+
+        Pure mechanisms share epsilon. Gaussian ones compose like orthogonal parts of one: the
+        budget bounds the sum of their squared ratios of sensitivity to noise.
+        """
+        return share if self.pure else math.sqrt(share)
+
+    def _counts_noise(
+        self, sensitivity: dict[int, float], share: float
+    ) -> GaussianNoise | LaplaceNoise:
+        """Noise of counts, of a sensitivity by its norm, for a share of the budget."""
+        units = (self.per_person or 1) / self._part(share)
+        if self.pure:
+            return LaplaceNoise(sensitivity[1] * units / self.epsilon)
+
         rule = cast("Calibration", self.calibration)  # checked where it is used
-        return GaussianNoise(
-            calibrated_gaussian_stddev(self.epsilon, self.delta_of_noise, calibration=rule)
-            * sensitivity
-        )
+        stddev = calibrated_gaussian_stddev(self.epsilon, self.delta_of_noise, calibration=rule)
+        return GaussianNoise(stddev * sensitivity[2] * units)
 
     @property
     def _means_share(self) -> float:
@@ -633,7 +667,7 @@ class AgentsSettings:
             / self.fresh.stddev
         )
 
-        return means / math.sqrt(self._means_share)
+        return means / self._part(self._means_share)
 
     @property
     def rho(self) -> float:
@@ -660,19 +694,53 @@ class AgentsSettings:
     def epsilon_over(self, agents: int) -> float:
         """Return what epsilon becomes, at the same delta, for a person with one unit in each of several agents.
 
+        Their means have noise of their own; the votes of agents of one host are one vote, in which
+        the units of the person add up.
+
         Examples
         --------
         >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, per_person=5, noise="gaussian")
         >>> round(settings.epsilon_over(4), 2) == round(settings.epsilon_for(2), 2)
         True
         """
-        if self.mu is not None:
-            return group_epsilon(math.sqrt(agents) * self.mu, self.delta)
-        return self.losses_over(agents).epsilon(self.delta) if self.delta else agents * self.epsilon
+        return self._label_of(self.losses_over(agents), agents, self.mu_over(agents))
 
     def losses_over(self, agents: int) -> LossDistribution:
         """Distribution of the privacy loss of a person with one unit in each of several agents."""
-        return repeated_losses(self.losses, agents)
+        mu = self.mu_over(agents)
+        return self._pure_losses(agents) if mu is None else gaussian_losses(mu)
+
+    def mu_over(self, agents: int) -> float | None:
+        """Return what mu becomes for a person with one unit in each of several agents.
+
+        None for pure noise.
+        """
+        together = 1 + self.spread_share * (agents - 1)
+        return None if self.mu is None else math.sqrt(agents * together) * self.mu
+
+    def losses_of_calls(self, calls: int) -> LossDistribution:
+        """Distribution of the privacy loss where all of it is released several times with other noise."""
+        return repeated_losses(self.losses, calls)
+
+    def epsilon_of_calls(self, calls: int) -> float:
+        """Return what epsilon becomes, at the same delta, where all of it is released several times with other noise.
+
+        Examples
+        --------
+        >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, noise="gaussian")
+        >>> [round(settings.epsilon_of_calls(k), 2) for k in (1, 2, 30)]
+        [1.0, 1.45, 6.58]
+        """
+        mu = None if self.mu is None else math.sqrt(calls) * self.mu
+        return self._label_of(self.losses_of_calls(calls), calls, mu)
+
+    def _label_of(self, losses: LossDistribution, parts: int, mu: float | None) -> float:
+        """Least epsilon at the delta of the settings, of several parts together."""
+        if mu is not None:
+            return group_epsilon(mu, self.delta)
+        if self.delta:
+            return losses.epsilon(self.delta)
+        return parts * self.epsilon
 
 
 def settings_identity(settings: AgentsSettings) -> dict[str, Any]:
@@ -689,6 +757,9 @@ def settings_identity(settings: AgentsSettings) -> dict[str, Any]:
     del found["odds"]  # epsilon says it
     if settings.memory == FOREVER:
         del found["memory"]
+
+    if settings.pairs == BY_TIME:
+        del found["pairs"]
 
     if not settings.histogram_share:
         del found["histogram_share"], found["exceeds"]

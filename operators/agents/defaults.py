@@ -21,9 +21,9 @@ AT_THE_END = "geometric:1000000000000,2"
 """A schedule that never comes due: each agent releases once, when all is read."""
 
 
-def usual_spread_share(mode: str, noise: str) -> float:
+def usual_spread_share(mode: str) -> float:
     """Part of the budget for votes where no one says: none where there can be no votes."""
-    return SPREAD_SHARE if mode == "tuned" and noise == "gaussian" else 0.0
+    return SPREAD_SHARE if mode == "tuned" else 0.0
 
 
 def usual_counter(mode: str, noise: str, horizon: int, times: Counts | Every) -> str:

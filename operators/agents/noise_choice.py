@@ -81,7 +81,7 @@ def other_mechanisms(settings: AgentsSettings) -> list[AgentsSettings]:
     """
     asked = {name: getattr(settings, name) for name in settings.__dataclass_fields__}
     asked |= {"noise": AUTO, "counter": None, "levels": None}
-    if settings.spread_share == usual_spread_share(settings.mode, settings.noise):
+    if settings.spread_share == usual_spread_share(settings.mode):
         asked["spread_share"] = None
 
     others: dict[str, AgentsSettings] = {}
@@ -211,8 +211,7 @@ def _noises(asked: dict[str, Any], named: str, delta: float) -> tuple[str, ...]:
         return ("gaussian",)
 
     forgets = asked["memory"] != FOREVER
-    shares = asked["spread_share"] or asked["histogram_share"]
-    pure = [] if forgets else [n for n in PURE if not shares or usual_spread_share("tuned", n) > 0]
+    pure = [] if forgets else [*PURE]
     gaussian = delta > 0 or asked["odds"] is not None
     if not pure and not gaussian:
         why = "with a memory that forgets" if forgets else "with a spread_share or histogram_share"

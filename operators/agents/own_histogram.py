@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from meanstream.operators.agents.vote_of_spread import FACTOR, MOST_VOTES, SpreadPairs
-from meanstream.operators.noise.distributions import GaussianNoise
+from meanstream.operators.noise.distributions import GaussianNoise, LaplaceNoise
 from meanstream.operators.noise.draw_owners import AGENT_HISTOGRAMS
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds
@@ -30,8 +30,8 @@ CELLS = 8
 never released."""
 MOST_THRESHOLDS = 16
 MOST_BINS = EVEN_BINS + 2 + MOST_THRESHOLDS
-SAMPLE_SENSITIVITY = math.sqrt(2.0)
-"""A replaced sample leaves one bin and enters another: two counts change by one each."""
+SAMPLE_SENSITIVITY = {1: 2.0, 2: math.sqrt(2.0)}
+"""By the norm. A replaced sample leaves one bin and enters another: two counts change by one each."""
 
 
 class HistogramColumns(NamedTuple):
@@ -148,7 +148,7 @@ class SampleHistogram:
     ----------
     edges : tuple of int
         As from `histogram_edges`.
-    noise : GaussianNoise
+    noise : GaussianNoise or LaplaceNoise
         Distribution of the noise of one bin in one release.
 
     Notes
@@ -160,12 +160,12 @@ class SampleHistogram:
     300 samples.
 
     **Privacy.** A sample is counted with one release of its agent: a replaced one changes two of these counts by one,
-    so them all by `sqrt(2)` (l2). Every bin of a release has a draw of its own, so all histograms of an agent are one
-    Gaussian mechanism of that sensitivity. When they come follows from public counts alone.
+    so them all by 2 (l1) and `sqrt(2)` (l2). Every bin of a release has a draw of its own, so all histograms of an
+    agent are one mechanism of that sensitivity. When they come follows from public counts alone.
     """
 
     edges: tuple[int, ...]
-    noise: GaussianNoise
+    noise: GaussianNoise | LaplaceNoise
 
     @property
     def bins(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -143,7 +142,8 @@ def _strength(settings: AgentsSettings, k: int) -> str:
     """Give epsilon of several rows, or of several groups, and how often a guess is right."""
     rows = settings.per_person is None
     epsilon = settings.epsilon_for(k) if rows else settings.epsilon_over(k)
-    mu = None if settings.mu is None else settings.mu * (k if rows else math.sqrt(k))
+    alike = None if settings.mu is None else k * settings.mu
+    mu = alike if rows else settings.mu_over(k)
     share = odds_of_a_guess(epsilon, 0.0 if mu is None else settings.delta, mu)
 
     return f"epsilon {epsilon:.3g}, guessed right at most {percent_of_guesses(share)} of the time"

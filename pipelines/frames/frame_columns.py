@@ -25,6 +25,7 @@ from meanstream.pipelines.frames.dirty_columns import (
 )
 from meanstream.pipelines.frames.groups import (
     key_names,
+    key_order,
     key_text_array,
     key_texts,
     rows_by_key,
@@ -42,7 +43,7 @@ class FrameSamples:
     Attributes
     ----------
     keys : pyarrow.Table
-        Values of the grouping columns, a row per group, in the order in which groups are first met.
+        Values of the grouping columns, a row per group, in the order of the values.
     names : list of str
         One text per group: the owner of its noise.
     group, value : array (n,)
@@ -82,6 +83,16 @@ class FrameSamples:
         )
 
         return replace(self, keys=keys, names=list(names), group=group)
+
+    def in_order(self, order: Ints) -> FrameSamples:
+        """Give the same samples in another order."""
+        return replace(
+            self,
+            group=self.group[order],
+            value=self.value[order],
+            time=None if self.time is None else self.time[order],
+            person=None if self.person is None else self.person[order],
+        )
 
     def without_groups(self, names: Collection[str]) -> FrameSamples:
         """Leave out some groups and their rows."""
@@ -162,11 +173,11 @@ def frame_samples(
 
     given = _values_of_rows(frame, table, value, categories, without_value=without_value)
     order, when = _order(frame, table, time, tz)
-    codes, keys = rows_by_key(table, grouping)
+    codes, keys = _by_key(*rows_by_key(table, grouping))
     whose, persons = (None, None) if person is None else _persons(table, person)
 
     if order is not None:
-        codes, keys = _first_met(codes[order], keys)
+        codes = codes[order]
         given, when = given[order], None if when is None else when[order]
         whose = None if whose is None else whose[order]
 
@@ -471,13 +482,10 @@ def _timestamps_of_text(column: pa.ChunkedArray, tz: str | None) -> pa.ChunkedAr
     return pa.chunked_array([pa.array(np.concatenate(seconds))])
 
 
-def _first_met(codes: AnyInts, keys: pa.Table) -> tuple[AnyInts, pa.Table]:
-    """Renumber the groups in the order in which they are first met, as an engine does."""
-    n = keys.num_rows
-    first = np.full(n, len(codes), np.int64)
-    np.minimum.at(first, codes, np.arange(len(codes)))
-    order = np.argsort(first, kind="stable")
-    place = np.empty(n, codes.dtype)
-    place[order] = np.arange(n)
+def _by_key(codes: AnyInts, keys: pa.Table) -> tuple[AnyInts, pa.Table]:
+    """Renumber the groups in the order of their keys: the order of rows is private."""
+    order = key_order(keys)
+    place = np.empty(len(order), codes.dtype)
+    place[order] = np.arange(len(order))
 
     return place[codes], keys.take(pa.array(order))

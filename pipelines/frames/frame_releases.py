@@ -126,7 +126,7 @@ class FrameReleases:
             said += f"{settings.horizon} of their releases"
 
             if self.charge is not None:
-                both = f"epsilon {settings.epsilon_over(2):.3g} together for a row in both"
+                both = f"epsilon {settings.epsilon_of_calls(2):.3g} together for a row in both"
                 said += f"; a new store begins another budget ({both})"
 
             yield said
@@ -189,7 +189,7 @@ def _epsilon_over(settings: AgentsSettings, calls: int) -> str:
     epsilon = settings.epsilon_over(calls)
     if settings.delta:
         return f"{epsilon:.3g}"
-    less = settings.losses_over(calls).epsilon(TOLD_DELTA)
+    less = settings.losses_of_calls(calls).epsilon(TOLD_DELTA)
     return (
         f"{epsilon:.3g}"
         if less > 0.99 * epsilon

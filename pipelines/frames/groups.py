@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from meanstream.operators.records import AnyInts
+from meanstream.operators.records import AnyInts, Ints
 
 
 def whole_column(table: pa.Table, option: str, name: str) -> pa.ChunkedArray:
@@ -94,6 +94,20 @@ def _coded(plain: pa.ChunkedArray) -> tuple[AnyInts, pa.Array]:
 
 def _is_no_name(kind: pa.DataType) -> bool:
     return bool(pa.types.is_interval(kind) or pa.types.is_run_end_encoded(kind))
+
+
+def key_order(keys: pa.Table) -> Ints:
+    """Give the order of groups by their keys, which says nothing of where they stand in a frame."""
+    try:
+        order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
+    except pa.ArrowException:  # of a kind that Arrow cannot sort
+        texts = [key_texts(keys.column(name), name) for name in keys.column_names]
+        order = pc.sort_indices(
+            pa.table({str(number): column for number, column in enumerate(texts)}),
+            sort_keys=[(str(number), "ascending") for number in range(len(texts))],
+        )
+
+    return np.asarray(order, np.int64)
 
 
 def key_names(keys: pa.Table) -> list[str]:

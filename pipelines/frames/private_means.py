@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,6 +15,8 @@ import pyarrow as pa
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.defaults import AT_THE_END, usual_histogram
+from meanstream.operators.agents.person_limits import COUNTS
+from meanstream.operators.agents.vote_of_spread import BY_CONTENT, BY_TIME
 from meanstream.operators.collaboration.anytime_intervals import Coverage
 from meanstream.operators.collaboration.followed_releases import FollowedReleases, NewestReleases
 from meanstream.operators.collaboration.registry import Collaboration, collaboration_name
@@ -24,9 +27,11 @@ from meanstream.pipelines.frames.arguments import check_arguments, require_numbe
 from meanstream.pipelines.frames.decisions.joint_columns import joint_columns
 from meanstream.pipelines.frames.frame_columns import FrameSamples, frame_samples
 from meanstream.pipelines.frames.frame_covariates import covariates_said, frame_covariates
+from meanstream.pipelines.frames.frame_pairs import content_order, frame_pairs, row_digests
 from meanstream.pipelines.frames.frame_releases import FrameReleases
 from meanstream.pipelines.frames.frame_result import PrivateMeans
 from meanstream.pipelines.frames.frame_shares import shares_answers, shares_columns
+from meanstream.pipelines.frames.groups import key_order
 from meanstream.pipelines.frames.keys import frame_key
 from meanstream.pipelines.frames.values.further_statistics import valid_statistics, with_sums
 from meanstream.pipelines.frames.values.several_means import several_means
@@ -119,12 +124,12 @@ def private_means(
         "mean", and "sum" for columns `sum`, `sum_lower` and `sum_upper`: the mean times the public
         number of rows.
     time : str, optional
-        Column of event times (timestamps, dates, ISO 8601 text or seconds); left out, the order of the
-        rows.
+        Column of event times (timestamps, dates, ISO 8601 text or seconds). The order of the rows is
+        private and decides nothing, with it or without it; a `schedule` needs it.
     person, per_person : str and int, optional
         Column that says which person a row is about, and how many rows of one person count in a
-        group: the first ones. Epsilon then protects all rows of a person in a group; the noise is
-        `per_person` times as large.
+        group: the first ones in time, and of those at one time a keyed choice. Epsilon then
+        protects all rows of a person in a group; the noise is `per_person` times as large.
     releases : int, optional
         Releases of a group that share the budget. With a store 12, one for each call that finds new
         rows of the group: a year of months. Without a store 1, as one call releases once.
@@ -171,7 +176,8 @@ def private_means(
     Returns
     -------
     PrivateMeans or SeveralMeans
-        `to_frame()` gives a frame of the kind that was given. With several columns the answers are
+        `to_frame()` gives a frame of the kind that was given, in the order of the
+        groups' keys. With several columns the answers are
         named like them, and `found["delay"]` is the result of one column alone.
 
     Raises
@@ -212,6 +218,8 @@ def private_means(
     check_arguments(private_means, SETTINGS, settings, HINTS)
     require_numbers(lower=lower, upper=upper, epsilon=epsilon, delta=delta)
     most = _releases(releases, schedule, stored=store is not None)
+    untimed = "be given with schedule, which releases on the way: the order of the rows is private"
+    require(schedule is None or time is not None, "time", untimed, time)
     require(
         (person is None) == (per_person is None),
         "person",
@@ -246,6 +254,7 @@ def private_means(
         schedule=schedule or AT_THE_END,
         per_person=per_person,
         name=name,
+        pairs=BY_CONTENT if time is None else BY_TIME,
         **given,
     )
 
@@ -320,19 +329,40 @@ def _released(samples: FrameSamples, settings: AgentsSettings, noise: KeyedNoise
     """Have all groups release as an engine would, at the end once more."""
     agents = Agents(settings, noise)
     agents.add_agents(samples.names)
+    if samples.person is not None or settings.schedule != AT_THE_END:  # else it shows nowhere
+        digests = row_digests(noise, settings.grid, samples)
+        samples = samples.in_order(content_order(samples, digests))
+
     found = []
-    for start in tracked_work(range(0, len(samples.group), CHUNK), "private means"):
-        part = slice(start, start + CHUNK)
+    counts = []
+    for part in tracked_work(_chunks(samples), "private means"):
         person = samples.person_hashes(part)
         group = samples.group[part].astype(np.int64)
         value = samples.value[part]
-        found.append(agents.update(group, value, samples.times(part), person).releases)
+        made = agents.update(group, value, samples.times(part), person)
+        found.append(made.releases)
+        if made.fates is not None:
+            counts.append(part.start + np.flatnonzero(made.fates == COUNTS))
+
+    if settings.vote is not None and settings.pairs == BY_CONTENT:
+        rows = np.concatenate(counts) if counts else slice(None)
+        agents.count_pairs(frame_pairs(samples, rows, settings.grid, noise))
 
     if len(samples.group):
         found.append(agents.release_now(float(samples.times(slice(-1, None))[0])).releases)
 
     every = [one for one in found if len(one)]
     return FrameReleases(samples=samples, settings=settings, every=every, counted=agents.counts())
+
+
+def _chunks(samples: FrameSamples) -> list[slice]:
+    """Cut rows where they may be taken in one after the other: those of one event time together."""
+    ends = np.arange(CHUNK, len(samples.group), CHUNK)
+    if samples.time is not None:
+        ends = np.unique(np.searchsorted(samples.time, samples.time[ends - 1], side="right"))
+
+    edges = [0, *ends[ends < len(samples.group)].tolist(), len(samples.group)]
+    return [slice(start, stop) for start, stop in itertools.pairwise(edges) if stop > start]
 
 
 def _answered(
@@ -387,4 +417,5 @@ def _answered(
     if released.forgotten:
         answered = answered.filter(pa.array(released.is_answered(newest.agent)))
 
+    answered = answered.take(pa.array(key_order(answered.select(samples.keys.column_names))))
     return answered, people.description.get("covariates")

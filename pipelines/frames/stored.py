@@ -13,14 +13,20 @@ from typing import Any
 
 import numpy as np
 
+from meanstream.operators.agents.agents import ReleaseBatch
 from meanstream.operators.agents.agents_settings import AgentsSettings
+from meanstream.operators.agents.person_limits import COUNTS, Fates
 from meanstream.operators.agents.released_rows import with_noise_terms
-from meanstream.operators.noise.draw_owners import FRAME_ROWS
-from meanstream.operators.noise.fixed_point import FixedPoint
-from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds, keyed_owner_words
+from meanstream.operators.agents.vote_of_spread import BY_CONTENT
 from meanstream.operators.records import Ints, Words
 from meanstream.operators.validation import require
 from meanstream.pipelines.frames.frame_columns import FrameSamples
+from meanstream.pipelines.frames.frame_pairs import (
+    content_order,
+    frame_pairs,
+    pairs_of_agents,
+    row_digests,
+)
 from meanstream.pipelines.frames.frame_releases import FrameReleases, LedgerCharge
 from meanstream.streaming.agents.agents_engine import Engine
 from meanstream.streaming.agents.agents_releases import releases_of_ledger
@@ -59,7 +65,7 @@ class _FrameSource:
     bounded = True
 
     def __init__(self, samples: FrameSamples, unread: Ints, digests: Words) -> None:
-        self._samples = samples
+        self.samples = samples
         self._unread = unread
         self._digests = digests
         self._at = self._saved = 0
@@ -68,7 +74,7 @@ class _FrameSource:
     def next_batch(self, max_samples: int) -> Batch:
         """Give the next rows, in event-time order."""
         part = self._unread[self._at : self._at + max_samples]
-        s = self._samples
+        s = self.samples
         group = s.group[part].astype(np.int64)
         person = s.person_hashes(part)
         columns = SampleColumns(
@@ -90,12 +96,12 @@ class _FrameSource:
         """Give what is to be noted of the rows since the last time, for agents of these numbers."""
         part, self._saved = self._unread[self._saved : self._at], self._at
         place = {name: number for number, name in enumerate(agents)}
-        number = np.array([place.get(name, -1) for name in self._samples.names], np.int64)
-        return {"digest": self._digests[part], "agent": number[self._samples.group[part]]}
+        number = np.array([place.get(name, -1) for name in self.samples.names], np.int64)
+        return {"digest": self._digests[part], "agent": number[self.samples.group[part]]}
 
 
 class _FrameEngine(Engine):
-    """Notes in each commit which rows it has read."""
+    """Notes in each commit which rows it has read, and pairs all of them before the last releases."""
 
     def __init__(
         self,
@@ -114,7 +120,26 @@ class _FrameEngine(Engine):
         )
         self._rows = source
         self._columns = columns
+        self._noise = deployment.noise
+        self._counts: list[Ints] = []  # places of rows that this call has read, and that count
+        self._last = False
         self._notes = max((number for number, _ in deployment.store.chunks(ROWS_READ)), default=-1)
+
+    def _update(
+        self, active: tuple[int, ...], rejects: Rejects, *, ended: bool
+    ) -> list[ReleaseBatch]:
+        self._last = ended
+        return super()._update(active, rejects, ended=ended)
+
+    def _note(self, fates: Fates | None, position: Ints, rejects: Rejects) -> None:
+        super()._note(fates, position, rejects)
+        self._counts.append(position - 1 if fates is None else position[fates == COUNTS] - 1)
+        settings = self.agents.settings
+
+        if self._last and settings.pairs == BY_CONTENT and settings.vote is not None:
+            samples = self._rows.samples
+            pairs = frame_pairs(samples, np.concatenate(self._counts), settings.grid, self._noise)
+            self.agents.count_pairs(pairs_of_agents(pairs, samples.names, self.agents.names))
 
     def _save_state(self, position: Position, *, ended: bool) -> None:
         super()._save_state(position, ended=ended)
@@ -147,6 +172,9 @@ def releases_by_store(
         about = _other_columns(store, columns)
         _require_own_groups({*agents} - {agents[number] for number in forgotten}, samples, about)
         digests = row_digests(deployment.noise, deployment.settings.grid, samples)
+        order = content_order(samples, digests)
+        samples = samples.in_order(order)
+        digests = digests[order]
         unread = new_rows(store, digests, about)
 
         most = max(len(samples.names), options.max_agents)
@@ -226,34 +254,6 @@ def _after_those(samples: FrameSamples, unread: Ints) -> FrameSamples:
     time[unread] = len(time) - len(unread) + np.arange(len(unread))
 
     return replace(samples, time=time)
-
-
-def row_digests(noise: KeyedNoise, grid: FixedPoint, samples: FrameSamples) -> Words:
-    """Private: reduce each row to 64 bits of its group, value on the grid, time and person.
-
-    Notes
-    -----
-    **Privacy.** The digests are keyed with the secret of the store: anyone who has the store's file alone cannot test a
-    guess of a value. Two rows of different content share one with a probability of 2**-64.
-    """
-    keyed = noise.derived(ROWS_READ, {})
-    owner = keyed_owner_words(samples.names).reshape(-1, 2)[samples.group]
-    point = np.ascontiguousarray(grid.encode(samples.value), np.int64)
-    parts = [point.view(np.uint64)]
-
-    if samples.time is not None:
-        parts.append((samples.time + 0.0).view(np.uint64))
-
-    person = samples.person_hashes()
-    if person is not None:
-        parts.append(person)
-
-    digest = np.zeros(len(point), np.uint64)
-    for index, part in enumerate(parts):
-        ids = NoiseIds(owner, np.full(len(point), index, np.int64), digest ^ part)
-        digest = keyed.bits(ids, FRAME_ROWS.at())[:, 0]
-
-    return digest
 
 
 def new_rows(store: Store, digests: Words, about: str = "") -> Ints:

@@ -10,7 +10,7 @@ import numpy as np
 
 from meanstream.operators.agents.agents import AgentsSettings, ReleaseBatch
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
-from meanstream.operators.noise.distributions import GaussianNoise
+from meanstream.operators.noise.distributions import NoiseDistribution
 from meanstream.operators.records import (
     VOTE_BINS,
     Floats,
@@ -115,7 +115,7 @@ def release_rows(
     )
 
 
-def _counts_column(counted: str, told: Ints, noise: GaussianNoise) -> ObjectColumn:
+def _counts_column(counted: str, told: Ints, noise: NoiseDistribution) -> ObjectColumn:
     """Give votes as `SpreadVotes` has them, or histograms as `SampleCounts` has them."""
     width = max(told.shape[1], 2)  # of no releases there may be no columns
     told = told.reshape(-1, width)

@@ -44,7 +44,7 @@ def settings(**changes: Any) -> AgentsSettings:
 
 def released(found: AgentsSettings, values: Floats, noise: Any) -> tuple[Ints, Ints, Ints]:
     """Totals, votes and histograms of each agent at each release; a row of values each."""
-    agents, n = Agents(found, noise), len(values)
+    agents, n = Agents(found, noise, votes_alone=True), len(values)
     agents.add_agents([str(i) for i in range(n)])
     told: list[tuple[Ints, Ints, Ints]] = []
     for t, column in enumerate(values.T):

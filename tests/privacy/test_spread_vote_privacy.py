@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
-from meanstream.operators.agents.dependence.pairs import OwnPairs
+from meanstream.operators.agents.pairs_by_time import TimedPairs
 from meanstream.operators.agents.vote_of_spread import SpreadVote
 from meanstream.operators.noise.calibration import calibration_delta
 from meanstream.operators.noise.distributions import TAIL_DELTA, GaussianNoise
@@ -45,7 +45,7 @@ def settings(**changes: Any) -> AgentsSettings:
 def released(found: AgentsSettings, values: Floats, noise: Any) -> tuple[Ints, Ints]:
     """Totals and votes of each agent at each release, shape (agents, releases[, columns]); a row of
     values each."""
-    agents = Agents(found, noise)
+    agents = Agents(found, noise, votes_alone=True)
     n = len(values)
     agents.add_agents([str(i) for i in range(n)])
     batches = [
@@ -136,19 +136,21 @@ def test_a_vote_that_is_not_charged_is_caught() -> None:
     assert spent(found, moved(twin)[1]) > 2 * found.delta
 
 
-def overlapping_pairs(rows: Any, who: Ints, point: Ints, _starts: Ints, _added: Ints) -> OwnPairs:
+def overlapping_pairs(
+    rows: Any, who: Ints, point: Ints, _time: Floats, starts: Ints, _added: Ints
+) -> TimedPairs:
     """Known bad: a sample is compared with both of its neighbors in the stream; each agent has one
     in a batch."""
-    last = rows.setdefault("vote_last", np.zeros_like(rows["pair_first"]))
+    last = rows.setdefault("vote_last", np.zeros_like(rows["vote_first"]))
     again = np.minimum(rows["count"][who], 1)
     difference = np.abs(point - last[who])[again == 1]
     last[who] = point
-    return OwnPairs(again, again, difference)
+    return TimedPairs(again, starts, difference, starts[again == 1])
 
 
 def test_overlapping_pairs_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     found = settings(counter="pm1")
-    monkeypatch.setattr("meanstream.operators.agents.agents.own_pairs", overlapping_pairs)
+    monkeypatch.setattr("meanstream.operators.agents.agents.timed_pairs", overlapping_pairs)
     assert spent(found, moved(found)[1]) > 2 * found.delta
 
 

@@ -59,7 +59,7 @@ def run_canaries(
     """
     settings = canaries.settings
     n = len(coins)
-    agents = Agents(settings, noise)
+    agents = Agents(settings, noise, votes_alone=True)  # each is a host of one
     agents.add_agents(canary_names(first, n))
     outputs = CanaryOutputs.none(n, settings)
     index = np.repeat(np.arange(n), canaries.per_second)
@@ -68,7 +68,8 @@ def run_canaries(
         persons = canaries.persons(second)
         whose = None if persons is None else np.tile(persons, n)
         values = canaries.values(second, coins).ravel()
-        found = agents.update(index, values, np.full(len(index), float(second)), whose).releases
+        times = second + np.arange(canaries.per_second) / canaries.per_second  # pairs are by time
+        found = agents.update(index, values, np.tile(times, n), whose).releases
         outputs.take(found.agent, found.index, found.total, found.votes, found.histogram)
 
     found = agents.advance(canaries.seconds + 1.0).releases

@@ -27,6 +27,7 @@ from meanstream.operators.agents.own_histogram import SampleHistogram
 from meanstream.operators.agents.vote_of_spread import FACTOR, SpreadVote
 from meanstream.operators.counters.sliding import Sliding
 from meanstream.operators.noise.calibration import calibrated_analytic_stddev
+from meanstream.operators.noise.distributions import LaplaceNoise
 from meanstream.operators.records import VOTE_BINS, Bools, Floats, Ints, Words
 from meanstream.operators.validation import require
 
@@ -467,7 +468,7 @@ class Canaries:
         shown[:, -1] -= ones
         shown[:, 0] -= each * (release + 1) - ones
         other = np.arange(len(coins)) % (shown.shape[1] - 1)
-        spread = math.sqrt(2.0) * counts.noise.stddev
+        spread = math.sqrt(2.0 * counts.noise.variance)
         moved = units * np.where(other == 0, 2.0, 1.0)
         noise = shown[:, -1] - shown[np.arange(len(coins)), other]
 
@@ -483,7 +484,27 @@ class Canaries:
         def log_chance(draws: Floats) -> Floats:
             return np.asarray(np.log(np.maximum(fresh.pmf(draws), _LEAST_CHANCE)))
 
-        return np.asarray((log_chance(shown - moved) - log_chance(shown)).sum(axis=1))
+        ratio = (log_chance(shown - moved) - log_chance(shown)).sum(axis=1)
+        for kind in COUNTED:
+            ratio = ratio + self._likelihood_of_counts(kind, outputs, coins)
+
+        return np.asarray(ratio)
+
+    def _likelihood_of_counts(self, kind: str, outputs: CanaryOutputs, coins: Ints) -> Floats:
+        """Give what "votes" or "histograms" add to the log-likelihood ratio of each agent's first coin."""
+        counts, told, each = self._counted(kind, outputs)
+        release = self._casts[0]
+        if counts is None or release is None or not isinstance(counts.noise, LaplaceNoise):
+            return np.zeros(len(coins))
+
+        units = self.settings.per_person or 1
+        shown = np.diff(told, axis=1, prepend=0)[:, release, 2:].astype(np.float64)
+        others = units * coins[:, 1 : min(release + 1, self.number)].sum(axis=1)
+        last = shown[:, -1] - others
+        first = shown[:, 0] - (each * (release + 1) - others)
+        ratio = np.abs(last) - np.abs(last - units) + np.abs(first) - np.abs(first + units)
+
+        return np.asarray(ratio / counts.noise.scale)
 
     def _noise_of_counts(self, told: Ints, coins: Ints, each: int) -> Floats:
         """Give the noise of the counts that each coin is in, along the difference that the coin makes.

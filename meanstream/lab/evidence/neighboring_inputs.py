@@ -149,7 +149,7 @@ def _names(n: int) -> list[str]:
 def _released(settings: AgentsSettings, noise: ChosenDraws, values: Floats) -> Floats:
     """Everything that each agent releases, a row each: sums in widths, and counts."""
     n = len(values)
-    agents = Agents(settings, cast("KeyedNoise", noise))
+    agents = Agents(settings, cast("KeyedNoise", noise), votes_alone=True)
     agents.add_agents(_names(n))
     found: list[Floats] = []
 
@@ -157,9 +157,8 @@ def _released(settings: AgentsSettings, noise: ChosenDraws, values: Floats) -> F
         given = settings.lower + values[:, second * EACH : (second + 1) * EACH] * (
             settings.upper - settings.lower
         )
-        agents.update(
-            np.repeat(np.arange(n), EACH), given.ravel(), np.full(n * EACH, float(second))
-        )
+        times = second + np.arange(EACH) / EACH  # pairs are by time
+        agents.update(np.repeat(np.arange(n), EACH), given.ravel(), np.tile(times, n))
 
         now = agents.advance(second + 1.0).releases
         columns = (

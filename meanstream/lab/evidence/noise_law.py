@@ -32,10 +32,10 @@ from meanstream.lab.evidence.one_run import ALARM_ERROR, CONFIDENCE
 from meanstream.lab.evidence.single_draws import DeclaredLaw, SingleDraws
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.own_histogram import SAMPLE_SENSITIVITY
-from meanstream.operators.agents.vote_of_spread import PAIR_SENSITIVITY
+from meanstream.operators.agents.vote_of_spread import BY_TIME, PAIR_SENSITIVITY
 from meanstream.operators.noise.calibration import calibrated_analytic_stddev
 from meanstream.operators.noise.group_privacy import group_epsilon
-from meanstream.operators.noise.keyed import GaussianNoise
+from meanstream.operators.noise.keyed import GaussianNoise, LaplaceNoise
 from meanstream.operators.records import VOTE_BINS, Floats, Ints, ReleaseColumns
 
 MOST_RELEASES = 16
@@ -57,7 +57,7 @@ class _Counted:
     """
 
     bins: int
-    noise: GaussianNoise
+    noise: GaussianNoise | LaplaceNoise
     sensitivity: float
     of: str
 
@@ -66,13 +66,14 @@ def _counted(settings: AgentsSettings) -> dict[str, _Counted]:
     """Give what settings have of them."""
     vote = settings.vote
     histogram = settings.histogram
+    norm = 2 if settings.noise == "gaussian" else 1
     found = {}
-    if vote is not None:
-        found["votes"] = _Counted(VOTE_BINS, vote.noise, PAIR_SENSITIVITY, "pairs")
+    if vote is not None and settings.pairs == BY_TIME:  # else how many there are is not public
+        found["votes"] = _Counted(VOTE_BINS, vote.noise, PAIR_SENSITIVITY[norm], "pairs")
 
     if histogram is not None:
         found["histograms"] = _Counted(
-            histogram.bins, histogram.noise, SAMPLE_SENSITIVITY, "samples"
+            histogram.bins, histogram.noise, SAMPLE_SENSITIVITY[norm], "samples"
         )
 
     return found
@@ -187,15 +188,20 @@ class NoiseLaw:
         """
         settings = self._settings
         counted = self._counted[kind]
-        rounds = counted.noise.stddev < LEAST_NOISE
+        stddev = math.sqrt(counted.noise.variance)
+        laplace = isinstance(counted.noise, LaplaceNoise)
+        rounds = stddev < LEAST_NOISE
         single = NoiseIndependence()
         law = SingleDraws(DeclaredLaw(counted.noise), kind)
         left, freedom = (0.0, 0) if rounds else self._left_of_counts(kind, single, law)
         ratio = left / max(freedom, 1)
-        mu = counted.sensitivity * (settings.per_person or 1) / counted.noise.stddev
+        scale = counted.noise.scale if isinstance(counted.noise, LaplaceNoise) else stddev
+        claim = counted.sensitivity * (settings.per_person or 1) / scale
+        squares = freedom * square_share(counted.noise)
 
         def epsilon(share: float, error: float) -> float:
-            return group_epsilon(mu / _most_scale(share, freedom, error), settings.delta)
+            least = claim / _most_scale(share, squares, error)
+            return least if laplace else group_epsilon(least, settings.delta)
 
         enough = freedom >= LEAST_FREEDOM
         why = "less than the integers' rounding" if rounds else f"too few {kind}"
@@ -203,8 +209,8 @@ class NoiseLaw:
 
         return AuditRow(
             name=name,
-            claimed=group_epsilon(mu, settings.delta),
-            delta=settings.delta,
+            claimed=claim if laplace else group_epsilon(claim, settings.delta),
+            delta=0.0 if laplace else settings.delta,
             proved=epsilon(ratio, 1.0 - CONFIDENCE) if enough else 0.0,
             ceiling=epsilon(1.0, 1.0 - CONFIDENCE) if enough else 0.0,
             alarm=epsilon(ratio, ALARM_ERROR) if enough else 0.0,
@@ -217,7 +223,7 @@ class NoiseLaw:
 
     def _draws_of(self, kind: str) -> Iterator[CountDraws]:
         """Give the draws of "votes" or "histograms", some agents at a time."""
-        return draws_of_counts(self._said(kind), self._counted[kind].noise.stddev)
+        return draws_of_counts(self._said(kind), math.sqrt(self._counted[kind].noise.variance))
 
     def _said(self, kind: str) -> Ints:
         """Give agent, release and counts so far, of each time that counts were noised."""
@@ -229,7 +235,7 @@ class NoiseLaw:
         counted = {
             kind: list(self._draws_of(kind))
             for kind, counts in self._counted.items()
-            if counts.noise.stddev >= LEAST_NOISE
+            if math.sqrt(counts.noise.variance) >= LEAST_NOISE
         }
 
         for kind, blocks in counted.items():

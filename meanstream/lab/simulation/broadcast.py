@@ -227,7 +227,7 @@ class _Votes:
         stddev = calibrated_gaussian_stddev(
             config.epsilon, config.delta, calibration=cast("Calibration", config.calibration)
         )
-        self.noise_variance = (stddev * PAIR_SENSITIVITY) ** 2 / config.spread_share
+        self.noise_variance = (stddev * PAIR_SENSITIVITY[2]) ** 2 / config.spread_share
         self._first: Floats | None = None  # samples without a partner
         self._steps = 0
         self._voted = 0

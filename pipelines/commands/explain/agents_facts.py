@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from meanstream.operators.agents.noise_choice import MechanismFacts, mechanism_facts
 from meanstream.operators.agents.release_times import Counts
-from meanstream.operators.agents.vote_of_spread import FACTOR, PAIR_SENSITIVITY
+from meanstream.operators.agents.vote_of_spread import (
+    BY_CONTENT,
+    FACTOR,
+    PAIR_SENSITIVITY,
+    PAIRS_OF_CONTENT,
+)
 from meanstream.operators.collaboration.anytime_intervals import valid_coverage
 from meanstream.operators.collaboration.registry import make_collaboration
 from meanstream.operators.records import VOTE_BINS, Ints
@@ -163,13 +169,16 @@ def _votes(settings: AgentsSettings) -> dict[str, Any] | None:
     """Describe the part of the budget that shows how much samples vary."""
     if settings.vote is None:
         return None
+    norm = 1 if settings.pure else 2
+    pairs = PAIRS_OF_CONTENT if settings.pairs == BY_CONTENT else 1
+
     return {
         "share": settings.spread_share,
-        "pure": settings.pure,
-        "what": f"distances |x - x'| of pairs of an agent's samples, counted in {VOTE_BINS} bins",
-        "when": f"with each release of {FACTOR} times the samples of the agent's last vote",
-        "sensitivity": PAIR_SENSITIVITY * (settings.per_person or 1),
-        "noise_stddev_of_a_bin": settings.vote.noise.stddev,
+        "of": "epsilon" if settings.pure else "rho",
+        "what": f"distances |x - x'| of pairs of an agent's samples, of all agents here, counted in {VOTE_BINS} bins",
+        "when": f"with the first release by which the pairs are {FACTOR} times those of the last vote",
+        "sensitivity": pairs * PAIR_SENSITIVITY[norm] * (settings.per_person or 1),
+        "noise_stddev_of_a_bin": math.sqrt(settings.vote.noise.variance),
         "total": "means, votes and histograms together are the total above"
         if settings.histogram_share
         else "means and votes together are the total above",
@@ -336,9 +345,8 @@ def _weigh(memory: str) -> str:
 def _vote_lines(votes: dict[str, Any] | None) -> list[str]:
     if votes is None:
         return ["votes           none: no part of the budget shows how much samples vary"]
-    of = "epsilon" if votes["pure"] else "rho"
     return [
-        f"votes           {votes['share']:g} of the budget (of {of}): {votes['what']}, {votes['when']}",
+        f"votes           {votes['share']:g} of the budget (of {votes['of']}): {votes['what']}, {votes['when']}",
         f"                sensitivity {votes['sensitivity']:.4g}, "
         f"noise sd {votes['noise_stddev_of_a_bin']:.4g} per bin; {votes['total']}",
     ]

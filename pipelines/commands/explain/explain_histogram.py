@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from meanstream.operators.agents.own_histogram import SAMPLE_SENSITIVITY
@@ -23,10 +24,12 @@ def explain_histogram(
         return None
     return {
         "share": settings.histogram_share,
+        "of": "rho" if settings.noise == "gaussian" else "epsilon",
         "what": f"an agent's samples, counted in {settings.histogram.bins} bins between the bounds and at them",
         "when": f"with its first release, and with each of {FACTOR} times the samples of the last histogram",
-        "sensitivity": SAMPLE_SENSITIVITY * (settings.per_person or 1),
-        "noise_stddev_of_a_bin": settings.histogram.noise.stddev,
+        "sensitivity": SAMPLE_SENSITIVITY[2 if settings.noise == "gaussian" else 1]
+        * (settings.per_person or 1),
+        "noise_stddev_of_a_bin": math.sqrt(settings.histogram.noise.variance),
         "total": "means and histograms together are the total above"
         if settings.vote is None
         else "means, votes and histograms together are the total above",
@@ -50,7 +53,7 @@ def explain_histogram_lines(found: dict[str, Any] | None) -> list[str]:
     asked = unknown + query_labels(found["quantiles"] or (), found["exceeds"])
 
     return [
-        f"histogram       {found['share']:g} of the budget (of rho): {found['what']},",
+        f"histogram       {found['share']:g} of the budget (of {found['of']}): {found['what']},",
         f"                {found['when']};",
         f"                sensitivity {found['sensitivity']:.4g}, "
         f"noise sd {found['noise_stddev_of_a_bin']:.4g} per bin; {found['total']}",

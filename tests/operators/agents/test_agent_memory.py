@@ -293,7 +293,7 @@ def test_what_a_sample_varies_by_is_known_from_votes_alone() -> None:
     for turn in range(60):
         who = np.repeat(np.arange(300), 20)
         value = (0.2 if turn < 30 else 0.8) + rng.normal(0, 0.05, len(who))
-        made = agents.update(who, value, np.full(len(who), float(turn)))
+        made = agents.update(who, value, turn + np.tile(np.arange(20) / 20, 300))
         followed.observe(made.releases, made.before)
     assert 0.02 < followed.variance**0.5 < 0.1
     assert not followed.own.combines

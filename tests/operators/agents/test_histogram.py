@@ -204,12 +204,8 @@ def test_means_votes_and_histogram_spend_the_budget_together(
             "histogram_share must be 0, .* a memory that forgets, got 0.25",
         ),
         (
-            {"noise": "laplace", "spread_share": 0.0},
-            "histogram_share must be 0, .* in paper mode, with Laplace noise",
-        ),
-        (
             {"mode": "paper", "spread_share": 0.0},
-            "histogram_share must be 0, .* in paper mode, with Laplace noise",
+            "histogram_share must be 0, .* in paper mode and with a memory",
         ),
         ({"histogram_share": 1e-13}, "histogram_share must be 0, or a part of epsilon"),
     ],

@@ -16,7 +16,7 @@ from meanstream.operators.collaboration.variance.variance_posterior import varia
 from meanstream.operators.records import VOTE_BINS, Floats, Ints, OwnSamples
 
 SPAN = 2**20
-NOISE = (4.22 * PAIR_SENSITIVITY) ** 2 / 0.1  # of a bin at (1, 1e-6), a tenth of the budget
+NOISE = (4.22 * PAIR_SENSITIVITY[2]) ** 2 / 0.1  # of a bin at (1, 1e-6), a tenth of the budget
 
 
 def votes_of(samples: Floats, seed: int) -> Ints:
