@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.noise_choice import (
     mean_noise_variance,

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import pytest
 from dp_accounting.pld import common, privacy_loss_distribution
+from scipy.special import ndtr
+
 from meanstream.operators.noise.group_privacy import group_epsilon
 from meanstream.operators.noise.loss_distributions import (
     LossDistribution,
@@ -20,7 +22,6 @@ from meanstream.operators.noise.loss_distributions import (
     three_point_losses,
     valid_odds,
 )
-from scipy.special import ndtr
 
 
 def others_laplace(epsilon: float) -> privacy_loss_distribution.PrivacyLossDistribution:

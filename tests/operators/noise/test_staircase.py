@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+
 from meanstream.lab.evidence.sampler import implemented_pmf
 from meanstream.operators.noise.distributions import LaplaceNoise, StaircaseNoise
 
