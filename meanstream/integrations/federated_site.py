@@ -210,7 +210,7 @@ class FederatedSite:
     ...     first = site.release("age", "2026-11", total=61_000.0, count=1000, lower=0, upper=120)
     ...     again = site.release("age", "2026-11", total=61_000.0, count=1000, lower=0, upper=120)
     ...     first == again, site.remaining, round(first.noise_variance**0.5, 2)
-    (True, 1, 0.72)
+    (True, 1, 0.34)
 
     References
     ----------

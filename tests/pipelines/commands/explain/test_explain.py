@@ -81,7 +81,7 @@ def test_the_releases_are_the_ones_a_run_makes(tmp_path: Path) -> None:
     write_samples(tmp_path / "flights.csv", agents=1, rows=700)
     run_agents(tmp_path, final_release=False)
     events = [json.loads(line) for line in (tmp_path / "releases.jsonl").read_bytes().splitlines()]
-    releases = explain()["releases"]
+    releases = explain(noise="auto")["releases"]
     columns = (releases["count"], releases["noise_stddev_of_the_mean"])
     shown = dict(zip(releases["index"], zip(*columns, strict=True), strict=True))
     assert len(events) > 10

@@ -95,8 +95,8 @@ def test_it_says_of_a_persons_samples_what_explain_says(per_person: int | None) 
     if per_person is None:
         assert unit["many_samples"][0] == "K samples of one person multiply epsilon by K and rho by K^2;"
         two = asks(*WHOLE, "--per-person", "2", "--json").json["unit"]
-        assert two["mu"] == pytest.approx(unit["mu"], rel=1e-3)  # its noise is calibrated to both
-        assert unit["groups"][0]["epsilon"] == pytest.approx(2.12, abs=0.01)  # twice mu
+        assert two["rho"] == unit["rho"]  # its noise is calibrated to both
+        assert unit["groups"][0]["epsilon"] == 2.0
     else:
         assert unit["many_samples"] == [
             "the variance of the noise is 7^2 = 49 times that of protecting one sample"
