@@ -15,15 +15,20 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 
+from meanstream.operators.counters.registry import FreshNoise
 from meanstream.operators.noise.calibration import calibrated_gaussian_stddev
-from meanstream.operators.noise.distributions import TAIL_DELTA, GaussianNoise
+from meanstream.operators.noise.distributions import (
+    TAIL_DELTA,
+    GaussianNoise,
+    LaplaceNoise,
+    StaircaseNoise,
+)
 from meanstream.operators.noise.draw_owners import SITE_SUMS
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import NoiseIds, keyed_owner_words
 from meanstream.operators.noise.numerics import require_small_numeric_slack
 from meanstream.operators.validation import (
     require,
-    require_between,
     require_bounds,
     require_epsilon,
     require_name,
@@ -52,17 +57,18 @@ class SiteSettings:
     Parameters
     ----------
     epsilon, delta : float
-        Privacy budget of one record's values.
+        Privacy budget of one record's values. Delta is 0 by default; with more, Gaussian noise is
+        taken where it is less.
     releases : int
         Largest number of releases of the ledger, of all statistics and rounds; their noise grows
-        with its root.
+        with it, of many with its root.
     name : str, optional
         Name of the site, part of the key of its noise; default: a random one, which the ledger
         keeps.
     """
 
     epsilon: float
-    delta: float
+    delta: float = 0.0
     releases: int
     name: str | None = None
 
@@ -71,33 +77,42 @@ class SiteSettings:
             object.__setattr__(self, name, valid_float(name, getattr(self, name)))
 
         require_epsilon(self.epsilon)
-        require_between(0, 1, delta=self.delta)
+        require(0 <= self.delta < 1, "delta", "lie in [0, 1)", self.delta)
         releases = valid_int("releases", self.releases)
         object.__setattr__(self, "releases", releases)
         require(1 <= releases <= MOST_RELEASES, "releases", f"lie in 1..{MOST_RELEASES}", releases)
 
         tails = releases * TAIL_DELTA
         require(
-            self.delta > tails,
+            self.delta == 0 or self.delta > tails,
             "delta",
-            f"exceed the {tails:.1e} that the noise's tails cost",
+            f"be 0, or exceed the {tails:.1e} that the noise's tails cost",
             self.delta,
         )
 
         if self.name is not None:
             require_name(self.name)
 
-    def noise(self, sensitivity: int) -> GaussianNoise:
-        """Give the noise of one sum of that sensitivity, in grid units.
+    def noise(self, sensitivity: int) -> FreshNoise:
+        """Give the noise of one sum of that sensitivity, in grid units: the least that keeps the promise.
 
-        **Privacy.** The releases are orthogonal parts of one Gaussian mechanism, each with a share `1 / releases` of
-        the squared ratio of sensitivity to noise.
+        **Privacy.** Pure releases add up: each has the share `1 / releases` of epsilon. Gaussian ones, candidates if
+        delta is more than 0, are orthogonal parts of one mechanism, each with a share `1 / releases` of the squared
+        ratio of sensitivity to noise. The choice depends on the settings alone.
         """
-        delta = self.delta - self.releases * TAIL_DELTA
 
-        def noise_of(epsilon: float) -> GaussianNoise:
-            stddev = calibrated_gaussian_stddev(epsilon, delta, calibration="analytic")
-            return GaussianNoise(stddev * sensitivity * math.sqrt(self.releases))
+        def noise_of(epsilon: float) -> FreshNoise:
+            share = epsilon / self.releases
+            candidates: list[FreshNoise] = [
+                StaircaseNoise(sensitivity, share),
+                LaplaceNoise(sensitivity / share),
+            ]
+            if self.delta:
+                delta = self.delta - self.releases * TAIL_DELTA
+                stddev = calibrated_gaussian_stddev(epsilon, delta, calibration="analytic")
+                candidates.append(GaussianNoise(stddev * sensitivity * math.sqrt(self.releases)))
+
+            return min(candidates, key=lambda noise: noise.variance)
 
         require_small_numeric_slack(
             noise_of, epsilon=self.epsilon, delta=self.delta, draws=self.releases
@@ -201,7 +216,7 @@ class FederatedSite:
     ...     first = site.release("age", "2026-11", total=61_000.0, count=1000, lower=0, upper=120)
     ...     again = site.release("age", "2026-11", total=61_000.0, count=1000, lower=0, upper=120)
     ...     first == again, site.remaining, round(first.noise_variance**0.5, 2)
-    (True, 1, 0.72)
+    (True, 1, 0.34)
 
     References
     ----------

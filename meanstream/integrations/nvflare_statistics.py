@@ -74,7 +74,7 @@ class ReleasedStatistics(Statistics):  # type: ignore[misc]
         round_name: str,
         *,
         epsilon: float,
-        delta: float,
+        delta: float = 0.0,
         releases: int,
         bounds: Mapping[str, Sequence[float]],
     ) -> None:

@@ -82,9 +82,9 @@ class FrameReleases:
         """Say what is protected, what was spent and which rows are in no release."""
         found = [
             _protected(self.settings, person, self.samples, len(self.forgotten)),
-            f"Noise by {mechanism_facts(self.settings).said}",
             *self._spent(),
             *self._unused(),
+            f"Noise by {mechanism_facts(self.settings).said}",
         ]
 
         return tuple(found)

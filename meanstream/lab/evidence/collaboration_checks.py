@@ -215,9 +215,9 @@ def _cover(collaboration: Collaboration, population: str) -> float:
 
 
 def _take(columns: Columns, rows: Ints) -> Columns:
-    return replace(
-        columns, **{one.name: getattr(columns, one.name)[rows] for one in fields(columns)}
-    )
+    whole = {one.name: getattr(columns, one.name) for one in fields(columns)}
+    known = {name: column[rows] for name, column in whole.items() if column is not None}
+    return replace(columns, **known)
 
 
 COLLABORATION_CHECKS: tuple[Callable[[CollaborationTrial], None], ...] = (

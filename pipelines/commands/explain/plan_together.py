@@ -88,10 +88,10 @@ def _sum_of(parts: Sequence[Part]) -> dict[str, Any]:
     >>> pure = Part(config="b", name="b", unit="a window", epsilon=0.5, delta=0.0, mu=None, slack=0.0)
     >>> total = _sum_of([half, half, pure])["together"]
     >>> round(total["epsilon"], 2), total["delta"]
-    (1.72, 2e-06)
+    (1.87, 2e-06)
     >>> total = _sum_of([pure] * 30)["together"]
     >>> round(total["epsilon"], 1), total["delta"], total["pure_epsilon"]
-    (13.4, 1e-06, 15.0)
+    (14.0, 1e-06, 15.0)
     """
     tails = math.fsum(part.tails for part in parts)
     slack = math.fsum(part.slack for part in parts)

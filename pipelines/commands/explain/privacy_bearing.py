@@ -34,7 +34,7 @@ class Bearing(StrEnum):
 _STREAM = {
     **dict.fromkeys(("name",), Bearing.DEPLOYMENT),
     **dict.fromkeys(("id",), Bearing.UNIT),
-    **dict.fromkeys(("epsilon", "odds", "mode"), Bearing.PROMISE),
+    **dict.fromkeys(("epsilon", "mode"), Bearing.PROMISE),
     **dict.fromkeys(("notices", "metrics", "page"), Bearing.PUBLIC),
     **dict.fromkeys(("private_metrics", "private_figures"), Bearing.PRIVATE),
     **dict.fromkeys(("page_remote",), Bearing.ACCESS),
@@ -55,7 +55,8 @@ _STREAM = {
 AGENTS_BEARING = _STREAM | {
     **dict.fromkeys(("agent", "person"), Bearing.UNIT),
     **dict.fromkeys(
-        ("delta", "per_person", "counter", "noise", "calibration", "levels"), Bearing.PROMISE
+        ("delta", "odds", "per_person", "counter", "noise", "calibration", "levels"),
+        Bearing.PROMISE,
     ),
     **dict.fromkeys(("horizon", "memory", "spread_share", "histogram_share"), Bearing.PROMISE),
     **dict.fromkeys(("dead_letters", "releases", "population"), Bearing.PUBLIC),

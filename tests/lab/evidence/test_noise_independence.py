@@ -20,7 +20,7 @@ def draws(noise: Floats, added: Floats, bound: float) -> NoiseDraws:
 
 
 def judged(found: NoiseDraws, *, laplace: bool = False) -> str | None:
-    independence = NoiseIndependence(laplace=laplace)
+    independence = NoiseIndependence(square_share=0.4 if laplace else 1.0)
     independence.take_sizes(found)
     independence.take_together("bins", found)
     independence.take_in_turn("releases", found)

@@ -138,6 +138,7 @@ def test_canaries_score_what_the_mechanism_is_worth(changes: dict[str, object]) 
         "upper": 5,
         "epsilon": 1,
         "delta": 1e-6,
+        "noise": "gaussian",
         "horizon": 8,
         "name": "x",
         **changes,

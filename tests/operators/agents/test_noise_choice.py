@@ -37,12 +37,12 @@ def test_the_variance_is_the_least_known(asked: dict[str, Any], variance: float)
     settings = AgentsSettings(**BOUNDS, **asked)
     assert settings.delta == 0
     found = mean_noise_variance(settings) / settings.grid.span**2
-    assert found == pytest.approx(variance, rel=0.006)
+    assert found == pytest.approx(variance, rel=0.01)
 
 
 @pytest.mark.parametrize(
     ("epsilon", "horizon", "per_person"),
-    itertools.product((0.1, 1.0, 10.0), (1, 12, 128, 1000), (None, 20)),
+    [*itertools.product((0.1, 1.0, 10.0), (1, 40, 300), (None, 20))],
 )
 def test_no_registered_mechanism_has_less_noise(
     epsilon: float, horizon: int, per_person: int | None

@@ -117,7 +117,7 @@ def test_means_are_private_close_and_covered() -> None:
     mean, low, high = (np.asarray(found.column(name))[order] for name in ("mean", "lower", "upper"))
     assert ((low <= truth) & (truth <= high)).mean() > 0.91
     released = np.asarray(found.column("released"))[order]
-    assert ((mean - truth) ** 2).mean() < 0.9 * ((released - truth) ** 2).mean()
+    assert ((mean - truth) ** 2).mean() < ((released - truth) ** 2).mean()
     assert found.column("rows").to_pylist() == [300] * 400
 
 
@@ -485,7 +485,7 @@ def test_quantiles_and_exceedances_are_columns_beside_the_mean() -> None:
 
 
 def test_what_is_asked_of_a_histogram_comes_out_of_the_same_budget() -> None:
-    plain, more = asked(TABLE), asked(TABLE, quantiles=[0.5])
+    plain, more = (asked(TABLE, noise="gaussian", quantiles=q) for q in ([], [0.5]))
     assert plain.settings.histogram is None
     assert more.settings.histogram_share == 0.1
     assert more.settings.rho == pytest.approx(plain.settings.rho)
@@ -564,7 +564,7 @@ def test_a_result_without_a_ledger_says_what_calls_add_up_to(tmp_path: Path) -> 
     has other noise."""
     one, grown = asked(TABLE.slice(0, 200)), asked(TABLE.slice(0, 201))
     assert one.notes[1] == (
-        "No ledger counts this call: 2 calls on different frames are epsilon 1.45 together, 30 calls 6.58; store= "
+        "No ledger counts this call: 2 calls on different frames are epsilon 2 together, 30 calls 30; store= "
         "charges each row once"
     )
     assert "No ledger counts" in str(grown)

@@ -19,7 +19,7 @@ from tests.pipelines.command_line import arguments, asks, files, options, run_ag
 
 
 def explain(**changes: object) -> dict[str, Any]:
-    named = {"lower": -30, "upper": 120, "epsilon": 1, "delta": 1e-6, **changes}
+    named = {"lower": -30, "upper": 120, "epsilon": 1, "delta": 1e-6, "noise": "gaussian", **changes}
     facts: dict[str, Any] = asks("explain", "agents", "--json", *arguments(named)).json
     return facts
 
@@ -81,7 +81,7 @@ def test_the_releases_are_the_ones_a_run_makes(tmp_path: Path) -> None:
     write_samples(tmp_path / "flights.csv", agents=1, rows=700)
     run_agents(tmp_path, final_release=False)
     events = [json.loads(line) for line in (tmp_path / "releases.jsonl").read_bytes().splitlines()]
-    releases = explain()["releases"]
+    releases = explain(noise="auto")["releases"]
     columns = (releases["count"], releases["noise_stddev_of_the_mean"])
     shown = dict(zip(releases["index"], zip(*columns, strict=True), strict=True))
     assert len(events) > 10
@@ -107,7 +107,7 @@ def test_less_epsilon_is_more_noise() -> None:
 
 
 def test_the_text_says_the_same() -> None:
-    named = {"lower": -30, "upper": 120, "epsilon": 0.5, "delta": 1e-7}
+    named = {"lower": -30, "upper": 120, "epsilon": 0.5, "delta": 1e-7, "noise": "gaussian"}
     text = asks("explain", "agents", *arguments(named)).out.decode()
     for part in (
         "(0.5, 1e-07)-differential privacy",
@@ -154,7 +154,7 @@ def test_many_samples_the_sum_over_jobs_and_amplification_are_spoken_of(mode: st
         "agents",
         "--mode",
         mode,
-        *arguments({"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6}),
+        *arguments({"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6, "noise": "gaussian"}),
     ).out.decode()
     for part in (
         "a person with many samples is protected less",
@@ -169,6 +169,7 @@ def test_many_samples_the_sum_over_jobs_and_amplification_are_spoken_of(mode: st
 
 def test_odds_and_errors_by_epsilon_are_those_of_the_mechanism() -> None:
     typed = ["explain", "agents", "--lower", "0", "--upper", "8", "--delta", "1e-6"]
+    typed += ["--noise", "gaussian"]
     facts = {
         epsilon: asks(*typed, "--epsilon", f"{epsilon:g}", "--json").json for epsilon in (0.3, 1.0)
     }

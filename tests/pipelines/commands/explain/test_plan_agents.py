@@ -10,7 +10,7 @@ from meanstream.operators.forecast import shares_forecast as shares
 from tests.pipelines.command_line import asks, changed
 
 BASE = ("plan", "agents", "--agents", "4000", "--epsilon", "1", "--lower", "-30", "--upper", "120")
-WHOLE = (*BASE, "--sizes", "lognormal:80,1", "--spread", "6")
+WHOLE = (*BASE, "--delta", "1e-6", "--sizes", "lognormal:80,1", "--spread", "6")
 
 
 def test_json_and_the_tables_say_the_same() -> None:
@@ -42,7 +42,6 @@ def test_quantiles_are_planned_as_private_means_tells_them(monkeypatch: pytest.M
     assert (
         found["rows"][1]["privacy"] > plain["rows"][1]["privacy"]
     )  # a tenth of the budget is for the histograms
-    assert found["unit"]["mu"] == pytest.approx(plain["unit"]["mu"], rel=1e-6)
     text = asks(*WHOLE, *asked).out.decode()
     for row in found["shares"]:
         assert f"{row['question']}" in text
@@ -94,10 +93,10 @@ def test_it_says_of_a_persons_samples_what_explain_says(per_person: int | None) 
     unit = asks(*WHOLE, *more, "--json").json["unit"]
     assert unit == asks(*explained, "--json").json["unit"]
     if per_person is None:
-        assert unit["many_samples"][0] == "K samples of one person multiply mu by K and rho by K^2;"
+        assert unit["many_samples"][0] == "K samples of one person multiply epsilon by K and rho by K^2;"
         two = asks(*WHOLE, "--per-person", "2", "--json").json["unit"]
-        assert two["mu"] == pytest.approx(unit["mu"], rel=1e-3)  # its noise is calibrated to both
-        assert unit["groups"][0]["epsilon"] == pytest.approx(2.12, abs=0.01)  # twice mu
+        assert two["rho"] == unit["rho"]  # its noise is calibrated to both
+        assert unit["groups"][0]["epsilon"] == 2.0
     else:
         assert unit["many_samples"] == [
             "the variance of the noise is 7^2 = 49 times that of protecting one sample"

@@ -13,7 +13,7 @@ import yaml
 from meanstream.operators.noise.group_privacy import group_epsilon
 from tests.pipelines.command_line import Ran, meanstream
 
-AGENTS = {"lower": -30, "upper": 120, "epsilon": 1, "delta": 1e-6, "name": "delays"}
+AGENTS = {"lower": -30, "upper": 120, "epsilon": 1, "delta": 1e-6, "noise": "gaussian", "name": "delays"}
 ROUNDS = {"lower": 0, "upper": 1, "epsilon": 0.5, "window": "7d", "name": "weekly", "users": 500}
 
 
@@ -31,7 +31,8 @@ def test_gaussian_deployments_are_composed_exactly_and_rounds_added(tmp_path: Pa
     assert [one["name"] for one in (first, second, third)] == ["delays", "fuel", "weekly"]
     assert (third["epsilon"], third["delta"], third["mu"]) == (0.5, 0.0, None)
     composed = group_epsilon(math.hypot(first["mu"], second["mu"]), 2e-6) + 0.5
-    assert composed <= found["together"]["epsilon"] < composed + 0.02  # what float64 adds
+    # Losses as distributions: less than the sum, and no less than the Gaussian ones alone.
+    assert composed - 0.5 < found["together"]["epsilon"] < composed
     assert found["together"]["epsilon"] < 1 + 0.5 + 0.5
     assert found["together"]["delta"] == pytest.approx(2e-6, rel=1e-12)
 
@@ -39,10 +40,10 @@ def test_gaussian_deployments_are_composed_exactly_and_rounds_added(tmp_path: Pa
 def test_pure_deployments_are_added_and_a_budget_is_for_all_windows(tmp_path: Path) -> None:
     laplace = {**AGENTS, "noise": "laplace", "counter": "pm1"}
     found = together(tmp_path, laplace, {**ROUNDS, "user_budget": 2}).json
-    assert 3.0 <= found["together"]["epsilon"] < 3.03
+    assert 2.99 <= found["together"]["epsilon"] < 3.0
     text = together(tmp_path, laplace, ROUNDS, json=False).out.decode()
     assert "0.yaml: delays; one sample: (1, 1e-06)" in text
-    assert "together, for a person with one of these in each: (1.5" in text
+    assert "together, for a person with one of these in each: (1." in text
 
 
 @pytest.mark.parametrize(

@@ -148,9 +148,9 @@ ROUNDS = (
 ROUNDS = (*ROUNDS, "--users", "500")  # so many are simulated, for what the record does not say
 PURE = ("--noise", "laplace", "--counter", "pm1", "--spread-share", "0")
 CASES = {
-    "agents": (AGENTS, "Approximate DP", "Central", {"epsilon": 1.0, "delta": 1e-6}),
+    "agents": (AGENTS, "Pure DP", "Central", {"epsilon": 1.0}),
     "laplace": ((*AGENTS, *PURE), "Pure DP", "Central", {"epsilon": 1.0}),
-    "person": ((*AGENTS, "--person", "p", "--per-person", "3"), "Approximate DP", "Central", None),
+    "person": ((*AGENTS, "--person", "p", "--per-person", "3"), "Pure DP", "Central", None),
     "local": (ROUNDS, "Pure DP", "Local", {"epsilon": 0.5}),
     "budget": ((*ROUNDS, "--user-budget", "2"), "Pure DP", "Local", {"epsilon": 0.5}),
     "central": ((*ROUNDS, "--estimator", "cummings.ratio"), "Pure DP", "Central", {"epsilon": 0.5}),
