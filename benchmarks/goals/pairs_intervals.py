@@ -25,8 +25,12 @@ STDDEV = 0.15
 LOOKS = (50, 200, 500, 1000, 3000)
 POPULATIONS: dict[str, Callable[[np.random.Generator], Floats]] = {
     "three classes (.3, .4, .7)": lambda rng: rng.permutation(np.repeat([0.3, 0.4, 0.7], 20)),
-    "no classes, means' deviation .05": lambda rng: np.clip(rng.normal(0.5, 0.05, AGENTS), 0.2, 0.8),
-    "no classes, means' deviation .01": lambda rng: np.clip(rng.normal(0.5, 0.01, AGENTS), 0.2, 0.8),
+    "no classes, means' deviation .05": lambda rng: np.clip(
+        rng.normal(0.5, 0.05, AGENTS), 0.2, 0.8
+    ),
+    "no classes, means' deviation .01": lambda rng: np.clip(
+        rng.normal(0.5, 0.01, AGENTS), 0.2, 0.8
+    ),
 }
 
 

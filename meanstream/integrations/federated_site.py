@@ -304,9 +304,7 @@ class FederatedSite:
 
         noise = self.settings.noise(grid.span + slack)
         drawn = noise.sample(
-            keyed.bits(
-                NoiseIds(keyed_owner_words([name]), np.array([1]), version), SITE_SUMS.at()
-            )
+            keyed.bits(NoiseIds(keyed_owner_words([name]), np.array([1]), version), SITE_SUMS.at())
         )
         noisy = int(exact[0]) + int(np.rint(drawn[0]))
 

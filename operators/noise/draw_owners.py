@@ -79,7 +79,11 @@ class DrawOwners:
         """
         require(number >= 1 and 0 <= first <= MAX_DRAWS - number, "first", "be a draw", first)
         for other in self._owners:
-            if other.key == key and first < other.first + other.number and other.first < first + number:
+            if (
+                other.key == key
+                and first < other.first + other.number
+                and other.first < first + number
+            ):
                 raise ValueError(
                     "first must be a draw that has no owner, "
                     f"got {first} of {key}, which {other.kind} has"

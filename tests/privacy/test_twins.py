@@ -229,9 +229,7 @@ def shared_draws(instead: dict[int, int]) -> Any:
     return cast
 
 
-def cut_draws(
-    self: Agents, agent: Ints, index: Ints, now: Any, fresh: Floats
-) -> Any:
+def cut_draws(self: Agents, agent: Ints, index: Ints, now: Any, fresh: Floats) -> Any:
     """Draws end at 1.5 deviations, rescaled to the declared variance."""
     stddev = np.sqrt(self.settings.fresh.variance)
     return NOISED(self, agent, index, now, np.clip(fresh, -1.5 * stddev, 1.5 * stddev) / 0.8818)
@@ -311,9 +309,7 @@ TWINS = {
         [HISTOGRAMS_SHARED], TOPIC, "releases.histograms", MANY
     ),
     "vote bin 0 shares the draw of the mean": Twin([MEANS_VOTE]),
-    "vote bin 0 shares the draw of the mean, in a store": Twin(
-        [MEANS_VOTE], STORE, "ledger", MANY
-    ),
+    "vote bin 0 shares the draw of the mean, in a store": Twin([MEANS_VOTE], STORE, "ledger", MANY),
     "vote bin 0 shares the draw of the mean, in a topic": Twin(
         [MEANS_VOTE], TOPIC, "releases", MANY
     ),

@@ -334,9 +334,7 @@ def _fault_of_scale(ratio: float, freedom: int, error: float) -> str | None:
 
     Smaller noise is a matter of epsilon.
     """
-    if freedom < LEAST_FREEDOM or ratio * 0.5 * freedom <= gammaincinv(
-        0.5 * freedom, 1.0 - error
-    ):
+    if freedom < LEAST_FREEDOM or ratio * 0.5 * freedom <= gammaincinv(0.5 * freedom, 1.0 - error):
         return None
 
     return f"noise of {math.sqrt(ratio):.2f} times the declared scale"

@@ -184,7 +184,8 @@ class SingleDraws:
 
     def _frequency(self, seen: Floats, error: float) -> str | None:
         n = len(seen)
-        radians = FREQUENCIES[FREQUENCIES <= _SHARPEST * self.law.stddev]
+        sharpest = _SHARPEST * self.law.stddev
+        radians = FREQUENCIES[sharpest >= FREQUENCIES]
         if not len(radians):
             return None
         shown = np.array([abs(np.exp(1j * s * seen).mean()) for s in radians.tolist()])
@@ -253,4 +254,3 @@ def _rounded_up(bound: Floats) -> tuple[Floats, Ints]:
         numbers = np.array([len(bound)])
 
     return values / 64.0, numbers
-

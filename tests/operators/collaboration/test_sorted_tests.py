@@ -120,8 +120,10 @@ def test_intervals_hold_where_there_are_no_classes(deviation: float, noise: floa
         released = own + rng.normal(0, math.sqrt(noise), n)
         releases = ReleaseColumns(agent=np.arange(n), index=ones, count=ones, total=ones,
                                   mean=released, noise_variance=noise * np.ones(n))  # fmt: skip
-        answer = SameMeanTests().fit(releases, np.full(n, 1 + noise)).estimate(
-            OwnMeans(agent=np.arange(n), count=200 * ones, mean=own, variance=np.ones(n))
+        answer = (
+            SameMeanTests()
+            .fit(releases, np.full(n, 1 + noise))
+            .estimate(OwnMeans(agent=np.arange(n), count=200 * ones, mean=own, variance=np.ones(n)))
         )
         covers.append((answer.lower <= means) & (means <= answer.upper))
     assert np.mean(covers) > 0.9

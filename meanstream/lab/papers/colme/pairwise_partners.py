@@ -71,15 +71,13 @@ class Everyone:
         rows: Ints = (np.arange(agents)[:, np.newaxis] * self.capacity + np.arange(agents)).ravel()
         return rows
 
-    def add_up(
-        self, pair: Mapping[str, Any], reader: Ints, agents: int, mean: Floats
-    ) -> ClassSums:
+    def add_up(self, pair: Mapping[str, Any], reader: Ints, agents: int, mean: Floats) -> ClassSums:
         """Add up the pairs of each reader that pass the test, given its own mean."""
         sums = ClassSums(*(np.zeros(len(reader)) for _ in range(5)))
         for target in range(agents):
             row = target * self.capacity + reader
             for total, column in zip(sums, _columns(pair, row, mean), strict=True):
-                total += column
+                np.add(total, column, out=total)
 
         return sums
 
@@ -160,9 +158,7 @@ class PartnerGraph:
         """Return all rows."""
         return np.arange(self.rows)
 
-    def add_up(
-        self, pair: Mapping[str, Any], reader: Ints, agents: int, mean: Floats
-    ) -> ClassSums:
+    def add_up(self, pair: Mapping[str, Any], reader: Ints, agents: int, mean: Floats) -> ClassSums:
         """Add up the pairs of each reader that pass the test, given its own mean."""
         most = max(agents, len(self._degree))
         means = np.zeros(most)
