@@ -11,7 +11,7 @@ from meanstream.lab.evidence.single_draws import DeclaredLaw, SingleDraws, low_b
 from meanstream.operators.noise.distributions import GaussianNoise, LaplaceNoise, NoiseDistribution
 from meanstream.operators.records import Floats
 
-AUDITS, ERROR, N = 100, 0.1, 3000
+AUDITS, ERROR, N = 40, 0.1, 3000
 LAWS = {
     "wide": GaussianNoise(1e6),
     "narrow": GaussianNoise(2.0),
@@ -42,7 +42,7 @@ def judged(noise: NoiseDistribution, seen: Floats, bound: float, error: float) -
 @pytest.mark.parametrize("bound", [0.0, 0.5])
 @pytest.mark.parametrize("law", LAWS)
 def test_good_noise_is_blamed_no_more_often_than_is_said(law: str, bound: float) -> None:
-    """At an error of 1 in 10, with samples that all lie at one bound: 10 of 100, and 5 standard
+    """At an error of 1 in 10, with samples that all lie at one bound: 4 of 40, and 5 standard
     errors more; in fact fewer, since comparisons overlap."""
     noise, rng = LAWS[law], np.random.default_rng(6)
     added = np.rint(bound * noise.variance**0.5)
