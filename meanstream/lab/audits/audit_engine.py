@@ -73,6 +73,7 @@ def audit_engine_rows(options: AuditEngineOptions) -> tuple[Iterator[AuditRow], 
     notes = [
         "the schedule is compressed to a release per second: the noise depends on the number of releases alone",
         "a violation is reported if chance explains it once in a million audits",
+        "all draws of a release are compared across kinds, and with their declared law; sums with their exact low bits",
     ]
 
     if settings.remembers.forgets:

@@ -134,5 +134,6 @@ def _spent(settings: AgentsSettings, spent: Ints, rejected: Counter[str]) -> lis
         f"{len(spent):,} agents, {int(spent.sum()):,} releases, at most {int(spent.max(initial=0)):,} of one agent "
         f"({_budget(settings)}); lines left out: {left_out}",
         "a scale 5 % too small is seen from 100,000 releases; a larger one beyond what samples explain",
-        "single draws are compared across bins, releases and agents; chance alone is blamed once in a million rows",
+        "single draws are compared across kinds, bins, releases and agents, and with their declared law; "
+        "chance alone is blamed once in a million rows",
     ]

@@ -77,7 +77,7 @@ class Everyone:
         for target in range(agents):
             row = target * self.capacity + reader
             for total, column in zip(sums, _columns(pair, row, mean), strict=True):
-                total += column
+                np.add(total, column, out=total)
 
         return sums
 
