@@ -146,8 +146,8 @@ def runner_offsets_held_now(
 
     Decided once, for whatever is executed again.
     """
+    from meanstream.pipelines.beam.element_types.partition import PartitionReader
     from meanstream.pipelines.beam.kafka.read_kafka import planned_reads
-    from meanstream.streaming.kafka.reading.partition import PartitionReader
 
     place = KafkaLocation.parse(location)
     with closing(PartitionReader(place)) as reader:

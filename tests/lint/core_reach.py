@@ -19,8 +19,6 @@ STILL_IN_THE_CORE = frozenset(
     {
         "operators/agents/admission.py",
         "operators/collaboration/shares/newest_histograms.py",
-        "streaming/kafka/reading/partition.py",
-        "streaming/kafka/reading/ranges.py",
     }
 )
 """Modules of Beam alone that have not moved yet; none may be added."""

@@ -39,7 +39,7 @@ class SourceLocation:
             with local_file(self.location) as path:
                 return open_source(path, self.mapping, sort=self.sort, id_key=id_key)
 
-        from meanstream.streaming.kafka.reading.ranges import RangeSource
+        from meanstream.pipelines.beam.element_types.ranges import RangeSource
 
         return RangeSource(
             KafkaLocation.parse(self.location), self.mapping, self.ranges, id_key=id_key

@@ -27,6 +27,7 @@ from apache_beam.transforms.core import WatermarkEstimatorProvider
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 
 from meanstream.operators.validation import require
+from meanstream.pipelines.beam.element_types.partition import PartitionReader, Taken
 from meanstream.pipelines.beam.input.parse_lines import (
     DEAD_LETTERS,
     MessageParser,
@@ -47,7 +48,6 @@ from meanstream.pipelines.beam.worker.beam_steps import Step
 from meanstream.pipelines.beam.worker.beam_windows import with_window_time
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
-from meanstream.streaming.kafka.reading.partition import PartitionReader, Taken
 from meanstream.streaming.sources.mapping import ColumnMapping
 
 WAIT_SECONDS = 0.5

@@ -14,12 +14,12 @@ import pytest
 
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.pipelines.beam.agents.agent_transforms import CollaboratePairwise, ReleaseMeans
+from meanstream.pipelines.beam.element_types.partition import Marks, Taken
 from meanstream.pipelines.beam.kafka import read_kafka as read
 from meanstream.pipelines.beam.kafka.beam_kafka_source import ReadKafka
 from meanstream.pipelines.beam.rounds.round_transforms import SummarizeUsers
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.connection.values import PartitionRecords
-from meanstream.streaming.kafka.reading.partition import Marks, Taken
 from meanstream.streaming.sources.mapping import ColumnMapping
 from tests.pipelines.beam.agents.test_agents_pairwise import SETTINGS as PAIRWISE
 from tests.pipelines.beam.support.agents_world import engine_on, release_lines

@@ -13,12 +13,12 @@ from apache_beam.io.restriction_trackers import OffsetRange
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
 
+from meanstream.pipelines.beam.element_types.partition import Marks, Taken
 from meanstream.pipelines.beam.input.parse_lines import PrivacyUnit
 from meanstream.pipelines.beam.kafka import read_kafka as read
 from meanstream.pipelines.beam.kafka.offsets import UNBOUNDED, OffsetsTracker
 from meanstream.pipelines.beam.kafka.read_kafka import ReadPartition
 from meanstream.streaming.kafka.connection.values import PartitionRecords
-from meanstream.streaming.kafka.reading.partition import Marks, Taken
 from meanstream.streaming.sources.mapping import ColumnMapping
 
 IDLE_SECONDS = 10.0

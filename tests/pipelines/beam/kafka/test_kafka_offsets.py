@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import meanstream.pipelines.beam.kafka.read_kafka as reading
+from meanstream.pipelines.beam.element_types.partition import Marks, Taken
 from meanstream.pipelines.beam.kafka.beam_kafka_source import ReadKafka
 from meanstream.pipelines.beam.kafka.offsets import (
     UNBOUNDED,
@@ -30,7 +31,6 @@ from meanstream.pipelines.beam.kafka.offsets import (
 from meanstream.pipelines.beam.kafka.read_kafka import EventTimeProvider, ReadPartition, ReadRange
 from meanstream.streaming.events.event_columns import column_positions
 from meanstream.streaming.kafka.connection.values import PartitionRecords
-from meanstream.streaming.kafka.reading.partition import Marks, Taken
 from meanstream.streaming.sources.mapping import ColumnMapping
 
 GAPS = (3, 4, 11)

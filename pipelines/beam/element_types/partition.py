@@ -45,7 +45,7 @@ class Marks(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """Records of a partition, the offset that follows them, and whether the partition has no more for now."""
+    """Records of a partition, the offset after them, and whether there are no more for now."""
 
     records: PartitionRecords
     following: int
@@ -53,7 +53,7 @@ class Taken(NamedTuple):
 
 
 class PartitionReader:
-    """Reads committed records of partitions of a topic, one partition at a time, at offsets that the caller decides.
+    """Reader of committed records, one partition at a time, at offsets that the caller decides.
 
     It is no member of a group, owns nothing and commits nothing: it may read next to an engine.
 
@@ -114,7 +114,7 @@ class PartitionReader:
         return marks
 
     def take(self, partition: int, offset: int, count: int, wait: float) -> Taken:
-        """Give what a partition has from an offset on, at most that many records, after at most that many seconds."""
+        """Give up to `count` records from an offset on, after at most `wait` seconds."""
         if self._at != (partition, offset):
             self._consumer.assign([TopicPartition(self._location.topic, partition, offset)])
 
@@ -134,23 +134,28 @@ class PartitionReader:
                 if error is not None:
                     ended |= self._is_end(error, partition)
                     following = max(following, message.offset() or 0) if ended else following
-                elif (message.offset() or 0) >= following:
+                    continue
+
+                message_offset = message.offset() or 0
+                if message_offset >= following:
                     records.append(message)
-                    following = (message.offset() or 0) + 1
+                    following = message_offset + 1
 
             left = until - time.monotonic()
 
         self._at = (partition, following)
-        offsets = np.fromiter(map(_offset, records), np.int64, len(records))
-        values = [message.value() for message in records]
-        number = np.full(len(records), partition, np.int64)
-        beside = message_extras(records, self._beside)
-
-        return Taken(PartitionRecords(number, offsets, values, beside), following, ended)
+        return Taken(self._columns(partition, records), following, ended)
 
     def close(self) -> None:
         """Let go of the brokers."""
         self._consumer.close()
+
+    def _columns(self, partition: int, records: list[Message]) -> PartitionRecords:
+        """Lay out records as columns."""
+        offsets = np.fromiter(map(_offset, records), np.int64, len(records))
+        values = [message.value() for message in records]
+        number = np.full(len(records), partition, np.int64)
+        return PartitionRecords(number, offsets, values, message_extras(records, self._beside))
 
     def _consume(self, count: int, wait: float) -> list[Message]:
         try:
@@ -168,8 +173,9 @@ class PartitionReader:
 
         if code == KafkaError._AUTO_OFFSET_RESET:
             raise KafkaLostError(
-                f"{self._location.role} must hold every requested record, got partition {partition} of "
-                f"{self._location.topic!r} without them (retention deleted them, or they were never there)"
+                f"{self._location.role} must hold every requested record, got partition "
+                f"{partition} of {self._location.topic!r} without them (retention deleted them, or "
+                "they were never there)"
             )
 
         if not is_retriable_by_client(error):

@@ -9,11 +9,11 @@ import time
 from collections.abc import Sequence
 
 from meanstream.operators.validation import require
+from meanstream.pipelines.beam.element_types.partition import PartitionReader
 from meanstream.streaming.events.event_columns import Batch, Position, Rejects, no_sample_columns
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.connection.schema_registry import RegistryAwayError
 from meanstream.streaming.kafka.reading.kafka_messages import topic_parser
-from meanstream.streaming.kafka.reading.partition import PartitionReader
 from meanstream.streaming.sources.mapping import ColumnMapping
 
 WAIT_SECONDS = 0.5
