@@ -241,11 +241,19 @@ def private_means(
     )
 
     if coverage == "anytime":
-        result = replace(result, notes=(*result.notes, TOGETHER))
+        result = replace(result, notes=(*result.notes, _together(released.pointwise_calls)))
 
     if learned is None:
         return result
     return replace(result, covariates=learned, notes=(*result.notes, covariates_said(learned)))
+
+
+def _together(pointwise_calls: int) -> str:
+    """Say for which calls intervals hold together."""
+    if not pointwise_calls:
+        return TOGETHER
+    before = "1 call before" if pointwise_calls == 1 else f"{pointwise_calls:,} calls before"
+    return f"{TOGETHER}, except for {before}, whose intervals are pointwise: each holds by itself"
 
 
 def _releases(releases: int | None, schedule: str | None, *, stored: bool) -> int:

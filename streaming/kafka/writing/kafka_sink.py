@@ -50,9 +50,9 @@ class KafkaSink:
     A report is keyed by a hash of its user's name, what a stage found by its round and stage.
 
     Headers: `schema_version`, `event` (the name that `meanstream schema` takes), `deployment` where
-    it has a name and, of releases and refusals, `release_id`. The timestamp of a record is when it was written, not the event
-    time, which is in the event: brokers delete and compact by it, and refuse records from the
-    future.
+    it has a name and, of releases and refusals, `release_id`. The timestamp of a record is when it
+    was written, not the event time, which is in the event: brokers delete and compact by it, and
+    refuse records from the future.
 
     Parameters
     ----------
@@ -275,7 +275,7 @@ def _require_own_keys(
     if not location.shared:
         raise ValueError(
             f"{location.role} must be a topic of deployment {printable(name)!r} alone, got events of {shown!r} in "
-            f"{location.topic!r}: name another topic, or add ?shared=1, and each replaces the other's newest event of a key"
+            f"{location.topic!r}: name another topic, or let the newest event of a key count with ?shared=1"
         )
 
     _log.warning(

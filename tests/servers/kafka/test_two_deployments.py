@@ -22,9 +22,7 @@ COMPACTED = {"cleanup.policy": "compact"}
 def opened(
     address: str, topic: str, name: str, *, store: str = "", role: str = "sink", query: str = ""
 ) -> Sink:
-    kafka = KafkaSinks(
-        store or f"two-{os.getpid()}-{next(_stores)}", stop=Patient(), name=name
-    )
+    kafka = KafkaSinks(store or f"two-{os.getpid()}-{next(_stores)}", stop=Patient(), name=name)
     trust = Trust.PRIVATE if role == "sink" else Trust.PUBLIC
     return open_sink(f"kafka://{address}/{topic}{query}", trust=trust, role=role, kafka=kafka)
 
