@@ -58,6 +58,8 @@ class FrameReleases:
         What the call has charged; None where no ledger counts.
     forgotten : frozenset of int
         Public: groups that the store has forgotten, whose releases are in no answer.
+    pointwise_calls : int
+        Public: calls before with the store whose intervals hold each by itself.
     """
 
     samples: FrameSamples
@@ -66,6 +68,7 @@ class FrameReleases:
     counted: Ints
     charge: LedgerCharge | None = None
     forgotten: frozenset[int] = frozenset()
+    pointwise_calls: int = 0
 
     def newest(self) -> ReleaseColumns:
         """Public: each group's newest release, by its number."""

@@ -289,7 +289,7 @@ def private_means(
     )
 
     if coverage == "anytime":
-        result = replace(result, notes=(*result.notes, TOGETHER))
+        result = replace(result, notes=(*result.notes, _together(released.pointwise_calls)))
 
     if learned is None:
         return result
@@ -298,6 +298,14 @@ def private_means(
 
 def _names(by: str | Sequence[str]) -> str:
     return by if isinstance(by, str) else ", ".join(by)
+
+
+def _together(pointwise_calls: int) -> str:
+    """Say for which calls intervals hold together."""
+    if not pointwise_calls:
+        return TOGETHER
+    before = "1 call before" if pointwise_calls == 1 else f"{pointwise_calls:,} calls before"
+    return f"{TOGETHER}, except for {before}, whose intervals are pointwise: each holds by itself"
 
 
 def _releases(releases: int | None, schedule: str | None, *, stored: bool) -> int:

@@ -39,6 +39,9 @@ from meanstream.streaming.store.database import StoreError
 from meanstream.streaming.store.state_store import Store
 from meanstream.streaming.store.store_deployment import Deployment, open_deployment
 
+POINTWISE_CALLS = "frame_pointwise_calls"
+"""State of a store: how many calls gave intervals that hold each by itself."""
+
 BATCH = 1 << 18
 """Rows of a commit."""
 COLUMNS = "frame_columns"
@@ -186,6 +189,7 @@ def releases_by_store(
         }
         chosen = replace(options, batch_size=BATCH, max_agents=most, **believed)
 
+        pointwise = _pointwise_calls(store, options)
         engine = _FrameEngine(
             _FrameSource(_after_those(samples, unread), unread, digests),
             deployment,
@@ -206,9 +210,23 @@ def releases_by_store(
             counted=engine.agents.counts(),
             charge=LedgerCharge(made=made, rows=head.rows, head=head.chain.hex(), store=path.name),
             forgotten=frozenset(forgotten),
+            pointwise_calls=pointwise,
         )
     finally:
         deployment.store.close()
+
+
+def _pointwise_calls(store: Store, options: EngineOptions) -> int:
+    """Count the calls before whose intervals hold each by itself, and note this one if it is one of them.
+
+    Of a store that noted none, its releases say that there was one.
+    """
+    noted = store.state(POINTWISE_CALLS)
+    before = int(store.ledger.head().rows > 0) if noted is None else int(noted)
+    with store.transaction():
+        store.put_state(POINTWISE_CALLS, before + (options.coverage == "pointwise"))
+
+    return before
 
 
 def _opened(path: Path, settings: AgentsSettings) -> Deployment:

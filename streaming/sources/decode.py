@@ -29,6 +29,7 @@ from meanstream.streaming.sources.source_directory import (
     NO_NAME,
     NOT_A_NAME,
     NameDirectory,
+    names_in_one_spelling,
 )
 from meanstream.streaming.sources.source_protocol import UnreadableSourceError
 
@@ -308,9 +309,7 @@ def _in_one_spelling(ids: pa.Array, readable: Bools) -> Bools:
     if not len(data) or data.max() < 0x80:
         return readable
     texts = pc.if_else(pa.array(readable), ids, pa.scalar(b"", pa.binary())).cast(pa.string())
-    same = pc.equal(texts, pc.utf8_normalize(texts, "NFC"))
-
-    return np.asarray(same.to_numpy(zero_copy_only=False), np.bool_)
+    return names_in_one_spelling(texts)
 
 
 def _is_utf8(raw: bytes) -> bool:

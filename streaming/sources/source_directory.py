@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import compute as pc
 
-from meanstream.operators.records import Ints
+from meanstream.operators.records import Bools, Ints
 from meanstream.streaming.events.base import MAX_NAME, NAME_PATTERN
 from meanstream.streaming.sources.name_hashes import NameHashTable
 
@@ -60,6 +60,24 @@ def _valid_name(raw: bytes) -> str | None:
 
     shaped = len(name) <= MAX_NAME and _NAME.fullmatch(name) and is_normalized("NFC", name)
     return name if shaped else None
+
+
+def names_in_one_spelling(texts: pa.Array) -> Bools:
+    r"""Say which texts are in Unicode's NFC; those of ASCII are, and a missing one says nothing.
+
+    Examples
+    --------
+    >>> names_in_one_spelling(pa.array(["ann", "Ren\u00e9", "Rene\u0301", None])).tolist()
+    [True, True, False, True]
+    """
+    # Python's own: what Arrow calls NFC does not compose.
+    good = np.ones(len(texts), np.bool_)
+    other = pc.invert(pc.string_is_ascii(texts)).fill_null(False)
+    places = np.flatnonzero(other.to_numpy(zero_copy_only=False))
+    for place, text in zip(places.tolist(), texts.filter(other).to_pylist(), strict=True):
+        good[place] = is_normalized("NFC", text)
+
+    return good
 
 
 class NameDirectory:

@@ -152,6 +152,15 @@ TRANSFORMS = {
 }  # fmt: skip
 """Beam's transforms; parts, sources and sinks are run within the others."""
 
+LIBRARY = {
+    "private_means": "frames, with covariates, persons, shares, a store",
+    "private_windows": "frames, local and central",
+    "CollaborativeMean": "river",
+    "FederatedSite": "asked again",
+}
+"""What releases without a command, and its worlds (`test_watched_library.py`): tables, notes, pages,
+predictions and releases, with every value changed."""
+
 PUBLIC_METRICS = {
     "Metrics": {
         "estimates", "events", "letters_unwritten", "refusals", "releases", "agents", "agents_exhausted", "drifts",

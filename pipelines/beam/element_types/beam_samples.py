@@ -14,6 +14,7 @@ from meanstream.operators.records import AnyInts, Bools, Floats, Ints, Words
 from meanstream.operators.validation import require
 from meanstream.streaming.events.base import MAX_NAME, NAME_PATTERN
 from meanstream.streaming.events.event_columns import SampleColumns
+from meanstream.streaming.sources.source_directory import names_in_one_spelling
 
 SHARDS = 8
 """Of users of rounds, by default."""
@@ -83,7 +84,7 @@ def sample_batch(
         pc.match_substring_regex(names, NAME_PATTERN), pc.invert(pc.utf8_is_space(names))
     )
     # An agent has one spelling, and one budget.
-    shaped = pc.and_(shaped, pc.equal(names, pc.utf8_normalize(names, "NFC")))
+    shaped = pc.and_(shaped, pa.array(names_in_one_spelling(names)))
     good = pc.and_(shaped, pc.less_equal(pc.utf8_length(names), MAX_NAME)).to_pylist()
     agent: Ints = coded.indices.fill_null(len(good)).to_numpy(zero_copy_only=False).astype(np.int64)
     known = names.to_pylist()

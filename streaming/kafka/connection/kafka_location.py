@@ -24,7 +24,7 @@ DEFAULT_GROUP = "meanstream"
 MAX_PARTITIONS = 100_000
 
 SOURCE_OPTIONS = ("group", "partitions", "start", "gap", "config", "registry")
-SINK_OPTIONS = ("create", "config", "registry")
+SINK_OPTIONS = ("create", "config", "registry", "shared")
 
 _BROKER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -59,6 +59,8 @@ class KafkaLocation:
         Source: what to do when retention deleted records that were not read yet.
     create : int or None
         Sink: make the topic with that many partitions if it is missing.
+    shared : bool
+        Sink: write next to another deployment, where the newest event of a key replaces older ones.
     config : Path or None
         File of librdkafka properties.
     settings : tuple of pairs
@@ -86,6 +88,7 @@ class KafkaLocation:
     start: Literal["earliest", "latest"] = "earliest"
     gap: Literal["refuse", "skip"] = "refuse"
     create: int | None = None
+    shared: bool = False
     config: Path | None = None
     settings: Settings = field(default=(), repr=False)
     registry: str | None = None
@@ -131,6 +134,7 @@ class KafkaLocation:
             start=start,  # type: ignore[arg-type]  # checked above
             gap=gap,  # type: ignore[arg-type]
             create=_count(given["create"]) if "create" in given else None,
+            shared=_is_shared(given.get("shared")),
             config=config,
             settings=tuple(pair for pair in settings if not pair[0].startswith(PREFIX)),
             registry=registry_address(given["registry"]) if "registry" in given else None,
@@ -234,6 +238,11 @@ def _partitions(text: str) -> tuple[int, ...]:
 
     require(len(set(found)) == len(found), "partitions", "be distinct", text)
     return tuple(sorted(found))
+
+
+def _is_shared(text: str | None) -> bool:
+    require(text in (None, "1"), "shared", "be 1, or left out", text)
+    return text is not None
 
 
 def _count(text: str) -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import msgspec
 
 from meanstream.operators.noise.keyed import keyed_owner_words
+from meanstream.operators.validation import printable
 from meanstream.streaming.crash import CrashHook, no_crash
 from meanstream.streaming.events.base import Event
 from meanstream.streaming.events.encode import EventLines
@@ -15,7 +17,11 @@ from meanstream.streaming.events.round_events import Report, StageResult, Window
 from meanstream.streaming.events.wire import Population
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.connection.registered import wire_head
-from meanstream.streaming.kafka.reading.newest_messages import newest_events
+from meanstream.streaming.kafka.reading.newest_messages import (
+    DEPLOYMENT,
+    newest_events,
+    other_deployments,
+)
 from meanstream.streaming.kafka.writing.kafka_outputs import (
     check_output_topic,
     open_output_topic,
@@ -31,6 +37,7 @@ from meanstream.streaming.sinks.sink_protocol import (
     check_sink_trust,
 )
 
+_log = logging.getLogger("meanstream.kafka")
 KEYS: dict[type[Event], str] = {Population: "population"}
 """Keys of events that are of no agent and of which the newest is what counts."""
 
@@ -42,10 +49,10 @@ class KafkaSink:
 
     A report is keyed by a hash of its user's name, what a stage found by its round and stage.
 
-    Headers: `schema_version`, `event` (the name that `meanstream schema` takes) and, of releases
-    and refusals, `release_id`. The timestamp of a record is when it was written, not the event
-    time, which is in the event: brokers delete and compact by it, and refuse records from the
-    future.
+    Headers: `schema_version`, `event` (the name that `meanstream schema` takes), `deployment` where
+    it has a name and, of releases and refusals, `release_id`. The timestamp of a record is when it
+    was written, not the event time, which is in the event: brokers delete and compact by it, and
+    refuse records from the future.
 
     Parameters
     ----------
@@ -139,7 +146,8 @@ class KafkaSink:
     def write(self, events: EventLines) -> None:
         """Send records; readers of committed records see them after the next flush."""
         check_sink_trust(self.trust, events.kind)
-        self._transaction.write(replace(sink_records(self._topic, events), head=self._head))
+        records = sink_records(self._topic, events, deployment=self._name)
+        self._transaction.write(replace(records, head=self._head))
 
     def flush(self) -> None:
         """Commit what all sinks of the cluster have written.
@@ -226,6 +234,9 @@ class KafkaSinks:
             )
 
         transaction = self._transactions[cluster, apart]
+        if self._name is not None:
+            _require_own_keys(location, self._name, trust, transaction)
+
         return KafkaSink(
             location,
             trust=trust,
@@ -236,7 +247,44 @@ class KafkaSinks:
         )
 
 
-def sink_records(topic: str, events: EventLines) -> Records:
+def _require_own_keys(
+    location: KafkaLocation, name: str, trust: Trust, transaction: KafkaTransaction
+) -> None:
+    """Refuse to replace another deployment's estimates, the first time that a store writes to a topic.
+
+    An estimate is keyed by its agent and the population by its name, so that the newest one counts, whoever wrote
+    it. Releases are told apart by their ids.
+    """
+    replaces = location.role == "population" or (location.role == "sink" and trust is Trust.PRIVATE)
+    if not replaces or transaction.has_marked(location.topic):
+        return
+
+    try:
+        others = other_deployments(location, name)
+    except ValueError:
+        _log.warning(
+            "the topic cannot be read, so that nothing says whether another deployment writes to it",
+            extra={"topic": location.topic},
+        )
+        return
+
+    if not others:
+        return
+
+    shown = ", ".join(map(printable, others[:3]))
+    if not location.shared:
+        raise ValueError(
+            f"{location.role} must be a topic of deployment {printable(name)!r} alone, got events of {shown!r} in "
+            f"{location.topic!r}: name another topic, or let the newest event of a key count with ?shared=1"
+        )
+
+    _log.warning(
+        "another deployment writes to this topic: if both read the same records, their privacy losses add up",
+        extra={"topic": location.topic, "deployments": shown},
+    )
+
+
+def sink_records(topic: str, events: EventLines, *, deployment: str | None = None) -> Records:
     """Make records of events.
 
     Examples
@@ -253,6 +301,9 @@ def sink_records(topic: str, events: EventLines) -> Records:
         ("schema_version", str(kind.model_fields["schema_version"].default)),
         ("event", kind.topic),
     ]
+    if deployment is not None:
+        common.append((DEPLOYMENT, deployment))
+
     keys: Sequence[str | None] = [KEYS.get(kind)] * count
     headers: Sequence[Headers] = [common] * count
 

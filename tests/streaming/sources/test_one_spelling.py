@@ -74,8 +74,11 @@ def test_so_is_the_name_of_a_deployment_or_of_a_site() -> None:
         SiteSettings(epsilon=1, delta=1e-6, releases=2, name=APART)
 
 
-def test_river_takes_both_spellings_for_one_agent() -> None:
-    model = CollaborativeMean(lower=0, upper=10, epsilon=5, delta=1e-6, schedule="every:1")
+def test_river_takes_both_spellings_for_one_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEANSTREAM_SECRET", SECRET)
+    model = CollaborativeMean(
+        lower=0, upper=10, epsilon=5, delta=1e-6, name="n", schedule="preferred:1"
+    )
     for name in (COMPOSED, APART) * 20:
         model.learn_one({"agent": name}, 4.0)
     assert model.predict_one({"agent": COMPOSED}) == model.predict_one({"agent": APART})

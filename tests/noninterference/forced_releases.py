@@ -1,0 +1,54 @@
+"""Releases of agents as functions of public counts, whatever the values are.
+
+Under them two worlds may differ in every value, and a byte that differs in what anyone is shown is raw
+data that no release has charged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from meanstream.operators.agents import agents as of_agents
+from meanstream.operators.agents.own_histogram import SampleHistogram
+from meanstream.operators.agents.vote_of_spread import SpreadVote
+from meanstream.operators.noise.keyed import KeyedNoise
+
+
+@contextmanager
+def forced_releases() -> Iterator[None]:
+    """Force means, votes and histograms of agents that forget nothing, and the digests of their inputs."""
+    noised = of_agents.Agents._noised
+    version = KeyedNoise.version_of
+
+    def forced_version(self: KeyedNoise, first: Any, second: Any) -> Any:
+        nothing = np.zeros(len(np.atleast_1d(first)), np.int64)
+        return version(self, nothing, nothing)
+
+    def forced_noised(self: Any, agent: Any, index: Any, now: Any, fresh: Any) -> Any:
+        middle = (now.count * (self.settings.grid.span // 2)).astype(np.int64)
+        return noised(
+            self, agent, index, of_agents._Now(now.count, middle, now.time, now.squares), fresh
+        )
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(KeyedNoise, "version_of", forced_version)
+        patch.setattr(of_agents.Agents, "_noised", forced_noised)
+        for kind, column in ((SpreadVote, "vote_pairs"), (SampleHistogram, "histogram_new")):
+            patch.setattr(kind, "cast", _cast_by_counts(kind.cast, column))
+        yield
+
+
+def _cast_by_counts(cast: Any, column: str) -> Any:
+    def forced(self: Any, rows: Any, agent: Any, *rest: Any, **named: Any) -> Any:
+        counts = rows[column][agent].sum(axis=1)
+        by_bin = np.zeros_like(rows[column][agent])
+        by_bin[:, by_bin.shape[1] // 2] = counts
+        rows[column][agent] = by_bin
+        return cast(self, rows, agent, *rest, **named)
+
+    return forced

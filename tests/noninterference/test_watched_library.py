@@ -1,0 +1,133 @@
+"""Non-interference of the library: frames, river and federated sites, with every value changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import meanstream
+from meanstream.federated import FederatedSite, SiteSettings
+from meanstream.river import CollaborativeMean
+from tests.noninterference import surfaces
+from tests.noninterference.forced_releases import forced_releases
+from tests.noninterference.rounds_worlds import charged_as
+from tests.pipelines.command_line import SECRET
+
+FRAMES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "persons": {"person": "person", "per_person": 2},
+    "covariates": {"covariates": ["region"]},
+    "shares": {"quantiles": [0.1, 0.5], "exceeds": [10.0]},
+    "anytime": {"coverage": "anytime"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEANSTREAM_SECRET", SECRET)
+
+
+def frame(other: bool) -> pa.Table:
+    rng = np.random.default_rng(4)
+    group = rng.integers(0, 20, 800)
+    person = rng.integers(0, 200, 800)
+    value = rng.uniform(-50, 200, 800) if other else rng.normal(10, 3, 800)
+    columns = {
+        "group": [f"g{i}" for i in group],
+        "region": ["north" if i % 2 else "south" for i in group],
+        "person": [f"p{i}" for i in person],
+        "time": 1.7e9 + np.sort(rng.integers(0, 10**6, 800)).astype(float) if not other else None,
+        "value": value,
+    }
+    if other:  # the same times, whatever was drawn before them
+        columns["time"] = frame(False)["time"]
+    return pa.table(columns)
+
+
+def shown(result: Any) -> list[str]:
+    """All that a result shows."""
+    parts = [str(result), repr(result.to_frame().to_pylist()), repr(result.notes)]
+    return [*parts, repr(result.covariates), result._repr_html_()]
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["once", "store"])
+@pytest.mark.parametrize("kind", FRAMES)
+def test_no_value_of_a_frame_is_in_its_means_but_by_releases(
+    kind: str, stored: bool, tmp_path: Path
+) -> None:
+    worlds = []
+    with forced_releases():
+        for other in (False, True):
+            where: dict[str, Any] = {"secret": SECRET, "name": "frames"}
+            if stored:
+                where = {"store": tmp_path / f"{other}.db", "name": "frames"}
+            asked = {"by": "group", "value": "value", "time": "time", "lower": 0, "upper": 30}
+            table = frame(other)
+            parts = [table.slice(0, 400), table] if stored else [table]
+            seen: list[str] = []
+            for part in parts:
+                found = meanstream.private_means(
+                    part, **asked, epsilon=1, delta=1e-6, **where, **FRAMES[kind]
+                )
+                seen += shown(found)
+            worlds.append([text.replace(f"{other}.db", "s.db") for text in seen])
+    assert worlds[0] == worlds[1]
+
+
+@pytest.mark.parametrize("central", [False, True])
+@pytest.mark.parametrize("value", [29.0, -1e300, None])
+def test_nothing_that_a_user_has_is_in_the_windows_but_by_reports(
+    central: bool, value: float | None
+) -> None:
+    worlds = []
+    with charged_as({}):
+        for changed in (1.0, value):
+            table = pa.table(
+                {
+                    "user": [f"u{i}" for i in range(40)],
+                    "value": [changed if i == 7 else float(i % 9) for i in range(40)],
+                    "time": np.arange(40.0),
+                }
+            )
+            found = meanstream.private_windows(
+                table, by="user", value="value", time="time", lower=0, upper=30, epsilon=1,
+                window="1d", nulls="drop", central=central, secret=SECRET, name="frames",
+            )  # fmt: skip
+            worlds.append([str(found), repr(found.to_frame().to_pylist()), repr(found.notes)])
+    assert worlds[0] == worlds[1]
+
+
+def test_no_value_of_river_is_in_its_predictions_but_by_releases() -> None:
+    worlds = []
+    with forced_releases():
+        for other in (False, True):
+            model = CollaborativeMean(lower=0, upper=30, epsilon=2, delta=1e-6, name="river")
+            rows = frame(other).select(["group", "value"]).to_pylist()
+            for row in rows:
+                model.learn_one({"agent": row["group"]}, row["value"])
+            worlds.append([model.predict_one({"agent": f"g{i}"}) for i in range(21)])
+    assert worlds[0] == worlds[1]
+
+
+@pytest.mark.parametrize("later", [8000.0, 8000.03, 1e9, -1e9, float("nan")])
+def test_a_site_that_is_asked_again_shows_nothing_of_its_records(
+    later: float, tmp_path: Path
+) -> None:
+    seen = []
+    settings = SiteSettings(epsilon=0.1, delta=1e-6, releases=4, name="clinic")
+    for number, total in enumerate((8000.0, later)):
+        with FederatedSite(tmp_path / f"{number}.db", settings) as site:
+            asked = {"count": 1000, "lower": 0, "upper": 30}
+            first = site.release("stay", "r1", total=8000.0, **asked)
+            again = site.release("stay", "r1", total=total, **asked)
+            seen.append((first.plain(), again.plain(), site.remaining))
+    assert seen[0] == seen[1]
+
+
+def test_what_the_library_releases_is_listed() -> None:
+    names = {name for name in meanstream.__all__ if name.startswith("private_")}
+    assert names | {"CollaborativeMean", "FederatedSite"} == set(surfaces.LIBRARY)
