@@ -1,6 +1,6 @@
 """Coverage, error and length of intervals where samples depend on each other, by number of samples, against the goals.
 
-`python benchmarks/dependent.py [--runs 5] [--seed 1] [--agents 400] [--table docs/how-to/dependent-samples.md]`
+`python benchmarks/dependent.py [--runs 5] [--seed 1] [--agents 400] [--table docs/how-to/read-an-interval.md]`
 
 Agents are those that the engine hosts, at epsilon 1. A goal counts as missed where the figure is
 beyond it by more than two standard errors over runs; the program then exits with 1. The last two
@@ -44,7 +44,7 @@ INDEPENDENT_LENGTH = {60: 1.03, 150: 1.01}
 """Most length, of independent samples, relative to intervals that take samples for independent."""
 KNOWN_LENGTH, KNOWN_FROM = 1.25, 500
 """Most length, of AR(1) samples, relative to intervals that know the long-run variance."""
-BEGIN, END = "<!-- table -->", "<!-- end of table -->"
+BEGIN, END = "<!-- table: dependent samples -->", "<!-- end of table: dependent samples -->"
 
 
 def main() -> None:

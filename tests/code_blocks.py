@@ -12,6 +12,9 @@ What a page may say, in a comment of HTML right before a block, which no reader 
 - `<!-- file: NAME -->`: the block is written to that file;
 - `<!-- not run: REASON -->`: it is not run; lines of `meanstream` are still read by its parser.
 
+A section that says that its commands begin in an empty folder has a folder, a namespace and an
+environment of its own.
+
 A page that runs against `broker:9092` gets a broker of its own.
 """
 
@@ -39,6 +42,8 @@ SHELL, SHOWN = ("", "sh", "bash"), ("console",)
 BROKER = "broker:9092"
 """What pages call their broker."""
 SECONDS = 800
+EMPTY_FOLDER = "*The commands of this section begin in an empty folder.*"
+"""What a page says where its blocks begin anew."""
 _FENCE = re.compile(r"(?P<indent> *)(?P<fence>```+)(?P<language>\{[\w-]+\}.*|[\w-]*)\s*")
 _SAID = re.compile(
     r"^\s*<!-- (?P<what>output|file|not run)?(?P<vary>(?:, |\b)numbers vary)?(?:: (?P<value>.+?))? -->\s*$"
@@ -61,6 +66,7 @@ class Block:
     what: str = ""
     value: str = ""
     vary: bool = False
+    part: int = 0
 
     @property
     def name(self) -> str:
@@ -90,10 +96,11 @@ class Block:
 def blocks_of(page: Path, text: str | None = None) -> list[Block]:
     """Find the fenced blocks of a page."""
     found, lines = [], (page.read_text(encoding="utf-8") if text is None else text).splitlines()
-    at, said = 0, None
+    at, said, part = 0, None, 0
     while at < len(lines):
         opened = _FENCE.fullmatch(lines[at])
         if opened is None:
+            part += lines[at] == EMPTY_FOLDER
             said = _SAID.match(lines[at]) or (said if not lines[at].strip() else None)
             at += 1
             continue
@@ -106,7 +113,7 @@ def blocks_of(page: Path, text: str | None = None) -> list[Block]:
             else ("", "", False)
         )
         if not opened["language"].startswith("{"):  # a directive of the site
-            found.append(Block(page, at + 1, opened["language"], body, what, value, vary))
+            found.append(Block(page, at + 1, opened["language"], body, what, value, vary, part))
         at, said = end + 1, None
     return found
 
@@ -158,6 +165,8 @@ class PageRun:
     commands: Path = Path(sys.executable).parent
     namespace: dict[str, Any] = field(default_factory=lambda: {"__name__": "__main__"})
     printed: str = ""
+    part: int = 0
+    environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def run(self, block: Block) -> None:
         """Run, write or compare a block.
@@ -167,6 +176,8 @@ class PageRun:
         AssertionError
             If it fails, or prints something else than the page shows.
         """
+        if block.part != self.part:
+            self._begin(block.part)
         text = block.text.replace(BROKER, self.broker) if self.broker else block.text
         if block.what == "file":
             place = self.folder / block.value
@@ -182,6 +193,15 @@ class PageRun:
                 self._compare(block, self.printed, shown)
         else:
             self.printed = self._shell(block, text)
+
+    def _begin(self, part: int) -> None:
+        """Go on in an empty folder, as a reader of a section does."""
+        self.part, self.printed = part, ""
+        self.folder = self.folder.parent / f"{self.folder.name.partition('.')[0]}.{part}"
+        self.folder.mkdir()
+        self.namespace = {"__name__": "__main__"}
+        os.environ.clear()
+        os.environ.update(self.environment)
 
     def _compare(self, block: Block, printed: str, shown: str) -> None:
         checker = doctest.OutputChecker()

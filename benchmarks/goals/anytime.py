@@ -32,7 +32,7 @@ PROCESSES = {
     "heavy-ar:0.5": "AR(1) 0.5, Student t3",
 }
 EVER, LENGTH, FROM = 0.95, 1.9, 200
-BEGIN, END = "<!-- table -->", "<!-- end of table -->"
+BEGIN, END = "<!-- table: anytime -->", "<!-- end of table: anytime -->"
 
 
 def main() -> None:

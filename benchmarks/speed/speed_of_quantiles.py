@@ -4,7 +4,7 @@ What the learned prior gains, and whether intervals cover.
 
     python benchmarks/speed/speed_of_quantiles.py python benchmarks/speed/speed_of_quantiles.py
     --sets "tail, delay" --shares 0.05,0.1,0.2,0.4 --seeds 5 python
-    benchmarks/speed/speed_of_quantiles.py --table docs/quantiles.md
+    benchmarks/speed/speed_of_quantiles.py --table quantiles.md
 
 Loss: one random half of every owner's values is its stream, the other half the truth. Owners with
 at least 5 values in each half are scored by the pinball loss of the answer in the other half, less

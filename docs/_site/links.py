@@ -15,7 +15,7 @@ ROOT = DOCS.parent
 TAKEN = {
     "CHANGELOG.md": "project/changelog",
     "CONTRIBUTING.md": "project/contributing",
-    "SECURITY.md": "trust/security",
+    "SECURITY.md": "trust/limitations",
 }
 """Files at the top that the site has as pages."""
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|#|mailto:)([^)\s#]+)(#[^)\s]*)?\)")

@@ -78,7 +78,7 @@ def windows_explained(result: PrivateWindows) -> list[ReportPart]:
         ("epsilon", f"{settings.epsilon:g} for each window"),
         ("unit", settings.unit),
         ("estimator", settings.estimator),
-        ("deployment", settings.name),
+        ("deployment", str(settings.name)),
     ]
 
     return [

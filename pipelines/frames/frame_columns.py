@@ -392,7 +392,7 @@ def _numbers(frame: Any, table: pa.Table, name: str) -> Floats:
     numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     if not (numeric or pa.types.is_boolean(kind)):
         got = f"{kinds_said(column)} in column {name!r}"
-        call = f"{numbers_call(frame, name)} converts it, and nulls='drop' leaves out what is none"
+        call = f"{numbers_call(frame, name)} converts it, and nulls='drop' leaves out the rest"
         raise ValueError(f"value must be a column of numbers, got {got}: {call}")
 
     found: Floats = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)

@@ -314,8 +314,8 @@ class PrivateWindows(PrivateFrame):
 
     def _says_little(self, row: dict[str, Any]) -> bool:
         """Say whether an interval is so long that hardly more than the bounds is known."""
-        bounded = self.settings.categories is None
-        width = self.settings.upper - self.settings.lower if bounded else 1.0
+        # A frame has one mean per window, so that the bounds are two numbers; shares have 0 and 1.
+        width = np.subtract(self.settings.upper, self.settings.lower)
 
         return bool(row["upper"] - row["lower"] >= WIDE_WINDOW * width)
 

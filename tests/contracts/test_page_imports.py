@@ -19,7 +19,6 @@ from tests.contracts.test_dependencies import SHIPPED
 FIRST = {
     "README.md": frozenset({"demo"}),
     "docs/tutorials/frame.md": frozenset({"demo", "plot"}),
-    "docs/tutorials/every-month.md": frozenset({"demo"}),
     "docs/tutorials/frame-windows.md": frozenset({"demo", "plot"}),
 }
 """Extras that a reader of the first pages has: the flights come with `demo`."""

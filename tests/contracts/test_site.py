@@ -14,7 +14,7 @@ from meanstream.streaming.events.wire import EVENTS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-GROUPS, ENTRIES = 4, 25
+GROUPS, ENTRIES, PAGES = 4, 25, 48
 """What the left column shows of the site before a page is opened: longer lists are not read."""
 
 
@@ -96,3 +96,24 @@ def anchors(page: Path) -> set[str]:
     """Give the names that headings of a page have, on the site and where code is hosted."""
     headings = re.findall(r"(?m)^#+ (.*)$", page.read_text())
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+QUESTIONS = (
+    "groups that must appear though empty", "hidden names", "add or remove a row, or replace it",
+    "bounded contributions",
+    "bounds from the data", "clipped values", "nan", "weights", "counts, sums and variance", "laplace", "pure epsilon",
+    "accuracy before", "budget that is left", "rolling mean", "jupyter", "erase a person", "rebalance", "retained",
+    "protobuf", "upgrade", "kubernetes",
+)  # fmt: skip
+"""What people ask first, as they type it into a search."""
+
+
+def test_what_people_ask_first_has_a_heading_of_its_own() -> None:
+    """The site's search lists headings first, so that a word of a question leads to its answer."""
+    text = (DOCS / "start" / "which-question.md").read_text()
+    headings = " | ".join(re.findall(r"(?m)^### (.*)$", text)).lower()
+    assert [words for words in QUESTIONS if words not in headings] == []
+
+
+def test_the_docs_stay_few() -> None:
+    assert len([*DOCS.rglob("*.md")]) <= PAGES

@@ -62,8 +62,8 @@ def test_a_person_takes_the_bytes_that_are_said() -> None:
     counts, n = PersonCounts(3), 1000
     counts.take(np.zeros(n, np.uint64), np.arange(n, dtype=np.uint64))
     assert sum(column.nbytes for column in counts.whole().values()) == 10 * n
-    assert "ten bytes for each person" in text_of("docs/operations/clocks.md")
-    assert f"at most {MAX_PERSONS:,} of them" in text_of("docs/operations/clocks.md")
+    assert "ten bytes for each person" in text_of("docs/operations/partitions.md")
+    assert f"at most {MAX_PERSONS:,} of them" in text_of("docs/operations/partitions.md")
 
 
 def test_many_samples_windows_and_jobs_are_spoken_of_where_epsilon_is() -> None:

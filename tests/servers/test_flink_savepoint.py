@@ -68,7 +68,7 @@ def test_a_job_goes_on_from_a_savepoint_and_from_a_checkpoint_and_under_no_other
             flink.cancel(job.id)
     for job in again.values():
         assert_goes_on(first, job, world.expected(2 * WINDOWS))
-    # What Flink keeps of each turn: docs/beam-running.md says how long a job may read, from this.
+    # What Flink keeps of each turn: docs/beam.md says how long a job may read, from this.
     assert [leaves >= turns // 2 for leaves, turns in zip(left, had, strict=True)] == [
         True,
         True,

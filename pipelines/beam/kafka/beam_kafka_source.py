@@ -100,7 +100,7 @@ class ReadKafka(beam.PTransform):  # type: ignore[misc]
     turn : float or str
         Without end: a partition has one turn in that many seconds, 1 to 300. While it is read no
         checkpoint is made, and what comes while it is let be is read at most so much later. Beam's
-        runner for Flink (2.70) keeps something of each turn: docs/beam-running.md says how long a
+        runner for Flink (2.70) keeps something of each turn: docs/beam.md says how long a
         job may read, and how it goes on.
     drain : bool
         Without end: read what is there, and then end, so that event time passes all windows. For

@@ -219,7 +219,7 @@ def test_a_bad_option_of_a_vector_is_one_line(
     assert files(folder) == before
 
 
-# -- the commands of docs/rounds-family.md, on the real flights --------------------------------------------------
+# -- the commands of docs/tutorials/weekly.md, on the real flights --------------------------------------------------
 
 PAGE = (Path(__file__).parents[4] / "docs" / "rounds-family.md").read_text(encoding="utf-8")
 BLOCKS = [block.partition("\n") for block in PAGE.split("```")[1::2]]
