@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
+from meanstream.operators.agents.vote_of_spread import SpreadVote
 from meanstream.operators.collaboration import posterior_table
 from meanstream.pipelines.beam.agents.agent_transforms import CollaboratePairwise
 from meanstream.pipelines.beam.agents.pairwise_replies import PairBatchCoder
@@ -391,6 +392,15 @@ def releases_as(
     it falls alike.
     """
     release = Agents._release
+    cast = SpreadVote.cast
+    votes_cast: Any = told  # of a host they come after the release that they leave with
+
+    def forced_vote(self: SpreadVote, pairs: Any, since: Any, ids: Any, noise: Any) -> Any:
+        made = cast(self, pairs, since, ids, noise)
+        for i, owner in enumerate(ids.owner):
+            key = ("vote", owner.tobytes(), int(ids.index[i]))
+            made[i] = votes_cast.setdefault(key, made[i].copy())
+        return made
 
     def forced(self: Agents, agent: Any, *sums: Any) -> None:
         release(self, agent, *sums)
@@ -409,4 +419,5 @@ def releases_as(
 
     with pytest.MonkeyPatch.context() as changes:
         changes.setattr(Agents, "_release", forced)
+        changes.setattr(SpreadVote, "cast", forced_vote)
         yield

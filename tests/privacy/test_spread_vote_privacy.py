@@ -188,3 +188,38 @@ def test_an_audit_finds_the_claimed_strength_and_no_more() -> None:
     assert found.vote is not None
     weak = with_vote(found, replace(found.vote, noise=GaussianNoise(found.vote.noise.stddev / 3)))
     assert separation(weak, weak)[0] > found.mu + 4 * error
+
+
+def pure_loss(found: AgentsSettings) -> float:
+    """Greatest log-likelihood ratio of one sample in means, votes and histograms together, where
+    each increment has a draw of its own."""
+    one, other = neighbors()
+    lost = []
+    for values in (one, other):
+        agents = Agents(found, SameNoise(), votes_alone=True)  # type: ignore[arg-type]
+        agents.add_agents([str(i) for i in range(len(values))])
+        told = []
+        for t, column in enumerate(values.T):
+            now = agents.update(np.arange(len(values)), column, np.full(len(values), float(t)))
+            if len(now.releases):
+                said = now.releases
+                told.append((said.total[:, None], said.votes[:, 2:], said.histogram[:, 2:]))
+        lost.append([np.stack(parts, axis=1) for parts in zip(*told, strict=True)])
+    assert found.vote is not None
+    assert found.histogram is not None
+    loss = np.zeros(len(one))
+    for a, b, noise in zip(
+        *lost, (found.fresh, found.vote.noise, found.histogram.noise), strict=True
+    ):
+        moved = np.abs(np.diff(a - b, axis=1, prepend=0)).sum(axis=(1, 2))
+        loss += moved / noise.scale  # type: ignore[union-attr]
+    return float(loss.max())
+
+
+def test_pure_means_votes_and_histograms_spend_epsilon_together_and_no_more() -> None:
+    """Over all neighbors; and votes that are not charged are caught."""
+    found = settings(counter="pm1", noise="laplace", histogram_share=0.1)
+    assert 0.999 * found.epsilon < pure_loss(found) <= found.epsilon * (1 + 1e-12)
+    free = settings(counter="pm1", noise="laplace", histogram_share=0.1, spread_share=0.0)
+    twin = with_vote(free, found.vote)  # type: ignore[arg-type]
+    assert pure_loss(twin) > 1.1 * found.epsilon

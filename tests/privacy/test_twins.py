@@ -200,8 +200,8 @@ class OneDraw:
         return np.asarray(self.noise.bits(ids, 60))
 
 
-def shared_votes(self: SpreadVote, *given: Any) -> None:
-    VOTE(self, *given[:-1], OneDraw(given[-1]))
+def shared_votes(self: SpreadVote, *given: Any) -> Ints:
+    return VOTE(self, *given[:-1], OneDraw(given[-1]))
 
 
 def shared_histogram(self: SampleHistogram, *given: Any) -> None:
@@ -298,7 +298,6 @@ TWINS = {
     "budget forgotten after restore": Twin([(AgentRows, "restore", forgetful)], ENGINE),
     "shared bins of votes": Twin([VOTES], named="engine.another_bin_of_votes"),
     "shared bins of votes, counted": Twin([VOTES], COUNTED, "agents.means_and_votes"),
-    "shared bins of votes, in a store": Twin([VOTES], STORE, "ledger.votes", MANY),
     "shared bins of histograms": Twin(
         [HISTOGRAMS_SHARED], DRAWN, "engine.another_bin_of_histograms"
     ),

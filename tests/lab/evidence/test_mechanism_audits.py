@@ -261,14 +261,14 @@ def test_pairs_that_overlap_are_a_violation(monkeypatch: pytest.MonkeyPatch) -> 
     audit = mechanism_audits(["agents.means_and_votes"], epsilon=1.0, delta=1e-6)[
         "agents.means_and_votes"
     ]
-    cast = SpreadVote.cast
+    cast = SpreadVote.cast_alone
 
     def again(self: SpreadVote, rows: dict[str, Ints], agent: Ints, *more: Any) -> None:
         pairs = rows["vote_pairs"][agent]
         cast(self, rows, agent, *more)
         rows["vote_pairs"][agent] = pairs
 
-    monkeypatch.setattr(SpreadVote, "cast", again)
+    monkeypatch.setattr(SpreadVote, "cast_alone", again)
     row = audit()
     assert row.violated
     assert row.proved > 1.1

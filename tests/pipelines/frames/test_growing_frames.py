@@ -339,11 +339,13 @@ def test_a_schedule_releases_within_a_call_and_at_its_end(tmp_path: Path) -> Non
     stored = {
         "secret": None,
         "store": tmp_path / "s.db",
-        "time": None,
         "releases": 5,
         "schedule": "geometric:10,4",
     }
-    short, whole = asked(TABLE.slice(0, 1000), **stored), asked(TABLE, **stored)
+    ordered = TABLE.sort_by("when")
+    short, whole = asked(ordered.slice(0, 1000), **stored), asked(ordered, **stored)
+    with pytest.raises(ValueError, match="time must be given with schedule"):
+        asked(TABLE, **stored, time=None)
     assert max(row["index"] for row in whole.releases.to_pylist()) == 4
     assert whole.releases.slice(0, short.releases.num_rows).equals(short.releases)
 

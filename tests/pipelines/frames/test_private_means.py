@@ -117,7 +117,7 @@ def test_means_are_private_close_and_covered() -> None:
     mean, low, high = (np.asarray(found.column(name))[order] for name in ("mean", "lower", "upper"))
     assert ((low <= truth) & (truth <= high)).mean() > 0.91
     released = np.asarray(found.column("released"))[order]
-    assert ((mean - truth) ** 2).mean() < ((released - truth) ** 2).mean()
+    assert ((mean - truth) ** 2).mean() < ((released - truth) ** 2).mean()  # .93 of it expected
     assert found.column("rows").to_pylist() == [300] * 400
 
 
@@ -161,8 +161,9 @@ def test_several_columns_make_a_group_and_stay_columns() -> None:
 def test_groups_may_be_named_by_integers_categories_dates_and_flags(column: pa.Array) -> None:
     table = pa.table({"g": column, "v": [1.0, 2.0, 3.0]})
     found = meanstream.private_means(table, by="g", value="v", **BOUNDS, **SAME).to_arrow()
-    assert found.column("rows").to_pylist() == [2, 1]
-    assert found.column("g").to_pylist() == [column[0].as_py(), column[1].as_py()]
+    rows = dict(zip(found.column("g").to_pylist(), found.column("rows").to_pylist(), strict=True))
+    assert rows == {column[0].as_py(): 2, column[1].as_py(): 1}
+    assert [*rows] == sorted(rows)
 
 
 @pytest.mark.parametrize("kind", [pl.Categorical, pl.Enum(["b", "ä", "c"])])
