@@ -29,6 +29,8 @@ PSEUDO_SAMPLES = 4.0
 STUDENT_NODES = 257
 INDEPENDENT = 0.8
 """Prior probability that samples of a typical agent do not depend on each other."""
+LEAST = 0.2
+"""Share of the posterior that lies below the variance that shrinkage rests on."""
 DEPENDENT = 0.1
 """Probability of independence under which everyone is told that samples depend."""
 
@@ -104,9 +106,17 @@ class VariancePosterior:
     @property
     def median(self) -> float:
         """The one number that stands for all where one is needed."""
+        return self._quantile(0.5)
+
+    @property
+    def least(self) -> float:
+        """What the variance of one sample probably exceeds: shrinkage by more than is right costs most."""
+        return self._quantile(LEAST)
+
+    def _quantile(self, share: float) -> float:
         order = np.argsort(self.variance, kind="stable")
         below = np.cumsum(self.weight[order]) - 0.5 * self.weight[order]
-        return float(np.interp(0.5, below, np.sqrt(self.variance[order]))) ** 2
+        return float(np.interp(share, below, np.sqrt(self.variance[order]))) ** 2
 
     @property
     def dependence(self) -> float | None:
@@ -198,11 +208,9 @@ def variance_posterior_of_own(
 def student_factor_of_own(
     pool: VariancePosterior | float, own: OwnSamples, *, prior_degrees: float = PRIOR_DEGREES
 ) -> Floats:
-    """Private: the factor in each agent's variance that its interval has and its value has not.
+    """Private: the root of the factor in each agent's variance that its interval has and its value has not.
 
-    `variance_posterior_of_own` widens variances as Student's intervals need it. The value uses the
-    root of that factor. With all of it, agents with precise means are pulled; with none, agents
-    that are far off by chance stay there.
+    `variance_posterior_of_own` widens variances as Student's intervals need it: by the square of this.
 
     Examples
     --------
