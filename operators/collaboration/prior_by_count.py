@@ -120,7 +120,7 @@ class PriorByCount(FitOfBins):
         if isinstance(sample_variance, float):
             variance, yes_no = sample_variance, 0.0
         else:
-            variance, yes_no = sample_variance.least, sample_variance.yes_no
+            variance, yes_no = sample_variance.least, sample_variance.yes_no or 0.0
 
         cells = summary.cells(variance, trimmed=self.trimmed)
         if cells.weight.sum() < 2:

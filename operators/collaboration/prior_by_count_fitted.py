@@ -112,28 +112,31 @@ class FittedByCount:
             [spread**2 + center_variance[used], class_variance * columns]
         )
 
-        of_center = noise.of_center(normal.spread)[:, np.newaxis] * center_variance
-        of_classes = float((class_weight * class_variance).sum()) * float(noise.center[0])
-        of_noise = rest * (share @ of_center) + of_classes
-        of_spread = np.full(several, rest * float(share @ noise.of_squared_spread(normal.spread)))
-        probability = normalized_prior(models.log_weight)
+        plain = FittedPrior.build(
+            models.mixtures,
+            probability=normalized_prior(models.log_weight),
+            cautious=normalized_prior(models.log_cautious),
+            n_agents=models.n_agents,
+            noise=noise,
+            lower=normal.lower,
+            upper=normal.upper,
+        )
+
+        # What of the noise is in a center and in a spread: of the normal prior, and of classes.
+        in_classes = float(class_weight.sum())
+        of_center = share @ (noise.of_center(normal.spread)[:, np.newaxis] * center_variance)
+        of_center = rest * of_center + in_classes * plain.noise.center
+        of_spread = rest * float(share @ noise.of_squared_spread(normal.spread))
+        of_spread += in_classes * float(plain.noise.squared_spread)
 
         return cls(
             weight=weight.T.ravel(),
             center=centers.T.ravel(),
             variance=variances.T.ravel(),
             start=np.arange(several + 1) * len(weight),
-            noise=np.stack([of_noise, of_spread]),
+            noise=np.stack([of_center, np.full(several, of_spread)]),
             trend=_described(normal, np.array([n for n in SHOWN if n <= most], np.float64)),
-            plain=FittedPrior.build(
-                models.mixtures,
-                probability=probability,
-                cautious=normalized_prior(models.log_cautious),
-                n_agents=models.n_agents,
-                noise=noise,
-                lower=normal.lower,
-                upper=normal.upper,
-            ),
+            plain=plain,
             probability={"same": normal.without_trend, "trend": 1.0 - normal.without_trend},
         )
 

@@ -310,8 +310,7 @@ class PooledVariance:
             ties=ties / mass,
             lower=self.lower,
             upper=self.upper,
-            # Where nobody has voted, data may be of either kind: intervals are those of yes/no data.
-            yes_no=float(weight @ table.opposite) if self._votes[0] else 1.0,
+            yes_no=float(weight @ table.opposite) if self._votes[0] else None,
         )
 
     def _log_likelihood(self, variance: Floats) -> Floats:

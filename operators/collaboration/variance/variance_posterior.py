@@ -62,9 +62,9 @@ class VariancePosterior:
         else is known.
     independent : float
         Probability that a typical agent's samples do not depend on each other.
-    yes_no : float
+    yes_no : float or None
         Probability that two unlike samples of an agent lie at opposite bounds: 1 for yes/no data, which
-        have nothing in between.
+        have nothing in between. None where nobody has voted on it.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class VariancePosterior:
     upper: float = np.inf
     long_run: VariancePosterior | None = None
     independent: float = INDEPENDENT
-    yes_no: float = 1.0
+    yes_no: float | None = None
 
     def __post_init__(self) -> None:
         require(
@@ -199,7 +199,7 @@ def variance_posterior_of_own(
 
     if np.isfinite(pool.lower) and np.isfinite(pool.upper):
         some, floor = _at_bounds(own, pool.lower, pool.upper)
-        floor *= pool.yes_no
+        floor *= 1.0 if pool.yes_no is None else pool.yes_no
         found[some] = np.maximum(found[some], _wider(prior_degrees + count[some] - 1.0) * floor)
 
     return found
