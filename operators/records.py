@@ -56,6 +56,9 @@ class ReleaseColumns:
         The noised mean in the value's unit: `total` on the grid divided by `count`.
     noise_variance : float array
         Variance of the privacy noise in `mean`, in squared value units; known from the mechanism.
+    noise_terms : int array
+        How many Laplace draws of equal scale the noise is the sum of; 0, the default, where it is
+        normal.
     votes : int array, shape (n, 2 + VOTE_BINS)
         Spread votes of the agent so far, added up: how many, how many pairs of samples they
         counted, and the noised counts by bin (`meanstream.operators.agents.vote_of_spread`). All 0
@@ -78,12 +81,16 @@ class ReleaseColumns:
     total: Ints
     mean: Floats
     noise_variance: Floats
+    noise_terms: Ints = field(default_factory=lambda: np.zeros(0, np.int64), repr=False)
     votes: Ints = field(default_factory=records_without_votes)
     histogram: Ints = field(default_factory=records_without_columns)
     covariates: AnyInts = field(default_factory=records_without_columns)
     noise_terms: Ints | None = None
 
     def __post_init__(self) -> None:
+        if len(self.noise_terms) != len(self.agent):
+            object.__setattr__(self, "noise_terms", np.zeros(len(self.agent), np.int64))
+
         columns = ("histogram", self.histogram.shape[1]), ("covariates", self.covariates.shape[1])
         for name, width in (("votes", 2 + VOTE_BINS), *columns):
             if len(getattr(self, name)) != len(self.agent):
@@ -167,12 +174,9 @@ class OwnMeans:
     value_variance : float array
         The variance that the value rests on: of one sample, divided by `count`. By default it is
         the same.
-    student : float array
-        The factor in both variances that the interval has for not knowing them, and the value has
-        not. By default 1.
-    noise_variance : float array
-        How much of the variance is privacy noise: nothing, unless a release takes the place of the
-        raw mean.
+    noise_variance, noise_terms : float array, int array
+        How much of both variances is privacy noise: nothing, unless a release takes the place of the
+        raw mean; and its law, as in `ReleaseColumns`.
     covariates : int array, shape (n, attributes)
         As in `ReleaseColumns`.
     early_mean : float array
@@ -186,7 +190,7 @@ class OwnMeans:
     ahead: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))
     noise_variance: Floats = field(default_factory=lambda: np.zeros(0))
     value_variance: Floats = field(default_factory=lambda: np.zeros(0))
-    student: Floats = field(default_factory=lambda: np.zeros(0), repr=False)
+    noise_terms: Ints = field(default_factory=lambda: np.zeros(0, np.int64), repr=False)
     covariates: AnyInts = field(default_factory=records_without_columns, repr=False)
     early_mean: Floats = field(default_factory=lambda: np.zeros(0), repr=False)
 
@@ -200,10 +204,8 @@ class OwnMeans:
         if len(self.value_variance) != len(self.agent):
             object.__setattr__(self, "value_variance", self.variance)
 
-        if len(self.student) != len(self.agent):
-            object.__setattr__(self, "student", np.ones(len(self.agent)))
-
-        for name, kind in (("ahead", np.bool_), ("noise_variance", np.float64)):
+        kinds = {"ahead": np.bool_, "noise_variance": np.float64, "noise_terms": np.int64}
+        for name, kind in kinds.items():
             if len(getattr(self, name)) != len(self.agent):
                 object.__setattr__(self, name, np.zeros(len(self.agent), kind))
 

@@ -141,10 +141,9 @@ class JamesStein(FitOfBins):
         self, summary: ReleaseBins, sample_variance: VariancePosterior | float
     ) -> FittedJamesStein | FittedAlone:
         """Fit to all agents' bins, given the variance of one sample that they have in common."""
-        points = summary.points(variance_posterior_typical(sample_variance))
-        noise = summary.groups().noise_share(
-            variance_posterior_typical(sample_variance), self.upper - self.lower
-        )
+        typical = variance_posterior_typical(sample_variance)
+        points = summary.points(typical)
+        noise = summary.noise_share(typical)
 
         return self._fit(points.mean, points.variance, points.weight, noise)
 

@@ -1,4 +1,4 @@
-"""Bayes' rule for a normal mixture as prior, and intervals that cover those too who are far from the crowd."""
+"""Bayes' rule for a normal mixture as prior."""
 
 from __future__ import annotations
 
@@ -7,35 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
-from meanstream.operators.collaboration.alone import half_width_alone
-from meanstream.operators.records import Floats
+from meanstream.operators.collaboration.release_law import is_shaped, release_law
+from meanstream.operators.records import Floats, Ints
 
 Floats32 = NDArray[np.float32]
-FAR = 2.84
-NEARER = 1.15
-"""Half-widths, in posterior standard deviations, that cover nine in ten of the farthest 5 %:
-`FAR - NEARER r^2.5`."""
-FAR_SHARE = 0.7
-FAR_FALL = 1.5
-"""How far intervals go from the normal half-width to that one, where an answer keeps nothing of its
-own mean: eight in ten of the farthest are covered there. It falls with this power of what is not
-kept; own means that are kept say themselves whether they are far."""
-CONTRADICTED = (0.3, 1.2)
-"""From where to where an own mean contradicts the prior, in predicted standard deviations,"""
-BELIEVED = 0.3
-LATER = 0.75
-"""and where an answer keeps less of it than the square of the first, by how much later: exact
-classes stay exact."""
 _ELEMENTS = 1 << 16
 """Agents times components at a time: they stay in the cache."""
-_LEAST = 1e-12
+_LEAST = 1e-30
 _CERTAIN = 1e-18
 _UNKNOWN = 1e4
 """Variances of own means in squared widths: no less, or something is divided by 0; and no more, see
 `bounded_means`."""
-_NOMINAL = float(ndtri(0.975))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,20 +27,15 @@ class MixturePrior:
 
     Attributes
     ----------
-    weight, cautious : float array, shape (n_components,)
-        Weights for the value, and for the interval. Not normalized.
-    center, variance : float array, shape (n_components,)
-    is_class : float array, shape (n_components,)
-        1 for a component of several, 0 for what describes everyone.
+    weight, center, variance : float array, shape (n_components,)
+        Weights need not add up to 1.
     width : float
         Of the declared bounds.
     """
 
     weight: Floats
-    cautious: Floats
     center: Floats
     variance: Floats
-    is_class: Floats
     width: float
 
 
@@ -88,59 +66,40 @@ def bounded_means(
 
 
 def mixture_posterior(
-    prior: MixturePrior, mean: Floats, variance: Floats, outside: Floats
+    prior: MixturePrior, mean: Floats, variance: Floats, true_variance: Floats
 ) -> tuple[Floats, Floats]:
-    """Posterior mean, and posterior variance under the cautious weights around it, given own means.
+    """Posterior mean given own means, and the variance of its error.
 
     Parameters
     ----------
     prior : MixturePrior
     mean, variance : float array, shape (n,)
-        Own means and their variances, as `bounded_means` gives them.
-    outside : float array, shape (n,)
-        What an agent's own samples vary by more than those of members of a class: it may be that
-        far from a center.
+        Own means, and the variances that the answers rest on, as `bounded_means` gives them.
+    true_variance : float array, shape (n,)
+        The variances that the errors of the own means have: where samples depend, another.
 
     Notes
     -----
+    A component of center c and variance V answers `c + k (m - c)`, k = V / (V + w), for an own mean m of variance w.
+    Its error has the variance `k^2 w' + (1 - k)^2 V` if that of m is w', which is `k w` where both are the same. Answers
+    are averaged by `p N(m; c, w + V)`, and so are errors, with what answers differ by.
+
     How far a mean is from each center is taken in 64 bits, what follows in 32: an answer and its standard error are off
     by at most 1e-5 of the own standard error, and are the same bits among whatever others.
 
     Examples
     --------
     >>> one, no = np.ones(1), np.zeros(1)
-    >>> prior = MixturePrior(weight=one, cautious=one, center=no, variance=one, is_class=one, width=4.0)
-    >>> mixture_posterior(prior, np.array([2.0]), one, no)
+    >>> prior = MixturePrior(weight=one, center=no, variance=one, width=4.0)
+    >>> mixture_posterior(prior, np.array([2.0]), one, one)
     (array([1.]), array([0.5]))
     """
     value = np.empty(len(mean))
-    posterior = np.empty(len(mean))
+    error = np.empty(len(mean))
     for part in _blocks(prior, len(mean)):
-        value[part], posterior[part] = _posterior(prior, mean[part], variance[part], outside[part])
+        value[part], error[part] = _posterior(prior, mean[part], variance[part], true_variance[part])
 
-    return value, posterior
-
-
-def mixture_mean(prior: MixturePrior, mean: Floats, variance: Floats, outside: Floats) -> Floats:
-    """Posterior mean alone, the same to the last bit as that of `mixture_posterior`, for half of the work.
-
-    Examples
-    --------
-    >>> one, no = np.ones(1), np.zeros(1)
-    >>> prior = MixturePrior(weight=one, cautious=one, center=no, variance=one, is_class=one, width=4.0)
-    >>> mixture_mean(prior, np.array([2.0]), one, no)
-    array([1.])
-    """
-    value = np.empty(len(mean))
-    weight = _relative(prior, prior.weight)
-    for part in _blocks(prior, len(mean)):
-        n = part.stop - part.start
-        drawn, density, _, _ = _drawn(prior, mean[part], variance[part], outside[part])
-        drawn *= density
-        away = mixture_sum(weight, drawn) / mixture_sum(weight, density)
-        value[part] = mean[part] - prior.width * away.astype(np.float64)[:n]
-
-    return value
+    return value, error
 
 
 def _blocks(prior: MixturePrior, n: int) -> Iterator[slice]:
@@ -149,60 +108,104 @@ def _blocks(prior: MixturePrior, n: int) -> Iterator[slice]:
         yield slice(start, min(start + block, n))
 
 
-def _relative(prior: MixturePrior, weight: Floats) -> Floats32:
-    """Give weights relative to those of the densities.
-
-    Where one of both priors has none, it does not vanish.
-    """
-    return np.maximum(weight / np.maximum(prior.weight, prior.cautious), _LEAST).astype(np.float32)
-
-
-def _drawn(
-    prior: MixturePrior, mean: Floats, variance: Floats, outside: Floats
-) -> tuple[Floats32, Floats32, Floats32, Floats32]:
-    """How far each component draws each answer, its density, and its posterior variance by both of its factors."""
-    width = prior.width
-    if (
-        len(mean) == 1
-    ):  # sums over components run along columns: the same order for any number of agents
-        mean, variance, outside = np.repeat(mean, 2), np.repeat(variance, 2), np.repeat(outside, 2)
-
-    own = (variance / width**2).astype(np.float32)
-    around = (prior.variance / width**2).astype(np.float32)[:, None]
-    if outside.any():
-        around = around + np.multiply.outer(prior.is_class, outside / width**2).astype(np.float32)
-
-    away = mixture_distances(mean, prior.center, width)
-    density, precision = mixture_densities(
-        away, own + around, np.log(np.maximum(prior.weight, prior.cautious))
-    )
-    precision *= own
-    away *= precision
-
-    return away, density, precision, around
-
-
 def _posterior(
-    prior: MixturePrior, mean: Floats, variance: Floats, outside: Floats
+    prior: MixturePrior, mean: Floats, variance: Floats, true_variance: Floats
 ) -> tuple[Floats, Floats]:
     n = len(mean)
     width = prior.width
-    away, density, precision, around = _drawn(prior, mean, variance, outside)
-    for_value = _relative(prior, prior.weight)
-    for_interval = _relative(prior, prior.cautious)
-    precision *= around  # the posterior variance of each component
+    if n == 1:  # sums over components run along columns: the same order for any number of agents
+        mean, variance, true_variance = (np.repeat(c, 2) for c in (mean, variance, true_variance))
 
-    drawn = away * density
-    first = mixture_sum(for_value, drawn) / mixture_sum(for_value, density)
-    normal = mixture_sum(for_interval, density)
-    careful = mixture_sum(for_interval, drawn) / normal
-    away -= careful
-    np.square(away, out=away)
-    away += precision
+    own = (variance / width**2).astype(np.float32)
+    true = (true_variance / width**2).astype(np.float32)
+    around = (prior.variance / width**2).astype(np.float32)[:, np.newaxis]
+    away = mixture_distances(mean, prior.center, width)
+    log_weight = np.log(np.maximum(prior.weight, _LEAST))
+    density, precision = mixture_densities(away, own + around, log_weight)
+    everything = np.ones(len(density), np.float32)
+    density /= mixture_sum(everything, density)
+
+    # By how much each component draws an answer from the own mean, which leaves 1 - drawn = k.
+    drawn = precision * own
+    away *= drawn
+    shift = mixture_sum(everything, away * density)
+
+    # k^2 w' + (1 - k)^2 V, and what the answers of the components differ by.
+    around = drawn * drawn * around
+    np.subtract(np.float32(1), drawn, out=drawn)
+    drawn *= drawn
+    drawn *= true
+    around += drawn
+    away -= shift
+    away *= away
+    away += around
     away *= density
-    second = mixture_sum(for_interval, away) / normal + (first - careful) ** 2
+    error = mixture_sum(everything, away)
 
-    return mean - width * first.astype(np.float64)[:n], (width**2 * second.astype(np.float64))[:n]
+    value = mean - width * shift.astype(np.float64)
+    return value[:n], (width**2 * error.astype(np.float64))[:n]
+
+
+def released_mixture_posterior(
+    prior: MixturePrior,
+    mean: Floats,
+    variance: Floats,
+    *,
+    true_variance: Floats,
+    noise_variance: Floats,
+    terms: Ints,
+) -> tuple[Floats, Floats]:
+    """Posterior mean given releases in the place of own means, and the variance of its error.
+
+    Parameters
+    ----------
+    prior : MixturePrior
+    mean, variance, true_variance : float array, shape (n,)
+        As for `mixture_posterior`; variances include that of the noise.
+    noise_variance, terms : float array, int array, shape (n,)
+        The noise in each release, and its law (`release_law`).
+
+    Notes
+    -----
+    With the law f of releases about the center c, of which V is normal, the mean is `c + V (log f)'` at the release, with
+    the sign turned, and its variance is `V + V^2 (log f)''` (Tweedie's formula): exact, whatever the noise is.
+
+    Examples
+    --------
+    >>> one = np.ones(1)
+    >>> prior = MixturePrior(weight=one, center=0 * one, variance=one, width=4.0)
+    >>> value, _ = released_mixture_posterior(prior, 40 * one, 3 * one, true_variance=3 * one, noise_variance=2 * one,
+    ...                                       terms=np.ones(1, np.int64))
+    >>> value.round(2).tolist()  # normal noise of that variance would have it at 10
+    [1.0]
+    """
+    value, error = mixture_posterior(prior, mean, variance, true_variance)
+    some = np.flatnonzero(is_shaped(noise_variance, terms) & (variance > noise_variance))
+    log_weight = np.log(np.maximum(prior.weight, _LEAST))[:, np.newaxis]
+    block = max(1, _ELEMENTS // len(prior.weight))
+
+    for start in range(0, len(some), block):
+        part = some[start : start + block]
+        around = prior.variance[:, np.newaxis]
+        law = release_law(
+            mean[part] - prior.center[:, np.newaxis],
+            around + (variance - noise_variance)[part],
+            noise_variance[part],
+            terms[part],
+        )
+        share = law.log_density + log_weight
+        share = np.exp(share - share.max(axis=0))
+        share /= share.sum(axis=0)
+
+        answer = prior.center[:, np.newaxis] - around * law.score
+        kept = around * law.curvature
+        wider = (true_variance - variance)[part]
+        errors = np.maximum(around * (1 - kept) + kept**2 * wider, 0.0)
+
+        value[part] = (share * answer).sum(axis=0)
+        error[part] = (share * (errors + (answer - value[part]) ** 2)).sum(axis=0)
+
+    return value, error
 
 
 def mixture_distances(mean: Floats, center: Floats, width: float) -> Floats32:
@@ -241,95 +244,3 @@ def mixture_sum(weight: Floats32, columns: Floats32) -> Floats32:
     A BLAS product rounds a column by where it stands among the others.
     """
     return np.asarray(np.einsum("k,kn->n", weight, columns), dtype=np.float32)
-
-
-def posterior_far_half_width(
-    posterior_variance: Floats, own_variance: Floats, level: float
-) -> Floats:
-    """Half the length of an interval between one that covers at its level on average and one that covers far agents.
-
-    Notes
-    -----
-    `r`, the posterior's variance over the own one, is the share that an answer keeps of its agent's own mean. Among the
-    5 % of a normal population who are farthest from its center, normal intervals cover .5 where `r` is small: their
-    answers are pulled by more than the posterior, which is right on average, owns to. The factor is fitted to the
-    quantile that covers .90 of them (by simulation, within 2 %). The half-width lies between that and the normal one,
-    nearer to the first where nothing is kept of the own mean: 95 % intervals get longer by at most 31 %, and no longer
-    than those of the own mean. Where much is kept, `posterior_doubted_interval` covers those who are far.
-
-    Examples
-    --------
-    >>> weight = np.array([1.0, 0.5, 0.01])
-    >>> (posterior_far_half_width(weight, np.ones(3), 0.95) / np.sqrt(weight)).round(2).tolist()
-    [1.96, 2.13, 2.57]
-    """
-    kept = np.minimum(posterior_variance / own_variance, 1.0)
-    far = np.square(kept)
-    far *= np.sqrt(kept)
-    far *= -NEARER / _NOMINAL
-    far += FAR / _NOMINAL
-    np.maximum(far, 1.0, out=far)
-    far -= 1.0
-    far *= FAR_SHARE * (1 - kept) ** FAR_FALL
-    far += 1.0
-    far *= ndtri(0.5 + 0.5 * level)
-    far *= np.sqrt(posterior_variance)
-
-    return np.minimum(far, half_width_alone(own_variance, level), out=far)
-
-
-def posterior_doubted_interval(
-    value: Floats,
-    half_width: Floats,
-    *,
-    mean: Floats,
-    kept: Floats,
-    own_stddev: Floats,
-    level: float,
-) -> tuple[Floats, Floats]:
-    """Give intervals around answers: longer towards an own mean that contradicts the prior.
-
-    Parameters
-    ----------
-    value, half_width : float array, shape (n,)
-        Answers, and half-widths that would do if the prior were right; at most those of the own
-        means.
-    mean, own_stddev : float array, shape (n,)
-        Own means, and their standard errors.
-    kept : float array, shape (n,)
-        Standard deviation of the answer over that of the own mean, at most 1.
-    level : float
-
-    Notes
-    -----
-    A prior predicts that an answer leaves the own mean by `sqrt(1 - kept^2)` of its standard errors. Who is left by
-    more is far from everyone, or the prior is wrong: its spread is read off noisy releases, and populations have
-    longer tails than normal ones. An agent far from the crowd is missed on the side away from it: an interval that
-    holds the own one on that side misses it as rarely as alone, whatever the prior says. The end moves there as the own
-    mean goes from a third of what is predicted to a fifth more than it; whom the prior describes has the shorter
-    interval. Only where both disagree may it be longer than that of the own mean: cut back to that length it covers
-    less, and least with few samples, where intervals alone cover too little.
-
-    Examples
-    --------
-    >>> zero, half = np.zeros(3), np.full(3, 0.5)
-    >>> lower, upper = posterior_doubted_interval(zero, 2 * half, mean=np.array([0.1, -0.7, 3.0]), kept=half,
-    ...                                           own_stddev=2 * half, level=0.95)
-    >>> lower.round(2).tolist(), upper.round(2).tolist()
-    ([-1.0, -1.94, -1.0], [1.0, 1.0, 4.96])
-    """
-    shift = mean - value
-    away = np.abs(shift)
-    doubt = away / (own_stddev * np.sqrt(1.001 - np.square(kept)))
-    doubt -= CONTRADICTED[0] + LATER * np.maximum(1.0 - kept * (1 / BELIEVED), 0.0)
-    doubt *= 1 / (CONTRADICTED[1] - CONTRADICTED[0])
-    np.clip(doubt, 0.0, 1.0, out=doubt)
-    away += ndtri(0.5 + 0.5 * level) * own_stddev
-    away -= half_width
-    np.maximum(away, 0.0, out=away)
-    away *= doubt
-    above = shift > 0
-
-    return value - half_width - np.where(above, 0.0, away), value + half_width + np.where(
-        above, away, 0.0
-    )

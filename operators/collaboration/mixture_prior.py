@@ -131,11 +131,8 @@ class LearnedPrior(FitOfBins):
         self, summary: ReleaseBins, sample_variance: VariancePosterior | float
     ) -> FittedPrior | FittedAlone:
         """Fit the population to all agents' bins, given the variance of one sample that they have in common."""
-        groups = summary.groups()
         of_sample = variance_posterior_typical(sample_variance)
-        return self._fit(
-            summary.points(of_sample), groups.noise_share(of_sample, self.upper - self.lower)
-        )
+        return self._fit(summary.points(of_sample), summary.noise_share(of_sample))
 
     def models(self, points: Points) -> Models:
         """Fit mixtures of every spread and size to at least two releases; weigh them."""
@@ -156,11 +153,6 @@ class LearnedPrior(FitOfBins):
             log_cautious=log_evidence + self._log_prior(mixtures, grid, 0.0),
             n_agents=round(points.total),
         )
-
-    def spread_prior(self, variance: Floats) -> tuple[Floats, Floats]:
-        """Give the positive spreads that are tried for releases of these variances, and their log prior."""
-        grid = self._spreads(variance)
-        return grid[1:], _log_cells(grid, 0.0, USUAL * self.sample_variance)[1:]
 
     def _log_prior(
         self,
@@ -217,25 +209,6 @@ class Models:
     log_cautious: Floats
     n_agents: int
 
-    @property
-    def log_evidence(self) -> float:
-        """Of all of them together."""
-        return prior_log_sum(self.log_weight)
-
-    @classmethod
-    def joined(cls, parts: list[Models], log_share: Floats) -> Models:
-        """Put together the models of several assumptions, given the logarithm of the probability of each."""
-        return cls(
-            mixtures=[mixture for part in parts for mixture in part.mixtures],
-            log_weight=np.concatenate(
-                [part.log_weight + s for part, s in zip(parts, log_share, strict=True)]
-            ),
-            log_cautious=np.concatenate(
-                [part.log_cautious + s for part, s in zip(parts, log_share, strict=True)]
-            ),
-            n_agents=parts[0].n_agents,
-        )
-
 
 def _log_cells(grid: Floats, exact_classes: float, usual: float) -> Floats:
     """Log prior probability of the cell of each spread.
@@ -262,12 +235,6 @@ def _log_evidence(mixture: NormalMixture, n_agents: float, width: float) -> floa
     volume = center + share + gammaln(size + 1) + gammaln(size)
 
     return float(mixture.log_likelihood + volume - COMPONENT_PENALTY * size)
-
-
-def prior_log_sum(log_weight: Floats) -> float:
-    """Give the logarithm of the sum of what these are logarithms of."""
-    top = log_weight.max()
-    return float(top + np.log(np.exp(log_weight - top).sum()))
 
 
 def normalized_prior(log_weight: Floats) -> Floats:

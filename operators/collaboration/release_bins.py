@@ -9,9 +9,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from meanstream.operators.collaboration.count_trend import CountGroups
+from meanstream.operators.collaboration.noise_share import NoiseShare
+from meanstream.operators.collaboration.normal_prior import ReleaseCells
 from meanstream.operators.collaboration.prior_points import (
     EXACT,
+    FINEST,
     NODE,
     PARTS,
     CellPoints,
@@ -22,12 +24,16 @@ from meanstream.operators.collaboration.prior_points import (
     prior_point_octave_means,
     tally_prior_points,
 )
+from meanstream.operators.collaboration.release_law import NORMAL_TERMS
 from meanstream.operators.collaboration.sorted_releases import columns_without
-from meanstream.operators.records import Bools, Floats, Ints
+from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require, require_bounds
 
-SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION = 2
+FINER_PEAKS = 2
+"""Cells of releases with few Laplace draws are halved that many times."""
 _CLASSES = 1 << 14  # more than there are classes of either part
+_LAWS = _CLASSES * _CLASSES  # groups of one law of the noise
 _BLOCK = 1 << 15  # releases at a time: what is computed of them stays in the cache
 _ARRAYS = ("rows", "group", "cell", "number", "group_of_sums", "sums")
 
@@ -37,8 +43,8 @@ class ReleaseBins:
 
     Mergeable, to the last bit.
 
-    Up to 512 releases are kept one by one. More are counted by cell of the mean and by class of
-    both parts of their variance. All edges are fixed by the declared bounds and by powers of two,
+    Up to 512 releases are kept one by one. More are counted by cell of the mean, by class of
+    both parts of their variance, and by the law of the noise. All edges are fixed by the declared bounds and by powers of two,
     and all sums are of integers, so what merged partial counts hold does not depend on how the
     releases were split, nor on the order of the merges.
 
@@ -71,7 +77,7 @@ class ReleaseBins:
         require_bounds(lower, upper)
         self.lower = lower
         self.upper = upper
-        self._rows: Floats = np.zeros((3, 0))
+        self._rows: Floats = np.zeros((4, 0))
         self._group, self._cell, self._number = (np.zeros(0, np.int64) for _ in range(3))
         self._group_of_sums: Ints = np.zeros(0, np.int64)
         self._sums: Ints = np.zeros(
@@ -83,7 +89,13 @@ class ReleaseBins:
         """Number of releases."""
         return int(self._rows.shape[1] + self._sums[0].sum())
 
-    def update(self, mean: Floats, count: Ints | Floats, noise_variance: Floats) -> None:
+    def update(
+        self,
+        mean: Floats,
+        count: Ints | Floats,
+        noise_variance: Floats,
+        noise_terms: Ints | None = None,
+    ) -> None:
         """Add releases; what is no number is left out.
 
         Parameters
@@ -94,9 +106,12 @@ class ReleaseBins:
             Samples in each; infinite where `noise_variance` is all of the variance.
         noise_variance : float array, shape (n,)
             Variance of the privacy noise.
+        noise_terms : int array, shape (n,), optional
+            Laplace draws in the noise; 0 where it is normal.
         """
-        rows = np.empty((3, len(mean)))
-        rows[:] = mean, count, noise_variance
+        terms = np.zeros(len(mean), np.int64) if noise_terms is None else noise_terms
+        rows = np.empty((4, len(mean)))
+        rows[:] = mean, count, noise_variance, np.where(terms < NORMAL_TERMS, terms, 0)
         usable = np.isfinite(rows[0]) & (rows[1] > 0) & np.isfinite(rows[2]) & (rows[2] >= 0)
         self._add(rows if usable.all() else rows[:, usable])
 
@@ -152,13 +167,7 @@ class ReleaseBins:
         )
         self._group_of_sums, self._sums = self._group_of_sums[groups], self._sums[:, groups]
 
-    def points(
-        self,
-        sample_variance: float,
-        *,
-        trimmed: float = 0.0,
-        counts: tuple[float, float] = (0.0, np.inf),
-    ) -> Points:
+    def points(self, sample_variance: float, *, trimmed: float = 0.0) -> Points:
         """Give what a fit sees, once the variance of one sample is known.
 
         Without releases of variance 0.
@@ -171,71 +180,91 @@ class ReleaseBins:
             Share of the releases whose variances may be less than others': none is taken for less
             than this quantile, and each is spread by what its variance is raised, or the population
             would seem to be spread by less.
-        counts : (float, float)
-            Only releases of at least, and of less than, that many samples.
         """
         if not len(self._group):
             mean, count, noise = self._rows_believed(trimmed)
             variance = sample_variance / count + noise
-            usable = np.isfinite(variance) & (variance > 0) & _of_counts(self._rows[1], counts)
+            usable = np.isfinite(variance) & (variance > 0)
             said = sample_variance / self._rows[1, usable] + self._rows[2, usable]
 
             return Points.spread_by(
                 variance[usable] - said, mean=mean[usable], variance=variance[usable]
             )
 
-        return self._cells(sample_variance, trimmed, counts)
+        return self._cells(sample_variance, trimmed)
 
-    def groups(self, sample_variance: float = 0.0, *, trimmed: float = 0.0) -> CountGroups:
-        """Give the releases of each class of count and noise, summed up; `trimmed` as for `points`.
+    def cells(self, sample_variance: float, *, trimmed: float = 0.0) -> ReleaseCells:
+        """Give releases with both parts of their variance apart; `trimmed` as for `points`.
 
-        `sample_variance` says what a release is spread by where its count is not believed.
+        Cells are joined up to a quarter of the standard deviation of the whole. Without releases of
+        variance 0: they say that they know the mean, and no noise does.
         """
         if not len(self._group):
             mean, count, noise = self._rows_believed(trimmed)
-            usable = np.isfinite(count)
             raised = sample_variance * (1 / count - 1 / self._rows[1]) + noise - self._rows[2]
-            return CountGroups(
-                number=np.ones(int(usable.sum())), mean=mean[usable], squares=np.maximum(raised, 0.0)[usable],
-                count=count[usable], noise_variance=noise[usable],
-            )  # fmt: skip
+            usable = sample_variance / count + noise > 0
+            terms = self._rows[3].astype(np.int64)
+            ones = np.ones(len(mean))
+            cells = ReleaseCells(mean, count, noise, terms, 0 * ones, ones)
+            return _spread_cells(ReleaseCells(*(c[usable] for c in cells)), raised[usable])
 
-        sampling, noise = self._parts(trimmed)
-        number = self._sums[0].astype(np.float64)
-        place = np.searchsorted(self._group_of_sums, self._group)
-        cell = np.ldexp(
-            1.0, prior_point_cell_level(self._group_of_sums % _CLASSES).astype(np.int32)
-        )
-        middle = (self._cell + 0.5) * cell[place]
-
-        weight = self._number.astype(np.float64)
-        mean = np.bincount(place, weight * middle, len(number)) / number
-        squares = (
-            np.bincount(place, weight * (middle - mean[place]) ** 2, len(number))
-            - number * cell**2 / 12
-        )
         width = self.upper - self.lower
-        squares = np.maximum(squares, 0.0) + number * self._raised(sample_variance, trimmed)
-        usable = sampling > 0
-
-        return CountGroups(
-            number=number[usable],
-            mean=(self.lower + width * mean)[usable],
-            squares=width**2 * squares[usable],
-            count=1 / sampling[usable],
-            noise_variance=width**2 * noise[usable],
+        sampling, noise = self._parts(trimmed)
+        total = sample_variance / width**2 * sampling + noise
+        place = np.searchsorted(self._group_of_sums, self._group)
+        law = self._group_of_sums // _LAWS
+        level = _cell_level(self._group_of_sums % _CLASSES, law)
+        wide = np.maximum(level, _cell_level(prior_point_octave_classes(total)[0], law))
+        shift = np.minimum(wide - level, 62)
+        (group, cell), (number,) = tally_prior_points(
+            (place, self._cell >> shift[place]), self._number[np.newaxis]
         )
+
+        step = np.ldexp(1.0, wide.astype(np.int32))
+        with np.errstate(divide="ignore"):
+            count = 1 / sampling
+        usable = (total > 0)[group]
+        cells = ReleaseCells(
+            self.lower + width * (cell + 0.5) * step[group],
+            count[group],
+            (width**2 * noise)[group],
+            law[group],
+            (width * step[group]) ** 2 / 12,
+            number.astype(np.float64),
+        )
+        raised = self._raised(sample_variance, trimmed)
+
+        return _spread_cells(
+            ReleaseCells(*(c[usable] for c in cells)), width**2 * raised[group][usable]
+        )
+
+    def noise_share(self, sample_variance: float) -> NoiseShare:
+        """Give the part of a center's variance that is privacy noise."""
+        width = self.upper - self.lower
+        if not len(self._group):
+            _, count, noise, _ = self._rows
+            number = np.ones(len(count))
+        else:
+            sampling, noise = self._parts(0.0)
+            noise = width**2 * noise
+            number = self._sums[0].astype(np.float64)
+            with np.errstate(divide="ignore"):
+                count = 1 / sampling
+
+        total = sample_variance / count + noise
+        some = total > 0
+        return NoiseShare.of(number[some], noise=noise[some], total=total[some], width=width)
 
     def _rows_believed(self, trimmed: float) -> tuple[Floats, Floats, Floats]:
         """Means, counts and variances of the noise, none more precise than is believed."""
-        mean, count, noise = self._rows
+        mean, count, noise, _ = self._rows
         ones = np.ones(len(mean))
         return mean, -_floored(-count, ones, trimmed), _floored(noise, ones, trimmed)
 
     def _parts(self, trimmed: float) -> tuple[Floats, Floats]:
         """Both parts of each group's variance, in squared widths."""
         number, sampling, noise = self._sums
-        of_sampling, of_noise = np.divmod(self._group_of_sums, _CLASSES)
+        of_sampling, of_noise = np.divmod(self._group_of_sums % _LAWS, _CLASSES)
         parts = (
             prior_point_octave_means(of_sampling, sampling, number),
             prior_point_octave_means(of_noise, noise, number),
@@ -285,7 +314,7 @@ class ReleaseBins:
         """Put what was kept one by one into bins."""
         if not self._rows.shape[1]:
             return
-        rows, self._rows = self._rows, np.zeros((3, 0))
+        rows, self._rows = self._rows, np.zeros((4, 0))
         group, cell = (np.empty(rows.shape[1], np.int64) for _ in range(2))
         groups = []
         sums = []
@@ -293,7 +322,7 @@ class ReleaseBins:
         for start in range(0, rows.shape[1], _BLOCK):
             part = slice(start, start + _BLOCK)
             group[part], cell[part], (keys, values) = self._group_and_cell(rows[:, part])
-            groups.append(keys[0] * _CLASSES + keys[1])
+            groups.append((keys[2] * _CLASSES + keys[0]) * _CLASSES + keys[1])
             sums.append(values)
 
         self._add_bins(
@@ -303,18 +332,20 @@ class ReleaseBins:
 
     def _group_and_cell(self, rows: Floats) -> tuple[Ints, Ints, tuple[tuple[Ints, ...], Ints]]:
         """Group and cell of each release, and the sums of the groups."""
-        mean, count, noise = rows
+        mean, count, noise, terms = rows
+        law = terms.astype(np.int64)
         width = self.upper - self.lower
         of_sampling, sampling = prior_point_octave_classes(1 / count)
         of_noise, noise_part = prior_point_octave_classes(noise / width**2)
         place = np.ldexp(
-            (mean - self.lower) / width, -prior_point_cell_level(of_noise).astype(np.int32)
+            (mean - self.lower) / width, -_cell_level(of_noise, law).astype(np.int32)
         )
         sums = tally_prior_points(
-            (of_sampling, of_noise), np.stack([np.ones_like(of_noise), sampling, noise_part])
+            (of_sampling, of_noise, law), np.stack([np.ones_like(of_noise), sampling, noise_part])
         )
 
-        return of_sampling * _CLASSES + of_noise, np.floor(place).astype(np.int64), sums
+        group = (law * _CLASSES + of_sampling) * _CLASSES + of_noise
+        return group, np.floor(place).astype(np.int64), sums
 
     def _add_bins(self, bins: tuple[Ints, Ints, Ints], groups: tuple[Ints, Ints]) -> None:
         """Add counts of cells, those in order, and sums of groups."""
@@ -335,26 +366,21 @@ class ReleaseBins:
             (joined,), np.concatenate([self._sums, groups[1]], axis=1)
         )
 
-    def _cells(self, sample_variance: float, trimmed: float, counts: tuple[float, float]) -> Points:
+    def _cells(self, sample_variance: float, trimmed: float) -> Points:
         """Give the classes their total variance; join what is similar enough."""
         width = self.upper - self.lower
         sampling, noise = self._parts(trimmed)
         variance = sample_variance / width**2 * sampling + noise
 
-        with np.errstate(divide="ignore"):
-            some = _of_counts(1 / self._parts(0.0)[0], counts)
-
-        usable = np.isfinite(variance) & (variance > 0) & some
+        usable = np.isfinite(variance) & (variance > 0)
         size = np.diff(np.searchsorted(self._group, self._group_of_sums), append=len(self._group))
         points = np.repeat(usable, size)  # cells are in the order of their groups
         cell = self._cell[points]
         number = self._number[points]
         group = np.repeat(np.arange(int(usable.sum())), size[usable])
 
-        level, variance = (
-            prior_point_cell_level(self._group_of_sums % _CLASSES)[usable],
-            variance[usable],
-        )
+        level = _cell_level(self._group_of_sums % _CLASSES, self._group_of_sums // _LAWS)[usable]
+        variance = variance[usable]
         step = np.ldexp(1.0, level.astype(np.int32))
         away = np.rint(
             np.sqrt(NODE**2 * self._raised(sample_variance, trimmed)[usable]) / step
@@ -369,8 +395,22 @@ class ReleaseBins:
         )  # fmt: skip
 
 
-def _of_counts(count: Floats, counts: tuple[float, float]) -> Bools:
-    return np.asarray((count >= counts[0]) & ((count < counts[1]) | (counts[1] == np.inf)))
+def _cell_level(of: Ints, law: Ints) -> Ints:
+    """Width of a cell as a power of two; few Laplace draws have a peak, which needs narrower ones."""
+    return np.maximum(prior_point_cell_level(of) - np.where(law > 0, FINER_PEAKS, 0), FINEST)
+
+
+def _spread_cells(cells: ReleaseCells, raised: Floats) -> ReleaseCells:
+    """Spread releases by what their variance was raised: what they show of the population is as before."""
+    some = raised > 0
+    if not some.any():
+        return cells
+    away = NODE * np.sqrt(raised[some])
+    part = ReleaseCells(*(column[some] for column in cells))
+    sides = (part._replace(mean=part.mean + s * away, weight=part.weight / PARTS) for s in (-1, 1))
+    middle = cells._replace(weight=np.where(some, cells.weight * (1 - 2 / PARTS), cells.weight))
+
+    return ReleaseCells(*(np.concatenate(column) for column in zip(middle, *sides, strict=True)))
 
 
 def _floored(part: Floats, number: Floats | Ints, share: float) -> Floats:

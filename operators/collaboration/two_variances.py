@@ -1,4 +1,4 @@
-"""Private: answers whose interval rests on the long-run variance of an agent's samples, and whose value on both."""
+"""Private: answers whose interval rests on the long-run variance of an agent's samples, and whose value does not."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from meanstream.operators.collaboration.covariates.prior_with_covariates_fitted import (
+    FittedWithCovariates,
+)
 from meanstream.operators.collaboration.prior_by_count_fitted import FittedByCount
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans
 
@@ -46,9 +49,11 @@ def estimate_with_two_variances(
     Notes
     -----
     Where samples depend on each other an own mean is worth less than that many independent samples if the next month is
-    asked for, and as much if another half of the same samples is. So the value is half-way: the mean of the answers
-    with both variances. The interval is that of the long-run variance, about the value; each of its sides is the root
-    of the squares of its own length and of what the value was moved by.
+    asked for, and as much if another half of the same samples is. The value rests on the variance of one sample, and
+    the interval on that of the long run: the long one makes values worse where a half or a block of time is asked for,
+    and hardly better by the next month. The learned prior does both at once: its interval is that of its answer's
+    error. Of others the interval is that of an answer with the long-run variance, about the value; each of its sides is
+    the root of the squares of its own length and of what the value was moved by.
 
     **Privacy.** How many agents have two variances depends on raw values, and how most priors evaluate on the number of
     agents: those evaluate all of them twice. The prior by count evaluates one agent as among whatever others.
@@ -63,22 +68,16 @@ def estimate_with_two_variances(
     ([2.0], [3.96])
     """
     answer = fitted.estimate(own, level=level)
+    if isinstance(fitted.without if isinstance(fitted, FittedWithCovariates) else fitted, FittedByCount):
+        return answer
     ratio = own.variance / np.maximum(own.value_variance, np.finfo(np.float64).tiny)
     two = (ratio > ALIKE) | (ratio < 1 / ALIKE)
     if not two.any():
         return answer
 
-    moved = answer.moved
-    if isinstance(fitted, FittedByCount):
-        value = answer.value.copy()
-        value[two] = 0.5 * (value[two] + fitted.values(own, np.flatnonzero(two)))
-    else:
-        short = fitted.estimate(replace(own, variance=own.value_variance), level=level)
-        value = np.where(two, 0.5 * (answer.value + short.value), answer.value)
-
-        if answer.moved is not None and short.moved is not None:
-            moved = np.where(two, 0.5 * (answer.moved + short.moved), answer.moved)
-
+    short = fitted.estimate(replace(own, variance=own.value_variance), level=level)
+    value = np.where(two, short.value, answer.value)
+    moved = answer.moved if short.moved is None else np.where(two, short.moved, answer.moved)
     shift = value - answer.value
 
     def side(length: Floats) -> Floats:

@@ -14,8 +14,8 @@ from meanstream.operators.collaboration.sorted_releases import columns_without
 from meanstream.operators.records import AnyInts, Floats, Ints, ReleaseColumns
 from meanstream.operators.validation import require
 
-SNAPSHOT_VERSION = 1
-_ARRAYS = ("agent", "count", "mean", "noise_variance")
+SNAPSHOT_VERSION = 2
+_ARRAYS = ("agent", "count", "mean", "noise_variance", "noise_terms")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class CovariateReleases:
 
     Attributes
     ----------
-    agent, count : int array, shape (n,)
+    agent, count, noise_terms : int array, shape (n,)
     mean, noise_variance : float array, shape (n,)
         As in `ReleaseColumns`.
     codes : int array, shape (n, n_attributes)
@@ -39,6 +39,7 @@ class CovariateReleases:
     count: Ints
     mean: Floats
     noise_variance: Floats
+    noise_terms: Ints
     codes: AnyInts
 
     @classmethod

@@ -22,7 +22,6 @@ from meanstream.operators.collaboration.covariates.prior_with_covariates_fitted 
 from meanstream.operators.collaboration.fit_of_bins import releases_fit_for_bins
 from meanstream.operators.collaboration.mixture_prior import LearnedPrior
 from meanstream.operators.collaboration.prior_by_count import TRIMMED, PriorByCount
-from meanstream.operators.collaboration.prior_by_count_fitted import FittedByCount
 from meanstream.operators.collaboration.release_bins import ReleaseBins
 from meanstream.operators.collaboration.variance.variance_posterior import (
     VariancePosterior,
@@ -145,9 +144,6 @@ class PriorWithCovariates:
         if isinstance(beyond, FittedAlone):
             return beyond
 
-        if isinstance(beyond, FittedByCount):  # attributes say already of which class an agent is
-            beyond = replace(beyond, is_class=np.zeros_like(beyond.is_class))
-
         return FittedWithCovariates(without=without, beyond=beyond, effects=effects)
 
     def _fit_prior(  # type: ignore[no-untyped-def]  # of either prior
@@ -160,7 +156,7 @@ class PriorWithCovariates:
         lower = self.lower - wider
         upper = self.upper + wider
         bins = ReleaseBins(lower, upper)
-        bins.update(mean, summary.count, summary.noise_variance)
+        bins.update(mean, summary.count, summary.noise_variance, summary.noise_terms)
         prior = PRIORS[self.name](lower, upper)
 
         if isinstance(prior, PriorByCount) and not self.strangers:

@@ -15,7 +15,7 @@ from meanstream.operators.collaboration.alone import half_width_alone
 from meanstream.operators.collaboration.covariates.learned_effects import LearnedEffects
 from meanstream.operators.collaboration.mixture_posterior import bounded_means, mixture_distances
 from meanstream.operators.collaboration.prior_by_count_fitted import FittedByCount
-from meanstream.operators.collaboration.prior_families import prior_family_class
+from meanstream.operators.collaboration.count_classes import count_class
 from meanstream.operators.collaboration.prior_fitted import FittedPrior
 from meanstream.operators.records import AgentEstimates, Floats, Ints, OwnMeans
 
@@ -79,7 +79,6 @@ class FittedWithCovariates:
         found = self.beyond.estimate(
             replace(
                 own, mean=left, variance=own.variance + extra, value_variance=own.value_variance + extra,
-                noise_variance=own.noise_variance + extra,
             ),
             level=level,
         )  # fmt: skip
@@ -110,9 +109,9 @@ class FittedWithCovariates:
         """Probability that each agent's mean follows its attributes, given that mean."""
         width = self._bounds[1] - self._bounds[0]
         beyond = log_predictive_density(
-            self.beyond, own.mean - offset, own.variance + doubt, own.count
+            self.beyond, own.mean - offset, own.value_variance + doubt, own.count
         )
-        without = log_predictive_density(self.without, own.mean, own.variance, own.count)
+        without = log_predictive_density(self.without, own.mean, own.value_variance, own.count)
         wider = self.beyond.plain if isinstance(self.beyond, FittedByCount) else self.beyond
         # Both are relative to the widths of their own bounds.
         more = beyond - np.log((wider.upper - wider.lower) / width) - without
@@ -179,7 +178,7 @@ def log_predictive_density(
     else:
         start = fitted.start
         plain = fitted.plain
-        of = np.minimum(prior_family_class(count), len(start) - 2).astype(np.int16)
+        of = np.minimum(count_class(count), len(start) - 2).astype(np.int16)
 
     mean, variance = bounded_means(mean, variance, lower=plain.lower, upper=plain.upper)
     order = np.argsort(of, kind="stable")

@@ -43,6 +43,8 @@ BIN_RATIO = 1.25
 GRID = 160
 ZOOMS = 3
 GRID_BITS = 32
+MOST_OF_POOL = 2.0
+"""The value rests on at most so many times the variance of everyone's samples."""
 SNAPSHOT_VERSION = 1
 
 
@@ -126,6 +128,12 @@ def pooled_own_means(
     known : float or None
         Variance of one sample, where it is known: then nothing is estimated.
 
+    Notes
+    -----
+    The interval's variance is the agent's own, of the long run (`variances_of_own`), widened as
+    Student's interval is. The value's is not widened, is that of the short run, and at most twice
+    the pool's: whose samples vary by more than everyone's is hardly answered with the others.
+
     Examples
     --------
     >>> own = OwnSamples(agent=np.arange(2), count=np.array([0, 4]), mean=np.array([np.nan, 7.0]),
@@ -135,16 +143,13 @@ def pooled_own_means(
              noise_variance=array([0.]), value_variance=array([0.25]))
     """
     interval = value = np.full(len(own), 1.0 if known is None else known)
-    student = np.ones(len(own))
-
     if known is None:
         short = variance_posterior_of_own(pool, own)
-        interval, value = (
-            variances_of_own(pool, own, short)
-            if isinstance(pool, VariancePosterior)
-            else (short, short)
-        )
-        student = student_factor_of_own(pool, own)
+        interval, value = short, short
+        most = MOST_OF_POOL * pool if isinstance(pool, float) else MOST_OF_POOL * pool.least
+        if isinstance(pool, VariancePosterior):
+            interval, value = variances_of_own(pool, own, short)
+        value = np.minimum(value / student_factor_of_own(pool, own) ** 2, most)
 
     some = own.count > 0
     return OwnMeans(
@@ -155,7 +160,6 @@ def pooled_own_means(
         ahead=own.ahead[some],
         value_variance=value[some] / own.count[some],
         early_mean=own.early_mean[some],
-        student=student[some],
     )
 
 
@@ -306,8 +310,7 @@ class PooledVariance:
             ties=ties / mass,
             lower=self.lower,
             upper=self.upper,
-            # Where nobody has voted, data may be of either kind: intervals are those of yes/no data.
-            yes_no=float(weight @ table.opposite) if self._votes[0] else 1.0,
+            yes_no=float(weight @ table.opposite) if self._votes[0] else None,
         )
 
     def _log_likelihood(self, variance: Floats) -> Floats:

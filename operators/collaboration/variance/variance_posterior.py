@@ -29,6 +29,8 @@ PSEUDO_SAMPLES = 4.0
 STUDENT_NODES = 257
 INDEPENDENT = 0.8
 """Prior probability that samples of a typical agent do not depend on each other."""
+LEAST = 0.2
+"""Share of the posterior that lies below the variance that shrinkage rests on."""
 DEPENDENT = 0.1
 """Probability of independence under which everyone is told that samples depend."""
 
@@ -60,9 +62,9 @@ class VariancePosterior:
         else is known.
     independent : float
         Probability that a typical agent's samples do not depend on each other.
-    yes_no : float
+    yes_no : float or None
         Probability that two unlike samples of an agent lie at opposite bounds: 1 for yes/no data, which
-        have nothing in between.
+        have nothing in between. None where nobody has voted on it.
 
     Examples
     --------
@@ -79,7 +81,7 @@ class VariancePosterior:
     upper: float = np.inf
     long_run: VariancePosterior | None = None
     independent: float = INDEPENDENT
-    yes_no: float = 1.0
+    yes_no: float | None = None
 
     def __post_init__(self) -> None:
         require(
@@ -104,9 +106,17 @@ class VariancePosterior:
     @property
     def median(self) -> float:
         """The one number that stands for all where one is needed."""
+        return self._quantile(0.5)
+
+    @property
+    def least(self) -> float:
+        """What the variance of one sample probably exceeds: shrinkage by more than is right costs most."""
+        return self._quantile(LEAST)
+
+    def _quantile(self, share: float) -> float:
         order = np.argsort(self.variance, kind="stable")
         below = np.cumsum(self.weight[order]) - 0.5 * self.weight[order]
-        return float(np.interp(0.5, below, np.sqrt(self.variance[order]))) ** 2
+        return float(np.interp(share, below, np.sqrt(self.variance[order]))) ** 2
 
     @property
     def dependence(self) -> float | None:
@@ -189,7 +199,7 @@ def variance_posterior_of_own(
 
     if np.isfinite(pool.lower) and np.isfinite(pool.upper):
         some, floor = _at_bounds(own, pool.lower, pool.upper)
-        floor *= pool.yes_no
+        floor *= 1.0 if pool.yes_no is None else pool.yes_no
         found[some] = np.maximum(found[some], _wider(prior_degrees + count[some] - 1.0) * floor)
 
     return found
@@ -198,11 +208,9 @@ def variance_posterior_of_own(
 def student_factor_of_own(
     pool: VariancePosterior | float, own: OwnSamples, *, prior_degrees: float = PRIOR_DEGREES
 ) -> Floats:
-    """Private: the factor in each agent's variance that its interval has and its value has not.
+    """Private: the root of the factor in each agent's variance that its interval has and its value has not.
 
-    `variance_posterior_of_own` widens variances as Student's intervals need it. The value uses the
-    root of that factor. With all of it, agents with precise means are pulled; with none, agents
-    that are far off by chance stay there.
+    `variance_posterior_of_own` widens variances as Student's intervals need it: by the square of this.
 
     Examples
     --------

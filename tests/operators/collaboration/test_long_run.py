@@ -218,15 +218,15 @@ class Halving:
         return {}
 
 
-def test_the_value_is_half_way_and_the_interval_reaches_as_far() -> None:
+def test_the_value_rests_on_the_short_variance_and_the_interval_reaches_as_far() -> None:
     own = OwnMeans(
         agent=np.arange(2), count=np.array([4, 4]), mean=np.array([6.0, 6.0]), variance=np.array([2.0, 1.0]),
         value_variance=np.array([1.0, 1.0]),
     )  # fmt: skip
     answer = estimate_with_two_variances(Halving(), own)  # type: ignore[arg-type]
-    assert answer.value.tolist() == [2.5, 3.0]
-    np.testing.assert_allclose(answer.lower, [2.5 - np.sqrt(9.25), 0.0])
-    np.testing.assert_allclose(answer.upper, [2.5 + np.sqrt(16.25), 7.0])
+    assert answer.value.tolist() == [3.0, 3.0]
+    np.testing.assert_allclose(answer.lower, [3 - np.sqrt(10), 0.0])
+    np.testing.assert_allclose(answer.upper, [3 + np.sqrt(17), 7.0])
 
 
 def test_a_known_variance_is_taken_as_it_is() -> None:

@@ -132,6 +132,8 @@ def test_values_at_a_bound_are_yes_no_data_only_where_votes_say_so() -> None:
     best = own_of(np.ones((1, 1)))
     scores = pool_of(votes_of(np.clip(rng.normal(0.8, 0.1, (2000, 20)), 0, 1), 5)).posterior()
     answers = pool_of(votes_of((rng.random((2000, 20)) < 0.8).astype(float), 5)).posterior()
+    assert scores.yes_no is not None
+    assert answers.yes_no is not None
     assert scores.yes_no < 0.01
     assert answers.yes_no > 0.8
     assert variance_posterior_of_own(scores, best)[0] < 5 * 0.1**2
@@ -139,4 +141,8 @@ def test_values_at_a_bound_are_yes_no_data_only_where_votes_say_so() -> None:
 
 
 def test_without_votes_values_at_a_bound_may_be_yes_no_data() -> None:
-    assert PooledVariance(0.0, 1.0).posterior().yes_no == 1.0
+    """Intervals are those of yes/no data then: the longer ones."""
+    pool = PooledVariance(0.0, 1.0).posterior()
+    assert pool.yes_no is None
+    best = own_of(np.ones((1, 1)))
+    assert variance_posterior_of_own(pool, best)[0] > 0.9 * 2.6 * (3 / 5) * (2 / 5)

@@ -1,0 +1,270 @@
+"""The page that the default begins with: one normal prior, and all that releases leave open about it.
+
+Everything here reads releases only, so it is post-processing: it spends nothing and its results are
+public.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from meanstream.operators.collaboration.release_law import release_law
+from meanstream.operators.records import Floats, Ints
+
+SLOPE = 1.0
+"""Prior standard deviation of the trend per decade of the count, in spreads."""
+LEFT_OUT = 0.4
+"""Share of the spread's posterior that is left out, from below: what releases do not tell must not
+shrink anyone."""
+LEAST_SPREAD = 0.002
+MOST_SPREAD = 0.4
+"""Spreads that are tried, in widths of the bounds; less where releases are more precise than that."""
+SPREADS = 24
+FINER = 16
+"""Points of the grid, and of a finer one where few of these have any weight."""
+NEGLIGIBLE = 1e-4
+_STEPS = 30
+_CONVERGED = 1e-6
+_LEAST_STEP = 1e-3
+
+
+class ReleaseCells(NamedTuple):
+    """Public: releases, one by one or counted in cells; shape (n,).
+
+    Mean, number of samples (infinite where noise is all), variance of the noise, Laplace draws in it,
+    variance of what the cell rounds by, and how many releases the entry stands for.
+    """
+
+    mean: Floats
+    count: Floats
+    noise_variance: Floats
+    terms: Ints
+    rounding: Floats
+    weight: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormalPrior:
+    """Public: means given their count n are `N(c + d l, tau^2)`, with l = log10 n less its middle.
+
+    One entry for each spread tau.
+
+    Attributes
+    ----------
+    spread : float array, shape (k,)
+    probability : float array, shape (k,)
+        Posterior probability of each spread.
+    coefficient, covariance : float array, shape (k, 2), (k, 2, 2)
+        Posterior of c and d.
+    middle : float
+        Mean of log10 n, by what each release says.
+    lower, upper : float
+        Declared bounds.
+    """
+
+    spread: Floats
+    probability: Floats
+    coefficient: Floats
+    covariance: Floats
+    middle: float
+    lower: float
+    upper: float
+
+    @property
+    def believed(self) -> Floats:
+        """Probabilities without the lowest part of the spread's posterior."""
+        kept = np.where(np.cumsum(self.probability) > LEFT_OUT, self.probability, 0.0)
+        return np.asarray(kept / kept.sum(), dtype=np.float64)
+
+    def center(self, count: Floats) -> tuple[Floats, Floats]:
+        """Give the center of the means at each count, and its variance, shape (k, len(count))."""
+        away = np.log10(count) - self.middle
+        center = self.coefficient[:, :1] + self.coefficient[:, 1:] * away
+        variance = (
+            self.covariance[:, 0, 0][:, np.newaxis]
+            + 2 * self.covariance[:, 0, 1][:, np.newaxis] * away
+            + self.covariance[:, 1, 1][:, np.newaxis] * away**2
+        )
+
+        return np.clip(center, self.lower, self.upper), variance
+
+    @property
+    def without_trend(self) -> float:
+        """Posterior probability that means do not go with counts, of one half before (Savage, Dickey)."""
+        before = (SLOPE * self.spread) ** 2
+        after = self.covariance[:, 1, 1]
+        log_odds = 0.5 * np.log(before / after) - 0.5 * self.coefficient[:, 1] ** 2 / after
+        return float(self.probability @ (1 / (1 + np.exp(-np.clip(log_odds, -500, 500)))))
+
+    @classmethod
+    def fit(
+        cls, cells: ReleaseCells, sample_variance: float, *, lower: float, upper: float
+    ) -> Self:
+        """Fit it to releases.
+
+        Parameters
+        ----------
+        cells : ReleaseCells
+            At least one release with a positive variance.
+        sample_variance : float
+            Of one sample.
+        lower, upper : float
+            Declared bounds of a sample.
+
+        Notes
+        -----
+        A release of n samples is `N(c + d l, tau^2 + v / n)` plus noise of its own law (`release_law`); that it lies in a
+        cell of width h is nearly the density of it with a normal error of variance `h^2 / 12`. Before, c is
+        normal about the middle of the bounds with half their width, d is normal about 0 with one spread per decade,
+        and log tau is flat on a grid. For each tau, c and d are found by Newton's method; their posterior is normal by
+        Laplace's approximation, as is the evidence.
+        """
+        width = upper - lower
+        scaled = _Scaled.of(cells, sample_variance, lower, width)
+        precise = 0.3 * float(np.sqrt(scaled.variance + scaled.noise_variance).min())
+        low = min(LEAST_SPREAD, max(precise, 1e-9))
+        spreads = np.concatenate([[low / 4], np.geomspace(low, MOST_SPREAD, SPREADS)])
+        fits = scaled.fits(spreads)
+
+        likely = np.flatnonzero(fits.evidence > fits.evidence.max() + np.log(NEGLIGIBLE))
+        if likely[0] > 0 and likely[-1] - likely[0] < SPREADS / 3:
+            ends = spreads[max(likely[0] - 1, 0)], spreads[min(likely[-1] + 1, SPREADS)]
+            spreads = np.geomspace(*ends, FINER)
+            fits = scaled.fits(spreads)
+
+        probability = np.exp(fits.evidence - fits.evidence.max())
+        probability /= probability.sum()
+        kept = probability > NEGLIGIBLE * probability.max()
+        coefficient = width * fits.coefficient[kept]
+        coefficient[:, 0] += lower
+
+        return cls(
+            spread=width * spreads[kept],
+            probability=probability[kept] / probability[kept].sum(),
+            coefficient=coefficient,
+            covariance=width**2 * fits.covariance[kept],
+            middle=scaled.middle,
+            lower=lower,
+            upper=upper,
+        )
+
+
+class _Fits(NamedTuple):
+    """By spread: logarithm of the evidence, and the posterior of the coefficients."""
+
+    evidence: Floats
+    coefficient: Floats
+    covariance: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scaled:
+    """Releases in widths from the lower bound.
+
+    `away` is log10 of their counts less the middle, `variance` that of their samples, and of the cells.
+    """
+
+    mean: Floats
+    away: Floats
+    variance: Floats
+    noise_variance: Floats
+    terms: Ints
+    weight: Floats
+    middle: float
+
+    @classmethod
+    def of(cls, cells: ReleaseCells, sample_variance: float, lower: float, width: float) -> Self:
+        variance = (sample_variance / cells.count + cells.rounding) / width**2
+        noise = cells.noise_variance / width**2
+        counted = np.where(np.isfinite(cells.count), cells.count, 1.0)
+        logs = np.log10(counted)
+        says = cells.weight / (variance + noise + 0.0025)
+        middle = float((says * logs).sum() / says.sum())
+
+        return cls(
+            mean=(cells.mean - lower) / width,
+            away=logs - middle,
+            variance=variance,
+            noise_variance=noise,
+            terms=cells.terms,
+            weight=cells.weight,
+            middle=middle,
+        )
+
+    def fits(self, spreads: Floats) -> _Fits:
+        """Fit center and trend for each spread, the widest first: each begins where the last one ended."""
+        evidence = np.empty(len(spreads))
+        coefficient = np.empty((len(spreads), 2))
+        covariance = np.empty((len(spreads), 2, 2))
+        start = np.array([0.5, 0.0])
+
+        for k in range(len(spreads) - 1, -1, -1):
+            start, at_top, information = self._newton(float(spreads[k]), start)
+            determinant = information[0] * information[2] - information[1] ** 2
+            inverse = np.array(
+                [[information[2], -information[1]], [-information[1], information[0]]]
+            )
+            before = self._precision(float(spreads[k]))
+            evidence[k] = at_top + 0.5 * float(np.log(before).sum() - np.log(determinant))
+            coefficient[k] = start
+            covariance[k] = inverse / determinant
+
+        return _Fits(evidence, coefficient, covariance)
+
+    @staticmethod
+    def _precision(spread: float) -> Floats:
+        return np.array([4.0, 1 / (SLOPE * spread) ** 2])
+
+    def _newton(self, spread: float, start: Floats) -> tuple[Floats, float, Floats]:
+        """Find the likeliest coefficients; give them, their log posterior, and the information there."""
+        value, gradient, information = self._at(start, spread)
+        for _ in range(_STEPS):
+            determinant = information[0] * information[2] - information[1] ** 2
+            step = (
+                np.array(
+                    [
+                        information[2] * gradient[0] - information[1] * gradient[1],
+                        information[0] * gradient[1] - information[1] * gradient[0],
+                    ]
+                )
+                / determinant
+            )
+
+            if float((gradient * step).sum()) < _CONVERGED:
+                break
+
+            size = 1.0
+            following = self._at(start + step, spread)
+            while following[0] < value and size > _LEAST_STEP:
+                size /= 2
+                following = self._at(start + size * step, spread)
+
+            start = start + size * step
+            value, gradient, information = following
+
+        return start, value, information
+
+    def _at(self, coefficient: Floats, spread: float) -> tuple[float, Floats, Floats]:
+        """Log posterior of the coefficients, its gradient, and its information: three entries of a symmetric matrix."""
+        before = self._precision(spread)
+        apart = coefficient - np.array([0.5, 0.0])
+        law = release_law(
+            self.mean - coefficient[0] - coefficient[1] * self.away,
+            self.variance + spread**2,
+            self.noise_variance,
+            self.terms,
+        )
+
+        value = float((self.weight * law.log_density).sum() - 0.5 * (before * apart**2).sum())
+        pull = -self.weight * law.score
+        gradient = np.array([pull.sum(), (pull * self.away).sum()]) - before * apart
+
+        bent = self.weight * np.maximum(law.curvature, 0.0)
+        information = np.array([bent.sum(), (bent * self.away).sum(), (bent * self.away**2).sum()])
+        information[0] += before[0]
+        information[2] += before[1]
+
+        return value, gradient, information

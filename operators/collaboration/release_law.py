@@ -1,0 +1,118 @@
+"""The exact law of a released mean: normal sampling, and privacy noise that is a sum of Laplace draws or normal.
+
+Everything here reads releases only, so it is post-processing: it spends nothing and its results are
+public.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import log_ndtr, roots_genlaguerre
+
+from meanstream.operators.records import Bools, Floats, Ints
+
+NORMAL_TERMS = 5
+"""A sum of that many Laplace draws is taken for normal: its kurtosis exceeds a normal one's by 3/5."""
+SMALL_NOISE = 0.02
+"""Noise of a smaller share of the whole variance has no shape that shows: it is taken for normal."""
+NODES = 8
+_LOG_TWO_PI = float(np.log(2 * np.pi))
+
+
+class ReleaseLaw(NamedTuple):
+    """Logarithm of the density of releases, its derivative, and the negative of its second one."""
+
+    log_density: Floats
+    score: Floats
+    curvature: Floats
+
+
+def release_law(away: Floats, variance: Floats, noise_variance: Floats, terms: Ints) -> ReleaseLaw:
+    """Evaluate the law of `N(0, variance)` plus noise.
+
+    Parameters
+    ----------
+    away : float array, shape (..., n)
+        Releases less their center.
+    variance : float array, shape (..., n) or (n,)
+        Of what is normal: of the means, and of the samples.
+    noise_variance : float array, shape (n,)
+        Variance of the privacy noise.
+    terms : int array, shape (n,)
+        Laplace draws of equal scale in the noise; 0 where it is normal.
+
+    Notes
+    -----
+    One draw of scale b and a normal variable of standard deviation s have the density
+    `(exp g(x) + exp g(-x)) / 2b` with `g(x) = x / b + (s/b)^2 / 2 + log Phi(-(x/s + s/b))`. The derivatives follow from
+    `f'/f = tanh((g(x) - g(-x)) / 2) / b` and `f'' = (f - N(x; 0, s^2)) / b^2`. A sum of two to four draws is normal
+    with a variance of `2 b^2` times a Gamma variable: that is averaged by Gauss and Laguerre's rule.
+
+    Examples
+    --------
+    >>> x, one = np.array([0.0, 3.0]), np.ones(2)
+    >>> law = release_law(x, one, 2 * one, np.array([1, 0]))
+    >>> law.log_density.round(3).tolist(), law.score.round(3).tolist()
+    ([-1.341, -2.968], [0.0, -1.0])
+    """
+    variance = np.broadcast_to(variance, away.shape)
+    total = variance + noise_variance
+    law = ReleaseLaw(
+        -0.5 * (away * away / total + np.log(total) + _LOG_TWO_PI), -away / total, 1 / total
+    )
+
+    shaped = (terms > 0) & (terms < NORMAL_TERMS) & (noise_variance > 0)
+    for number in np.unique(terms[shaped]).tolist():
+        of_number = shaped & (terms == number)
+        some = np.broadcast_to(of_number, away.shape) & (noise_variance > SMALL_NOISE * total)
+        noise = np.broadcast_to(noise_variance, away.shape)[some]
+        evaluate = _one_draw if number == 1 else _few_draws
+        exact = evaluate(away[some], variance[some], np.sqrt(noise / (2 * number)), number)
+        for column, values in zip(law, exact, strict=True):
+            column[some] = values
+
+    return law
+
+
+def _one_draw(away: Floats, variance: Floats, scale: Floats, _number: int) -> ReleaseLaw:
+    stddev = np.sqrt(variance)
+    ratio = stddev / scale
+    standard = away / stddev
+    above = away / scale + 0.5 * ratio * ratio + log_ndtr(-(standard + ratio))
+    below = -away / scale + 0.5 * ratio * ratio + log_ndtr(standard - ratio)
+
+    log_density = np.logaddexp(above, below) - np.log(2 * scale)
+    score = np.tanh(0.5 * (above - below)) / scale
+    normal = np.exp(-0.5 * (standard * standard + _LOG_TWO_PI) - np.log(stddev) - log_density)
+
+    return ReleaseLaw(log_density, score, score * score - (1 - normal) / scale**2)
+
+
+def _few_draws(away: Floats, variance: Floats, scale: Floats, number: int) -> ReleaseLaw:
+    node, weight = _gamma_nodes(number)
+    total = variance + 2 * scale**2 * node[:, np.newaxis]
+    square = away * away / total
+    log_part = np.log(weight)[:, np.newaxis] - 0.5 * (square + np.log(total) + _LOG_TWO_PI)
+    top = log_part.max(axis=0)
+    share = np.exp(log_part - top)
+    sum_of_shares = share.sum(axis=0)
+    share /= sum_of_shares
+
+    score = -(share * away / total).sum(axis=0)
+    second = (share * (square - 1) / total).sum(axis=0)
+    return ReleaseLaw(top + np.log(sum_of_shares), score, score * score - second)
+
+
+@cache
+def _gamma_nodes(number: int) -> tuple[Floats, Floats]:
+    """Nodes and weights of the Gamma law of that shape; `number` times their mean is the noise's variance."""
+    node, weight = roots_genlaguerre(NODES, number - 1)
+    return np.asarray(node), np.asarray(weight / weight.sum())
+
+
+def is_shaped(noise_variance: Floats, terms: Ints) -> Bools:
+    """Tell which releases have noise whose law is not normal."""
+    return np.asarray((terms > 0) & (terms < NORMAL_TERMS) & (noise_variance > 0))
