@@ -97,7 +97,9 @@ def mixture_posterior(
     value = np.empty(len(mean))
     error = np.empty(len(mean))
     for part in _blocks(prior, len(mean)):
-        value[part], error[part] = _posterior(prior, mean[part], variance[part], true_variance[part])
+        value[part], error[part] = _posterior(
+            prior, mean[part], variance[part], true_variance[part]
+        )
 
     return value, error
 

@@ -108,9 +108,7 @@ class FittedByCount:
         weight = np.concatenate([rest * share[used][:, np.newaxis], class_weight]) * columns
         spread = normal.spread[used][:, np.newaxis]
         centers = np.concatenate([center[used], class_center * columns])
-        variances = np.concatenate(
-            [spread**2 + center_variance[used], class_variance * columns]
-        )
+        variances = np.concatenate([spread**2 + center_variance[used], class_variance * columns])
 
         plain = FittedPrior.build(
             models.mixtures,
@@ -228,7 +226,12 @@ class FittedByCount:
 
         if is_shaped(noise, terms).any():
             value, error = released_mixture_posterior(
-                prior, mean, variance, true_variance=true_variance, noise_variance=noise, terms=terms
+                prior,
+                mean,
+                variance,
+                true_variance=true_variance,
+                noise_variance=noise,
+                terms=terms,
             )
         else:
             value, error = mixture_posterior(prior, mean, variance, true_variance)

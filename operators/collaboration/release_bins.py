@@ -337,9 +337,7 @@ class ReleaseBins:
         width = self.upper - self.lower
         of_sampling, sampling = prior_point_octave_classes(1 / count)
         of_noise, noise_part = prior_point_octave_classes(noise / width**2)
-        place = np.ldexp(
-            (mean - self.lower) / width, -_cell_level(of_noise, law).astype(np.int32)
-        )
+        place = np.ldexp((mean - self.lower) / width, -_cell_level(of_noise, law).astype(np.int32))
         sums = tally_prior_points(
             (of_sampling, of_noise, law), np.stack([np.ones_like(of_noise), sampling, noise_part])
         )

@@ -68,7 +68,9 @@ def estimate_with_two_variances(
     ([2.0], [3.96])
     """
     answer = fitted.estimate(own, level=level)
-    if isinstance(fitted.without if isinstance(fitted, FittedWithCovariates) else fitted, FittedByCount):
+    if isinstance(
+        fitted.without if isinstance(fitted, FittedWithCovariates) else fitted, FittedByCount
+    ):
         return answer
     ratio = own.variance / np.maximum(own.value_variance, np.finfo(np.float64).tiny)
     two = (ratio > ALIKE) | (ratio < 1 / ALIKE)

@@ -72,7 +72,9 @@ def test_any_order_of_the_rows_gives_the_same_bytes(
         )
         told = PublicAnswers(place["store"]).answer("releases", {}) if kept else None
         if told is not None:  # when it was charged
-            told["releases"] = [{k: v for k, v in one.items() if k != "at"} for one in told["releases"]]
+            told["releases"] = [
+                {k: v for k, v in one.items() if k != "at"} for one in told["releases"]
+            ]
         shown.append([*everything(found), found.releases, told])
     for other in shown[1:]:
         assert other == shown[0]
@@ -84,7 +86,9 @@ def test_any_order_of_the_rows_gives_the_same_bytes(
 def test_the_order_of_the_result_says_nothing_of_a_value(place: int) -> None:
     rows = frame()
     keys = [
-        meanstream.private_means(replaced(rows, place, x), **BOUNDS, epsilon=0.5).to_arrow().column("g")
+        meanstream.private_means(replaced(rows, place, x), **BOUNDS, epsilon=0.5)
+        .to_arrow()
+        .column("g")
         for x in (1.0, 99.0)
     ]
     assert keys[0].equals(keys[1])
@@ -99,7 +103,9 @@ def test_values_in_no_release_reach_nobody_though_all_is_sorted_by_them(tmp_path
         store = tmp_path / f"{x}.db"
         meanstream.private_means(first, **BOUNDS, epsilon=1, name="d", store=store, releases=1)
         both = pa.concat_tables([first, replaced(second, 5, x)]).sort_by("v")
-        found = meanstream.private_means(both, **BOUNDS, epsilon=1, name="d", store=store, releases=1)
+        found = meanstream.private_means(
+            both, **BOUNDS, epsilon=1, name="d", store=store, releases=1
+        )
         shown.append(everything(found))
     assert shown[0] == shown[1]
 

@@ -42,9 +42,7 @@ def taken(found: AgentsSettings, rows: tuple[Ints, Floats, Floats], cuts: Ints) 
     return agents
 
 
-def plain_pairs(
-    found: AgentsSettings, rows: tuple[Ints, Floats, Floats]
-) -> list[tuple[int, int]]:
+def plain_pairs(found: AgentsSettings, rows: tuple[Ints, Floats, Floats]) -> list[tuple[int, int]]:
     """Pairs in words: at which sample each is complete, and its bin."""
     agent, value, time = rows
     point = found.grid.encode(value)
@@ -85,7 +83,9 @@ def test_votes_of_a_host_are_those_of_a_loop_over_the_samples(seed: int) -> None
     assert before > 0
     counts = np.bincount([b for _, b in pairs[:before]], minlength=VOTE_BINS)
     assert found.vote is not None
-    noise = (said[:, 2:].sum(axis=0) - counts) / np.sqrt(votes[:, 0].sum() * found.vote.noise.variance)
+    noise = (said[:, 2:].sum(axis=0) - counts) / np.sqrt(
+        votes[:, 0].sum() * found.vote.noise.variance
+    )
     assert np.abs(noise).max() < 5
     assert noise.std() > 0.4
 
@@ -146,7 +146,9 @@ def content(values: Ints, groups: Ints, span: int) -> tuple[ContentPairs, Ints]:
 
 
 @pytest.mark.parametrize("distinct", [2, 7, 10**6])
-def test_one_value_that_is_replaced_moves_at_most_two_pairs_whatever_the_order(distinct: int) -> None:
+def test_one_value_that_is_replaced_moves_at_most_two_pairs_whatever_the_order(
+    distinct: int,
+) -> None:
     """In 150 frames each; and any permutation, a sorted one as well, gives the same pairs."""
     rng, most = np.random.default_rng(distinct), 0
     for _ in range(150):
@@ -182,7 +184,9 @@ def test_the_expected_number_of_pairs_is_their_mean() -> None:
     ]
     expected = expected_pairs(np.array([200, 100])).sum()
     assert abs(np.mean(made) - expected) < 5 * np.std(made) / 20
-    assert content_pairs(groups[:0], values[:0], 8, keyed_owner_words(["x"]), NOISE).number.tolist() == [0]
+    assert content_pairs(
+        groups[:0], values[:0], 8, keyed_owner_words(["x"]), NOISE
+    ).number.tolist() == [0]
 
 
 def test_pairs_are_given_where_they_are_by_content_alone() -> None:

@@ -49,7 +49,9 @@ def test_a_topic_is_audited_by_a_file_and_by_a_store(folder: Path) -> None:
     assert found[0] == found[1]
     assert not any(row["violated"] for row in found[0])
     gaussian = {"MEANSTREAM_NOISE": "gaussian"}
-    assert meanstream(*topic, *BOUNDS, environment=gaussian).code == 1  # of another memory and another schedule
+    assert (
+        meanstream(*topic, *BOUNDS, environment=gaussian).code == 1
+    )  # of another memory and another schedule
 
 
 def test_a_replay_knows_the_columns_of_its_store(folder: Path) -> None:

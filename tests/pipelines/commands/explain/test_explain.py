@@ -19,7 +19,14 @@ from tests.pipelines.command_line import arguments, asks, files, options, run_ag
 
 
 def explain(**changes: object) -> dict[str, Any]:
-    named = {"lower": -30, "upper": 120, "epsilon": 1, "delta": 1e-6, "noise": "gaussian", **changes}
+    named = {
+        "lower": -30,
+        "upper": 120,
+        "epsilon": 1,
+        "delta": 1e-6,
+        "noise": "gaussian",
+        **changes,
+    }
     facts: dict[str, Any] = asks("explain", "agents", "--json", *arguments(named)).json
     return facts
 

@@ -23,7 +23,15 @@ from tests.pipelines.command_line import SECRET, Ran, arguments, meanstream
 from tests.warm_command import commands_for_a_shell
 
 ROOT = Path(__file__).parents[4]
-AGENTS = {"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6, "noise": "gaussian", "name": "delays", "source": "a.csv"}
+AGENTS = {
+    "lower": 0,
+    "upper": 1,
+    "epsilon": 1,
+    "delta": 1e-6,
+    "noise": "gaussian",
+    "name": "delays",
+    "source": "a.csv",
+}
 ROUNDS = {"lower": 0, "upper": 1, "epsilon": 0.5, "window": "7d", "name": "weekly", "users": 500}
 PERSON = {"person": "who", "per_person": 3}
 WEAKER: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], set[str]]] = [

@@ -93,7 +93,10 @@ def test_it_says_of_a_persons_samples_what_explain_says(per_person: int | None) 
     unit = asks(*WHOLE, *more, "--json").json["unit"]
     assert unit == asks(*explained, "--json").json["unit"]
     if per_person is None:
-        assert unit["many_samples"][0] == "K samples of one person multiply epsilon by K and rho by K^2;"
+        assert (
+            unit["many_samples"][0]
+            == "K samples of one person multiply epsilon by K and rho by K^2;"
+        )
         two = asks(*WHOLE, "--per-person", "2", "--json").json["unit"]
         assert two["rho"] == unit["rho"]  # its noise is calibrated to both
         assert unit["groups"][0]["epsilon"] == 2.0

@@ -13,7 +13,14 @@ import yaml
 from meanstream.operators.noise.group_privacy import group_epsilon
 from tests.pipelines.command_line import Ran, meanstream
 
-AGENTS = {"lower": -30, "upper": 120, "epsilon": 1, "delta": 1e-6, "noise": "gaussian", "name": "delays"}
+AGENTS = {
+    "lower": -30,
+    "upper": 120,
+    "epsilon": 1,
+    "delta": 1e-6,
+    "noise": "gaussian",
+    "name": "delays",
+}
 ROUNDS = {"lower": 0, "upper": 1, "epsilon": 0.5, "window": "7d", "name": "weekly", "users": 500}
 
 
