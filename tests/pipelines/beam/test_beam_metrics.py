@@ -71,7 +71,7 @@ from tests.streaming.support.rounds_world import DAY, SECRET, RoundsWorld, round
 
 ROOT = Path(__file__).parents[3]
 STEPS = (answer, answer_rounds, budget, intake, metrics, release, summarize)
-OPERATIONS = ROOT / "docs" / "beam-numbers.md"
+OPERATIONS = ROOT / "docs" / "project" / "benchmarks.md"
 OPTIONS = EngineOptions(refresh=None, batch_size=64, allowed_lateness=4 * HOUR)
 USERS = ColumnMapping(agent="user", value="value", time="time", id="id")
 

@@ -20,6 +20,7 @@ from meanstream.lab.papers.kent.density_function import (
     DensityFunction,
     trigonometric_density_function,
 )
+from tests.code_blocks import EMPTY_FOLDER
 from tests.pipelines.command_line import SECRET, asks, files
 from tests.pipelines.commands.explain.test_explain_rounds import explain
 from tests.pipelines.commands.run.test_run_rounds import lines, run, write_flights
@@ -221,7 +222,8 @@ def test_a_bad_option_of_a_vector_is_one_line(
 
 # -- the commands of docs/tutorials/weekly.md, on the real flights --------------------------------------------------
 
-PAGE = (Path(__file__).parents[4] / "docs" / "rounds-family.md").read_text(encoding="utf-8")
+WEEKLY = Path(__file__).parents[4] / "docs" / "tutorials" / "weekly.md"
+PAGE = WEEKLY.read_text(encoding="utf-8").partition(EMPTY_FOLDER)[2]
 BLOCKS = [block.partition("\n") for block in PAGE.split("```")[1::2]]
 COMMANDS = [
     shlex.split(text.replace("\\\n", " "))[1:]
