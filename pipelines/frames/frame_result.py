@@ -27,7 +27,7 @@ from meanstream.pipelines.frames.decisions.decided_tables import (
 )
 from meanstream.pipelines.frames.decisions.joint_columns import take_joint
 from meanstream.pipelines.frames.decisions.named_means import NamedMeans
-from meanstream.pipelines.frames.frame_releases import FrameReleases, LedgerCharge
+from meanstream.pipelines.frames.frame_releases import FrameReleases, LedgerCharge, bounds_note
 from meanstream.pipelines.frames.frame_table import ShownTable, table_axes, texts_of_row
 
 if TYPE_CHECKING:
@@ -319,7 +319,11 @@ class PrivateMeans(PrivateFrame):
         return cls(
             table=shown,
             joint=joint,
-            notes=(*released.sentences(person), *_wide_answers(table, released.settings)),
+            notes=(
+                *released.sentences(person),
+                bounds_note(released.settings),
+                *_wide_answers(table, released.settings),
+            ),
             level=level,
             keys=tuple(keys),
             original=frame,

@@ -69,7 +69,7 @@ def test_rows_over_the_limit_change_no_byte_and_are_counted() -> None:
     first, second = of_patients(), of_patients(other)
     assert first.to_arrow().equals(second.to_arrow())
     assert (first.releases.equals(second.releases), first.notes) == (True, second.notes)
-    assert first.notes[-1] == f"{over.sum():,} rows do not count: beyond 2 of one person in a group"
+    assert first.notes[-2] == f"{over.sum():,} rows do not count: beyond 2 of one person in a group"
     assert sum(first.to_arrow()["rows"].to_pylist()) == len(over) - over.sum()
 
 
