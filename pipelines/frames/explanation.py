@@ -19,14 +19,13 @@ from meanstream.pipelines.commands.report.report_parts import (
     ReportPart,
     report_parts_as_html,
 )
-from meanstream.pipelines.frames.frame_releases import LedgerCharge
+from meanstream.pipelines.frames.frame_releases import LedgerCharge, bounds_note
 
 if TYPE_CHECKING:
     from meanstream.pipelines.frames.private_windows import PrivateWindows
 
 WIDTH = 90
 LIMITS = (
-    "Values outside the bounds count as the nearest bound.",
     "Other results about the same people add up with this one, whatever makes them.",
     "Nothing is claimed for sampling or shuffling: the adversary may know who is in the data.",
     "Noise comes from a secret key. Holders of the key, the store or the rows are trusted.",
@@ -44,7 +43,7 @@ def means_explained(
 ) -> list[ReportPart]:
     """Say what is protected, what that means as odds, what was spent and what is not covered."""
     several = [(f"{k} {_several(settings)}", _strength(settings, k)) for k in GROUPS]
-    spent = [(f"{one}.") for one in said[1:]]
+    spent = [f"{one}." for one in said[1:] if one != bounds_note(settings)]
     if charge is not None:
         spent.append(
             f"The ledger has {charge.rows:,} rows and ends with {charge.head}. `meanstream ledger verify --store "
@@ -63,7 +62,7 @@ def means_explained(
             table=several,
         ),
         ReportPart(title="What was spent?", text=" ".join(spent)),
-        ReportPart(title="Limits", text=" ".join(LIMITS)),
+        ReportPart(title="Limits", text=" ".join([f"{bounds_note(settings)}.", *LIMITS])),
         ReportPart(title="Settings", table=[*facts, *_numbers(settings)]),
     ]
 

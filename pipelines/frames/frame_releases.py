@@ -147,6 +147,19 @@ class FrameReleases:
             yield f"{samples.dropped:,} rows with a missing value were left out; which rows have one is public"
 
 
+def bounds_note(settings: AgentsSettings) -> str:
+    """Say what becomes of values beyond the bounds.
+
+    A constant of the settings: how many values there are is private.
+
+    Examples
+    --------
+    >>> bounds_note(AgentsSettings(lower=0, upper=200, epsilon=1, delta=1e-6))
+    'Values outside [0, 200] count as the nearest bound'
+    """
+    return f"Values outside [{settings.lower:g}, {settings.upper:g}] count as the nearest bound"
+
+
 def _protected(
     settings: AgentsSettings, person: str | None, samples: FrameSamples, forgotten: int
 ) -> str:

@@ -27,7 +27,7 @@ from meanstream.pipelines.frames.decisions.decided_tables import (
 )
 from meanstream.pipelines.frames.decisions.joint_columns import take_joint
 from meanstream.pipelines.frames.decisions.named_means import NamedMeans
-from meanstream.pipelines.frames.frame_releases import FrameReleases, LedgerCharge
+from meanstream.pipelines.frames.frame_releases import FrameReleases, LedgerCharge, bounds_note
 from meanstream.pipelines.frames.frame_table import (
     ShownTable,
     interval_bar,
@@ -354,7 +354,11 @@ class PrivateMeans(PrivateFrame):
         return cls(
             table=shown,
             joint=joint,
-            notes=(*released.sentences(person), *_wide_answers(table, released.settings)),
+            notes=(
+                *released.sentences(person),
+                bounds_note(released.settings),
+                *_wide_answers(table, released.settings),
+            ),
             meaning=means_meaning(released.settings, level),
             level=level,
             keys=tuple(keys),

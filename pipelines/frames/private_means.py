@@ -34,8 +34,13 @@ from meanstream.pipelines.frames.frame_shares import shares_answers, shares_colu
 from meanstream.pipelines.frames.groups import key_order
 from meanstream.pipelines.frames.keys import frame_key
 from meanstream.pipelines.frames.values.further_statistics import valid_statistics, with_sums
+from meanstream.pipelines.frames.values.missing_values import further_columns, missing_as_nulls
 from meanstream.pipelines.frames.values.several_means import several_means
 from meanstream.pipelines.frames.values.value_bounds import Bounds, frame_bounds
+from meanstream.pipelines.frames.values.whole_persons import (
+    samples_within_limits,
+    valid_person_limits,
+)
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.long_work import tracked_work
@@ -80,6 +85,8 @@ def private_means(
     time: str | None = None,
     person: str | None = None,
     per_person: int | None = None,
+    max_groups: int | None = None,
+    max_rows: int | None = None,
     releases: int | None = None,
     schedule: str | None = None,
     collaboration: str | Collaboration = "learned_prior",
@@ -89,6 +96,7 @@ def private_means(
     exceeds: Sequence[float] = (),
     covariates: Any = None,
     nulls: str = "refuse",
+    missing: Sequence[float] = (),
     secret: str | bytes | None = None,
     name: str | None = None,
     store: str | Path | None = None,
@@ -130,6 +138,10 @@ def private_means(
         Column that says which person a row is about, and how many rows of one person count in a
         group: the first ones in time, and of those at one time a keyed choice. Epsilon then
         protects all rows of a person in a group; the noise is `per_person` times as large.
+    max_groups, max_rows : int, optional
+        With `person` instead of `per_person`: in how many groups a person's rows count, and how many
+        in each; a keyed hash draws which. Epsilon then protects all rows of a person in all groups
+        together.
     releases : int, optional
         Releases of a group that share the budget. With a store 12, one for each call that finds new
         rows of the group: a year of months. Without a store 1, as one call releases once.
@@ -159,6 +171,9 @@ def private_means(
         `moved_by_covariates` says what they have changed, `covariates` what was learned.
     nulls : str
         "refuse", or "drop" to leave out rows in which one of the columns has no value.
+    missing : sequence of float
+        Numbers that stand for a missing value, as [-999]: they are treated as nulls are. Which rows
+        have one is public.
     secret, name : optional
         Key of the noise (128 random bits or more) and name of the deployment: the same frame gives
         the same releases then. A frame that differs in one row is another release, with other
@@ -220,12 +235,12 @@ def private_means(
     most = _releases(releases, schedule, stored=store is not None)
     untimed = "be given with schedule, which releases on the way: the order of the rows is private"
     require(schedule is None or time is not None, "time", untimed, time)
-    require(
-        (person is None) == (per_person is None),
-        "person",
-        "be given together with per_person",
-        person,
+    limits = valid_person_limits(
+        max_groups, max_rows, person=person, per_person=per_person, store=store
     )
+    rule = "be given together with per_person, or max_groups and max_rows"
+    is_limited = per_person is not None or limits is not None
+    require((person is not None) == is_limited, "person", rule, person)
 
     kinds = valid_statistics(statistics)
     if ratio is not None or not isinstance(value, str):
@@ -233,9 +248,10 @@ def private_means(
         require(odds is None and epsilon is not None, "odds", rule, odds)
         same = {
             "by": by, "time": time, "person": person, "per_person": per_person, "releases": releases,
+            "max_groups": max_groups, "max_rows": max_rows,
             "schedule": schedule, "collaboration": collaboration, "level": level, "coverage": coverage,
             "quantiles": quantiles, "exceeds": exceeds, "covariates": covariates, "nulls": nulls,
-            "secret": secret, "name": name, "store": store, "statistics": statistics,
+            "secret": secret, "name": name, "store": store, "statistics": statistics, "missing": missing,
         }  # fmt: skip
         return several_means(
             private_means, frame, value, ratio, (lower, upper), (epsilon, delta), same | settings
@@ -252,13 +268,19 @@ def private_means(
         odds=odds,
         horizon=most,
         schedule=schedule or AT_THE_END,
-        per_person=per_person,
+        per_person=per_person if limits is None else limits.max_rows,
         name=name,
         pairs=BY_CONTENT if time is None else BY_TIME,
         **given,
     )
+    if limits is not None:
+        private = limits.settings(
+            lambda each: replace(private, epsilon=each, counter=private.counter), epsilon
+        )
 
-    samples = frame_samples(frame, by=by, value=value, time=time, person=person, nulls=nulls)
+    needed = {"by": by, "time": time, "person": person, "covariates": covariates}
+    source = missing_as_nulls(frame, [value], missing, further_columns(needed))
+    samples = frame_samples(source, by=by, value=value, time=time, person=person, nulls=nulls)
     _check_names(samples, [*ANSWERS, *kinds, MOVED, LEFT, *shares_columns(asked, private.exceeds)])
     declared = None if covariates is None else frame_covariates(frame, covariates, samples, by=by)
     options = EngineOptions(
@@ -279,7 +301,10 @@ def private_means(
     else:
         key, called = frame_key(secret, name)
         private = replace(private, name=called)
-        released = _released(samples, private, noise_from_secret(key, called))
+        noise = noise_from_secret(key, called)
+        rows = len(samples.group)
+        samples = samples if limits is None else samples_within_limits(samples, limits, noise)
+        released = _released(samples, private, noise)
 
     table, learned = _answered(released, options)
     table = with_sums(table, kinds)
@@ -287,6 +312,10 @@ def private_means(
     result = PrivateMeans.of(
         frame, table, released, options.level, keys=keys, value=value, person=person
     )
+
+    if limits is not None:
+        said = limits.sentence(epsilon, delta, str(person), rows - len(samples.group))
+        result = replace(result, notes=(said, *result.notes[1:]))
 
     if coverage == "anytime":
         result = replace(result, notes=(*result.notes, _together(released.pointwise_calls)))

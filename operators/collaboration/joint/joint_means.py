@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -25,6 +25,9 @@ class JointMeans:
         Share of the center in each value: the part of the center's error that it takes over.
     center_variance : float
         Variance with which the shared center is known.
+    calibrated : bool
+        Whether the standard errors are those of the errors. False where they come from intervals,
+        which may be longer than their level needs: what is then said of ranks rests on a bound.
 
     Notes
     -----
@@ -43,6 +46,7 @@ class JointMeans:
     stddev: Floats
     weight: Floats
     center_variance: float = 0.0
+    calibrated: bool = True
 
     def __len__(self) -> int:
         return len(self.value)
@@ -61,25 +65,17 @@ class JointMeans:
         """
         side = np.maximum(value - lower, upper - value)
         stddev = side / float(ndtri(0.5 + level / 2))
-        return cls(value=value, stddev=stddev, weight=np.zeros(len(value)))
+        return cls(value=value, stddev=stddev, weight=np.zeros(len(value)), calibrated=False)
 
     def take(self, rows: Ints | Bools) -> JointMeans:
         """Give the same of some of the means."""
-        return JointMeans(
-            value=self.value[rows],
-            stddev=self.stddev[rows],
-            weight=self.weight[rows],
-            center_variance=self.center_variance,
+        return replace(
+            self, value=self.value[rows], stddev=self.stddev[rows], weight=self.weight[rows]
         )
 
     def centered_on(self, value: Floats) -> JointMeans:
         """Give the same errors around other values."""
-        return JointMeans(
-            value=value,
-            stddev=self.stddev,
-            weight=self.weight,
-            center_variance=self.center_variance,
-        )
+        return replace(self, value=value)
 
     def difference_stddev(self, first: Ints, second: Ints) -> Floats:
         """Give the standard error of the difference of each pair of means."""

@@ -26,6 +26,10 @@ def rank_sets(joint: JointMeans, *, level: float) -> tuple[Ints, Ints, Ints]:
     the means that are surely above it, its greatest one those surely below. The threshold is the least one at which
     the ranks of all means are in their sets in a share `level` of the draws: the quantile of a maximum over means.
 
+    That rests on right standard errors. Longer ones make the drawn means spread more than the true ones, and sets too
+    short. So where they are not `calibrated`, the threshold is that of Mogstad and others: all differences hold
+    together, for errors that are as large as said or smaller.
+
     References
     ----------
     M. Mogstad, J. P. Romano, A. M. Shaikh, D. Wilhelm, Inference for Ranks with Applications to Mobility across
@@ -39,7 +43,7 @@ def rank_sets(joint: JointMeans, *, level: float) -> tuple[Ints, Ints, Ints]:
     [[3, 1, 2], [2, 1, 2], [3, 1, 3]]
     """
     n = len(joint)
-    threshold = _threshold(joint, level)
+    threshold = _rank_threshold(joint, level) if joint.calibrated else _pair_threshold(joint, level)
     above = np.zeros(n, np.int64)
     below = np.zeros(n, np.int64)
 
@@ -50,7 +54,22 @@ def rank_sets(joint: JointMeans, *, level: float) -> tuple[Ints, Ints, Ints]:
     return _ranks(joint.value).astype(np.int64), 1 + above, n - below
 
 
-def _threshold(joint: JointMeans, level: float) -> float:
+def _pair_threshold(joint: JointMeans, level: float) -> float:
+    """Give a bound on the errors of all differences, in standard errors.
+
+    By Cauchy and Schwarz the difference of two independent errors is at most the root of their
+    squares in units of its own standard error: that of the two largest ones bounds all.
+    """
+    largest = np.zeros(DRAWS)
+    for draws, errors in joint_errors(joint):
+        squares = np.square(errors / np.maximum(joint.stddev, np.finfo(np.float64).tiny))
+        squares.sort(axis=1)
+        largest[draws] = np.sqrt(squares[:, -2:].sum(axis=1))
+
+    return float(np.quantile(largest, level, method="higher"))
+
+
+def _rank_threshold(joint: JointMeans, level: float) -> float:
     """Give how many standard errors apart means must be to be surely in order, see `rank_sets`."""
     n = len(joint)
     drawn = np.empty((DRAWS, n), np.int32)

@@ -16,6 +16,7 @@ from meanstream.pipelines.frames.frame_columns import frame_columns
 from meanstream.pipelines.frames.frame_result import PrivateMeans, frame_like
 from meanstream.pipelines.frames.frame_table import ShownTable
 from meanstream.pipelines.frames.values.budget_shares import epsilon_of_each
+from meanstream.pipelines.frames.values.missing_values import further_columns, missing_as_nulls
 from meanstream.pipelines.frames.values.ratio_intervals import fieller_intervals
 from meanstream.pipelines.frames.values.value_bounds import bound_of_each
 
@@ -100,11 +101,17 @@ def several_means(
     for number, name in enumerate(columns):
         # Every column is a deployment of its own: two columns never share a draw.
         called = None if options["name"] is None else f"{options['name']} value {number + 1}"
-        own = {**options, "name": called, "epsilon": epsilon, "delta": budget[1]}
+        own = {**options, "name": called, "epsilon": epsilon, "delta": budget[1], "missing": ()}
         result = means(table, value=name, lower=lower[number], upper=upper[number], **own)
         results[name] = replace(result, original=frame)
 
-    unit = "one row" if options["person"] is None else "all rows of one person in a group"
+    rows = "in all groups" if options["max_groups"] is not None else "in a group"
+    unit = "one row" if options["person"] is None else f"all rows of one person {rows}"
+    within = (options["max_groups"] or 1) * len(columns)
+    spent = max(result.settings.epsilon_over(within) for result in results.values())
+    if spent > budget[0]:
+        raise AssertionError("all columns must have the budget together")
+
     notes = [
         f"({budget[0]:g}, {budget[1]:g})-differentially private towards all {len(columns)} values of {unit} together; "
         f"each column has ({epsilon:.4g}, {budget[1]:g}) of it"
@@ -169,18 +176,10 @@ def _settings_of_one(delta: float, options: Mapping[str, Any]) -> Callable[[floa
 
 def _rows(frame: Any, columns: list[str], options: Mapping[str, Any]) -> tuple[pa.Table, int]:
     """Read the rows that all columns are answered from, and how many of them were left out."""
-    by = options["by"]
-    keys = [by] if isinstance(by, str) else list(by)
-    others = [options[name] for name in ("time", "person") if options[name] is not None]
-    known = options["covariates"]
-
-    if isinstance(known, str):
-        others.append(known)
-    elif isinstance(known, Sequence) and all(isinstance(name, str) for name in known):
-        others += known
-
-    # The columns' own refusals name their option.
-    table = frame_columns(frame, [*keys, *others], option="value", needed=columns)
+    others = further_columns(options)
+    # A refusal names the option of the column that is wrong.
+    table = frame_columns(frame, others, option="value", needed=columns)
+    table = missing_as_nulls(table, columns, options["missing"], others)
     if options["nulls"] != "drop":
         return table, 0
     kept = table.drop_null()

@@ -295,12 +295,12 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no person": (
         three(),
         {"per_person": 3},
-        "person must be given together with per_person, got None",
+        "person must be given together with per_person, or max_groups and max_rows, got None",
     ),
     "no limit": (
         three(),
         {"person": "g"},
-        "person must be given together with per_person, got 'g'",
+        "person must be given together with per_person, or max_groups and max_rows, got 'g'",
     ),
     "no such person": (
         three(),

@@ -93,6 +93,32 @@ def test_a_frame_of_the_kind_that_was_given_comes_back_with_rows_that_all_column
     assert any("3 rows with a missing value were left out" in note for note in found.notes)
 
 
+def test_numbers_that_stand_for_a_missing_value_are_nulls() -> None:
+    frame = TABLE.to_pandas()
+    frame.loc[[0, 3, 9], "delay"] = -999.0
+    marked = pa.Table.from_pandas(frame, preserve_index=False)
+    bounds = {"lower": 0, "upper": 60}
+    with pytest.raises(ValueError, match="^value must have a value in every row, got 3 nulls"):
+        asked(marked, value="delay", missing=[-999], **bounds)
+
+    frame = frame.replace(-999.0, None)
+    empty = pa.Table.from_pandas(frame, preserve_index=False)
+    whole = asked(empty, value="delay", nulls="drop", **bounds)
+    assert asked(marked, value="delay", missing=[-999], nulls="drop", **bounds).table.equals(
+        whole.table
+    )
+    both = {"value": ["delay", "flights"], "nulls": "drop", **bounds}
+    assert asked(marked, missing=(-999,), **both).table.equals(asked(empty, **both).table)
+    with pytest.raises(ValueError, match="^missing must be a list of numbers"):
+        asked(marked, value="delay", missing=-999, **bounds)
+
+
+def test_every_result_says_what_becomes_of_values_beyond_the_bounds() -> None:
+    found = asked(value="delay", lower=0, upper=60)
+    assert "Values outside [0, 60] count as the nearest bound" in found.notes
+    assert found.explain().count("Values outside") == 1
+
+
 def test_a_ratio_has_an_interval() -> None:
     found = asked(ratio=("delay", "flights"), lower=0, upper=[60, 5])
     table = found.table
