@@ -100,10 +100,10 @@ class AgentsSettings:
         What one sample's value costs over the whole life of its agent's stream. Delta is 0 by
         default; Gaussian noise needs more.
     odds : float or str, optional
-        Another promise, in the place of epsilon: how often a reader of all releases who knows
+        Another promise, instead of epsilon: how often a reader of all releases who knows
         everything else guesses one of two extreme values of a sample right, at most; between 0.5
-        and 1, or "55%". It becomes the epsilon of the mechanism that is chosen, and Gaussian noise
-        is told at delta 1e-6 where none is given.
+        and 1, or "55%". It becomes the epsilon of the mechanism that is chosen, and for
+        Gaussian noise that at delta 1e-6 where none is given.
     counter : str
         Continual-counting mechanism: "pm1" (a draw per increment), "two_level" (and per block of
         them), "pm2" (paper), "toeplitz", or "optimal" (at most 128 releases). The default is the

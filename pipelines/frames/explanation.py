@@ -158,5 +158,17 @@ def _numbers(settings: AgentsSettings) -> list[tuple[str, str]]:
         ("rho (zero-concentrated DP)", f"{settings.rho:.4g}"),
         ("unit", settings.unit),
         ("noise", f"{settings.noise}, counter {settings.counter}, mode {settings.mode}"),
-        ("least noise", mechanism_facts(settings).said),
+        *_mechanisms(settings),
     ]
+
+
+def _mechanisms(settings: AgentsSettings) -> list[tuple[str, str]]:
+    """Give the noise of a sum by the mechanism in use, and by the best other one at this label."""
+    facts = mechanism_facts(settings)
+    own = f"{facts.stddev:.4g} by {facts.mechanism}, guessed right at most "
+    rows = [("noise of a sum", own + percent_of_guesses(facts.guessed_right))]
+    if facts.other:
+        other = f"{facts.other_stddev:.4g} by {facts.other}, guessed right at most "
+        rows.append(("by the best other", other + percent_of_guesses(facts.other_guessed_right)))
+
+    return rows

@@ -123,7 +123,7 @@ def private_means(
         this frame: with a store for all calls together. Delta is 0 by default; Gaussian noise needs
         more, such as 1e-6. The noise is the least that keeps the promise.
     odds : float or str, optional
-        Another promise in the place of epsilon: how often someone who knows all else guesses one of
+        Another promise instead of epsilon: how often someone who knows all else guesses one of
         two values right, at most, as "55%".
     ratio : pair of str, optional
         Two columns: the ratio of their means (and so of their sums) with an interval, in columns

@@ -132,7 +132,7 @@ class AgentSideOptions(StreamOptions):
     odds: Annotated[
         str | None,
         cli_option(
-            "Promise in the place of --epsilon, such as 55%: how often a reader of all releases who knows everything "
+            "Promise instead of --epsilon, such as 55%: how often a reader of all releases who knows everything "
             "else guesses one of two values of a sample right, at most.",
             PRIVACY,
         ),

@@ -44,8 +44,8 @@ REGIONS: dict[str, Any] = {
 
 def asked(frame: Any = TABLE, **changes: Any) -> Any:
     given: dict[str, Any] = {
-        "by": "school", "value": "points", "lower": 0.0, "upper": 100.0, "epsilon": 1.0, "delta": 1e-6, "noise": "gaussian",
-        "secret": SECRET, "name": "schools", "collaboration": "pooled_prior",
+        "by": "school", "value": "points", "lower": 0.0, "upper": 100.0, "epsilon": 1.0, "delta": 1e-6,
+        "noise": "gaussian", "secret": SECRET, "name": "schools", "collaboration": "pooled_prior",
     }  # fmt: skip
     return meanstream.private_means(frame, **{**given, **changes})
 

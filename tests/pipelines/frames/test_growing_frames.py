@@ -243,7 +243,7 @@ def test_where_the_budget_is_spent_rows_in_no_release_are_named(tmp_path: Path) 
     )
     assert found.notes[2] == (
         "400 rows of 8 groups are in no release: these groups have made all 2 of their releases; a new store begins "
-        "another budget (epsilon 1.45 together for a row in both)"
+        "another budget (epsilon 2 together for a row in both)"
     )
     assert ledger_rows(store) == 2 * GROUPS
 

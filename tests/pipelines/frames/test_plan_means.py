@@ -28,7 +28,7 @@ GUESSED: dict[str, Any] = {"by": "ward", "lower": 0, "upper": 30, "spread": 1.5,
 
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
 def test_half_widths_are_those_of_the_intervals(epsilon: float) -> None:
-    """Of a prior that is learned from 150 groups: within half of what is predicted for one that is
+    """Of a prior that is learned from 150 groups: within six tenths of what is predicted for one that is
     known, and for a variance of one row that is."""
     (row,) = meanstream.plan_means(STAYS, **GUESSED, epsilon=epsilon).to_frame().to_pylist()
     found = meanstream.private_means(
@@ -37,7 +37,7 @@ def test_half_widths_are_those_of_the_intervals(epsilon: float) -> None:
     ).to_frame()  # fmt: skip
     rows, low, high = (np.asarray(found[name]) for name in ("rows", "lower", "upper"))
     for name, size in (("small", 60), ("median", 150), ("large", 600)):
-        assert np.median((high - low)[rows == size]) / 2 == pytest.approx(row[name], rel=0.5)
+        assert np.median((high - low)[rows == size]) / 2 == pytest.approx(row[name], rel=0.6)
 
 
 def test_numbers_of_rows_alone_are_enough_and_the_same() -> None:
