@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
+from meanstream.operators.agents.agents import Agents
 from meanstream.operators.estimators.registry import ESTIMATORS
 from tests.servers.conftest import cluster, flink, own_flink  # noqa: F401 - fixtures
 from tests.streaming.support.rounds_world import SECRET
@@ -14,6 +17,13 @@ from tests.streaming.support.tiny_estimator import TINY
 def _secret_and_tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEANSTREAM_SECRET", SECRET)
     monkeypatch.setitem(ESTIMATORS, "tiny", TINY)
+
+
+@pytest.fixture(autouse=True)
+def _engine_votes_as_beam_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents on Beam vote alone, those of an engine together: all else is compared byte for byte."""
+    alone = partial(Agents, votes_alone=True)
+    monkeypatch.setattr("meanstream.streaming.agents.agents_engine.Agents", alone)
 
 
 @pytest.fixture
