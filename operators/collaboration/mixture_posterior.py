@@ -29,6 +29,8 @@ class MixturePrior:
     ----------
     weight, center, variance : float array, shape (n_components,)
         Weights need not add up to 1.
+    cautious_variance : float array, shape (n_components,)
+        The variance of each that errors are computed with.
     width : float
         Of the declared bounds.
     """
@@ -36,6 +38,7 @@ class MixturePrior:
     weight: Floats
     center: Floats
     variance: Floats
+    cautious_variance: Floats
     width: float
 
 
@@ -81,7 +84,8 @@ def mixture_posterior(
     Notes
     -----
     A component of center c and variance V answers `c + k (m - c)`, k = V / (V + w), for an own mean m of variance w.
-    Its error has the variance `k^2 w' + (1 - k)^2 V` if that of m is w', which is `k w` where both are the same. Answers
+    Its error has the variance `k^2 w' + (1 - k)^2 V'` if that of m is w' and means vary by V' about c: `k w` where these
+    are w and V. Answers
     are averaged by `p N(m; c, w + V)`, and so are errors, with what answers differ by.
 
     How far a mean is from each center is taken in 64 bits, what follows in 32: an answer and its standard error are off
@@ -90,7 +94,7 @@ def mixture_posterior(
     Examples
     --------
     >>> one, no = np.ones(1), np.zeros(1)
-    >>> prior = MixturePrior(weight=one, center=no, variance=one, width=4.0)
+    >>> prior = MixturePrior(weight=one, center=no, variance=one, cautious_variance=one, width=4.0)
     >>> mixture_posterior(prior, np.array([2.0]), one, one)
     (array([1.]), array([0.5]))
     """
@@ -132,7 +136,8 @@ def _posterior(
     away *= drawn
     shift = mixture_sum(everything, away * density)
 
-    # k^2 w' + (1 - k)^2 V, and what the answers of the components differ by.
+    # k^2 w' + (1 - k)^2 V', and what the answers of the components differ by.
+    around = (prior.cautious_variance / width**2).astype(np.float32)[:, np.newaxis]
     around = drawn * drawn * around
     np.subtract(np.float32(1), drawn, out=drawn)
     drawn *= drawn
@@ -175,7 +180,7 @@ def released_mixture_posterior(
     Examples
     --------
     >>> one = np.ones(1)
-    >>> prior = MixturePrior(weight=one, center=0 * one, variance=one, width=4.0)
+    >>> prior = MixturePrior(weight=one, center=0 * one, variance=one, cautious_variance=one, width=4.0)
     >>> value, _ = released_mixture_posterior(prior, 40 * one, 3 * one, true_variance=3 * one, noise_variance=2 * one,
     ...                                       terms=np.ones(1, np.int64))
     >>> value.round(2).tolist()  # normal noise of that variance would have it at 10
@@ -202,7 +207,9 @@ def released_mixture_posterior(
         answer = prior.center[:, np.newaxis] - around * law.score
         kept = around * law.curvature
         wider = (true_variance - variance)[part]
-        errors = np.maximum(around * (1 - kept) + kept**2 * wider, 0.0)
+        more = (prior.cautious_variance - prior.variance)[:, np.newaxis]
+        errors = around * (1 - kept) + kept**2 * wider + (1 - kept) ** 2 * more
+        errors = np.maximum(errors, 0.0)
 
         value[part] = (share * answer).sum(axis=0)
         error[part] = (share * (errors + (answer - value[part]) ** 2)).sum(axis=0)

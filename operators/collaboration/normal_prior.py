@@ -16,9 +16,10 @@ from meanstream.operators.records import Floats, Ints
 
 SLOPE = 1.0
 """Prior standard deviation of the trend per decade of the count, in spreads."""
-LEFT_OUT = 0.4
-"""Share of the spread's posterior that is left out, from below: what releases do not tell must not
-shrink anyone."""
+UNTOLD = 0.025
+GOES_ON = 0.5
+"""Share of the information, on either side, beyond whose counts the trend may not go on; and the
+probability that it does."""
 LEAST_SPREAD = 0.002
 MOST_SPREAD = 0.4
 """Spreads that are tried, in widths of the bounds; less where releases are more precise than that."""
@@ -61,6 +62,8 @@ class NormalPrior:
         Posterior of c and d.
     middle : float
         Mean of log10 n, by what each release says.
+    ends : (float, float)
+        Between these log10 n, less the middle, releases tell of the trend.
     lower, upper : float
         Declared bounds.
     """
@@ -70,26 +73,44 @@ class NormalPrior:
     coefficient: Floats
     covariance: Floats
     middle: float
+    ends: tuple[float, float]
     lower: float
     upper: float
 
-    @property
-    def believed(self) -> Floats:
-        """Probabilities without the lowest part of the spread's posterior."""
-        kept = np.where(np.cumsum(self.probability) > LEFT_OUT, self.probability, 0.0)
-        return np.asarray(kept / kept.sum(), dtype=np.float64)
+    def center(self, count: Floats, *, goes_on: bool = True) -> tuple[Floats, Floats]:
+        """Give the center of the means at each count, and its variance, shape (k, len(count)).
 
-    def center(self, count: Floats) -> tuple[Floats, Floats]:
-        """Give the center of the means at each count, and its variance, shape (k, len(count))."""
-        away = np.log10(count) - self.middle
+        Beyond the counts that releases tell of, the trend goes on, or the center stays and may go
+        anywhere as fast as a trend may before: what large counts show says little of agents of
+        three samples.
+        """
+        told = np.log10(count) - self.middle
+        away = told if goes_on else np.clip(told, *self.ends)
         center = self.coefficient[:, :1] + self.coefficient[:, 1:] * away
         variance = (
             self.covariance[:, 0, 0][:, np.newaxis]
             + 2 * self.covariance[:, 0, 1][:, np.newaxis] * away
             + self.covariance[:, 1, 1][:, np.newaxis] * away**2
+            + np.multiply.outer((SLOPE * self.spread) ** 2, (told - away) ** 2)
         )
 
         return np.clip(center, self.lower, self.upper), variance
+
+    def components(self, count: Floats) -> tuple[Floats, Floats, Floats]:
+        """Give weights, centers and variances of normal components at each count, shape (2 k, len(count)).
+
+        The trend goes on as likely as not. Between the counts that releases tell of both are the
+        same; the second half has no weight there.
+        """
+        told = np.log10(count) - self.middle
+        inside = (told >= self.ends[0]) & (told <= self.ends[1])
+        parts = [self.center(count, goes_on=goes_on) for goes_on in (True, False)]
+        share = np.stack([np.where(inside, 1.0, GOES_ON), np.where(inside, 0.0, 1 - GOES_ON)])
+
+        weight = (share[:, np.newaxis] * self.probability[:, np.newaxis]).reshape(-1, len(count))
+        center = np.concatenate([center for center, _ in parts])
+        around = np.tile(self.spread, 2)[:, np.newaxis] ** 2
+        return weight, center, around + np.concatenate([variance for _, variance in parts])
 
     @property
     def without_trend(self) -> float:
@@ -119,7 +140,7 @@ class NormalPrior:
         A release of n samples is `N(c + d l, tau^2 + v / n)` plus noise of its own law (`release_law`); that it lies in a
         cell of width h is nearly the density of it with a normal error of variance `h^2 / 12`. Before, c is
         normal about the middle of the bounds with half their width, d is normal about 0 with one spread per decade,
-        and log tau is flat on a grid. For each tau, c and d are found by Newton's method; their posterior is normal by
+        and tau is flat, so that where noise hides the spread nobody is shrunk by much. For each tau on a grid, c and d are found by Newton's method; their posterior is normal by
         Laplace's approximation, as is the evidence.
         """
         width = upper - lower
@@ -135,8 +156,11 @@ class NormalPrior:
             spreads = np.geomspace(*ends, FINER)
             fits = scaled.fits(spreads)
 
-        probability = np.exp(fits.evidence - fits.evidence.max())
+        # Flat in tau, on a grid that is even in its logarithm.
+        evidence = fits.evidence + np.log(spreads)
+        probability = np.exp(evidence - evidence.max())
         probability /= probability.sum()
+        average = float(probability @ spreads)
         kept = probability > NEGLIGIBLE * probability.max()
         coefficient = width * fits.coefficient[kept]
         coefficient[:, 0] += lower
@@ -147,6 +171,7 @@ class NormalPrior:
             coefficient=coefficient,
             covariance=width**2 * fits.covariance[kept],
             middle=scaled.middle,
+            ends=scaled.ends(average),
             lower=lower,
             upper=upper,
         )
@@ -193,6 +218,16 @@ class _Scaled:
             weight=cells.weight,
             middle=middle,
         )
+
+    def ends(self, spread: float) -> tuple[float, float]:
+        """Give the counts between which nearly all that releases tell of centers lies."""
+        order = np.argsort(self.away, kind="stable")
+        says = self.weight / (self.variance + self.noise_variance + spread**2)
+        below = np.cumsum(says[order]) / says.sum()
+        last = len(order) - 1
+        low, high = np.minimum(np.searchsorted(below, [UNTOLD, 1 - UNTOLD]), last)
+
+        return float(self.away[order[low]]), float(self.away[order[high]])
 
     def fits(self, spreads: Floats) -> _Fits:
         """Fit center and trend for each spread, the widest first: each begins where the last one ended."""

@@ -55,12 +55,11 @@ class PriorByCount(FitOfBins):
     The page *The learned prior* states the model. Means given the count n are `N(c + d l, tau^2)`,
     with l the logarithm of n (`NormalPrior`); releases have their exact law. All that they leave
     open about c, d and tau is averaged, and each agent's own mean has a say in it: an own mean far
-    from all others makes a small spread unlikely in this agent's answer. Two things are kept on the
-    safe side, since too much shrinkage costs more than too little: the lower part of the spread's
-    posterior is left out, and the variance of one sample is taken for the fifth of its posterior
-    that is least. Classes of exactly equal means, as in the paper, are a second model; it is
-    weighed by its evidence among mixtures of every spread (`LearnedPrior`), and not believed of
-    yes/no data, whose sampling is not normal.
+    from all others makes a small spread unlikely in this agent's answer. Too much shrinkage costs
+    more than too little: the spread is flat before, and the variance of one sample is taken for the
+    fifth of its posterior that is least. Classes of like means, as in the paper, are a second
+    model; it is weighed by its evidence among mixtures of every spread (`LearnedPrior`), and not
+    believed of yes/no data, whose sampling is not normal.
 
     Guards against strangers, who may publish anything: no release is taken for more precise than
     those of an eighth of the others (`trimmed`); a class that fewer than 2 % of the agents carry
@@ -131,12 +130,12 @@ class PriorByCount(FitOfBins):
             self.lower, self.upper, per_class=PER_CLASS, sample_variance=variance
         ).models(summary.points(variance, trimmed=self.trimmed))
         models = weighed_exactly(mixtures, cells, variance)
-        weight, center, class_variance = separate_classes(models)
-        weight *= (1 - yes_no) * self.classes
+        classes = separate_classes(models)
+        believed = classes.weight * (1 - yes_no) * self.classes
 
         return FittedByCount.build(
             normal,
-            (weight, center, class_variance),
+            classes._replace(weight=believed),
             models,
             counts=cells.count,
             noise=summary.noise_share(variance),

@@ -24,12 +24,14 @@ from meanstream.operators.collaboration.noise_share import FittedNoise, NoiseSha
 from meanstream.operators.collaboration.normal_prior import NormalPrior
 from meanstream.operators.collaboration.prior_fitted import FittedPrior
 from meanstream.operators.collaboration.release_law import is_shaped
+from meanstream.operators.collaboration.separate_classes import Classes
 from meanstream.operators.records import AgentEstimates, Floats, Ints, OwnMeans
 from meanstream.operators.validation import require_between
 
 TRANSLATION = 3.5
 """An answer leaves the agent's own mean, or the bound that noise carries it beyond, by at most so
 many of its standard errors."""
+NEGLIGIBLE = 1e-6
 UNSEEN = 0.25
 """Someone may be in none of the classes: prior weight of the normal prior, in agents, at least."""
 _BLOCK = 1 << 18
@@ -48,6 +50,8 @@ class FittedByCount:
     ----------
     weight, center, variance : float array, shape (n_components,)
         Normal components, those of one class of counts after those of another.
+    cautious_variance : float array, shape (n_components,)
+        What intervals take for the variance of each.
     start : int array, shape (n_classes + 1,)
         Where each class begins.
     noise : float array, shape (2, n_classes)
@@ -64,6 +68,7 @@ class FittedByCount:
     weight: Floats
     center: Floats
     variance: Floats
+    cautious_variance: Floats
     start: Ints
     noise: Floats
     trend: Floats
@@ -74,7 +79,7 @@ class FittedByCount:
     def build(
         cls,
         normal: NormalPrior,
-        classes: tuple[Floats, Floats, Floats],
+        classes: Classes,
         models: Models,
         *,
         counts: Floats,
@@ -85,8 +90,7 @@ class FittedByCount:
         Parameters
         ----------
         normal : NormalPrior
-        classes : (Floats, Floats, Floats)
-            Weights, centers and variances of classes (`separate_classes`).
+        classes : Classes
         models : Models
             Mixtures that are the same for all counts, for the picture.
         counts : float array
@@ -96,19 +100,20 @@ class FittedByCount:
         """
         most = max(float(counts[np.isfinite(counts)].max(initial=1.0)), 1.0)
         of_class = np.minimum(CLASS_COUNTS[: int(count_class(np.array([int(most)]))[0]) + 1], most)
-        center, center_variance = normal.center(of_class)
         several = len(of_class)
-        share = normal.believed
-        used = share > 0
 
         # Components by row, classes of counts by column.
-        class_weight, class_center, class_variance = (part[:, np.newaxis] for part in classes)
+        class_weight = classes.weight[:, np.newaxis]
         rest = max(1.0 - float(class_weight.sum()), UNSEEN / models.n_agents)
         columns = np.ones((1, several))
-        weight = np.concatenate([rest * share[used][:, np.newaxis], class_weight]) * columns
-        spread = normal.spread[used][:, np.newaxis]
-        centers = np.concatenate([center[used], class_center * columns])
-        variances = np.concatenate([spread**2 + center_variance[used], class_variance * columns])
+        normal_weight, normal_center, normal_variance = normal.components(of_class)
+        weight = np.concatenate([rest * normal_weight, class_weight * columns])
+        center = np.concatenate([normal_center, classes.center[:, np.newaxis] * columns])
+        variance, cautious = (
+            np.concatenate([normal_variance, of_classes[:, np.newaxis] * columns])
+            for of_classes in (classes.variance, classes.cautious_variance)
+        )
+        used = weight.T > NEGLIGIBLE
 
         plain = FittedPrior.build(
             models.mixtures,
@@ -122,16 +127,19 @@ class FittedByCount:
 
         # What of the noise is in a center and in a spread: of the normal prior, and of classes.
         in_classes = float(class_weight.sum())
+        share = normal.probability
+        _, center_variance = normal.center(of_class)
         of_center = share @ (noise.of_center(normal.spread)[:, np.newaxis] * center_variance)
         of_center = rest * of_center + in_classes * plain.noise.center
         of_spread = rest * float(share @ noise.of_squared_spread(normal.spread))
         of_spread += in_classes * float(plain.noise.squared_spread)
 
         return cls(
-            weight=weight.T.ravel(),
-            center=centers.T.ravel(),
-            variance=variances.T.ravel(),
-            start=np.arange(several + 1) * len(weight),
+            weight=weight.T[used],
+            center=center.T[used],
+            variance=variance.T[used],
+            cautious_variance=cautious.T[used],
+            start=np.concatenate([[0], np.cumsum(used.sum(axis=1))]),
             noise=np.stack([of_center, np.full(several, of_spread)]),
             trend=_described(normal, np.array([n for n in SHOWN if n <= most], np.float64)),
             plain=plain,
@@ -201,6 +209,7 @@ class FittedByCount:
             weight=self.weight[part],
             center=self.center[part],
             variance=self.variance[part],
+            cautious_variance=self.cautious_variance[part],
             width=width,
         )
 
@@ -226,12 +235,7 @@ class FittedByCount:
 
         if is_shaped(noise, terms).any():
             value, error = released_mixture_posterior(
-                prior,
-                mean,
-                variance,
-                true_variance=true_variance,
-                noise_variance=noise,
-                terms=terms,
+                prior, mean, variance, true_variance=true_variance, noise_variance=noise, terms=terms
             )
         else:
             value, error = mixture_posterior(prior, mean, variance, true_variance)
@@ -262,9 +266,9 @@ class FittedByCount:
 
 def _described(normal: NormalPrior, counts: Floats) -> Floats:
     """Give center of the means, its standard deviation, and their spread at some counts, shape (3, n)."""
-    center, variance = normal.center(counts)
-    middle = normal.probability @ center
-    known = normal.probability @ (variance + (center - middle) ** 2)
-    spread = np.full(len(counts), normal.probability @ normal.spread)
+    weight, center, variance = normal.components(counts)
+    middle = (weight * center).sum(axis=0)
+    square = float(normal.probability @ normal.spread**2)
+    known = (weight * (variance + (center - middle) ** 2)).sum(axis=0) - square
 
-    return np.stack([middle, np.sqrt(known), spread])
+    return np.stack([middle, np.sqrt(np.maximum(known, 0.0)), np.full(len(counts), np.sqrt(square))])

@@ -7,6 +7,7 @@ public.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -60,17 +61,34 @@ def _log_likelihood(mixture: NormalMixture, cells: ReleaseCells, sample_variance
     return float((cells.weight * total).sum())
 
 
-def separate_classes(models: Models) -> tuple[Floats, Floats, Floats]:
-    """Give weights, centers and variances of classes, of two or more, whose members are alike and nobody in between.
+class Classes(NamedTuple):
+    """Public: classes of like means, one entry each.
+
+    Weight, center, variance of the means about it, and the same where it is not believed that means
+    are exactly equal.
+    """
+
+    weight: Floats
+    center: Floats
+    variance: Floats
+    cautious_variance: Floats
+
+
+def separate_classes(models: Models) -> Classes:
+    """Find classes whose members are alike, with nobody in between.
 
     Weights add up to the posterior probability that there are such classes, less what few agents
-    carry.
+    carry. Releases cannot exclude a spread that is small against their noise, so that an interval
+    must not, either: it has that of the models in which means are not exactly equal.
     """
-    probability = normalized_prior(models.log_weight)
+    apart = np.array([_is_apart(mixture) for mixture in models.mixtures])
+    probability = normalized_prior(models.log_weight) * apart
+    spread = np.array([mixture.spread for mixture in models.mixtures])
+    typical = _squared_spread(models.log_cautious[apart], spread[apart])
     rows = [
-        (share * weight, center, variance)
+        (share * weight, center, variance, variance + max(typical - mixture.spread**2, 0.0))
         for share, mixture in zip(probability.tolist(), models.mixtures, strict=True)
-        if share > HOPELESS and _is_apart(mixture)
+        if share > HOPELESS
         for weight, center, variance in zip(
             mixture.weight.tolist(),
             mixture.center.tolist(),
@@ -79,9 +97,15 @@ def separate_classes(models: Models) -> tuple[Floats, Floats, Floats]:
         )
         if weight >= CARRIED
     ]
-    weight, center, variance = np.array(rows).reshape(-1, 3).T
 
-    return weight, center, variance
+    return Classes(*np.array(rows).reshape(-1, 4).T)
+
+
+def _squared_spread(log_weight: Floats, spread: Floats) -> float:
+    """Average over models; 0 where none has any weight."""
+    if not np.isfinite(log_weight).any():
+        return 0.0
+    return float(normalized_prior(log_weight) @ spread**2)
 
 
 def _is_apart(mixture: NormalMixture) -> bool:

@@ -95,7 +95,7 @@ def test_a_trend_is_described_and_its_probability() -> None:
     ).describe()
     assert described["count_probability"]["trend"] > 0.99
     rows = {row["n"]: row for row in described["count_trend"]["counts"]}
-    for n in (30, 100, 300):
+    for n in (100, 300):
         assert rows[n]["center"] == pytest.approx(
             0.15 + 0.1 * np.log10(n), abs=4 * rows[n]["center_stddev"]
         )
@@ -108,8 +108,8 @@ def test_a_trend_is_described_and_its_probability() -> None:
 def test_a_bend_among_counts_that_say_much_is_not_carried_on_to_those_that_say_nothing(
     seed: int,
 ) -> None:
-    """Aircraft of the flights: least at 60 flights, level below 30; a parabola had answers of 40
-    where 11 was true."""
+    """Aircraft of the flights: least at 60 flights, level below 30; a line that goes on has 0.95 of
+    the error of learning alone here. It goes on with probability one half."""
     rng = np.random.default_rng(100 + seed)
     count = counts(rng, 4000, least=1, most=1000)
     x = np.log10(np.maximum(count, 30))
@@ -117,8 +117,8 @@ def test_a_bend_among_counts_that_say_much_is_not_carried_on_to_those_that_say_n
     answer, few = made.answer(), count < FIRST
     error = np.asarray(answer.value - made.truth)[few]
     alone = STDDEV / np.sqrt(count[few])
-    assert abs(float(error.mean())) < 0.25 * float(alone.mean())
-    assert float((error**2).sum()) < 0.25 * float((alone**2).sum())
+    assert abs(float(error.mean())) < 0.6 * float(alone.mean())
+    assert float((error**2).sum()) < 0.4 * float((alone**2).sum())
 
 
 @pytest.mark.parametrize("name", ["learned_prior", "pooled_prior"])
@@ -236,7 +236,10 @@ def test_posteriors_in_32_bits_are_those_in_64(narrowest: float, longer: float) 
     weight[3] = 0.0
     center = rng.uniform(-30, 120, k)
     spread = width * (narrowest + rng.uniform(0, 0.1, k) * (np.arange(k) % 2))
-    prior = MixturePrior(weight=weight, center=center, variance=spread**2 + 1e-9, width=width)
+    around = spread**2 + 1e-9
+    prior = MixturePrior(
+        weight=weight, center=center, variance=around, cautious_variance=longer * around, width=width
+    )
     stddev = width * np.exp(rng.uniform(np.log(1e-6), 0, n))
     mean = center[rng.integers(0, k, n)] + rng.normal(0, 2, n) * stddev
     variance = stddev**2
@@ -265,7 +268,8 @@ def posterior_in_64_bits(
     kept = around / total
     shift = (1 - kept) * away
     first = (share * shift).sum(axis=0)
-    errors = kept**2 * true + (1 - kept) ** 2 * around + (shift - first) ** 2
+    errors = kept**2 * true + (1 - kept) ** 2 * prior.cautious_variance[:, None]
+    errors += (shift - first) ** 2
     return mean - first, np.asarray((share * errors).sum(axis=0))
 
 
@@ -275,7 +279,9 @@ def test_an_interval_holds_where_the_own_mean_is_less_precise_than_the_value_tak
     truth = rng.normal(0, 1, n)
     mean = truth + rng.normal(0, 2, n)
     one = np.ones(1)
-    prior = MixturePrior(weight=one, center=0 * one, variance=one, width=100.0)
+    prior = MixturePrior(
+        weight=one, center=0 * one, variance=one, cautious_variance=one, width=100.0
+    )
     value, error = mixture_posterior(prior, mean, np.ones(n), np.full(n, 4.0))
     covered = np.abs(value - truth) <= 1.96 * np.sqrt(error)
     assert covered.mean() == pytest.approx(0.95, abs=0.002)  # 4 standard errors
