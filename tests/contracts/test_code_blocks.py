@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.code_blocks import (
+    EMPTY_FOLDER,
     PAGES,
     ROOT,
     Block,
@@ -81,6 +82,24 @@ def test_a_forked_command_has_its_own_end_folder_and_words(warm: Path, tmp_path:
         )
     runner.run(Block(page, 1, "", "meanstream secret new key && test -s key && which meanstream\n"))
     assert runner.printed.splitlines()[-1] == str(warm / "meanstream")
+
+
+def test_a_section_may_begin_in_an_empty_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.environ", dict(os.environ))
+    first = (
+        "```python\nimport os\nknown = 1\nos.environ['A'] = 'b'\n```\n\n```sh\ntouch file\n```\n"
+    )
+    then = "```python\nprint('known' in globals())\n```\n\n```sh\ntest ! -e file; test -z \"$A\"\n```\n"
+    (tmp_path / "page").mkdir()
+    runner = PageRun(tmp_path / "page")
+    blocks = blocks_of(ROOT / "docs" / "page.md", f"{first}\n## More\n\n{EMPTY_FOLDER}\n\n{then}")
+    assert [block.part for block in blocks] == [0, 0, 1, 1]
+    for block in blocks[:3]:
+        runner.run(block)
+    assert runner.printed == "False\n"
+    runner.run(blocks[3])
 
 
 def test_what_is_wrong_would_be_found(tmp_path: Path) -> None:
