@@ -57,8 +57,8 @@ class ReleaseColumns:
     noise_variance : float array
         Variance of the privacy noise in `mean`, in squared value units; known from the mechanism.
     noise_terms : int array
-        How many Laplace draws of equal scale the noise is the sum of; 0, the default, where it is
-        normal.
+        Number of Laplace-like draws of equal scale whose sum the noise is; public, from settings and
+        index. 0, the default, where it is normal.
     votes : int array, shape (n, 2 + VOTE_BINS)
         Spread votes of the agent so far, added up: how many, how many pairs of samples they
         counted, and the noised counts by bin (`meanstream.operators.agents.vote_of_spread`). All 0
@@ -70,9 +70,6 @@ class ReleaseColumns:
     covariates : int array, shape (n, attributes)
         Codes of the agent's public attributes (`CovariateDesign`); without columns where none are
         declared, the default.
-    noise_terms : int array or None
-        Number of Laplace-like draws that the noise of the sum adds up, 0 where it is Gaussian;
-        public, from settings and index. None, the default, where no one has said.
     """
 
     agent: Ints
@@ -85,7 +82,6 @@ class ReleaseColumns:
     votes: Ints = field(default_factory=records_without_votes)
     histogram: Ints = field(default_factory=records_without_columns)
     covariates: AnyInts = field(default_factory=records_without_columns)
-    noise_terms: Ints | None = None
 
     def __post_init__(self) -> None:
         if len(self.noise_terms) != len(self.agent):
@@ -112,14 +108,10 @@ class ReleaseColumns:
         columns = {
             f.name: np.concatenate([getattr(part, f.name) for part in (nobody, *parts)])
             for f in fields(cls)
-            if f.name not in ("histogram", "covariates", "noise_terms")
+            if f.name not in ("histogram", "covariates")
         }
 
-        return cls(
-            **columns,
-            histogram=_joined_histograms([part.histogram for part in parts]),
-            noise_terms=_joined_terms(parts),
-        )
+        return cls(**columns, histogram=_joined_histograms([part.histogram for part in parts]))
 
     def with_votes(self, valid: Bools) -> ReleaseColumns:
         """Leave out the votes of all but some."""
@@ -132,16 +124,7 @@ class ReleaseColumns:
     def take(self, which: Ints | Bools) -> ReleaseColumns:
         """Select entries."""
         columns = {column.name: getattr(self, column.name) for column in fields(self)}
-        return ReleaseColumns(
-            **{name: None if column is None else column[which] for name, column in columns.items()}
-        )
-
-
-def _joined_terms(parts: Sequence[ReleaseColumns]) -> Ints | None:
-    """Put numbers of draws one after the other; None where no one has said all of them."""
-    terms = [part.noise_terms for part in parts if len(part)]
-    known = [one for one in terms if one is not None]
-    return np.concatenate(known) if known and len(known) == len(terms) else None
+        return ReleaseColumns(**{name: column[which] for name, column in columns.items()})
 
 
 def _joined_histograms(parts: Sequence[Ints]) -> Ints:
