@@ -121,7 +121,7 @@ def _buckets(rows: Ints, share: int) -> Ints:
     return np.maximum(rows * share // (KEYS * ROWS_OF_BUCKET), 1)
 
 
-def _kept_keys(
+def _kept_keys(  # noqa: PLR0917
     agent: AnyInts, point: Ints, span: int, owner: Words, noise: NoiseSource, share: int
 ) -> tuple[Ints, Ints, Words]:
     """Hash the keys of all rows, in an order that they alone decide; give those that are used."""

@@ -45,7 +45,7 @@ def timed_pairs_columns(n: int) -> Columns:
     }
 
 
-def timed_pairs(
+def timed_pairs(  # noqa: PLR0917
     rows: Columns, who: Ints, point: Ints, time: Floats, starts: Ints, added: Ints
 ) -> TimedPairs:
     """Pair the samples of a batch; the sample without a partner is put into the state.

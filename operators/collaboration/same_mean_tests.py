@@ -87,7 +87,7 @@ class ClassInterval(NamedTuple):
     upper: Floats
 
 
-def class_interval(
+def class_interval(  # noqa: PLR0917
     value: Floats,
     mean: Floats,
     variance: Floats,

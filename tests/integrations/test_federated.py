@@ -82,7 +82,7 @@ def test_a_released_round_gives_its_release_again_whatever_its_records_are_by_th
 def test_other_bounds_of_a_released_round_are_refused_and_cost_nothing(tmp_path: Path) -> None:
     store = tmp_path / "site.db"
     first = released(store, "1")
-    with pytest.raises(ValueError, match="round must be a new one, got '1', .* other bounds"):
+    with pytest.raises(ValueError, match=r"round must be a new one, got '1', .* other bounds"):
         released(store, "1", upper=31)
     assert released(store, "1") == first
     with FederatedSite(store, SETTINGS) as site:

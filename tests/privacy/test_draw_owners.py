@@ -110,7 +110,8 @@ def run_agents() -> None:
     agents.add_agents([f"a{i}" for i in range(20)])
     values = np.random.default_rng(1).random((40, 20))
     made = agents.update(np.tile(np.arange(20), 40), values.ravel(), np.arange(800.0)).releases
-    assert made.votes[:, 0].max() > 1 and made.histogram[:, 0].max() > 1
+    assert made.votes[:, 0].max() > 1
+    assert made.histogram[:, 0].max() > 1
 
 
 def run_pairs() -> None:

@@ -81,7 +81,8 @@ class NamedMeans:
         others = np.delete(np.arange(len(value)), row)
         table = self._table({name: pa.array(column) for name, column in columns.items()})
         notes = (
-            f"Differences from {to!r}: all {self.level:.0%} intervals hold together; probability: that the group is above",
+            f"Differences from {to!r}: all {self.level:.0%} intervals hold together; "
+            "probability: that the group is above",
             FREE,
         )
 

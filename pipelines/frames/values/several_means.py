@@ -70,7 +70,7 @@ class SeveralMeans(ShownTable):
         return frame_like(table, self.original, self.keys)
 
 
-def several_means(
+def several_means(  # noqa: PLR0917
     means: Callable[..., Any],
     frame: Any,
     value: str | Sequence[str] | None,

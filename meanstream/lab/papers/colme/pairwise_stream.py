@@ -379,7 +379,7 @@ class PairwiseStream(PairwiseState):
             time=time[position],
         )
 
-    def _answer(
+    def _answer(  # noqa: PLR0917
         self,
         value: Floats,
         interval: ClassInterval,
