@@ -24,6 +24,7 @@ from meanstream.federated import (
 )
 from meanstream.integrations.federated_site import release_noise_variance, rounding_of_sum
 from meanstream.operators.noise.calibration import calibration_delta
+from meanstream.operators.noise.distributions import StaircaseNoise
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.streaming.store.database import StoreError
 from tests.pipelines.command_line import SECRET, meanstream
@@ -141,8 +142,16 @@ def test_settings_sites_and_rounds_have_noise_of_their_own(tmp_path: Path) -> No
     assert mean(9) in means
 
 
+@pytest.mark.parametrize("releases", [1, 3])
+def test_few_releases_are_pure_and_share_epsilon(releases: int) -> None:
+    noise = SiteSettings(epsilon=1, releases=releases).noise(2**20)
+    assert isinstance(noise, StaircaseNoise)
+    assert (noise.span, noise.epsilon) == (2**20, 1 / releases)
+    assert noise == SiteSettings(epsilon=1, delta=1e-6, releases=releases).noise(2**20)
+
+
 @pytest.mark.parametrize("count", [1, 500, 100_000])
-@pytest.mark.parametrize("releases", [1, 12])
+@pytest.mark.parametrize("releases", [12, 40])
 def test_all_releases_together_keep_the_promise_exactly(releases: int, count: int) -> None:
     """R Gaussian releases are one, of sensitivity times root R: its delta at epsilon is at most the
     promised one."""
