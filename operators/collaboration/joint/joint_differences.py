@@ -9,6 +9,7 @@ from meanstream.operators.collaboration.joint.joint_draws import DRAWS, joint_er
 from meanstream.operators.collaboration.joint.joint_means import JointMeans
 from meanstream.operators.records import Floats
 
+
 def difference_of_two(
     joint: JointMeans, first: int, second: int, *, level: float
 ) -> tuple[float, float, float]:

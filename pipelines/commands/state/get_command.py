@@ -37,7 +37,8 @@ def get(
         ),
     ] = None,
     top: Annotated[
-        int | None, cli_option("Number of agents: which ones may have the highest means.", OUTPUT, shows=True),
+        int | None,
+        cli_option("Number of agents: which ones may have the highest means.", OUTPUT, shows=True),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -67,9 +67,7 @@ class GroupRanks(ShownTable):
         rows = np.unique(np.linspace(0, max(n - 1, 0), min(n, DRAWN)).astype(int))
         shown = self.table.take(rows)
         rank, low, high = (np.asarray(shown[name]) for name in ("rank", "lower", "upper"))
-        names = [
-            ", ".join(texts_of_row(row)) for row in shown.select(list(self.keys)).to_pylist()
-        ]
+        names = [", ".join(texts_of_row(row)) for row in shown.select(list(self.keys)).to_pylist()]
 
         axes = table_axes(axes, (7, 1.4 + 0.22 * len(rows)))
         height = np.arange(len(rows))

@@ -158,7 +158,10 @@ class NamedMeans:
     def _rows(self) -> dict[Any, int]:
         """Rows of the groups by their keys; by their texts too, where those are no other group's keys."""
         rows: dict[Any, int] = {}
-        texts = [key_texts(column, name) for name, column in zip(self.keys.column_names, self.keys.columns, strict=True)]
+        texts = [
+            key_texts(column, name)
+            for name, column in zip(self.keys.column_names, self.keys.columns, strict=True)
+        ]
         for row, names in enumerate(zip(*texts, strict=True)):
             rows[names if len(names) > 1 else names[0]] = row
 

@@ -11,7 +11,9 @@ _SLACK = 1e-9
 """Part of epsilon that stays unused: more than the tails of the noise of several releases cost."""
 
 
-def epsilon_of_each(settings: Callable[[float], AgentsSettings], count: int, epsilon: float) -> float:
+def epsilon_of_each(
+    settings: Callable[[float], AgentsSettings], count: int, epsilon: float
+) -> float:
     """Give the epsilon of each of several releases about the same rows that together have `epsilon`.
 
     Parameters

@@ -70,7 +70,7 @@ class SeveralMeans(ShownTable):
         return frame_like(table, self.original, self.keys)
 
 
-def several_means(
+def several_means(  # noqa: PLR0917 - the question of one call
     means: Callable[..., Any],
     frame: Any,
     value: str | Sequence[str] | None,
@@ -117,7 +117,9 @@ def several_means(
         f"each column has ({epsilon:.4g}, {budget[1]:g}) of it"
     ]
     if dropped:
-        notes.append(f"{dropped:,} rows with a missing value were left out; which rows have one is public")
+        notes.append(
+            f"{dropped:,} rows with a missing value were left out; which rows have one is public"
+        )
 
     return SeveralMeans(
         table=_joined(results, ratio),
@@ -153,9 +155,7 @@ def _names(option: str, names: Any) -> list[str]:
     return listed
 
 
-def _settings_of_one(
-    delta: float, options: Mapping[str, Any]
-) -> Callable[[float], AgentsSettings]:
+def _settings_of_one(delta: float, options: Mapping[str, Any]) -> Callable[[float], AgentsSettings]:
     """Give what makes the settings of one column from its epsilon; bounds do not matter."""
     names = ("counter", "noise", "calibration", "levels", "mode", "spread_share")
     chosen = {name: options[name] for name in names if name in options}

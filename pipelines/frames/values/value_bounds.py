@@ -31,7 +31,7 @@ def bound_of_each(option: str, bound: Bounds, columns: Sequence[str]) -> list[fl
         require(unknown is None, option, rule, unknown)
         return [bound.get(name) for name in columns]
 
-    if isinstance(bound, Sequence) and not isinstance(bound, str):
+    if isinstance(bound, list | tuple):
         rule = f"have one bound for each of the {len(columns)} columns"
         require(len(bound) == len(columns), option, rule, len(bound))
         return list(bound)
@@ -49,9 +49,7 @@ def frame_bounds(frame: Any, name: str, lower: Any, upper: Any) -> tuple[float, 
     return bounds_of_column(kind, name, lower, upper)
 
 
-def bounds_of_column(
-    kind: pa.DataType, name: str, lower: Any, upper: Any
-) -> tuple[float, float]:
+def bounds_of_column(kind: pa.DataType, name: str, lower: Any, upper: Any) -> tuple[float, float]:
     """Give the bounds of a column; those of truth values are 0 and 1 by themselves.
 
     Examples

@@ -48,8 +48,8 @@ class PersonLimits:
     def sentence(self, epsilon: float, delta: float, person: str, left_out: int) -> str:
         """Say what is protected."""
         return (
-            f"({epsilon:g}, {delta:g})-differentially private towards all rows of one person (column {person!r}) in all "
-            f"groups together; at most {self.max_groups} groups of a person and {self.max_rows} rows in each count, "
+            f"({epsilon:g}, {delta:g})-differentially private towards all rows of one person (column {person!r}) in "
+            f"all groups together; at most {self.max_groups} groups of a person and {self.max_rows} rows in each count, "
             f"drawn by a secret key: {left_out:,} rows do not; public: which groups there are, how many rows they have "
             "and whose these are"
         )
@@ -66,8 +66,12 @@ def valid_person_limits(
     require(others["person"] is not None, "person", "be given with max_groups", None)
 
     per_person = others["per_person"]
-    require(per_person is None, "per_person", "be left out with max_groups and max_rows", per_person)
-    rule = "be left out with max_groups: a later group of a person could replace one that was released"
+    require(
+        per_person is None, "per_person", "be left out with max_groups and max_rows", per_person
+    )
+    rule = (
+        "be left out with max_groups: a later group of a person could replace one that was released"
+    )
     require(others["store"] is None, "store", rule, str(others["store"]))
 
     groups = valid_int("max_groups", max_groups)

@@ -85,7 +85,8 @@ def test_the_sets_are_no_longer_than_needed() -> None:
     """Of 80 means of spread 4 and errors of 1, sets leave out more than a third of the ranks."""
     _, joint = world(np.random.default_rng(1), 80, 1.0)
     rank, least, greatest = rank_sets(joint, level=0.95)
-    assert (least <= rank).all() and (rank <= greatest).all()
+    assert (least <= rank).all()
+    assert (rank <= greatest).all()
     assert (greatest - least).mean() < 0.67 * 79
 
 
@@ -102,4 +103,6 @@ def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     _, joint = world(np.random.default_rng(3), 40, 1.0)
     whole = rank_sets(joint, level=0.9)
     monkeypatch.setattr("meanstream.operators.collaboration.joint.rank_sets._PAIRS", 130)
-    assert all(a.tolist() == b.tolist() for a, b in zip(whole, rank_sets(joint, level=0.9), strict=True))
+    assert all(
+        a.tolist() == b.tolist() for a, b in zip(whole, rank_sets(joint, level=0.9), strict=True)
+    )

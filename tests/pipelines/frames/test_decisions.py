@@ -88,7 +88,10 @@ def test_a_known_center_is_shared_and_intervals_for_any_time_are_independent() -
         (lambda r: r.difference("A", "A"), "^difference must be of two different groups, got 'A'$"),
         (lambda r: r.compare(to=3), "^group must be one of the result, got 3$"),
         (lambda r: r.compare(to={}), "^group must be one of the result, got {}$"),
-        (lambda r: r.top(0), "^top must be a whole number from 1 to the number of groups, 5, got 0$"),
+        (
+            lambda r: r.top(0),
+            "^top must be a whole number from 1 to the number of groups, 5, got 0$",
+        ),
         (lambda r: r.top(2.5), "^top must be a whole number"),
         (lambda r: r.plot(kind="rank"), "^kind must be 'means' or 'ranks', got 'rank'$"),
     ],
@@ -114,7 +117,9 @@ def test_a_store_answers_the_same_questions(tmp_path: Path) -> None:
         ran = command("get", *words, "--store", str(store))
         return (ran.out + ran.err).decode()
 
-    assert get("--difference", "C", "A").startswith(f"C - A: {result.difference('C', 'A').value:g} [")
+    assert get("--difference", "C", "A").startswith(
+        f"C - A: {result.difference('C', 'A').value:g} ["
+    )
     assert "surely in" in get("--top", "5")
     assert get("--top", "2", "--json").count('"agent"') == len(
         result.top(2).surely + result.top(2).possibly

@@ -54,11 +54,18 @@ def test_sums_are_means_times_rows() -> None:
 def test_columns_share_one_budget(noise: str) -> None:
     """All columns together have at most the budget, and hardly less."""
     chosen = {"noise": "laplace", "counter": "pm1"} if noise == "laplace" else {}
-    found = asked(value=["delay", "late", "flights"], lower=0, upper={"delay": 60, "late": 1, "flights": 5}, **chosen)
+    found = asked(
+        value=["delay", "late", "flights"],
+        lower=0,
+        upper={"delay": 60, "late": 1, "flights": 5},
+        **chosen,
+    )
     together = [one.settings.epsilon_over(3) for one in found.results.values()]
     assert max(together) <= 1.0
     assert min(together) > 0.999
-    assert found.guarantee.startswith("(1, 1e-06)-differentially private towards all 3 values of one row")
+    assert found.guarantee.startswith(
+        "(1, 1e-06)-differentially private towards all 3 values of one row"
+    )
     assert len({one.settings.name for one in found.results.values()}) == 3
 
 
@@ -71,7 +78,8 @@ def test_each_column_is_the_release_that_it_is_alone() -> None:
     assert one.table.equals(alone.table)
     assert found.table["late"].equals(one.table["mean"])
     assert found.table["delay_sum"].equals(found["delay"].table["sum"])
-    assert "rows" in found.table.column_names and len(found) == 8
+    assert "rows" in found.table.column_names
+    assert len(found) == 8
     assert one.ranks().table.num_rows == 8
     assert "late" in found.explain()
 
@@ -91,16 +99,18 @@ def test_numbers_that_stand_for_a_missing_value_are_nulls() -> None:
     frame.loc[[0, 3, 9], "delay"] = -999.0
     marked = pa.Table.from_pandas(frame, preserve_index=False)
     bounds = {"lower": 0, "upper": 60}
-    with pytest.raises(ValueError, match="^value must have a value in every row, got 3 nulls"):
+    with pytest.raises(ValueError, match=r"^value must have a value in every row, got 3 nulls"):
         asked(marked, value="delay", missing=[-999], **bounds)
 
     frame = frame.replace(-999.0, None)
     empty = pa.Table.from_pandas(frame, preserve_index=False)
     whole = asked(empty, value="delay", nulls="drop", **bounds)
-    assert asked(marked, value="delay", missing=[-999], nulls="drop", **bounds).table.equals(whole.table)
+    assert asked(marked, value="delay", missing=[-999], nulls="drop", **bounds).table.equals(
+        whole.table
+    )
     both = {"value": ["delay", "flights"], "nulls": "drop", **bounds}
     assert asked(marked, missing=(-999,), **both).table.equals(asked(empty, **both).table)
-    with pytest.raises(ValueError, match="^missing must be a list of numbers"):
+    with pytest.raises(ValueError, match=r"^missing must be a list of numbers"):
         asked(marked, value="delay", missing=-999, **bounds)
 
 
@@ -140,7 +150,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a column": ({"value": pd.Series([777.0])}, "^value must be the name of a column, got Series"),
     "columns": ({"value": [pd.Series([777.0])]}, "^value must be the name of a column, got Series"),
     "a statistic": ({"value": "late", "statistics": ["median"]}, "^statistics must be of mean, sum, got 'median'"),
-    "a store": ({"value": ["late", "delay"], "store": "s.db", "secret": None, "lower": 0, "upper": 1}, "^store must be left out"),
+    "a store": ({"value": ["late", "delay"], "store": "s.db", "lower": 0, "upper": 1}, "^store must be left out"),
 }  # fmt: skip
 
 

@@ -49,7 +49,7 @@ def test_no_person_gives_more_than_the_limits() -> None:
     each, many = np.unique(pairs, axis=1, return_counts=True)
     assert many.max() == 2
     assert np.bincount(each[0]).max() == 3
-    assert 3 * 60 == each.shape[1]  # every customer has rows in three shops or more
+    assert each.shape[1] == 3 * 60  # every customer has rows in three shops or more
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -62,7 +62,9 @@ def test_a_planted_person_changes_few_sums_by_little(seed: int) -> None:
     paid[customer == 7] = 10.0 * np.random.default_rng(seed).integers(0, 2, (customer == 7).sum())
     other = table.set_column(2, "paid", pa.array(paid))
     before, after = sums(counted(table)), sums(counted(other))
-    assert {name: n for name, (n, _) in before.items()} == {name: n for name, (n, _) in after.items()}
+    assert {name: n for name, (n, _) in before.items()} == {
+        name: n for name, (n, _) in after.items()
+    }
     moved = np.array([after[name][1] - total for name, (_, total) in before.items()])
     span = BOUNDS["upper"] - BOUNDS["lower"]
     assert np.count_nonzero(np.abs(moved) > 1e-9) <= 3
@@ -116,10 +118,19 @@ def test_several_columns_of_whole_persons_share_the_budget() -> None:
         ({"max_groups": 3}, "^max_groups must be given together with max_rows, got 3$"),
         ({"max_rows": 3, "max_groups": 0}, "^max_groups must be from 1 to 1,000, got 0$"),
         ({"max_rows": 0, "max_groups": 2}, "^max_rows must be at least 1, got 0$"),
-        ({"max_rows": 1, "max_groups": 2, "per_person": 2}, "^per_person must be left out with max_groups"),
+        (
+            {"max_rows": 1, "max_groups": 2, "per_person": 2},
+            "^per_person must be left out with max_groups",
+        ),
         ({"max_rows": 1, "max_groups": 2, "person": None}, "^person must be given with max_groups"),
-        ({"max_rows": 1, "max_groups": 2, "store": "s.db"}, "^store must be left out with max_groups"),
-        ({}, "^person must be given together with per_person, or max_groups and max_rows, got 'customer'$"),
+        (
+            {"max_rows": 1, "max_groups": 2, "store": "s.db"},
+            "^store must be left out with max_groups",
+        ),
+        (
+            {},
+            "^person must be given together with per_person, or max_groups and max_rows, got 'customer'$",
+        ),
     ],
 )
 def test_mistakes_are_refused_in_one_line(changes: dict[str, Any], said: str) -> None:
