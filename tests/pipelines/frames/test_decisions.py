@@ -55,7 +55,9 @@ def test_all_are_compared_with_one_and_ranked() -> None:
     ranked = result.ranks().table.to_pylist()
     assert [row["rank"] for row in ranked] == [1, 2, 3, 4, 5]
     sets = {row["ward"]: (row["lower"], row["upper"]) for row in ranked}
-    assert sets["E"][0] == 1 and sets["A"][1] == 5 and sets["E"][1] <= 2 + (sets["D"][0] == 1)
+    assert sets["E"][0] == 1
+    assert sets["A"][1] == 5
+    assert sets["E"][1] <= 2 + (sets["D"][0] == 1)
 
     top = result.top(2)
     assert set(top.surely) | set(top.possibly) == {n for n, (low, _) in sets.items() if low <= 2}
@@ -105,7 +107,7 @@ def test_mistakes_are_named_in_one_line(call: Any, said: str) -> None:
 def test_a_group_named_like_a_column_is_told() -> None:
     table = rows().rename_columns(["rank", "day", "stay"])
     result = meanstream.private_means(table, by="rank", value="stay", **BOUNDS)
-    with pytest.raises(ValueError, match="^by must not be named like a column of this table"):
+    with pytest.raises(ValueError, match=r"^by must not be named like a column of this table"):
         result.ranks()
 
 
