@@ -285,7 +285,7 @@ def test_the_variance_is_read_off_releases_that_are_alike(epsilon: float) -> Non
 
 def test_a_shard_keeps_what_agents_have_released_in_its_bytes() -> None:
     """Gaussian noise of several releases tells more than that of the newest; increments' does not."""
-    gaussian = replace(SETTINGS, noise="gaussian")
+    gaussian = replace(SETTINGS, counter="optimal", noise="gaussian")
     for settings in (SETTINGS, gaussian):
         events = events_of({1: 1.0, 2: 9.0, 3: 4.0}, settings.epsilon, settings=settings)
         whole, parted = LatestOfShard(settings), LatestOfShard(settings)
