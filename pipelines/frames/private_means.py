@@ -254,7 +254,13 @@ def private_means(
             "secret": secret, "name": name, "store": store, "statistics": statistics, "missing": missing,
         }  # fmt: skip
         return several_means(
-            private_means, frame, value, ratio, (lower, upper), (epsilon, delta), same | settings
+            private_means,
+            frame,
+            value,
+            ratio,
+            (lower, upper),
+            (cast("float", epsilon), delta),
+            same | settings,
         )
 
     lower, upper = frame_bounds(frame, value, lower, upper)
@@ -275,7 +281,8 @@ def private_means(
     )
     if limits is not None:
         private = limits.settings(
-            lambda each: replace(private, epsilon=each, counter=private.counter), epsilon
+            lambda each: replace(private, epsilon=each, counter=private.counter),
+            cast("float", epsilon),
         )
 
     needed = {"by": by, "time": time, "person": person, "covariates": covariates}
@@ -314,7 +321,9 @@ def private_means(
     )
 
     if limits is not None:
-        said = limits.sentence(epsilon, delta, str(person), rows - len(samples.group))
+        said = limits.sentence(
+            cast("float", epsilon), delta, str(person), rows - len(samples.group)
+        )
         result = replace(result, notes=(said, *result.notes[1:]))
 
     if coverage == "anytime":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -31,7 +31,9 @@ def bound_of_each(option: str, bound: Bounds, columns: Sequence[str]) -> list[fl
         require(unknown is None, option, rule, unknown)
         return [bound.get(name) for name in columns]
 
-    if isinstance(bound, Sequence) and not isinstance(bound, str):
+    # Text is a sequence too, and no bound: it is refused with the name of its column.
+    is_text = isinstance(cast("object", bound), str)
+    if isinstance(bound, Sequence) and not is_text:
         rule = f"have one bound for each of the {len(columns)} columns"
         require(len(bound) == len(columns), option, rule, len(bound))
         return list(bound)
