@@ -161,11 +161,12 @@ class NormalPrior:
 
         Notes
         -----
-        A release of n samples is `N(c + d l, tau^2 + v / n)` plus noise of its own law (`release_law`); that it lies in a
-        cell of width h is nearly the density of it with a normal error of variance `h^2 / 12`. Before, c is
-        normal about the middle of the bounds with half their width, d is normal about 0 with one spread per decade,
-        and tau is flat, so that where noise hides the spread nobody is shrunk by much. For each tau on a grid, c and d are found by Newton's method; their posterior is normal by
-        Laplace's approximation, as is the evidence.
+        A release of n samples is `N(c + d l, tau^2 + v / n)` plus noise of its own law
+        (`release_law`); that it lies in a cell of width h is nearly the density of it with a normal
+        error of variance `h^2 / 12`. Before, c is normal about the middle of the bounds with half
+        their width, d is normal about 0 with one spread per decade, and tau is flat, so that where
+        noise hides the spread nobody is shrunk by much. For each tau on a grid, c and d are found by
+        Newton's method; their posterior is normal by Laplace's approximation, as is the evidence.
         """
         width = upper - lower
         scaled = _Scaled.of(cells, sample_variance, lower, width)

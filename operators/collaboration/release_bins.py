@@ -45,9 +45,9 @@ class ReleaseBins:
     Mergeable, to the last bit.
 
     Up to 512 releases are kept one by one. More are counted by cell of the mean, by class of
-    both parts of their variance, and by the law of the noise. All edges are fixed by the declared bounds and by powers of two,
-    and all sums are of integers, so what merged partial counts hold does not depend on how the
-    releases were split, nor on the order of the merges.
+    both parts of their variance, and by the law of the noise. All edges are fixed by the declared
+    bounds and by powers of two, and all sums are of integers, so what merged partial counts hold
+    does not depend on how the releases were split, nor on the order of the merges.
 
     Parameters
     ----------

@@ -236,7 +236,7 @@ def private_means(
     untimed = "be given with schedule, which releases on the way: the order of the rows is private"
     require(schedule is None or time is not None, "time", untimed, time)
     limits = valid_person_limits(
-        max_groups, max_rows, person=person, per_person=per_person, store=store
+        max_groups, max_rows, person=person, per_person=per_person, odds=odds, store=store
     )
     rule = "be given together with per_person, or max_groups and max_rows"
     is_limited = per_person is not None or limits is not None
@@ -244,8 +244,8 @@ def private_means(
 
     kinds = valid_statistics(statistics)
     if ratio is not None or not isinstance(value, str):
-        rule = "be left out with several columns, which share epsilon"
-        require(odds is None and epsilon is not None, "odds", rule, odds)
+        require(odds is None, "odds", "be left out with several columns, which share epsilon", odds)
+        require(epsilon is not None, "epsilon", "be given for several columns", epsilon)
         same = {
             "by": by, "time": time, "person": person, "per_person": per_person, "releases": releases,
             "max_groups": max_groups, "max_rows": max_rows,

@@ -31,14 +31,14 @@ def bound_of_each(option: str, bound: Bounds, columns: Sequence[str]) -> list[fl
         require(unknown is None, option, rule, unknown)
         return [bound.get(name) for name in columns]
 
-    # Text is a sequence too, and no bound: it is refused with the name of its column.
+    # Text is a sequence too, and no bound: it is refused for the first column.
     is_text = isinstance(cast("object", bound), str)
     if isinstance(bound, Sequence) and not is_text:
         rule = f"have one bound for each of the {len(columns)} columns"
         require(len(bound) == len(columns), option, rule, len(bound))
         return list(bound)
 
-    return [bound] * len(columns)
+    return [cast("float | None", bound)] * len(columns)
 
 
 def frame_bounds(frame: Any, name: str, lower: Any, upper: Any) -> tuple[float, float]:
