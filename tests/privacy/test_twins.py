@@ -112,6 +112,7 @@ ENGINE = (
     "--kills",
     "6",
 )
+KILLED = (*ENGINE[:-1], "12")
 HISTOGRAMS = (*AGENTS, "--histogram-share", "0.5", "--exceeds", "0.5")
 TOEPLITZ = (*AGENTS, "--counter", "toeplitz")
 GAUSSIAN = (*AGENTS, "--noise", "gaussian")
@@ -322,7 +323,7 @@ TWINS = {
         "counter.toeplitz.gaussian",
     ),
     "unkeyed index": Twin([(KeyedNoise, "bits", unkeyed_index)], named="engine.another_release"),
-    "budget forgotten after restore": Twin([(AgentRows, "restore", forgetful)], ENGINE),
+    "budget forgotten after restore": Twin([(AgentRows, "restore", forgetful)], KILLED),
     "shared bins of votes": Twin([VOTES], named="engine.another_bin_of_votes"),
     "shared bins of votes, counted": Twin([VOTES], COUNTED, "agents.means_and_votes"),
     "shared bins of histograms": Twin(
