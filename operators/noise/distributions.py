@@ -328,6 +328,19 @@ class StaircaseNoise:
         step += size - step * self.span >= self.edge
         return np.asarray(self._peak * np.exp(-self.epsilon * step))
 
+    def cdf(self, x: npt.ArrayLike) -> Floats:
+        """Probability that `sample`, an integer, is at most x."""
+        k = np.floor(np.asarray(x, dtype=np.float64))
+        # T(j) / 2 for j >= 1, and the law is symmetric.
+        size = np.maximum(np.where(k >= 0, k + 1.0, -k), 1.0)
+        step = np.floor(size / self.span)
+        place = size - step * self.span
+        behind = np.maximum(place - self.edge, 0.0) * math.exp(-self.epsilon)
+        before = self._peak * (np.minimum(place, self.edge) + behind)
+        beyond = np.exp(-self.epsilon * step) * (0.5 * (1.0 + self._peak) - before)
+
+        return np.asarray(np.where(k >= 0, 1.0 - beyond, beyond))
+
     @property
     def _peak(self) -> float:
         """Probability of 0."""

@@ -199,6 +199,9 @@ class OneDraw:
     def bits(self, ids: NoiseIds, draw: int = 0) -> Words:
         return np.asarray(self.noise.bits(ids, 60))
 
+    def version_of(self, count: Ints, total: Ints) -> Words:
+        return np.asarray(self.noise.version_of(count, total))
+
 
 def shared_votes(self: SpreadVote, *given: Any) -> Ints:
     return VOTE(self, *given[:-1], OneDraw(given[-1]))

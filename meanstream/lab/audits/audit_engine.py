@@ -57,7 +57,8 @@ def audit_engine_rows(options: AuditEngineOptions) -> tuple[Iterator[AuditRow], 
             options.runner,
         )
         engine_options = options.engine_options()
-        canaries = Canaries(compressed(settings, settings.name or DEPLOYMENT), agents)
+        audited = compressed(settings, settings.name or DEPLOYMENT)
+        canaries = Canaries(audited, agents, alone=way == "agents")
         turns = canaries.seconds * 2
         require(options.kills <= 8 * turns, "kills", f"be at most {8 * turns}", options.kills)
 
@@ -85,6 +86,8 @@ def audit_engine_rows(options: AuditEngineOptions) -> tuple[Iterator[AuditRow], 
     if way == "agents":
         return _through_agents(evidence, rng, secret.encode()), notes
     notes.append("store and secret are temporary")
+    if settings.vote is not None:
+        notes.append("agents of one host vote together: votes are audited by --through agents")
 
     return _through_engine(evidence, rng, secret, engine_options, options.kills), notes
 

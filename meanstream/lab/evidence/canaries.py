@@ -175,6 +175,9 @@ class Canaries:
     known : float
         Where the other samples of the first second lie between the bounds. With 1/2 in another life
         no sum is one that was released before: equal inputs have equal noise, and may.
+    alone : bool
+        Whether each agent is a host of its own. Agents of one host vote together: of so few draws
+        nothing is told, and their votes are left out.
 
     Notes
     -----
@@ -195,6 +198,7 @@ class Canaries:
     agents: int
     coins_each: int | None = None
     known: float = 0.0
+    alone: bool = True
 
     def __post_init__(self) -> None:
         require(self.agents >= 1, "canaries", "be at least 1", self.agents)
@@ -208,6 +212,11 @@ class Canaries:
     def number(self) -> int:
         """Coins of each agent."""
         return self.coins_each or 1
+
+    @property
+    def vote(self) -> SpreadVote | None:
+        """Law of the votes that are an agent's own, if there are such."""
+        return self.settings.vote if self.alone else None
 
     @property
     def per_second(self) -> int:
@@ -274,7 +283,7 @@ class Canaries:
         squares = (moved**2).sum(0) / settings.fresh.variance
 
         for coin, cast in enumerate(self._casts[:number]):
-            for counts in (settings.vote, settings.histogram):
+            for counts in (self.vote, settings.histogram):
                 if counts is not None and cast is not None:
                     squares[coin] += 2 * units**2 / counts.noise.variance
 
@@ -374,8 +383,9 @@ class Canaries:
             shown[:, time, 0] -= each * (release + 1 - begun) - ones
             begun = release + 1
 
-        seen = shown / counts.noise.stddev
-        bound = np.full(seen.shape, 0.5 / counts.noise.stddev)
+        stddev = math.sqrt(counts.noise.variance)
+        seen = shown / stddev
+        bound = np.full(seen.shape, 0.5 / stddev)
         usable = np.ones(seen.shape, np.bool_)
         index = np.tile(np.array(releases) + 1, (len(coins), 1))
 
@@ -422,7 +432,7 @@ class Canaries:
     ) -> tuple[SpreadVote | SampleHistogram | None, Ints, int]:
         """Give the law of what is counted in bins, what came out, and how many pairs or samples a second adds."""
         if kind == "votes":
-            return self.settings.vote, outputs.votes, self.settings.per_person or 1
+            return self.vote, outputs.votes, self.settings.per_person or 1
         return self.settings.histogram, outputs.histogram, self.per_second
 
     def contrasts(self, noise: Floats, other: Floats, coins: Ints) -> tuple[Floats, float]:

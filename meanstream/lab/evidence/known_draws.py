@@ -13,10 +13,10 @@ import numpy as np
 
 from meanstream.lab.evidence.canaries import COUNTED, Canaries, CanaryOutputs
 from meanstream.lab.evidence.noise_draws import CountDraws
-from meanstream.lab.evidence.noise_independence import NoiseIndependence
+from meanstream.lab.evidence.noise_independence import NoiseIndependence, square_share
 from meanstream.lab.evidence.one_run import ALARM_ERROR
 from meanstream.lab.evidence.single_draws import DeclaredLaw, SingleDraws, low_bits_fault
-from meanstream.operators.noise.distributions import GaussianNoise
+from meanstream.operators.noise.distributions import NoiseDistribution
 from meanstream.operators.records import Floats, Ints
 
 LEAST_NOISE = 1.0
@@ -41,11 +41,11 @@ class KnownDraws:
 
     def __post_init__(self) -> None:
         settings = self.canaries.settings
-        counted = {"votes": settings.vote, "histograms": settings.histogram}
+        counted = {"votes": self.canaries.vote, "histograms": settings.histogram}
         noises = {kind: counts.noise for kind, counts in counted.items() if counts is not None}
-        laws = {"mean": settings.fresh, **noises}
+        laws: dict[str, NoiseDistribution] = {"mean": settings.fresh, **noises}
 
-        self._single = NoiseIndependence(laplace=not isinstance(settings.fresh, GaussianNoise))
+        self._single = NoiseIndependence(square_share=min(map(square_share, laws.values())))
         self._laws = {
             kind: SingleDraws(DeclaredLaw(noise), f"draws of {kind}")
             for kind, noise in laws.items()

@@ -96,7 +96,7 @@ def largest_move(settings: AgentsSettings, releases: int, rng: np.random.Generat
     Examples
     --------
     >>> from meanstream.lab.evidence.canaries import compressed
-    >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, horizon=4)
+    >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, horizon=4, noise="gaussian")
     >>> found = largest_move(compressed(settings), 4, np.random.default_rng(1))
     >>> round(found / settings.mu, 5)
     1.0

@@ -139,7 +139,8 @@ class NoiseLaw:
         """Say what the releases prove."""
         settings = self._settings
         pure = settings.pure
-        single = NoiseIndependence(square_share=square_share(settings.fresh))
+        noises = [settings.fresh, *(counted.noise for counted in self._counted.values())]
+        single = NoiseIndependence(square_share=min(map(square_share, noises)))
         law = SingleDraws(DeclaredLaw(settings.fresh), "releases")
         means: list[NoiseDraws] = []
         left, freedom = self._left(single, law, means)
@@ -191,7 +192,7 @@ class NoiseLaw:
         stddev = math.sqrt(counted.noise.variance)
         laplace = isinstance(counted.noise, LaplaceNoise)
         rounds = stddev < LEAST_NOISE
-        single = NoiseIndependence()
+        single = NoiseIndependence(square_share=square_share(counted.noise))
         law = SingleDraws(DeclaredLaw(counted.noise), kind)
         left, freedom = (0.0, 0) if rounds else self._left_of_counts(kind, single, law)
         ratio = left / max(freedom, 1)

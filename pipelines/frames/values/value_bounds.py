@@ -31,7 +31,7 @@ def bound_of_each(option: str, bound: Bounds, columns: Sequence[str]) -> list[fl
         require(unknown is None, option, rule, unknown)
         return [bound.get(name) for name in columns]
 
-    if isinstance(bound, Sequence) and not isinstance(bound, str):
+    if isinstance(bound, list | tuple):
         rule = f"have one bound for each of the {len(columns)} columns"
         require(len(bound) == len(columns), option, rule, len(bound))
         return list(bound)

@@ -48,10 +48,10 @@ class PersonLimits:
     def sentence(self, epsilon: float, delta: float, person: str, left_out: int) -> str:
         """Say what is protected."""
         return (
-            f"({epsilon:g}, {delta:g})-differentially private towards all rows of one person (column {person!r}) in all "
-            f"groups together; at most {self.max_groups} groups of a person and {self.max_rows} rows in each count, "
-            f"drawn by a secret key: {left_out:,} rows do not; public: which groups there are, how many rows they have "
-            "and whose these are"
+            f"({epsilon:g}, {delta:g})-differentially private towards all rows of one person (column {person!r}) in "
+            f"all groups together; at most {self.max_groups} groups of a person and {self.max_rows} rows in each "
+            f"count, drawn by a secret key: {left_out:,} rows do not; public: which groups there are, how many rows "
+            "they have and whose these are"
         )
 
 

@@ -8,7 +8,12 @@ import pytest
 from meanstream.lab.evidence.noise_draws import NoiseDraws
 from meanstream.lab.evidence.noise_independence import NoiseIndependence
 from meanstream.lab.evidence.single_draws import DeclaredLaw, SingleDraws, low_bits_fault
-from meanstream.operators.noise.distributions import GaussianNoise, LaplaceNoise, NoiseDistribution
+from meanstream.operators.noise.distributions import (
+    GaussianNoise,
+    LaplaceNoise,
+    NoiseDistribution,
+    StaircaseNoise,
+)
 from meanstream.operators.records import Floats
 
 AUDITS, ERROR, N = 40, 0.1, 3000
@@ -17,6 +22,8 @@ LAWS = {
     "narrow": GaussianNoise(2.0),
     "laplace": LaplaceNoise(1e5),
     "narrow laplace": LaplaceNoise(1.5),
+    "staircase": StaircaseNoise(2**20, 1.0),
+    "high staircase": StaircaseNoise(2**20, 6.0),
 }
 
 

@@ -215,6 +215,7 @@ def test_the_pmf_sums_to_one_and_laplace_variance_is_that_of_its_pmf(scale: floa
     k = np.arange(-4000, 4001)
     for noise in (GaussianNoise(scale), LaplaceNoise(scale)):
         assert noise.pmf(k).sum() == pytest.approx(1.0, abs=1e-12)
+        assert noise.cdf(k + 0.5) == pytest.approx(np.cumsum(noise.pmf(k)), abs=1e-12)
     laplace = LaplaceNoise(scale)
     assert laplace.variance == pytest.approx(float((k**2 * laplace.pmf(k)).sum()), rel=1e-9)
 

@@ -27,6 +27,9 @@ def test_the_law_is_that_of_the_formula(span: int, epsilon: float) -> None:
     for one, other in (moved, moved[::-1]):
         assert (one <= other * math.exp(epsilon) * (1 + 1e-9)).all()
 
+    assert noise.cdf(k) == pytest.approx(np.cumsum(pmf), abs=1e-12)
+    assert noise.cdf(k + 0.9).tolist() == noise.cdf(k).tolist()
+
     equal = pmf[:-span][np.isclose(*moved, rtol=1e-9, atol=0)].sum()
     assert noise.equal_mass == pytest.approx(equal, abs=1e-9)
 
