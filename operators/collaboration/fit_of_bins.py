@@ -30,9 +30,7 @@ class FitOfBins:
     def summarize(self, releases: ReleaseColumns) -> ReleaseBins:
         """Count releases in bins, which add up with those of other agents."""
         bins = ReleaseBins(self.lower, self.upper)
-        bins.update(
-            releases.mean, releases.count, releases.noise_variance, releases.noise_terms
-        )
+        bins.update(releases.mean, releases.count, releases.noise_variance, releases.noise_terms)
         return bins
 
 

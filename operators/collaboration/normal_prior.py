@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from meanstream.operators.collaboration.release_law import release_law
-from meanstream.operators.records import Floats, Ints
+from meanstream.operators.records import Bools, Floats, Ints
 
 SLOPE = 1.0
 """Prior standard deviation of the trend per decade of the count, in spreads."""
@@ -40,11 +40,22 @@ class ReleaseCells(NamedTuple):
     """
 
     mean: Floats
-    count: Floats
+    samples: Floats
     noise_variance: Floats
     terms: Ints
     rounding: Floats
     weight: Floats
+
+    def take(self, some: Bools) -> ReleaseCells:
+        """Select entries."""
+        return ReleaseCells(
+            self.mean[some],
+            self.samples[some],
+            self.noise_variance[some],
+            self.terms[some],
+            self.rounding[some],
+            self.weight[some],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,11 +148,13 @@ class NormalPrior:
 
         Notes
         -----
-        A release of n samples is `N(c + d l, tau^2 + v / n)` plus noise of its own law (`release_law`); that it lies in a
-        cell of width h is nearly the density of it with a normal error of variance `h^2 / 12`. Before, c is
-        normal about the middle of the bounds with half their width, d is normal about 0 with one spread per decade,
-        and the square of tau is flat, so that where noise hides the spread nobody is shrunk by much. For each tau on a grid, c and d are found by Newton's method; their posterior is normal by
-        Laplace's approximation, as is the evidence.
+        A release of n samples is `N(c + d l, tau^2 + v / n)` plus noise of its own law
+        (`release_law`); that it lies in a cell of width h is nearly the density of it with a normal
+        error of variance `h^2 / 12`. Before, c is normal about the middle of the bounds with half
+        their width, d is normal about 0 with one spread per decade, and the square of tau is flat,
+        so that where noise hides the spread nobody is shrunk by much. For each tau on a grid, c and
+        d are found by Newton's method; their posterior is normal by Laplace's approximation, as is
+        the evidence.
         """
         width = upper - lower
         scaled = _Scaled.of(cells, sample_variance, lower, width)
@@ -202,9 +215,9 @@ class _Scaled:
 
     @classmethod
     def of(cls, cells: ReleaseCells, sample_variance: float, lower: float, width: float) -> Self:
-        variance = (sample_variance / cells.count + cells.rounding) / width**2
+        variance = (sample_variance / cells.samples + cells.rounding) / width**2
         noise = cells.noise_variance / width**2
-        counted = np.where(np.isfinite(cells.count), cells.count, 1.0)
+        counted = np.where(np.isfinite(cells.samples), cells.samples, 1.0)
         logs = np.log10(counted)
         says = cells.weight / (variance + noise + 0.0025)
         middle = float((says * logs).sum() / says.sum())

@@ -235,7 +235,12 @@ class FittedByCount:
 
         if is_shaped(noise, terms).any():
             value, error = released_mixture_posterior(
-                prior, mean, variance, true_variance=true_variance, noise_variance=noise, terms=terms
+                prior,
+                mean,
+                variance,
+                true_variance=true_variance,
+                noise_variance=noise,
+                terms=terms,
             )
         else:
             value, error = mixture_posterior(prior, mean, variance, true_variance)
@@ -271,4 +276,6 @@ def _described(normal: NormalPrior, counts: Floats) -> Floats:
     square = float(normal.probability @ normal.spread**2)
     known = (weight * (variance + (center - middle) ** 2)).sum(axis=0) - square
 
-    return np.stack([middle, np.sqrt(np.maximum(known, 0.0)), np.full(len(counts), np.sqrt(square))])
+    return np.stack(
+        [middle, np.sqrt(np.maximum(known, 0.0)), np.full(len(counts), np.sqrt(square))]
+    )

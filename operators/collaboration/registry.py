@@ -226,7 +226,12 @@ def means_of_releases(
 ) -> OwnMeans:
     """Public: releases in the place of raw means."""
     return OwnMeans(
-        agent=releases.agent, count=releases.count, mean=releases.mean, variance=variance,
-        noise_variance=releases.noise_variance, noise_terms=releases.noise_terms, value_variance=variance if value_variance is None else value_variance,
+        agent=releases.agent,
+        count=releases.count,
+        mean=releases.mean,
+        variance=variance,
+        noise_variance=releases.noise_variance,
+        noise_terms=releases.noise_terms,
+        value_variance=variance if value_variance is None else value_variance,
         covariates=releases.covariates,
-    )  # fmt: skip
+    )

@@ -238,7 +238,11 @@ def test_posteriors_in_32_bits_are_those_in_64(narrowest: float, longer: float) 
     spread = width * (narrowest + rng.uniform(0, 0.1, k) * (np.arange(k) % 2))
     around = spread**2 + 1e-9
     prior = MixturePrior(
-        weight=weight, center=center, variance=around, cautious_variance=longer * around, width=width
+        weight=weight,
+        center=center,
+        variance=around,
+        cautious_variance=longer * around,
+        width=width,
     )
     stddev = width * np.exp(rng.uniform(np.log(1e-6), 0, n))
     mean = center[rng.integers(0, k, n)] + rng.normal(0, 2, n) * stddev

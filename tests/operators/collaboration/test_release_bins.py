@@ -236,8 +236,7 @@ def test_who_is_not_believed_to_be_precise_shows_the_same_spread(n: int, accurac
     cells = [bins.cells(of_sample, trimmed=trimmed) for trimmed in (0.0, 0.5)]
     squares = [
         float(
-            c.weight
-            @ ((c.mean - 0.5) ** 2 - c.noise_variance - of_sample / c.count - c.rounding)
+            c.weight @ ((c.mean - 0.5) ** 2 - c.noise_variance - of_sample / c.samples - c.rounding)
         )
         for c in cells
     ]

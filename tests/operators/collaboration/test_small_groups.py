@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import pytest
 
 from meanstream.operators.collaboration.prior_by_count import PriorByCount
 from meanstream.operators.collaboration.registry import answers_from_releases, make_collaboration
