@@ -137,6 +137,6 @@ class PriorByCount(FitOfBins):
             normal,
             classes._replace(weight=believed),
             models,
-            counts=cells.count,
+            counts=cells.samples,
             noise=summary.noise_share(variance),
         )
