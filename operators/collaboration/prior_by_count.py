@@ -137,6 +137,6 @@ class PriorByCount(FitOfBins):
             normal,
             classes._replace(weight=believed),
             models,
-            counts=cells.samples,
+            counts=cells.count,
             noise=summary.noise_share(variance),
         )

@@ -52,7 +52,7 @@ def weighed_exactly(models: Models, cells: ReleaseCells, sample_variance: float)
 
 
 def _log_likelihood(mixture: NormalMixture, cells: ReleaseCells, sample_variance: float) -> float:
-    variance = mixture.spread**2 + sample_variance / cells.samples + cells.rounding
+    variance = mixture.spread**2 + sample_variance / cells.count + cells.rounding
     total = np.full(len(cells.mean), -np.inf)
     for share, center in zip(mixture.weight.tolist(), mixture.center.tolist(), strict=True):
         law = release_law(cells.mean - center, variance, cells.noise_variance, cells.terms)
