@@ -40,7 +40,7 @@ from meanstream.streaming.store.kind import SIDE
 from meanstream.streaming.store.secret_source import noise_from_secret
 from meanstream.streaming.store.spend_ledger import LedgerRows
 
-_log = logging.getLogger("meanstream.federated")
+_log = logging.getLogger("meanstream.federation")
 KIND = "a federated site"
 MOST_RELEASES = 10_000
 MOST_COUNT = 10**8
@@ -284,7 +284,7 @@ class FederatedSite:
         Notes
         -----
         **Privacy.** A released round gives its release again, whatever the records are now. That they have changed, or
-        that the sum cannot be, stands in the site's own log (`meanstream.federated`) alone.
+        that the sum cannot be, stands in the site's own log (`meanstream.federation`) alone.
         """
         name = _name_of(statistic, round_name)
         lower, upper, total = (

@@ -133,7 +133,8 @@ class HostVotes:
 
         while True:
             since, before = self._sums()
-            due = self._vote.due(since + arrived - done, np.full(len(order), before))
+            waiting = np.asarray(since + arrived - done, np.float64)
+            due = self._vote.due(waiting, np.full(len(order), before))
             due &= arrived >= done
             if not due.any():
                 break

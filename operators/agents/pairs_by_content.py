@@ -145,12 +145,12 @@ def _kept_keys(  # noqa: PLR0917
 
 def _sorted_by_content(agent: AnyInts, point: Ints, span: int) -> tuple[Ints, Ints]:
     """Sort rows by agent and value: as one number for each, where there is room for it."""
-    agent = agent.astype(np.int64)
-    if (int(agent.max(initial=0)) + 1) * (span + 1) >= 2**62:
-        order = np.lexsort((point, agent))
-        return agent[order], point[order]
+    number = agent.astype(np.int64)
+    if (int(number.max(initial=0)) + 1) * (span + 1) >= 2**62:
+        order = np.lexsort((point, number))
+        return number[order], point[order]
 
-    both = agent * (span + 1) + point
+    both = number * (span + 1) + point
     both.sort()
     sorted_agent = both // (span + 1)
     both -= sorted_agent * (span + 1)

@@ -84,9 +84,9 @@ def mixture_posterior(
     Notes
     -----
     A component of center c and variance V answers `c + k (m - c)`, k = V / (V + w), for an own mean m of variance w.
-    Its error has the variance `k^2 w' + (1 - k)^2 V'` if that of m is w' and means vary by V' about c: `k w` where these
-    are w and V. Answers
-    are averaged by `p N(m; c, w + V)`, and so are errors, with what answers differ by.
+    Its error has the variance `k^2 w' + (1 - k)^2 V'` if that of m is w' and means vary by V' about
+    c: `k w` where these are w and V. Answers are averaged by `p N(m; c, w + V)`, and so are errors,
+    with what answers differ by.
 
     How far a mean is from each center is taken in 64 bits, what follows in 32: an answer and its standard error are off
     by at most 1e-5 of the own standard error, and are the same bits among whatever others.
@@ -174,8 +174,9 @@ def released_mixture_posterior(
 
     Notes
     -----
-    With the law f of releases about the center c, of which V is normal, the mean is `c + V (log f)'` at the release, with
-    the sign turned, and its variance is `V + V^2 (log f)''` (Tweedie's formula): exact, whatever the noise is.
+    With the law f of releases about the center c, of which V is normal, the mean is
+    `c + V (log f)'` at the release, with the sign turned, and its variance is `V + V^2 (log f)''`
+    (Tweedie's formula): exact, whatever the noise is.
 
     Examples
     --------

@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from meanstream.operators.collaboration.release_law import release_law
-from meanstream.operators.records import Floats, Ints
+from meanstream.operators.records import Bools, Floats, Ints
 
 SLOPE = 1.0
 """Prior standard deviation of the trend per decade of the count, in spreads."""
@@ -32,7 +32,8 @@ _CONVERGED = 1e-6
 _LEAST_STEP = 1e-3
 
 
-class ReleaseCells(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ReleaseCells:
     """Public: releases, one by one or counted in cells; shape (n,).
 
     Mean, number of samples (infinite where noise is all), variance of the noise, Laplace draws in it,
@@ -45,6 +46,29 @@ class ReleaseCells(NamedTuple):
     terms: Ints
     rounding: Floats
     weight: Floats
+
+    def take(self, which: Bools) -> ReleaseCells:
+        """Select entries."""
+        return ReleaseCells(
+            self.mean[which],
+            self.count[which],
+            self.noise_variance[which],
+            self.terms[which],
+            self.rounding[which],
+            self.weight[which],
+        )
+
+    def followed_by(self, *others: ReleaseCells) -> ReleaseCells:
+        """Append the entries of others."""
+        cells = (self, *others)
+        return ReleaseCells(
+            np.concatenate([each.mean for each in cells]),
+            np.concatenate([each.count for each in cells]),
+            np.concatenate([each.noise_variance for each in cells]),
+            np.concatenate([each.terms for each in cells]),
+            np.concatenate([each.rounding for each in cells]),
+            np.concatenate([each.weight for each in cells]),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,11 +161,13 @@ class NormalPrior:
 
         Notes
         -----
-        A release of n samples is `N(c + d l, tau^2 + v / n)` plus noise of its own law (`release_law`); that it lies in a
-        cell of width h is nearly the density of it with a normal error of variance `h^2 / 12`. Before, c is
-        normal about the middle of the bounds with half their width, d is normal about 0 with one spread per decade,
-        and the square of tau is flat, so that where noise hides the spread nobody is shrunk by much. For each tau on a grid, c and d are found by Newton's method; their posterior is normal by
-        Laplace's approximation, as is the evidence.
+        A release of n samples is `N(c + d l, tau^2 + v / n)` plus noise of its own law
+        (`release_law`); that it lies in a cell of width h is nearly the density of it with a normal
+        error of variance `h^2 / 12`. Before, c is normal about the middle of the bounds with half
+        their width, d is normal about 0 with one spread per decade, and the square of tau is flat,
+        so that where noise hides the spread no one is shrunk by much. For each tau on a grid, c and
+        d are found by Newton's method; their posterior is normal by Laplace's approximation, as is
+        the evidence.
         """
         width = upper - lower
         scaled = _Scaled.of(cells, sample_variance, lower, width)

@@ -5,6 +5,7 @@ Partial counts of many shards add up exactly.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -44,9 +45,9 @@ class ReleaseBins:
     Mergeable, to the last bit.
 
     Up to 512 releases are kept one by one. More are counted by cell of the mean, by class of
-    both parts of their variance, and by the law of the noise. All edges are fixed by the declared bounds and by powers of two,
-    and all sums are of integers, so what merged partial counts hold does not depend on how the
-    releases were split, nor on the order of the merges.
+    both parts of their variance, and by the law of the noise. All edges are fixed by the declared
+    bounds and by powers of two, and all sums are of integers, so what merged partial counts hold
+    does not depend on how the releases were split, nor on the order of the merges.
 
     Parameters
     ----------
@@ -206,7 +207,7 @@ class ReleaseBins:
             terms = self._rows[3].astype(np.int64)
             ones = np.ones(len(mean))
             cells = ReleaseCells(mean, count, noise, terms, 0 * ones, ones)
-            return _spread_cells(ReleaseCells(*(c[usable] for c in cells)), raised[usable])
+            return _spread_cells(cells.take(usable), raised[usable])
 
         width = self.upper - self.lower
         sampling, noise = self._parts(trimmed)
@@ -225,7 +226,7 @@ class ReleaseBins:
             count = 1 / sampling
         usable = (total > 0)[group]
         cells = ReleaseCells(
-            self.lower + width * (cell + 0.5) * step[group],
+            np.asarray(self.lower + width * (cell + 0.5) * step[group], np.float64),
             count[group],
             (width**2 * noise)[group],
             law[group],
@@ -234,9 +235,7 @@ class ReleaseBins:
         )
         raised = self._raised(sample_variance, trimmed)
 
-        return _spread_cells(
-            ReleaseCells(*(c[usable] for c in cells)), width**2 * raised[group][usable]
-        )
+        return _spread_cells(cells.take(usable), width**2 * raised[group][usable])
 
     def noise_share(self, sample_variance: float) -> NoiseShare:
         """Give the part of a center's variance that is privacy noise."""
@@ -404,11 +403,11 @@ def _spread_cells(cells: ReleaseCells, raised: Floats) -> ReleaseCells:
     if not some.any():
         return cells
     away = NODE * np.sqrt(raised[some])
-    part = ReleaseCells(*(column[some] for column in cells))
-    sides = (part._replace(mean=part.mean + s * away, weight=part.weight / PARTS) for s in (-1, 1))
-    middle = cells._replace(weight=np.where(some, cells.weight * (1 - 2 / PARTS), cells.weight))
+    part = cells.take(some)
+    sides = (replace(part, mean=part.mean + s * away, weight=part.weight / PARTS) for s in (-1, 1))
+    middle = replace(cells, weight=np.where(some, cells.weight * (1 - 2 / PARTS), cells.weight))
 
-    return ReleaseCells(*(np.concatenate(column) for column in zip(middle, *sides, strict=True)))
+    return middle.followed_by(*sides)
 
 
 def _floored(part: Floats, number: Floats | Ints, share: float) -> Floats:

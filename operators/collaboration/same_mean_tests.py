@@ -62,7 +62,8 @@ class ClassSums(NamedTuple):
         Examples
         --------
         >>> one = np.ones(1)
-        >>> sums = ClassSums(weight=50 * one, moment=0 * one, number=50 * one, squared_weight=50 * one, spread=250 * one)
+        >>> sums = ClassSums(weight=50 * one, moment=0 * one, number=50 * one,
+        ...                  squared_weight=50 * one, spread=250 * one)
         >>> sums.between(0 * one, one, 2.5 * one).round(2)
         array([4.49])
         """

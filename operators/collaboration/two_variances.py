@@ -79,7 +79,10 @@ def estimate_with_two_variances(
 
     short = fitted.estimate(replace(own, variance=own.value_variance), level=level)
     value = np.where(two, short.value, answer.value)
-    moved = answer.moved if short.moved is None else np.where(two, short.moved, answer.moved)
+    moved = answer.moved
+    if moved is not None and short.moved is not None:
+        moved = np.where(two, short.moved, moved)
+
     shift = value - answer.value
 
     def side(length: Floats) -> Floats:

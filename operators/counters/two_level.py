@@ -80,7 +80,7 @@ class TwoLevel(Counter):
         of_block = draw % self.block == 0
         since = draw > release // self.block * self.block
 
-        return ((draw <= release) & (of_block | since)).astype(np.float64)
+        return np.asarray((draw <= release) & (of_block | since), dtype=np.float64)
 
     def lagged_covariance(self, n: int, lags: int) -> Floats:
         """Return the number of draws that both use: blocks, and increments where both are in one block."""

@@ -58,9 +58,10 @@ class LearnedForecast:
 
         Notes
         -----
-        The posterior of the spread is computed for some outcomes of the releases' sum of squares, and weighed by the
-        density of some outcomes of the own mean, as answers do. An answer that leaves the share b of an own mean m, where
-        b0 were right, errs by `(1 - b0) own + (b - b0)^2 m^2`.
+        The posterior of the spread is computed for some outcomes of the releases' sum of squares,
+        and weighed by the density of some outcomes of the own mean, as answers do. An answer that
+        leaves the share b of an own mean m, where b0 were right, errs by
+        `(1 - b0) own + (b - b0)^2 m^2`.
         """
         if self.number.sum() < 2:
             return LearnedErrors(own, own)

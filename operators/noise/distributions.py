@@ -13,6 +13,7 @@ exactly is stored with the ledger.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -376,7 +377,7 @@ def _staircase_variance(span: int, edge: int, epsilon: float) -> float:
     return 2.0 * peak * squares
 
 
-_POWER_SUMS = (
+_POWER_SUMS: tuple[Callable[[float], float], ...] = (
     lambda n: n,
     lambda n: 0.5 * n * (n - 1.0),
     lambda n: n * (n - 1.0) * (2.0 * n - 1.0) / 6.0,

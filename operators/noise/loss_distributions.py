@@ -64,7 +64,7 @@ class LossDistribution:
     @property
     def losses(self) -> Floats:
         """The losses of the grid."""
-        return self.step * (self.first + np.arange(len(self.mass)))
+        return np.asarray(self.step * (self.first + np.arange(len(self.mass))), np.float64)
 
     @property
     def odds(self) -> float:
@@ -177,7 +177,9 @@ def regridded_losses(one: LossDistribution, step: float) -> LossDistribution:
     """Put losses on another grid, rounded up."""
     place = np.ceil(one.losses / step - 1e-9).astype(np.int64)
     first = int(place[0])
-    return LossDistribution(step, first, np.bincount(place - first, weights=one.mass), one.endless)
+    mass = np.asarray(np.bincount(place - first, weights=one.mass), np.float64)
+
+    return LossDistribution(step, first, mass, one.endless)
 
 
 def _coarser(one: LossDistribution, times: int) -> LossDistribution:
@@ -257,7 +259,7 @@ def _on_grid(
     first = math.floor(least / step + 1e-9)
     last = math.ceil(most / step - 1e-9)
     # What a division has rounded does not move an atom to the next step.
-    edges = step * np.arange(first, last + 1) * (1.0 + 1e-12)
+    edges = np.asarray(step * np.arange(first, last + 1) * (1.0 + 1e-12), np.float64)
     edges[-1] = max(edges[-1], most)
     reached = below(edges)
     mass = np.diff(reached, prepend=0.0)

@@ -81,7 +81,8 @@ class VectorGrid:
     @property
     def middle(self) -> Ints:
         """Whole numbers (d,) of a sample in the middle of all bounds: public."""
-        return self.encode((0.5 * self.lower + 0.5 * self.upper)[np.newaxis])[0]
+        middle: Ints = self.encode((0.5 * self.lower + 0.5 * self.upper)[np.newaxis])[0]
+        return middle
 
     def encode(self, values: Floats) -> Ints:
         """Private: samples (n, v), or (n,) of one coordinate, to whole numbers (n, d).

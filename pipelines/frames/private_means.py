@@ -236,7 +236,7 @@ def private_means(
     untimed = "be given with schedule, which releases on the way: the order of the rows is private"
     require(schedule is None or time is not None, "time", untimed, time)
     limits = valid_person_limits(
-        max_groups, max_rows, person=person, per_person=per_person, store=store
+        max_groups, max_rows, person=person, per_person=per_person, odds=odds, store=store
     )
     rule = "be given together with per_person, or max_groups and max_rows"
     is_limited = per_person is not None or limits is not None
@@ -244,8 +244,8 @@ def private_means(
 
     kinds = valid_statistics(statistics)
     if ratio is not None or not isinstance(value, str):
-        rule = "be left out with several columns, which share epsilon"
-        require(odds is None and epsilon is not None, "odds", rule, odds)
+        require(odds is None, "odds", "be left out with several columns, which share epsilon", odds)
+        require(epsilon is not None, "epsilon", "be given for several columns", epsilon)
         same = {
             "by": by, "time": time, "person": person, "per_person": per_person, "releases": releases,
             "max_groups": max_groups, "max_rows": max_rows,
@@ -254,7 +254,13 @@ def private_means(
             "secret": secret, "name": name, "store": store, "statistics": statistics, "missing": missing,
         }  # fmt: skip
         return several_means(
-            private_means, frame, value, ratio, (lower, upper), (epsilon, delta), same | settings
+            private_means,
+            frame,
+            value,
+            ratio,
+            (lower, upper),
+            (cast("float", epsilon), delta),
+            same | settings,
         )
 
     lower, upper = frame_bounds(frame, value, lower, upper)
@@ -275,7 +281,8 @@ def private_means(
     )
     if limits is not None:
         private = limits.settings(
-            lambda each: replace(private, epsilon=each, counter=private.counter), epsilon
+            lambda each: replace(private, epsilon=each, counter=private.counter),
+            cast("float", epsilon),
         )
 
     needed = {"by": by, "time": time, "person": person, "covariates": covariates}
@@ -314,7 +321,9 @@ def private_means(
     )
 
     if limits is not None:
-        said = limits.sentence(epsilon, delta, str(person), rows - len(samples.group))
+        said = limits.sentence(
+            cast("float", epsilon), delta, str(person), rows - len(samples.group)
+        )
         result = replace(result, notes=(said, *result.notes[1:]))
 
     if coverage == "anytime":

@@ -33,9 +33,10 @@ class RoundsIntake(Intake):
     A session has no end beforehand, so a sample of sessions is late if it lies behind by itself.
     `WindowClosing` says when windows close, and `UserSlots` who takes part in them.
 
-    **Privacy.** Which of a user's samples count depends on their own times, ids and values, on the clock, and on
-    nothing that others send. Who takes part in a window depends on names, times and the clock alone: a sample without a valid
-    value, or one that repeats an id, still makes its user take part.
+    **Privacy.** Which of a user's samples count depends on their own times, ids and values, on the
+    clock, and on nothing that others send. Who takes part in a window depends on names, times and
+    the clock alone: a sample without a valid value, or one that repeats an id, still makes its user
+    take part.
 
     Parameters
     ----------

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -86,7 +86,7 @@ class UserSums:
     valid: Ints = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        if self.valid is None:
+        if cast("Ints | None", self.valid) is None:
             object.__setattr__(self, "valid", self.count)
 
     def __len__(self) -> int:

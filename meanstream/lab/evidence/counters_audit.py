@@ -13,7 +13,12 @@ from scipy.optimize import brentq
 
 from meanstream.lab.evidence.sampler import FEWEST, implemented_tail
 from meanstream.operators.counters.base import Counter
-from meanstream.operators.noise.distributions import GaussianNoise, LaplaceNoise, StaircaseNoise
+from meanstream.operators.noise.distributions import (
+    GaussianNoise,
+    LaplaceNoise,
+    NoiseDistribution,
+    StaircaseNoise,
+)
 from meanstream.operators.records import Floats, Ints
 
 SETS = 41
@@ -93,10 +98,7 @@ def laplace_sampler_epsilon(noise: LaplaceNoise, shifts: Ints) -> float:
         *np.unique(np.abs(shifts[shifts != 0]), return_counts=True), strict=True
     ):
         sizes = np.array([1, 2, 3 * shift // 2, shift, 2 * shift, 5 * shift], dtype=np.int64)
-        masses = [
-            np.array(implemented_tail(noise, s)) - implemented_tail(noise, s + 1)
-            for s in (sizes, sizes + shift)
-        ]
+        masses = [_counted_masses(noise, s) for s in (sizes, sizes + shift)]
         lost += int(times) * max(
             math.log(a) - math.log(b) for a, b in zip(*masses, strict=True) if b >= FEWEST
         )
@@ -126,10 +128,7 @@ def staircase_sampler_epsilon(noise: StaircaseNoise, shifts: Ints) -> float:
         for move in np.unique([1, noise.edge, shift]):
             there = np.maximum(np.abs(sizes[:, np.newaxis] + [-move, move]), 1).ravel()
             here = np.repeat(sizes, 2)
-            masses = [
-                np.array(implemented_tail(noise, s)) - implemented_tail(noise, s + 1)
-                for s in (here, there)
-            ]
+            masses = [_counted_masses(noise, s) for s in (here, there)]
             worst = max(
                 worst,
                 *(
@@ -142,6 +141,14 @@ def staircase_sampler_epsilon(noise: StaircaseNoise, shifts: Ints) -> float:
         lost += int(times) * worst
 
     return lost
+
+
+def _counted_masses(noise: NoiseDistribution, sizes: Ints) -> list[int]:
+    """Count the magnitudes that make each size, of 2**127."""
+    least = implemented_tail(noise, sizes)
+    beyond = implemented_tail(noise, sizes + 1)
+
+    return [count - further for count, further in zip(least, beyond, strict=True)]
 
 
 def _chance_above(noise: GaussianNoise, least: Ints) -> Floats:

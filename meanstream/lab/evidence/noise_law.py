@@ -326,7 +326,9 @@ def _each_time(said: Ints) -> Ints:
     said = said[np.lexsort((said[:, 1], said[:, 2], said[:, 0]))]
     new = np.diff(said[:, 0], prepend=-1) != 0
     new |= np.diff(said[:, 2], prepend=-1) != 0
-    return said[new]
+    each: Ints = said[new]
+
+    return each
 
 
 def _said(freedom: int, single: NoiseIndependence) -> str:

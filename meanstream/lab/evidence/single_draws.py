@@ -70,7 +70,7 @@ def declared_frequencies(law: DeclaredLaw) -> Floats:
     By `1 - 2 s` times the integral of `sin(s x) P(g > x)` over x > 0, of a symmetric law.
     """
     step = 2e-3
-    x = (np.arange(40_000) + 0.5) * step  # to 80 deviations
+    x = np.asarray((np.arange(40_000) + 0.5) * step, np.float64)  # to 80 deviations
     beyond = 1.0 - law.below(x)
     integrals = [2.0 * s * float(np.sin(s * x) @ beyond) * step for s in FREQUENCIES.tolist()]
 

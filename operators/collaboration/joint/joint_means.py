@@ -37,8 +37,8 @@ class JointMeans:
 
     Examples
     --------
-    >>> own = np.array([0.3, 0.4])
-    >>> two = JointMeans(value=np.array([3.0, 1.0]), stddev=own, weight=np.ones(2), center_variance=9.0)
+    >>> two = JointMeans(value=np.array([3.0, 1.0]), stddev=np.array([0.3, 0.4]),
+    ...                  weight=np.ones(2), center_variance=9.0)
     >>> two.difference_stddev(np.array([0]), np.array([1])).round(12).tolist()
     [0.5]
     """

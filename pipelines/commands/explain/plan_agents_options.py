@@ -187,6 +187,9 @@ class PlanAgentsOptions:
         require_samples_counted(parse_release_times(self.schedule), self.schedule)
         asked, exceeds = self._questions()
         share = {} if self.histogram_share is None else {"histogram_share": self.histogram_share}
+        spread: dict[str, Any] = {}
+        if self.spread_share is not None:
+            spread["spread_share"] = self.spread_share
 
         return AgentsSettings(
             lower=given["lower"],
@@ -197,7 +200,7 @@ class PlanAgentsOptions:
             memory=self.memory,
             per_person=self.per_person,
             **horizon,
-            **({} if self.spread_share is None else {"spread_share": self.spread_share}),
+            **spread,
             **usual_histogram(asked, exceeds, share),
         )
 

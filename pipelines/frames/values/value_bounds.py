@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -36,7 +36,7 @@ def bound_of_each(option: str, bound: Bounds, columns: Sequence[str]) -> list[fl
         require(len(bound) == len(columns), option, rule, len(bound))
         return list(bound)
 
-    return [bound] * len(columns)
+    return [cast("float | None", bound)] * len(columns)
 
 
 def frame_bounds(frame: Any, name: str, lower: Any, upper: Any) -> tuple[float, float]:

@@ -48,10 +48,11 @@ class PersonLimits:
     def sentence(self, epsilon: float, delta: float, person: str, left_out: int) -> str:
         """Say what is protected."""
         return (
-            f"({epsilon:g}, {delta:g})-differentially private towards all rows of one person (column {person!r}) in "
-            f"all groups together; at most {self.max_groups} groups of a person and {self.max_rows} rows in each "
-            f"count, drawn by a secret key: {left_out:,} rows do not; public: which groups there are, how many rows "
-            "they have and whose these are"
+            f"({epsilon:g}, {delta:g})-differentially private towards all rows of one person "
+            f"(column {person!r}) in all groups together; at most {self.max_groups} groups of a "
+            f"person and {self.max_rows} rows in each count, drawn by a secret key: "
+            f"{left_out:,} rows do not; public: which groups there are, how many rows they have "
+            "and whose these are"
         )
 
 
@@ -68,6 +69,10 @@ def valid_person_limits(
     per_person = others["per_person"]
     require(
         per_person is None, "per_person", "be left out with max_groups and max_rows", per_person
+    )
+    odds = others["odds"]
+    require(
+        odds is None, "odds", "be left out with max_groups: groups of a person share epsilon", odds
     )
     rule = (
         "be left out with max_groups: a later group of a person could replace one that was released"

@@ -154,6 +154,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"value": ["late", "delay"], "store": "s.db", "secret": None, "lower": 0, "upper": 1},
         "^store must be left out",
     ),
+    "odds": (
+        {"value": ["late", "delay"], "epsilon": None, "delta": 0.0, "odds": "55%", "lower": 0, "upper": 1},
+        "^odds must be left out with several columns",
+    ),
+    "no epsilon": (
+        {"value": ["late", "delay"], "epsilon": None, "lower": 0, "upper": 1},
+        "^epsilon must be given for several columns, got None",
+    ),
 }  # fmt: skip
 
 

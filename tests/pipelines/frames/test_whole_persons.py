@@ -128,6 +128,10 @@ def test_several_columns_of_whole_persons_share_the_budget() -> None:
             "^store must be left out with max_groups",
         ),
         (
+            {"max_rows": 1, "max_groups": 2, "epsilon": None, "delta": 0.0, "odds": "55%"},
+            "^odds must be left out with max_groups",
+        ),
+        (
             {},
             "^person must be given together with per_person, or max_groups and max_rows, got 'customer'$",
         ),

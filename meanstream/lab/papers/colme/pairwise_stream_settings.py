@@ -21,9 +21,8 @@ from meanstream.lab.papers.colme.variance_trackers import (
     ReleasedVariance,
 )
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.counters.registry import counter_noise
+from meanstream.operators.counters.registry import FreshNoise, counter_noise
 from meanstream.operators.noise.canonical import canonical, canonical_spelling
-from meanstream.operators.noise.keyed import GaussianNoise, LaplaceNoise
 from meanstream.operators.noise.numerics import require_small_numeric_slack
 from meanstream.operators.records import Floats
 from meanstream.operators.validation import require, require_between, require_positive, valid_float
@@ -193,7 +192,7 @@ class PairwiseStreamSettings:
         return max(1, self.release.grid.span // SQUARES_SPAN)
 
     @cached_property
-    def squares_noise(self) -> GaussianNoise | LaplaceNoise | None:
+    def squares_noise(self) -> FreshNoise | None:
         """Noise of one partial sum of squared deviations, in squared steps of their grid.
 
         None if none is released.
