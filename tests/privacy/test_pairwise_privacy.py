@@ -18,6 +18,7 @@ from meanstream.lab.papers.colme.pairwise_stream_settings import (
 )
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.counters.pm1 import Pm1
+from meanstream.operators.noise.distributions import StaircaseNoise
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds
 from meanstream.operators.records import Floats, Ints, Words
 
@@ -244,6 +245,41 @@ def test_a_sample_moves_a_sum_of_squared_deviations_by_its_bound_at_most() -> No
     check_squares_sensitivity(of_deviations)
     with caught():
         check_squares_sensitivity(of_plain_squares)
+
+
+def law_of_squares(noise: StaircaseNoise, part: float, total: int, ends: Ints) -> Floats:
+    """Probabilities of what leaves of a sum, where its draw is scaled and rounded."""
+    draws = np.arange(-40 * noise.span, 40 * noise.span + 1)
+    left = total + np.rint(part * draws).astype(np.int64)
+    law = np.bincount(left - ends[0], noise.pmf(draws), minlength=len(ends))
+    return law[: len(ends)]
+
+
+def test_whole_draws_of_squares_lose_epsilon_and_no_more() -> None:
+    """Exactly, for a small span; the twin shrinks whole draws as it may Gaussian ones."""
+    noise, d = StaircaseNoise(12, 1.0), 4.0
+    ends = np.arange(-41 * noise.span, 41 * noise.span)
+    inner = slice(len(ends) // 4, -len(ends) // 4)
+
+    def loss(whole_draws: bool) -> float:
+        scheme = WholeReleasedVariance(Pm1(horizon=8), 1.0, 1.0, whole_draws)
+        part = float(scheme._part_of_draw(np.array([d]))[0])
+        moved = int((d - 1) / d * noise.span)
+        laws = [law_of_squares(noise, part, total, ends)[inner] for total in (0, moved)]
+        return float(np.abs(np.log(laws[0] / laws[1])).max())
+
+    assert loss(whole_draws=True) <= 1.0 + 1e-9
+    assert loss(whole_draws=False) > 1.5
+
+
+def test_squares_with_pure_noise_have_whole_draws() -> None:
+    for noise, whole in (("staircase", True), ("laplace", True), ("gaussian", False)):
+        release = AgentsSettings(
+            lower=0, upper=1, epsilon=1, delta=1e-6, counter="pm1", spread_share=0, noise=noise
+        )
+        scheme = PairwiseStreamSettings(release=release, variance="released").scheme
+        assert isinstance(scheme, WholeReleasedVariance)
+        assert scheme.whole_draws is whole
 
 
 def check_squares_noise(
