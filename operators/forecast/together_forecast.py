@@ -99,7 +99,7 @@ def forecast_together(
 
     Releases are `T_b ~ N(theta_b, stddev^2/t_b + noise_b)`, means `theta ~ N(center, spread^2)`
     without classes. The learned prior's posterior of the spread is computed for several outcomes of
-    the releases' sum of squares, under its own prior (flat in the square of the spread, center
+    the releases' sum of squares, under its own prior (flat in the cube of the spread, center
     unknown), and an agent's squared error by the weight that it then gives to the others.
     The same with everyone's raw data in the releases' place is the part of sampling. Agents in
     exact classes gain more. The variance of one sample is taken for known. With a memory that
