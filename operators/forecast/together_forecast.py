@@ -113,7 +113,7 @@ def forecast_together(
     >>> found = forecast_together(crowd, settings)
     >>> row = found.rows[1]
     >>> [round(x, 4) for x in (row.alone, row.together, row.sampling, row.privacy)]
-    [0.025, 0.016, 0.0157, 0.0034]
+    [0.025, 0.0161, 0.0157, 0.0036]
     """
     require_between(0, 1, level=level)
     if target_half_width is not None:
