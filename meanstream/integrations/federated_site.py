@@ -117,6 +117,7 @@ class SiteSettings:
         require_small_numeric_slack(
             noise_of, epsilon=self.epsilon, delta=self.delta, draws=self.releases
         )
+
         return noise_of(self.epsilon)
 
 

@@ -37,14 +37,32 @@ SQUARES_SPAN = 1 << 10
 2**33 samples."""
 
 
+@dataclass(frozen=True)
 class WholeReleasedVariance(ReleasedVariance):
     """Sch-Var-1 in whole numbers.
 
     A rounded sum of squares plus rounded noise, so that no float of raw data leaves.
 
-    **Privacy.** A replaced sample moves the sum of squared deviations of d samples by at most (d - 1)/d span^2, and
-    rounding by less than 1.5: together at most (d - 1)/d (span^2 + 3) for d of 2 and more. For d = 1 the sum is 0.
+    Parameters
+    ----------
+    whole_noise : bool
+        Whether draws are integers, as those of Laplace and staircase noise are.
+
+    Notes
+    -----
+    **Privacy.** A replaced sample moves the sum of squared deviations of d samples by at most
+    (d - 1)/d span^2, and rounding by less than 1.5: together at most (d - 1)/d (span^2 + 3) for d of
+    2 and more. For d = 1 the sum is 0, and needs no noise. Draws that are integers are not scaled:
+    integers divided by 2 and rounded are even three times as often as odd, which would reveal
+    whether the sum is.
     """
+
+    whole_noise: bool = False
+
+    def _scaled(self, draw: Floats, length: Floats) -> Floats:
+        if self.whole_noise:
+            return np.where(length > 1, draw, 0.0)
+        return super()._scaled(draw, length)
 
     def _noised(self, squares: Floats, draw: Floats) -> Floats:
         return np.rint(squares) + np.rint(draw)
@@ -226,7 +244,12 @@ class PairwiseStreamSettings:
 
         if self.variance == "released":
             means = self.means
-            return WholeReleasedVariance(means.mechanism, means.fresh.variance / self.shift**2, 1.0)
+            return WholeReleasedVariance(
+                means.mechanism,
+                means.fresh.variance / self.shift**2,
+                1.0,
+                whole_noise=means.noise != "gaussian",
+            )
 
         corrected = self.variance == "from_releases" and self.release.mode == "tuned"
         kinds = {"bayesian": Bayesian, "jeffreys": Jeffreys, "from_releases": PrintedFromReleases}
@@ -267,7 +290,12 @@ class PairwiseStreamSettings:
 
     def key(self) -> dict[str, Any]:
         """Return what decides how random bits become a release."""
-        own = {"variance": self.variance} if self.variance == "released" else {}
+        own: dict[str, Any] = {}
+        if self.variance == "released":
+            own["variance"] = self.variance
+            if self.means.noise != "gaussian":
+                own["squares"] = "draws as they are"  # they were scaled before: never by one key
+
         return canonical_spelling(self.means) | own
 
     def plain(self) -> dict[str, Any]:
