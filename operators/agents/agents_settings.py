@@ -471,14 +471,21 @@ class AgentsSettings:
     @cached_property
     def numeric_slack(self) -> float:
         """What float64 adds to epsilon over all releases of an agent: at most a hundredth of it."""
-        slacks = self._numeric_slacks()
+        name = "histogram_share" if self.histogram_share else "spread_share"
+        without = {"exceeds": (), name: 0.0} if self.histogram_share else {name: 0.0}
+        parts = self.spread_share or self.histogram_share
+        try:
+            slacks = self._numeric_slacks()
+        except ValueError:
+            if not parts:
+                raise
+            # A share whose noise is out of range is refused below, unless something else is wrong.
+            slacks = [*self._changed(**without)._numeric_slacks(), None]
+
         if None not in slacks:
             return sum(slack for slack in slacks if slack is not None)
 
         # Where all of epsilon is too little for the means alone, that is what is refused.
-        name = "histogram_share" if self.histogram_share else "spread_share"
-        without = {"exceeds": (), name: 0.0} if self.histogram_share else {name: 0.0}
-        parts = self.spread_share or self.histogram_share
         if not parts or None in self._changed(**without)._numeric_slacks():
             refuse_small_epsilon(
                 self.epsilon,

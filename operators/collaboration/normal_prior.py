@@ -164,9 +164,10 @@ class NormalPrior:
         A release of n samples is `N(c + d l, tau^2 + v / n)` plus noise of its own law
         (`release_law`); that it lies in a cell of width h is nearly the density of it with a normal
         error of variance `h^2 / 12`. Before, c is normal about the middle of the bounds with half
-        their width, d is normal about 0 with one spread per decade, and tau is flat, so that where
-        noise hides the spread nobody is shrunk by much. For each tau on a grid, c and d are found by
-        Newton's method; their posterior is normal by Laplace's approximation, as is the evidence.
+        their width, d is normal about 0 with one spread per decade, and the square of tau is flat,
+        so that where noise hides the spread no one is shrunk by much. For each tau on a grid, c and
+        d are found by Newton's method; their posterior is normal by Laplace's approximation, as is
+        the evidence.
         """
         width = upper - lower
         scaled = _Scaled.of(cells, sample_variance, lower, width)
@@ -181,8 +182,8 @@ class NormalPrior:
             spreads = np.geomspace(*ends, FINER)
             fits = scaled.fits(spreads)
 
-        # Flat in tau, on a grid that is even in its logarithm.
-        evidence = fits.evidence + np.log(spreads)
+        # Flat in the square of tau, on a grid that is even in its logarithm.
+        evidence = fits.evidence + 2 * np.log(spreads)
         probability = np.exp(evidence - evidence.max())
         probability /= probability.sum()
         average = float(probability @ spreads)

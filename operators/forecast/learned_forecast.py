@@ -102,7 +102,7 @@ class LearnedForecast:
     def _posterior(self, total: Floats, information: Floats, spreads: Floats) -> Floats:
         """Posterior of the spread for each outcome of the sum of squares, shape (outcomes, spreads).
 
-        The spread is flat before, as in `NormalPrior`; the grid is even in its logarithm.
+        The squared spread is flat before, as in `NormalPrior`; the grid is even in its logarithm.
         """
         true = self.variance + self.spread**2
         degrees = max(float((self.number / true**2).sum() * (true**2).min()) - 1, 1.0)
@@ -117,6 +117,6 @@ class LearnedForecast:
 
         fixed = (self.number * np.log(total)).sum(axis=1) + np.log(information)
         log_likelihood = -0.5 * (fixed + squares)
-        posterior = spreads * np.exp(log_likelihood - log_likelihood.max(axis=1, keepdims=True))
+        posterior = np.exp(log_likelihood - log_likelihood.max(axis=1, keepdims=True)) * spreads**2
 
         return np.asarray(posterior / posterior.sum(axis=1, keepdims=True))

@@ -39,7 +39,7 @@ PARTS = {
     ),
     "get": _Part(
         "state.get_command",
-        "Show the newest estimate of an agent, with its interval.",
+        "Show the newest estimate of an agent, the difference of two, or the agents with the highest means.",
         "get",
     ),
     "init": _Part(

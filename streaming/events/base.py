@@ -22,7 +22,7 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME, patte
 Count = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[FiniteFloat, Field(ge=0)]
 Epsilon = Annotated[FiniteFloat, Field(gt=0)]
-Delta = Annotated[FiniteFloat, Field(gt=0, lt=1)]
+Delta = Annotated[FiniteFloat, Field(ge=0, lt=1)]
 Interval = tuple[FiniteFloat, FiniteFloat]
 
 

@@ -11,6 +11,7 @@ from pydantic import AwareDatetime, Field, FiniteFloat
 
 from meanstream.streaming.events.base import (
     Count,
+    Delta,
     Epsilon,
     Interval,
     Name,
@@ -53,7 +54,7 @@ class Charge(PublicEvent):
     round_id: str = Field(description="Stable identity of the round: deployment, window, protocol.")
     user: Name = Field(description="User who was charged.")
     epsilon: Epsilon
-    delta: Annotated[FiniteFloat, Field(ge=0, lt=1)]
+    delta: Delta
     released: str = Field(description="SHA-256 of the line of the window estimate.")
     schema_version: Literal[1] = 1
 
@@ -133,7 +134,7 @@ class WindowEstimate(PublicEvent):
         description="Number of users whose reports, or samples, were counted."
     )
     epsilon: Epsilon
-    delta: Annotated[FiniteFloat, Field(ge=0, lt=1)]
+    delta: Delta
     trust: Literal["local", "central"] = Field(
         description="Source of the noise: each user, or a trusted curator."
     )

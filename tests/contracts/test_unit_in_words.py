@@ -28,14 +28,18 @@ def text_of(name: str) -> str:
 
 
 def test_the_promise_has_the_figures_of_the_mechanism() -> None:
-    settings = AgentsSettings(lower=-30, upper=120, epsilon=1, delta=1e-6)
+    pure = AgentsSettings(lower=-30, upper=120, epsilon=1)
+    readme = text_of("README.md")
     assert (
-        f"ten samples of one person together have epsilon {settings.epsilon_for(10):.1f}."
-        in text_of("README.md")
+        f"At epsilon 1, ten samples of one person together have epsilon {pure.epsilon_for(10):g}."
+        in readme
     )
+    settings = AgentsSettings(lower=-30, upper=120, epsilon=1, delta=1e-6, noise="gaussian")
     said = text_of("docs/privacy.md")
     found = re.search(
-        r"at \(1, 1e-6\), 2 samples of one person together have epsilon ([^(]*)", said
+        r"under Gaussian noise at \(1, 1e-6\), 2 samples of one person together have epsilon "
+        r"([^(;]*); under pure noise K have K\.",
+        said,
     )
     assert found is not None
     figures = [

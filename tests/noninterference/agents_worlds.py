@@ -361,6 +361,10 @@ def read_all(watched: Watched) -> None:
     )
     watched.run("ledger sign", *sign, "--json")
     watched.run("get", "get", "a0", "--store", "state.db", "--json")
+    for decided in (("--difference", "a0", CHANGED), ("--top", "1")):  # public, of all releases
+        words = ("get", "--store", "state.db", *decided)
+        watched.run(f"get {decided[0]}", *words)
+        watched.run(f"get {decided[0]} as JSON", *words, "--json")
     declared = {
         name: value for name, value in common().items() if name not in ("source", "id", "store")
     }

@@ -38,17 +38,31 @@ def forced_releases() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(KeyedNoise, "version_of", forced_version)
         patch.setattr(of_agents.Agents, "_noised", forced_noised)
-        for kind, column in ((SpreadVote, "vote_pairs"), (SampleHistogram, "histogram_new")):
-            patch.setattr(kind, "cast", _cast_by_counts(kind.cast, column))
+        patch.setattr(SpreadVote, "cast", _vote_by_counts(SpreadVote.cast))
+        patch.setattr(SampleHistogram, "cast", _histogram_by_counts(SampleHistogram.cast))
         yield
 
 
-def _cast_by_counts(cast: Any, column: str) -> Any:
+def _vote_by_counts(cast: Any) -> Any:
+    """Votes with all pairs in the middle bin, as many as their public number."""
+
+    def forced(self: Any, pairs: Any, since: Any, *rest: Any) -> Any:
+        by_bin = np.zeros_like(pairs)
+        by_bin[:, by_bin.shape[1] // 2] = np.rint(since)
+        return cast(self, by_bin, since, *rest)
+
+    return forced
+
+
+def _histogram_by_counts(cast: Any) -> Any:
+    """Histograms with all samples in the middle bin, as many as are new."""
+
     def forced(self: Any, rows: Any, agent: Any, *rest: Any, **named: Any) -> Any:
-        counts = rows[column][agent].sum(axis=1)
-        by_bin = np.zeros_like(rows[column][agent])
+        column = rows["histogram_new"]
+        counts = column[agent].sum(axis=1)
+        by_bin = np.zeros_like(column[agent])
         by_bin[:, by_bin.shape[1] // 2] = counts
-        rows[column][agent] = by_bin
+        column[agent] = by_bin
         return cast(self, rows, agent, *rest, **named)
 
     return forced

@@ -71,6 +71,7 @@ OUTPUT_OPTIONS = {
         "worlds",
     ),
     **dict.fromkeys(("reports_only", "private_metrics", "private_figures"), "worlds"),
+    **dict.fromkeys(("difference", "top"), "worlds"),
     "raw_to": "a file of the operator's",
     "answers": "an agent's own, by its token: tests/pipelines/commands/run/test_answers.py",
     "answers_remote": "says who may connect to the answers",

@@ -152,7 +152,9 @@ def test_rows_that_are_read_twice_are_caught(
 ) -> None:
     """Known bad: a call that takes all rows for new ones counts a row of the first month in each
     increment."""
-    monkeypatch.setattr(frames_stored, "new_rows", lambda _, digests: np.arange(len(digests)))
+    monkeypatch.setattr(
+        frames_stored, "new_rows", lambda _, digests, about: np.arange(len(digests))
+    )
     monkeypatch.setattr(frames_stored._FrameSource, "restore", lambda *_: None)
     settings, sums = calls(tmp_path)
     assert distance(sums) > settings.mu + TOLERANCE * math.sqrt(1 + settings.mu**2 / 8)

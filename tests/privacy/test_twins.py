@@ -27,7 +27,7 @@ from meanstream.operators.counters.registry import make_counter
 from meanstream.operators.counters.toeplitz import Toeplitz
 from meanstream.operators.noise import keyed
 from meanstream.operators.noise.fixed_point import FixedPoint
-from meanstream.operators.noise.keyed import GaussianNoise, KeyedNoise, NoiseIds
+from meanstream.operators.noise.keyed import GaussianNoise, KeyedNoise, LaplaceNoise, NoiseIds
 from meanstream.operators.records import Floats, Ints, Words
 from tests.pipelines.command_line import SECRET, Ran, asks, meanstream
 
@@ -112,8 +112,10 @@ ENGINE = (
     "--kills",
     "6",
 )
+KILLED = (*ENGINE[:-1], "12")
 HISTOGRAMS = (*AGENTS, "--histogram-share", "0.5", "--exceeds", "0.5")
 TOEPLITZ = (*AGENTS, "--counter", "toeplitz")
+GAUSSIAN = (*AGENTS, "--noise", "gaussian")
 
 DRAWN = (*AGENTS, "--quantiles", "0.5")
 FORGETS = ("--schedule", "every:1s", "--memory", "half-life:8s")
@@ -127,13 +129,22 @@ NOISED = Agents._noised
 INIT, OPENED, RESTORE = Agents.__init__, engine_run.open_deployment, AgentRows.restore
 
 
-def half_noise(self: AgentsSettings) -> GaussianNoise:
-    return GaussianNoise(0.5 * FRESH(self).stddev)
+def halved(noise: Any) -> Any:
+    """Noise of the same kind, made for half of the sensitivity."""
+    if isinstance(noise, GaussianNoise):
+        return replace(noise, stddev=0.5 * noise.stddev)
+    if isinstance(noise, LaplaceNoise):
+        return replace(noise, scale=0.5 * noise.scale)
+    return replace(noise, span=noise.span // 2)
+
+
+def half_noise(self: AgentsSettings) -> Any:
+    return halved(FRESH(self))
 
 
 def half_noise_of_histograms(self: AgentsSettings) -> SampleHistogram | None:
     right = HISTOGRAM(self)
-    return right and replace(right, noise=GaussianNoise(0.5 * right.noise.stddev))
+    return right and replace(right, noise=halved(right.noise))
 
 
 def unclipped(self: FixedPoint, values: Any) -> Ints:
@@ -163,13 +174,13 @@ def unkeyed_index(self: KeyedNoise, ids: NoiseIds, draw: int = 0) -> Words:
     )
 
 
-def longer(self: Agents, settings: AgentsSettings, noise: KeyedNoise) -> None:
+def longer(self: Agents, settings: AgentsSettings, noise: KeyedNoise, **how: Any) -> None:
     """Noise for one horizon, releases for a longer one."""
     more = replace(settings, horizon=settings.horizon + 5)
     more.__dict__.update(
         mechanism=make_counter(settings.counter, horizon=more.horizon), fresh=settings.fresh
     )
-    INIT(self, more, noise)
+    INIT(self, more, noise, **how)
 
 
 def truncated(self: Toeplitz, state: Any, rows: Ints, release: Ints, fresh: Floats) -> Floats:
@@ -199,6 +210,9 @@ class OneDraw:
     def bits(self, ids: NoiseIds, draw: int = 0) -> Words:
         return np.asarray(self.noise.bits(ids, 60))
 
+    def version_of(self, count: Ints, total: Ints) -> Words:
+        return np.asarray(self.noise.version_of(count, total))
+
 
 def shared_votes(self: SpreadVote, *given: Any) -> Ints:
     return VOTE(self, *given[:-1], OneDraw(given[-1]))
@@ -218,15 +232,22 @@ class OtherDraws:
     def bits(self, ids: NoiseIds, draw: int = 0) -> Words:
         return np.asarray(self.noise.bits(ids, self.instead.get(draw, draw)))
 
+    def version_of(self, count: Ints, total: Ints) -> Words:  # noqa: ARG002 - the release's alone
+        return count.view(np.uint64)
+
 
 def shared_draws(instead: dict[int, int]) -> Any:
     """What is counted meets draws of something else of the same release."""
 
-    def cast(self: SpreadVote | SampleHistogram, *given: Any) -> None:
+    def cast(self: SpreadVote | SampleHistogram, *given: Any) -> Any:
         right = VOTE if isinstance(self, SpreadVote) else CAST
-        right(self, *given[:-1], OtherDraws(given[-1], instead))
+        return right(self, *given[:-1], OtherDraws(given[-1], instead))
 
     return cast
+
+
+def no_own_version(self: SpreadVote, pairs: Ints, version: Words, noise: KeyedNoise) -> Words:
+    return version
 
 
 def cut_draws(self: Agents, agent: Ints, index: Ints, now: Any, fresh: Floats) -> Any:
@@ -270,11 +291,18 @@ REPEATS, COUNTED = (
     ("audit", "mechanism", "agents.means_and_votes"),
 )
 MEANS_VOTE = (SpreadVote, "cast", shared_draws({1: 0}))
-VOTES_HISTOGRAM = (SampleHistogram, "cast", shared_draws({12 + b: 1 + b for b in range(11)}))
+MEANS_HISTOGRAM = (SampleHistogram, "cast", shared_draws({12: 0}))
+VOTES_HISTOGRAM = [
+    (SpreadVote, "version", no_own_version),
+    (SampleHistogram, "cast", shared_draws({12 + b: 1 + b for b in range(11)})),
+]
 CUT = (Agents, "_noised", cut_draws)
 TWINS = {
     "averaged retries": Twin([(engine_run, "open_deployment", noise_of_its_own)], ENGINE),
     "half sensitivity": Twin([(AgentsSettings, "fresh", property(half_noise))]),
+    "half sensitivity of Gaussian noise": Twin(
+        [(AgentsSettings, "fresh", property(half_noise))], GAUSSIAN
+    ),
     "half sensitivity of histograms": Twin(
         [(AgentsSettings, "histogram", property(half_noise_of_histograms))], HISTOGRAMS
     ),
@@ -295,7 +323,7 @@ TWINS = {
         "counter.toeplitz.gaussian",
     ),
     "unkeyed index": Twin([(KeyedNoise, "bits", unkeyed_index)], named="engine.another_release"),
-    "budget forgotten after restore": Twin([(AgentRows, "restore", forgetful)], ENGINE),
+    "budget forgotten after restore": Twin([(AgentRows, "restore", forgetful)], KILLED),
     "shared bins of votes": Twin([VOTES], named="engine.another_bin_of_votes"),
     "shared bins of votes, counted": Twin([VOTES], COUNTED, "agents.means_and_votes"),
     "shared bins of histograms": Twin(
@@ -308,12 +336,13 @@ TWINS = {
         [HISTOGRAMS_SHARED], TOPIC, "releases.histograms", MANY
     ),
     "vote bin 0 shares the draw of the mean": Twin([MEANS_VOTE]),
-    "vote bin 0 shares the draw of the mean, in a store": Twin([MEANS_VOTE], STORE, "ledger", MANY),
-    "vote bin 0 shares the draw of the mean, in a topic": Twin(
-        [MEANS_VOTE], TOPIC, "releases", MANY
+    "histogram bin 0 shares the draw of the mean, in a store": Twin(
+        [MEANS_HISTOGRAM], STORE, "ledger", MANY
     ),
-    "histogram bins share the vote's": Twin([VOTES_HISTOGRAM], DRAWN),
-    "histogram bins share the vote's, in a store": Twin([VOTES_HISTOGRAM], STORE, "ledger", MANY),
+    "histogram bin 0 shares the draw of the mean, in a topic": Twin(
+        [MEANS_HISTOGRAM], TOPIC, "releases", MANY
+    ),
+    "histogram bins share the vote's": Twin(VOTES_HISTOGRAM, DRAWN),
     "draws cut at 1.5 deviations": Twin([CUT]),
     "draws cut at 1.5 deviations, in a store": Twin([CUT], STORE, "ledger", MANY),
     "low bit of the exact sum kept": Twin([(Agents, "_noised", kept_low_bit)]),
@@ -372,7 +401,16 @@ OTHERS = [
 ]
 
 
-NAMES = ["agents", "engine", "toeplitz", "pm2", "laplace", "histograms on the engine", "histograms"]
+NAMES = [
+    "agents",
+    "gaussian",
+    "engine",
+    "toeplitz",
+    "pm2",
+    "laplace",
+    "histograms on the engine",
+    "histograms",
+]
 
 
 @pytest.mark.parametrize("command", [STORE, TOPIC], ids=["store", "topic"])
@@ -384,7 +422,7 @@ def test_what_the_product_has_released_is_not(command: tuple[str, ...], released
     assert " 0 pairs of draws" not in ran.json["rows"][0]["method"]
 
 
-@pytest.mark.parametrize("command", [AGENTS, MORE, *OTHERS, HISTOGRAMS], ids=NAMES)
+@pytest.mark.parametrize("command", [AGENTS, GAUSSIAN, MORE, *OTHERS, HISTOGRAMS], ids=NAMES)
 def test_the_product_itself_is_not(command: tuple[str, ...]) -> None:
     """False alarms: 1e-6 for each row."""
     ran = audited(None, command)

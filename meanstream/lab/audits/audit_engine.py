@@ -87,7 +87,7 @@ def audit_engine_rows(options: AuditEngineOptions) -> tuple[Iterator[AuditRow], 
         return _through_agents(evidence, rng, secret.encode()), notes
     notes.append("store and secret are temporary")
     if settings.vote is not None:
-        notes.append("agents of one host vote together: votes are audited by --through agents")
+        notes.append("agents of one host vote together; --through agents audits votes")
 
     return _through_engine(evidence, rng, secret, engine_options, options.kills), notes
 

@@ -180,8 +180,9 @@ class CollaborateAgents(beam.PTransform):  # type: ignore[misc]
     secret, refresh, fields, shards
         As for `ReleaseMeans`. With `refresh` the agents with new samples are answered at each
         multiple, otherwise everyone at the end.
-    name, lower, upper, epsilon, delta
-        Instead of `settings`: those of `AgentsSettings`, whose other parameters are then as usual.
+    name, lower, upper, epsilon, odds, delta
+        Instead of `settings`: those of `AgentsSettings`, whose other parameters are then as usual;
+        `epsilon` or `odds`.
         A tenth of the budget goes into the histogram where quantiles are requested.
 
     Examples

@@ -82,7 +82,7 @@ class NamedMeans:
         table = self._table({name: pa.array(column) for name, column in columns.items()})
         notes = (
             f"Differences from {to!r}: all {self.level:.0%} intervals hold together; "
-            "probability: that the group is above",
+            "probability: of being above",
             FREE,
         )
 
@@ -157,7 +157,7 @@ class NamedMeans:
 
     @cached_property
     def _rows(self) -> dict[Any, int]:
-        """Rows of the groups by their keys; by their texts too, where those are no other group's keys."""
+        """Rows of the groups by their keys, and by their texts where those are no other group's."""
         rows: dict[Any, int] = {}
         texts = [
             key_texts(column, name)

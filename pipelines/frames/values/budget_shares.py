@@ -32,20 +32,21 @@ def epsilon_of_each(
 
     Examples
     --------
-    >>> laplace = lambda part: AgentsSettings(lower=0, upper=1, epsilon=part, delta=1e-6, noise="laplace")
+    >>> same = {"lower": 0, "upper": 1, "delta": 1e-6}
+    >>> laplace = lambda part: AgentsSettings(epsilon=part, noise="laplace", counter="pm1", **same)
     >>> round(epsilon_of_each(laplace, 4, 1.0), 6)
     0.25
-    >>> gauss = lambda part: AgentsSettings(lower=0, upper=1, epsilon=part, delta=1e-6)
+    >>> gauss = lambda part: AgentsSettings(epsilon=part, noise="gaussian", **same)
     >>> round(epsilon_of_each(gauss, 4, 1.0), 3)
-    0.468
+    0.475
     """
     if count == 1:
         return epsilon
-    low = epsilon * (1 - _SLACK) / count  # basic composition always holds
+    low = epsilon * (1 - _SLACK) / count  # as basic composition has it
     high = epsilon
 
-    if settings(low).epsilon_over(count) > epsilon:
-        return low / count
+    while settings(low).epsilon_over(count) > epsilon:
+        low /= 2
     for _ in range(_STEPS):
         middle = (low + high) / 2
         if settings(middle).epsilon_over(count) <= epsilon * (1 - _SLACK):

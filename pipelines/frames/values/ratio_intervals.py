@@ -35,7 +35,7 @@ def fieller_intervals(
     >>> one = np.ones(2)
     >>> ratio, low, high = fieller_intervals((6 * one, 0.3 * one), (np.array([2.0, 0.1]), 0.1 * one), level=0.95)
     >>> ratio.round(1).tolist(), low.round(2).tolist(), high.round(2).tolist()
-    ([3.0, 60.0], [2.62, -inf], [3.44, inf])
+    ([3.0, 60.0], [2.61, -inf], [3.45, inf])
     """
     squared = float(ndtri(0.5 + level / 2)) ** 2
     a = top[0] ** 2 - squared * top[1] ** 2

@@ -70,7 +70,7 @@ class SeveralMeans(ShownTable):
         return frame_like(table, self.original, self.keys)
 
 
-def several_means(  # noqa: PLR0917
+def several_means(  # noqa: PLR0917 - the question of one call
     means: Callable[..., Any],
     frame: Any,
     value: str | Sequence[str] | None,

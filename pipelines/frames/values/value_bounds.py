@@ -31,9 +31,7 @@ def bound_of_each(option: str, bound: Bounds, columns: Sequence[str]) -> list[fl
         require(unknown is None, option, rule, unknown)
         return [bound.get(name) for name in columns]
 
-    # Text is a sequence too, and no bound: it is refused for the first column.
-    is_text = isinstance(cast("object", bound), str)
-    if isinstance(bound, Sequence) and not is_text:
+    if isinstance(bound, list | tuple):
         rule = f"have one bound for each of the {len(columns)} columns"
         require(len(bound) == len(columns), option, rule, len(bound))
         return list(bound)

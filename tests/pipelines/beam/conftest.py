@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 import pytest
@@ -19,11 +20,17 @@ def _secret_and_tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ESTIMATORS, "tiny", TINY)
 
 
-@pytest.fixture(autouse=True)
-def _engine_votes_as_beam_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Agents on Beam vote alone, those of an engine together: all else is compared byte for byte."""
-    alone = partial(Agents, votes_alone=True)
-    monkeypatch.setattr("meanstream.streaming.agents.agents_engine.Agents", alone)
+@pytest.fixture(autouse=True, scope="module")
+def _engine_votes_as_beam_does() -> Iterator[None]:
+    """Agents on Beam vote alone, those of an engine together: all else is compared byte for byte.
+
+    It holds for a module, since engines that many of its tests compare with run before each test's
+    own fixtures.
+    """
+    with pytest.MonkeyPatch.context() as patched:
+        alone = partial(Agents, votes_alone=True)
+        patched.setattr("meanstream.streaming.agents.agents_engine.Agents", alone)
+        yield
 
 
 @pytest.fixture

@@ -62,11 +62,17 @@ def test_codes_are_added_at_the_fit() -> None:
     hashed = HashedCovariates(agent_covariates(KINDS))
     one = np.ones(2, np.int64)
     nobody = CovariateReleases(
-        agent=7 * one, count=one, mean=np.ones(2), noise_variance=np.ones(2), codes=one[:, None]
+        agent=7 * one,
+        count=one,
+        mean=np.ones(2),
+        noise_variance=np.ones(2),
+        noise_terms=one,
+        codes=one[:, None],
     )
     found = hashed.of_summary(nobody)
     assert isinstance(found, CovariateReleases)
     assert found.codes.tolist() == [[3, 4096]] * 2
+    assert found.noise_terms.tolist() == [1, 1]
     assert HashedCovariates(None).of_summary(nobody) is nobody
 
 

@@ -366,6 +366,7 @@ def test_deployments_without_histograms_have_the_columns_that_they_had() -> None
         "shards",
         "fitted",
         "independent",
+        "yes_no",
     }
     assert not [name for name in columns if "shares" in name]
     agents = Agents(SETTINGS, noise_from_secret(SECRET.encode(), SETTINGS.name))

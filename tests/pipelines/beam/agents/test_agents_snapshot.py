@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from apache_beam.testing.test_stream import TestStream as Stream
 from apache_beam.transforms.window import TimestampedValue
 
+from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.collaboration.variance.pooled_variance import PooledVariance
 from meanstream.operators.records import ReleaseColumns
 from meanstream.pipelines.beam.agents import snapshot_releases as snapshot
@@ -249,19 +251,24 @@ def told_of(totals: dict[int, float], epsilon: float, agent: str = "ann") -> lis
     ]  # fmt: skip
 
 
-def events_of(totals: dict[int, float], epsilon: float, agent: str = "ann") -> list[Release]:
+def events_of(
+    totals: dict[int, float],
+    epsilon: float,
+    agent: str = "ann",
+    settings: AgentsSettings = SETTINGS,
+) -> list[Release]:
     """Releases of an agent, such as can have been made."""
     from datetime import UTC, datetime
 
     found = []
     for index, wanted in totals.items():
         n = 10 * index
-        total = round((wanted - SETTINGS.lower) * n / SETTINGS.grid.resolution)
-        least = SETTINGS.mean_variance(np.array([index]), np.array([n]))[0]
+        total = round((wanted - settings.lower) * n / settings.grid.resolution)
+        least = settings.mean_variance(np.array([index]), np.array([n]))[0]
         event = Release(
             release_id=f"{agent}:{index}", agent=agent, index=index, time=datetime.fromtimestamp(index, UTC), n=n,
-            total=total, mean=float(SETTINGS.grid.mean(total, n)), noise_variance=float(least), epsilon=epsilon,
-            delta=SETTINGS.delta, mode="tuned",
+            total=total, mean=float(settings.grid.mean(total, n)), noise_variance=float(least), epsilon=epsilon,
+            delta=settings.delta, mode="tuned",
         )  # fmt: skip
         found.append(event)
     return found
@@ -277,14 +284,19 @@ def test_the_variance_is_read_off_releases_that_are_alike(epsilon: float) -> Non
 
 
 def test_a_shard_keeps_what_agents_have_released_in_its_bytes() -> None:
-    events = events_of({1: 1.0, 2: 9.0, 3: 4.0}, SETTINGS.epsilon)
-    whole, parted = LatestOfShard(SETTINGS), LatestOfShard(SETTINGS)
-    whole.observe(list(gather_releases(events, SETTINGS)), RememberedWords().of)
-    for event in events:
-        parted.observe(list(gather_releases([event], SETTINGS)), RememberedWords().of)
-        parted = LatestOfShard(SETTINGS, parted.to_bytes())
-    assert parted.to_bytes() == whole.to_bytes()
-    assert whole.combined().noise_variance[0] < whole.latest().noise_variance[0]
+    """Gaussian noise of several releases tells more than that of the newest; increments' does not."""
+    gaussian = replace(SETTINGS, counter="optimal", noise="gaussian")
+    for settings in (SETTINGS, gaussian):
+        events = events_of({1: 1.0, 2: 9.0, 3: 4.0}, settings.epsilon, settings=settings)
+        whole, parted = LatestOfShard(settings), LatestOfShard(settings)
+        whole.observe(list(gather_releases(events, settings)), RememberedWords().of)
+        for event in events:
+            parted.observe(list(gather_releases([event], settings)), RememberedWords().of)
+            parted = LatestOfShard(settings, parted.to_bytes())
+
+        assert parted.to_bytes() == whole.to_bytes()
+        ratio = whole.combined().noise_variance[0] / whole.latest().noise_variance[0]
+        assert ratio < 1 if settings is gaussian else ratio == 1
 
 
 def changes(n: int = 5) -> list[PartialReleases]:

@@ -42,12 +42,3 @@ def test_a_population_that_was_read_answers_as_before(name: str) -> None:
     for field in ("value", "lower", "upper", "noise_half_width", "class_size"):
         np.testing.assert_array_equal(getattr(after, field), getattr(before, field))
     assert read.describe() == fitted.describe()
-
-
-def test_a_population_that_0_2_0_saved_is_read() -> None:
-    fitted, own = fitted_and_own("learned_prior")
-    head, columns = _plain(fitted)
-    assert head[1].pop("degrees") == 1.0
-    np.testing.assert_array_equal(
-        _population(head, columns).estimate(own).value, fitted.estimate(own).value
-    )

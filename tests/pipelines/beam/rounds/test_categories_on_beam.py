@@ -59,11 +59,14 @@ def test_elements_of_no_category_are_rejected_with_their_reason(tmp_path: Path) 
         ("h", 10**4, 5.0),
     ]
     settings = shares_settings(categories=names)
-    known, _ = run(good, RunRounds(settings))
+    alone, _ = run(good, RunRounds(settings))
     batch = sample_batch(["i", "j", "k"], [3.0, 0.5, -1.0], [5.0] * 3)
     estimates, counters = run([*good, *bad, batch], RunRounds(settings))
-    assert lines(estimates) == lines(known)
-    assert known[0].users == 3
+
+    # Who takes part is public, whatever a record says: their votes are random, and the same for each fault.
+    nothing = [*good, *((user, None, 5.0) for user in "defghijk")]
+    assert lines(estimates) == lines(run(nothing, RunRounds(settings))[0])
+    assert (alone[0].users, estimates[0].users) == (3, 11)
     rejected = {name: count for name, count in counters.items() if name.startswith("rejected_")}
     assert rejected == {
         "rejected_unknown_category": 5,

@@ -147,7 +147,7 @@ def test_bytes_are_compact_versioned_and_hold_everything(value: Any) -> None:
         assert coders.ForRoundCoder().encode(value) == encoded
         assert plain(coders.ForRoundCoder().decode(encoded)) == plain(value)
     if isinstance(value, UserBatch) and value.sums.total.ndim == 1:
-        assert len(encoded) == 42 + 52 * len(value) + len("".join(value.names.to_pylist()).encode())
+        assert len(encoded) == 42 + 60 * len(value) + len("".join(value.names.to_pylist()).encode())
 
 
 def test_a_kind_of_data_is_not_read_as_another() -> None:

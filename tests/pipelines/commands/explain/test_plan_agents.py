@@ -149,7 +149,7 @@ def test_without_a_name_rounds_are_planned() -> None:
         ),
         (
             (*WHOLE, "--quantiles", ".5", "--memory", "half-life:500"),
-            "histogram_share must be 0, without quantiles and exceeds, in paper mode, with Laplace noise and with a "
+            "histogram_share must be 0, without quantiles and exceeds, in paper mode and with a "
             "memory that forgets, got 0.1",
         ),
     ],

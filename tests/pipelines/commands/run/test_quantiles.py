@@ -113,7 +113,7 @@ def test_explain_and_a_dry_run_say_what_is_told_and_what_it_costs(folder: Path) 
         ),
         (
             {**ASKED, "mode": "paper"},
-            "histogram_share must be 0, without quantiles and exceeds, in paper mode, with Laplace noise and with a "
+            "histogram_share must be 0, without quantiles and exceeds, in paper mode and with a "
             "memory that forgets, got 0.1",
         ),
     ],
