@@ -117,9 +117,11 @@ class PriorByCount(FitOfBins):
     ) -> FittedByCount | FittedAlone:
         """Fit the population to all agents' bins, given what is known of the variance of one sample."""
         if isinstance(sample_variance, float):
-            variance, yes_no = sample_variance, 0.0
+            variance = sample_variance
+            yes_no = 0.0
         else:
-            variance, yes_no = sample_variance.least, sample_variance.yes_no or 0.0
+            variance = sample_variance.least
+            yes_no = sample_variance.yes_no or 0.0
 
         cells = summary.cells(variance, trimmed=self.trimmed)
         if cells.weight.sum() < 2:

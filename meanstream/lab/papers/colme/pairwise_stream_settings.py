@@ -280,7 +280,12 @@ class PairwiseStreamSettings:
 
     def key(self) -> dict[str, Any]:
         """Return what decides how random bits become a release."""
-        own = {"variance": self.variance} if self.variance == "released" else {}
+        own: dict[str, Any] = {}
+        if self.variance == "released":
+            own["variance"] = self.variance
+            if self.means.noise != "gaussian":
+                own["squares"] = "draws as they are"  # they were scaled before: never by one key
+
         return canonical_spelling(self.means) | own
 
     def plain(self) -> dict[str, Any]:
