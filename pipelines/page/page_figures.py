@@ -214,7 +214,9 @@ def forecast_figure(found: ForecastSummary | None) -> dict[str, Any] | None:
 
 
 def _due(found: FirstRelease | None) -> dict[str, Any] | None:
-    return None if found is None else {"event_time": found.event_time, "why": found.why}
+    if found is None:
+        return None
+    return {"event_time": found.event_time, "why": found.why}
 
 
 def _flow(view: PageView) -> dict[str, Any]:

@@ -159,8 +159,8 @@ LIBRARY = {
     "CollaborativeMean": "river",
     "FederatedSite": "asked again",
 }
-"""What releases without a command, and its worlds (`test_watched_library.py`): tables, notes, pages,
-predictions and releases, with every value changed."""
+"""What releases without a command, and its worlds (`test_watched_library.py`): tables, notes,
+pages, predictions and releases, with every value changed."""
 
 PUBLIC_METRICS = {
     "Metrics": {
