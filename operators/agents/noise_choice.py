@@ -134,7 +134,8 @@ def mechanism_facts(settings: AgentsSettings) -> MechanismFacts:
     Examples
     --------
     >>> from meanstream.operators.agents.agents_settings import AgentsSettings
-    >>> own, other = mechanism_facts(AgentsSettings(lower=0, upper=1, epsilon=1, horizon=1)).said.split("; ")
+    >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, horizon=1, spread_share=0)
+    >>> own, other = mechanism_facts(settings).said.split("; ")
     >>> own
     'pm1.staircase, standard deviation 1.385 in a sum, guessed right at most 72.4 %'
     >>> other
