@@ -462,7 +462,7 @@ class AgentsSettings:
 
         Examples
         --------
-        >>> given = {"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6, "horizon": 1}
+        >>> given = {"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6, "horizon": 1, "spread_share": 0}
         >>> [round(AgentsSettings(**given, noise=one).guessed_right, 3) for one in ("laplace", "gaussian")]
         [0.697, 0.547]
         """
@@ -719,7 +719,8 @@ class AgentsSettings:
 
         Examples
         --------
-        >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, per_person=5, noise="gaussian")
+        >>> given = {"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6, "noise": "gaussian"}
+        >>> settings = AgentsSettings(**given, per_person=5, spread_share=0)
         >>> round(settings.epsilon_over(4), 2) == round(settings.epsilon_for(2), 2)
         True
         """

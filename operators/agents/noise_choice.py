@@ -136,11 +136,12 @@ def mechanism_facts(settings: AgentsSettings) -> MechanismFacts:
     Examples
     --------
     >>> from meanstream.operators.agents.agents_settings import AgentsSettings
-    >>> own, other = mechanism_facts(AgentsSettings(lower=0, upper=1, epsilon=1, horizon=1)).said.split("; ")
+    >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, horizon=12, spread_share=0)
+    >>> own, other = mechanism_facts(settings).said.split("; ")
     >>> own
-    'pm1.staircase, standard deviation 1.385 in a sum, guessed right at most 72.4 %'
+    'pm1.staircase, standard deviation 3.531 in a sum, guessed right at most 72.4 %'
     >>> other
-    'the best other at this label is pm1.laplace, 1.414, 69.7 %'
+    'the best other at this label is pm1.laplace, 3.606, 69.7 %'
     """
     own = mechanism_name(settings), _stddev(settings), settings.guessed_right
     facts = MechanismFacts(mechanism=own[0], stddev=own[1], guessed_right=own[2])

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
+from meanstream.operators.noise.draw_owners import PERSON_ROWS
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds, keyed_owner_words
 from meanstream.operators.records import AnyInts, Bools, Ints, Words
 from meanstream.operators.validation import require, valid_int
@@ -135,7 +136,7 @@ def _draws(keyed: KeyedNoise, samples: FrameSamples) -> tuple[Words, Words]:
     digests: list[Words] = []
     for number, part in enumerate(parts):
         index: Ints = np.full(len(digest), number, np.int64)
-        digest = keyed.bits(NoiseIds(owner, index, digest ^ part))[:, 0]
+        digest = keyed.bits(NoiseIds(owner, index, digest ^ part), PERSON_ROWS.at())[:, 0]
         digests.append(digest)
 
     return digests[0], digests[-1]
