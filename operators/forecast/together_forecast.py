@@ -99,8 +99,8 @@ def forecast_together(
 
     Releases are `T_b ~ N(theta_b, stddev^2/t_b + noise_b)`, means `theta ~ N(center, spread^2)`
     without classes. The learned prior's posterior of the spread is computed for several outcomes of
-    the releases' sum of squares, under its own prior (flat in the fourth power of the spread,
-    center unknown), and an agent's squared error by the weight that it then gives to the others.
+    the releases' sum of squares, under its own prior (flat in the cube of the spread, center
+    unknown), and an agent's squared error by the weight that it then gives to the others.
     The same with everyone's raw data in the releases' place is the part of sampling. Agents in
     exact classes gain more. The variance of one sample is taken for known. With a memory that
     forgets means are taken to stay, and the weights are those that samples then have
@@ -113,7 +113,7 @@ def forecast_together(
     >>> found = forecast_together(crowd, settings)
     >>> row = found.rows[1]
     >>> [round(x, 4) for x in (row.alone, row.together, row.sampling, row.privacy)]
-    [0.025, 0.0162, 0.0157, 0.0041]
+    [0.025, 0.0161, 0.0157, 0.0036]
     """
     require_between(0, 1, level=level)
     if target_half_width is not None:

@@ -18,6 +18,7 @@ from meanstream.lab.papers.colme.pairwise_stream_settings import (
 )
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.counters.pm1 import Pm1
+from meanstream.operators.noise.distributions import StaircaseNoise
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds
 from meanstream.operators.records import Floats, Ints, Words
 
@@ -246,6 +247,41 @@ def test_a_sample_moves_a_sum_of_squared_deviations_by_its_bound_at_most() -> No
         check_squares_sensitivity(of_plain_squares)
 
 
+def law_of_squares(noise: StaircaseNoise, part: float, total: int, ends: Ints) -> Floats:
+    """Probabilities of what leaves of a sum, where its draw is scaled and rounded."""
+    draws = np.arange(-40 * noise.span, 40 * noise.span + 1)
+    left = total + np.rint(part * draws).astype(np.int64)
+    law = np.bincount(left - ends[0], noise.pmf(draws), minlength=len(ends))
+    return law[: len(ends)]
+
+
+def test_whole_draws_of_squares_lose_epsilon_and_no_more() -> None:
+    """Exactly, for a small span; the twin shrinks whole draws as it may Gaussian ones."""
+    noise, d = StaircaseNoise(12, 1.0), 4.0
+    ends = np.arange(-41 * noise.span, 41 * noise.span)
+    inner = slice(len(ends) // 4, -len(ends) // 4)
+
+    def loss(whole_draws: bool) -> float:
+        scheme = WholeReleasedVariance(Pm1(horizon=8), 1.0, 1.0, whole_draws)
+        part = float(scheme._part_of_draw(np.array([d]))[0])
+        moved = int((d - 1) / d * noise.span)
+        laws = [law_of_squares(noise, part, total, ends)[inner] for total in (0, moved)]
+        return float(np.abs(np.log(laws[0] / laws[1])).max())
+
+    assert loss(whole_draws=True) <= 1.0 + 1e-9
+    assert loss(whole_draws=False) > 1.5
+
+
+def test_squares_with_pure_noise_have_whole_draws() -> None:
+    for noise, whole in (("staircase", True), ("laplace", True), ("gaussian", False)):
+        release = AgentsSettings(
+            lower=0, upper=1, epsilon=1, delta=1e-6, counter="pm1", spread_share=0, noise=noise
+        )
+        scheme = PairwiseStreamSettings(release=release, variance="released").scheme
+        assert isinstance(scheme, WholeReleasedVariance)
+        assert scheme.whole_draws is whole
+
+
 def check_squares_noise(
     draw_of: Callable[[Floats, Floats], Floats], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,3 +343,58 @@ def test_means_and_variances_share_the_budget() -> None:
     of_squares = (span**2 + 3) / settings.squares_noise.stddev  # type: ignore[union-attr]
     assert of_squares == pytest.approx(settings.means.mu, rel=1e-9)
     assert settings.coalition_epsilon(5) == pytest.approx(settings.means.epsilon_over(10))
+
+
+PURE = [LaplaceNoise(80.0), StaircaseNoise(40, 0.5)]
+
+
+def largest_loss_of_squares(
+    noise: LaplaceNoise | StaircaseNoise, length: int, *, whole_noise: bool
+) -> float:
+    """Enumerate what is released of a sum of squares of `length` samples, and of one moved by up to
+    40 units: the largest log ratio of the two laws."""
+    scheme = WholeReleasedVariance(Pm1(15), 1.0, 1.0, whole_noise=whole_noise)
+    draws = np.arange(-4000, 4001, dtype=np.float64)
+    shown = scheme._noised(
+        np.zeros(len(draws)), scheme._scaled(draws, np.full(len(draws), float(length)))
+    )
+    law = np.bincount(shown.astype(np.int64) + 4000, weights=noise.pmf(draws), minlength=8001)
+    # Far from the ends of the enumeration, which cut the last outcomes.
+    logs = np.log(law[3000:5001])
+
+    return max(float(np.abs(logs[move:] - logs[:-move]).max()) for move in range(1, 41))
+
+
+@pytest.mark.parametrize("noise", PURE, ids=str)
+@pytest.mark.parametrize("length", [2, 3, 8])
+def test_squares_under_integer_noise_lose_no_more_than_was_promised(
+    noise: LaplaceNoise | StaircaseNoise, length: int
+) -> None:
+    assert largest_loss_of_squares(noise, length, whole_noise=True) <= 0.5 + 1e-9
+
+
+@pytest.mark.parametrize("noise", PURE, ids=str)
+@pytest.mark.parametrize("length", [2, 3, 8])
+def test_scaled_integer_noise_of_squares_is_caught(
+    noise: LaplaceNoise | StaircaseNoise, length: int
+) -> None:
+    assert largest_loss_of_squares(noise, length, whole_noise=False) > 0.6
+
+
+@pytest.mark.parametrize("noise", ["laplace", "staircase", "gaussian"])
+def test_draws_of_squares_are_scaled_only_where_they_are_continuous(noise: str) -> None:
+    release = AgentsSettings(
+        lower=0,
+        upper=1,
+        epsilon=1,
+        delta=1e-6,
+        counter="pm1",
+        horizon=1000,
+        spread_share=0.0,
+        noise=noise,
+    )
+    scheme = PairwiseStreamSettings(release=release, variance="released").scheme
+    assert isinstance(scheme, WholeReleasedVariance)
+    assert scheme.whole_noise == (noise != "gaussian")
+    shown = scheme._scaled(np.full(3, 60.0), np.array([1.0, 2.0, 3.0]))
+    assert shown.tolist() == ([0.0, 30.0, 40.0] if noise == "gaussian" else [0.0, 60.0, 60.0])

@@ -145,7 +145,8 @@ def pooled_own_means(
     interval = value = np.full(len(own), 1.0 if known is None else known)
     if known is None:
         short = variance_posterior_of_own(pool, own)
-        interval, value = short, short
+        interval = short
+        value = short
         most = MOST_OF_POOL * pool if isinstance(pool, float) else MOST_OF_POOL * pool.least
         if isinstance(pool, VariancePosterior):
             interval, value = variances_of_own(pool, own, short)

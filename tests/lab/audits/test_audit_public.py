@@ -250,7 +250,7 @@ def test_what_cannot_be_read_is_refused_in_one_line(tmp_path: Path) -> None:
         in asks("audit", "topic", str(tmp_path / "none.jsonl"), *PROMISED).message
     )
     said = asks("audit", "topic", str(tmp_path / "none.jsonl")).message
-    assert "lower, upper, epsilon and delta must be given" in said
+    assert "lower, upper and epsilon must be given" in said
 
 
 def test_a_changed_ledger_ends_with_1(made: Path, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from meanstream.lab.papers.colme.variance_trackers import (
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.counters.registry import FreshNoise, counter_noise
 from meanstream.operators.noise.canonical import canonical, canonical_spelling
+from meanstream.operators.noise.distributions import GaussianNoise
 from meanstream.operators.noise.numerics import require_small_numeric_slack
 from meanstream.operators.records import Floats
 from meanstream.operators.validation import require, require_between, require_positive, valid_float
@@ -37,6 +38,7 @@ SQUARES_SPAN = 1 << 10
 2**33 samples."""
 
 
+@dataclass(frozen=True)
 class WholeReleasedVariance(ReleasedVariance):
     """Sch-Var-1 in whole numbers.
 
@@ -44,7 +46,16 @@ class WholeReleasedVariance(ReleasedVariance):
 
     **Privacy.** A replaced sample moves the sum of squared deviations of d samples by at most (d - 1)/d span^2, and
     rounding by less than 1.5: together at most (d - 1)/d (span^2 + 3) for d of 2 and more. For d = 1 the sum is 0.
+    Gaussian draws, which are continuous, shrink by (d - 1)/d before they are rounded. Whole draws do not: some numbers
+    would come from two of them and others from one, which tells more than epsilon.
     """
+
+    whole_draws: bool
+
+    def _part_of_draw(self, length: Floats) -> Floats:
+        if self.whole_draws:
+            return np.asarray(length > 1, np.float64)
+        return super()._part_of_draw(length)
 
     def _noised(self, squares: Floats, draw: Floats) -> Floats:
         return np.rint(squares) + np.rint(draw)
@@ -226,7 +237,9 @@ class PairwiseStreamSettings:
 
         if self.variance == "released":
             means = self.means
-            return WholeReleasedVariance(means.mechanism, means.fresh.variance / self.shift**2, 1.0)
+            whole = not isinstance(self.squares_noise, GaussianNoise)
+            fresh_variance = means.fresh.variance / self.shift**2
+            return WholeReleasedVariance(means.mechanism, fresh_variance, 1.0, whole)
 
         corrected = self.variance == "from_releases" and self.release.mode == "tuned"
         kinds = {"bayesian": Bayesian, "jeffreys": Jeffreys, "from_releases": PrintedFromReleases}
@@ -267,7 +280,12 @@ class PairwiseStreamSettings:
 
     def key(self) -> dict[str, Any]:
         """Return what decides how random bits become a release."""
-        own = {"variance": self.variance} if self.variance == "released" else {}
+        own: dict[str, Any] = {}
+        if self.variance == "released":
+            own["variance"] = self.variance
+            if self.means.noise != "gaussian":
+                own["squares"] = "draws as they are"  # they were scaled before: never by one key
+
         return canonical_spelling(self.means) | own
 
     def plain(self) -> dict[str, Any]:

@@ -197,6 +197,10 @@ class ReleasedVariance:
         mixed = self.counter.init(n_rows) if self._mixes else {}
         return parts | {f"mixed_{name}": values for name, values in mixed.items()}
 
+    def _part_of_draw(self, length: Floats) -> Floats:
+        """Return what the draw of each partial sum is scaled by."""
+        return (length - 1) / length
+
     def _noised(self, squares: Floats, draw: Floats) -> Floats:
         """Return sums of squared deviations with their noise, if each partial sum has its own."""
         return squares if self._mixes else squares + draw
@@ -234,7 +238,7 @@ class ReleasedVariance:
         length, raw, squares, noisy = _new_part(self.counter, state, rows, release, prefix).T
         draw = self.variance_fresh_stddev * fresh
         term = (
-            self._noised(squares - raw**2 / length, (length - 1) / length * draw)
+            self._noised(squares - raw**2 / length, self._part_of_draw(length) * draw)
             + noisy**2 / length
         )
 
