@@ -1,11 +1,13 @@
 """Our means of groups beside those of other libraries, at equal epsilon: `make anchors`.
 
-Each library releases the same frames. Its releases are judged as they are, and after five lines of empirical Bayes
-that anybody could write, which are given the pooled variance of the raw rows for nothing. Truth is the law's mean in
-made-up worlds, and the other half of the rows on real columns (its own sampling variance is taken off).
+Each library releases the same frames. Its releases are judged as they are, and after five lines of
+empirical Bayes that anybody could write, which are given the pooled variance of the raw rows for
+nothing. Truth is the law's mean in made-up worlds, and the other half of the rows on real columns
+(its own sampling variance is taken off).
 
-It prints a table of squared errors, coverage and half-widths, and exits with 1 where ours is beaten: by more than 4 %
-in squared error, or by more than 10 % in length by intervals that cover at least 93 %.
+It prints a table of squared errors, coverage and half-widths, and exits with 1 where ours is
+beaten: by more than 4 % in squared error, or by more than 10 % in length by intervals that cover at
+least 93 %.
 """
 
 from __future__ import annotations

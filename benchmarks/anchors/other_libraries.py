@@ -1,8 +1,8 @@
 """Means of groups as other libraries release them: `python other_libraries.py LIBRARY EPSILON LOWER UPPER IN OUT`.
 
-It runs in an environment of its own (`make anchors`), since the libraries need packages that ours does not.
-IN has the columns `group` and `value`; OUT gets `group` and `mean`. Groups and their sizes are public, as for ours,
-wherever a library can be told so.
+It runs in an environment of its own (`make anchors`), since the libraries need packages that ours
+does not. IN has the columns `group` and `value`; OUT gets `group` and `mean`. Groups and their
+sizes are public, as for ours, wherever a library can be told so.
 """
 
 from __future__ import annotations

@@ -108,7 +108,10 @@ def _fault(
         return "other_bounds"
 
     reach = FARTHEST * one.noise_variance**0.5
-    return None if lower - reach <= one.mean <= upper + reach else "impossible_mean"
+
+    if lower - reach <= one.mean <= upper + reach:
+        return None
+    return "impossible_mean"
 
 
 def better_mean(

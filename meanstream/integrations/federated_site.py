@@ -107,6 +107,7 @@ class SiteSettings:
                 StaircaseNoise(sensitivity, share),
                 LaplaceNoise(sensitivity / share),
             ]
+
             if self.delta:
                 delta = self.delta - self.releases * TAIL_DELTA
                 stddev = calibrated_gaussian_stddev(epsilon, delta, calibration="analytic")
@@ -117,6 +118,7 @@ class SiteSettings:
         require_small_numeric_slack(
             noise_of, epsilon=self.epsilon, delta=self.delta, draws=self.releases
         )
+
         return noise_of(self.epsilon)
 
 
@@ -268,8 +270,8 @@ class FederatedSite:
         statistic, round_name : str
             What it is the mean of, and of which round.
         total : float
-            Sum of the values, each clipped to the bounds before, in the value's unit. A sum that such
-            values cannot have counts as the nearest one that they can, and nan as the middle.
+            Sum of the values, each clipped to the bounds before, in the value's unit. A sum that
+            such values cannot have counts as the nearest one that they can, and nan as the middle.
         count : int
             Number of values; public.
         lower, upper : float
@@ -299,6 +301,7 @@ class FederatedSite:
         slack = rounding_of_sum(grid, count)
         units = total / grid.resolution - count * (lower / grid.resolution)
         exact = np.array([self._possible(units, count * grid.span, slack, name)], np.int64)
+
         keyed = self._noise.derived(
             "federated", {**asdict(self.settings), "lower": lower, "upper": upper, "name": name}
         )
@@ -360,7 +363,10 @@ class FederatedSite:
 
         if math.isnan(units):
             return largest // 2
-        return largest if units > 0 else 0
+
+        if units > 0:
+            return largest
+        return 0
 
     def _charge(self, name: str, version: int, made: SiteRelease) -> None:
         number = len(self._store.agents())

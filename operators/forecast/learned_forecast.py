@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import gammaincinv, ndtri
 
 from meanstream.operators.collaboration.alone import half_width_alone
-from meanstream.operators.collaboration.normal_prior import LEAST_SPREAD, MOST_SPREAD
+from meanstream.operators.collaboration.normal_prior import FLAT_POWER, LEAST_SPREAD, MOST_SPREAD
 from meanstream.operators.records import Floats
 
 _SPREADS = 60
@@ -102,7 +102,8 @@ class LearnedForecast:
     def _posterior(self, total: Floats, information: Floats, spreads: Floats) -> Floats:
         """Posterior of the spread for each outcome of the sum of squares, shape (outcomes, spreads).
 
-        The squared spread is flat before, as in `NormalPrior`; the grid is even in its logarithm.
+        The cube of the spread is flat before, as in `NormalPrior`; the grid is even in its
+        logarithm.
         """
         true = self.variance + self.spread**2
         degrees = max(float((self.number / true**2).sum() * (true**2).min()) - 1, 1.0)
@@ -117,6 +118,8 @@ class LearnedForecast:
 
         fixed = (self.number * np.log(total)).sum(axis=1) + np.log(information)
         log_likelihood = -0.5 * (fixed + squares)
-        posterior = np.exp(log_likelihood - log_likelihood.max(axis=1, keepdims=True)) * spreads**2
+        posterior = (
+            np.exp(log_likelihood - log_likelihood.max(axis=1, keepdims=True)) * spreads**FLAT_POWER
+        )
 
         return np.asarray(posterior / posterior.sum(axis=1, keepdims=True))

@@ -99,7 +99,7 @@ def forecast_together(
 
     Releases are `T_b ~ N(theta_b, stddev^2/t_b + noise_b)`, means `theta ~ N(center, spread^2)`
     without classes. The learned prior's posterior of the spread is computed for several outcomes of
-    the releases' sum of squares, under its own prior (flat in the square of the spread, center
+    the releases' sum of squares, under its own prior (flat in the cube of the spread, center
     unknown), and an agent's squared error by the weight that it then gives to the others.
     The same with everyone's raw data in the releases' place is the part of sampling. Agents in
     exact classes gain more. The variance of one sample is taken for known. With a memory that
@@ -108,12 +108,12 @@ def forecast_together(
 
     Examples
     --------
-    >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6)
+    >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, noise="gaussian")
     >>> crowd = Crowd(agents=1000, sizes=SizeDistribution.parse("point:100"), spread=0.02, stddev=0.25)
     >>> found = forecast_together(crowd, settings)
     >>> row = found.rows[1]
     >>> [round(x, 4) for x in (row.alone, row.together, row.sampling, row.privacy)]
-    [0.025, 0.016, 0.0157, 0.0034]
+    [0.025, 0.0161, 0.0157, 0.0036]
     """
     require_between(0, 1, level=level)
     if target_half_width is not None:

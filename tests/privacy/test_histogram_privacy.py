@@ -36,6 +36,7 @@ def settings(**changes: Any) -> AgentsSettings:
         "delta": 1e-6,
         "horizon": 4,
         "spread_share": 0.1,
+        "noise": "gaussian",
     }
     return AgentsSettings(
         **known | {"schedule": "geometric:2,3", "histogram_share": SHARE} | changes

@@ -18,7 +18,7 @@ from meanstream.lab.papers.colme.pairwise_stream_settings import (
 )
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.counters.pm1 import Pm1
-from meanstream.operators.noise.distributions import StaircaseNoise
+from meanstream.operators.noise.distributions import LaplaceNoise, StaircaseNoise
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds
 from meanstream.operators.records import Floats, Ints, Words
 
@@ -343,3 +343,57 @@ def test_means_and_variances_share_the_budget() -> None:
     of_squares = (span**2 + 3) / settings.squares_noise.stddev  # type: ignore[union-attr]
     assert of_squares == pytest.approx(settings.means.mu, rel=1e-9)
     assert settings.coalition_epsilon(5) == pytest.approx(settings.means.epsilon_over(10))
+
+
+PURE = [LaplaceNoise(80.0), StaircaseNoise(40, 0.5)]
+
+
+def largest_loss_of_squares(
+    noise: LaplaceNoise | StaircaseNoise, length: int, *, whole_noise: bool
+) -> float:
+    """Enumerate what is released of a sum of squares of `length` samples, and of one moved by up to
+    40 units: the largest log ratio of the two laws."""
+    scheme = WholeReleasedVariance(Pm1(15), 1.0, 1.0, whole_noise)
+    draws = np.arange(-4000, 4001, dtype=np.float64)
+    part = scheme._part_of_draw(np.full(len(draws), float(length)))
+    shown = scheme._noised(np.zeros(len(draws)), part * draws)
+    law = np.bincount(shown.astype(np.int64) + 4000, weights=noise.pmf(draws), minlength=8001)
+    # Far from the ends of the enumeration, which cut the last outcomes.
+    logs = np.log(law[3000:5001])
+
+    return max(float(np.abs(logs[move:] - logs[:-move]).max()) for move in range(1, 41))
+
+
+@pytest.mark.parametrize("noise", PURE, ids=str)
+@pytest.mark.parametrize("length", [2, 3, 8])
+def test_squares_under_integer_noise_lose_no_more_than_was_promised(
+    noise: LaplaceNoise | StaircaseNoise, length: int
+) -> None:
+    assert largest_loss_of_squares(noise, length, whole_noise=True) <= 0.5 + 1e-9
+
+
+@pytest.mark.parametrize("noise", PURE, ids=str)
+@pytest.mark.parametrize("length", [2, 3, 8])
+def test_scaled_integer_noise_of_squares_is_caught(
+    noise: LaplaceNoise | StaircaseNoise, length: int
+) -> None:
+    assert largest_loss_of_squares(noise, length, whole_noise=False) > 0.6
+
+
+@pytest.mark.parametrize("noise", ["laplace", "staircase", "gaussian"])
+def test_draws_of_squares_are_scaled_only_where_they_are_continuous(noise: str) -> None:
+    release = AgentsSettings(
+        lower=0,
+        upper=1,
+        epsilon=1,
+        delta=1e-6,
+        counter="pm1",
+        horizon=1000,
+        spread_share=0.0,
+        noise=noise,
+    )
+    scheme = PairwiseStreamSettings(release=release, variance="released").scheme
+    assert isinstance(scheme, WholeReleasedVariance)
+    assert scheme.whole_draws == (noise != "gaussian")
+    shown = scheme._part_of_draw(np.array([1.0, 2.0, 3.0])) * 60.0
+    assert shown.tolist() == ([0.0, 30.0, 40.0] if noise == "gaussian" else [0.0, 60.0, 60.0])

@@ -55,6 +55,7 @@ def settings(per_person: int | None, **changes: Any) -> AgentsSettings:
         "epsilon": 1,
         "delta": 1e-6,
         "horizon": RELEASES + 3,
+        "noise": "gaussian",
     }
     return AgentsSettings(
         **named | {"schedule": "every:1s", "per_person": per_person, "spread_share": 0} | changes

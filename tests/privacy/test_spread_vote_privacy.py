@@ -38,6 +38,7 @@ def settings(**changes: Any) -> AgentsSettings:
         "delta": 1e-6,
         "horizon": 4,
         "spread_share": SHARE,
+        "noise": "gaussian",
     }
     return AgentsSettings(**known | {"schedule": "geometric:2,3"} | changes)
 

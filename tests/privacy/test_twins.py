@@ -232,7 +232,7 @@ class OtherDraws:
     def bits(self, ids: NoiseIds, draw: int = 0) -> Words:
         return np.asarray(self.noise.bits(ids, self.instead.get(draw, draw)))
 
-    def version_of(self, count: Ints, total: Ints) -> Words:  # noqa: ARG002 - the release's alone
+    def version_of(self, count: Ints, total: Ints) -> Words:
         return count.view(np.uint64)
 
 

@@ -231,7 +231,10 @@ class CollaborativeMean(base.MiniBatchRegressor):
     def population(self) -> dict[str, Any]:
         """Public: what the releases say of all agents; empty before the first."""
         people = self._population()
-        return {} if people is None else people.description
+
+        if people is None:
+            return {}
+        return people.description
 
     def __getstate__(self) -> dict[str, Any]:
         """Private: everything as plain data, but for the key of the noise."""
@@ -355,4 +358,7 @@ class CollaborativeMean(base.MiniBatchRegressor):
 def _name(value: Any) -> str | None:
     """Give an agent's name in Unicode's NFC, so that it has one spelling; None where there is none."""
     missing = value is None or (isinstance(value, float) and math.isnan(value))
-    return None if missing else normalize("NFC", str(value))
+
+    if missing:
+        return None
+    return normalize("NFC", str(value))

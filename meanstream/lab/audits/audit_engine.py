@@ -86,6 +86,7 @@ def audit_engine_rows(options: AuditEngineOptions) -> tuple[Iterator[AuditRow], 
     if way == "agents":
         return _through_agents(evidence, rng, secret.encode()), notes
     notes.append("store and secret are temporary")
+
     if settings.vote is not None:
         notes.append("agents of one host vote together; --through agents audits votes")
 
@@ -93,9 +94,9 @@ def audit_engine_rows(options: AuditEngineOptions) -> tuple[Iterator[AuditRow], 
 
 
 def _number_of(settings: AgentsSettings) -> str:
-    return (
-        "releases without end" if settings.most_releases is None else f"{settings.most_releases:,}"
-    )
+    if settings.most_releases is None:
+        return "releases without end"
+    return f"{settings.most_releases:,}"
 
 
 def _coins(rng: np.random.Generator, n: int, canaries: Canaries) -> Any:

@@ -120,11 +120,9 @@ def _more(spent: Ints, agent: Ints, index: Ints) -> Ints:
 
 
 def _budget(settings: AgentsSettings) -> str:
-    return (
-        "there is no end"
-        if settings.most_releases is None
-        else f"the budget is {settings.horizon:,}"
-    )
+    if settings.most_releases is None:
+        return "there is no end"
+    return f"the budget is {settings.horizon:,}"
 
 
 def _spent(settings: AgentsSettings, spent: Ints, rejected: Counter[str]) -> list[str]:

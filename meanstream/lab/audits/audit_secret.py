@@ -23,8 +23,6 @@ def thrown_away_secret(seed: int | None) -> str:
     """
     import numpy as np
 
-    return (
-        secrets.token_hex(32)
-        if seed is None
-        else np.random.default_rng([seed, THROWN_AWAY]).bytes(32).hex()
-    )
+    if seed is None:
+        return secrets.token_hex(32)
+    return np.random.default_rng([seed, THROWN_AWAY]).bytes(32).hex()

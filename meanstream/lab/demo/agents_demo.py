@@ -332,8 +332,6 @@ class MeansOfTruth:
             upper=self._upper,
         )
 
-        return (
-            None
-            if found is None
-            else (max(found.mse, 0.0) ** 0.5, max(found.mse_alone, 0.0) ** 0.5)
-        )
+        if found is None:
+            return None
+        return (max(found.mse, 0.0) ** 0.5, max(found.mse_alone, 0.0) ** 0.5)

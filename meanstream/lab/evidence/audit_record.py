@@ -87,7 +87,9 @@ class AuditRow:
     @property
     def ratio(self) -> float:
         """How much of the claim was proved."""
-        return self.proved / self.claimed if self.claimed else math.nan
+        if self.claimed:
+            return self.proved / self.claimed
+        return math.nan
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""

@@ -75,9 +75,13 @@ def above(thresholds: npt.ArrayLike) -> list[Event]:
 
 def clopper_pearson_lower(hits: int, n: int, error: float) -> float:
     """Give the lower end of the exact interval of a share, which fails with probability `error`."""
-    return 0.0 if hits == 0 else float(stats.beta.ppf(error, hits, n - hits + 1))
+    if hits == 0:
+        return 0.0
+    return float(stats.beta.ppf(error, hits, n - hits + 1))
 
 
 def _clopper_pearson_upper(hits: int, n: int, error: float) -> float:
     """Give the upper end of the exact interval of a share, which fails with probability `error`."""
-    return 1.0 if hits == n else float(stats.beta.isf(error, hits + 1, n - hits))
+    if hits == n:
+        return 1.0
+    return float(stats.beta.isf(error, hits + 1, n - hits))

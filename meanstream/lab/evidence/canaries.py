@@ -216,7 +216,9 @@ class Canaries:
     @property
     def vote(self) -> SpreadVote | None:
         """Law of the votes that are an agent's own, if there are such."""
-        return self.settings.vote if self.alone else None
+        if self.alone:
+            return self.settings.vote
+        return None
 
     @property
     def per_second(self) -> int:

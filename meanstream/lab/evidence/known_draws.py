@@ -70,6 +70,7 @@ class KnownDraws:
             for time, release in enumerate(of_kind.release[0].tolist()):
                 bins = of_kind.draws.part(np.s_[:, time])
                 self._single.take_together(f"bins of {kind}", bins)
+
                 if "mean" in self._laws:
                     mean = means.part(np.s_[:, release - 1, np.newaxis])
                     self._single.take_across(("mean", f"bin of {kind}"), mean, bins)

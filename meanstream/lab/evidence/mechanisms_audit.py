@@ -226,6 +226,7 @@ def audit_counter(name: str, settings: AgentsSettings) -> AuditRow:
     """
     delta = 0.0 if settings.pure else settings.delta
     fresh = settings.fresh
+
     try:
         columns = counter_columns(settings.mechanism, settings.horizon)
     except np.linalg.LinAlgError:

@@ -122,7 +122,10 @@ class _Law:
     @property
     def _wider(self) -> float:
         normal = self.square_share == 1.0
-        return 1.0 if normal else _LAPLACE * math.sqrt(_LAPLACE_SHARE / self.square_share)
+
+        if normal:
+            return 1.0
+        return _LAPLACE * math.sqrt(_LAPLACE_SHARE / self.square_share)
 
     def squares(self, n: int, p: float) -> float:
         """Quantile of a sum of squares of that many draws."""
@@ -188,8 +191,10 @@ class NoiseIndependence:
         some = draws.usable[:, 0] & (draws.bound[:, 0] <= MOST_MOVED)
         some &= others.usable[:, 0] & (others.bound[:, 0] <= MOST_MOVED)
         n = int(some.sum())
-        seen, bound = draws.seen[some], draws.bound[some, 0]
-        other, other_bound = others.seen[some], others.bound[some, 0]
+        seen = draws.seen[some]
+        bound = draws.bound[some, 0]
+        other = others.seen[some]
+        other_bound = others.bound[some, 0]
         bounds = (bound @ other_bound, bound @ bound, other_bound @ other_bound)
         squares = (seen**2).sum(axis=0)
         other_squares = (other**2).sum(axis=0)

@@ -68,6 +68,7 @@ def _counted(settings: AgentsSettings) -> dict[str, _Counted]:
     histogram = settings.histogram
     norm = 2 if settings.noise == "gaussian" else 1
     found = {}
+
     if vote is not None and settings.pairs == BY_TIME:  # else how many there are is not public
         found["votes"] = _Counted(VOTE_BINS, vote.noise, PAIR_SENSITIVITY[norm], "pairs")
 
@@ -144,6 +145,7 @@ class NoiseLaw:
         law = SingleDraws(DeclaredLaw(settings.fresh), "releases")
         means: list[NoiseDraws] = []
         left, freedom = self._left(single, law, means)
+
         self._compare_kinds(single, means)
         claim = (
             settings.epsilon
@@ -155,7 +157,10 @@ class NoiseLaw:
 
         def epsilon(share: float, error: float) -> float:
             scale = _most_scale(share, squares, error)
-            return claim / scale if pure else group_epsilon(claim / scale, settings.delta)
+
+            if pure:
+                return claim / scale
+            return group_epsilon(claim / scale, settings.delta)
 
         enough = freedom >= LEAST_FREEDOM
         why = self._unknown or "too few releases"
@@ -192,6 +197,7 @@ class NoiseLaw:
         stddev = math.sqrt(counted.noise.variance)
         laplace = isinstance(counted.noise, LaplaceNoise)
         rounds = stddev < LEAST_NOISE
+
         single = NoiseIndependence(square_share=square_share(counted.noise))
         law = SingleDraws(DeclaredLaw(counted.noise), kind)
         left, freedom = (0.0, 0) if rounds else self._left_of_counts(kind, single, law)
@@ -202,7 +208,10 @@ class NoiseLaw:
 
         def epsilon(share: float, error: float) -> float:
             least = claim / _most_scale(share, squares, error)
-            return least if laplace else group_epsilon(least, settings.delta)
+
+            if laplace:
+                return least
+            return group_epsilon(least, settings.delta)
 
         enough = freedom >= LEAST_FREEDOM
         why = "less than the integers' rounding" if rounds else f"too few {kind}"
@@ -248,6 +257,7 @@ class NoiseLaw:
 
         if len(counted) < 2:
             return
+
         for votes, histograms in zip(*counted.values(), strict=False):
             agent, time, release = votes.of_releases(BLOCK, np.iinfo(np.int64).max)
             same = histograms.release[agent] == release[:, np.newaxis] + 1
@@ -300,6 +310,7 @@ class NoiseLaw:
             single.take_in_turn("releases", draws)
             law.take(draws)
             means.append(draws)
+
             # What comes after increments whose samples could vary more than the noise is not used.
             usable = draws.usable & np.logical_and.accumulate(
                 draws.added <= self._most_added, axis=1

@@ -83,4 +83,7 @@ def _guess_bets(right: Bools, most: float) -> list[Floats]:
 def _first_above(log_bets: Floats, error: float) -> int | None:
     evidence = logsumexp(log_bets, axis=0) - math.log(len(log_bets))
     over = np.flatnonzero(evidence >= -math.log(error))
-    return int(over[0]) + 1 if len(over) else None
+
+    if len(over):
+        return int(over[0]) + 1
+    return None

@@ -132,7 +132,10 @@ class SingleDraws:
             or self._window(seen, bound, each)
             or self._frequency(seen, each)
         )
-        return f"{self.of}: {found}" if found else None
+
+        if found:
+            return f"{self.of}: {found}"
+        return None
 
     def _tail(self, seen: Floats, bound: Floats, error: float) -> str | None:
         n = len(seen)
@@ -146,6 +149,7 @@ class SingleDraws:
             most = float(self.law.below(threshold + bounds) @ draws_of_each) / n
             few = low < n * least and float(bdtr(low, n, least)) < error
             many = low > n * most and float(bdtrc(low - 1, n, most)) < error
+
             if not few and not many:
                 continue
 
@@ -182,6 +186,7 @@ class SingleDraws:
             return None
         if n * float(bdtrc(fullest - 2, n - 1, share)) >= error:
             return None
+
         value = float(ordered[int(inside.argmax())])
 
         return f"{fullest:,} draws of {n:,} have one value, {value:.2f} deviations"
@@ -192,6 +197,7 @@ class SingleDraws:
         looked_at = sharpest >= FREQUENCIES
         if not looked_at.any():
             return None
+
         radians = FREQUENCIES[looked_at]
         shown = np.array([abs(np.exp(1j * s * seen).mean()) for s in radians.tolist()])
 
@@ -200,6 +206,7 @@ class SingleDraws:
         chance = (2 * logarithm / 3 + math.sqrt((2 * logarithm / 3) ** 2 + 2 * logarithm * n)) / n
         excess = shown - declared_frequencies(self.law)[looked_at] - chance
         worst = int(excess.argmax())
+
         if excess[worst] <= 0.0:
             return None
 
@@ -240,6 +247,7 @@ def low_bits_fault(
         n = agree.size
         same = int(agree.sum())
         likelier = max(same, n - same)
+
         if n and 2.0 * float(bdtrc(likelier - 1, n, 0.5)) < error / _LOW_BITS:
             which = "that" if same == likelier else "the opposite"
             return f"bit {bit} of {likelier:,} of {n:,} sums is {which} of the exact sum"

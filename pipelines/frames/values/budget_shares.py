@@ -71,6 +71,7 @@ def epsilon_of_each(
 
     while together(settings(low), count) > epsilon:
         low /= 2
+
     for _ in range(_STEPS):
         middle = (low + high) / 2
         if together(settings(middle), count) <= epsilon * (1 - _SLACK):

@@ -15,7 +15,7 @@ from meanstream.operators.validation import closest_valid, require
 from meanstream.pipelines.frames.frame_columns import frame_columns
 from meanstream.pipelines.frames.frame_result import PrivateMeans, frame_like
 from meanstream.pipelines.frames.frame_table import ShownTable
-from meanstream.pipelines.frames.values.budget_shares import epsilon_of_releases, epsilon_of_each
+from meanstream.pipelines.frames.values.budget_shares import epsilon_of_each, epsilon_of_releases
 from meanstream.pipelines.frames.values.missing_values import further_columns, missing_as_nulls
 from meanstream.pipelines.frames.values.ratio_intervals import fieller_intervals
 from meanstream.pipelines.frames.values.value_bounds import bound_of_each
@@ -50,6 +50,7 @@ class SeveralMeans(ShownTable):
         if value not in self.results:
             hint = closest_valid(str(value), list(self.results))
             raise KeyError(f"value must be a column of the result, got {value!r}{hint}")
+
         return self.results[value]
 
     def to_frame(self) -> Any:
@@ -113,6 +114,7 @@ def several_means(  # noqa: PLR0917 - the question of one call
     unit = "one row" if options["person"] is None else f"all rows of one person {rows}"
     within = (groups or 1) * len(columns)
     spent = max(together(result.settings, within) for result in results.values())
+
     if spent > budget[0]:
         raise AssertionError("all columns must have the budget together")
 
@@ -120,6 +122,7 @@ def several_means(  # noqa: PLR0917 - the question of one call
         f"({budget[0]:g}, {budget[1]:g})-differentially private towards all {len(columns)} values of {unit} together; "
         f"each column has ({epsilon:.4g}, {budget[1]:g}) of it"
     ]
+
     if dropped:
         notes.append(
             f"{dropped:,} rows with a missing value were left out; which rows have one is public"
@@ -186,6 +189,7 @@ def _rows(frame: Any, columns: list[str], options: Mapping[str, Any]) -> tuple[p
     table = missing_as_nulls(table, columns, options["missing"], others)
     if options["nulls"] != "drop":
         return table, 0
+
     kept = table.drop_null()
 
     return kept, table.num_rows - kept.num_rows
@@ -209,6 +213,7 @@ def _joined(results: Mapping[str, PrivateMeans], ratio: Sequence[str] | None) ->
         return table
     top, bottom = (_mean_and_error(results[name]) for name in ratio)
     columns = fieller_intervals(top, bottom, level=first.level)
+
     for name, column in zip(("ratio", "ratio_lower", "ratio_upper"), columns, strict=True):
         table = table.append_column(name, pa.array(column))
 

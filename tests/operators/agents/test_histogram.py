@@ -37,6 +37,7 @@ def settings(**changes: Any) -> AgentsSettings:
         "epsilon": 1.0,
         "delta": 1e-6,
         "horizon": 8,
+        "noise": "gaussian",
     }
     known |= {"schedule": "geometric:4,2", "histogram_share": SHARE, "exceeds": (0.3,)}
     return AgentsSettings(**known | changes)

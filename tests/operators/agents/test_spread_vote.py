@@ -25,6 +25,7 @@ def settings(**changes: object) -> AgentsSettings:
         "delta": 1e-6,
         "schedule": "geometric:4,2",
         "horizon": 8,
+        "noise": "gaussian",
     }
     return AgentsSettings(**{**known, "spread_share": SHARE, **changes})  # type: ignore[arg-type]
 

@@ -21,7 +21,9 @@ from meanstream.operators.counters.registry import Counter, make_counter
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Floats, Ints, ReleaseColumns
 
-SETTINGS = AgentsSettings(lower=-3, upper=7, epsilon=1, delta=1e-6, name="test", spread_share=0)
+SETTINGS = AgentsSettings(
+    lower=-3, upper=7, epsilon=1, delta=1e-6, name="test", noise="gaussian", spread_share=0
+)
 CASES: dict[str, dict[str, Any]] = {
     "default": {},
     "votes": {"spread_share": 0.1},
@@ -29,6 +31,7 @@ CASES: dict[str, dict[str, Any]] = {
     "pm1": {"counter": "pm1"},
     "pm2": {"counter": "pm2"},
     "laplace": {"counter": "pm1", "noise": "laplace"},
+    "staircase": {"counter": "pm1", "noise": "staircase"},
     "long": {"counter": "toeplitz", "horizon": 5000, "schedule": "geometric:3,1.01"},
     "persons": {"per_person": 3},
     "by time": {"schedule": "every:1h"},

@@ -24,8 +24,8 @@ from meanstream.operators.records import Floats, OwnMeans
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.streaming.store.secret_source import noise_from_secret
 
-GIVEN: dict[str, Any] = {"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6}
-SETTINGS = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, spread_share=0)
+GIVEN: dict[str, Any] = {"lower": 0, "upper": 1, "epsilon": 1, "delta": 1e-6, "noise": "gaussian"}
+SETTINGS = AgentsSettings(**GIVEN, spread_share=0)
 TIMES = (30, 100, 300, 1000)
 
 

@@ -224,7 +224,7 @@ def test_help_is_grouped_and_marks_what_is_required() -> None:
         line for line in text.splitlines() if line.endswith(":") and not line.startswith(" ")
     ]
     assert headings[:5] == ["Input:", "Privacy:", "Collaboration:", "Output:", "Operation:"]
-    assert text.count("[required]") == 5
+    assert text.count("[required]") == 4
     assert "MEANSTREAM_NAME" in text
 
 

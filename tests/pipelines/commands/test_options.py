@@ -45,7 +45,7 @@ PRIVACY: list[tuple[dict[str, Any], list[str]]] = [
     ({"delta": 1}, ["delta", "in [0, 1)", "1"]),
     ({"delta": 2}, ["delta", "in [0, 1)", "2"]),
     ({"delta": "nan"}, ["delta", "in [0, 1)", "nan"]),
-    ({"delta": 0, "noise": "gaussian"}, ["delta", "positive", "gaussian"]),
+    ({"delta": 0, "noise": "gaussian"}, ["delta", "more than 0", "gaussian"]),
     ({"lower": 120}, ["lower", "upper", "120"]),
     ({"lower": 200}, ["lower", "upper", "200"]),
     ({"upper": "inf"}, ["upper", "finite", "inf"]),

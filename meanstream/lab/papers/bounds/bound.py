@@ -96,4 +96,6 @@ def exponential(exponent: float) -> float:
     >>> exponential(0.0), exponential(1e6)
     (1.0, inf)
     """
-    return math.exp(exponent) if exponent < 709.0 else math.inf
+    if exponent < 709.0:
+        return math.exp(exponent)
+    return math.inf

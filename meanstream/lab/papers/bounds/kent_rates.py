@@ -77,7 +77,9 @@ def kent_rates(problem: KentProblem) -> list[Bound]:
 
 def _log(value: float) -> float:
     """Take a logarithm that multiplies a rate: at least 1."""
-    return max(math.log(value), 1.0) if value > 0 else 1.0
+    if value > 0:
+        return max(math.log(value), 1.0)
+    return 1.0
 
 
 def _means(p: KentProblem) -> list[Bound]:

@@ -130,4 +130,7 @@ def better_together_from(t: Ints, errors: Floats, alone: Floats) -> int | None:
     """
     worse = np.flatnonzero(np.asarray(errors) >= np.asarray(alone))
     first = 0 if not len(worse) else int(worse[-1]) + 1
-    return None if first == len(t) else int(t[first])
+
+    if first == len(t):
+        return None
+    return int(t[first])

@@ -93,7 +93,9 @@ class PairwiseState:
         degree = self._layout.degree(node, np.full(len(node), self._present))
         shares = self._own["count"][node][degree > 0] / degree[degree > 0]
 
-        return float(np.median(shares)) if len(shares) else None
+        if len(shares):
+            return float(np.median(shares))
+        return None
 
     def changes(self) -> Iterator[tuple[str, int, dict[str, Any]]]:
         """Private: give what changed since the last call, as columns in numbered chunks of two kinds."""

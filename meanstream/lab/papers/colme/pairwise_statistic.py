@@ -63,7 +63,10 @@ class _RunningWeights:
     def init(self, pairs: int, clocks: int) -> State:
         """Nothing received yet."""
         factors = {f"factor_{name}": array for name, array in self.tracker.init(clocks).items()}
-        return factors if self.weights == "last" else factors | {"value": np.zeros(pairs)}
+
+        if self.weights == "last":
+            return factors
+        return factors | {"value": np.zeros(pairs)}
 
     def add(self, state: State, received: Received) -> tuple[Floats, VarianceFactors]:
         """Move T by its gain towards the new noisy mean."""

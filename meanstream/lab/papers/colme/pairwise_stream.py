@@ -183,6 +183,7 @@ class PairwiseStream(PairwiseState):
 
         alone = _around(mean, half_width_alone(own, level))
         interval = _around(together, half_width_alone(variance, level))
+
         if not self.settings.literal:
             made = self._own["count"][node]
             quantile = -ndtri(0.5 * same_mean_significance(made, self.settings.significance))

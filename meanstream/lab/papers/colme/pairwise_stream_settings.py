@@ -255,7 +255,9 @@ class PairwiseStreamSettings:
 
     def layout(self, capacity: int) -> Everyone | PartnerGraph:
         """Whom agents may query, up to that number of them."""
-        return Everyone(capacity) if self.partners is None else PartnerGraph(self.partners)
+        if self.partners is None:
+            return Everyone(capacity)
+        return PartnerGraph(self.partners)
 
     @cached_property
     def most_agents(self) -> int | None:
@@ -280,7 +282,12 @@ class PairwiseStreamSettings:
 
     def key(self) -> dict[str, Any]:
         """Return what decides how random bits become a release."""
-        own = {"variance": self.variance} if self.variance == "released" else {}
+        own: dict[str, Any] = {}
+        if self.variance == "released":
+            own["variance"] = self.variance
+            if self.means.noise != "gaussian":
+                own["squares"] = "draws as they are"  # they were scaled before: never by one key
+
         return canonical_spelling(self.means) | own
 
     def plain(self) -> dict[str, Any]:

@@ -26,8 +26,8 @@ def test_a_store_goes_on_with_its_counter_and_its_votes(options: Any, tmp_path: 
         old, AgentsSettings(**KNOWN, counter="toeplitz", spread_share=0.2), environment=ENVIRONMENT
     ).store.close()
     kept, fresh = (options(**KNOWN, store=store).settings() for store in (old, new))
-    assert (kept.counter, kept.spread_share) == ("toeplitz", 0.2)
-    assert (fresh.counter, fresh.spread_share) == ("optimal", 0.1)
+    assert (kept.counter, kept.noise, kept.spread_share) == ("toeplitz", "gaussian", 0.2)
+    assert (fresh.counter, fresh.noise, fresh.spread_share) == ("pm1", "staircase", 0.1)
     assert check_deployment(old, kept, environment=ENVIRONMENT)
     with pytest.raises(StoreError, match="counter"):
         check_deployment(old, fresh, environment=ENVIRONMENT)
@@ -37,15 +37,31 @@ def test_a_store_goes_on_with_its_counter_and_its_votes(options: Any, tmp_path: 
     )
 
 
+@pytest.mark.parametrize("options", [AgentsOptions, AgentSideOptions])
+def test_a_store_goes_on_with_its_pure_noise(options: Any, tmp_path: Path) -> None:
+    old = tmp_path / "old.db"
+    made = AgentsSettings(**KNOWN, noise="laplace", counter="two_level")
+    open_deployment(old, made, environment=ENVIRONMENT).store.close()
+    kept = options(**KNOWN, store=old).settings()
+    assert (kept.counter, kept.noise) == ("two_level", "laplace")
+    assert check_deployment(old, kept, environment=ENVIRONMENT)
+
+
 @pytest.mark.parametrize(
-    ("changes", "counter"),
+    ("changes", "mechanism"),
     [
-        ({"horizon": 128}, "optimal"),
-        ({"horizon": 129}, "toeplitz"),
-        ({"schedule": "every:1h"}, "toeplitz"),
-        ({"mode": "paper", "spread_share": 0.0}, "toeplitz"),
+        ({}, ("pm1", "staircase")),
+        ({"horizon": 128}, ("two_level", "staircase")),
+        ({"horizon": 400}, ("toeplitz", "gaussian")),
+        ({"noise": "gaussian", "horizon": 128}, ("optimal", "gaussian")),
+        ({"noise": "gaussian", "horizon": 129}, ("toeplitz", "gaussian")),
+        ({"noise": "gaussian", "schedule": "every:1h"}, ("toeplitz", "gaussian")),
+        ({"mode": "paper", "spread_share": 0.0}, ("toeplitz", "gaussian")),
     ],
     ids=str,
 )
-def test_the_least_noise_where_it_can_be(changes: dict[str, Any], counter: str) -> None:
-    assert AgentsSettings(**KNOWN, **changes).counter == counter
+def test_the_least_noise_where_it_can_be(
+    changes: dict[str, Any], mechanism: tuple[str, str]
+) -> None:
+    settings = AgentsSettings(**KNOWN, **changes)
+    assert (settings.counter, settings.noise) == mechanism
