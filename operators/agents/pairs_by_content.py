@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import binom
+from scipy.special import betainc
 
 from meanstream.operators.noise.keyed import NoiseSource
 from meanstream.operators.records import AnyInts, Floats, Ints, Words
@@ -107,7 +107,9 @@ def expected_pairs(rows: Ints, share: int = KEYS) -> Floats:
     """
     sizes, which = np.unique(rows, return_inverse=True)
     buckets = _buckets(sizes, share)
-    pairs = buckets * binom.sf(1, sizes, share / (KEYS * buckets))
+    # That a bucket has two keys or more, as a binomial law says it.
+    full = betainc(2.0, np.maximum(sizes - 1.0, 1.0), share / (KEYS * buckets))
+    pairs = buckets * np.where(sizes > 1, full, 0.0)
 
     return np.asarray(pairs[which], np.float64)
 
