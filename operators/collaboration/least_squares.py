@@ -45,7 +45,7 @@ def least_squares_of_releases(
 
     Examples
     --------
-    >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6)
+    >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, noise="gaussian")
     >>> count = np.zeros((1, REMEMBERED), np.int64)
     >>> count[0, -2:] = 10, 15
     >>> found = least_squares_of_releases(settings, index=np.array([2]), length=np.array([2]), count=count,

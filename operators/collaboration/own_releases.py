@@ -68,7 +68,7 @@ class OwnReleases:
 
     Examples
     --------
-    >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6)
+    >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, noise="gaussian")
     >>> count = np.array([10, 15, 20])
     >>> releases = ReleaseColumns(agent=np.zeros(3, np.int64), index=np.array([1, 2, 3]), count=count,
     ...                           total=settings.grid.span // 2 * count, mean=np.full(3, 0.5),

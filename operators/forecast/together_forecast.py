@@ -108,7 +108,7 @@ def forecast_together(
 
     Examples
     --------
-    >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6)
+    >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, noise="gaussian")
     >>> crowd = Crowd(agents=1000, sizes=SizeDistribution.parse("point:100"), spread=0.02, stddev=0.25)
     >>> found = forecast_together(crowd, settings)
     >>> row = found.rows[1]

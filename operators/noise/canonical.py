@@ -53,7 +53,7 @@ def canonical_spelling(settings: DataclassInstance) -> dict[str, Any]:
     --------
     >>> from meanstream.operators.agents.agents_settings import AgentsSettings
     >>> canonical_spelling(AgentsSettings(lower=np.float64(-30), upper="120", epsilon=1, horizon=40))
-    {'lower': -30.0, 'upper': 120.0, 'epsilon': 1.0, 'counter': 'pm1', 'noise': 'staircase'}
+    {'lower': -30.0, 'upper': 120.0, 'epsilon': 1.0, 'counter': 'pm1', 'noise': 'staircase', 'spread_share': 0.1}
     """
     values = {field.name: getattr(settings, field.name) for field in fields(settings)}
     at_default = {field.name for field in fields(settings) if values[field.name] == _default(field)}
@@ -63,7 +63,10 @@ def canonical_spelling(settings: DataclassInstance) -> dict[str, Any]:
 def _default(field: Any) -> Any:
     if UNSPELLED in field.metadata:
         return field.metadata[UNSPELLED]
-    return field.default_factory() if field.default_factory is not MISSING else field.default
+
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return field.default
 
 
 def _plain(value: Any) -> Any:

@@ -7,6 +7,7 @@ The same settings with noise for half the sensitivity fail each check.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -17,22 +18,22 @@ import pytest
 from meanstream.lab.evidence.counters_audit import counter_columns as strategy_columns
 from meanstream.lab.evidence.sampler import implemented_tail
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.operators.counters.registry import COUNTERS
+from meanstream.operators.counters.registry import COUNTERS, FreshNoise
 from meanstream.operators.noise.calibration import calibration_delta
-from meanstream.operators.noise.keyed import GaussianNoise, LaplaceNoise
+from meanstream.operators.noise.distributions import GaussianNoise, LaplaceNoise, StaircaseNoise
 
 
 class HalfSensitivity(AgentsSettings):
     """Known bad: noise as if a sample could move a sum by half of the width only."""
 
     @cached_property
-    def fresh(self) -> GaussianNoise | LaplaceNoise:
+    def fresh(self) -> FreshNoise:
         good = super().fresh
-        return (
-            GaussianNoise(good.stddev / 2)
-            if isinstance(good, GaussianNoise)
-            else LaplaceNoise(good.scale / 2)
-        )
+        if isinstance(good, GaussianNoise):
+            return GaussianNoise(good.stddev / 2)
+        if isinstance(good, LaplaceNoise):
+            return LaplaceNoise(good.scale / 2)
+        return replace(good, span=good.span // 2)
 
 
 def fields_of(settings: AgentsSettings) -> dict[str, Any]:
@@ -41,7 +42,7 @@ def fields_of(settings: AgentsSettings) -> dict[str, Any]:
 
 def without_votes(**named: Any) -> AgentsSettings:
     """All of the budget is for means."""
-    return AgentsSettings(name="test", spread_share=0, **named)
+    return AgentsSettings(**{"name": "test", "spread_share": 0, "noise": "gaussian", **named})
 
 
 CALIBRATIONS = [
@@ -70,6 +71,9 @@ CALIBRATIONS = [
         lower=0, upper=10, epsilon=2, delta=1e-6, counter="pm2", noise="laplace", horizon=31
     ),
     without_votes(lower=0, upper=10, epsilon=0.5, delta=1e-6, counter="pm1", noise="laplace"),
+    without_votes(lower=0, upper=10, epsilon=2, delta=0, counter="pm1", noise="staircase"),
+    without_votes(lower=0, upper=1, epsilon=1, delta=0, counter="two_level", noise="staircase"),
+    without_votes(lower=0, upper=1, epsilon=1, delta=0, counter="two_level", noise="laplace"),
     without_votes(lower=0, upper=1, epsilon=3, delta=1e-6, counter="optimal", horizon=60),
     without_votes(lower=0, upper=1, epsilon=1, delta=0.05, schedule="geometric:2,1.5", horizon=4),
 ]
@@ -83,6 +87,9 @@ def spent_delta(settings: AgentsSettings) -> float:
     if isinstance(fresh, LaplaceNoise):
         spent = np.abs(columns).sum(0).max() * settings.grid.span / fresh.scale
         return 0.0 if spent <= settings.epsilon * (1 + 1e-12) else math.inf
+    if isinstance(fresh, StaircaseNoise):
+        steps = np.ceil(np.abs(columns) * settings.grid.span / fresh.span).sum(0).max()
+        return 0.0 if steps * fresh.epsilon <= settings.epsilon * (1 + 1e-12) else math.inf
     moved = np.sqrt((columns**2).sum(0)).max() * settings.grid.span
     return (
         calibration_delta(fresh.stddev / moved, settings.epsilon)
@@ -95,7 +102,7 @@ def test_the_calibration_in_use_keeps_delta_exactly(settings: AgentsSettings) ->
     assert set(COUNTERS) == {s.counter for s in CALIBRATIONS}
     assert spent_delta(settings) <= settings.delta * (1 + 1e-9)
     if settings.mode == "tuned":  # the papers' calibrations are so wide that half of them may do
-        assert spent_delta(settings) > 0.99 * settings.delta or settings.noise == "laplace"
+        assert spent_delta(settings) > 0.99 * settings.delta or settings.pure
         assert spent_delta(HalfSensitivity(**fields_of(settings))) > 3 * settings.delta
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -22,7 +22,7 @@ import pytest
 from meanstream.lab.papers.colme.pairwise_stream import PairwiseStream
 from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
 from meanstream.operators.agents.agents import Agents, AgentsSettings
-from meanstream.operators.agents.own_histogram import MOST_BINS, SampleHistogram
+from meanstream.operators.agents.own_histogram import MOST_BINS
 from meanstream.operators.agents.running_mean import PrivateMean
 from meanstream.operators.agents.vote_of_spread import SpreadVote
 from meanstream.operators.noise.draw_owners import (
@@ -32,7 +32,7 @@ from meanstream.operators.noise.draw_owners import (
 )
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds
 from meanstream.operators.records import Words
-from tests.privacy.test_twins import shared_draws
+from tests.privacy.test_twins import VOTES_HISTOGRAM, shared_draws
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("operators", "streaming", "pipelines", "meanstream/lab", "meanstream/integrations")
@@ -141,18 +141,17 @@ def test_no_draw_is_met_twice(name: str) -> None:
     assert met.twice() == 0
 
 
-TWINS: dict[str, tuple[Any, Callable[..., None]]] = {
-    "vote bin 0 shares the draw of the mean": (SpreadVote, shared_draws({1: 0})),
-    "histogram bins share the vote's": (
-        SampleHistogram,
-        shared_draws({12 + b: 1 + b for b in range(11)}),
-    ),
+TWINS: dict[str, list[tuple[Any, str, Callable[..., Any]]]] = {
+    "vote bin 0 shares the draw of the mean": [(SpreadVote, "cast", shared_draws({1: 0}))],
+    "histogram bins share the vote's": VOTES_HISTOGRAM,
 }
 
 
 @pytest.mark.parametrize("name", TWINS)
 def test_draws_with_two_owners_are_met_twice(name: str) -> None:
-    where, wrong = TWINS[name]
-    with patch.object(where, "cast", wrong), recorded() as met:
+    with ExitStack() as patches:
+        for where, method, wrong in TWINS[name]:
+            patches.enter_context(patch.object(where, method, wrong))
+        met = patches.enter_context(recorded())
         run_agents()
     assert met.twice() > 0

@@ -80,18 +80,20 @@ def test_answers_are_made_of_releases_alone(
     collaboration: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows whose values are no numbers any more, under the same releases: the same table."""
-    kept: list[tuple[FrameReleases, EngineOptions]] = []
+    kept: list[tuple[FrameReleases, EngineOptions, Any]] = []
     answered = frames_means._answered
 
     def keep(released: FrameReleases, options: EngineOptions) -> Any:
-        kept.append((released, options))
-        return answered(released, options)
+        answer = answered(released, options)
+        kept.append((released, options, answer[0]))
+        return answer
 
     monkeypatch.setattr(frames_means, "_answered", keep)
     found = monthly(months(1, 1), tmp_path / "s.db", collaboration=collaboration, quantiles=[0.5])
-    ((released, options),) = kept
+    ((released, options, answer),) = kept
     released.samples.value[:] = np.nan
-    assert answered(released, options)[0].equals(found.to_arrow())
+    assert answered(released, options)[0].equals(answer)
+    assert answer.select(found.to_arrow().column_names).equals(found.to_arrow())
 
 
 def calls(folder: Path, *, one_budget: bool = True) -> tuple[Any, Floats]:
@@ -111,7 +113,7 @@ def calls(folder: Path, *, one_budget: bool = True) -> tuple[Any, Floats]:
         place = folder / ("s.db" if one_budget else f"{call}.db")
         found = meanstream.private_means(
             rows, by="who", value="value", time="when", lower=0, upper=10, epsilon=EPSILON, delta=1e-6,
-            store=place, name="canaries" if one_budget else f"canaries {call}", collaboration="none", spread_share=0.0,
+            store=place, name="canaries" if one_budget else f"canaries {call}", collaboration="none", spread_share=0.0, noise="gaussian",
             releases=CALLS if one_budget else 1,
         )  # fmt: skip
         last = found.releases.slice(found.releases.num_rows - CANARIES)

@@ -249,7 +249,7 @@ def test_reports_of_two_deployments_of_rounds_share_no_bits() -> None:
 def solved(noise: KeyedNoise) -> tuple[Floats, Floats]:
     """Read two noised sums of the same samples as sum + scale * draw; solve for the sums, and give
     the true ones."""
-    strong, weak = replace(SETTINGS, epsilon=1.0), replace(SETTINGS, epsilon=2.0)
+    strong, weak = (replace(SETTINGS, epsilon=one, noise="gaussian") for one in (1.0, 2.0))
     first, second = (totals(settings, noise).astype(float) for settings in (strong, weak))
     ratio = weak.fresh.variance**0.5 / strong.fresh.variance**0.5
     return (second - ratio * first) / (1 - ratio), SETTINGS.grid.encode(VALUES).sum(axis=0).astype(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
+from meanstream.operators.noise.draw_owners import PERSON_ROWS
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds, keyed_owner_words
 from meanstream.operators.records import AnyInts, Bools, Ints, Words
 from meanstream.operators.validation import require, valid_int
@@ -70,6 +71,7 @@ def valid_person_limits(
     require(
         per_person is None, "per_person", "be left out with max_groups and max_rows", per_person
     )
+
     odds = others["odds"]
     require(
         odds is None, "odds", "be left out with max_groups: groups of a person share epsilon", odds
@@ -126,6 +128,7 @@ def _draws(keyed: KeyedNoise, samples: FrameSamples) -> tuple[Words, Words]:
     person = samples.person_hashes()
     assert person is not None  # noqa: S101 - for the type
     parts: list[Words] = [person, (samples.value + 0.0).view(np.uint64)]
+
     if samples.time is not None:
         parts.append((samples.time + 0.0).view(np.uint64))
 
@@ -133,7 +136,7 @@ def _draws(keyed: KeyedNoise, samples: FrameSamples) -> tuple[Words, Words]:
     digests: list[Words] = []
     for number, part in enumerate(parts):
         index: Ints = np.full(len(digest), number, np.int64)
-        digest = keyed.bits(NoiseIds(owner, index, digest ^ part))[:, 0]
+        digest = keyed.bits(NoiseIds(owner, index, digest ^ part), PERSON_ROWS.at())[:, 0]
         digests.append(digest)
 
     return digests[0], digests[-1]

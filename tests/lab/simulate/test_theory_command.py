@@ -82,7 +82,7 @@ def test_weights_and_levels_change_the_variance_of_the_statistic(command) -> Non
         ("--mode paper --epsilon 3", "epsilon must be at most 1 with calibration classical, got 3"),
         (
             "--counter pm3",
-            "counter must be one of pm1, pm2, two_level, toeplitz, optimal, got 'pm3'",
+            "counter must be one of pm1, pm2, toeplitz, optimal, got 'pm3'",
         ),
     ],
 )
