@@ -238,9 +238,7 @@ def test_histograms_whose_noise_is_five_percent_too_small_are_told(
     }
     settings, true = (AgentsSettings(**given, exceeds=(0.3,)) for _ in range(2))
     assert true.histogram is not None
-    true.__dict__["histogram"] = replace(
-        true.histogram, noise=scaled(true.histogram.noise, scale)
-    )
+    true.__dict__["histogram"] = replace(true.histogram, noise=scaled(true.histogram.noise, scale))
     scale_is_told("histograms", settings, true, violated=scale < 1)
 
 
