@@ -57,8 +57,8 @@ class ReleaseColumns:
     noise_variance : float array
         Variance of the privacy noise in `mean`, in squared value units; known from the mechanism.
     noise_terms : int array
-        Number of Laplace-like draws of equal scale whose sum the noise is; public, from settings and
-        index. 0, the default, where it is normal.
+        Number of Laplace-like draws of equal scale whose sum the noise is; public, from settings
+        and index. 0, the default, where it is normal.
     votes : int array, shape (n, 2 + VOTE_BINS)
         Spread votes of the agent so far, added up: how many, how many pairs of samples they
         counted, and the noised counts by bin (`meanstream.operators.agents.vote_of_spread`). All 0
@@ -158,8 +158,8 @@ class OwnMeans:
         The variance that the value rests on: of one sample, divided by `count`. By default it is
         the same.
     noise_variance, noise_terms : float array, int array
-        How much of both variances is privacy noise: nothing, unless a release takes the place of the
-        raw mean; and its law, as in `ReleaseColumns`.
+        How much of both variances is privacy noise: nothing, unless a release takes the place of
+        the raw mean; and its law, as in `ReleaseColumns`.
     covariates : int array, shape (n, attributes)
         As in `ReleaseColumns`.
     early_mean : float array

@@ -144,8 +144,7 @@ def closest_valid(name: str, known: Sequence[str], *, listed: str = "known:") ->
     '; known: tailnum, carrier'
     """
     match = get_close_matches(name, known, n=1)
-    return (
-        f"; did you mean {match[0]!r}?"
-        if match
-        else f"; {listed} {', '.join(map(printable, known[:20])) or 'none'}"
-    )
+
+    if match:
+        return f"; did you mean {match[0]!r}?"
+    return f"; {listed} {', '.join(map(printable, known[:20])) or 'none'}"

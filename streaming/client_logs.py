@@ -31,7 +31,9 @@ _running: list[ClientLogs] = []
 
 def current_client_logs() -> ClientLogs | None:
     """Give the lines to which a new client's belong; None for a client of no command."""
-    return _running[-1] if _running else None
+    if _running:
+        return _running[-1]
+    return None
 
 
 @contextmanager
@@ -39,6 +41,7 @@ def logs_of_clients() -> Iterator[ClientLogs]:
     """Let clients that are made meanwhile write log lines until the end, and not beyond."""
     logs = ClientLogs()
     _running.append(logs)
+
     try:
         yield logs
     finally:

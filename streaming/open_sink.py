@@ -68,11 +68,9 @@ def canonical_sink_location(location: str) -> str:
     >>> canonical_sink_location("-")
     '-'
     """
-    return (
-        _sink_class("sink", location).canonical_location(location)
-        if _kind_of(location) in SINKS
-        else path_on_disk(location)
-    )
+    if _kind_of(location) in SINKS:
+        return _sink_class("sink", location).canonical_location(location)
+    return path_on_disk(location)
 
 
 def _kind_of(location: str) -> str:

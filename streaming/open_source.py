@@ -101,9 +101,14 @@ def open_source(
 
     if not is_file:
         return source
-    return OrderedSource(source, cut=cut) if sort else ReadAhead(source)
+
+    if sort:
+        return OrderedSource(source, cut=cut)
+    return ReadAhead(source)
 
 
 def _or_address(location: str) -> str:
     """Name the form of an address, where what was typed looks like one."""
-    return " or an address such as kafka://HOST:PORT/TOPIC" if _ADDRESS.match(location) else ""
+    if _ADDRESS.match(location):
+        return " or an address such as kafka://HOST:PORT/TOPIC"
+    return ""

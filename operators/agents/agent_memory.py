@@ -58,11 +58,10 @@ class Memory:
     def __str__(self) -> str:
         if not self.forgets:
             return FOREVER
-        return (
-            f"{self.kind}:{self.samples}"
-            if self.seconds is None
-            else f"{self.kind}:{duration_text(self.seconds)}"
-        )
+
+        if self.seconds is None:
+            return f"{self.kind}:{self.samples}"
+        return f"{self.kind}:{duration_text(self.seconds)}"
 
     def times(self, schedule: Counts | Every) -> Counts | Every:
         """Give the times of releases under this memory.

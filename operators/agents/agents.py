@@ -375,6 +375,7 @@ class Agents:
         """
         rule = "be by_content for pairs that are given"
         require(self.settings.pairs == BY_CONTENT, "pairs", rule, self.settings.pairs)
+
         if self._host is not None:
             bins = spread_vote_bins(pairs.difference, self.settings.grid.span)
             self._host.count(HostPairs(pairs.agent, bins, pairs.agent), pairs.number)

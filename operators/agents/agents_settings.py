@@ -427,7 +427,9 @@ class AgentsSettings:
     @cached_property
     def losses(self) -> LossDistribution:
         """Distribution of the privacy loss of one unit over all releases of an agent."""
-        return self._pure_losses(1) if self.mu is None else gaussian_losses(self.mu)
+        if self.mu is None:
+            return self._pure_losses(1)
+        return gaussian_losses(self.mu)
 
     def _pure_losses(self, agents: int) -> LossDistribution:
         """Losses of one unit in each of several agents, whose means and histograms have noise of their own.
@@ -548,6 +550,7 @@ class AgentsSettings:
         noise = self._counts_noise(
             {norm: pairs * each for norm, each in PAIR_SENSITIVITY.items()}, self.spread_share
         )
+
         return SpreadVote(self.grid.span, noise, self.remembers.forgets)
 
     @cached_property
@@ -556,7 +559,9 @@ class AgentsSettings:
 
         None in paper mode, which takes them for independent.
         """
-        return OwnBlocks(self.remembers) if self.mode == "tuned" else None
+        if self.mode == "tuned":
+            return OwnBlocks(self.remembers)
+        return None
 
     @cached_property
     def histogram(self) -> SampleHistogram | None:
@@ -572,7 +577,9 @@ class AgentsSettings:
         Pure mechanisms share epsilon. Gaussian ones compose like orthogonal parts of one: the
         budget bounds the sum of their squared ratios of sensitivity to noise.
         """
-        return share if self.pure else math.sqrt(share)
+        if self.pure:
+            return share
+        return math.sqrt(share)
 
     def _counts_noise(
         self, sensitivity: dict[int, float], share: float
@@ -592,11 +599,15 @@ class AgentsSettings:
 
     @property
     def _vote_draws(self) -> int:
-        return min(self.horizon, MOST_VOTES) * VOTE_BINS if self.spread_share else 0
+        if self.spread_share:
+            return min(self.horizon, MOST_VOTES) * VOTE_BINS
+        return 0
 
     @property
     def _histogram_draws(self) -> int:
-        return min(self.horizon, MOST_VOTES) * MOST_BINS if self.histogram_share else 0
+        if self.histogram_share:
+            return min(self.horizon, MOST_VOTES) * MOST_BINS
+        return 0
 
     @property
     def delta_of_noise(self) -> float:
@@ -629,7 +640,9 @@ class AgentsSettings:
 
         One "sample", or all that counts of one "person" in an agent.
         """
-        return "sample" if self.per_person is None else "person"
+        if self.per_person is None:
+            return "sample"
+        return "person"
 
     @property
     def unit(self) -> str:
@@ -694,9 +707,9 @@ class AgentsSettings:
         >>> [round(settings.epsilon_for(k), 1) for k in (1, 2, 5, 10, 20, 50)]
         [1.0, 2.1, 5.9, 13.5, 33.0, 125.5]
         """
-        return (
-            units * self.epsilon if self.mu is None else group_epsilon(units * self.mu, self.delta)
-        )
+        if self.mu is None:
+            return units * self.epsilon
+        return group_epsilon(units * self.mu, self.delta)
 
     def epsilon_over(self, agents: int) -> float:
         """Return what epsilon becomes, at the same delta, for a person with one unit in each of several agents.
@@ -716,7 +729,10 @@ class AgentsSettings:
     def losses_over(self, agents: int) -> LossDistribution:
         """Distribution of the privacy loss of a person with one unit in each of several agents."""
         mu = self.mu_over(agents)
-        return self._pure_losses(agents) if mu is None else gaussian_losses(mu)
+
+        if mu is None:
+            return self._pure_losses(agents)
+        return gaussian_losses(mu)
 
     def mu_over(self, agents: int) -> float | None:
         """Return what mu becomes for a person with one unit in each of several agents.
@@ -724,7 +740,10 @@ class AgentsSettings:
         None for pure noise.
         """
         together = 1 + self.spread_share * (agents - 1)
-        return None if self.mu is None else math.sqrt(agents * together) * self.mu
+
+        if self.mu is None:
+            return None
+        return math.sqrt(agents * together) * self.mu
 
     def losses_of_calls(self, calls: int) -> LossDistribution:
         """Distribution of the privacy loss where all of it is released several times with other noise."""
@@ -748,6 +767,7 @@ class AgentsSettings:
             return group_epsilon(mu, self.delta)
         if self.delta:
             return losses.epsilon(self.delta)
+
         return parts * self.epsilon
 
 
@@ -763,6 +783,7 @@ def settings_identity(settings: AgentsSettings) -> dict[str, Any]:
     """
     found = asdict(settings)
     del found["odds"]  # epsilon says it
+
     if settings.memory == FOREVER:
         del found["memory"]
 

@@ -23,7 +23,9 @@ AT_THE_END = "geometric:1000000000000,2"
 
 def usual_spread_share(mode: str) -> float:
     """Part of the budget for votes where no one says: none where there can be no votes."""
-    return SPREAD_SHARE if mode == "tuned" else 0.0
+    if mode == "tuned":
+        return SPREAD_SHARE
+    return 0.0
 
 
 def usual_counter(mode: str, noise: str, horizon: int, times: Counts | Every) -> str:
@@ -34,7 +36,10 @@ def usual_counter(mode: str, noise: str, horizon: int, times: Counts | Every) ->
     least = (
         mode == "tuned" and noise == "gaussian" and horizon <= LONGEST and isinstance(times, Counts)
     )
-    return Optimal.name if least else Toeplitz.name
+
+    if least:
+        return Optimal.name
+    return Toeplitz.name
 
 
 def usual_histogram(

@@ -136,6 +136,7 @@ class HostVotes:
             waiting = np.asarray(since + arrived - done, np.float64)
             due = self._vote.due(waiting, np.full(len(order), before))
             due &= arrived >= done
+
             if not due.any():
                 break
 
@@ -162,6 +163,7 @@ class HostVotes:
             NoiseIds(owner=self._state.owner[agent], index=index, version=version),
             self._noise,
         )
+
         rows["vote_pairs"][voters] = 0
         rows["vote_since"][voters] = 0.0
         rows["vote_noised"][agent] += vote

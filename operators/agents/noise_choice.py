@@ -90,6 +90,7 @@ def other_mechanisms(settings: AgentsSettings) -> list[AgentsSettings]:
             other = type(settings)(**fields)
         except ValueError:
             continue
+
         if mechanism_name(other) != mechanism_name(settings):
             others.setdefault(mechanism_name(other), other)
 
@@ -124,6 +125,7 @@ class MechanismFacts:
         own += percent_of_guesses(self.guessed_right)
         if not self.other:
             return own
+
         best = f"the best other at this label is {self.other}, {self.other_stddev:.4g}, "
         return f"{own}; {best}{percent_of_guesses(self.other_guessed_right)}"
 
@@ -146,6 +148,7 @@ def mechanism_facts(settings: AgentsSettings) -> MechanismFacts:
     others = [] if settings.remembers.forgets else other_mechanisms(settings)
     if not others:
         return facts
+
     best = others[0]
 
     return replace(
@@ -158,7 +161,9 @@ def mechanism_facts(settings: AgentsSettings) -> MechanismFacts:
 
 def percent_of_guesses(share: float) -> str:
     """Write a share of right guesses."""
-    return f"{100 * share:.1f} %" if share < 0.9995 else "nearly 100 %"
+    if share < 0.9995:
+        return f"{100 * share:.1f} %"
+    return "nearly 100 %"
 
 
 def _stddev(settings: AgentsSettings) -> float:
@@ -190,6 +195,7 @@ def _candidates(asked: dict[str, Any], make: type[AgentsSettings]) -> Iterator[d
         asked["odds"],
     )
     require(odds is not None or asked["epsilon"] is not None, "epsilon", "be given, or odds", None)
+
     named = asked["noise"]
     require(named in NOISE_NAMES, "noise", f"be one of {', '.join(NOISE_NAMES)}", named)
     delta = valid_float("delta", asked["delta"])
@@ -220,18 +226,26 @@ def _noises(asked: dict[str, Any], named: str, delta: float) -> tuple[str, ...]:
             False, "delta", f"be more than 0, such as 1e-6, {why}: the noise is Gaussian", delta
         )
 
-    return (*pure, "gaussian") if gaussian else tuple(pure)
+    if gaussian:
+        return (*pure, "gaussian")
+    return tuple(pure)
 
 
 def _counters(asked: dict[str, Any], noise: str) -> tuple[str | None, ...]:
     """Counters that are open; None is the usual one of Gaussian noise."""
     if asked["counter"] is not None:
         return (asked["counter"],)
+
     if noise in PURE:
-        return (Pm1.name,) if asked["mode"] == "paper" else _PURE_COUNTERS
+        if asked["mode"] == "paper":
+            return (Pm1.name,)
+        return _PURE_COUNTERS
 
     several = asked["noise"] == AUTO and asked["mode"] == "tuned" and asked["memory"] == FOREVER
-    return (None, Toeplitz.name) if several else (None,)
+
+    if several:
+        return (None, Toeplitz.name)
+    return (None,)
 
 
 def _label(

@@ -31,7 +31,8 @@ never released."""
 MOST_THRESHOLDS = 16
 MOST_BINS = EVEN_BINS + 2 + MOST_THRESHOLDS
 SAMPLE_SENSITIVITY = {1: 2.0, 2: math.sqrt(2.0)}
-"""By the norm. A replaced sample leaves one bin and enters another: two counts change by one each."""
+"""By the norm. A replaced sample leaves one bin and enters another: two counts change by one
+each."""
 
 
 class HistogramColumns(NamedTuple):

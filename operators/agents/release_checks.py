@@ -100,11 +100,9 @@ class PossibleReleases:
         if isinstance(times, Steady):
             return min(_largest_effective(times, self.settings.mechanism), most)
 
-        return (
-            min(int(times.times(self.settings.horizon)[-1]), most)
-            if isinstance(times, Counts)
-            else most
-        )
+        if isinstance(times, Counts):
+            return min(int(times.times(self.settings.horizon)[-1]), most)
+        return most
 
     def reasons(self, releases: ReleaseColumns) -> np.ndarray:
         """Say of each release why it is impossible, one of `REASONS`; an empty text for the others.

@@ -133,7 +133,9 @@ class PendingReleases:
         order = _order(time, agent, index)
 
         def ordered(parts: list[Any]) -> Any:
-            return np.concatenate(parts)[order] if parts else np.zeros(0, np.int64)
+            if parts:
+                return np.concatenate(parts)[order]
+            return np.zeros(0, np.int64)
 
         return ReleaseBatch(
             releases=released_columns(

@@ -226,7 +226,9 @@ class PrivateMean(stats.base.Univariate):
     @property
     def releases_left(self) -> int | None:
         """Number of releases that the horizon still allows; None where there is no end."""
-        return None if self.horizon is None else self.horizon - self._stream.index
+        if self.horizon is None:
+            return None
+        return self.horizon - self._stream.index
 
     def update(self, x: float) -> None:
         """Take in one sample, and release if the schedule says so.
@@ -466,11 +468,9 @@ class _Stream:
 
 def _canonical_schedule(schedule: str | int) -> str | int:
     """Give one text to all that name the same schedule; it is part of the key."""
-    return (
-        str(parse_release_times(schedule))
-        if isinstance(schedule, str)
-        else valid_int("schedule", schedule)
-    )
+    if isinstance(schedule, str):
+        return str(parse_release_times(schedule))
+    return valid_int("schedule", schedule)
 
 
 def _release_times(schedule: str | int, horizon: int) -> tuple[int, ...]:

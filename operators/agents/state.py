@@ -157,11 +157,9 @@ class AgentRows:
 
 def _by_release(settings: AgentsSettings) -> list[str]:
     """Columns with an entry for each release, of which there are as many as some agent has made."""
-    return (
-        []
-        if settings.kept is not None
-        else [_COUNTER + name for name in settings.mechanism.by_release]
-    )
+    if settings.kept is not None:
+        return []
+    return [_COUNTER + name for name in settings.mechanism.by_release]
 
 
 def _empty_rows(settings: AgentsSettings, n: int, releases: int) -> dict[str, np.ndarray]:

@@ -43,7 +43,10 @@ def valid_coverage(coverage: str, memory: str = "forever") -> Coverage:
     require(coverage in COVERAGES, "coverage", f"be {' or '.join(COVERAGES)}", coverage)
     rule = "be pointwise with a memory: a mean that moves is not one number that all intervals could hold"
     require(coverage == "pointwise" or memory == "forever", "coverage", rule, coverage)
-    return "anytime" if coverage == "anytime" else "pointwise"
+
+    if coverage == "anytime":
+        return "anytime"
+    return "pointwise"
 
 
 def anytime_intervals(

@@ -88,8 +88,9 @@ def mixture_posterior(
     c: `k w` where these are w and V. Answers are averaged by `p N(m; c, w + V)`, and so are errors,
     with what answers differ by.
 
-    How far a mean is from each center is taken in 64 bits, what follows in 32: an answer and its standard error are off
-    by at most 1e-5 of the own standard error, and are the same bits among whatever others.
+    How far a mean is from each center is taken in 64 bits, what follows in 32: an answer and its
+    standard error are off by at most 1e-5 of the own standard error, and are the same bits among
+    whatever others.
 
     Examples
     --------
@@ -119,6 +120,7 @@ def _posterior(
 ) -> tuple[Floats, Floats]:
     n = len(mean)
     width = prior.width
+
     if n == 1:  # sums over components run along columns: the same order for any number of agents
         mean, variance, true_variance = (np.repeat(c, 2) for c in (mean, variance, true_variance))
 

@@ -25,7 +25,8 @@ FLAT_POWER = 3.0
 worse than alone where noise hides a wide spread."""
 LEAST_SPREAD = 0.002
 MOST_SPREAD = 0.4
-"""Spreads that are tried, in widths of the bounds; less where releases are more precise than that."""
+"""Spreads that are tried, in widths of the bounds; less where releases are more precise than
+that."""
 SPREADS = 24
 FINER = 16
 """Points of the grid, and of a finer one where few of these have any weight."""
@@ -39,8 +40,8 @@ _LEAST_STEP = 1e-3
 class ReleaseCells:
     """Public: releases, one by one or counted in cells; shape (n,).
 
-    Mean, number of samples (infinite where noise is all), variance of the noise, Laplace draws in it,
-    variance of what the cell rounds by, and how many releases the entry stands for.
+    Mean, number of samples (infinite where noise is all), variance of the noise, Laplace draws in
+    it, variance of what the cell rounds by, and how many releases the entry stands for.
     """
 
     mean: Floats
@@ -218,7 +219,8 @@ class _Fits(NamedTuple):
 class _Scaled:
     """Releases in widths from the lower bound.
 
-    `away` is log10 of their counts less the middle, `variance` that of their samples, and of the cells.
+    `away` is log10 of their counts less the middle, `variance` that of their samples, and of the
+    cells.
     """
 
     mean: Floats

@@ -56,10 +56,10 @@ class PriorByCount(FitOfBins):
     with l the logarithm of n (`NormalPrior`); releases have their exact law. All that they leave
     open about c, d and tau is averaged, and each agent's own mean has a say in it: an own mean far
     from all others makes a small spread unlikely in this agent's answer. Too much shrinkage costs
-    more than too little: the cube of the spread is flat before, and the variance of one sample is taken for the
-    fifth of its posterior that is least. Classes of like means, as in the paper, are a second
-    model; it is weighed by its evidence among mixtures of every spread (`LearnedPrior`), and not
-    believed of yes/no data, whose sampling is not normal.
+    more than too little: the cube of the spread is flat before, and the variance of one sample is
+    taken for the fifth of its posterior that is least. Classes of like means, as in the paper, are
+    a second model; it is weighed by its evidence among mixtures of every spread (`LearnedPrior`),
+    and not believed of yes/no data, whose sampling is not normal.
 
     Guards against strangers, who may publish anything: no release is taken for more precise than
     those of an eighth of the others (`trimmed`); a class that fewer than 2 % of the agents carry

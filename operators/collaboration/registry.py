@@ -150,7 +150,10 @@ def make_collaboration(
     if covariates is not None:
         return PriorWithCovariates(name, lower, upper, covariates, strangers)
     made = COLLABORATIONS[name](lower, upper, significance)
-    return replace(made, trimmed=0.0) if isinstance(made, PriorByCount) and not strangers else made
+
+    if isinstance(made, PriorByCount) and not strangers:
+        return replace(made, trimmed=0.0)
+    return made
 
 
 def collaboration_name(given: str | Collaboration) -> str:

@@ -207,6 +207,7 @@ class ReleaseBins:
             terms = self._rows[3].astype(np.int64)
             ones = np.ones(len(mean))
             cells = ReleaseCells(mean, count, noise, terms, 0 * ones, ones)
+
             return _spread_cells(cells.take(usable), raised[usable])
 
         width = self.upper - self.lower
@@ -224,6 +225,7 @@ class ReleaseBins:
         step = np.ldexp(1.0, wide.astype(np.int32))
         with np.errstate(divide="ignore"):
             count = 1 / sampling
+
         usable = (total > 0)[group]
         cells = ReleaseCells(
             np.asarray(self.lower + width * (cell + 0.5) * step[group], np.float64),
@@ -247,6 +249,7 @@ class ReleaseBins:
             sampling, noise = self._parts(0.0)
             noise = width**2 * noise
             number = self._sums[0].astype(np.float64)
+
             with np.errstate(divide="ignore"):
                 count = 1 / sampling
 

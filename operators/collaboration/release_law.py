@@ -15,9 +15,11 @@ from scipy.special import log_ndtr, roots_genlaguerre
 from meanstream.operators.records import Bools, Floats, Ints
 
 NORMAL_TERMS = 5
-"""A sum of that many Laplace draws is taken for normal: its kurtosis exceeds a normal one's by 3/5."""
+"""A sum of that many Laplace draws is taken for normal: its kurtosis exceeds a normal one's by
+3/5."""
 SMALL_NOISE = 0.02
-"""Noise of a smaller share of the whole variance has no shape that shows: it is taken for normal."""
+"""Noise of a smaller share of the whole variance has no shape that shows: it is taken for
+normal."""
 NODES = 8
 _LOG_TWO_PI = float(np.log(2 * np.pi))
 
@@ -71,6 +73,7 @@ def release_law(away: Floats, variance: Floats, noise_variance: Floats, terms: I
         noise = np.broadcast_to(noise_variance, away.shape)[some]
         evaluate = _one_draw if number == 1 else _few_draws
         exact = evaluate(away[some], variance[some], np.sqrt(noise / (2 * number)), number)
+
         for column, values in zip(law, exact, strict=True):
             column[some] = values
 

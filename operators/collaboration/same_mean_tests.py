@@ -359,6 +359,7 @@ class FittedTests:
             precision**2,
             precision * others**2,
         )
+
         columns = np.stack(of_each, axis=1)
         sums = np.empty((6, len(mean)))
         chunk = max(1, ELEMENTS // max(1, len(others)))

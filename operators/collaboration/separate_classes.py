@@ -18,11 +18,13 @@ from meanstream.operators.collaboration.release_law import is_shaped, release_la
 from meanstream.operators.records import Floats
 
 COMPARED = 24
-"""Mixtures that are weighed by the exact law: the likeliest by the normal one. The others have no weight."""
+"""Mixtures that are weighed by the exact law: the likeliest by the normal one. The others have no
+weight."""
 CARRIED = 0.02
 """A class that fewer of the agents carry shrinks no one."""
 APART = 6.0
-"""Components are classes if neighboring centers are so many spreads apart: nobody lies in between."""
+"""Components are classes if neighboring centers are so many spreads apart: nobody lies in
+between."""
 HOPELESS = 1e-6
 
 
@@ -36,6 +38,7 @@ def weighed_exactly(models: Models, cells: ReleaseCells, sample_variance: float)
         return models
     sizes = np.array([mixture.size for mixture in models.mixtures])
     compared = np.zeros(len(sizes), np.bool_)
+
     for alike in (np.flatnonzero(sizes == 1), np.flatnonzero(sizes > 1)):
         likeliest = np.argsort(-models.log_weight[alike], kind="stable")[:COMPARED]
         compared[alike[likeliest]] = True
@@ -85,6 +88,7 @@ def separate_classes(models: Models) -> Classes:
     probability = normalized_prior(models.log_weight) * apart
     spread = np.array([mixture.spread for mixture in models.mixtures])
     typical = _squared_spread(models.log_cautious[apart], spread[apart])
+
     rows = [
         (share * weight, center, variance, variance + max(typical - mixture.spread**2, 0.0))
         for share, mixture in zip(probability.tolist(), models.mixtures, strict=True)

@@ -72,6 +72,7 @@ def estimate_with_two_variances(
         fitted.without if isinstance(fitted, FittedWithCovariates) else fitted, FittedByCount
     ):
         return answer
+
     ratio = own.variance / np.maximum(own.value_variance, np.finfo(np.float64).tiny)
     two = (ratio > ALIKE) | (ratio < 1 / ALIKE)
     if not two.any():

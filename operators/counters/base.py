@@ -31,7 +31,9 @@ def counter_limit(horizon: int | None) -> int | None:
     >>> counter_limit(40), counter_limit(ENDLESS)
     (40, None)
     """
-    return None if horizon == ENDLESS else horizon
+    if horizon == ENDLESS:
+        return None
+    return horizon
 
 
 class HorizonReached(ValueError):  # noqa: N818 - an end of the budget, named like StopIteration
@@ -207,7 +209,9 @@ def counter_rows(rows: Ints | slice) -> Ints:
     >>> counter_rows(slice(2, 4)).tolist()
     [2, 3]
     """
-    return np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+    if isinstance(rows, slice):
+        return np.arange(rows.start, rows.stop)
+    return rows
 
 
 def counter_lowest_bit(release: Ints) -> Ints:

@@ -166,7 +166,10 @@ def counter_noise(
 
     rule = f"be so large that noise is at most 2**40 grid units, not {scale:.1e}"
     require(scale <= MAX_SCALE, "epsilon", rule, epsilon)
-    return LaplaceNoise(scale) if noise == "laplace" else GaussianNoise(scale)
+
+    if noise == "laplace":
+        return LaplaceNoise(scale)
+    return GaussianNoise(scale)
 
 
 def counter_noise_variance(

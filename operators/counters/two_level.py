@@ -71,7 +71,9 @@ class TwoLevel(Counter):
     @property
     def parts(self) -> int:
         """Number of separately noised sums that one sample can meet: its increment and its block."""
-        return 2 if self.horizon >= self.block else 1
+        if self.horizon >= self.block:
+            return 2
+        return 1
 
     def matrix(self, n: int) -> Floats:
         """Return ones for the blocks that are whole, and for the increments since."""

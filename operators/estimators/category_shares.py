@@ -59,7 +59,9 @@ class CategoryRound(LastRound):
 
     def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - the first stage
         """Public: count how many reports name each category."""
-        return Tally(len(reports), tuple(self._votes.counts(reports))) if len(reports) else Tally()
+        if len(reports):
+            return Tally(len(reports), tuple(self._votes.counts(reports)))
+        return Tally()
 
     def decode(self, tally: Tally, public: Public) -> Estimate:  # noqa: ARG002 - the first stage
         """Public: shares that add to 1, around unbiased ones with their intervals."""

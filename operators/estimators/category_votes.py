@@ -45,4 +45,6 @@ def best_category_votes(epsilon: float, categories: int) -> str:
         return best
     cheap = min((votes for votes in found if votes != "subset"), key=found.__getitem__)
 
-    return cheap if found[cheap] <= DEARER * found[best] else best
+    if found[cheap] <= DEARER * found[best]:
+        return cheap
+    return best

@@ -67,13 +67,18 @@ class LevelRound:
 
     def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - any
         """Public: count how many reports name each bin."""
-        return Tally(len(reports), tuple(self._votes.counts(reports))) if len(reports) else Tally()
+        if len(reports):
+            return Tally(len(reports), tuple(self._votes.counts(reports)))
+        return Tally()
 
     def decode(self, tally: Tally, public: Public) -> Public | Estimate:
         """Public: the counts so far; after the last level the quantiles."""
         named = [tally.n, *(tally.sums or [0] * self._votes.bins)]
         levels = [*public.get("levels", []), named]
-        return self._tree.answer(levels) if self._last else {"levels": levels}
+
+        if self._last:
+            return self._tree.answer(levels)
+        return {"levels": levels}
 
     def check(self, found: Public, public: Public) -> None:
         """Public: refuse what cannot be counts of this level's reports."""

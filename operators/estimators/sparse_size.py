@@ -28,7 +28,10 @@ def recommended_sparse(
     """
     signal = users * epsilon**2
     needed = constant * dimension * max(math.log(dimension * signal * samples), 1.0)
-    return "kent.sparse_select" if signal < needed else "kent.sparse_threshold"
+
+    if signal < needed:
+        return "kent.sparse_select"
+    return "kent.sparse_threshold"
 
 
 def require_sparsity(sparsity: int, dimension: int) -> None:

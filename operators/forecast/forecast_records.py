@@ -125,7 +125,9 @@ def recommended_forecast_record(
         return plain
     best = cases["tails" if declared is None else "declared"]
 
-    return plain if best.mse > NOT_WORTH * plain.mse else best
+    if best.mse > NOT_WORTH * plain.mse:
+        return plain
+    return best
 
 
 def forecast_record_sentence(

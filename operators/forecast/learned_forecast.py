@@ -102,7 +102,8 @@ class LearnedForecast:
     def _posterior(self, total: Floats, information: Floats, spreads: Floats) -> Floats:
         """Posterior of the spread for each outcome of the sum of squares, shape (outcomes, spreads).
 
-        The cube of the spread is flat before, as in `NormalPrior`; the grid is even in its logarithm.
+        The cube of the spread is flat before, as in `NormalPrior`; the grid is even in its
+        logarithm.
         """
         true = self.variance + self.spread**2
         degrees = max(float((self.number / true**2).sum() * (true**2).min()) - 1, 1.0)

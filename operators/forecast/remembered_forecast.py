@@ -67,7 +67,10 @@ class Remembered:
             return float(self.own(np.array([count]))[0]) >= number * (1 - 1e-9)
 
         found = least_enough(enough, math.ceil(number), _MOST)
-        return None if found is None else math.ceil(found)
+
+        if found is None:
+            return None
+        return math.ceil(found)
 
     def newest(self, counts: Floats | Ints) -> Ints:
         """Count the releases of agents with that many samples.
@@ -89,7 +92,10 @@ class Remembered:
     @property
     def _last(self) -> int:
         times = self._times
-        return len(times.early) + _SETTLED if isinstance(times, Steady) else self.settings.horizon
+
+        if isinstance(times, Steady):
+            return len(times.early) + _SETTLED
+        return self.settings.horizon
 
     @cached_property
     def _outlook(self) -> Outlook:

@@ -80,7 +80,9 @@ def shares_release_settings(settings: AgentsSettings, horizon: int | None) -> Ag
 
     Where no horizon is given, one release, of all samples.
     """
-    return replace(settings, horizon=1, schedule=AT_THE_END) if horizon in {None, 1} else settings
+    if horizon in {None, 1}:
+        return replace(settings, horizon=1, schedule=AT_THE_END)
+    return settings
 
 
 def forecast_shares(

@@ -64,7 +64,10 @@ def _first_enough(stderr: Callable[[int], float], target: float, start: int) -> 
             too_few = position
 
         if enough == too_few + 1:
-            return enough if enough <= LAST else None
+            if enough <= LAST:
+                return enough
+            return None
+
         guess = _guess(stderr, target, too_few, enough)
         turn += 1
 

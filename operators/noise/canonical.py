@@ -63,7 +63,10 @@ def canonical_spelling(settings: DataclassInstance) -> dict[str, Any]:
 def _default(field: Any) -> Any:
     if UNSPELLED in field.metadata:
         return field.metadata[UNSPELLED]
-    return field.default_factory() if field.default_factory is not MISSING else field.default
+
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return field.default
 
 
 def _plain(value: Any) -> Any:

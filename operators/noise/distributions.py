@@ -249,10 +249,10 @@ class StaircaseNoise:
     more costs epsilon for each `span` that has begun. So several samples that move together cost epsilon each, in one
     draw or in several; unlike Laplace noise, a small move costs no less than a large one.
 
-    With `T(j) = P(abs(K) >= j)` for j = m span + s >= 1, `T(j) = 2 exp(-m epsilon) (G - S(s))`, where
-    `S(s)` is the sum of the first s probabilities and G that of all that are not negative. It is
-    inverted in closed form: first m, then s. An edge is off by at most 2**-46 of `span / (1 -
-    exp(-epsilon))`, in units of what the integer beside it weighs.
+    With `T(j) = P(abs(K) >= j)` for j = m span + s >= 1, `T(j) = 2 exp(-m epsilon) (G - S(s))`,
+    where `S(s)` is the sum of the first s probabilities and G that of all that are not negative. It
+    is inverted in closed form: first m, then s. An edge is off by at most 2**-46 of
+    `span / (1 - exp(-epsilon))`, in units of what the integer beside it weighs.
 
     References
     ----------

@@ -63,9 +63,9 @@ def group_epsilon(mu: float, delta: float) -> float:
     while most < math.inf and excess(most) > 0.0:  # of a mu so large that its square rounds
         most *= 2.0
 
-    return (
-        root_by_brent(excess, least, most, xtol=1e-12, rtol=1e-12) if most < math.inf else math.inf
-    )
+    if most < math.inf:
+        return root_by_brent(excess, least, most, xtol=1e-12, rtol=1e-12)
+    return math.inf
 
 
 def group_mu(parts: Iterable[float]) -> float:

@@ -24,7 +24,7 @@ _HEX_DIGITS = 32
 _BASE64_DIGITS = 22  # of 128 bits
 
 
-def key_weakness(key: bytes) -> str | None:
+def key_weakness(key: bytes) -> str | None:  # noqa: PLR0911
     """Say why a key is not 128 random bits or more; None if it can be.
 
     Random are bytes that are no text, hexadecimal digits, and base 64. A phrase is not, however
@@ -56,9 +56,15 @@ def key_weakness(key: bytes) -> str | None:
     (None, 'too few different bytes', 'too few different bytes')
     """
     if len(key) < MIN_BYTES:
-        return f"{len(key)} bytes" if key else "an empty one"
+        if key:
+            return f"{len(key)} bytes"
+        return "an empty one"
+
     if len(set(key)) < DISTINCT or _repeats(key):
-        return "too few different bytes" if len(set(key)) < DISTINCT else "a repetition"
+        if len(set(key)) < DISTINCT:
+            return "too few different bytes"
+        return "a repetition"
+
     if _HEX.fullmatch(key):
         return _weak_hex(key)
 
@@ -71,7 +77,10 @@ def key_weakness(key: bytes) -> str | None:
 
     if _is_text(key):
         return "a phrase"
-    return "bytes in a row" if _steps(list(key), 1) < FEW_STEPS else None
+
+    if _steps(list(key), 1) < FEW_STEPS:
+        return "bytes in a row"
+    return None
 
 
 def require_strong_key(key: object, where: str = "") -> None:
@@ -109,7 +118,9 @@ def _weak_hex(key: bytes) -> str | None:
     pairs = [16 * a + b for a, b in zip(digits[::2], digits[1::2], strict=False)]
     steps = (_steps(digits, 1), _steps(digits, 2), _steps(pairs, 1))
 
-    return "digits in a row" if min(steps) < FEW_STEPS else None
+    if min(steps) < FEW_STEPS:
+        return "digits in a row"
+    return None
 
 
 def _steps(numbers: list[int], stride: int) -> int:

@@ -83,6 +83,7 @@ class LossDistribution:
             return math.inf
         low = 0.0
         high = max(float(self.losses[-1]), 0.0)
+
         if self.delta(low) <= delta:
             return 0.0
 
@@ -185,7 +186,10 @@ def regridded_losses(one: LossDistribution, step: float) -> LossDistribution:
 def _coarser(one: LossDistribution, times: int) -> LossDistribution:
     """Put losses on so coarse a grid that their sum has not too many steps."""
     merged = -(-len(one.mass) * times // MOST_STEPS)
-    return one if merged == 1 else regridded_losses(one, one.step * merged)
+
+    if merged == 1:
+        return one
+    return regridded_losses(one, one.step * merged)
 
 
 def common_step(largest: Sequence[float]) -> float:
@@ -248,6 +252,7 @@ def valid_odds(odds: float | str) -> float:
     share = valid_float("odds", odds.strip()[:-1] if isinstance(odds, str) and percent else odds)
     share = share / 100.0 if percent else share
     require(0.5 < share < 1, "odds", "lie between 50 % and 100 %, and be neither", odds)
+
     return share
 
 

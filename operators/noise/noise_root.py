@@ -35,7 +35,10 @@ def root_by_brent(
     step = last = 0.0
 
     if f_before == 0.0 or f_now == 0.0:
-        return before if f_before == 0.0 else now
+        if f_before == 0.0:
+            return before
+        return now
+
     if (f_before < 0.0) == (f_now < 0.0):
         raise ValueError("f must have different signs at both ends")
 
@@ -90,4 +93,7 @@ def _interpolated(
     d_before = (f_before - f_now) / (before - now)
     d_other = (f_other - f_now) / (other - now)
     below = d_other * d_before * (f_other - f_before)
-    return -f_now * (f_other * d_other - f_before * d_before) / below if below else None
+
+    if below:
+        return -f_now * (f_other * d_other - f_before * d_before) / below
+    return None

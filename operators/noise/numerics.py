@@ -75,7 +75,9 @@ def small_numeric_slack(
         part_of_delta = ROUNDING_DELTA * delta / (1.0 + math.exp(min(epsilon, 700.0)))
         slack = numeric_slack(noise, draws, part_of_delta)
 
-    return slack if slack <= LARGEST_SHARE * epsilon else None
+    if slack <= LARGEST_SHARE * epsilon:
+        return slack
+    return None
 
 
 def require_small_numeric_slack(

@@ -95,11 +95,9 @@ class Settings:
 
         Of one sample where sizes are not known.
         """
-        return (
-            1.0
-            if self.sizes is None
-            else float((self.sizes.probability / self.sizes.support).sum())
-        )
+        if self.sizes is None:
+            return 1.0
+        return float((self.sizes.probability / self.sizes.support).sum())
 
     @property
     def tuned(self) -> bool:

@@ -138,7 +138,9 @@ class EstimatorTraits:
         described: Mapping[str, Any],  # noqa: ARG003
     ) -> str:
         """Say what a forecast assumes of the users, given the options and what the estimator says of itself."""
-        return DECLARED if options.get("between_users") else ONE_LAW
+        if options.get("between_users"):
+            return DECLARED
+        return ONE_LAW
 
     @classmethod
     def why(cls, options: Mapping[str, Any], radius: float | None) -> str:  # noqa: ARG003 - as above

@@ -156,4 +156,7 @@ class CategoryGrid:
 
 def _in_columns(values: Floats) -> Floats:
     raw = np.asarray(values, np.float64)
-    return raw[:, np.newaxis] if raw.ndim == 1 else raw
+
+    if raw.ndim == 1:
+        return raw[:, np.newaxis]
+    return raw

@@ -133,7 +133,10 @@ class SizeDistribution:
             return text
 
         shown = [str(int(number)) if number.is_integer() else repr(number) for number in numbers]
-        return f"{form}:{','.join(shown)}" if shown else text
+
+        if shown:
+            return f"{form}:{','.join(shown)}"
+        return text
 
     @property
     def least(self) -> int:
@@ -162,7 +165,10 @@ class SizeDistribution:
         start = int(np.searchsorted(self.support, math.ceil(size)))
         if start == 0:
             return 1.0
-        return float(self._tails[start]) if start < len(self._tails) else 0.0
+
+        if start < len(self._tails):
+            return float(self._tails[start])
+        return 0.0
 
     def describe(self) -> dict[str, Any]:
         """Summary as plain data."""

@@ -91,7 +91,9 @@ def prism_runner_binary() -> Path | None:
         "prism", path=os.pathsep.join([str(servers / "prism"), os.environ.get("PATH", "")])
     )
 
-    return Path(found) if found else None
+    if found:
+        return Path(found)
+    return None
 
 
 def _has(module: str) -> bool:

@@ -34,7 +34,9 @@ def writing_output(option: str, path: Path) -> Iterator[None]:
 
 def _reason_of(error: OSError) -> str:
     """Say why, in the operating system's words: the error's own could hold a value."""
-    return type(error).__name__ if error.errno is None else os.strerror(error.errno)
+    if error.errno is None:
+        return type(error).__name__
+    return os.strerror(error.errno)
 
 
 def require_new_output(option: str, path: Path, mark: bytes, what: str) -> None:

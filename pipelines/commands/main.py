@@ -189,7 +189,10 @@ def _with_usual_words(typed: Sequence[str]) -> list[str]:
 def _named_part(typed: Sequence[str]) -> str | None:
     """Give the part that is typed first; None where all are wanted, to be listed."""
     named = typed[1] if len(typed) > 1 else ""
-    return named if named in PARTS else None
+
+    if named in PARTS:
+        return named
+    return None
 
 
 def _only_lists(typed: Sequence[str]) -> bool:

@@ -10,8 +10,8 @@ from types import FrameType
 def main() -> None:
     """Run the command line.
 
-    As process 1 of a container the kernel ignores a signal that has no handler: a SIGTERM while a run starts
-    would be lost. SIGUSR1 prints where each thread is, and the run goes on.
+    As process 1 of a container the kernel ignores a signal that has no handler: a SIGTERM while a
+    run starts would be lost. SIGUSR1 prints where each thread is, and the run goes on.
 
     **Privacy.** A stack names files, lines and functions, and no value.
     """

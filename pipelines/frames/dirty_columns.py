@@ -74,7 +74,10 @@ def kinds_said(column: pa.ChunkedArray) -> str:
     """
     if not is_text(column.type):
         names = [name for holds, name in ARROW_NAMES if holds(column.type)]
-        return names[0] if names else str(column.type)
+
+        if names:
+            return names[0]
+        return str(column.type)
 
     rest = plain_text(column)
     counts = []

@@ -125,7 +125,9 @@ def _adversary() -> str:
 
 
 def _several(settings: AgentsSettings) -> str:
-    return "rows of one person" if settings.per_person is None else "groups with rows of one person"
+    if settings.per_person is None:
+        return "rows of one person"
+    return "groups with rows of one person"
 
 
 def _odds(settings: AgentsSettings) -> str:

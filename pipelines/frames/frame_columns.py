@@ -120,9 +120,9 @@ class FrameSamples:
 
     def person_hashes(self, rows: slice | Ints = slice(None)) -> Words | None:
         """Give the hash of the person of some rows; None where there are no persons."""
-        return (
-            None if self.person is None or self.persons is None else self.persons[self.person[rows]]
-        )
+        if self.person is None or self.persons is None:
+            return None
+        return self.persons[self.person[rows]]
 
     def groups_of_a_person(self) -> int:
         """Public: in how many groups one person has rows, at most."""
@@ -152,8 +152,9 @@ def frame_samples(
 ) -> FrameSamples:
     """Read the columns that are needed, and put the samples into event-time order.
 
-    Where there are `categories`, the value is the number of a text's category. With `protect_validity`
-    a row whose value is null is not left out by `nulls="drop"`: its sample is NaN.
+    Where there are `categories`, the value is the number of a text's category. With
+    `protect_validity` a row whose value is null is not left out by `nulls="drop"`: its sample is
+    NaN.
     """
     grouping = [by] if isinstance(by, str) else [str(name) for name in by]
     if not grouping or len({*grouping}) < len(grouping):
@@ -168,6 +169,7 @@ def frame_samples(
     table = _table(frame, wanted)
     rows = table.num_rows
     without_value = nulls == "drop" and protect_validity
+
     if nulls == "drop":
         table = _without_nulls(table, kept=value if without_value else None)
 
@@ -300,7 +302,10 @@ def _table(frame: Any, wanted: dict[str, list[str]]) -> pa.Table:
         found = frame.project(
             ", ".join('"' + name.replace('"', '""') + '"' for name in unique)
         ).arrow()
-        return found if isinstance(found, pa.Table) else found.read_all()
+
+        if isinstance(found, pa.Table):
+            return found
+        return found.read_all()
 
     try:
         return _converted(frame, unique)
@@ -328,9 +333,10 @@ def _mixed_types(frame: Any, mixed: list[str], wanted: dict[str, list[str]]) -> 
 def _index_hint(frame: Any, name: str) -> str:
     """Say where a name is that a frame of pandas does not have among its columns."""
     of_rows = getattr(getattr(frame, "index", None), "names", ())
-    return (
-        ", the name of its index: frame.reset_index() makes it a column" if name in of_rows else ""
-    )
+
+    if name in of_rows:
+        return ", the name of its index: frame.reset_index() makes it a column"
+    return ""
 
 
 def _converted(frame: Any, names: list[str]) -> pa.Table:
@@ -378,6 +384,7 @@ def _values_of_rows(
     given = (
         _numbers(frame, held, name) if categories is None else _categories(held, name, categories)
     )
+
     if held is table:
         return given
 

@@ -206,8 +206,7 @@ def _epsilon_over(settings: AgentsSettings, calls: int) -> str:
     if settings.delta:
         return f"{epsilon:.3g}"
     less = settings.losses_of_calls(calls).epsilon(TOLD_DELTA)
-    return (
-        f"{epsilon:.3g}"
-        if less > 0.99 * epsilon
-        else f"{epsilon:.3g} ({less:.3g} at delta {TOLD_DELTA:g})"
-    )
+
+    if less > 0.99 * epsilon:
+        return f"{epsilon:.3g}"
+    return f"{epsilon:.3g} ({less:.3g} at delta {TOLD_DELTA:g})"

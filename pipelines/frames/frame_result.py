@@ -82,7 +82,9 @@ class PrivateFrame(ShownTable):
         return frame_like(self.table, self.original)
 
     def _sentences(self) -> tuple[str, ...]:
-        return (self.meaning, *self.notes) if self.meaning else self.notes
+        if self.meaning:
+            return (self.meaning, *self.notes)
+        return self.notes
 
     def _intervals(self) -> dict[str, tuple[str, str]]:
         """Columns of lower and upper ends by the column whose interval they are."""

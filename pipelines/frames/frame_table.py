@@ -96,6 +96,7 @@ class ShownTable:
             f"<th{style}>{html.escape(name)}</th>"
             for name, style in zip(self.table.column_names, right, strict=True)
         ]
+
         lines = [
             [
                 f"<td{style}>{html.escape(text)}</td>"
@@ -108,6 +109,7 @@ class ShownTable:
         if bars:
             head.append(f"<th{LEFT}>interval</th>")
             lines = [[*cells, bar] for cells, bar in zip(lines, bars, strict=True)]
+
         body = "".join(f"<tr>{''.join(cells)}</tr>" for cells in lines)
 
         return f"<table><thead><tr>{''.join(head)}</tr></thead><tbody>{body}</tbody></table>"
@@ -149,7 +151,9 @@ def table_axes(axes: Any, size: tuple[float, float]) -> Any:
     except ImportError:
         raise ImportError("plot needs matplotlib: pip install 'meanstream[plot]'") from None
 
-    return plt.subplots(figsize=size, layout="constrained")[1] if axes is None else axes
+    if axes is None:
+        return plt.subplots(figsize=size, layout="constrained")[1]
+    return axes
 
 
 def texts_of_row(row: dict[str, Any]) -> list[str]:
@@ -163,7 +167,9 @@ def _text(value: Any) -> str:
     if value is None:
         return "-"
 
-    return rounded_text(value) if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return rounded_text(value)
+    return str(value)
 
 
 def rounded_text(value: float, *, noise: float | None = None) -> str:
@@ -191,4 +197,7 @@ def rounded_text(value: float, *, noise: float | None = None) -> str:
         return f"{value:.4g}"
 
     text = f"{value:.{decimals}f}"
-    return text.rstrip("0").rstrip(".") if noise is None and "." in text else text
+
+    if noise is None and "." in text:
+        return text.rstrip("0").rstrip(".")
+    return text

@@ -75,11 +75,10 @@ def _plain_kind(kind: pa.DataType) -> pa.DataType:
     """Give the type in which keys are shown."""
     if pa.types.is_null(kind) or pa.types.is_string_view(kind) or pa.types.is_large_string(kind):
         return pa.string()
-    return (
-        pa.binary()
-        if pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind)
-        else kind
-    )
+
+    if pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    return kind
 
 
 def _coded(plain: pa.ChunkedArray) -> tuple[AnyInts, pa.Array]:

@@ -131,6 +131,7 @@ def plan_means(
         else counted_sizes(frame, by, person, per_person)
     )
     require(len(sizes) > 0, "frame", "have at least one group", 0)
+
     order = np.sort(sizes)
     shown = {name: int(order[int(share * (len(order) - 1))]) for name, share in SHOWN.items()}
     calls = valid_int("releases", releases)

@@ -132,16 +132,16 @@ def private_means(
         "mean", and "sum" for columns `sum`, `sum_lower` and `sum_upper`: the mean times the public
         number of rows.
     time : str, optional
-        Column of event times (timestamps, dates, ISO 8601 text or seconds). The order of the rows is
-        private and decides nothing, with it or without it; a `schedule` needs it.
+        Column of event times (timestamps, dates, ISO 8601 text or seconds). The order of the rows
+        is private and decides nothing, with it or without it; a `schedule` needs it.
     person, per_person : str and int, optional
         Column that says which person a row is about, and how many rows of one person count in a
         group: the first ones in time, and of those at one time a keyed choice. Epsilon then
         protects all rows of a person in a group; the noise is `per_person` times as large.
     max_groups, max_rows : int, optional
-        With `person` instead of `per_person`: in how many groups a person's rows count, and how many
-        in each; a keyed hash draws which. Epsilon then protects all rows of a person in all groups
-        together.
+        With `person` instead of `per_person`: in how many groups a person's rows count, and how
+        many in each; a keyed hash draws which. Epsilon then protects all rows of a person in all
+        groups together.
     releases : int, optional
         Releases of a group that share the budget. With a store 12, one for each call that finds new
         rows of the group: a year of months. Without a store 1, as one call releases once.
@@ -253,6 +253,7 @@ def private_means(
             "quantiles": quantiles, "exceeds": exceeds, "covariates": covariates, "nulls": nulls,
             "secret": secret, "name": name, "store": store, "statistics": statistics, "missing": missing,
         }  # fmt: skip
+
         return several_means(
             private_means,
             frame,
@@ -266,6 +267,7 @@ def private_means(
     lower, upper = frame_bounds(frame, value, lower, upper)
     asked = valid_quantiles(quantiles)
     given = settings | usual_histogram(asked, exceeds, settings)
+
     private = AgentsSettings(
         lower=lower,
         upper=upper,
@@ -279,6 +281,7 @@ def private_means(
         pairs=BY_CONTENT if time is None else BY_TIME,
         **given,
     )
+
     if limits is not None:
         private = limits.settings(
             lambda each: replace(private, epsilon=each, counter=private.counter),
@@ -289,6 +292,7 @@ def private_means(
     source = missing_as_nulls(frame, [value], missing, further_columns(needed))
     samples = frame_samples(source, by=by, value=value, time=time, person=person, nulls=nulls)
     _check_names(samples, [*ANSWERS, *kinds, MOVED, LEFT, *shares_columns(asked, private.exceeds)])
+
     declared = None if covariates is None else frame_covariates(frame, covariates, samples, by=by)
     options = EngineOptions(
         collaboration=collaboration_name(collaboration),
@@ -335,7 +339,9 @@ def private_means(
 
 
 def _names(by: str | Sequence[str]) -> str:
-    return by if isinstance(by, str) else ", ".join(by)
+    if isinstance(by, str):
+        return by
+    return ", ".join(by)
 
 
 def _together(pointwise_calls: int) -> str:
@@ -375,6 +381,7 @@ def _released(samples: FrameSamples, settings: AgentsSettings, noise: KeyedNoise
     """Have all groups release as an engine would, at the end once more."""
     agents = Agents(settings, noise)
     agents.add_agents(samples.names)
+
     if samples.person is not None or settings.schedule != AT_THE_END:  # else it shows nowhere
         digests = row_digests(noise, settings.grid, samples)
         samples = samples.in_order(content_order(samples, digests))
@@ -387,6 +394,7 @@ def _released(samples: FrameSamples, settings: AgentsSettings, noise: KeyedNoise
         value = samples.value[part]
         made = agents.update(group, value, samples.times(part), person)
         found.append(made.releases)
+
         if made.fates is not None:
             counts.append(part.start + np.flatnonzero(made.fates == COUNTS))
 

@@ -228,7 +228,9 @@ def _calendar(window: str, tz: str | None, first_weekday: str | None) -> str:
     )
     named_first = window if first_weekday is None else f"{window}:{first_weekday.lower()}"
 
-    return named_first if tz is None else f"{named_first}@{tz}"
+    if tz is None:
+        return named_first
+    return f"{named_first}@{tz}"
 
 
 def _by_default(window: str, settings: dict[str, Any]) -> str:
@@ -410,19 +412,16 @@ def _columns_of(settings: RoundsSettings) -> tuple[str | None, str, pa.DataType]
     """Name the column that says what an answer is of, with its type, and that of the answers."""
     if settings.categories is not None:
         return "category", "share", pa.string()
-    return (
-        ("quantile", "value", pa.float64())
-        if settings.quantiles is not None
-        else (None, "mean", pa.null())
-    )
+
+    if settings.quantiles is not None:
+        return ("quantile", "value", pa.float64())
+    return (None, "mean", pa.null())
 
 
 def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
-    return (
-        pa.array(values, pa.int64()).cast(kind)
-        if pa.types.is_timestamp(kind)
-        else pa.array(values, kind)
-    )
+    if pa.types.is_timestamp(kind):
+        return pa.array(values, pa.int64()).cast(kind)
+    return pa.array(values, kind)
 
 
 def _micros(text: str) -> int:

@@ -121,6 +121,7 @@ class _FrameEngine(Engine):
             sinks=Sinks(),
             options=options,
         )
+
         self._rows = source
         self._columns = columns
         self._noise = deployment.noise

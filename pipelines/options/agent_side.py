@@ -425,11 +425,9 @@ class AgentSideOptions(StreamOptions):
 
             return None
 
-        return (
-            None
-            if self.idle_after == NEVER
-            else parse_duration("idle_after", self.idle_after or IDLE_AFTER)
-        )
+        if self.idle_after == NEVER:
+            return None
+        return parse_duration("idle_after", self.idle_after or IDLE_AFTER)
 
     def column_mapping(self) -> "ColumnMapping":
         """Say which column means what."""

@@ -178,7 +178,9 @@ class AgentsOptions(AgentSideOptions):
 
     def _begun(self) -> dict[str, Any]:
         """As of the agents' side; on Beam there is no store."""
-        return {} if self.runner else super()._begun()
+        if self.runner:
+            return {}
+        return super()._begun()
 
     @property
     def answers_here(self) -> bool:
@@ -197,9 +199,9 @@ class AgentsOptions(AgentSideOptions):
         """Public attributes of the agents, read from their file."""
         from meanstream.streaming.agents.covariates_file import read_covariates_file
 
-        return (
-            None if self.covariates is None else read_covariates_file(self.covariates, self.agent)
-        )
+        if self.covariates is None:
+            return None
+        return read_covariates_file(self.covariates, self.agent)
 
     @property
     def collaboration_name(self) -> str:

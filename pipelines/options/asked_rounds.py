@@ -35,4 +35,7 @@ class ExplainRoundsOptions(RoundsOptions):
         if "store" not in self.said or not self.said.isdisjoint(AGREED):
             return super().settings()
         kept = settings_of_rounds_store(self.store)
-        return kept if self.users is None else replace(kept, users=self.users)
+
+        if self.users is None:
+            return kept
+        return replace(kept, users=self.users)

@@ -131,4 +131,6 @@ def options_of_host(owner: Any, host: str) -> frozenset[str]:
 
 def declared_of_command(command: Any) -> dict[str, Declared]:
     """Give the declarations of a command's options, by the name of their parameter."""
-    return {} if command.callback is None else declared_options(command.callback)
+    if command.callback is None:
+        return {}
+    return declared_options(command.callback)

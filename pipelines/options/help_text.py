@@ -157,7 +157,10 @@ def _shown_first(command: Any, context: Any) -> set[str] | None:
     if context.meta.get(_ALL) or not any(one.name == "help_all" for one in command.params):
         return None
     first = {name for name, one in declared_of_command(command).items() if one.first}
-    return {*first, "help", "help_all"} if first else None
+
+    if first:
+        return {*first, "help", "help_all"}
+    return None
 
 
 def _number_of_options(command: Any) -> int:
@@ -254,11 +257,9 @@ def _key(given: Mapping[str, Any], environment: Mapping[str, str]) -> str:
     if environment.get(f"{PREFIX}SECRET"):
         return f"the variable {PREFIX}SECRET (not shown)"
 
-    return (
-        f"the file of {PREFIX}SECRET_FILE"
-        if environment.get(f"{PREFIX}SECRET_FILE")
-        else "a file next to the store"
-    )
+    if environment.get(f"{PREFIX}SECRET_FILE"):
+        return f"the file of {PREFIX}SECRET_FILE"
+    return "a file next to the store"
 
 
 def without_passwords(text: str) -> str:
@@ -288,9 +289,10 @@ def _entry(name: str, value: Any) -> str:
     if plain is None or plain == []:
         return f"{name}:"
     text = yaml.safe_dump({name: plain}, default_flow_style=None, width=2**31, allow_unicode=True)
-    return (
-        text.strip().removeprefix("{").removesuffix("}") if text.startswith("{") else text.strip()
-    )
+
+    if text.startswith("{"):
+        return text.strip().removeprefix("{").removesuffix("}")
+    return text.strip()
 
 
 def options_to_begin_with(command: Any, context: Any, name: str) -> str:

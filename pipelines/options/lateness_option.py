@@ -24,7 +24,9 @@ class Lateness:
         """As it is typed."""
         from meanstream.operators.durations import duration_text
 
-        return duration_text(self.seconds) if self.seconds else "0s"
+        if self.seconds:
+            return duration_text(self.seconds)
+        return "0s"
 
 
 def lateness_of_file_that_ends(source: str | None, given: str | None) -> Lateness | None:

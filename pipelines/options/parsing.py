@@ -87,7 +87,10 @@ def _spelled(shown: str, texts: list[str]) -> str:
 
     if not same:
         return shown
-    return repr(same[0]) if quoted else same[0].strip()
+
+    if quoted:
+        return repr(same[0])
+    return same[0].strip()
 
 
 def _means(text: str, value: str) -> bool:
@@ -154,6 +157,7 @@ def _once_each(make_parser: Callable[[Any], Any], context: Any) -> Any:
             unknown = str(getattr(error, "option_name", ""))
             _refuse_argument(context, unknown, given)
             _refuse_untyped(context, unknown)
+
             if hasattr(error, "possibilities"):
                 error.possibilities = []
                 error.message += _near_option(context, unknown)
@@ -180,7 +184,9 @@ def _near_option(context: Any, unknown: str) -> str:
     known = [name for one in context.command.params if not one.hidden for name in one.opts]
     near = get_close_matches(unknown, [*known, "--help"], n=1, cutoff=NEAR)
 
-    return f"; did you mean {near[0]!r}?" if near else ""
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return ""
 
 
 def _refuse_argument(context: Any, unknown: str, given: list[str]) -> None:
@@ -293,4 +299,7 @@ def _rule_in(message: str) -> str:
     """
     _, _, said = message.rpartition("': ")
     found = re.fullmatch(r"Input should (be [^,]+).*", said.rstrip("."), re.DOTALL)
-    return found[1] if found else f"be another value: {said.rstrip('.')}"
+
+    if found:
+        return found[1]
+    return f"be another value: {said.rstrip('.')}"

@@ -33,7 +33,10 @@ class Refresh:
 
         if self.seconds is None:
             return "at the end"
-        return duration_text(self.seconds) if self.seconds else "0s"
+
+        if self.seconds:
+            return duration_text(self.seconds)
+        return "0s"
 
     def first_due(self, lateness: str) -> str:
         """Say when the first estimate can be expected.

@@ -418,7 +418,10 @@ class RoundsOptions(StreamOptions):
         if self.quantiles is None:
             return None
         found = _bounds("quantiles", self.quantiles)
-        return found if isinstance(found, tuple) else (found,)
+
+        if isinstance(found, tuple):
+            return found
+        return (found,)
 
     def column_mapping(self) -> "ColumnMapping":
         """Say which column means what; a user is what sources call an agent."""
@@ -517,4 +520,6 @@ def _bounds(name: str, typed: str) -> float | tuple[float, ...]:
     require(good, name, rule, typed)
     numbers = tuple(map(float, read))
 
-    return numbers if len(parts) > 1 else numbers[0]
+    if len(parts) > 1:
+        return numbers
+    return numbers[0]

@@ -260,7 +260,10 @@ def quorum_for(quorum: int, source: str | None, *, sort: bool) -> int:
     from meanstream.operators.validation import require
 
     require(quorum in (1, 2), "quorum", "be 1 or 2", quorum)
-    return 1 if sort and source is not None and not is_live_source(source) else quorum
+
+    if sort and source is not None and not is_live_source(source):
+        return 1
+    return quorum
 
 
 def is_live_source(source: str) -> bool:

@@ -67,4 +67,6 @@ class OfStore(_OfRun):
 
     def settings(self) -> AgentsSettings:
         """Check the privacy part; or read it from the store."""
-        return settings_of_agents_store(self.store) if self.of_store else super().settings()
+        if self.of_store:
+            return settings_of_agents_store(self.store)
+        return super().settings()

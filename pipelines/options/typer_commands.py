@@ -61,7 +61,9 @@ class Taken:
     @cached_property
     def kind(self) -> type[Any]:
         """The class."""
-        return _imported(self.options) if isinstance(self.options, str) else self.options
+        if isinstance(self.options, str):
+            return _imported(self.options)
+        return self.options
 
     @cached_property
     def declared(self) -> dict[str, Declared]:

@@ -83,7 +83,9 @@ def check_answers(address: str, tokens: Path | None, *, remote: bool = False) ->
         not remote or tokens is not None, "answer_tokens", "be given with --answers-remote", None
     )
 
-    return {} if tokens is None else _read_answer_tokens(tokens)
+    if tokens is None:
+        return {}
+    return _read_answer_tokens(tokens)
 
 
 class AnswersServer(BackgroundServer["_AnswersServer"]):

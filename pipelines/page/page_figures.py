@@ -99,7 +99,10 @@ def page_figures(
 
 
 def run_judgement(gain: float | None, events: int, rejects: Mapping[str, int]) -> str:
-    """Say in a sentence what a reader should make of the figures.
+    """Say in a sentence what the operator should make of the figures.
+
+    **Privacy.** The gain is of personal estimates, and so is what is said of it: for the page of agents alone, which is
+    the operator's.
 
     Examples
     --------
@@ -214,7 +217,9 @@ def forecast_figure(found: ForecastSummary | None) -> dict[str, Any] | None:
 
 
 def _due(found: FirstRelease | None) -> dict[str, Any] | None:
-    return None if found is None else {"event_time": found.event_time, "why": found.why}
+    if found is None:
+        return None
+    return {"event_time": found.event_time, "why": found.why}
 
 
 def _flow(view: PageView) -> dict[str, Any]:

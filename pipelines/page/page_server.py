@@ -55,7 +55,9 @@ def _plotly_file() -> Path | None:
         return None
     path = Path(next(iter(spec.submodule_search_locations))) / "package_data" / "plotly.min.js"
 
-    return path if path.is_file() else None
+    if path.is_file():
+        return path
+    return None
 
 
 def check_page_server(address: str, *, remote: bool = False) -> None:
@@ -142,7 +144,10 @@ class _Site:
         if not given:
             return HTTPStatus.UNAUTHORIZED
         same = hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode())
-        return None if same else HTTPStatus.FORBIDDEN
+
+        if same:
+            return None
+        return HTTPStatus.FORBIDDEN
 
     def data(self) -> bytes:
         """Everything that is shown; encoded once for all that look."""
@@ -231,7 +236,9 @@ class _Handler(PrivateRequests):
         except CookieError:
             return None
 
-        return None if morsel is None else morsel.value
+        if morsel is None:
+            return None
+        return morsel.value
 
     def _say(self, status: HTTPStatus, line: str) -> None:
         self._send(status, "text/plain; charset=utf-8", f"{line}\n".encode())

@@ -21,7 +21,9 @@ def require_loopback(option: str, host: str, address: str, *, remote: bool) -> N
 
 def hosts_of_this_machine(host: str, *, remote: bool) -> set[str] | None:
     """Say by which names a request may call the server; None for any."""
-    return None if remote else {host, "localhost"}
+    if remote:
+        return None
+    return {host, "localhost"}
 
 
 def _is_loopback(host: str) -> bool:

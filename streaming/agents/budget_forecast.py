@@ -43,7 +43,7 @@ class ForecastSummary:
     days: tuple[float, float, float]
 
 
-def days_text(days: float) -> str:
+def days_text(days: float) -> str:  # noqa: PLR0911
     """Write a time to come as people do.
 
     Examples
@@ -56,7 +56,10 @@ def days_text(days: float) -> str:
 
     if days < 2:
         hours = round(24 * days)
-        return "an hour" if hours == 1 else f"{hours} hours"
+
+        if hours == 1:
+            return "an hour"
+        return f"{hours} hours"
 
     if days < 730:
         return f"{days:.0f} days"
@@ -64,7 +67,10 @@ def days_text(days: float) -> str:
         return "more than 200 years"
 
     years = days / 365.25
-    return f"{years:.1f} years" if years < 10 else f"{years:.0f} years"
+
+    if years < 10:
+        return f"{years:.1f} years"
+    return f"{years:.0f} years"
 
 
 def budget_forecast_text(forecast: ForecastSummary) -> str:

@@ -138,9 +138,10 @@ class DueEstimates:
 def _covariates_source(options: EngineOptions) -> dict[str, Any]:
     """Say where public attributes come from, so that anyone who answers from the store finds them."""
     declared = options.covariates
-    return (
-        {} if declared is None or declared.place is None else {"covariates": list(declared.place)}
-    )
+
+    if declared is None or declared.place is None:
+        return {}
+    return {"covariates": list(declared.place)}
 
 
 def _entered(event_time: float, last: float | None, refresh: float) -> bool:

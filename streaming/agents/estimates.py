@@ -206,7 +206,9 @@ class PersonalEstimates:
 
     @property
     def _known(self) -> float | None:
-        return None if self._options.stddev is None else self._options.stddev**2
+        if self._options.stddev is None:
+            return None
+        return self._options.stddev**2
 
     def _columns(
         self,

@@ -59,7 +59,9 @@ def own_settings_if_begun(path: Path) -> AgentsSettings | None:
     None if there is no store that an engine has begun.
     """
     try:
-        return own_settings(path) if path.is_file() else None
+        if path.is_file():
+            return own_settings(path)
+        return None
     except StoreError:  # anyone who opens it for writing says what is wrong
         return None
 

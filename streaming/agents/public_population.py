@@ -117,7 +117,10 @@ class PublicPopulation:
         None before that, and where nothing is known of it.
         """
         dependent = self.description.get("dependent")
-        return None if dependent is None else float(dependent["ratio"])
+
+        if dependent is None:
+            return None
+        return float(dependent["ratio"])
 
     @property
     def explained_by_covariates(self) -> float | None:
@@ -126,7 +129,10 @@ class PublicPopulation:
         None without covariates.
         """
         covariates = self.description.get("covariates")
-        return None if covariates is None else float(covariates["explained"])
+
+        if covariates is None:
+            return None
+        return float(covariates["explained"])
 
 
 def population_count_probability(description: Mapping[str, Any]) -> float | None:
@@ -135,4 +141,7 @@ def population_count_probability(description: Mapping[str, Any]) -> float | None
     None where no one has asked.
     """
     probability = description.get("count_probability")
-    return None if probability is None else 1.0 - float(probability["same"])
+
+    if probability is None:
+        return None
+    return 1.0 - float(probability["same"])

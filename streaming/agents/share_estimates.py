@@ -72,11 +72,10 @@ class ShareEstimates:
         """
         if not self.wanted:
             return None
-        return (
-            SharesPrior.alone(self._queries.law.widths)
-            if self._alone
-            else self._queries.fit(found, key)
-        )
+
+        if self._alone:
+            return SharesPrior.alone(self._queries.law.widths)
+        return self._queries.fit(found, key)
 
     def fit_newest(self, names: Sequence[str], latest: ReleaseColumns) -> SharesPrior | None:
         """Public: learn it from everyone's newest release.
@@ -96,7 +95,9 @@ class ShareEstimates:
 
     def own(self, prior: SharesPrior | None, own: OwnSamples) -> SharesAnswers | None:
         """Private: answer the agents that have samples, by these; None without a prior."""
-        return None if prior is None else self._queries.own(prior, own.cells[own.count > 0])
+        if prior is None:
+            return None
+        return self._queries.own(prior, own.cells[own.count > 0])
 
     def released(self, prior: SharesPrior, found: HistogramColumns) -> SharesAnswers:
         """Public: answer agents by what they have released."""

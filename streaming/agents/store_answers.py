@@ -131,6 +131,7 @@ class StoreAnswers:
         """
         with self._lock:
             known = self._newest()
+
         if known is None or not len(known.population.releases):
             return None
 

@@ -219,7 +219,9 @@ class CommittedDelivery:
                     lines = [line for _, kind, line in rows if kind == topic]
                     self._sinks.write(role, EventLines(EVENTS[topic], lines))
 
-        return rows[-1][0] if rows else self._outbox_seq
+        if rows:
+            return rows[-1][0]
+        return self._outbox_seq
 
 
 def _back_off() -> Iterator[float]:

@@ -122,7 +122,9 @@ class EngineHealth:
 
         None before the start.
         """
-        return None if self._saved_at is None else max(self._now() - self._saved_at, 0.0)
+        if self._saved_at is None:
+            return None
+        return max(self._now() - self._saved_at, 0.0)
 
     def connections(self) -> Mapping[str, str | None]:
         """Give the problem of each connection that is watched, None of those that stand."""
@@ -131,7 +133,10 @@ class EngineHealth:
     def not_alive(self) -> str | None:
         """Say why the process should be replaced, or None."""
         silent = self._now() - self._alive_at
-        return f"no sign of life for {silent:.0f} s" if silent > self._silent_seconds else None
+
+        if silent > self._silent_seconds:
+            return f"no sign of life for {silent:.0f} s"
+        return None
 
     def not_ready(self) -> str | None:
         """Say why the engine cannot do its work now, or None."""

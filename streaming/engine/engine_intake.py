@@ -248,7 +248,9 @@ class Intake:
 
     def _sender(self, samples: SampleColumns) -> Words | None:
         """Hashes of the senders, where the watermark asks for them."""
-        return self._senders.of(samples.names)[samples.agent] if self._options.quorum > 1 else None
+        if self._options.quorum > 1:
+            return self._senders.of(samples.names)[samples.agent]
+        return None
 
     def _owner(self, samples: SampleColumns) -> Words:
         """Hashes of the agents whose ids they are."""

@@ -149,4 +149,7 @@ def _charged_key(line: bytes) -> Key | None:
         return None
 
     key = (found.release_id, found.round_id, found.user, found.stage)
-    return key if found.release_id or found.user else None
+
+    if found.release_id or found.user:
+        return key
+    return None

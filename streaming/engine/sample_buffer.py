@@ -267,7 +267,10 @@ def _follow_one_another(parts: list[Piece]) -> bool:
 def _joined(columns: list[np.ndarray]) -> np.ndarray:
     if len(columns) == 1:
         return columns[0]
-    return np.concatenate(columns) if columns else np.zeros(0)
+
+    if columns:
+        return np.concatenate(columns)
+    return np.zeros(0)
 
 
 def _join(parts: list[Piece]) -> Piece:

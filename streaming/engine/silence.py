@@ -34,8 +34,7 @@ class Silence:
         step = 0.0 if self._looked is None else min(max(now - self._looked, 0.0), STEP_SECONDS)
         self._looked = now
         self._seconds = self._seconds + step if quiet else 0.0
-        return (
-            float(int(self._seconds))
-            if self._after is not None and self._seconds >= self._after
-            else 0.0
-        )
+
+        if self._after is not None and self._seconds >= self._after:
+            return float(int(self._seconds))
+        return 0.0

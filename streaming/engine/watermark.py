@@ -263,4 +263,6 @@ def _in_a_row(leading: _Leading, sender: Words) -> Ints:
 
 
 def _finite(number: float) -> float | None:
-    return number if math.isfinite(number) else None
+    if math.isfinite(number):
+        return number
+    return None

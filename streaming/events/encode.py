@@ -171,7 +171,10 @@ def _as_one(fixed: Sequence[str]) -> dict[str, msgspec.Raw]:
     It has the name of the first, and holds the rest.
     """
     name, _, rest = ",".join(fixed).partition(":")
-    return {json.loads(name): msgspec.Raw(rest.encode())} if fixed else {}
+
+    if fixed:
+        return {json.loads(name): msgspec.Raw(rest.encode())}
+    return {}
 
 
 class _Encoder:

@@ -37,4 +37,6 @@ def whole_number(text: str) -> int | float:
     >>> whole_number("-12"), whole_number("9" * 5000)
     (-12, 1.7976931348623157e+308)
     """
-    return int(text) if len(text) <= MOST_DIGITS else nearest_float_number(text)
+    if len(text) <= MOST_DIGITS:
+        return int(text)
+    return nearest_float_number(text)

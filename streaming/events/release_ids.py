@@ -38,4 +38,6 @@ def release_ids(
 
 
 def _encoded(name: str) -> str:
-    return name if _PLAIN.fullmatch(name) else quote(name, safe="")
+    if _PLAIN.fullmatch(name):
+        return name
+    return quote(name, safe="")

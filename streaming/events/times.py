@@ -98,7 +98,9 @@ class TimeParser:
             )
             days = (number >= FIRST_DAY) & (number <= LAST_DAY)
 
-        return np.where(days & _name_days(number), np.nan, seconds) if days.any() else seconds
+        if days.any():
+            return np.where(days & _name_days(number), np.nan, seconds)
+        return seconds
 
     def _each(self, column: pa.Array) -> Floats:
         """Read the distinct times one by one.
@@ -200,7 +202,9 @@ def _iso_texts(micros: Ints) -> list[str]:
 
 def known_time(seconds: float) -> float | None:
     """Give a time; None for what is before or after all times, as the watermark is where no sample has come."""
-    return seconds if abs(seconds) < 1e11 else None
+    if abs(seconds) < 1e11:
+        return seconds
+    return None
 
 
 def iso_time(seconds: float | None) -> str | None:
@@ -211,11 +215,9 @@ def iso_time(seconds: float | None) -> str | None:
     >>> iso_time(1357034400.0), iso_time(None), iso_time(-math.inf)
     ('2013-01-01T10:00:00Z', None, None)
     """
-    return (
-        None
-        if seconds is None or known_time(seconds) is None
-        else iso_times(np.array([seconds]))[0]
-    )
+    if seconds is None or known_time(seconds) is None:
+        return None
+    return iso_times(np.array([seconds]))[0]
 
 
 def time_as_datetime(seconds: float) -> datetime:

@@ -79,4 +79,7 @@ def topics_index(source: str, name: str) -> int | None:
     None if it is no source of several, or none has.
     """
     names: Sequence[str] = topics_joined(source)
-    return names.index(name) if len(names) > 1 and name in names else None
+
+    if len(names) > 1 and name in names:
+        return names.index(name)
+    return None

@@ -385,7 +385,9 @@ def _histogram(name: str, text: str, distribution: Distribution | None) -> Metri
 
 
 def _median(values: Floats) -> float | None:
-    return float(np.median(values)) if len(values) else None
+    if len(values):
+        return float(np.median(values))
+    return None
 
 
 def _build() -> dict[str, str]:

@@ -78,7 +78,9 @@ def _application(metrics: Metrics, health: EngineHealth) -> Application:
             _log.error("metrics cannot be shown", extra={"error": type(error).__name__})
             return _text(start_response, "500 Internal Server Error", type(error).__name__)
 
-        return [b""] if environ["REQUEST_METHOD"] == "HEAD" else answer
+        if environ["REQUEST_METHOD"] == "HEAD":
+            return [b""]
+        return answer
 
     return application
 

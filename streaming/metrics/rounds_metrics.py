@@ -161,4 +161,6 @@ def _carried_window_figures(
     found = carried_figures(msgspec.json.decode(line), lower, upper)
     names = ("windows", "half_width", "gain")
 
-    return {} if found is None else {f"rounds_carried_{name}": found[name] for name in names}
+    if found is None:
+        return {}
+    return {f"rounds_carried_{name}": found[name] for name in names}

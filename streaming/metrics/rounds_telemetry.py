@@ -83,7 +83,10 @@ class RoundsTelemetry(Telemetry):
         """Give the newest windows' answers where there are new ones: public events."""
         with self._lock:
             unsaved, self._unsaved = self._unsaved, False
-            return {"windows": list(self._windows)} if unsaved else None
+
+            if unsaved:
+                return {"windows": list(self._windows)}
+            return None
 
     def restore_history(self, kept: dict[str, Any]) -> None:
         """Go on from the windows that a run before has shown."""

@@ -234,7 +234,9 @@ def _from_lines(path: Path) -> Iterator[DeadLetter | None]:
 
 def _letter(line: bytes | None) -> DeadLetter | None:
     try:
-        return None if line is None else DeadLetter.model_validate_json(line)
+        if line is None:
+            return None
+        return DeadLetter.model_validate_json(line)
     except ValidationError:
         return None
 

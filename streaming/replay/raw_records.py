@@ -52,7 +52,9 @@ def read_raw_records(
     if not len(wanted):
         return iter(())
 
-    return _rows(path, wanted) if kind == ".parquet" else _lines(path, wanted, max_record_bytes)
+    if kind == ".parquet":
+        return _rows(path, wanted)
+    return _lines(path, wanted, max_record_bytes)
 
 
 def raw_records_heading(location: str) -> bytes | None:
@@ -67,7 +69,10 @@ def raw_records_heading(location: str) -> bytes | None:
         taken = reader.next_block(1)
 
     lines = [] if taken is None else taken[0].lines()
-    return lines[0] if lines else None
+
+    if lines:
+        return lines[0]
+    return None
 
 
 def write_raw_records(

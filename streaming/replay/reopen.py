@@ -87,7 +87,9 @@ def reopening(location: str, mapping: ColumnMapping, *, id_key: bytes = b"") -> 
         whole = ScannedTopics(parsed.topic, topics)
         return Opened(whole, complete=whole.complete)
 
-    return topic_again if is_kafka_location(location) else file_again
+    if is_kafka_location(location):
+        return topic_again
+    return file_again
 
 
 def reopened_source_name(location: str) -> str:

@@ -99,13 +99,13 @@ def prepare_replay(
 
 
 def _number(watermark: float | None) -> float:
-    return -math.inf if watermark is None else watermark
+    if watermark is None:
+        return -math.inf
+    return watermark
 
 
 def _partitions(newest: object) -> tuple[int, ...]:
     """List the partitions that have samples: a replay must not move event time past any of them."""
-    return (
-        tuple(sorted(int(number) for number in newest))
-        if isinstance(newest, dict) and newest
-        else (0,)
-    )
+    if isinstance(newest, dict) and newest:
+        return tuple(sorted(int(number) for number in newest))
+    return (0,)

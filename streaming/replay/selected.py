@@ -144,11 +144,9 @@ class SelectedSource:
         if self._sort:
             samples = samples.take(np.argsort(samples.time, kind="stable"))
 
-        return (
-            samples
-            if samples.key is None or not len(samples)
-            else self._once(samples, _own_ids(samples))
-        )
+        if samples.key is None or not len(samples):
+            return samples
+        return self._once(samples, _own_ids(samples))
 
     def _once(self, samples: SampleColumns, key: Words) -> SampleColumns:
         """Reject samples whose id was counted, and set aside those of which that is not known."""

@@ -84,11 +84,10 @@ class OpenWindows:
     def first_users(self, reached: int) -> Ints:
         """List who has sent something in the window that `first_ended` would give."""
         found = self._first_ended(reached)
-        return (
-            np.unique(np.concatenate([self._pieces[n].sums.user for n in found[1]]))
-            if found
-            else _NOBODY
-        )
+
+        if found:
+            return np.unique(np.concatenate([self._pieces[n].sums.user for n in found[1]]))
+        return _NOBODY
 
     def has_ended(self, reached: int) -> bool:
         """Tell whether a window ends at a time or before it."""
@@ -113,7 +112,10 @@ class OpenWindows:
 
     def _first_ended(self, reached: int) -> tuple[Window, list[int]] | None:
         ended = [one for one in self._grouped() if one[0].end <= reached]
-        return min(ended, key=lambda one: (one[0].end, one[0].start)) if ended else None
+
+        if ended:
+            return min(ended, key=lambda one: (one[0].end, one[0].start))
+        return None
 
     def _put(self, piece: _WindowPiece) -> None:
         self._pieces[self._next] = piece

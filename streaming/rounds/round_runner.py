@@ -93,7 +93,10 @@ def rounds_run_order(words: Words) -> Ints:
     """
     order = np.argsort(words[:, 0], kind="stable")
     first = words[order, 0]
-    return np.lexsort((words[:, 1], words[:, 0])) if (first[1:] == first[:-1]).any() else order
+
+    if (first[1:] == first[:-1]).any():
+        return np.lexsort((words[:, 1], words[:, 0]))
+    return order
 
 
 class RoundRunner:

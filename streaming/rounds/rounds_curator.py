@@ -38,7 +38,10 @@ def curator_sum(this: WindowRound, release: int, public: Public, summaries: Summ
     """Private: add up what one release asks of some of the users, exactly and without noise, in any order."""
     step: CentralRound = _curator_of(this).rounds[release]
     asked = summaries.take(this.stage_of(summaries.user) == step.cohort)
-    return step.tally(step.encode(asked, public), public) if len(asked) else Tally()
+
+    if len(asked):
+        return step.tally(step.encode(asked, public), public)
+    return Tally()
 
 
 def curator_noise_once(

@@ -69,9 +69,10 @@ def rounds_default_estimator(
     saved = None if path is None else _kept_settings(path)
     if saved is not None and saved.get(SIDE) == side and "estimator" in saved:
         return str(saved["estimator"])
-    return (
-        LEARNING_ESTIMATOR if alone and Windows.parse(window).kind == "fixed" else DEFAULT_ESTIMATOR
-    )
+
+    if alone and Windows.parse(window).kind == "fixed":
+        return LEARNING_ESTIMATOR
+    return DEFAULT_ESTIMATOR
 
 
 def _kept_settings(path: Path) -> dict[str, Any] | None:

@@ -320,11 +320,10 @@ epsilon 1), got None
         """
         # It does not hang on sizes, whose file may be gone when a budget is looked at.
         plain = replace(self, sizes=None)
-        return (
-            float(getattr(plain.estimator_for(self.users or 1), "delta", 0.0))
-            if self.central
-            else 0.0
-        )
+
+        if self.central:
+            return float(getattr(plain.estimator_for(self.users or 1), "delta", 0.0))
+        return 0.0
 
     def plain(self) -> dict[str, Any]:
         """Give all settings as plain data, from which `of_plain` makes the same again.
@@ -454,7 +453,10 @@ def _respelled(settings: RoundsSettings) -> dict[str, Any]:
 def _number(value: Any) -> Any:
     """Take NumPy's scalars for Python's, and a float that is whole for the whole number."""
     plain = value.item() if isinstance(value, np.generic) else value
-    return int(plain) if isinstance(plain, float) and plain.is_integer() else plain
+
+    if isinstance(plain, float) and plain.is_integer():
+        return int(plain)
+    return plain
 
 
 def _require_questions(settings: RoundsSettings) -> None:

@@ -232,7 +232,9 @@ def join_summaries(parts: Sequence[UserSums]) -> UserSums:
     def whole(
         name: str,
     ) -> Ints:  # one column at a time: all of them together would be all sums once more
-        return np.concatenate([c[name] for c in columns]) if len(columns) > 1 else columns[0][name]
+        if len(columns) > 1:
+            return np.concatenate([c[name] for c in columns])
+        return columns[0][name]
 
     known, code = _coded(whole("user"))
     first_time = whole("first_time")
@@ -292,7 +294,10 @@ def _added(code: Ints, numbers: Ints, n: int) -> Ints:
     """Add up whole numbers by code, exactly; those of vectors column by column."""
     if numbers.ndim == 2:
         columns = [_added(code, column, n) for column in numbers.T]
-        return np.stack(columns, axis=1) if columns else np.zeros((n, 0), np.int64)
+
+        if columns:
+            return np.stack(columns, axis=1)
+        return np.zeros((n, 0), np.int64)
 
     if not len(numbers) or len(numbers) * int(numbers.max()) < _EXACT:
         return np.bincount(code, weights=numbers, minlength=n).astype(np.int64)

@@ -230,4 +230,7 @@ def _pinned(stage: int, kept: list[Any]) -> tuple[Public, ...] | None:
     """
     if kept and kept[0] is not None:
         return tuple(kept[0])
-    return None if stage else ()
+
+    if stage:
+        return None
+    return ()

@@ -153,7 +153,9 @@ class Windows:
     @property
     def step(self) -> int:
         """Microseconds of which the ends of all windows are multiples, but for sessions."""
-        return self.period if self.calendar is None else STEP
+        if self.calendar is None:
+            return self.period
+        return STEP
 
     def start(self, micros: int) -> int:
         """Give where the newest window of a time begins, which windows before it have ended by."""

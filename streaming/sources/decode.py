@@ -309,6 +309,7 @@ def _in_one_spelling(ids: pa.Array, readable: Bools) -> Bools:
     if not len(data) or data.max() < 0x80:
         return readable
     texts = pc.if_else(pa.array(readable), ids, pa.scalar(b"", pa.binary())).cast(pa.string())
+
     return names_in_one_spelling(texts)
 
 

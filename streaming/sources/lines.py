@@ -98,7 +98,9 @@ def _open_bytes(path: Path, option: str) -> BufferedIOBase:
     kind = path.suffix.lower()
     if kind != ".zip":
         try:
-            return cast(BufferedIOBase, gzip.open(path, "rb")) if kind == ".gz" else path.open("rb")
+            if kind == ".gz":
+                return cast(BufferedIOBase, gzip.open(path, "rb"))
+            return path.open("rb")
         except OSError as error:
             raise _unreadable(option, "a readable file", path, error) from None
 

@@ -25,8 +25,8 @@ NO_HEADER = (
 )
 
 CONTENT = ("value", "category", "id")
-"""Kinds of parts that say what a sample holds: in rounds, a record without them still counts for its
-user."""
+"""Kinds of parts that say what a sample holds: in rounds, a record without them still counts for
+its user."""
 UNREADABLE = {"value": b"?"}
 """Text that stands for a part that no text can; of kinds that are not here, none does."""
 

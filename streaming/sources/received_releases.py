@@ -224,8 +224,11 @@ class ReceivedReleases:
         index, total = self._newest[code]
         if event.index < index:
             return "superseded"
+
         if event.index == index:
-            return "duplicate" if event.total == total else "conflict"
+            if event.total == total:
+                return "duplicate"
+            return "conflict"
 
         self._newest[code] = (event.index, event.total)
         return ""
@@ -257,7 +260,9 @@ def _parse(value: bytes) -> tuple[Release | None, str]:
         wrong = {fault["loc"][:1] for fault in error.errors(include_input=False, include_url=False)}
         return None, "unknown_schema_version" if ("schema_version",) in wrong else "malformed"
 
-    return (event, "") if is_received_counted(event) else (None, "malformed")
+    if is_received_counted(event):
+        return (event, "")
+    return (None, "malformed")
 
 
 def is_received_counted(event: Release) -> bool:
@@ -310,14 +315,15 @@ def received_release_columns(events: Sequence[Release], bins: int = 0) -> Column
 
 
 def _votes(votes: SpreadVotes | None) -> tuple[int, ...]:
-    return (0,) * (2 + VOTE_BINS) if votes is None else (votes.number, votes.pairs, *votes.counts)
+    if votes is None:
+        return (0,) * (2 + VOTE_BINS)
+    return (votes.number, votes.pairs, *votes.counts)
 
 
 def _counts(told: SampleCounts | None, bins: int) -> tuple[int, ...]:
     if not bins:
         return ()
-    return (
-        (0,) * (2 + bins)
-        if told is None or len(told.counts) != bins
-        else (told.number, told.samples, *told.counts)
-    )
+
+    if told is None or len(told.counts) != bins:
+        return (0,) * (2 + bins)
+    return (told.number, told.samples, *told.counts)

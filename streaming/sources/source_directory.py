@@ -59,7 +59,10 @@ def _valid_name(raw: bytes) -> str | None:
         return None
 
     shaped = len(name) <= MAX_NAME and _NAME.fullmatch(name) and is_normalized("NFC", name)
-    return name if shaped else None
+
+    if shaped:
+        return name
+    return None
 
 
 def names_in_one_spelling(texts: pa.Array) -> Bools:

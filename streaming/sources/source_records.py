@@ -110,7 +110,10 @@ class RecordParser:
 
         samples = concatenate_columns(parts)
         in_order = len(parts) == 1 and not loose.number  # what stands out was read first
-        return samples if in_order else in_order_of(block.number, samples)
+
+        if in_order:
+            return samples
+        return in_order_of(block.number, samples)
 
     def _parse_apart(self, block: LineBlock, rejects: Rejects, loose: _Loose) -> list[Parsed]:
         """Parse those that stand out one by one, the others together."""

@@ -97,7 +97,10 @@ class Database:
     def one(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
         """Read one value; None if there is no row."""
         rows = self.rows(sql, parameters)
-        return rows[0][0] if rows else None
+
+        if rows:
+            return rows[0][0]
+        return None
 
     def blocks(
         self, sql: str, parameters: Sequence[Any] = (), *, size: int = 1

@@ -149,7 +149,9 @@ def deployment_of_ledger(store: Path) -> str | None:
     with closing(Store.read(store)) as opened:
         name = (opened.settings() or {}).get("name")
 
-    return None if name is None else str(name)
+    if name is None:
+        return None
+    return str(name)
 
 
 def _read(path: Path) -> SignedHead:

@@ -122,7 +122,10 @@ def _narrowed(values: Array) -> Array:
 
     if values.dtype.kind not in _WIDTHS:
         words = values.view(f"u{values.itemsize}")
-        return values[:1] if words[0] == words[-1] and (words == words[0]).all() else values
+
+        if words[0] == words[-1] and (words == words[0]).all():
+            return values[:1]
+        return values
 
     least = int(values.min())
     most = int(values.max())

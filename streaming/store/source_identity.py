@@ -41,7 +41,10 @@ ENGINES = ("engine", "rounds")
 def source_identity_of(store: Store) -> SourceIdentity | None:
     """Tell what a store is filled from; None if no run has said so yet."""
     found = store.state(_STATE)
-    return None if found is None else dict(found)
+
+    if found is None:
+        return None
+    return dict(found)
 
 
 def saved_lateness(path: Path, option: str) -> float | None:
@@ -58,7 +61,9 @@ def saved_lateness(path: Path, option: str) -> float | None:
     except StoreError:  # anyone who opens it for writing says what is wrong
         return None
 
-    return None if noted is None else float(noted)
+    if noted is None:
+        return None
+    return float(noted)
 
 
 def require_source_identity(
@@ -94,7 +99,9 @@ def _typed(option: str, value: Any) -> Any:
 
 
 def _quoted(option: str, value: Any) -> str:
-    return str(value) if option in LATENESS else repr(value)
+    if option in LATENESS:
+        return str(value)
+    return repr(value)
 
 
 def _way_out(store: Store, option: str, value: Any) -> str:

@@ -107,7 +107,9 @@ class Ledger(LedgerReader):
             return []
         (first, recent), self._recent = self._recent, (0, [])
         if recent and seq >= first:
-            return recent[seq - first :] if seq > first else recent
+            if seq > first:
+                return recent[seq - first :]
+            return recent
 
         return [output for block in self.verified(seq) for output in block.rows.output]
 
@@ -280,7 +282,9 @@ class _Charged:
         self._versions = [versions[order]]
         at = np.minimum(np.searchsorted(self._keys[0], keys), len(known) - 1)
 
-        return self._versions[0][at] if np.array_equal(self._keys[0][at], keys) else None
+        if np.array_equal(self._keys[0][at], keys):
+            return self._versions[0][at]
+        return None
 
 
 def _keys(agent: Ints, index: Ints) -> Ints:

@@ -219,7 +219,10 @@ a store keeps its settings; another value needs a new --store, whose budget adds
         None if it has not begun.
         """
         identity = self.state("identity")
-        return None if identity is None else dict(identity["settings"])
+
+        if identity is None:
+            return None
+        return dict(identity["settings"])
 
     def require_same(self, settings: Mapping[str, Any], secret: bytes) -> None:
         """Compare with the settings and the secret that the store began with, if it has begun."""

@@ -53,7 +53,10 @@ class StoreTables:
     def state(self, name: str) -> Any:
         """Read the plain value saved under a name; None if there is none."""
         rows = self._states()
-        return self._unsealed(rows[name], name) if name in rows else None
+
+        if name in rows:
+            return self._unsealed(rows[name], name)
+        return None
 
     def sealed_state(self, name: str) -> Any:
         """Read a value by its own seal alone, which stores of every version have.
@@ -61,7 +64,10 @@ class StoreTables:
         None if there is none.
         """
         data = self._database.one("SELECT value FROM state WHERE name = ?", (name,))
-        return None if data is None else self._unsealed(data, name)
+
+        if data is None:
+            return None
+        return self._unsealed(data, name)
 
     def agents(self) -> list[str]:
         """List the names of all agents, by number."""

@@ -1,7 +1,7 @@
 """Releases of agents as functions of public counts, whatever the values are.
 
-Under them two worlds may differ in every value, and a byte that differs in what anyone is shown is raw
-data that no release has charged.
+Under them two worlds may differ in every value, and a byte that differs in what anyone is shown is
+raw data that no release has charged.
 """
 
 from __future__ import annotations

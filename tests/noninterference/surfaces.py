@@ -159,8 +159,8 @@ LIBRARY = {
     "CollaborativeMean": "river",
     "FederatedSite": "asked again",
 }
-"""What releases without a command, and its worlds (`test_watched_library.py`): tables, notes, pages,
-predictions and releases, with every value changed."""
+"""What releases without a command, and its worlds (`test_watched_library.py`): tables, notes,
+pages, predictions and releases, with every value changed."""
 
 PUBLIC_METRICS = {
     "Metrics": {
@@ -236,6 +236,7 @@ PRIVATE_ROUNDS_METRICS = {
 
 METRICS_PATHS = ("/metrics", "/healthz", "/readyz")
 PAGE_ROUTES = ("/", "/page.css", "/page.js", "/charts.js", "/plotly.js", "/data", "/agent")
-PRIVATE_FIGURES = {"convergence"}
+PRIVATE_FIGURES = {"convergence", "judgement"}
 """Parts of the page's data that are of personal estimates: the page of agents is the operator's and
-says so."""
+says so. What is said of a run is its gain, the ratio of two figures of the convergence, in words,
+and the counts of rejected records, which are compared as `rejects`."""

@@ -51,7 +51,13 @@ def frame(other: bool) -> pa.Table:
 def shown(result: Any) -> list[str]:
     """All that a result shows."""
     parts = [str(result), repr(result.to_frame().to_pylist()), repr(result.notes)]
-    return [*parts, repr(result.covariates), result._repr_html_()]
+    return [*parts, repr(result.covariates), result._repr_html_(), *decided(result)]
+
+
+def decided(result: Any) -> list[str]:
+    """All that a result decides of its groups."""
+    made = [result.difference("g1", "g2"), result.compare("g1"), result.ranks(), result.top(3)]
+    return [*map(repr, made), *map(str, made)]
 
 
 @pytest.mark.parametrize("stored", [False, True], ids=["once", "store"])

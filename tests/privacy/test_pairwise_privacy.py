@@ -18,7 +18,7 @@ from meanstream.lab.papers.colme.pairwise_stream_settings import (
 )
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.counters.pm1 import Pm1
-from meanstream.operators.noise.distributions import StaircaseNoise
+from meanstream.operators.noise.distributions import LaplaceNoise, StaircaseNoise
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds
 from meanstream.operators.records import Floats, Ints, Words
 
@@ -353,11 +353,10 @@ def largest_loss_of_squares(
 ) -> float:
     """Enumerate what is released of a sum of squares of `length` samples, and of one moved by up to
     40 units: the largest log ratio of the two laws."""
-    scheme = WholeReleasedVariance(Pm1(15), 1.0, 1.0, whole_noise=whole_noise)
+    scheme = WholeReleasedVariance(Pm1(15), 1.0, 1.0, whole_noise)
     draws = np.arange(-4000, 4001, dtype=np.float64)
-    shown = scheme._noised(
-        np.zeros(len(draws)), scheme._scaled(draws, np.full(len(draws), float(length)))
-    )
+    part = scheme._part_of_draw(np.full(len(draws), float(length)))
+    shown = scheme._noised(np.zeros(len(draws)), part * draws)
     law = np.bincount(shown.astype(np.int64) + 4000, weights=noise.pmf(draws), minlength=8001)
     # Far from the ends of the enumeration, which cut the last outcomes.
     logs = np.log(law[3000:5001])
@@ -395,6 +394,6 @@ def test_draws_of_squares_are_scaled_only_where_they_are_continuous(noise: str) 
     )
     scheme = PairwiseStreamSettings(release=release, variance="released").scheme
     assert isinstance(scheme, WholeReleasedVariance)
-    assert scheme.whole_noise == (noise != "gaussian")
-    shown = scheme._scaled(np.full(3, 60.0), np.array([1.0, 2.0, 3.0]))
+    assert scheme.whole_draws == (noise != "gaussian")
+    shown = scheme._part_of_draw(np.array([1.0, 2.0, 3.0])) * 60.0
     assert shown.tolist() == ([0.0, 30.0, 40.0] if noise == "gaussian" else [0.0, 60.0, 60.0])

@@ -243,12 +243,16 @@ def reproduce_command_text(result: dict[str, Any]) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
+    if value is None:
+        return "-"
+    return f"{value:.3g}"
 
 
 def _give_or_take(stderr: float | None) -> str:
     """Show a standard error, where there is one."""
-    return "" if stderr is None else f" ({stderr:.0e})"
+    if stderr is None:
+        return ""
+    return f" ({stderr:.0e})"
 
 
 def reproduce_ladder_text(result: dict[str, Any]) -> str:
@@ -274,4 +278,6 @@ def reproduce_ladder_text(result: dict[str, Any]) -> str:
 
 
 def _reference_text(reference: float | None) -> str:
-    return "" if reference is None else f" (reference {reference:.3g})"
+    if reference is None:
+        return ""
+    return f" (reference {reference:.3g})"

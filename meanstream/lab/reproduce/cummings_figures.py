@@ -229,10 +229,15 @@ def _as_text(result: dict[str, Any]) -> str:
 
 
 def _give(stderr: float | None) -> str:
-    return "" if stderr is None else f"+-{stderr:.0e}"
+    if stderr is None:
+        return ""
+    return f"+-{stderr:.0e}"
 
 
 def _reference(reference: dict[str, Any]) -> str:
     known = {name: reference[name] for name in ("mse", "ratio") if reference[name]}
     said = ", ".join(f"{name} {low:g} to {high:g}" for name, (low, high) in known.items())
-    return f"   (reference at epsilon {reference['epsilon']:g}: {said})" if said else ""
+
+    if said:
+        return f"   (reference at epsilon {reference['epsilon']:g}: {said})"
+    return ""

@@ -31,7 +31,9 @@ def draw_kent(result: dict[str, Any], path: Path) -> None:
 
 
 def _named(figure: str) -> str:
-    return figure if figure.startswith("App") else f"Fig. {figure}"
+    if figure.startswith("App"):
+        return figure
+    return f"Fig. {figure}"
 
 
 def _draw_panel(ax: Any, panel: dict[str, Any]) -> None:

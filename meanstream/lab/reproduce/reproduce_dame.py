@@ -240,8 +240,12 @@ def reproduce_dame_text(result: dict[str, Any]) -> str:
 
 
 def _give(stderr: float | None) -> str:
-    return "" if stderr is None else f" (s.e. {stderr:.1g})"
+    if stderr is None:
+        return ""
+    return f" (s.e. {stderr:.1g})"
 
 
 def _reference_text(reference: float | None) -> str:
-    return "" if reference is None else f" (reference {reference:.3g})"
+    if reference is None:
+        return ""
+    return f" (reference {reference:.3g})"

@@ -178,7 +178,9 @@ def reproduce_kent_configuration(point: Point, runs: int, seed: int) -> VectorCo
 
 
 def _some(point: Point | Sequence[Point]) -> Sequence[Point]:
-    return (point,) if isinstance(point, dict) else point
+    if isinstance(point, dict):
+        return (point,)
+    return point
 
 
 def _panel(panel: Panel, measured: Measured) -> dict[str, Any]:

@@ -82,4 +82,6 @@ def _as_text(result: RoundsResult) -> str:
 
 
 def _pair(value: float, stderr: float | None) -> str:
-    return f"{value:.3g}" if stderr is None else f"{value:.3g} +- {stderr:.2g}"
+    if stderr is None:
+        return f"{value:.3g}"
+    return f"{value:.3g} +- {stderr:.2g}"

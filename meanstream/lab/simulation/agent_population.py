@@ -111,7 +111,9 @@ class Simulated:
     def _room(self, steps: int, out: Floats | None) -> Floats:
         # Large blocks that come and go cost a page fault per 4 kB: callers that draw often pass
         # their own.
-        return np.empty((steps, *self.population.mean.shape)) if out is None else out[:steps]
+        if out is None:
+            return np.empty((steps, *self.population.mean.shape))
+        return out[:steps]
 
 
 def _generator(seed: np.random.SeedSequence) -> np.random.Generator:

@@ -55,4 +55,6 @@ def _pairs(sizes: Floats) -> float:
 
 
 def _share(part: float, whole: float) -> float:
-    return float(part / whole) if whole else float("nan")
+    if whole:
+        return float(part / whole)
+    return float("nan")

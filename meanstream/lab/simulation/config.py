@@ -356,13 +356,16 @@ def _releases(schedule: str, steps: int) -> float:
     """
     kind, _, written = schedule.partition(":")
     times = parse_release_times(written or RELEASE_TIMES) if kind == "broadcast" else None
-    return (
-        int(times.releases_up_to(np.array([steps]))[0]) if isinstance(times, Counts) else math.inf
-    )
+
+    if isinstance(times, Counts):
+        return int(times.releases_up_to(np.array([steps]))[0])
+    return math.inf
 
 
 def _most_releases(schedule: str, agents: int, steps: int) -> int:
-    return -(-steps // max(agents - 1, 1)) if schedule == "round_robin" else steps
+    if schedule == "round_robin":
+        return -(-steps // max(agents - 1, 1))
+    return steps
 
 
 def _default_levels(mode: str, chosen: dict[str, str], agents: int, steps: int) -> int | None:
@@ -375,8 +378,6 @@ def _default_levels(mode: str, chosen: dict[str, str], agents: int, steps: int) 
     ):
         return None
 
-    return (
-        steps.bit_length()
-        if mode == "paper"
-        else _most_releases(chosen["schedule"], agents, steps).bit_length()
-    )
+    if mode == "paper":
+        return steps.bit_length()
+    return _most_releases(chosen["schedule"], agents, steps).bit_length()

@@ -301,7 +301,9 @@ def data_model(
 
 def own_or_text(given: object) -> str:
     """Return an option as it is written, or that a caller gave an object instead."""
-    return given if isinstance(given, str) else "own"
+    if isinstance(given, str):
+        return given
+    return "own"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -79,7 +79,9 @@ class DependentSamples:
         return cls(kind, number)
 
     def __str__(self) -> str:
-        return self.kind if self.kind == "none" else f"{self.kind}:{self.number:g}"
+        if self.kind == "none":
+            return self.kind
+        return f"{self.kind}:{self.number:g}"
 
     @property
     def ratio(self) -> float:

@@ -200,11 +200,9 @@ class BetweenLaw:
 
         Of a group far out, the largest that it can make.
         """
-        return (
-            2.0 * math.sqrt(self.stddev * (1.0 - self.stddev))
-            if self.kind == "far"
-            else self.stddev
-        )
+        if self.kind == "far":
+            return 2.0 * math.sqrt(self.stddev * (1.0 - self.stddev))
+        return self.stddev
 
     @classmethod
     def parse(cls, text: str) -> BetweenLaw:

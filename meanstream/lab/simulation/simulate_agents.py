@@ -31,11 +31,10 @@ def simulate(config: SimulationConfig, track: Track = iter) -> SimulationResult:
     """
     if config.collaboration == "none":
         return simulate_local(config, track)
-    return (
-        simulate_broadcast(config, track)
-        if config.is_broadcast
-        else simulate_pairwise(config, track)
-    )
+
+    if config.is_broadcast:
+        return simulate_broadcast(config, track)
+    return simulate_pairwise(config, track)
 
 
 def simulate_local(config: SimulationConfig, track: Track = iter) -> SimulationResult:

@@ -99,7 +99,10 @@ def simulated_pairwise_design_variance(config: SimulationConfig, variance: Float
     The latter is the variance of uniform data on the declared interval.
     """
     common = config.variance == "known" and config.stddev is not None
-    return float(variance[0, 0]) if common else config.half_width**2 / 3
+
+    if common:
+        return float(variance[0, 0])
+    return config.half_width**2 / 3
 
 
 def simulate_pairwise(config: SimulationConfig, track: Track = iter) -> SimulationResult:

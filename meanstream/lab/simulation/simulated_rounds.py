@@ -294,10 +294,15 @@ def simulate_round_stages(
 
 def simulated_rounds_stderr(values: Floats) -> float | None:
     """Give the standard error of a mean over runs; None for a single one."""
-    return None if len(values) < 2 else float(values.std(ddof=1) / np.sqrt(len(values)))
+    if len(values) < 2:
+        return None
+    return float(values.std(ddof=1) / np.sqrt(len(values)))
 
 
 def predicted_rounds_mse(described: Mapping[str, Any]) -> float | None:
     """Square what an estimator predicts as its standard error, if it does."""
     predicted = described.get("predicted_stderr")
-    return None if predicted is None else float(predicted) ** 2
+
+    if predicted is None:
+        return None
+    return float(predicted) ** 2

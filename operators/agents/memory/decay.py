@@ -103,11 +103,16 @@ class DecayedSums:
     def decay(self, index: Ints, waited: Ints | None = None) -> Floats:
         """Give what these releases multiply the past by."""
         decay = self.counter.decays(index)
-        return decay if waited is None else decay * self.counter.waited(waited)
+
+        if waited is None:
+            return decay
+        return decay * self.counter.waited(waited)
 
     def left_out(self, past: Floats) -> Floats:
         """Public: weight of what lies before the newest change, given what `changes` keeps of some rows."""
-        return np.zeros(len(past)) if self.changes is None else self.changes.left_out(past)
+        if self.changes is None:
+            return np.zeros(len(past))
+        return self.changes.left_out(past)
 
     def release(
         self,

@@ -133,8 +133,6 @@ class EndlessReleases:
         return int(told.count[0]), int(told.total[0])
 
     def _sums(self, noise: GaussianNoise) -> DecayedSums | WindowedSums:
-        return (
-            DecayedSums(self.counter, noise)
-            if isinstance(self.counter, Decayed)
-            else WindowedSums(self.counter, noise)
-        )
+        if isinstance(self.counter, Decayed):
+            return DecayedSums(self.counter, noise)
+        return WindowedSums(self.counter, noise)

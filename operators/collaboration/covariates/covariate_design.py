@@ -270,4 +270,6 @@ def require_codes(design: CovariateDesign, codes: AnyInts, n: int) -> None:
 
 
 def _rounded_mean(codes: AnyInts) -> int:
-    return round(int(codes.sum(dtype=np.int64)) / len(codes)) if len(codes) else 0
+    if len(codes):
+        return round(int(codes.sum(dtype=np.int64)) / len(codes))
+    return 0

@@ -243,7 +243,10 @@ class _Columns(NamedTuple):
 
 def _product(one: Ints | None, other: Ints | None) -> Ints | None:
     if one is None or other is None:
-        return other if one is None else one
+        if one is None:
+            return other
+        return one
+
     return one * other
 
 

@@ -26,9 +26,9 @@ def rank_sets(joint: JointMeans, *, level: float) -> tuple[Ints, Ints, Ints]:
     the means that are surely above it, its greatest one those surely below. The threshold is the least one at which
     the ranks of all means are in their sets in a share `level` of the draws: the quantile of a maximum over means.
 
-    That rests on right standard errors. Longer ones make the drawn means spread more than the true ones, and sets too
-    short. So where they are not `calibrated`, the threshold is that of Mogstad and others: all differences hold
-    together, for errors that are as large as said or smaller.
+    That rests on right standard errors. Longer ones make the drawn means spread more than the true
+    ones, and sets too short. So where they are not `calibrated`, the threshold is that of Mogstad
+    and others: all differences hold together, for errors that are as large as said or smaller.
 
     References
     ----------
@@ -76,8 +76,9 @@ def _rank_threshold(joint: JointMeans, level: float) -> float:
     for draws, errors in joint_errors(joint):
         drawn[draws] = _ranks(joint.value + errors)
 
-    # A mean of drawn rank r has r - 1 means above it. If more were surely above, its rank would not be in its set: so
-    # the threshold is at least the r-th largest of the differences by which others are above it, and likewise below.
+    # A mean of drawn rank r has r - 1 means above it. If more were surely above, its rank would not
+    # be in its set: so the threshold is at least the r-th largest of the differences by which
+    # others are above it, and likewise below.
     largest = np.zeros(DRAWS)
     for rows, apart in _differences(joint):
         apart.sort(axis=1)
@@ -96,6 +97,7 @@ def _ranks(value: Floats) -> npt.NDArray[np.int32]:
     numbers = np.broadcast_to(np.arange(1, value.shape[-1] + 1, dtype=np.int32), value.shape)
     order = np.argsort(-value, axis=-1, kind="stable")
     np.put_along_axis(rank, order, numbers, axis=-1)
+
     return rank
 
 
@@ -108,6 +110,7 @@ def _differences(joint: JointMeans) -> Iterator[tuple[slice, npt.NDArray[np.floa
     for start in range(0, n, block):
         rows = slice(start, min(start + block, n))
         variance = np.add.outer(own[rows], own)
+
         if joint.center_variance:
             weight = np.subtract.outer(joint.weight[rows], joint.weight)
             variance += np.square(weight) * joint.center_variance

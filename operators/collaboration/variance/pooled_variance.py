@@ -148,8 +148,10 @@ def pooled_own_means(
         interval = short
         value = short
         most = MOST_OF_POOL * pool if isinstance(pool, float) else MOST_OF_POOL * pool.least
+
         if isinstance(pool, VariancePosterior):
             interval, value = variances_of_own(pool, own, short)
+
         value = np.minimum(value / student_factor_of_own(pool, own) ** 2, most)
 
     some = own.count > 0
@@ -304,6 +306,7 @@ class PooledVariance:
         kept = density[0] > LEAST_POINT * density[0].max()
         mass, degrees, ties = density[:, kept]
         variance = np.broadcast_to(width**2 * np.exp(log_variance), kept.shape)[kept]
+
         return VariancePosterior(
             variance=np.asarray(variance, np.float64),
             weight=mass / mass.sum(),

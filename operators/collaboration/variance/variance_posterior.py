@@ -63,8 +63,8 @@ class VariancePosterior:
     independent : float
         Probability that a typical agent's samples do not depend on each other.
     yes_no : float or None
-        Probability that two unlike samples of an agent lie at opposite bounds: 1 for yes/no data, which
-        have nothing in between. None where nobody has voted on it.
+        Probability that two unlike samples of an agent lie at opposite bounds: 1 for yes/no data,
+        which have nothing in between. None where nobody has voted on it.
 
     Examples
     --------
@@ -137,7 +137,9 @@ def variance_posterior_typical(variance: VariancePosterior | float) -> float:
     >>> variance_posterior_typical(2.0)
     2.0
     """
-    return variance if isinstance(variance, float) else variance.median
+    if isinstance(variance, float):
+        return variance
+    return variance.median
 
 
 def variance_posterior_of_own(
@@ -169,8 +171,8 @@ def variance_posterior_of_own(
 
     Where all samples are at the bounds, as yes/no data are, it is not less than `m (1 - m)` at the
     mean m of the samples and two of either kind (Agresti, Coull 1998), widened likewise, times the
-    probability that unlike samples lie at opposite bounds (`yes_no`): of a score, ten values at the best one
-    are no reason to expect the worst one.
+    probability that unlike samples lie at opposite bounds (`yes_no`): of a score, ten values at the
+    best one are no reason to expect the worst one.
 
     What an agent gets depends on its own samples and the pool alone: nodes of the interpolation are
     constants.
@@ -210,7 +212,8 @@ def student_factor_of_own(
 ) -> Floats:
     """Private: the root of the factor in each agent's variance that its interval has and its value has not.
 
-    `variance_posterior_of_own` widens variances as Student's intervals need it: by the square of this.
+    `variance_posterior_of_own` widens variances as Student's intervals need it: by the square of
+    this.
 
     Examples
     --------

@@ -187,7 +187,10 @@ class Adaptive(EstimatorTraits):
 
     def _alike(self) -> PlacedLaw:
         sizes = self.settings.sizes
-        return PlacedLaw.normal(0.001) if sizes is None else PlacedLaw.alike(sizes)
+
+        if sizes is None:
+            return PlacedLaw.normal(0.001)
+        return PlacedLaw.alike(sizes)
 
     def _choose(self) -> AdaptivePlan:
         settings = self.settings
@@ -209,7 +212,9 @@ class Adaptive(EstimatorTraits):
             ),
         )
 
-        return plan if _relative_risk(plan, sizes) <= MOST_RISK else alone
+        if _relative_risk(plan, sizes) <= MOST_RISK:
+            return plan
+        return alone
 
     def _stages(self) -> Sequence[Round]:
         plan = self.plan

@@ -231,6 +231,6 @@ def _lowest(x: Floats, y: Floats) -> float:
     after = y[at + 1]
     bend = before - 2.0 * here + after
 
-    return (
-        float(x[at] + 0.5 * (x[1] - x[0]) * (before - after) / bend) if bend > 0.0 else float(x[at])
-    )
+    if bend > 0.0:
+        return float(x[at] + 0.5 * (x[1] - x[0]) * (before - after) / bend)
+    return float(x[at])

@@ -188,11 +188,9 @@ class VoteStage:
 
     def valid(self, reports: Reports, public: Public) -> Bools:
         """Public: tell which rows a user can have sent."""
-        return (
-            self._votes(public).valid(reports)
-            if self.is_vote(public)
-            else self._report.valid(reports, public)
-        )
+        if self.is_vote(public):
+            return self._votes(public).valid(reports)
+        return self._report.valid(reports, public)
 
     def tally(self, reports: Reports, public: Public) -> Tally:
         """Public: votes for each bin, or sums of the reports."""
@@ -206,7 +204,9 @@ class VoteStage:
             return self._report.decode(tally, public)
         found = {**public, "n_users": public.get("n_users", 0) + tally.n}
         if not tally.n or "center" not in public:
-            return {**found, **adaptive_design_whole_window(1.0)} if self._first else found
+            if self._first:
+                return {**found, **adaptive_design_whole_window(1.0)}
+            return found
 
         scale = self._fit(tally, public)
         found["scales"] = [

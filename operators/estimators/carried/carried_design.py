@@ -228,7 +228,10 @@ class _Predicted:
         """Share of the users who do something else than report on the bounds, within what that may cost."""
         dear = (MOST_COST - 1.0) / (MOST_COST + self.variance / self.noise)
         share = min(most, dear, times * _voters_wanted(self.epsilon) / self.users)
-        return round(share, 4) if share * self.users >= FEWEST_VOTERS else 0.0
+
+        if share * self.users >= FEWEST_VOTERS:
+            return round(share, 4)
+        return 0.0
 
     def part(self, part: float, *, assumes: bool) -> tuple[float, float, float]:
         """Shares of a window with this part of the narrow reports and votes that it has in the long run."""

@@ -148,13 +148,18 @@ class VotesForSpread:
 
     def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - always the same
         """Public: votes for each bin."""
-        return Tally(len(reports), self._votes.counts(reports)) if len(reports) else Tally()
+        if len(reports):
+            return Tally(len(reports), self._votes.counts(reports))
+        return Tally()
 
     def decode(self, tally: Tally, public: Public) -> Public | Estimate:
         """Public: the votes so far; or the answer, where no one reports in a narrow window."""
         counts = [int(count) for count in tally.sums] or [0] * (len(EDGES) + 1)
         found = public | {"votes": counts, "voters": tally.n}
-        return _carried_wide_answer(self._settings, self._state, found) if self._last else found
+
+        if self._last:
+            return _carried_wide_answer(self._settings, self._state, found)
+        return found
 
     def check(self, found: Public, public: Public) -> None:
         """Public: refuse what votes cannot give."""
@@ -193,7 +198,9 @@ class NarrowReports(LastRound, ReportsOnBounds):
 
     def channel(self, public: Public) -> Mechanism:
         """Public: what randomizes these reports."""
-        return self._channel if public["jump"] else self._narrow
+        if public["jump"]:
+            return self._channel
+        return self._narrow
 
     def window(self, public: Public) -> tuple[float, float]:
         """Public: the carried window, cut to the bounds."""

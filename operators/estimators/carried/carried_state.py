@@ -115,7 +115,9 @@ class CarriedState:
     @classmethod
     def of(cls, found: Public | None) -> Self:
         """Read what `plain` gave; nothing is carried into the first window."""
-        return cls() if found is None else cls(**{**found, "votes": tuple(found["votes"])})
+        if found is None:
+            return cls()
+        return cls(**{**found, "votes": tuple(found["votes"])})
 
     def plain(self) -> dict[str, Any]:
         """Plain data."""

@@ -78,7 +78,9 @@ class PairVoteStage:
 
     def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - the first stage
         """Public: votes for each bin."""
-        return Tally(len(reports), self.votes.counts(reports)) if len(reports) else Tally()
+        if len(reports):
+            return Tally(len(reports), self.votes.counts(reports))
+        return Tally()
 
     def decode(self, tally: Tally, public: Public) -> Public | Estimate:
         """Public: the middle of the best pair; the middle of [-1, 1] if no one voted."""
@@ -156,7 +158,9 @@ class WindowStage:
 
     def channel(self, public: Public) -> Mechanism:
         """Public: what randomizes the reports."""
-        return self._restart_channel if "restart" in public else self._channel
+        if "restart" in public:
+            return self._restart_channel
+        return self._channel
 
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:
         """Private to public: one randomized integer per user."""
@@ -188,7 +192,9 @@ class WindowStage:
             else self._moved(tally, public)
         )
 
-        return self._answer(result) if self._last else result
+        if self._last:
+            return self._answer(result)
+        return result
 
     def _moved(self, tally: Tally, public: Public) -> Public:
         """Move the center by the mean report."""

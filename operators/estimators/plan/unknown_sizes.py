@@ -115,7 +115,9 @@ class SizeVoteRound:
 
     def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - the first stage
         """Public: votes for each power of two."""
-        return Tally(len(reports), self.votes.counts(reports)) if len(reports) else Tally()
+        if len(reports):
+            return Tally(len(reports), self.votes.counts(reports))
+        return Tally()
 
     def decode(self, tally: Tally, public: Public) -> Public | Estimate:  # noqa: ARG002 - the first stage
         """Public: the design of the other stages.
@@ -226,7 +228,9 @@ class GainRound:
 
     def channel(self, public: Public) -> Mechanism:
         """Public: what randomizes the reports."""
-        return self._full.channel(public) if "restart" in public else self._channel
+        if "restart" in public:
+            return self._full.channel(public)
+        return self._channel
 
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:
         """Private to public: one randomized integer per user."""

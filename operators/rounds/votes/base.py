@@ -118,11 +118,10 @@ class VotesBase:
         """
         signal = self.likely - self.unlikely
         named = self.unlikely + signal * np.clip(np.asarray(share, dtype=np.float64), 0.0, 1.0)
-        return (
-            np.asarray(named * (1.0 - named) / signal**2 / n)
-            if n
-            else np.full(np.shape(share), math.inf)
-        )
+
+        if n:
+            return np.asarray(named * (1.0 - named) / signal**2 / n)
+        return np.full(np.shape(share), math.inf)
 
     @property
     def z_score(self) -> float:

@@ -414,11 +414,9 @@ class EstimateBatchCoder(coders.Coder):  # type: ignore[misc]
 
     def estimate_size(self, value: EstimateBatch) -> int:
         """Runners ask often."""
-        return (
-            len(value.lines.text)
-            if isinstance(value.lines, LineText)
-            else sum(map(len, value.lines))
-        )
+        if isinstance(value.lines, LineText):
+            return len(value.lines.text)
+        return sum(map(len, value.lines))
 
     def is_deterministic(self) -> bool:
         """Equal data, equal bytes."""

@@ -151,11 +151,10 @@ def numbered_anew(agent: AnyInts, many: int) -> tuple[Ints, Ints]:
 def without_agent(samples: AgentSamples, agent: str) -> AgentSamples:
     """Private: leave out an agent, and its name."""
     which = np.flatnonzero(np.array(samples.names.to_pylist()) == agent)
-    return (
-        samples_with_own_names(samples.take(~np.isin(samples.agent, which)))
-        if len(which)
-        else samples
-    )
+
+    if len(which):
+        return samples_with_own_names(samples.take(~np.isin(samples.agent, which)))
+    return samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +230,9 @@ class AgentReleases:
 
     def hashes(self, words: Callable[[list[str]], Words]) -> Words:
         """Give the hash of each name; of a batch without them as it is made here."""
-        return self.words if len(self.words) == len(self.names) else words(self.names.to_pylist())
+        if len(self.words) == len(self.names):
+            return self.words
+        return words(self.names.to_pylist())
 
     def lines(self, settings: AgentsSettings) -> EventLines:
         """Write them as the engine does, one JSON object each."""

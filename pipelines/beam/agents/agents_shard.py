@@ -101,7 +101,8 @@ class AgentShard:
         *, most: int = MAX_AGENTS, charges: SpendLedger | None = None,
     ) -> None:  # fmt: skip
         self._most = most
-        # Windows are taken in agent by agent, and saved so: a vote of a shard would need their order.
+        # Windows are taken in agent by agent, and saved so: a vote of a shard would need their
+        # order.
         self.agents = Agents(settings, noise, votes_alone=True)
         self.reached = NEVER
         self.words: Words = np.zeros((0, 2), np.uint64)

@@ -77,14 +77,18 @@ class AgentWindows:
 
     def end(self, number: int) -> float | None:
         """Give the event time that a window is before; None for the one of a bounded input."""
-        return None if self.refresh is None else (number + 1) * self.refresh
+        if self.refresh is None:
+            return None
+        return (number + 1) * self.refresh
 
     def noted(self, number: int) -> Timestamp | None:
         """Give the time that carries a note of a window's samples.
 
         None: the time that the samples came with.
         """
-        return None if self.refresh is None else self._after(number, -1)
+        if self.refresh is None:
+            return None
+        return self._after(number, -1)
 
     def released(self, number: int) -> Timestamp:
         """Give the time at which the releases of a window are made."""

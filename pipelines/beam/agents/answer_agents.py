@@ -227,7 +227,10 @@ def _together(batches: list[OwnBatch]) -> OwnBatch | None:
     """Join batches; None where no one is in them."""
     batches = [batch for batch in batches if len(batch)]
     if len(batches) <= 1:
-        return batches[0] if batches else None
+        if batches:
+            return batches[0]
+        return None
+
     starts = np.cumsum([0, *(len(batch.names) for batch in batches[:-1])])
     rows = {
         of.name: np.concatenate([getattr(batch.own, of.name) for batch in batches])

@@ -164,7 +164,10 @@ class FitReleases(Step):
         known, self._known = self._known, None  # what fails half-way is read again
         if known is not None and known[0] == encoded:
             return known[1]
-        return self._partial.decode(encoded) if encoded else self.empty()
+
+        if encoded:
+            return self._partial.decode(encoded)
+        return self.empty()
 
     def _turns(self, ticks: Any, target: Any, timer: Any) -> WaitingTurns:
         return WaitingTurns(ticks, target, timer, self._coder, self._windows.fitted)

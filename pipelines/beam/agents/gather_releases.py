@@ -124,7 +124,10 @@ class ReceiveReleases(Step):
             raise TypeError(f"collaboration takes releases only, got {type(element).__name__}")
 
         self._events.append(element)
-        return self._flush() if len(self._events) >= BATCH else None
+
+        if len(self._events) >= BATCH:
+            return self._flush()
+        return None
 
     def finish_bundle(self) -> Iterator[Any]:
         """Split the rest."""
@@ -284,11 +287,9 @@ class GatherShard(Step):
         return LatestOfShard(self._settings, *journal.read())
 
     def _histograms(self, shard: LatestOfShard, now: ReleaseColumns) -> HistogramColumns | None:
-        return (
-            None
-            if self._settings.histogram is None
-            else newest_histograms(now, shard.agents, self._shards)
-        )
+        if self._settings.histogram is None:
+            return None
+        return newest_histograms(now, shard.agents, self._shards)
 
     def _take(self, waiting: Any, number: int) -> list[AgentReleases]:
         """Take the releases of windows up to a number out of a bag."""
@@ -323,6 +324,7 @@ def gather_releases(events: list[Release], settings: AgentsSettings) -> Iterator
     )
     alike = (columns["epsilon"] == settings.epsilon) & (columns["delta"] == settings.delta)
     alike &= columns["tuned"] == (settings.mode == "tuned")
+
     coded = pa.array([event.agent for event in events], pa.string()).dictionary_encode()
     agent = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     names = ("index", "count", "total", "mean", "noise_variance", "votes", "histogram")

@@ -366,7 +366,10 @@ class StepFederation(Step):
 
     def _begin(self, number: int) -> float:
         refresh = self._windows.refresh
-        return -np.inf if refresh is None else number * refresh
+
+        if refresh is None:
+            return -np.inf
+        return number * refresh
 
     def _refusal(
         self, shard: FederationShard, batch: ReleaseBatch, turn: PairTurn, place: int

@@ -67,7 +67,9 @@ class SplitByShard(Step):
             shard = int(self._words.of([element.agent])[0, 1] % np.uint64(self._shards))
             return [*self._split(), (shard, element)]  # what came before it goes before it
 
-        return self._split() if self._reader.add(element, time) else None
+        if self._reader.add(element, time):
+            return self._split()
+        return None
 
     def finish_bundle(self) -> Iterator[Any]:
         """Split the rest."""

@@ -124,7 +124,10 @@ class WaitingTurns:
 def _each(element: ForShard) -> tuple[Tick, ...]:
     if isinstance(element, Tick):
         return (element,)
-    return element.ticks if isinstance(element, Ticks) else ()
+
+    if isinstance(element, Ticks):
+        return element.ticks
+    return ()
 
 
 def overtakes() -> bool:

@@ -65,6 +65,7 @@ def _check_source(source: str, *, until_end: bool) -> None:
         require(
             gap == "refuse", "gap", "be 'refuse' on Beam (a range is read whole or not at all)", gap
         )
+
         return
 
     rule = "be left out where the source is no Kafka topic"

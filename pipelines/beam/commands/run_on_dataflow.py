@@ -84,7 +84,10 @@ def secret_on_workers(location: Path | str | None) -> SecretLocation:
     """Location of the key of the noise: a file on each worker, or a version in Secret Manager."""
     require(location is not None, "secret_file", f"be given with {DATAFLOW}", location)
     text = str(location)
-    return SecretLocation(file=text) if text.startswith("/") else SecretLocation(resource=text)
+
+    if text.startswith("/"):
+        return SecretLocation(file=text)
+    return SecretLocation(resource=text)
 
 
 def dataflow_beam_options(

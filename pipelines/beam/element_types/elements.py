@@ -112,7 +112,9 @@ class SampleFields:
                 name = owner if kind == "agent" else kind.partition(".")[0]
                 raise ValueError(f"{name} must name a field of the samples, got {part!r}{hint}")
 
-        return replace(self, time=TIME) if self.time is None and TIME in names else self
+        if self.time is None and TIME in names:
+            return replace(self, time=TIME)
+        return self
 
 
 def element_fields(element_type: Any) -> list[str] | None:
@@ -129,7 +131,9 @@ def element_fields(element_type: Any) -> list[str] | None:
         if found is None and isinstance(element_type, type) and is_dataclass(element_type):
             return [field.name for field in fields(element_type)]
 
-    return None if found is None else [name for name, _ in found._fields]
+    if found is None:
+        return None
+    return [name for name, _ in found._fields]
 
 
 def names_in_element(element: Any) -> frozenset[str]:
@@ -252,11 +256,9 @@ class ElementParts:
         elif isinstance(element, Sample):
             known = kind.model_fields
 
-        return (
-            {name: getattr(element, name) for name in known if name in self._wanted}
-            if known
-            else None
-        )
+        if known:
+            return {name: getattr(element, name) for name in known if name in self._wanted}
+        return None
 
     def _made_content(self, part: Part, element: Any, named: Mapping[str, Any], kind: str) -> Any:
         """Give a value or an id; in rounds, nothing can go wrong with one that the element is lost for."""
@@ -338,11 +340,15 @@ def _number(raw: Any) -> float | None:
     try:
         value = float(raw)
     except OverflowError:  # a whole number beyond all floats
-        return LARGEST if raw > 0 else -LARGEST
+        if raw > 0:
+            return LARGEST
+        return -LARGEST
     except ValueError:  # a decimal that signals
         raise BadElementError("not_finite") from None
 
-    return math.copysign(LARGEST, value) if math.isinf(value) and raw != value else value
+    if math.isinf(value) and raw != value:
+        return math.copysign(LARGEST, value)
+    return value
 
 
 def _seconds(raw: Any) -> float | None:

@@ -58,4 +58,6 @@ class LineText(Sequence[bytes]):
 
 def text_of_lines(lines: EventLines) -> bytes:
     """Give lines in one piece, each with its end."""
-    return lines.lines.text if isinstance(lines.lines, LineText) else b"".join(lines.blocks())
+    if isinstance(lines.lines, LineText):
+        return lines.lines.text
+    return b"".join(lines.blocks())

@@ -183,7 +183,10 @@ def packed_steps(name: str, numbers: Ints) -> Columns:
     steps = np.zeros(len(numbers), np.int64)
     np.subtract(numbers[1:], numbers[:-1], out=steps[1:])
     greatest = _greatest(steps)
-    return {name: numbers} if greatest >= 2**32 else packed_shrunk(name, _in_least(steps, greatest))
+
+    if greatest >= 2**32:
+        return {name: numbers}
+    return packed_shrunk(name, _in_least(steps, greatest))
 
 
 def numbers_of_packed(name: str, columns: Columns, first: int) -> Ints:
@@ -201,21 +204,26 @@ def _greatest(column: AnyInts) -> int:
     """Give the greatest number; a negative one is huge."""
     if not len(column):
         return 0
-    return int(column.max()) if column.dtype.kind == "u" or column.min() >= 0 else 2**64 - 1
+
+    if column.dtype.kind == "u" or column.min() >= 0:
+        return int(column.max())
+    return 2**64 - 1
 
 
 def _signed(column: Ints) -> AnyInts:
     least = int(column.min(initial=0))
-    return (
-        column.astype(np.int32)
-        if -(2**31) <= least < 0 and column.max() < 2**31
-        else pack_narrow(column)
-    )
+
+    if -(2**31) <= least < 0 and column.max() < 2**31:
+        return column.astype(np.int32)
+    return pack_narrow(column)
 
 
 def _in_least(column: AnyInts, greatest: int) -> AnyInts:
     kind = next((kind for limit, kind in NARROW if greatest < limit), None)
-    return column if kind is None else column.astype(kind, copy=False)
+
+    if kind is None:
+        return column
+    return column.astype(kind, copy=False)
 
 
 def names_of_packed(columns: Columns) -> pa.Array:

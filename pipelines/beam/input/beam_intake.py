@@ -345,7 +345,9 @@ class SampleReader:
         if content:
             batch = self._without_values(batch, content, good, rejects)
 
-        return batch if good.all() else batch.take(good)
+        if good.all():
+            return batch
+        return batch.take(good)
 
     @staticmethod
     def _without_values(
@@ -399,6 +401,7 @@ def _rejected_whole(elements: list[Any], rejects: Rejects) -> str:
         return (
             f"{said}: fields=SampleFields(agent=..., value=..., time=...) says where its parts are"
         )
+
     names = ", ".join(map(repr, shared))
 
     return (
@@ -441,4 +444,7 @@ def intake_in_global_window(out: Any) -> Any:
     tagged = isinstance(out, TaggedOutput)
     stamped = out.value if tagged else out
     value = WindowedValue(stamped.value, stamped.timestamp, (GlobalWindow(),))
-    return TaggedOutput(out.tag, value) if tagged else value
+
+    if tagged:
+        return TaggedOutput(out.tag, value)
+    return value

@@ -97,7 +97,9 @@ def _taken(element: Any, stamp: int, field: str) -> Message:
 
     named = _fields(element)
     if named is not None:
-        return _of_row(named, field, at) if field in named else NOTHING
+        if field in named:
+            return _of_row(named, field, at)
+        return NOTHING
 
     if type(element) is tuple and len(element) == 2:
         key = element[0]
@@ -142,11 +144,10 @@ def _fields(element: Any) -> Mapping[str, Any] | None:
         return dict(vars(element))
 
     names = getattr(type(element), "_fields", None)
-    return (
-        dict(zip(names, element, strict=True))
-        if isinstance(element, tuple) and names is not None
-        else None
-    )
+
+    if isinstance(element, tuple) and names is not None:
+        return dict(zip(names, element, strict=True))
+    return None
 
 
 def _headers(given: Any) -> dict[str, Any]:
@@ -169,7 +170,10 @@ def _headers(given: Any) -> dict[str, Any]:
 def _bytes(value: Any) -> bytes | None:
     if isinstance(value, str):
         return value.encode(errors="surrogatepass")  # a lone surrogate is no UTF-8, and malformed
-    return bytes(value) if isinstance(value, bytes | bytearray | memoryview) else None
+
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    return None
 
 
 def message_keys(names: Sequence[str]) -> Words:

@@ -132,11 +132,10 @@ def value_parser(
     """Make what reads values: JSON objects, what a topic's registry says, or lines of CSV."""
     if columns is not None:
         return TopicParser(mapping, id_key=id_key, make_values=partial(CsvValues, columns))
-    return (
-        TopicParser(mapping, id_key=id_key)
-        if location is None
-        else topic_parser(location, mapping, id_key=id_key)
-    )
+
+    if location is None:
+        return TopicParser(mapping, id_key=id_key)
+    return topic_parser(location, mapping, id_key=id_key)
 
 
 def parsed_compact(samples: SampleColumns) -> AgentBatch:
@@ -154,7 +153,9 @@ def dead_letter_kind_of_parse(
 
     That a record of a user was none is protected as its samples are.
     """
-    return PrivateDeadLetter if privacy_unit == "user" else DeadLetter
+    if privacy_unit == "user":
+        return PrivateDeadLetter
+    return DeadLetter
 
 
 def dead_letters_of_parse(

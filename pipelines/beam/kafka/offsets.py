@@ -140,7 +140,9 @@ class OffsetsProvider(RestrictionProvider):  # type: ignore[misc]
 
     def restriction_size(self, element: PartitionRange, restriction: OffsetRange) -> float:  # noqa: ARG002
         """Count offsets; of a range without end the number says nothing."""
-        return float(restriction.size()) if restriction.stop < UNBOUNDED else 1.0
+        if restriction.stop < UNBOUNDED:
+            return float(restriction.size())
+        return 1.0
 
     def restriction_coder(self) -> OffsetRangeCoder:
         """Never pickle."""
@@ -148,4 +150,6 @@ class OffsetsProvider(RestrictionProvider):  # type: ignore[misc]
 
     def truncate(self, element: PartitionRange, restriction: OffsetRange) -> Any:  # noqa: ARG002
         """When a pipeline is drained, a range that ends is still read to its end."""
-        return restriction if restriction.stop < UNBOUNDED else None
+        if restriction.stop < UNBOUNDED:
+            return restriction
+        return None

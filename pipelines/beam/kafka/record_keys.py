@@ -39,8 +39,6 @@ def record_keys(log: str, position: Ints) -> Words:
 
 def with_record_keys(log: str, samples: SampleColumns) -> SampleColumns:
     """Give samples without ids keys by their places."""
-    return (
-        samples
-        if samples.key is not None
-        else replace(samples, key=record_keys(log, samples.position))
-    )
+    if samples.key is not None:
+        return samples
+    return replace(samples, key=record_keys(log, samples.position))

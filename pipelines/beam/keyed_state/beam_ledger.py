@@ -95,8 +95,6 @@ class SpendLedger:
 
 def _bytes_of(words: Words) -> np.ndarray:
     """Sort and compare both halves as one: big-endian bytes keep the order of the numbers."""
-    return (
-        np.ascontiguousarray(words.astype(">u8")).view("S16")[:, 0]
-        if len(words)
-        else np.zeros(0, "S16")
-    )
+    if len(words):
+        return np.ascontiguousarray(words.astype(">u8")).view("S16")[:, 0]
+    return np.zeros(0, "S16")

@@ -57,7 +57,9 @@ class StateOwner:
 
     def load(self) -> bytes:
         """Read the secret, on a worker."""
-        return NO_SECRET if self.secret is None else self.secret.load()
+        if self.secret is None:
+            return NO_SECRET
+        return self.secret.load()
 
 
 class StateMark:
@@ -156,4 +158,7 @@ class MarkKeys(Step):
 def _holds(state: Any) -> bool:
     """Say whether a cell or a bag is not empty."""
     found = state.read()
-    return bool(found) if found is None or isinstance(found, bytes) else any(True for _ in found)
+
+    if found is None or isinstance(found, bytes):
+        return bool(found)
+    return any(True for _ in found)

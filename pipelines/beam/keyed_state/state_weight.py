@@ -50,8 +50,7 @@ def _length(value: Any) -> int | None:
         return None
 
     parts = [_length(one) for one in value]
-    return (
-        None
-        if None in parts
-        else sys.getsizeof(value) + sum(part for part in parts if part is not None)
-    )
+
+    if None in parts:
+        return None
+    return sys.getsizeof(value) + sum(part for part in parts if part is not None)

@@ -114,6 +114,7 @@ class SummarizeUsers(beam.PTransform):  # type: ignore[misc]
         self._settings = settings
         self._secret = secret or SecretLocation()
         self._shards = 1 if settings.users is not None and settings.users < SMALL else shards
+
         usual = SampleFields(agent="user", value=settings.values or "value")
         self._intake = SampleIntake.of(
             as_kind("fields", fields or usual, SampleFields),

@@ -75,7 +75,9 @@ class SumBatches(Step):
 
     def process(self, element: Any, time: Any = beam.DoFn.TimestampParam) -> Iterable[Any] | None:
         """Take a sample, or a batch of them."""
-        return self._sum() if self._reader.add(element, time) else None
+        if self._reader.add(element, time):
+            return self._sum()
+        return None
 
     def finish_bundle(self) -> Iterator[Any]:
         """Sum up the rest."""
@@ -348,4 +350,6 @@ def sum_distinct(
 
 def distinct_keys(samples: SampleColumns) -> Words:
     """Give the hash of each sample's id; 0 for none."""
-    return np.zeros(len(samples), np.uint64) if samples.key is None else samples.key
+    if samples.key is None:
+        return np.zeros(len(samples), np.uint64)
+    return samples.key

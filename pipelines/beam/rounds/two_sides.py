@@ -41,7 +41,8 @@ _RESULT = b"r"
 class UsersAsBytes(Step):
     """Private: the users of a round as bytes at its key, to be grouped with its published results.
 
-    Grouped, not a side input: Flink's runner (Beam 2.70) cannot make a checkpoint of a step with one.
+    Grouped, not a side input: Flink's runner (Beam 2.70) cannot make a checkpoint of a step with
+    one.
     """
 
     def process(self, element: tuple[int, UserBatch]) -> Iterator[tuple[int, bytes]]:
@@ -193,6 +194,7 @@ class AnswerReceived(Step):
                 self._users.update(counted)
                 line = estimate_event_line(this, result, counted).lines[0]
                 yield WindowEstimate.model_validate_json(line)
+
                 return
 
             line = stage_event_line(this, stage, Tally(tally.n), result).lines[0]

@@ -130,7 +130,9 @@ def metric_counter(name: str, value: object = "", *, private: bool = False) -> A
 
 
 def _namespace(private: bool) -> str:
-    return PRIVATE_NAMESPACE if private else NAMESPACE
+    if private:
+        return PRIVATE_NAMESPACE
+    return NAMESPACE
 
 
 def count_intake_metrics(names: Iterable[str], stats: Any, *, private: bool = False) -> None:

@@ -76,7 +76,10 @@ def _column(annotation: Any, one_number: bool) -> Any:
 
     if origin is tuple and len(parts) == 2 and parts[0] is parts[1]:
         return _column(parts[0], one_number)
-    return annotation if annotation in (bool, int, float) else str
+
+    if annotation in (bool, int, float):
+        return annotation
+    return str
 
 
 class EventRows(beam.PTransform):  # type: ignore[misc]

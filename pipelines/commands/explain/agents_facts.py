@@ -339,7 +339,9 @@ def explain_command_text(facts: dict[str, Any]) -> str:
 
 
 def _weigh(memory: str) -> str:
-    return "are left out" if memory.startswith("window") else "weigh less"
+    if memory.startswith("window"):
+        return "are left out"
+    return "weigh less"
 
 
 def _vote_lines(votes: dict[str, Any] | None) -> list[str]:

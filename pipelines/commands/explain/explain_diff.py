@@ -151,16 +151,20 @@ def _read(path: Path) -> tuple[str, AgentsOptions | RoundsOptions]:
 def _promise(options: Any) -> list[PromiseFact]:
     with refusing_options():
         settings = replace(options, store=NO_STORE).settings()
-        return (
-            promise_of_agents(settings) if _is_of_agents(options) else promise_of_rounds(settings)
-        )
+
+        if _is_of_agents(options):
+            return promise_of_agents(settings)
+        return promise_of_rounds(settings)
 
 
 def _shown(value: Any) -> Any:
     """Give a value as it may be printed: nothing for what is off, and no password."""
     if value is None or value is False or value == []:
         return None
-    return value if isinstance(value, bool | int | float) else without_passwords(str(value))
+
+    if isinstance(value, bool | int | float):
+        return value
+    return without_passwords(str(value))
 
 
 def _row(one: Difference) -> dict[str, Any]:

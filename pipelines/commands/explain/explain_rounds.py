@@ -87,7 +87,10 @@ def explain_rounds_facts(settings: RoundsSettings) -> dict[str, Any]:
 def _unit_of(facts: dict[str, Any]) -> str:
     if facts["privacy_unit"] == "sample":
         return "sample"
-    return "values" if "NOT its number" in facts["protects"] else "window"
+
+    if "NOT its number" in facts["protects"]:
+        return "values"
+    return "window"
 
 
 def _adversary(settings: RoundsSettings) -> str:

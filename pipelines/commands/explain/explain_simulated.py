@@ -120,7 +120,10 @@ def _assumed(settings: RoundsSettings, users: int) -> str:
     if "assumption" in described:
         return str(described["assumption"])
     traits = estimator_class(settings.estimator)
-    return f"as in its paper: {traits.assumes}" if traits.of_a_paper else str(traits.assumes)
+
+    if traits.of_a_paper:
+        return f"as in its paper: {traits.assumes}"
+    return str(traits.assumes)
 
 
 def _config(settings: RoundsSettings, users: int, law: str | None, **changes: Any) -> RoundsConfig:
@@ -169,4 +172,7 @@ def simulated_half_bounds(settings: RoundsSettings) -> float:
     if settings.categories is not None:
         return float(0.5 / len(settings.categories) ** 0.5)
     lower, upper = settings.ends
-    return float(upper - lower) / 2 if settings.one_mean or settings.quantiles is not None else 1.0
+
+    if settings.one_mean or settings.quantiles is not None:
+        return float(upper - lower) / 2
+    return 1.0

@@ -188,6 +188,7 @@ class PlanAgentsOptions:
         asked, exceeds = self._questions()
         share = {} if self.histogram_share is None else {"histogram_share": self.histogram_share}
         spread: dict[str, Any] = {}
+
         if self.spread_share is not None:
             spread["spread_share"] = self.spread_share
 

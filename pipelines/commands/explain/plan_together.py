@@ -141,6 +141,7 @@ def _composed(parts: Sequence[Part]) -> LossDistribution:
         for part in parts
         if part.mu is None
     ]
+
     if gaussian:
         losses.append(gaussian_losses(group_mu(gaussian)))
 
@@ -153,11 +154,10 @@ def _part(path: Path) -> Part:
 
     with refusing_options():
         options = read_run_file(path)
-        return (
-            _of_agents(path, options)
-            if isinstance(options, AgentsOptions)
-            else _of_rounds(path, options)
-        )
+
+        if isinstance(options, AgentsOptions):
+            return _of_agents(path, options)
+        return _of_rounds(path, options)
 
 
 def _of_agents(path: Path, options: AgentsOptions) -> Part:

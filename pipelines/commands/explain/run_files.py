@@ -49,7 +49,9 @@ def read_run_file(path: Path) -> AgentsOptions | RoundsOptions:
             if name not in ("print_config", "help_all")
         }
 
-    return RoundsOptions(**given) if kind == "rounds" else AgentsOptions(**given)
+    if kind == "rounds":
+        return RoundsOptions(**given)
+    return AgentsOptions(**given)
 
 
 def _is_of_rounds(path: Path) -> bool:

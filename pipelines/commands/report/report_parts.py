@@ -115,7 +115,10 @@ def _table(rows: Sequence[tuple[str, str]]) -> str:
     lines = "".join(
         f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows
     )
-    return f"<table>{lines}</table>" if lines else ""
+
+    if lines:
+        return f"<table>{lines}</table>"
+    return ""
 
 
 def report_part_command_line(command: str, options: Mapping[str, Any]) -> str:
@@ -140,7 +143,10 @@ def report_part_command_line(command: str, options: Mapping[str, Any]) -> str:
 def _word(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ",".join(map(_word, value))
-    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+
+    if isinstance(value, float) and float(f"{value:g}") == value:
+        return f"{value:g}"
+    return str(value)
 
 
 def report_part_number(value: float | None) -> str:
@@ -153,7 +159,10 @@ def report_part_number(value: float | None) -> str:
     """
     if value is None:
         return "-"
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.4g}"
 
 
 def report_part_options(config: Mapping[str, Any]) -> list[tuple[str, str]]:

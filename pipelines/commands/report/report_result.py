@@ -199,11 +199,10 @@ def _privacy(config: dict[str, Any], *, agents: bool) -> list[tuple[str, str]]:
         unit = "one sample; a user with many samples is protected less"
 
     rows = [("protected", unit), ("epsilon", report_part_number(float(config["epsilon"])))]
-    return (
-        [*rows, ("delta", report_part_number(float(config["delta"])))]
-        if "delta" in config
-        else rows
-    )
+
+    if "delta" in config:
+        return [*rows, ("delta", report_part_number(float(config["delta"])))]
+    return rows
 
 
 def _protects_samples(estimator: Any) -> bool:

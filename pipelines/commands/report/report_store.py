@@ -74,7 +74,10 @@ def report_of_store(path: Path) -> ReportPage:
     the trust domain.
     """
     ledger = audit_ledger(path)
-    return report_of_rounds(path, ledger) if has_rounds_budget(path) else _of_agents(path, ledger)
+
+    if has_rounds_budget(path):
+        return report_of_rounds(path, ledger)
+    return _of_agents(path, ledger)
 
 
 def _of_agents(path: Path, ledger: LedgerReport) -> ReportPage:

@@ -119,7 +119,9 @@ class LoggedProgress:
 
 def make_progress(log_format: str, *, quiet: bool = False) -> Progress | LoggedProgress:
     """Show progress in the way of the logs; what quiet logs leave out is not shown."""
-    return LoggedProgress() if log_format == "json" else Progress(quiet=quiet)
+    if log_format == "json":
+        return LoggedProgress()
+    return Progress(quiet=quiet)
 
 
 def log_progress_summary(stats: EngineStats) -> None:

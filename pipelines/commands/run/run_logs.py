@@ -148,7 +148,10 @@ def _plain_or_type(value: Any) -> Any:
     ({'late': 3}, '<list>', None)
     """
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        if math.isfinite(value):
+            return value
+        return None
+
     if value is None or isinstance(value, bool | int | str):
         return value
 
@@ -198,8 +201,13 @@ def _head(record: logging.LogRecord) -> dict[str, str]:
 def _word(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
     bare = text.isprintable() and text.isascii() and not (set(text) & set(' "=')) and text
-    return text if bare or not isinstance(value, str) else json.dumps(value)
+
+    if bare or not isinstance(value, str):
+        return text
+    return json.dumps(value)
 
 
 def _printable(text: str) -> str:
-    return text if text.isprintable() else json.dumps(text)[1:-1]
+    if text.isprintable():
+        return text
+    return json.dumps(text)[1:-1]

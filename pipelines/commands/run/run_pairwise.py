@@ -127,6 +127,7 @@ def host_pairs(options: AgentsOptions) -> None:
     with logging_to_stderr(options.log_format, quiet=options.quiet):
         stats = run_pairs(pairs)
         warn_of_few_samples(stats)
+
         with ending_run():
             figures = {**private_agents_figures(stats), "messages": stats.messages}
             write_private_figures(options.private_figures, figures)
@@ -239,7 +240,9 @@ def public_releases(stats: EngineStats, schedule: str) -> int | None:
     Under restricted_round_robin it depends on values, and is for the operator, see
     `EngineStats.messages`.
     """
-    return stats.messages if schedule == "round_robin" else None
+    if schedule == "round_robin":
+        return stats.messages
+    return None
 
 
 def pairs_summary(stats: EngineStats, schedule: str) -> dict[str, Any]:

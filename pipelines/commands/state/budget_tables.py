@@ -110,7 +110,9 @@ def _table(rows: list[AgentBudget], ends: Mapping[str, float | None]) -> list[st
 
 def _left(number: int | None) -> str:
     """Write a number of releases; none where there is no end."""
-    return "-" if number is None else str(number)
+    if number is None:
+        return "-"
+    return str(number)
 
 
 def _end(row: AgentBudget, end: float | None) -> str:
@@ -120,7 +122,9 @@ def _end(row: AgentBudget, end: float | None) -> str:
     if not row.remaining:
         return "ended"
 
-    return "-" if end is None else (iso_time(end) or "after year 5138").partition("T")[0]
+    if end is None:
+        return "-"
+    return (iso_time(end) or "after year 5138").partition("T")[0]
 
 
 def _sentence(summary: BudgetSummary) -> str:

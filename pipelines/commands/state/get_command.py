@@ -118,6 +118,7 @@ def _difference(public: PublicAnswers, pair: tuple[str, str]) -> tuple[dict[str,
         if name not in place:
             hint = closest_valid(name, public.names)
             raise BadOption(f"difference must be of agents with a release, got {name!r}{hint}")
+
     if pair[0] == pair[1]:
         raise BadOption(f"difference must be of two different agents, got {pair[0]!r} twice")
 
@@ -125,6 +126,7 @@ def _difference(public: PublicAnswers, pair: tuple[str, str]) -> tuple[dict[str,
         public.joint, place[pair[0]], place[pair[1]], level=public.level
     )
     low = value - half_width
+
     high = value + half_width
     decided = {
         "difference": list(pair),
@@ -163,6 +165,7 @@ def _top(public: PublicAnswers, count: int) -> tuple[dict[str, Any], str]:
         for row in rank.argsort().tolist()
         if least[row] <= count
     ]
+
     lines = [
         f"{printable(line['agent'])}: {line['mean']:g}, rank {line['rank']}, possible {line['lower']} to "
         f"{line['upper']}, {'surely' if line['surely'] else 'possibly'} in\n"

@@ -144,6 +144,7 @@ class NamedMeans:
         table = self.keys
         for name, column in columns.items():
             table = table.append_column(name, column)
+
         return table
 
     @cached_property
@@ -163,6 +164,7 @@ class NamedMeans:
             key_texts(column, name)
             for name, column in zip(self.keys.column_names, self.keys.columns, strict=True)
         ]
+
         for row, names in enumerate(zip(*texts, strict=True)):
             rows[names if len(names) > 1 else names[0]] = row
 
@@ -175,6 +177,7 @@ class NamedMeans:
             row = self._rows.get(name)
         except TypeError:
             row = None
+
         if row is not None:
             return row
 
@@ -188,4 +191,7 @@ class NamedMeans:
 def _plain_keys(keys: pa.Table) -> list[Any]:
     """Give the key of each group: a value, or a tuple of several columns'."""
     columns = [column.to_pylist() for column in keys.columns]
-    return list(columns[0]) if len(columns) == 1 else list(zip(*columns, strict=True))
+
+    if len(columns) == 1:
+        return list(columns[0])
+    return list(zip(*columns, strict=True))

@@ -47,6 +47,7 @@ def epsilon_of_each(
 
     while settings(low).epsilon_over(count) > epsilon:
         low /= 2
+
     for _ in range(_STEPS):
         middle = (low + high) / 2
         if settings(middle).epsilon_over(count) <= epsilon * (1 - _SLACK):

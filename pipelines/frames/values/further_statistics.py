@@ -24,7 +24,9 @@ def valid_statistics(statistics: Sequence[str]) -> tuple[str, ...]:
     unknown = next((name for name in names if name not in STATISTICS), None)
     require(unknown is None, "statistics", f"be of {', '.join(STATISTICS)}", unknown)
 
-    return ("sum", "sum_lower", "sum_upper") if "sum" in names else ()
+    if "sum" in names:
+        return ("sum", "sum_lower", "sum_upper")
+    return ()
 
 
 def with_sums(table: pa.Table, columns: Sequence[str]) -> pa.Table:

@@ -47,6 +47,7 @@ def fieller_intervals(
 
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = top[0] / bottom[0]
+
     low = np.where(ends, (product - root) / safe, -np.inf)
     high = np.where(ends, (product + root) / safe, np.inf)
 

@@ -50,6 +50,7 @@ class SeveralMeans(ShownTable):
         if value not in self.results:
             hint = closest_valid(str(value), list(self.results))
             raise KeyError(f"value must be a column of the result, got {value!r}{hint}")
+
         return self.results[value]
 
     def to_frame(self) -> Any:
@@ -109,6 +110,7 @@ def several_means(  # noqa: PLR0917 - the question of one call
     unit = "one row" if options["person"] is None else f"all rows of one person {rows}"
     within = (options["max_groups"] or 1) * len(columns)
     spent = max(result.settings.epsilon_over(within) for result in results.values())
+
     if spent > budget[0]:
         raise AssertionError("all columns must have the budget together")
 
@@ -116,6 +118,7 @@ def several_means(  # noqa: PLR0917 - the question of one call
         f"({budget[0]:g}, {budget[1]:g})-differentially private towards all {len(columns)} values of {unit} together; "
         f"each column has ({epsilon:.4g}, {budget[1]:g}) of it"
     ]
+
     if dropped:
         notes.append(
             f"{dropped:,} rows with a missing value were left out; which rows have one is public"
@@ -182,6 +185,7 @@ def _rows(frame: Any, columns: list[str], options: Mapping[str, Any]) -> tuple[p
     table = missing_as_nulls(table, columns, options["missing"], others)
     if options["nulls"] != "drop":
         return table, 0
+
     kept = table.drop_null()
 
     return kept, table.num_rows - kept.num_rows
@@ -205,6 +209,7 @@ def _joined(results: Mapping[str, PrivateMeans], ratio: Sequence[str] | None) ->
         return table
     top, bottom = (_mean_and_error(results[name]) for name in ratio)
     columns = fieller_intervals(top, bottom, level=first.level)
+
     for name, column in zip(("ratio", "ratio_lower", "ratio_upper"), columns, strict=True):
         table = table.append_column(name, pa.array(column))
 

@@ -46,6 +46,7 @@ def frame_bounds(frame: Any, name: str, lower: Any, upper: Any) -> tuple[float, 
         for option, bound in (("lower", lower), ("upper", upper))
     )
     kind = frame_columns(frame, [], option="value", needed=[name]).schema.field(name).type
+
     return bounds_of_column(kind, name, lower, upper)
 
 
@@ -60,6 +61,7 @@ def bounds_of_column(kind: pa.DataType, name: str, lower: Any, upper: Any) -> tu
     if pa.types.is_boolean(kind):
         for option, bound, own in (("lower", lower, 0), ("upper", upper, 1)):
             require(bound in (None, own), option, f"be {own} for true and false", bound)
+
         return 0.0, 1.0
 
     for option, bound in (("lower", lower), ("upper", upper)):

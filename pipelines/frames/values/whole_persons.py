@@ -71,6 +71,7 @@ def valid_person_limits(
     require(
         per_person is None, "per_person", "be left out with max_groups and max_rows", per_person
     )
+
     odds = others["odds"]
     require(
         odds is None, "odds", "be left out with max_groups: groups of a person share epsilon", odds
@@ -127,6 +128,7 @@ def _draws(keyed: KeyedNoise, samples: FrameSamples) -> tuple[Words, Words]:
     person = samples.person_hashes()
     assert person is not None  # noqa: S101 - for the type
     parts: list[Words] = [person, (samples.value + 0.0).view(np.uint64)]
+
     if samples.time is not None:
         parts.append((samples.time + 0.0).view(np.uint64))
 

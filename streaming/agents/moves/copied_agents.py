@@ -313,4 +313,7 @@ def _copy_unused(giver: Store, taker: Store, partition: int) -> None:
 
 def _reached(state: dict[str, Any]) -> float:
     time = state["intake"]["watermark"]
-    return -math.inf if time is None else float(time)
+
+    if time is None:
+        return -math.inf
+    return float(time)

@@ -37,14 +37,18 @@ class OwnAgents:
 
     def elsewhere(self, names: Collection[str]) -> set[str]:
         """Say which agents live in another store."""
-        return _patiently(lambda: self._opened().elsewhere(names)) if names else set()
+        if names:
+            return _patiently(lambda: self._opened().elsewhere(names))
+        return set()
 
     def claim(self, names: Sequence[str], *, patient: bool) -> set[str]:
         """Claim for the store who is claimed by none, in this order.
 
         Say who lives elsewhere or has no room.
         """
-        return _patiently(lambda: self._claim(names)) if patient else self._claim(names)
+        if patient:
+            return _patiently(lambda: self._claim(names))
+        return self._claim(names)
 
     def only_own(self, samples: SampleColumns, rejects: Rejects) -> SampleColumns:
         """Leave out the samples of agents that live elsewhere, and of those for whom there is no room."""

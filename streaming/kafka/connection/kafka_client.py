@@ -200,7 +200,10 @@ def client_event_error(error: KafkaError | KafkaException) -> KafkaError:
     """Unwrap what confluent_kafka raises."""
     if isinstance(error, KafkaException):
         inner = error.args[0] if error.args else None
-        return inner if isinstance(inner, KafkaError) else KafkaError(KafkaError._FAIL, str(error))
+
+        if isinstance(inner, KafkaError):
+            return inner
+        return KafkaError(KafkaError._FAIL, str(error))
 
     return error
 

@@ -198,7 +198,9 @@ class Health:
     def problem(self) -> str | None:
         """Say which brokers do not answer, and why; None if one does."""
         with self._lock:
-            return f"{self._brokers} ({self._why})" if self._down else None
+            if self._down:
+                return f"{self._brokers} ({self._why})"
+            return None
 
     def redact(self, text: str) -> str:
         """Take secrets, line ends and librdkafka's inner states out of a text."""

@@ -34,7 +34,9 @@ def protocols_of_listener(broker: str, seconds: float) -> tuple[str, ...]:
             sasl = _wants_sasl(plain)
 
         if sasl is not None:
-            return ("SASL_PLAINTEXT",) if sasl else ("PLAINTEXT",)
+            if sasl:
+                return ("SASL_PLAINTEXT",)
+            return ("PLAINTEXT",)
 
         with socket.create_connection(address, seconds) as connection:
             return _protocols_with_tls(connection, address[0])
@@ -52,14 +54,19 @@ def _protocols_with_tls(connection: socket.socket, host: str) -> tuple[str, ...]
     except (
         ssl.SSLError
     ) as error:  # an alert is TLS, too: of a listener that wants a certificate, say
-        return ("SSL", "SASL_SSL") if "ALERT" in (error.reason or "") else ()
+        if "ALERT" in (error.reason or ""):
+            return ("SSL", "SASL_SSL")
+        return ()
 
     with tls:
         sasl = _wants_sasl(tls)
 
     if sasl is None:
         return ("SSL", "SASL_SSL")
-    return ("SASL_SSL",) if sasl else ("SSL",)
+
+    if sasl:
+        return ("SASL_SSL",)
+    return ("SSL",)
 
 
 def _wants_sasl(connection: socket.socket) -> bool | None:

@@ -144,7 +144,9 @@ class KafkaLocation:
     @property
     def seen_in(self) -> str:
         """Name the file of properties, for the end of a message."""
-        return "" if self.config is None else f" (see {str(self.config)!r})"
+        if self.config is None:
+            return ""
+        return f" (see {str(self.config)!r})"
 
     def each(self) -> list[Self]:
         """Give the location of each of its topics."""

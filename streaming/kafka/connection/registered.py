@@ -46,7 +46,9 @@ def without_wire_head(value: bytes) -> bytes:
 
     No JSON begins with a zero.
     """
-    return value[HEAD:] if value[:1] == b"\x00" else value
+    if value[:1] == b"\x00":
+        return value[HEAD:]
+    return value
 
 
 class RegistryValues:

@@ -383,7 +383,9 @@ def _credentials(given: Mapping[str, str]) -> dict[str, str]:
         require(":" in given[USER], PREFIX + USER, "be USER:PASSWORD", "another text")
         return {"Authorization": "Basic " + base64.b64encode(given[USER].encode()).decode()}
 
-    return {"Authorization": f"Bearer {given[TOKEN]}"} if TOKEN in given else {}
+    if TOKEN in given:
+        return {"Authorization": f"Bearer {given[TOKEN]}"}
+    return {}
 
 
 def _certificates(path: str) -> ssl.SSLContext:

@@ -132,7 +132,10 @@ def _key(message: _Message) -> Any:
 
 def _timestamp(message: _Message) -> int | None:
     kind, milliseconds = message.timestamp()
-    return milliseconds if kind else None
+
+    if kind:
+        return milliseconds
+    return None
 
 
 def _topic(message: _Message) -> Any:

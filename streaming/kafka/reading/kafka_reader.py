@@ -286,7 +286,9 @@ class TopicReader:
     @property
     def skipped(self) -> int:
         """Offsets that retention took away before they were read."""
-        return 0 if self._progress is None else self._progress.skipped
+        if self._progress is None:
+            return 0
+        return self._progress.skipped
 
     def close(self) -> None:
         """Let go of the brokers.

@@ -234,9 +234,9 @@ class KafkaSource:
 
     def _take(self, count: int, first: float, *, more: bool) -> PartitionRecords | None:
         try:
-            return (
-                None if more and self._reader.done else self._reader.take(count, first, more=more)
-            )
+            if more and self._reader.done:
+                return None
+            return self._reader.take(count, first, more=more)
         except (KafkaLostError, ValueError) as error:
             raise SourceLostError(str(error)) from None
 
@@ -278,7 +278,9 @@ class KafkaSource:
 
     def elsewhere(self, names: Collection[str]) -> set[str]:
         """Say which agents live in another store that reads this topic."""
-        return set() if self._homes is None else self._homes.elsewhere(names)
+        if self._homes is None:
+            return set()
+        return self._homes.elsewhere(names)
 
     def claim(self, names: Sequence[str], *, patient: bool) -> set[str] | None:
         """Let users live in the store who live in none yet.

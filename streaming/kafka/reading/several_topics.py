@@ -91,7 +91,9 @@ class TopicReaders:
         ):
             parts.append(taken)
 
-        return _joined(parts) if parts else None
+        if parts:
+            return _joined(parts)
+        return None
 
     def _take(self, i: int, count: int, wait: float, *, more: bool) -> PartitionRecords | None:
         taken = self._readers[i].take(count, wait, more=more)

@@ -252,8 +252,8 @@ def _require_own_keys(
 ) -> None:
     """Refuse to replace another deployment's estimates, the first time that a store writes to a topic.
 
-    An estimate is keyed by its agent and the population by its name, so that the newest one counts, whoever wrote
-    it. Releases are told apart by their ids.
+    An estimate is keyed by its agent and the population by its name, so that the newest one counts,
+    whoever wrote it. Releases are told apart by their ids.
     """
     replaces = location.role == "population" or (location.role == "sink" and trust is Trust.PRIVATE)
     if not replaces or transaction.has_marked(location.topic):
@@ -266,6 +266,7 @@ def _require_own_keys(
             "the topic cannot be read, so that nothing says whether another deployment writes to it",
             extra={"topic": location.topic},
         )
+
         return
 
     if not others:
@@ -301,6 +302,7 @@ def sink_records(topic: str, events: EventLines, *, deployment: str | None = Non
         ("schema_version", str(kind.model_fields["schema_version"].default)),
         ("event", kind.topic),
     ]
+
     if deployment is not None:
         common.append((DEPLOYMENT, deployment))
 

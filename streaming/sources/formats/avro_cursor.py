@@ -324,8 +324,6 @@ _KEY = AvroType("string")
 
 def _parts_in(wanted: Any) -> list[str]:
     """List the parts that are wanted somewhere within."""
-    return (
-        [wanted]
-        if isinstance(wanted, str)
-        else [part for inner in wanted.values() for part in _parts_in(inner)]
-    )
+    if isinstance(wanted, str):
+        return [wanted]
+    return [part for inner in wanted.values() for part in _parts_in(inner)]

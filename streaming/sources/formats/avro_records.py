@@ -136,7 +136,7 @@ class AvroRecords:
 
         return groups
 
-    def _column(
+    def _column(  # noqa: PLR0911
         self, part: str, piece: AvroPiece | None, rows: Ints, data: Bytes
     ) -> pa.Array | None:
         """Give a part of some records as a column; None if it is of a type that it cannot have."""
@@ -153,7 +153,10 @@ class AvroRecords:
         is_a = mapping_kind(part)
 
         if kind.logical == "decimal" and kind.kind != "string" and size is not None:
-            return _decimals(data, found, size, kind.scale) if is_a == "value" else None
+            if is_a == "value":
+                return _decimals(data, found, size, kind.scale)
+            return None
+
         if kind.kind in _NUMBERS:
             return _numbers(kind, is_a, found)
 
@@ -194,7 +197,9 @@ def _wanted(paths: Mapping[str, tuple[str, ...]]) -> Wanted:
 
 
 def _fault(part: str) -> str:
-    return "unknown_schema_version" if part == "schema_version" else f"bad_{mapping_kind(part)}"
+    if part == "schema_version":
+        return "unknown_schema_version"
+    return f"bad_{mapping_kind(part)}"
 
 
 def _texts(data: Bytes, start: Ints, size: Ints) -> pa.Array:
@@ -216,7 +221,9 @@ def _numbers(kind: AvroType, is_a: str, found: Any) -> pa.Array | None:
     if is_a in ("time", "value"):
         return pa.array(found.astype(np.float64))
 
-    return pa.array(found.astype(np.int64)) if kind.kind in _WHOLE else None
+    if kind.kind in _WHOLE:
+        return pa.array(found.astype(np.int64))
+    return None
 
 
 def _decimals(data: Bytes, start: Ints, size: Ints, scale: int) -> pa.Array:

@@ -166,7 +166,9 @@ def _list(found: Any) -> list[Any]:
 
 
 def _text(found: Any) -> str:
-    return found if isinstance(found, str) else ""
+    if isinstance(found, str):
+        return found
+    return ""
 
 
 def _count(found: Any) -> int:

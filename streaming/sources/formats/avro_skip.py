@@ -22,11 +22,10 @@ _FIXED = {"float": 4, "double": 8, "null": 0}
 def avro_item_width(kind: AvroType) -> int:
     """Give the bytes of each item of an array, where they are the same; else 0."""
     items = kind.parts[0]
-    return (
-        {"float": 4, "double": 8, "fixed": items.size}.get(items.kind, 0)
-        if kind.kind == "array"
-        else 0
-    )
+
+    if kind.kind == "array":
+        return {"float": 4, "double": 8, "fixed": items.size}.get(items.kind, 0)
+    return 0
 
 
 class AvroSkipper:
@@ -43,7 +42,7 @@ class AvroSkipper:
         self._end = end
         self.left = left
 
-    def value(self, kind: AvroType, at: int, depth: int) -> int:
+    def value(self, kind: AvroType, at: int, depth: int) -> int:  # noqa: PLR0911
         """Give where a value ends that begins here; -1 if it is broken."""
         if kind.empty or at < 0:
             return at
@@ -53,11 +52,10 @@ class AvroSkipper:
         name = kind.kind
         if name == "union":
             branch, at = self._varint(at)
-            return (
-                self.value(kind.parts[branch], at, depth + 1)
-                if 0 <= branch < len(kind.parts)
-                else _BROKEN
-            )
+
+            if 0 <= branch < len(kind.parts):
+                return self.value(kind.parts[branch], at, depth + 1)
+            return _BROKEN
 
         if name == "record":
             return self._fields(kind, at, depth)
@@ -120,18 +118,27 @@ class AvroSkipper:
         name = kind.kind
         if name in ("int", "long", "enum"):
             found, at = self._varint(at)
-            return _BROKEN if name == "enum" and not 0 <= found < len(kind.names) else at
+
+            if name == "enum" and not 0 <= found < len(kind.names):
+                return _BROKEN
+            return at
 
         if name in ("bytes", "string"):
             return self._text(at)
+
         if name == "boolean":
-            return at + 1 if at < self._end and self._data[at] <= 1 else _BROKEN
+            if at < self._end and self._data[at] <= 1:
+                return at + 1
+            return _BROKEN
 
         return self._within(at + (kind.size if name == "fixed" else _FIXED[name]))
 
     def _text(self, at: int) -> int:
         size, at = self._varint(at)
-        return at + size if at >= 0 and 0 <= size <= self._end - at else _BROKEN
+
+        if at >= 0 and 0 <= size <= self._end - at:
+            return at + size
+        return _BROKEN
 
     def _varint(self, at: int) -> tuple[int, int]:
         """Read a whole number of at most 64 bits; 0 and -1 where there is none."""
@@ -143,11 +150,9 @@ class AvroSkipper:
             at += 1
             number |= (byte & 0x7F) << shift
             if byte < 0x80:
-                return (
-                    (0, _BROKEN)
-                    if shift == 63 and byte > 1
-                    else ((number >> 1) ^ -(number & 1), at)
-                )
+                if shift == 63 and byte > 1:
+                    return (0, _BROKEN)
+                return ((number >> 1) ^ -(number & 1), at)
 
             shift += 7
             if shift > 63:
@@ -156,4 +161,6 @@ class AvroSkipper:
         return 0, _BROKEN
 
     def _within(self, at: int) -> int:
-        return at if at <= self._end else _BROKEN
+        if at <= self._end:
+            return at
+        return _BROKEN

@@ -133,7 +133,9 @@ class CsvFormat:
         if has_quotes:
             _mark_stray_quotes(data, block, ord(self._delimiter), odd)
 
-        return odd if odd.any() else None
+        if odd.any():
+            return odd
+        return None
 
     def parse_block(self, block: LineBlock, rejects: Rejects) -> Parsed:
         """Read all lines with pyarrow, none of which stands out.
@@ -279,11 +281,13 @@ def csv_separator_hint(header: Sequence[str], delimiter: str = ",") -> str:
     """
     one = header[0] if len(header) == 1 else ""
     other = next((other for other in SEPARATORS if other != delimiter and other in one), None)
-    return (
-        f"; columns must be separated by {SEPARATORS[delimiter]}, and this header has {other!r}"
-        if other
-        else ""
-    )
+
+    if other:
+        return (
+            f"; columns must be separated by {SEPARATORS[delimiter]}, and this header has {other!r}"
+        )
+
+    return ""
 
 
 def _has_data(header: Sequence[str]) -> bool:
@@ -327,4 +331,6 @@ def _read_header(reader: LineReader, delimiter: str) -> list[str]:
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return column.combine_chunks()

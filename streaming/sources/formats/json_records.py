@@ -116,7 +116,9 @@ class JsonFormat:
             left = left[np.isin(ending, _SPACE)]
             last[left] -= 1
 
-        return odd if odd.any() else None
+        if odd.any():
+            return odd
+        return None
 
     def parse_block(self, block: LineBlock, rejects: Rejects) -> Parsed:  # noqa: ARG002 - all records are good here
         """Read all records at once.
@@ -181,7 +183,9 @@ class JsonFormat:
                     texts[part] = UNREADABLE.get(kind)
                     continue
 
-                return "unknown_schema_version" if part == "schema_version" else f"bad_{kind}"
+                if part == "schema_version":
+                    return "unknown_schema_version"
+                return f"bad_{kind}"
 
             try:
                 texts[part] = None if value is None else str(value).encode()
@@ -230,7 +234,9 @@ class JsonFormat:
         except (ValueError, RecursionError):
             return "malformed"
 
-        return found if isinstance(found, dict) else "malformed"
+        if isinstance(found, dict):
+            return found
+        return "malformed"
 
 
 def _unique(fields: frozenset[str]) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
@@ -263,12 +269,20 @@ def _piece_bytes(block: LineBlock) -> int:
     return min(max(_PIECE, 2 * longest), len(block.data) + 1)
 
 
-def _arrow_type(part: str, value: Any) -> pa.DataType:
+def _arrow_type(part: str, value: Any) -> pa.DataType:  # noqa: PLR0911
     if mapping_kind(part) == "value":
-        return pa.string() if isinstance(value, str) else pa.float64()
+        if isinstance(value, str):
+            return pa.string()
+        return pa.float64()
+
     if part == "schema_version":
         return pa.int64()
-    if part == "time":
-        return pa.string() if isinstance(value, str) else pa.float64()
 
-    return pa.int64() if isinstance(value, int) else pa.string()
+    if part == "time":
+        if isinstance(value, str):
+            return pa.string()
+        return pa.float64()
+
+    if isinstance(value, int):
+        return pa.int64()
+    return pa.string()

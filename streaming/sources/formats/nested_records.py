@@ -36,7 +36,10 @@ def nesting(record: bytes) -> int:
     3
     """
     data = np.frombuffer(_TEXT.sub(b"", record), np.uint8)
-    return int(np.cumsum(_STEP[data]).max()) if len(data) else 0
+
+    if len(data):
+        return int(np.cumsum(_STEP[data]).max())
+    return 0
 
 
 def may_be_deep(record: bytes) -> bool:
@@ -68,17 +71,18 @@ def arrow_schema(types: Mapping[Path, pa.DataType]) -> pa.Schema:
 
 
 def _kind(part: Any) -> pa.DataType:
-    return (
-        pa.struct([(name, _kind(inner)) for name, inner in part.items()])
-        if isinstance(part, dict)
-        else part
-    )
+    if isinstance(part, dict):
+        return pa.struct([(name, _kind(inner)) for name, inner in part.items()])
+    return part
 
 
 def arrow_part(table: pa.Table, places: Places) -> pa.Array:
     """Give the column of a part: row by row the first place that holds something."""
     columns = [_at(table, path) for path in places]
-    return columns[0] if len(columns) == 1 else pc.coalesce(*columns)
+
+    if len(columns) == 1:
+        return columns[0]
+    return pc.coalesce(*columns)
 
 
 def _at(table: pa.Table, path: Path) -> pa.Array:

@@ -255,7 +255,9 @@ class PairwiseStreamSettings:
 
     def layout(self, capacity: int) -> Everyone | PartnerGraph:
         """Whom agents may query, up to that number of them."""
-        return Everyone(capacity) if self.partners is None else PartnerGraph(self.partners)
+        if self.partners is None:
+            return Everyone(capacity)
+        return PartnerGraph(self.partners)
 
     @cached_property
     def most_agents(self) -> int | None:

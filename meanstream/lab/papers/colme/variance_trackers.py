@@ -203,7 +203,9 @@ class ReleasedVariance:
 
     def _noised(self, squares: Floats, draw: Floats) -> Floats:
         """Return sums of squared deviations with their noise, if each partial sum has its own."""
-        return squares if self._mixes else squares + draw
+        if self._mixes:
+            return squares
+        return squares + draw
 
     @property
     def _mixes(self) -> bool:

@@ -88,7 +88,10 @@ class SignedAnswer:
         Post-processing, as both are.
         """
         initial = self.initial(public, found | {"fallback": "precision"})
-        return initial if initial.stderr < estimate.stderr else estimate
+
+        if initial.stderr < estimate.stderr:
+            return initial
+        return estimate
 
 
 def _half_width(stderr: float, laplace: float, level: float) -> float:

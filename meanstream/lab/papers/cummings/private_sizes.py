@@ -115,7 +115,9 @@ class _CheckedMean:
             weighting.center + shift, sampling, proposal / of_mean, public, found
         )
 
-        return estimate if self.literal else self.answer.better(estimate, public, found)
+        if self.literal:
+            return estimate
+        return self.answer.better(estimate, public, found)
 
 
 class PrivateSizes(EstimatorTraits):

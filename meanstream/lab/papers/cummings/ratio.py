@@ -117,9 +117,9 @@ class _NoisyRatio:
         value = weighting.center + shift
         estimate = self.answer.estimate(value, sampling, noise, public, found)
 
-        return (
-            self.answer.better(estimate, public, found) if self.answer.mode == "tuned" else estimate
-        )
+        if self.answer.mode == "tuned":
+            return self.answer.better(estimate, public, found)
+        return estimate
 
 
 def ratio_spread(predicted: float, measured: float, scale: float) -> float:
@@ -128,7 +128,10 @@ def ratio_spread(predicted: float, measured: float, scale: float) -> float:
     As measured where noise of this scale allows it.
     """
     noise = math.sqrt(2.0) * scale
-    return max(measured, 0.0) + noise if noise < 0.25 * predicted else max(predicted, measured)
+
+    if noise < 0.25 * predicted:
+        return max(measured, 0.0) + noise
+    return max(predicted, measured)
 
 
 class Ratio(EstimatorTraits):
@@ -239,7 +242,9 @@ def ratio_spread_part(epsilon: float, users: int) -> float:
 
     Nothing where noise would drown it.
     """
-    return SPREAD_SHARE * epsilon if users * epsilon >= SPREAD_PAYS else 0.0
+    if users * epsilon >= SPREAD_PAYS:
+        return SPREAD_SHARE * epsilon
+    return 0.0
 
 
 def ratio_initial_rounds(

@@ -204,7 +204,9 @@ class Dame(EstimatorTraits):
             searched, users=users, epsilon=self.epsilon
         ) >= 1.0
 
-        return 1 if self._settings.tuned and useless else searched
+        if self._settings.tuned and useless:
+            return 1
+        return searched
 
     def _vote_round(self) -> VoteRound:
         # Two ballots of three neighbors differ in at most six bits, and in no more than there are

@@ -180,7 +180,9 @@ class _CoverRound(LastRound):
 
     def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - the only stage
         """Public: count the ones for each ball."""
-        return Tally(len(reports), tuple(self._votes.counts(reports))) if len(reports) else Tally()
+        if len(reports):
+            return Tally(len(reports), tuple(self._votes.counts(reports)))
+        return Tally()
 
     def decode(self, tally: Tally, public: Public) -> Estimate:  # noqa: ARG002 - the only stage
         """Public: the center with the most votes, the first of equal ones."""

@@ -261,4 +261,6 @@ def vector_estimate(
 
 def vector_spread(ask: FamilyQuestion) -> dict[str, Any]:
     """Public: tell how much users differ, on [-1, 1], if it is declared."""
-    return {} if ask.between_users is None else {"between_users": ask.between_users / ask.half}
+    if ask.between_users is None:
+        return {}
+    return {"between_users": ask.between_users / ask.half}

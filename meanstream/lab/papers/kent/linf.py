@@ -72,9 +72,9 @@ class Linf(CoordinateMeans):
     @classmethod
     def family_options(cls, ask: FamilyQuestion) -> dict[str, Any] | None:
         """Every vector."""
-        return (
-            {"dimension": ask.dimension} | vector_spread(ask) if ask.wanted == cls.answers else None
-        )
+        if ask.wanted == cls.answers:
+            return {"dimension": ask.dimension} | vector_spread(ask)
+        return None
 
     @classmethod
     def why(cls, options: Mapping[str, Any], radius: float | None) -> str:  # noqa: ARG003 - of no ball

@@ -122,7 +122,9 @@ class Mixture(EstimatorTraits):
     @classmethod
     def family_options(cls, ask: FamilyQuestion) -> dict[str, Any] | None:
         """Every mixture."""
-        return {"components": ask.components} if ask.wanted == cls.answers else None
+        if ask.wanted == cls.answers:
+            return {"components": ask.components}
+        return None
 
     @classmethod
     def family_assumes(

@@ -86,7 +86,9 @@ class ModeVoteRound:
 
     def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - the first stage
         """Public: count the ones in each bin."""
-        return Tally(len(reports), tuple(self._votes.counts(reports))) if len(reports) else Tally()
+        if len(reports):
+            return Tally(len(reports), tuple(self._votes.counts(reports)))
+        return Tally()
 
     def decode(self, tally: Tally, public: Public) -> Public:  # noqa: ARG002 - the first stage
         """Public: the middles of the elected bins, in order."""
@@ -145,7 +147,9 @@ class ComponentVoteRound:
 
     def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - the same votes for any components
         """Public: count the ones for each component."""
-        return Tally(len(reports), tuple(self.votes.counts(reports))) if len(reports) else Tally()
+        if len(reports):
+            return Tally(len(reports), tuple(self.votes.counts(reports)))
+        return Tally()
 
     def decode(self, tally: Tally, public: Public) -> Public:
         """Public: the share of users closest to each component, unbiased, and its standard error."""

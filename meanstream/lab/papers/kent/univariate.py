@@ -287,7 +287,9 @@ def _default_votes(mode: str, epsilon: float) -> str:
 
     One-hot votes otherwise, which are better at every epsilon.
     """
-    return "three_hot" if mode == "paper" and epsilon > 1.0 else "one_hot"
+    if mode == "paper" and epsilon > 1.0:
+        return "three_hot"
+    return "one_hot"
 
 
 def kent_univariate_constant(epsilon: float) -> float:
@@ -313,7 +315,10 @@ def kent_univariate_capped_size(size: int, users: int, epsilon: float, cap: floa
     """
     require_positive(cap=cap)
     exponent = users * min(epsilon, epsilon**2) / cap
-    return size if exponent >= math.log(size) else max(math.floor(math.exp(exponent)), 1)
+
+    if exponent >= math.log(size):
+        return size
+    return max(math.floor(math.exp(exponent)), 1)
 
 
 def kent_univariate_threshold_size(threshold: str | int, sizes: SizeDistribution) -> int:

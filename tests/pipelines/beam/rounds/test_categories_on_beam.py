@@ -63,7 +63,8 @@ def test_elements_of_no_category_are_rejected_with_their_reason(tmp_path: Path) 
     batch = sample_batch(["i", "j", "k"], [3.0, 0.5, -1.0], [5.0] * 3)
     estimates, counters = run([*good, *bad, batch], RunRounds(settings))
 
-    # Who takes part is public, whatever a record says: their votes are random, and the same for each fault.
+    # Who takes part is public, whatever a record says: their votes are random, and the same for
+    # each fault.
     nothing = [*good, *((user, None, 5.0) for user in "defghijk")]
     assert lines(estimates) == lines(run(nothing, RunRounds(settings))[0])
     assert (alone[0].users, estimates[0].users) == (3, 11)

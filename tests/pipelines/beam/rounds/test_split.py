@@ -198,7 +198,8 @@ def test_what_the_statistician_is_given_is_public(monkeypatch: pytest.MonkeyPatc
         def watched(
             self: Any, element: Any, *side: Any, _process: Any = process, **named: Any
         ) -> Any:
-            # Beam calls with what the signature says; what is watched is the element and everything beside it.
+            # Beam calls with what the signature says; what is watched is the element and everything
+            # beside it.
             if isinstance(element, tuple):
                 element = element[0], list(element[1])
                 side = (*side, *element[1])
