@@ -11,6 +11,7 @@ from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.noise_choice import mechanism_facts
 from meanstream.operators.records import Bools, Ints, ReleaseColumns
 from meanstream.pipelines.frames.frame_columns import FrameSamples
+from meanstream.pipelines.frames.values.budget_shares import epsilon_of_releases
 
 TOLD_DELTA = 1e-6
 """At which the cost of several calls is told beside that without a delta."""
@@ -190,7 +191,7 @@ def _calls_add_up(settings: AgentsSettings) -> str:
     Examples
     --------
     >>> _calls_add_up(AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6)).partition(";")[0]
-    'No ledger counts this call: 2 calls on different frames are epsilon 2 together, 30 calls 30'
+    'No ledger counts this call: 2 calls on different frames are epsilon 2 together, 30 calls 29.9'
     """
     two, many = (_epsilon_over(settings, calls) for calls in CALLS)
     each = "row" if settings.per_person is None else "person"
@@ -202,7 +203,7 @@ def _calls_add_up(settings: AgentsSettings) -> str:
 
 def _epsilon_over(settings: AgentsSettings, calls: int) -> str:
     """Say what several calls cost; without a delta at a small one too, if it is less there."""
-    epsilon = settings.epsilon_over(calls)
+    epsilon = epsilon_of_releases(settings, calls)
     if settings.delta:
         return f"{epsilon:.3g}"
     less = settings.losses_of_calls(calls).epsilon(TOLD_DELTA)

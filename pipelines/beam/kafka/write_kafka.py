@@ -50,7 +50,7 @@ class WriteKafka(beam.PTransform):  # type: ignore[misc]
     --------
     >>> WriteKafka("kafka://127.0.0.1:9092/means?group=a")
     Traceback (most recent call last):
-    ValueError: sink must have options of a topic that is written to, got 'group'; create, config, registry
+    ValueError: sink must have options of a topic that is written to, got 'group'; create, config, registry, shared
     """
 
     def __init__(self, location: str, *, role: str = "sink", trust: Trust = Trust.PUBLIC) -> None:

@@ -11,8 +11,26 @@ _SLACK = 1e-9
 """Part of epsilon that stays unused: more than the tails of the noise of several releases cost."""
 
 
+Together = Callable[[AgentsSettings, int], float]
+"""Epsilon of several releases together: `AgentsSettings.epsilon_over` or `epsilon_of_releases`."""
+
+
+def epsilon_of_releases(settings: AgentsSettings, count: int) -> float:
+    """Give the epsilon of several releases with a vote on the spread each.
+
+    Notes
+    -----
+    **Privacy.** Votes of their own cost no more than one in which rows add up. Of pure ones that is nearly as much, and
+    told sooner.
+    """
+    return settings.epsilon_over(count) if settings.pure else settings.epsilon_of_calls(count)
+
+
 def epsilon_of_each(
-    settings: Callable[[float], AgentsSettings], count: int, epsilon: float
+    settings: Callable[[float], AgentsSettings],
+    count: int,
+    epsilon: float,
+    together: Together = AgentsSettings.epsilon_over,
 ) -> float:
     """Give the epsilon of each of several releases about the same rows that together have `epsilon`.
 
@@ -24,33 +42,39 @@ def epsilon_of_each(
         Number of the releases.
     epsilon : float
         Of all together, at the delta of the settings.
+    together : callable
+        What all cost: groups of one call have one vote on the spread, in which the rows of a person
+        add up (`AgentsSettings.epsilon_over`, the default); columns have a vote each
+        (`epsilon_of_releases`).
 
     Notes
     -----
-    **Privacy.** One changed row changes every release, as one unit does that is in several agents: Laplace noise adds
-    up epsilons, of Gaussian noise the squares of mu add up, which is what `epsilon_over` says.
+    **Privacy.** One changed row changes every release: Laplace noise adds up epsilons, of Gaussian noise the squares of
+    mu add up, and within one vote mu itself.
 
     Examples
     --------
     >>> same = {"lower": 0, "upper": 1, "delta": 1e-6}
     >>> laplace = lambda part: AgentsSettings(epsilon=part, noise="laplace", counter="pm1", **same)
-    >>> round(epsilon_of_each(laplace, 4, 1.0), 6)
+    >>> round(epsilon_of_each(laplace, 4, 1.0), 4)
     0.25
     >>> gauss = lambda part: AgentsSettings(epsilon=part, noise="gaussian", **same)
-    >>> round(epsilon_of_each(gauss, 4, 1.0), 3)
-    0.475
+    >>> of_groups = epsilon_of_each(gauss, 4, 1.0)
+    >>> of_columns = epsilon_of_each(gauss, 4, 1.0, epsilon_of_releases)
+    >>> round(of_groups, 3), round(of_columns, 3)
+    (0.413, 0.475)
     """
     if count == 1:
         return epsilon
     low = epsilon * (1 - _SLACK) / count  # as basic composition has it
     high = epsilon
 
-    while settings(low).epsilon_over(count) > epsilon:
+    while together(settings(low), count) > epsilon:
         low /= 2
 
     for _ in range(_STEPS):
         middle = (low + high) / 2
-        if settings(middle).epsilon_over(count) <= epsilon * (1 - _SLACK):
+        if together(settings(middle), count) <= epsilon * (1 - _SLACK):
             low = middle
         else:
             high = middle

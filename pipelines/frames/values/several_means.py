@@ -15,7 +15,7 @@ from meanstream.operators.validation import closest_valid, require
 from meanstream.pipelines.frames.frame_columns import frame_columns
 from meanstream.pipelines.frames.frame_result import PrivateMeans, frame_like
 from meanstream.pipelines.frames.frame_table import ShownTable
-from meanstream.pipelines.frames.values.budget_shares import epsilon_of_each
+from meanstream.pipelines.frames.values.budget_shares import epsilon_of_each, epsilon_of_releases
 from meanstream.pipelines.frames.values.missing_values import further_columns, missing_as_nulls
 from meanstream.pipelines.frames.values.ratio_intervals import fieller_intervals
 from meanstream.pipelines.frames.values.value_bounds import bound_of_each
@@ -95,7 +95,11 @@ def several_means(  # noqa: PLR0917 - the question of one call
         for option, bound in zip(("lower", "upper"), bounds, strict=True)
     )
 
-    epsilon = epsilon_of_each(_settings_of_one(budget[1], options), len(columns), budget[0])
+    # Columns have votes of their own. Groups of one person share one in each column.
+    groups = options["max_groups"]
+    together = epsilon_of_releases if groups is None else AgentsSettings.epsilon_over
+    settings = _settings_of_one(budget[1], options)
+    epsilon = epsilon_of_each(settings, len(columns), budget[0], together)
     table, dropped = _rows(frame, columns, options)
     results: dict[str, PrivateMeans] = {}
 
@@ -106,10 +110,10 @@ def several_means(  # noqa: PLR0917 - the question of one call
         result = means(table, value=name, lower=lower[number], upper=upper[number], **own)
         results[name] = replace(result, original=frame)
 
-    rows = "in all groups" if options["max_groups"] is not None else "in a group"
+    rows = "in all groups" if groups is not None else "in a group"
     unit = "one row" if options["person"] is None else f"all rows of one person {rows}"
-    within = (options["max_groups"] or 1) * len(columns)
-    spent = max(result.settings.epsilon_over(within) for result in results.values())
+    within = (groups or 1) * len(columns)
+    spent = max(together(result.settings, within) for result in results.values())
 
     if spent > budget[0]:
         raise AssertionError("all columns must have the budget together")

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import meanstream
+from meanstream.pipelines.frames.values.budget_shares import epsilon_of_releases
 from meanstream.pipelines.frames.values.ratio_intervals import fieller_intervals
 from tests.pipelines.command_line import SECRET
 
@@ -60,7 +61,7 @@ def test_columns_share_one_budget(noise: str) -> None:
         upper={"delay": 60, "late": 1, "flights": 5},
         **chosen,
     )
-    together = [one.settings.epsilon_over(3) for one in found.results.values()]
+    together = [epsilon_of_releases(one.settings, 3) for one in found.results.values()]
     assert max(together) <= 1.0
     assert min(together) > 0.999
     assert found.guarantee.startswith(
