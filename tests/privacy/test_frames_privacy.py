@@ -113,8 +113,8 @@ def calls(folder: Path, *, one_budget: bool = True) -> tuple[Any, Floats]:
         place = folder / ("s.db" if one_budget else f"{call}.db")
         found = meanstream.private_means(
             rows, by="who", value="value", time="when", lower=0, upper=10, epsilon=EPSILON, delta=1e-6,
-            store=place, name="canaries" if one_budget else f"canaries {call}", collaboration="none", spread_share=0.0, noise="gaussian",  # noqa: E501
-            releases=CALLS if one_budget else 1,
+            store=place, name="canaries" if one_budget else f"canaries {call}", collaboration="none",
+            spread_share=0.0, noise="gaussian", releases=CALLS if one_budget else 1,
         )  # fmt: skip
         last = found.releases.slice(found.releases.num_rows - CANARIES)
         order = np.argsort(np.array(last["agent"].to_pylist(), np.int64))

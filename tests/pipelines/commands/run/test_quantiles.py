@@ -4,6 +4,7 @@ refused in one line."""
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,12 @@ def test_explain_and_a_dry_run_say_what_is_told_and_what_it_costs(folder: Path) 
         **ASKED,
         "histogram_share": 0.2,
     }
+    facts = asks("explain", "agents", "--json", *arguments(given)).json
+    step = math.exp(-0.2 / 2)  # discrete Laplace: epsilon's share over the sensitivity
+    of_a_bin = (2 * step) ** 0.5 / (1 - step)
+    assert facts["histogram"]["noise_stddev_of_a_bin"] == pytest.approx(of_a_bin, rel=1e-6)
+
+    given |= {"noise": "gaussian"}
     facts = asks("explain", "agents", "--json", *arguments(given)).json
     histogram = facts["histogram"]
     assert (histogram["share"], histogram["quantiles"], histogram["exceeds"]) == (
