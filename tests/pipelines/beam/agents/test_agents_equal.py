@@ -265,10 +265,22 @@ def test_samples_of_a_pipeline_in_any_order(batched: bool, shards: int, tmp_path
     [
         ("geometric:2,1.5", {"horizon": 20}),
         ("every:7h", {"horizon": 20}),
-        ("geometric:2,1.5", {"memory": "half-life:16", "horizon": None, "counter": None, "noise": "gaussian"}),
-        ("every:7h", {"memory": "half-life:1d", "horizon": None, "counter": None, "noise": "gaussian"}),
-        ("geometric:2,1.5", {"memory": "window:16", "horizon": None, "counter": None, "noise": "gaussian"}),
-        ("every:7h", {"memory": "window:21h", "horizon": None, "counter": None, "noise": "gaussian"}),
+        (
+            "geometric:2,1.5",
+            {"memory": "half-life:16", "horizon": None, "counter": None, "noise": "gaussian"},
+        ),
+        (
+            "every:7h",
+            {"memory": "half-life:1d", "horizon": None, "counter": None, "noise": "gaussian"},
+        ),
+        (
+            "geometric:2,1.5",
+            {"memory": "window:16", "horizon": None, "counter": None, "noise": "gaussian"},
+        ),
+        (
+            "every:7h",
+            {"memory": "window:21h", "horizon": None, "counter": None, "noise": "gaussian"},
+        ),
         ("geometric:2,1.5", {"horizon": 20, "histogram_share": 0.2, "exceeds": (3.0,)}),
         ("every:7h", {"horizon": 20, "histogram_share": 0.2, "exceeds": (3.0,)}),
     ],
