@@ -6,9 +6,9 @@ import errno
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, wraps
 from typing import Annotated, Any
 
 import typer
@@ -23,7 +23,6 @@ from meanstream.pipelines.options.help_text import with_environment_and_headings
 from meanstream.pipelines.options.option_errors import BadOption, RunFailed
 from meanstream.pipelines.options.parsing import TypedValues, refusing_typed_in_one_line
 from meanstream.pipelines.options.typer_commands import prepare_commands
-from meanstream.streaming.client_logs import logs_of_clients
 
 # Typer comes with a click of its own, or uses the package, by its version.
 _CLICK_ERROR = next(
@@ -115,8 +114,7 @@ def main() -> None:
     output: Any = Output(sys.stdout)
     before, sys.stdout = sys.stdout, output
     try:
-        with logs_of_clients():
-            code, said, expected = _run()
+        code, said, expected = _run()
     finally:
         sys.stdout = before
 
@@ -203,7 +201,30 @@ def _only_lists(typed: Sequence[str]) -> bool:
 @cache
 def _command(part: str | None, named: str | None, *, only_listed: bool) -> Any:
     made = _made_list() if only_listed else _made_app(part, named)
-    return refusing_typed_in_one_line(with_environment_and_headings(typer.main.get_command(made)))
+    command = with_environment_and_headings(typer.main.get_command(made))
+    _end_logs_of_clients(command)
+    return refusing_typed_in_one_line(command)
+
+
+def _end_logs_of_clients(command: Any) -> None:
+    """Let the log lines of clients end with the command that made them; `--help` imports no client."""
+    parts = getattr(command, "commands", {})
+    for part in parts.values():
+        _end_logs_of_clients(part)
+
+    if not parts:
+        command.callback = _with_logs_of_clients(command.callback)
+
+
+def _with_logs_of_clients(work: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(work)
+    def worked(*given: Any, **named: Any) -> Any:
+        from meanstream.streaming.client_logs import logs_of_clients
+
+        with logs_of_clients():
+            return work(*given, **named)
+
+    return worked
 
 
 def _unexpected(error: Exception, typed: TypedValues) -> tuple[int, str, bool]:

@@ -10,8 +10,8 @@ import numpy as np
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.noise_choice import mechanism_facts
 from meanstream.operators.records import Bools, Ints, ReleaseColumns
+from meanstream.pipelines.frames.budget_shares import epsilon_of_releases
 from meanstream.pipelines.frames.frame_columns import FrameSamples
-from meanstream.pipelines.frames.values.budget_shares import epsilon_of_releases
 
 TOLD_DELTA = 1e-6
 """At which the cost of several calls is told beside that without a delta."""

@@ -16,7 +16,11 @@ from tests.pipelines.command_line import SECRET, asks, meanstream
 
 pytestmark = pytest.mark.servers
 
-PROMISED = ("--lower", "0", "--upper", "8", "--epsilon", "1", "--delta", "1e-6", "--horizon", "4")
+PROMISED = (
+    "--lower", "0", "--upper", "8", "--epsilon", "1", "--delta", "1e-6", "--horizon", "4",
+    "--noise", "gaussian",
+)  # fmt: skip
+"""Gaussian noise: of pure noise, so few releases prove nothing."""
 AGENTS, SAMPLES = 400, 22
 
 

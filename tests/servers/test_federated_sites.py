@@ -134,8 +134,8 @@ def test_two_organizations_share_nothing_but_releases(broker_address: str, tmp_p
             f"{organization}-{i}" for i in range(AGENTS)
         }
         assert (
-            sum(answer["effective_class_size"] for answer in answers) / AGENTS > 1.5
-        )  # the others were of use
+            sum(answer["effective_class_size"] for answer in answers) / AGENTS > 1.25
+        )  # the others were of use: an agent alone has 1
 
     records = list(every_byte(broker_address, ["shared-releases", "notices", "dead-letters"]))
     assert sum(b'"release_id"' in record for record in records) > 100

@@ -21,7 +21,12 @@ PROGRAM = Path(__file__).parents[2] / "benchmarks" / "real_data.py"
 
 def test_a_slice_of_the_real_sets_is_better_than_alone(tmp_path: Path) -> None:
     """Where counts go with means (hits) the prior of before errs more than learning alone: 1.2 to
-    1.5 times."""
+    1.5 times.
+
+    Intervals of one normal prior hold on average over owners who are normal about the trend, which hits
+    are not: pitchers bat, too. Over six splits they covered 92 to 94 % of all owners, and 87 to 92 %
+    of those of 30 to 100 values, some 115 of them, with a standard error of 3 %.
+    """
     table, picture, subgroups = (
         tmp_path / "table.md",
         tmp_path / "picture.png",
@@ -40,7 +45,9 @@ def test_a_slice_of_the_real_sets_is_better_than_alone(tmp_path: Path) -> None:
     assert in_time["ratio"] < 0.8
     assert cell["ratio"] < 0.8
     assert cell["others"]["pooled_prior"] > 1.1
-    assert min(cell["coverage_by_count"].values()) > 0.9
+    assert min(cell["coverage"], in_time["coverage"]) > 0.91
+    assert min(cell["coverage_by_count"].values()) > 0.86
+    assert min(list(cell["coverage_by_count"].values())[1:]) > 0.91
     assert "| baseball, hits |" in table.read_text()
     assert picture.stat().st_size > 1000
     rows = [line.strip("| ").split(" | ") for line in subgroups.read_text().splitlines()[2:]]

@@ -4,9 +4,9 @@ Samples to releases, which anyone may read, and to each agent's own estimate.
 
 Three lines of a pipeline are enough::
 
-    samples = pipeline | beam.Create([("N14228", 7.0, 1357034400.0), ("N24211", -4.0,
-    1357037000.0)]) learn = CollaborateAgents(name="delays", lower=-30, upper=120, epsilon=1.0,
-    delta=1e-6) answers = samples | learn
+    rows = [("N14228", 7.0, 1357034400.0), ("N24211", -4.0, 1357037000.0)]
+    learn = CollaborateAgents(name="delays", lower=-30, upper=120, epsilon=1.0)
+    answers = pipeline | beam.Create(rows) | learn
 
 The name tells this deployment's noise from that of every other one under the same secret; a value
 column of its own, or a job of its own, takes a name of its own. `answers.estimates` is private:

@@ -115,7 +115,7 @@ class ReceiveReleases(Step):
 
     def process(
         self, element: Release | AgentReleases, time: Any = beam.DoFn.TimestampParam
-    ) -> Iterable[Any] | None:
+    ) -> Iterable[Any]:
         """Take a release, or a batch of them."""
         self._first = time if self._first is None or time < self._first else self._first
         if isinstance(element, AgentReleases):
@@ -127,7 +127,7 @@ class ReceiveReleases(Step):
 
         if len(self._events) >= BATCH:
             return self._flush()
-        return None
+        return ()
 
     def finish_bundle(self) -> Iterator[Any]:
         """Split the rest."""

@@ -61,7 +61,7 @@ class SplitByShard(Step):
         """Begin without samples."""
         self._reader.start()
 
-    def process(self, element: Any, time: Any = beam.DoFn.TimestampParam) -> Iterable[Any] | None:
+    def process(self, element: Any, time: Any = beam.DoFn.TimestampParam) -> Iterable[Any]:
         """Take a sample, or a batch of them; send on whom to forget."""
         if isinstance(element, ForgetAgent):
             shard = int(self._words.of([element.agent])[0, 1] % np.uint64(self._shards))
@@ -69,7 +69,7 @@ class SplitByShard(Step):
 
         if self._reader.add(element, time):
             return self._split()
-        return None
+        return ()
 
     def finish_bundle(self) -> Iterator[Any]:
         """Split the rest."""

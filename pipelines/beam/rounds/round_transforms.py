@@ -2,9 +2,9 @@
 
 Three lines of a pipeline are enough::
 
-    samples = pipeline | beam.Create([("N14228", 7.0, 1357034400.0), ("N24211", -4.0,
-    1357037000.0)]) run = RunRounds("one_shot", name="delays", lower=-30, upper=120, epsilon=1.0,
-    window="7d") means = (samples | run).estimates
+    rows = [("N14228", 7.0, 1357034400.0), ("N24211", -4.0, 1357037000.0)]
+    run = RunRounds("one_shot", name="delays", lower=-30, upper=120, epsilon=1.0, window="7d")
+    means = (pipeline | beam.Create(rows) | run).estimates
 
 `RunRounds` is made of parts that can be applied alone: `SummarizeUsers` (private), on all workers,
 and `RunStages` (private to public), at one key for each window. `ReportRounds` is the users' side

@@ -73,11 +73,11 @@ class SumBatches(Step):
         """Begin without samples."""
         self._reader.start()
 
-    def process(self, element: Any, time: Any = beam.DoFn.TimestampParam) -> Iterable[Any] | None:
+    def process(self, element: Any, time: Any = beam.DoFn.TimestampParam) -> Iterable[Any]:
         """Take a sample, or a batch of them."""
         if self._reader.add(element, time):
             return self._sum()
-        return None
+        return ()
 
     def finish_bundle(self) -> Iterator[Any]:
         """Sum up the rest."""

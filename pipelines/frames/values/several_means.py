@@ -12,10 +12,10 @@ import pyarrow as pa
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.records import Floats
 from meanstream.operators.validation import closest_valid, require
+from meanstream.pipelines.frames.budget_shares import epsilon_of_each, epsilon_of_releases
 from meanstream.pipelines.frames.frame_columns import frame_columns
 from meanstream.pipelines.frames.frame_result import PrivateMeans, frame_like
 from meanstream.pipelines.frames.frame_table import ShownTable
-from meanstream.pipelines.frames.values.budget_shares import epsilon_of_each, epsilon_of_releases
 from meanstream.pipelines.frames.values.missing_values import further_columns, missing_as_nulls
 from meanstream.pipelines.frames.values.ratio_intervals import fieller_intervals
 from meanstream.pipelines.frames.values.value_bounds import bound_of_each

@@ -13,8 +13,8 @@ from meanstream.operators.noise.draw_owners import PERSON_ROWS
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds, keyed_owner_words
 from meanstream.operators.records import AnyInts, Bools, Ints, Words
 from meanstream.operators.validation import require, valid_int
+from meanstream.pipelines.frames.budget_shares import epsilon_of_each
 from meanstream.pipelines.frames.frame_columns import FrameSamples
-from meanstream.pipelines.frames.values.budget_shares import epsilon_of_each
 
 PURPOSE = "whole persons"
 MOST_GROUPS = 1_000

