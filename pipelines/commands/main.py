@@ -91,7 +91,10 @@ def _made_app(only: str | None = None, named: str | None = None) -> typer.Typer:
 
 
 def _made_list() -> typer.Typer:
-    """Make the command as `--help` shows it: its parts have a name and a line, and none is imported."""
+    """Make the command as `--help` shows it.
+
+    Its parts have a name and a line, and none is imported.
+    """
     made = _made_app(only="")
     for name, part in PARTS.items():
         made.command(name, help=part.line)(_meanstream)
@@ -207,7 +210,10 @@ def _command(part: str | None, named: str | None, *, only_listed: bool) -> Any:
 
 
 def _end_logs_of_clients(command: Any) -> None:
-    """Let the log lines of clients end with the command that made them; `--help` imports no client."""
+    """Let the log lines of clients end with the command that made them.
+
+    `--help` imports no client.
+    """
     parts = getattr(command, "commands", {})
     for part in parts.values():
         _end_logs_of_clients(part)

@@ -23,9 +23,9 @@ def test_a_slice_of_the_real_sets_is_better_than_alone(tmp_path: Path) -> None:
     """Where counts go with means (hits) the prior of before errs more than learning alone: 1.2 to
     1.5 times.
 
-    Intervals of one normal prior hold on average over owners who are normal about the trend, which hits
-    are not: pitchers bat, too. Over six splits they covered 92 to 94 % of all owners, and 87 to 92 %
-    of those of 30 to 100 values, some 115 of them, with a standard error of 3 %.
+    Intervals of one normal prior hold on average over owners who are normal about the trend, which
+    hits are not: pitchers bat, too. Over six splits they covered 92 to 94 % of all owners, and 87
+    to 92 % of those of 30 to 100 values, some 115 of them, with a standard error of 3 %.
     """
     table, picture, subgroups = (
         tmp_path / "table.md",

@@ -145,9 +145,10 @@ def test_more_runs_extend_the_same_runs() -> None:
 def test_unknown_variances_cost_little_and_cover(means: str) -> None:
     """Over seeds, coverage of 3 x 200 agents has a standard error of .012 here.
 
-    All of a class that is found err alike: at the end three classes in three runs are nine errors, whose
-    mean square varies by a factor of two (over four seeds the ratio was .7 to 2.0, and 1.00 of the
-    sums). There the cost is measured by what learning alone errs, which 600 agents determine.
+    All of a class that is found err alike: at the end three classes in three runs are nine errors,
+    whose mean square varies by a factor of two (over four seeds the ratio was .7 to 2.0, and 1.00
+    of the sums). There the cost is measured by what learning alone errs, which 600 agents
+    determine.
     """
     options = {
         "agents": 200,
