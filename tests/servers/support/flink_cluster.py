@@ -15,8 +15,10 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -330,7 +332,11 @@ class FlinkCluster:
         """End a job that has not ended yet, without a savepoint, and wait until it has ended."""
         if self.status(job) in ENDED:
             return
-        self._request(f"/jobs/{job}?mode=cancel", method="PATCH")
+        try:
+            self._request(f"/jobs/{job}?mode=cancel", method="PATCH")
+        except urllib.error.HTTPError as error:
+            if error.code != HTTPStatus.CONFLICT:  # the job has ended by itself
+                raise
         self._wait(lambda: self.status(job) in ENDED, f"{job} was not cancelled")
 
     def stop_with_savepoint(self, job: str) -> str:
