@@ -1,8 +1,8 @@
 """The vote of a host: the pairs of all its agents, added up and noised together.
 
-What samples vary by is needed of all agents together. So whoever holds the samples of many adds up
-their pairs before the noise: one noise for all, and not one for each. A replaced sample still moves
-two counts by one.
+Readers need the spread of all agents together. So a host that holds the samples of many agents
+adds up their pairs before the noise, and draws one noise instead of one for each agent. A replaced
+sample still moves two counts by one.
 
 A vote leaves with a release, which it is charged and committed with, and belongs to the agent of
 that release from then on: so votes of releases add up over agents as they always do, and the state
@@ -41,8 +41,8 @@ class HostPairs(NamedTuple):
         return HostPairs(self.agent[which], self.bins[which], self.moment[which])
 
 
-_NOBODY: Ints = np.zeros(0, np.int64)
-NO_PAIRS = HostPairs(_NOBODY, _NOBODY, _NOBODY)
+_NO_AGENTS: Ints = np.zeros(0, np.int64)
+NO_PAIRS = HostPairs(_NO_AGENTS, _NO_AGENTS, _NO_AGENTS)
 """Of no one."""
 _DENSE = 8
 """From a pair for so many agents on all of them are counted: that is faster."""

@@ -191,9 +191,9 @@ def private_means(
     Returns
     -------
     PrivateMeans or SeveralMeans
-        `to_frame()` gives a frame of the kind that was given, in the order of the
-        groups' keys. With several columns the answers are
-        named like them, and `found["delay"]` is the result of one column alone.
+        `to_frame()` gives a frame of the kind that was given, in the order of the groups' keys.
+        With several columns the answers are named like them, and `found["delay"]` is the result of
+        one column alone.
 
     Raises
     ------
