@@ -28,6 +28,7 @@ FEW_RECORDS = 500
 """With fewer records left in a topic, an engine keeps up with it."""
 GATHER_SECONDS = 0.8
 """Time from one commit to the next batch of a topic that an engine keeps up with."""
+SHORTEST_NAP = 0.01
 
 Stats = TypeVar("Stats", bound=EngineStats)
 Taken = TypeVar("Taken")
@@ -259,15 +260,19 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
     def _let_records_gather(self, batch: Batch, stop: Callable[[], bool]) -> None:
         """Wait for more records of a live topic: a turn costs the same for few and for many.
 
-        Not where answers are asked for at each commit.
+        Not where a run ends with its topic, nor where answers are asked for at each commit.
         """
         keeps_up = batch.lag is not None and batch.lag < FEW_RECORDS
-        if not isinstance(self._source, KnowsOffsets) or not keeps_up or self._options.refresh == 0:
+        is_live_topic = isinstance(self._source, KnowsOffsets) and not self._source.bounded
+        if not is_live_topic or not keeps_up or self._options.refresh == 0:
             return
 
-        until = self._committed + GATHER_SECONDS
-        while (left := until - time.monotonic()) > 0 and not stop():
-            time.sleep(min(left, self._options.poll))
+        # The clock is read once: a clock that stands still must not make this wait for ever.
+        remaining = min(self._committed + GATHER_SECONDS - time.monotonic(), GATHER_SECONDS)
+        while remaining > 0 and not stop():
+            nap = min(remaining, max(self._options.poll, SHORTEST_NAP))
+            time.sleep(nap)
+            remaining -= nap
 
     def _report(self, began: float | None = None) -> None:
         """Tell anyone who watches that all is committed and delivered, after a turn that began then."""

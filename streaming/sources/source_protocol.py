@@ -109,6 +109,8 @@ class KnowsOffsets(Protocol):
     The store decides.
     """
 
+    bounded: bool
+
     def commit(self, position: Position) -> None:
         """Tell of a position that the store has committed; best effort, without waiting."""
 

@@ -261,7 +261,7 @@ def test_what_has_no_id_is_summed_up_where_it_is_read() -> None:
     total.start_bundle()
     ids = agent_batch(["a", "a"], [1.0, 2.0], [5.0, 6.0], ids=["1", "2"])
     for element in (ids, sample_batch(["b", "b"], [1.0, 2.0], [5.0, 6.0])):
-        assert total.process(element, Timestamp(0)) is None
+        assert list(total.process(element, Timestamp(0))) == []
     found = [out.value[1] for out in total.finish_bundle()]
     assert [type(one).__name__ for one in found] == ["UserBatch", "UserSamples"]
     assert [one.n_samples for one in found] == [2, 2]
