@@ -413,8 +413,10 @@ class Agents:
             if not len(place):
                 break
 
+            # The order within one event time is not public: a release waits for the end of its time.
+            due = batch.to_the_end_of_its_time(rows, place, rows["due"][who[place]], time)
             a = who[place]
-            now, last = batch.reached(rows, place, rows["due"][a], time)
+            now, last = batch.reached(rows, place, due, time)
             for counts in counted:
                 counts.count(place, last + 1 - starts[place])
 
@@ -610,7 +612,9 @@ class Agents:
 
         if isinstance(settings.times, Counts):
             goes_on = index < settings.horizon
-            upcoming = settings.times.at(np.where(goes_on, index, 0) + 1)
+            # Many samples of one time may have passed several numbers of the schedule.
+            passed = np.maximum(index, settings.times.releases_up_to(now.count))
+            upcoming = settings.times.at(np.where(goes_on, passed, 0) + 1)
             rows["due"][agent] = np.where(goes_on, upcoming, NEVER)
 
         pending.add(
@@ -692,6 +696,25 @@ class _Batch:
     prefix: Ints
     squares: tuple[Ints, Ints] | None
     order: Ints
+
+    def to_the_end_of_its_time(
+        self, rows: dict[str, np.ndarray], place: Ints, count: Ints, time: Floats
+    ) -> Ints:
+        """Give the count of some agents at the last sample that has the time of the sample at `count`."""
+        before = rows["count"][self.who[place]]
+        last = self.starts[place] + (count - before) - 1
+        agents_last = self.starts[place] + (self.count[place] - before) - 1
+
+        next_one = np.minimum(last + 1, agents_last)
+        goes_on = (last < agents_last) & (time[self.order[next_one]] == time[self.order[last]])
+        if not goes_on.any():
+            return count
+
+        sorted_time = time[self.order]
+        ends_of_times = np.flatnonzero(np.append(sorted_time[1:] != sorted_time[:-1], True))
+        end = ends_of_times[np.searchsorted(ends_of_times, last)]
+
+        return count + np.minimum(end, agents_last) - last
 
     def reached(
         self, rows: dict[str, np.ndarray], place: Ints, at: Ints, time: Floats | None = None

@@ -29,7 +29,10 @@ _MOST_EARLY = 128
 class Counts(ABC):
     """Release when an agent's own number of samples reaches each number of an increasing sequence.
 
-    **Privacy.** The times depend on how many samples there are, which is public, and never on their values.
+    A release waits for the last sample of its event time; numbers that this passes are left out.
+
+    **Privacy.** The times depend on how many samples there are and when, which is public. They
+    never depend on values, nor on the order of samples within one event time.
     """
 
     __slots__ = ()

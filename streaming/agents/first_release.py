@@ -112,7 +112,9 @@ def next_release(
             schedule, lateness, counted=counted, agent=agent, times=times, since=since
         )
 
-    ahead = np.where(goes_on, schedule.at(np.where(goes_on, spent, 0) + 1), np.iinfo(np.int64).max)
+    # Samples of one event time may have passed several numbers of the schedule with one release.
+    passed = np.maximum(spent, schedule.releases_up_to(counted))
+    ahead = np.where(goes_on, schedule.at(np.where(goes_on, passed, 0) + 1), np.iinfo(np.int64).max)
     reached, lacks = _reached(ahead, counted, agent, times)
     if reached is None:
         lack = "1 sample" if lacks == 1 else f"{lacks:,} samples"

@@ -169,7 +169,7 @@ def test_what_leaves_a_window_is_gone() -> None:
     assert agents.own().mean[0] == pytest.approx(4.0, abs=1e-4)
 
     agents = agents_of(replace(WINDOW, epsilon=1000.0), 1)
-    agents.update(np.zeros(100, np.int64), np.repeat([0.0, 4.0], [64, 36]), np.zeros(100))
+    agents.update(np.zeros(100, np.int64), np.repeat([0.0, 4.0], [64, 36]), np.arange(100.0))
     assert agents.latest().mean[0] == pytest.approx(4.0, abs=0.05)
     assert 28 <= agents.latest().count[0] <= 32
 

@@ -266,3 +266,34 @@ def test_a_snapshot_of_another_version_is_refused() -> None:
     state = agents.snapshot_chunk(0)
     with pytest.raises(ValueError, match="snapshot version must be 5, got 4"):
         fill(configured(), 3).restore_chunk(0, state | {"version": np.array(4)})
+
+
+@pytest.mark.parametrize("schedule", ["geometric:3,1.5", "preferred:5"])
+@pytest.mark.parametrize("changes", [{}, {"noise": "laplace"}, {"spread_share": 0.1}])
+def test_the_order_of_samples_of_one_event_time_changes_no_release(
+    schedule: str, changes: dict[str, object]
+) -> None:
+    """A file that is sorted by value within its days gives the releases of any other order."""
+    agent, value, time = stream(400, 7)
+    time = np.floor(time / 100)
+    options = configured(schedule, **changes)
+
+    def released(among_a_time: np.ndarray) -> list[tuple[int, ...]]:
+        order = np.lexsort((among_a_time, time))
+        return rows([fill(options, 7).update(agent[order], value[order], time[order])])
+
+    by_value = released(value)
+    assert len(by_value) > 14
+    assert by_value == released(-value)
+    assert by_value == released(np.random.default_rng(5).random(len(value)))
+
+
+def test_a_release_waits_for_the_end_of_its_time_and_the_next_one_for_a_later_number() -> None:
+    agents = fill(configured("preferred:5"), 2)
+    times = np.array([0.0, *[1.0] * 11, *range(2, 20)])
+    batch = agents.update(np.zeros(len(times), np.int64), np.ones(len(times)), times)
+
+    # Numbers 5, 7 and 10 of the schedule lie within the twelve samples of times 0 and 1.
+    assert batch.releases.count.tolist() == [12, 15, 20, 30]
+    assert batch.releases.index.tolist() == [1, 2, 3, 4]
+    assert batch.time.tolist() == [1.0, 4.0, 9.0, 19.0]

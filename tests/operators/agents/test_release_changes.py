@@ -168,9 +168,8 @@ def test_false_alarms_are_rare(law: str, memory: str, epsilon: float, batch: int
     rng, made, changed = np.random.default_rng(4), 0, 0
     for turn in range(120):
         values = LAWS[law](rng, (batch, m))
-        drift = agents.update(
-            np.tile(np.arange(m), batch), values.ravel(), np.full(values.size, float(turn))
-        ).drift
+        time = turn + np.repeat(np.arange(batch) / batch, m)
+        drift = agents.update(np.tile(np.arange(m), batch), values.ravel(), time).drift
         made, changed = made + len(drift), changed + int((drift == MOVED).sum())
     assert made > 60_000
     assert changed <= made / 1e4 + 4 * (made / 1e4) ** 0.5

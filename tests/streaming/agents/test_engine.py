@@ -242,20 +242,18 @@ def test_equal_ids_of_two_sources_are_two_samples(world: Any) -> None:
     assert stats.accepted == 8
 
 
-def test_samples_of_equal_time_keep_an_order_that_ignores_values(world_type: Any) -> None:
-    """Replacing a value must not move another sample over a release: only the own increment may
-    change."""
-    sums = []
-    for value in (0.0, 10.0):
-        samples = [("ann", v, 1.0) for v in (5.0, 6.0, 7.0, value)]
+def test_a_release_holds_all_samples_of_its_time(world_type: Any) -> None:
+    """Where in the source a sample stands, among those of its time, moves none over a release."""
+    totals = []
+    for order in ([3, 1, 2, 4], [4, 3, 2, 1]):
+        samples = [("ann", float(number), 1.0) for number in order]
         with tempfile.TemporaryDirectory() as folder:
             world = world_type(Path(folder))
-            world.run(ScriptedSource(samples, ids=[3, 1, 2, 4]), roles=["releases"])
-            own = world.engine.agents
-            sums.append([own.latest().index.tolist(), world.events("releases")[0]["total"]])
-    assert (
-        sums[0] == sums[1]
-    )  # the first release, of two samples, does not contain the replaced one
+            world.run(ScriptedSource([*samples, ("ann", 9.0, 2.0)]), roles=["releases"])
+            (first, *_) = world.events("releases")
+            totals.append((first["n"], first["total"]))
+    assert totals[0] == totals[1]
+    assert totals[0][0] == 4
 
 
 def test_what_agents_have_released_goes_on_after_a_restart(new_world: Callable[[str], Any]) -> None:
