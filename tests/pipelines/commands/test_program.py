@@ -45,7 +45,13 @@ def started(name: str, *before: str) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
         timeout=60,
+        preexec_fn=hear_hangups,
     )
+
+
+def hear_hangups() -> None:
+    """Tests may run under nohup, where the program ignores SIGHUP, as it should."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])

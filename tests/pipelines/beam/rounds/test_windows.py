@@ -105,7 +105,7 @@ def test_what_comes_after_the_release_is_counted(timing: int, index: int, late: 
     total.setup()
     total.start_bundle()
     for sample in (("a", 1.0, 5.0), ("a", 2.0, 6.0), ("b", 3.0, 7.0)):
-        assert total.process(sample, Timestamp(0)) is None
+        assert list(total.process(sample, Timestamp(0))) == []
     keyed = [out.value for out in total.finish_bundle()]
     join = JoinBatches(settings, 1, StateOwner(settings={}))
     join.setup()

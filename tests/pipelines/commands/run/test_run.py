@@ -236,13 +236,17 @@ def test_a_signal_ends_the_run_after_a_commit(name: str, tmp_path: Path) -> None
     """A signal in a real process: exit code 0, and the next run completes what one run would have
     done."""
     write_samples(tmp_path / "flights.csv", agents=50, rows=480)
-    program = "import sys, os, signal; sys.argv[0] = 'meanstream'\n" + (
-        "from meanstream.streaming.agents.agents_engine import Engine\n"
-        "turn = Engine._turn\n"
-        "def stopped(self, *batch, ended):\n"
-        "    turn(self, *batch, ended=ended); os.kill(os.getpid(), signal." + name + ")\n"
-        "Engine._turn = stopped\n"
-        "from meanstream.pipelines.commands.main import main; main()\n"
+    program = (
+        "import sys, os, signal; sys.argv[0] = 'meanstream'\n"
+        + (
+            "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # whoever runs the tests may ignore it
+            "from meanstream.streaming.agents.agents_engine import Engine\n"
+            "turn = Engine._turn\n"
+            "def stopped(self, *batch, ended):\n"
+            "    turn(self, *batch, ended=ended); os.kill(os.getpid(), signal." + name + ")\n"
+            "Engine._turn = stopped\n"
+            "from meanstream.pipelines.commands.main import main; main()\n"
+        )
     )
     typed = arguments(options(tmp_path, quiet=True, json=True))
     environment = {**os.environ, "MEANSTREAM_SECRET": SECRET}
