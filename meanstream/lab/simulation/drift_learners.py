@@ -62,9 +62,12 @@ class HostedAgents:
         self._way = make_collaboration(collaboration, lower=settings.lower, upper=settings.upper)
 
     def take(self, samples: Floats, time: float) -> None:
-        """Take samples of shape (samples, agents), in order."""
-        agent = np.tile(np.arange(samples.shape[1]), len(samples))
-        batch = self._agents.update(agent, samples.ravel(), np.full(samples.size, time))
+        """Take samples of shape (samples, agents), in order, within one second from `time` on."""
+        n_samples, n_agents = samples.shape
+        agent = np.tile(np.arange(n_agents), n_samples)
+        times = np.repeat(time + np.arange(n_samples) / n_samples, n_agents)
+
+        batch = self._agents.update(agent, samples.ravel(), times)
         self._followed.observe(batch.releases, batch.before)
 
     def answers(self) -> Answers:
