@@ -714,7 +714,7 @@ class _Batch:
         ends_of_times = np.flatnonzero(np.append(sorted_time[1:] != sorted_time[:-1], True))
         end = ends_of_times[np.searchsorted(ends_of_times, last)]
 
-        return count + np.minimum(end, agents_last) - last
+        return np.asarray(count + np.minimum(end, agents_last) - last, np.int64)
 
     def reached(
         self, rows: dict[str, np.ndarray], place: Ints, at: Ints, time: Floats | None = None

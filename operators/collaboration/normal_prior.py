@@ -141,6 +141,13 @@ class NormalPrior:
         return weight, center, around + np.concatenate([variance for _, variance in parts])
 
     @property
+    def center_variance(self) -> float:
+        """Variance of the center where most releases are, over all spreads."""
+        center = self.coefficient[:, 0]
+        apart = center - self.probability @ center
+        return float(self.probability @ (self.covariance[:, 0, 0] + np.square(apart)))
+
+    @property
     def without_trend(self) -> float:
         """Posterior probability that means do not go with counts, of one half before (Savage, Dickey)."""
         before = (SLOPE * self.spread) ** 2

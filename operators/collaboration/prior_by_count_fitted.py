@@ -13,6 +13,7 @@ import numpy as np
 
 from meanstream.operators.collaboration.alone import half_width_alone
 from meanstream.operators.collaboration.count_classes import CLASS_COUNTS, count_class
+from meanstream.operators.collaboration.joint.joint_means import JointMeans
 from meanstream.operators.collaboration.mixture_posterior import (
     MixturePrior,
     bounded_means,
@@ -56,6 +57,8 @@ class FittedByCount:
         Where each class begins.
     noise : float array, shape (2, n_classes)
         Variances of the privacy noise, as in `FittedNoise`.
+    center_variance : float
+        Variance with which the center of the means is known where most releases are.
     trend : float array, shape (3, n_shown)
         Mean of the means, its standard deviation, and their spread, given the counts of `SHOWN`.
     plain : FittedPrior
@@ -71,6 +74,7 @@ class FittedByCount:
     cautious_variance: Floats
     start: Ints
     noise: Floats
+    center_variance: float
     trend: Floats
     plain: FittedPrior
     probability: dict[str, float]
@@ -141,6 +145,7 @@ class FittedByCount:
             cautious_variance=cautious.T[used],
             start=np.concatenate([[0], np.cumsum(used.sum(axis=1))]),
             noise=np.stack([of_center, np.full(several, of_spread)]),
+            center_variance=normal.center_variance,
             trend=_described(normal, np.array([n for n in SHOWN if n <= most], np.float64)),
             plain=plain,
             probability={"same": normal.without_trend, "trend": 1.0 - normal.without_trend},
@@ -177,6 +182,28 @@ class FittedByCount:
             component=component,
             membership=membership,
             noise_half_width=noise,
+        )
+
+    def joint(self, own: OwnMeans) -> JointMeans:
+        """Give the joint posterior of these agents, whose answers share the error of the center.
+
+        An answer takes over as much of the center's error as it leaves of the own mean: one less
+        the posterior variance in units of the own one. Errors are not quite normal where few
+        Laplace draws are the noise, so that ranks rest on a bound.
+        """
+        answer = self.estimate(own)
+        variance = np.square(
+            (answer.upper - answer.lower) / float(2 * half_width_alone(np.ones(1), 0.95)[0])
+        )
+        weight = np.clip(1.0 - 1.0 / answer.effective_class_size, 0.0, 1.0)
+        of_center = np.minimum(np.square(weight) * self.center_variance, variance)
+
+        return JointMeans(
+            value=answer.value,
+            stddev=np.sqrt(variance - of_center),
+            weight=weight,
+            center_variance=self.center_variance,
+            calibrated=False,
         )
 
     def _by_class(self, counts: Ints) -> Iterator[tuple[int, slice | Ints]]:

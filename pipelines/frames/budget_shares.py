@@ -4,15 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from meanstream.operators.agents.agents_settings import AgentsSettings
+from meanstream.operators.agents.defaults import SPREAD_SHARE
+from meanstream.operators.records import Ints
 
 _STEPS = 50
 _SLACK = 1e-9
 """Part of epsilon that stays unused: more than the tails of the noise of several releases cost."""
 
+VOTES = 1000
+"""Epsilon of the vote on the spread times the number of pairs of rows: its noise in each bin is then
+a share of .3 % of the pairs."""
+LEAST_SHARE = 0.01
 
 Together = Callable[[AgentsSettings, int], float]
 """Epsilon of several releases together: `AgentsSettings.epsilon_over` or `epsilon_of_releases`."""
+
+
+def spread_share_of_rows(rows: Ints, epsilon: float, units: int = 1) -> float:
+    """Give the share for votes that fits a frame: the more pairs vote, the less they need.
+
+    Parameters
+    ----------
+    rows : int array
+        Rows of each group.
+    epsilon : float
+        Of one release.
+    units : int
+        Rows that are protected together.
+
+    Notes
+    -----
+    **Privacy.** Numbers of rows are public, and all shares together are the budget.
+
+    Examples
+    --------
+    >>> [spread_share_of_rows(np.array([n]), 1.0) for n in (100, 50_000, 1_000_000)]
+    [0.1, 0.04, 0.01]
+    """
+    if not epsilon > 0:  # refused where all settings are
+        return SPREAD_SHARE
+
+    pairs = max(int((np.asarray(rows) // 2).sum()), 1)
+    needed = round(VOTES * units / (epsilon * pairs), 3)
+    return min(SPREAD_SHARE, max(needed, LEAST_SHARE))
 
 
 def epsilon_of_releases(settings: AgentsSettings, count: int) -> float:

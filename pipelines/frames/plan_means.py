@@ -6,7 +6,7 @@ Nothing is spent.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ from meanstream.operators.validation import (
     valid_int,
 )
 from meanstream.pipelines.frames.arguments import require_numbers
+from meanstream.pipelines.frames.budget_shares import spread_share_of_rows
 from meanstream.pipelines.frames.forecasts import ForecastTable
 from meanstream.pipelines.frames.frame_columns import counted_sizes, group_sizes
 
@@ -139,9 +140,10 @@ def plan_means(
 
     for one in wanted:
         # Each epsilon has a mechanism of its own.
+        share = spread_share_of_rows(sizes, one, per_person or 1) if calls == 1 else None
         settings = AgentsSettings(
             lower=lower, upper=upper, epsilon=one, delta=delta, horizon=calls,
-            schedule=AT_THE_END, per_person=per_person,
+            schedule=AT_THE_END, per_person=per_person, spread_share=cast("float", share),
         )  # fmt: skip
         widths = _half_widths(
             settings, sizes, np.array([*shown.values()]), spread=spread, stddev=varies, level=level

@@ -24,6 +24,7 @@ from meanstream.operators.collaboration.shares.shares_quantiles import valid_qua
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.validation import require
 from meanstream.pipelines.frames.arguments import check_arguments, require_numbers
+from meanstream.pipelines.frames.budget_shares import spread_share_of_rows
 from meanstream.pipelines.frames.decisions.joint_columns import joint_columns
 from meanstream.pipelines.frames.frame_columns import FrameSamples, frame_samples
 from meanstream.pipelines.frames.frame_covariates import covariates_said, frame_covariates
@@ -38,6 +39,7 @@ from meanstream.pipelines.frames.values.missing_values import further_columns, m
 from meanstream.pipelines.frames.values.several_means import several_means
 from meanstream.pipelines.frames.values.value_bounds import Bounds, frame_bounds
 from meanstream.pipelines.frames.values.whole_persons import (
+    PersonLimits,
     samples_within_limits,
     valid_person_limits,
 )
@@ -186,7 +188,8 @@ def private_means(
         refused.
     **settings
         Of `AgentsSettings`: `counter`, `noise`, `calibration`, `levels`, `mode`, `spread_share`,
-        `histogram_share`.
+        `histogram_share`. Without a store the vote on the spread has 1 to 10 % of the budget: as
+        little as these rows need.
 
     Returns
     -------
@@ -235,14 +238,14 @@ def private_means(
     most = _releases(releases, schedule, stored=store is not None)
     untimed = "be given with schedule, which releases on the way: the order of the rows is private"
     require(schedule is None or time is not None, "time", untimed, time)
+
     limits = valid_person_limits(
         max_groups, max_rows, person=person, per_person=per_person, odds=odds, store=store
     )
-    rule = "be given together with per_person, or max_groups and max_rows"
-    is_limited = per_person is not None or limits is not None
-    require((person is not None) == is_limited, "person", rule, person)
-
+    _check_person(person, limited=per_person is not None or limits is not None)
     kinds = valid_statistics(statistics)
+
+    # Several columns are as many calls that share the budget.
     if ratio is not None or not isinstance(value, str):
         require(odds is None, "odds", "be left out with several columns, which share epsilon", odds)
         require(epsilon is not None, "epsilon", "be given for several columns", epsilon)
@@ -254,20 +257,23 @@ def private_means(
             "secret": secret, "name": name, "store": store, "statistics": statistics, "missing": missing,
         }  # fmt: skip
 
+        budget = (cast("float", epsilon), delta)
         return several_means(
-            private_means,
-            frame,
-            value,
-            ratio,
-            (lower, upper),
-            (cast("float", epsilon), delta),
-            same | settings,
+            private_means, frame, value, ratio, (lower, upper), budget, same | settings
         )
 
+    # The rows, and how much of the budget their vote on the spread needs.
     lower, upper = frame_bounds(frame, value, lower, upper)
     asked = valid_quantiles(quantiles)
+    needed = {"by": by, "time": time, "person": person, "covariates": covariates}
+    source = missing_as_nulls(frame, [value], missing, further_columns(needed))
+    samples = frame_samples(source, by=by, value=value, time=time, person=person, nulls=nulls)
     given = settings | usual_histogram(asked, exceeds, settings)
+    if store is None and epsilon is not None and "mode" not in settings:
+        sizes = np.bincount(samples.group)
+        given = {"spread_share": spread_share_of_rows(sizes, epsilon, per_person or 1)} | given
 
+    # What is released, with which noise.
     private = AgentsSettings(
         lower=lower,
         upper=upper,
@@ -281,19 +287,14 @@ def private_means(
         pairs=BY_CONTENT if time is None else BY_TIME,
         **given,
     )
-
     if limits is not None:
         private = limits.settings(
             lambda each: replace(private, epsilon=each, counter=private.counter),
             cast("float", epsilon),
         )
-
-    needed = {"by": by, "time": time, "person": person, "covariates": covariates}
-    source = missing_as_nulls(frame, [value], missing, further_columns(needed))
-    samples = frame_samples(source, by=by, value=value, time=time, person=person, nulls=nulls)
     _check_names(samples, [*ANSWERS, *kinds, MOVED, LEFT, *shares_columns(asked, private.exceeds)])
-
     declared = None if covariates is None else frame_covariates(frame, covariates, samples, by=by)
+
     options = EngineOptions(
         collaboration=collaboration_name(collaboration),
         level=level,
@@ -303,6 +304,7 @@ def private_means(
         refresh=None,
     )
 
+    # The releases: charged in a store, or of this call alone.
     if store is not None:
         from meanstream.pipelines.frames.stored import releases_by_store
 
@@ -312,30 +314,27 @@ def private_means(
     else:
         key, called = frame_key(secret, name)
         private = replace(private, name=called)
-        noise = noise_from_secret(key, called)
-        rows = len(samples.group)
-        samples = samples if limits is None else samples_within_limits(samples, limits, noise)
-        released = _released(samples, private, noise)
+        released = _released(samples, private, limits, noise_from_secret(key, called))
 
+    # The answers, from releases alone.
     table, learned = _answered(released, options)
-    table = with_sums(table, kinds)
     keys = samples.keys.column_names
     result = PrivateMeans.of(
-        frame, table, released, options.level, keys=keys, value=value, person=person
+        frame, with_sums(table, kinds), released, level, keys=keys, value=value, person=person
     )
 
+    notes = result.notes
     if limits is not None:
-        said = limits.sentence(
-            cast("float", epsilon), delta, str(person), rows - len(samples.group)
-        )
-        result = replace(result, notes=(said, *result.notes[1:]))
+        left_out = len(samples.group) - len(released.samples.group)
+        said = limits.sentence(cast("float", epsilon), delta, str(person), left_out)
+        notes = (said, *notes[1:])
 
     if coverage == "anytime":
-        result = replace(result, notes=(*result.notes, _together(released.pointwise_calls)))
+        notes = (*notes, _together(released.pointwise_calls))
 
-    if learned is None:
-        return result
-    return replace(result, covariates=learned, notes=(*result.notes, covariates_said(learned)))
+    if learned is not None:
+        notes = (*notes, covariates_said(learned))
+    return replace(result, covariates=learned, notes=notes)
 
 
 def _names(by: str | Sequence[str]) -> str:
@@ -367,6 +366,11 @@ def _releases(releases: int | None, schedule: str | None, *, stored: bool) -> in
     return most
 
 
+def _check_person(person: str | None, *, limited: bool) -> None:
+    rule = "be given together with per_person, or max_groups and max_rows"
+    require((person is not None) == limited, "person", rule, person)
+
+
 def _check_names(samples: FrameSamples, columns: list[str]) -> None:
     taken = next((name for name in samples.keys.column_names if name in columns), None)
     require(
@@ -377,8 +381,16 @@ def _check_names(samples: FrameSamples, columns: list[str]) -> None:
     )
 
 
-def _released(samples: FrameSamples, settings: AgentsSettings, noise: KeyedNoise) -> FrameReleases:
+def _released(
+    samples: FrameSamples,
+    settings: AgentsSettings,
+    limits: PersonLimits | None,
+    noise: KeyedNoise,
+) -> FrameReleases:
     """Have all groups release as an engine would, at the end once more."""
+    if limits is not None:
+        samples = samples_within_limits(samples, limits, noise)
+
     agents = Agents(settings, noise)
     agents.add_agents(samples.names)
 

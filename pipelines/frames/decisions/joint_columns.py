@@ -8,7 +8,7 @@ import pyarrow as pa
 from meanstream.operators.collaboration.joint.joint_means import JointMeans
 from meanstream.streaming.agents.public_population import PublicPopulation
 
-_COLUMNS = ("joint stddev", "joint weight", "joint center variance")
+_COLUMNS = ("joint stddev", "joint weight", "joint center variance", "joint is calibrated")
 
 
 def joint_columns(people: PublicPopulation) -> dict[str, pa.Array]:
@@ -18,7 +18,8 @@ def joint_columns(people: PublicPopulation) -> dict[str, pa.Array]:
         return {}
 
     center = np.full(len(joint), joint.center_variance)
-    columns = (joint.stddev, joint.weight, center)
+    calibrated = np.full(len(joint), joint.calibrated)
+    columns = (joint.stddev, joint.weight, center, calibrated)
     return {name: pa.array(column) for name, column in zip(_COLUMNS, columns, strict=True)}
 
 
@@ -37,12 +38,13 @@ def take_joint(table: pa.Table, level: float) -> tuple[pa.Table, JointMeans]:
     if _COLUMNS[0] not in table.column_names:
         return table, JointMeans.independent(value, lower, upper, level)
 
-    stddev, weight, center = (np.asarray(table[name]) for name in _COLUMNS)
+    stddev, weight, center, calibrated = (np.asarray(table[name]) for name in _COLUMNS)
     joint = JointMeans(
         value=value,
         stddev=stddev,
         weight=weight,
         center_variance=float(center[0]) if len(center) else 0.0,
+        calibrated=bool(calibrated.all()),
     )
 
     return table.drop_columns(list(_COLUMNS)), joint

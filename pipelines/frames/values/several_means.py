@@ -12,8 +12,12 @@ import pyarrow as pa
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.records import Floats
 from meanstream.operators.validation import closest_valid, require
-from meanstream.pipelines.frames.budget_shares import epsilon_of_each, epsilon_of_releases
-from meanstream.pipelines.frames.frame_columns import frame_columns
+from meanstream.pipelines.frames.budget_shares import (
+    epsilon_of_each,
+    epsilon_of_releases,
+    spread_share_of_rows,
+)
+from meanstream.pipelines.frames.frame_columns import frame_columns, group_sizes
 from meanstream.pipelines.frames.frame_result import PrivateMeans, frame_like
 from meanstream.pipelines.frames.frame_table import ShownTable
 from meanstream.pipelines.frames.values.missing_values import further_columns, missing_as_nulls
@@ -95,12 +99,17 @@ def several_means(  # noqa: PLR0917 - the question of one call
         for option, bound in zip(("lower", "upper"), bounds, strict=True)
     )
 
+    table, dropped = _rows(frame, columns, options)
+    if "mode" not in options:
+        sizes = group_sizes(table, options["by"], None)
+        units = (options["per_person"] or 1) * len(columns)
+        options = {"spread_share": spread_share_of_rows(sizes, budget[0], units), **options}
+
     # Columns have votes of their own. Groups of one person share one in each column.
     groups = options["max_groups"]
     together = epsilon_of_releases if groups is None else AgentsSettings.epsilon_over
     settings = _settings_of_one(budget[1], options)
     epsilon = epsilon_of_each(settings, len(columns), budget[0], together)
-    table, dropped = _rows(frame, columns, options)
     results: dict[str, PrivateMeans] = {}
 
     for number, name in enumerate(columns):
