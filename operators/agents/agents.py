@@ -122,6 +122,9 @@ class Agents:
         self.settings = settings
         self.names: list[str] = []
         self.persons = None if settings.per_person is None else PersonCounts(settings.per_person)
+
+        # Other settings draw other noise: what one release would have in two deployments cannot be
+        # compared.
         self._noise = noise.derived("agents", canonical_spelling(settings))
         self._window = _NOT_BEGUN
         self._state = AgentRows(settings)
@@ -180,6 +183,7 @@ class Agents:
         person : uint64 array (n,), optional
             As for `update`.
         """
+        # Which samples of a person count is decided before anything else sees them.
         if self.persons is None:
             require(person is None, "person", "be left out without per_person", "an array")
             return self._update(agent, point, time)
@@ -199,6 +203,8 @@ class Agents:
             self._add(agent, point, time, pending)
             return pending.collect(self.settings)
 
+        # A batch may span windows of the schedule: each is closed before a sample of the next one
+        # is added.
         window = times.turn(time)
         cuts = np.flatnonzero(np.diff(window)) + 1
         for start, stop in zip([0, *cuts], [*cuts, len(agent)], strict=True):
@@ -242,6 +248,7 @@ class Agents:
         kept = self.settings.kept
         blocks = self.settings.blocks
 
+        # With a memory the sums are those of what it still holds.
         if kept is not None:
             own = kept.own(rows, index)
             begin = kept.begin(rows, index)
@@ -251,6 +258,7 @@ class Agents:
             )
             begin = None
 
+            # A mean of the early half tells whether the rest was drawn from the same law.
             if blocks is not None:
                 early, early_total = blocks.early_totals(rows, index)
                 early_mean = self.settings.grid.mean(early_total, np.maximum(early, 1))
@@ -272,6 +280,8 @@ class Agents:
         """Give means and deviations of exact sums."""
         grid = self.settings.grid
         n = np.maximum(count, 1)
+
+        # Squares are kept around the middle of the grid: what cancels here is small against them.
         centered = (total - count * (grid.span // 2)).astype(np.float64)
         deviations = np.maximum(squares - centered * centered / n, 0.0) * grid.resolution**2
         mean = np.where(count > 0, grid.mean(total, n), np.nan)
@@ -392,6 +402,9 @@ class Agents:
         if len(agent) == 0:
             return
         rows = self._state.columns
+
+        # Samples by agent, in their order; prefix sums give each agent's total at any of its
+        # samples.
         order, who, starts, added = samples_by_agent(agent, self.n_agents)
         ends = starts + added - 1
         sorted_point = point[order].astype(np.int64, copy=False)
@@ -403,6 +416,9 @@ class Agents:
         )
         squared = None if self.settings.kept is None else self._squares_before(sorted_point, starts)
         batch = _Batch(who, starts, rows["count"][who] + added, before, prefix, squared, order)
+
+        # A place is an agent of the batch; each turn of the loop makes the next release of all
+        # that are due.
         place = np.arange(len(who))
         begun = len(pending.agent)
         moments: list[Ints] = []
@@ -417,12 +433,15 @@ class Agents:
             due = batch.to_the_end_of_its_time(rows, place, rows["due"][who[place]], time)
             a = who[place]
             now, last = batch.reached(rows, place, due, time)
+
+            # What a release votes on are the pairs up to its own last sample.
             for counts in counted:
                 counts.count(place, last + 1 - starts[place])
 
             self._release_all(a, now, pending)
             moments.append(order[last].astype(np.int64, copy=False))
 
+        # What came after the last release waits, in the same bins, for the next one.
         for counts in counted:
             counts.count(np.arange(len(who)), added)
 
@@ -443,11 +462,14 @@ class Agents:
         `point` is overwritten where they are not known.
         """
         rows = self._state.columns
+
+        # The squares of a batch, if a memory has not summed them up already.
         if added is None:
             point -= self.settings.grid.span // 2
             point *= point
             added = np.add.reduceat(point, starts)
 
+        # Two integers of 64 bits hold the sum exactly, so that no order of batches changes it.
         squares = rows["squares_low"][who] + added
         rows["squares_low"][who] = squares % SQUARES_BASE
         rows["squares_high"][who] += squares // SQUARES_BASE
@@ -459,6 +481,7 @@ class Agents:
         if kept is None:
             return
 
+        # Tests run after each block of samples, up to the next release or the end of the batch.
         until = np.minimum(rows["due"][batch.who[place]], batch.count[place])
         while True:
             blocks = (until - rows["own_due"][batch.who[place]]) // BLOCK + 1
@@ -468,6 +491,9 @@ class Agents:
                 return
 
             a = batch.who[place]
+
+            # As many blocks as most agents have are tested at a time; the others come in the next
+            # turns.
             many = np.arange(min(int(blocks.mean()), _MOST_BLOCKS))
             at = rows["own_due"][a, np.newaxis] + BLOCK * np.minimum(
                 many, blocks[:, np.newaxis] - 1
@@ -501,6 +527,7 @@ class Agents:
         counted = []
         paired = NO_PAIRS
 
+        # Pairs within an agent's own samples, for its own long-run variance.
         if self.settings.blocks is not None:
             own = own_pairs(rows, who, point, starts, added)
             self.settings.blocks.add(
@@ -524,6 +551,7 @@ class Agents:
         if window <= self._window:
             return
 
+        # The first sample opens a window; there is nothing before it to release.
         if self._window != _NOT_BEGUN:
             self._release_waiting(float((self._window + 1) * times.seconds), pending)
 
@@ -546,6 +574,7 @@ class Agents:
             self._release_all(a, now, pending)
             self._state.touch(a)
 
+            # Nobody has new pairs here: the host votes once for all of them together.
             if self._host is not None:
                 self._host.cast(NO_PAIRS, [np.zeros(len(a), np.int64)], pending, begun)
 
@@ -561,6 +590,7 @@ class Agents:
 
     def _newest(self, agent: Ints) -> ReleaseColumns:
         """Public: the newest release of each of some agents that have made one."""
+        # With a memory, what was released is about the samples that still counted, not about all.
         rows = self._state.columns
         forgets = self.settings.kept is not None
         return released_columns(
@@ -589,10 +619,15 @@ class Agents:
         settings = self.settings
         index = rows["released"][agent] + 1
         self._state.reserve_releases(int(np.max(index, initial=0)))
+
+        # Who follows releases subtracts what each agent said before.
         pending.before.append(self._newest(agent[index > 1]))
+
+        # The same count and sum have the same noise on every retry; another sum has another.
         version = self._noise.version_of(now.count, now.total)
         histogram = settings.histogram
 
+        # Histograms are released at some of the releases only, as they cost the same at each.
         if histogram is not None:
             some = np.flatnonzero(histogram.due(rows, agent, now.count))
             version[some] = histogram.version(rows, agent[some], version[some], self._noise)
@@ -606,6 +641,8 @@ class Agents:
 
         fresh = settings.fresh.sample(self._noise.bits(ids, AGENT_MEANS.at()))
         told = self._noised(agent, index, now, fresh)
+
+        # What was released is kept exactly as it was told: a restart must not draw again.
         rows["released"][agent] = index
         rows["released_count"][agent] = now.count
         rows["released_total"][agent] = told.total
@@ -638,6 +675,8 @@ class Agents:
         """
         rows = self._state.columns
         settings = self.settings
+
+        # A counter adds noise of its own to each release, some of it shared with earlier ones.
         if settings.kept is None:
             state = {name: rows["counter_" + name] for name in self._counter_state}
             noise = settings.mechanism.step(state, agent, index, fresh)

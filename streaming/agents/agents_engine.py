@@ -131,6 +131,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
             health=health,
         )
 
+        # The state: agents, what waits for the watermark, and what everyone's releases say.
         self.agents = Agents(settings, noise)
         self._settings = settings
         self._intake = Intake(
@@ -141,12 +142,15 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
             partitioned=isinstance(source, Shared),
         )
 
+        # What leaves: deliveries, dead letters, and records that reach no agent.
         self.stats.refresh = self._options.refresh
         self.delivery = self._make_delivery(sinks)
         self._unused = unused or UnusedRecords(store, source.name)
         most = self._options.max_dead_letters
         asked = sinks.dead_letters is not None
         self._letters = LetterRoom(store, most, self.stats, asked=asked, warns=True)
+
+        # What the page and the logs show, and what a commit has to write.
         self._followed = FollowedReleases(settings)
         self._event_time = -math.inf
         self._silence = Silence(self._options.idle_after)
@@ -181,6 +185,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         self.agents.add_agents(self._intake.names)
         self._saved.restore(self._store, self.agents)
 
+        # Counts of persons are saved in chunks of their own, as they are larger than the rest.
         if self.agents.persons is not None:
             for number, columns in self._store.chunks("persons"):
                 self.agents.persons.restore(number, columns)
@@ -192,6 +197,8 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         self._by_clock = bool(state.get("by_clock"))
 
     def _begun(self) -> dict[str, Any]:
+        # Statistics are derived from the state, so that a resumed run shows what an unbroken one
+        # would.
         self.stats.agents = self._saved_agents = self.agents.n_agents
         self.stats.spent = self._spent()
         self._spent_before = self.agents.spent()
@@ -204,6 +211,8 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
 
     def _nothing_new(self, batch: Batch) -> bool:
         """Say so, unless the clock has let something go in the silence of the source."""
+        # Only a source whose connections all work is silent: an outage lets nothing go by the
+        # clock.
         nothing = super()._nothing_new(batch)
         quiet = nothing and not batch.active and not any(self.health.connections().values())
         seconds = self._silence.look(self._clock.now(), quiet=quiet)
@@ -216,11 +225,13 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
 
         What has gone is in the next commit, and never waits again.
         """
+        # Samples that wait come before answers: their time is earlier.
         if self._intake.pass_silence(seconds):
             return True
         refresh = self._options.refresh
         at = self._event_time
 
+        # An answer by the clock is given once for each refresh that event time has not reached.
         if not refresh or not math.isfinite(at) or self._by_clock:
             return False
         self._by_clock = self._intake.by_clock(seconds) >= (at // refresh + 1) * refresh
@@ -238,6 +249,8 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         A commit writes all that is known of an agent, however many of its samples are new. Where
         answers are given on the way, each batch has its own.
         """
+        # A commit costs by agent: where each has few new records, it is worth taking in more of
+        # them.
         agents = len(self._intake.names)
         options = self._options
         if (
@@ -247,6 +260,8 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         ):
             return False
 
+        # Waiting must not delay what a live topic holds: only a backlog, or records at hand, are
+        # waited for.
         soon = time.monotonic() - self._committed < LONGEST_WAIT
         return (
             isinstance(self._source, AtHand)
@@ -262,6 +277,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         self, active: tuple[int, ...], rejects: Rejects, *, ended: bool
     ) -> list[ReleaseBatch]:
         """Give the agents what the watermark has passed; note what was beyond a person's limit."""
+        # Samples that the watermark has passed, in the order of event time.
         due = self._intake.due(active, ended=ended and self._options.drain)
         self.agents.add_agents(self._intake.names[self.agents.n_agents :])
         released = []
@@ -271,9 +287,11 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
             self._event_time = float(due.time[-1])
             self._by_clock = False
 
+        # Schedules of event time release when the watermark has left a window.
         if math.isfinite(self._intake.watermark):
             released.append(self.agents.advance(self._intake.watermark))
 
+        # A bounded source ends with one more release, of what no schedule would release any more.
         if ended and self._options.final_release and math.isfinite(self._event_time):
             released.append(self.agents.release_now(self._event_time))
 
@@ -312,6 +330,8 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
     ) -> None:
         began = time.perf_counter()
         store = self._store
+
+        # All or nothing: position, state, charges and events are in one transaction.
         rows = release_rows(taken, self._intake.names, self._settings)
         with store.transaction():
             with crash_step(CrashPoint.SAVE_POSITION, self._crash):
@@ -324,6 +344,8 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
                 for chunk, columns in self._followed.own.changes():
                     store.put_chunk(OWN_RELEASES, chunk, columns)
 
+            # The charge is committed with the releases: none leaves the process unless it was paid
+            # for.
             with crash_step(CrashPoint.CHARGE_LEDGER, self._crash):
                 refused = store.ledger.charge(rows)
 
@@ -332,6 +354,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
                 exhausted = self._post(taken, rows, refused, drifts, rejects)
                 self._unused.save(rejects)
 
+        # Only now: a transaction that failed must write the same chunks again.
         self.agents.mark_clean()
         self._followed.own.mark_clean()
         self._saved_agents = len(self._intake.names)
@@ -389,6 +412,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
             release_refusal_lines(rows, refused, names, settings),
             drifts.lines(names),
         ):
+            # One outbox for each kind of event, in the order in which they are delivered.
             store.post(events.kind.topic, events.lines)
 
         return len(exhausted)
@@ -403,6 +427,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
             _log.warning("releases were refused", extra={"refused": refused})
 
         if released:
+            # Agents that have released since the last commit, and the one that released most.
             stats.spent = self._spent()
             now = self.agents.spent()
             now[: len(self._spent_before)] -= self._spent_before

@@ -81,6 +81,7 @@ class Intake:
             which = self._are_forgotten.of(samples.names)[samples.agent]
             samples = self._reject(samples, which, "forgotten", rejects)
 
+        # A clock that runs ahead must not move the watermark: all others would be late.
         samples = self._reject(
             samples, samples.time > now + self._options.max_future, "in_future", rejects
         )
@@ -89,6 +90,8 @@ class Intake:
         if not len(samples):
             return
         key = np.zeros(len(samples), np.uint64) if samples.key is None else samples.key ^ self._salt
+
+        # What is late follows from what came before this batch, not from its neighbors in it.
         late = self._watermark.late(
             column_partitions(samples.position), samples.time, self._sender(samples)
         )
@@ -96,6 +99,8 @@ class Intake:
         if self._options.late == "accept":
             samples, late = self._as_of_now(samples, late), np.zeros_like(late)
 
+        # A repeated id is a duplicate even if its record is late, so that a replay tells nothing
+        # new.
         again = self._duplicates(samples, late)
         rejects.add_many("duplicate", samples.position[again])
         rejects.add_many("late", samples.position[late & ~again])
@@ -104,6 +109,7 @@ class Intake:
         if dropped.any():
             samples, key = samples.take(~dropped), key[~dropped]
 
+        # Who came first has room; agents that are known are always taken.
         room = ~self._beyond(samples)
         if not room.all():
             rejects.add_many("too_many_agents", samples.position[~room])
@@ -116,6 +122,7 @@ class Intake:
 
         In a fixed order.
         """
+        # Ids before the lateness can be forgotten: their repetitions are late anyway.
         reached = self._watermark.finish() if ended else self._watermark.advance(active)
         self._seen.forget(reached - self._options.allowed_lateness)
         return self._buffer.drain(reached)
@@ -130,6 +137,7 @@ class Intake:
         Event time passes none that has not come yet: what comes later, after all that came before,
         is never late.
         """
+        # Event time does not go past the newest sample by the clock alone.
         until = min(self.by_clock(seconds), float(np.nextafter(self._watermark.last, math.inf)))
         if not self._buffer.has_before(until):
             return False
@@ -139,6 +147,8 @@ class Intake:
 
     def save(self, store: Store, saved_agents: int) -> dict[str, Any]:
         """Write what changed within the transaction of a store; return the rest as plain values."""
+        # Names and pieces are written once, when they are new; a commit of few samples stays
+        # small.
         store.add_agents(saved_agents, self.names[saved_agents:])
         new, dropped = self._buffer.changes()
         for number, columns in new.items():
@@ -203,6 +213,8 @@ class Intake:
         """Let late samples count from now on: just before the watermark."""
         if not late.any():
             return samples
+
+        # A late sample that is accepted goes out with the next ones and never before older ones.
         just_before = np.nextafter(self.watermark, -math.inf)
         return replace(
             samples, time=np.where(late, np.maximum(samples.time, just_before), samples.time)
@@ -217,10 +229,13 @@ class Intake:
         if samples.key is None:
             return again
         key = samples.key ^ self._salt
+
+        # Agents have ids of their own: the same id of two agents is no duplicate.
         owner = self._owner(samples)
         again[~late] = self._seen.duplicates(key[~late], owner[~late])
 
         if late.any():
+            # A late record repeats what was taken, or a record of this batch that is in time.
             here = np.isin((key ^ owner)[late], (key ^ owner)[~late])
             again[late] = self._seen.known(key[late], owner[late]) | here
 
@@ -261,12 +276,16 @@ class Intake:
         beyond = np.zeros(len(samples), np.bool_)
         if len(self.names) + len(samples.names) <= self._options.max_agents or not len(samples):
             return beyond
+
+        # Names have room by the order in which they came in the source.
         unknown = samples.agent[
             self._number_of.of(samples.names)[samples.agent] < 0
         ]  # maybe under another code
 
         if not len(unknown):
             return beyond
+
+        # Only names without a number are compared with the directory.
         codes, first = np.unique(unknown, return_index=True)
         codes = codes[np.argsort(first)]
         new = [code for code in codes.tolist() if samples.names[code] not in self._numbers]
@@ -281,6 +300,8 @@ class Intake:
         """
         of_code = self._number_of.of(samples.names)
         number: Ints = of_code[samples.agent]
+
+        # New names get numbers in the order of the source's codes; known ones keep theirs.
         if (number < 0).any():
             fresh = np.zeros(len(of_code), np.bool_)
             fresh[samples.agent[number < 0]] = True
@@ -289,6 +310,8 @@ class Intake:
             before = len(self._numbers)
             names = map(samples.names.__getitem__, codes.tolist())
             of_code[codes] = [known.setdefault(name, len(known)) for name in names]
+
+            # A dictionary keeps its order: the new names are its last ones.
             self.names.extend(reversed(list(islice(reversed(known), len(known) - before))))
             number = of_code[samples.agent]
             self._warn_full()

@@ -121,6 +121,7 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
         if not self._resumed:
             self.resume()
 
+        # A resumed engine delivers what its last commit holds: a kill may have come in between.
         self._deliver(stop, ended=self._ended)
         self._report()
 
@@ -134,6 +135,8 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
             self.stats.input_lag = batch.lag
             self.stats.input_lags = batch.lags
 
+            # A bounded source has ended: one last turn takes in what still waits for the
+            # watermark.
             if batch.exhausted:
                 if not self._ended or self._has_waiting():
                     self._turn(batch, stop, ended=True)
@@ -141,11 +144,14 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
 
                 break
 
+            # Silence costs no commit, or an idle engine would write for ever.
             if self._nothing_new(batch):
                 self.health.turned()
                 self._clock.sleep(self._options.poll)
                 continue
 
+            # Only a committed turn is reported; a batch that waits for the next one is not there
+            # yet.
             if self._turn(batch, stop, ended=False):
                 self._report(began)
                 self._let_records_gather(batch, stop)
@@ -153,6 +159,8 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
                 self.health.turned()
 
         self.health.stopping()
+
+        # What the page has shown goes on after a restart.
         if self.history is not None:
             with self._store.transaction():
                 self._save_history(ending=True)
@@ -169,6 +177,8 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
         self._store.keep()  # partitions are owned in its name from here on
         state = self._store.state(self.state_name)
 
+        # All that follows is a function of the last commit: a kill loses what came after it, and
+        # no more.
         if state is not None:
             self._restore(state)
             self._positions = state["positions"]
@@ -177,6 +187,7 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
         if self.history is not None and (kept := self._store.state(HISTORY)) is not None:
             self.history.restore_history(kept)
 
+        # A source goes on where the commit says, whatever its own client remembers.
         position = self._positions.get(self._source.name)
         if position is not None:
             self._source.restore(position)

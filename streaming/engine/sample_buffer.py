@@ -97,6 +97,8 @@ class EventBuffer:
         """Take out everything before the watermark, in order."""
         parts = []
         for number, piece in list(self._pieces.items()):
+            # Pieces are in the order of time: what the watermark has passed stands at their
+            # beginning.
             stop = int(np.searchsorted(piece.time, watermark, "left"))
             if stop > piece.start:
                 parts.append(
@@ -106,6 +108,7 @@ class EventBuffer:
                 )
                 piece.start = stop
 
+            # An empty piece leaves the store as well, unless it was never saved.
             if stop == len(piece.time):
                 del self._pieces[number]
                 if number in self._new:
@@ -135,6 +138,8 @@ class EventBuffer:
         new = {
             number: self._pieces[number].columns(self._pieces[number].start) for number in self._new
         }
+
+        # Both lists begin anew once they are handed on.
         dropped, self._new, self._dropped = self._dropped, [], []
 
         return new, dropped
@@ -159,6 +164,7 @@ class EventBuffer:
 
         Sort only where the parts overlap or have ties that are not in order.
         """
+        # One partition without ids comes in order already: nothing needs to be sorted.
         if _follow_one_another(parts):
             agent, value, time, position = (
                 _joined([getattr(part, name) for part in parts])
@@ -168,6 +174,8 @@ class EventBuffer:
 
             return Due(agent, value, time, position, _joined(persons) if persons else None)
 
+        # Ids decide among samples of one time where there are any; else the position in the source
+        # does.
         whole = _join(parts)
         word = None if whole.key.any() else _time_and_position(whole)
         order = _order(whole) if word is None else np.argsort(word)
@@ -187,11 +195,15 @@ def _time_and_position(whole: Piece) -> Words | None:
     """
     if whole.time.min() < 0:
         return None
+
+    # Floats that are not negative sort as their bits do.
     parts = (
         (whole.time + 0.0).view(np.int64),
         column_partitions(whole.position),
         column_positions(whole.position),
     )
+
+    # Time, partition and position are packed into one word, so that one sort suffices.
     word = np.zeros(len(whole.time), np.uint64)
     left = 64
 
@@ -226,6 +238,8 @@ def _ties_in_order(some: Ints, whole: Piece) -> Ints:
     """
     time = whole.time[some]
     key = whole.key[some]
+
+    # The number of the time stands above the leading bits of what decides among its samples.
     number = np.cumsum(np.concatenate([[False], time[1:] != time[:-1]])).astype(np.uint64)
     bits = np.uint64(int(number[-1]).bit_length())
 
@@ -235,12 +249,14 @@ def _ties_in_order(some: Ints, whole: Piece) -> Ints:
         among = np.empty(len(some), np.uint64)
         among[np.argsort(whole.position[some])] = np.arange(len(some), dtype=np.uint64)
 
+    # Where the bits do not suffice, all three keys sort.
     if not bits or len(some) >> (64 - int(bits)):
         return some[np.lexsort((whole.position[some], key, time))]
     word = (number << (np.uint64(64) - bits)) | among
     order = np.argsort(word)
     word = word[order]
 
+    # Leading bits of two keys may be equal: then they decide nothing.
     if (word[1:] == word[:-1]).any():
         return some[np.lexsort((whole.position[some], key, time))]
     return np.asarray(some[order])
@@ -249,11 +265,14 @@ def _ties_in_order(some: Ints, whole: Piece) -> Ints:
 def _follow_one_another(parts: list[Piece]) -> bool:
     """Say whether pieces, each in the order of time, are in the order of samples as they stand."""
     keyed = any(part.key.any() for part in parts)
+
+    # Between pieces: time does not fall, nor does the position within a time.
     for before, now in pairwise(parts):
         step = now.time[0] - before.time[-1]
         if step < 0 or (step == 0 and (keyed or now.position[0] < before.position[-1])):
             return False
 
+    # Within a piece: the same for samples of one time.
     for part in parts:
         falling = part.position[1:] < part.position[:-1]
         if keyed or falling.any():

@@ -135,12 +135,14 @@ class Decoder:
         **Privacy.** In rounds, only a row's name and time decide whether its user takes part: a row whose value (or id)
         alone is bad is noted, and stays a sample without a value.
         """
+        # Names may come as codes that were looked up before, as a topic's records do.
         if CODE in raw:
             agent, agent_fault = _named(raw[CODE].to_numpy())
         else:
             self.make_room()
             agent, agent_fault = _each_once(raw["agent"], self._agents)
 
+        # Each part of a record is checked on its own; the first fault decides its reason.
         time, time_fault = _each_once(raw["time"], self._times)
         value, value_fault = self._values(raw)
         key, id_fault = _hashes(raw, "id", self._id_key, (BAD_ID, BAD_ID))
@@ -152,6 +154,9 @@ class Decoder:
 
         samples = SampleColumns(self._directory.names, agent, value, time, key, position, person)
         rejects = Rejects()
+
+        # Faults in the order in which they are named: what is wrong with the schema hides all
+        # else.
         faults = [
             f
             for f in (schema_fault, agent_fault, time_fault, value_fault, id_fault, person_fault)
@@ -160,6 +165,8 @@ class Decoder:
 
         if not any(f.any() for f in faults):
             return samples, rejects
+
+        # The first fault of each row, in that order.
         fault = faults[0]
         for column in faults[1:]:
             fault = np.where(fault == GOOD, column, fault)
@@ -167,6 +174,7 @@ class Decoder:
         for code in np.unique(fault[fault != GOOD]).tolist():
             rejects.add_many(REASONS[code], position[fault == code])
 
+        # Agents' records without a valid value count for nobody, which is public there.
         if not self.private_values:
             return samples.take(fault == GOOD), rejects
 
@@ -191,6 +199,7 @@ class Decoder:
         if self._coordinates is None:
             return _each_once(raw["value"], _values)
 
+        # A vector is bad where any of its coordinates is.
         columns = [_each_once(raw[part], _values) for part in self._coordinates]
         fault: Codes | None = None
         for _, bad in columns:
@@ -202,6 +211,8 @@ class Decoder:
     def _numbers_of_categories(self, column: pa.Array) -> tuple[Floats, Codes | None]:
         """Numbers of the declared categories; each distinct text is looked up once."""
         assert self._categories is not None  # noqa: S101 - called where there are any
+
+        # Texts repeat: each distinct one is looked up once, a null last.
         encoded = _binary(column, "value").dictionary_encode()
         number = np.array([*map(self._categories.of, encoded.dictionary.to_pylist()), math.nan])
         at: Ints = encoded.indices.fill_null(len(number) - 1).to_numpy(zero_copy_only=False)
@@ -209,6 +220,8 @@ class Decoder:
 
         if not np.isnan(value).any():
             return value, None
+
+        # What is missing and what is not declared have different reasons.
         missing = column.is_null().to_numpy(zero_copy_only=False)
         return value, np.where(
             missing, NO_CATEGORY, np.where(np.isnan(value), UNKNOWN_CATEGORY, GOOD)
@@ -220,6 +233,7 @@ class Decoder:
         except ColumnTypeError as error:
             raise UnreadableSourceError(str(error)) from None
 
+        # Times that do not parse are not numbers; a null says that there was none.
         unknown = np.isnan(time)
         if not unknown.any():
             return time, None
@@ -260,9 +274,12 @@ def _hashes_of(ids: pa.Array, key: bytes, faults: tuple[int, int]) -> tuple[Word
         ids = ids.cast(pa.binary())
 
     good = _valid_ids(ids)
+
+    # Names of persons have one spelling, or two spellings would have two limits.
     if key == PERSONS:
         good &= _in_one_spelling(ids, good)
 
+    # Only good ids are hashed; the others keep 0 and a fault.
     hashes = np.zeros(len(ids), np.uint64)
     data, offsets = _bytes_of(ids if good.all() else ids.filter(pa.array(good)))
     hashes[good] = hash_ids(data, offsets, key)
@@ -288,12 +305,15 @@ def _valid_ids(ids: pa.Array) -> Bools:
     data, offsets = data[offsets[0] : offsets[-1]], offsets - offsets[0]
     length = np.diff(offsets)
     good: Bools = np.asarray((length > 0) & (length <= MAX_ID_BYTES))
+
+    # Control characters are found in all bytes at once, and counted by prefix sums.
     control = (data < 0x20) | (data == 0x7F)
 
     if control.any():
         so_far = np.r_[0, np.cumsum(control)]
         good &= so_far[offsets[1:]] == so_far[offsets[:-1]]
 
+    # Plain ASCII needs no decoding; else the whole column is tried before its rows.
     if len(data) and data.max() >= 0x80:
         try:
             ids.cast(pa.string())
@@ -342,6 +362,8 @@ def _each_once(
     """
     if not pa.types.is_dictionary(column.type):
         return look(column)
+
+    # Entries of a dictionary are looked at once; a null becomes one more entry.
     entries = column.dictionary
     indices = column.indices
 
@@ -358,6 +380,7 @@ def _values(column: pa.Array) -> tuple[Floats, Codes | None]:
     kind = column.type
     fault: Codes | None = None
 
+    # Numbers are converted; text is parsed below; anything else is no column of values.
     if (
         pa.types.is_integer(kind)
         or pa.types.is_floating(kind)
@@ -370,6 +393,7 @@ def _values(column: pa.Array) -> tuple[Floats, Codes | None]:
     else:
         value, fault = _parse_values(column)
 
+    # A null is named as missing, though it also is not finite.
     finite = np.isfinite(value)
     if finite.all() and fault is None:
         return value, None
@@ -382,6 +406,7 @@ def _values(column: pa.Array) -> tuple[Floats, Codes | None]:
 
 def _parse_values(column: pa.Array) -> tuple[Floats, Codes | None]:
     """Read numbers from text, all at once; where one is bad, the distinct ones one by one."""
+    # Text of good numbers parses at once; otherwise the distinct texts are parsed one by one.
     try:
         parsed = column.cast(pa.string()).cast(pa.float64())
         value = parsed.to_numpy(zero_copy_only=False)
@@ -416,6 +441,7 @@ def _versions(column: pa.Array) -> tuple[Bools, Codes]:
 
 def _known_version(column: pa.Array) -> Bools:
     """Say which rows are of a known schema version, or do not state one."""
+    # A version may be text or a number; no version means the known one.
     if pa.types.is_binary(column.type):
         encoded = column.dictionary_encode()
         distinct = [

@@ -47,6 +47,8 @@ class LineBlock:
     def holds(self, *wanted: bytes) -> list[bool]:
         """Say which bytes are in some line."""
         found = [False] * len(wanted)
+
+        # Pieces are small enough for the processor's caches.
         for first in range(0, len(self.data), SCAN_BYTES):
             text = bytes(self.data[first : first + SCAN_BYTES])
             found = [before or byte in text for before, byte in zip(found, wanted, strict=True)]
@@ -57,6 +59,8 @@ class LineBlock:
         """Say which lines begin with some bytes."""
         data = np.frombuffer(self.data, np.uint8)
         start = np.concatenate([[0], self.end[:-1]])
+
+        # The first byte decides for nearly all lines.
         found: Bools = data[start] == mark[0]
         for i in np.flatnonzero(found).tolist():
             found[i] = bytes(self.data[start[i] : start[i] + len(mark)]) == mark
@@ -94,6 +98,7 @@ class LineBlock:
 
 
 def _open_bytes(path: Path, option: str) -> BufferedIOBase:
+    # A zip must hold exactly one file, or nobody could say which one was read.
     """Open a file for reading through its compression: `.gz`, or `.zip` with one member."""
     kind = path.suffix.lower()
     if kind != ".zip":
@@ -173,6 +178,8 @@ class LineReader:
 
         self.limit: int | None = None  # nothing behind this byte of a file that grows is read
         self._stream: Any = _open_growing(path, option) if grows else _open_bytes(path, option)
+
+        # By the digest a file is recognized when it is read again, however it was renamed.
         self._begin = 0  # where in the stream the text begins
         self._digest = ReadDigest()  # of all that was consumed: by it a file is recognized
         self._buffer = memoryview(
@@ -198,6 +205,7 @@ class LineReader:
         self._ends = np.zeros(0, np.int64)
         self._read_again(int(position["offset"]))
 
+        # A file is read again up to the stored offset: its digest must be the one of the position.
         if self._digest.text() != position.get("digest"):
             raise other_source_file(self.path.name, grown=True)
         self.line = int(position["line"])
@@ -211,6 +219,7 @@ class LineReader:
 
         Otherwise begin at the beginning.
         """
+        # A pipe cannot be read again.
         if not self._stream.seekable():
             return False
         self._read_again(int(position.get("offset", 0)))
@@ -239,6 +248,7 @@ class LineReader:
             self._digest.take(self._buffer[:read])
             left -= read
 
+        # The last line may have got the end here that it lacks in the file.
         if left == 1:
             self._digest.take(b"\n")  # the last line lacked its end
 
@@ -250,6 +260,7 @@ class LineReader:
         **Privacy.** How many lines a block has decides when the engine commits, and what its answers rest on: the
         length of a line, which is that of its value, must not.
         """
+        # Few long lines or many short ones: a block has about as many bytes as it needs.
         average = self.offset / self.line if self.line else LINE_BYTES
         wanted = min(max(int(max_lines * average), READ_BYTES), BLOCK_BYTES)
         while len(self._ends) < max_lines and not (
@@ -260,6 +271,7 @@ class LineReader:
             if self._grows and self._skipped and not len(self._ends):
                 break  # a line that never ends must not keep the reader's caller from ending
 
+        # No complete line: the file has ended, or grows and has nothing new.
         if not len(self._ends):
             return None
         ends = self._ends[:max_lines] - self._start
@@ -267,6 +279,8 @@ class LineReader:
         data = self._buffer[self._start : self._start + cut]
         self._start, self._ends = self._start + cut, self._ends[max_lines:]
         self._digest.take(data)
+
+        # Numbers of lines are for dead letters; sizes tell blank and oversized lines.
         number = np.arange(self.line + 1, self.line + 1 + len(ends))
         size = np.diff(ends, prepend=0)
         size[0] += self._skipped
@@ -314,6 +328,7 @@ class LineReader:
 
     def _fill(self, wanted: int) -> bool:
         """Read until that many bytes wait; False at the end of the file."""
+        # A line that is too long is thrown away piece by piece, so that it never fills memory.
         if not len(self._ends) and self._stop - self._start > self._max:
             self._digest.throw_away(self._buffer[self._start : self._stop])
             self._skipped, self._start = self._skipped + self._stop - self._start, self._stop
@@ -321,6 +336,7 @@ class LineReader:
         waiting = self._make_room(max(wanted - (self._stop - self._start), READ_BYTES))
         self._read_lines()
 
+        # Something was read: its lines are in the list now.
         if self._stop > waiting:
             return True
         complete = int(self._ends[-1]) if len(self._ends) else 0
@@ -337,9 +353,11 @@ class LineReader:
 
         A piece at a time, while it is in the processor's cache.
         """
+        # New bytes are searched for line ends once.
         found = [self._ends]
         try:
             while room := min(len(self._buffer) - 1 - self._stop, PIECE_BYTES):
+                # A file that grows may be read up to a given byte only.
                 if self.limit is not None:
                     room = min(room, max(self.limit - self._stream.tell(), 0))
 
@@ -364,6 +382,7 @@ class LineReader:
 
         Return how much waits.
         """
+        # What was not taken moves to the front; the buffer grows only for a longer line.
         waiting = self._stop - self._start
         left = self._buffer[self._start : self._stop]
 
@@ -381,12 +400,14 @@ class LineReader:
         self, data: memoryview, ends: Ints, number: Ints, size: Ints
     ) -> tuple[LineBlock, Rejects]:
         """Take blank and oversized lines out."""
+        # Nearly always every line is good, and the block is given on without a copy.
         rejects = Rejects()
         if size.min() > 2 and size.max() <= self._max:
             return LineBlock(data, ends, number), rejects
         blank = (size == 1) | ((size == 2) & (np.frombuffer(data, np.uint8)[ends - 2] == ord("\r")))
         oversized = size > self._max
 
+        # Their sizes are told, not their contents.
         for i in np.flatnonzero(oversized).tolist():
             rejects.add("oversized", number[i], int(size[i]))
 

@@ -110,6 +110,7 @@ class TopicReader:
         self._gaps: set[int] = set()
         self._complaints: set[str] = set()
 
+        # A partition may have been given away; names are owned apart from partitions.
         self._resting = False
         self._group = GroupOffsets(location, owner or "")
         self._shared = agents is not None
@@ -123,6 +124,8 @@ class TopicReader:
 
         self._admin = make_client_admin(location)
         self._topic = require_topic(self._admin, location, "READ")
+
+        # The cluster's id stays when brokers change their addresses, so it can tell topics apart.
         self.cluster = str(self._admin.list_topics(location.topic, timeout=ASK_SECONDS).cluster_id)
         wrong = [p for p in location.partitions or () if p >= self._topic.partitions]
         require(
@@ -132,6 +135,7 @@ class TopicReader:
             wrong,
         )
 
+        # A topic that is deleted, made anew or grown shows here, and not in what is fetched.
         self._watch = TopicWatch(self._admin, location, self._topic, watch_seconds)
         self.health = client_health(location, self._on_statistics)
         self._consumer = make_client_consumer(
@@ -154,11 +158,13 @@ class TopicReader:
 
         Some are given `more` at once, before anyone looks after the topic again.
         """
+        # Look-ups and repairs are due once per batch, not for each part of it.
         progress = self.progress
         if not more:
             self._wake(progress)
             self._look_after(progress)
 
+        # The first record is waited for; what came with it is taken without a further wait.
         gathered = self._gathered()
         events: list[Message] = []
         wanted = 1
@@ -169,6 +175,7 @@ class TopicReader:
             messages = self._consume(wanted, wait)
             full = len(messages) == wanted and time.monotonic() < end
 
+            # Errors come among the messages: ends of partitions, gaps, brokers that are away.
             if any(map(Message.error, messages)):
                 events += [message for message in messages if message.error() is not None]
                 messages = [message for message in messages if message.error() is None]
@@ -177,6 +184,7 @@ class TopicReader:
             wanted = min(CHUNK, count - len(gathered)) if full else 0
             wait = BEHIND_SECONDS if len(gathered) >= BEHIND else MORE_SECONDS
 
+        # Events are noted after records: an end that was reached is behind them.
         records = self._advance(gathered.records(), progress) if len(gathered) else None
         now = time.monotonic()
         for event in events:
@@ -193,6 +201,7 @@ class TopicReader:
         if self._progress is None:
             return
 
+        # Partitions are let go, or the client would fetch into memory that nobody empties.
         if not self._resting:
             self._consumer.unassign()
             self._resting = True
@@ -205,6 +214,8 @@ class TopicReader:
         False if no broker says where.
         """
         progress = self.progress
+
+        # The ends are those of now; whoever holds a topic reads to them and no further.
         try:
             ends = {
                 partition: self._consumer.get_watermark_offsets(
@@ -299,6 +310,7 @@ class TopicReader:
         if self._named is not None:
             self._named.close()
 
+        # Closing may wait long for brokers that are away: a thread of its own does it.
         closing = threading.Thread(target=self._consumer.close, daemon=True)
         closing.start()
         closing.join(CLOSE_SECONDS)  # the client waits much longer for brokers that are away
@@ -321,10 +333,14 @@ class TopicReader:
     def begin(self, position: Position | None) -> ReadProgress:
         """Find where to begin, own the partitions, and read them from there."""
         require(self._owner is not None, "owner", "be given to read", None)
+
+        # Ownership is settled before the first record is read.
         try:
             wanted = self._location.partitions or range(self._topic.partitions)
             given = sorted(self._given.intersection(wanted))
             require(not given, "partitions", "be none that this store has given to another", given)
+
+            # Without a stored position the location decides where to begin.
             marks = self._watermarks(wanted)
             offsets, skipped = progress_first_offsets(
                 self._location, self._topic, position, marks, shared=self._shared
@@ -371,6 +387,8 @@ class TopicReader:
     def _advance(self, records: PartitionRecords, progress: ReadProgress) -> PartitionRecords:
         """Note how far records go, and leave out those behind the end of a bounded reading."""
         partition = records.partition
+
+        # The highest offset of each partition in this batch, -1 where it has none.
         offset = records.offset
         self._complaints.clear()
         last = np.full(int(partition.max()) + 1, -1)
@@ -379,6 +397,7 @@ class TopicReader:
         for p in np.flatnonzero(last >= 0).tolist():
             progress.read(p, int(last[p]) + 1)
 
+        # A bounded reading stops at the ends that it began with, though more was fetched.
         if not progress.end:
             return records
         return records.select(
@@ -391,13 +410,18 @@ class TopicReader:
         offset = event.offset()
         assert error is not None  # noqa: S101 - that is what an event is
 
+        # The end of a partition is no error: it tells that nothing waits.
         if error.code() == KafkaError._PARTITION_EOF:
             assert partition is not None  # noqa: S101
             assert offset is not None  # noqa: S101
             progress.reached(partition, offset, now)
+
+        # The offset is gone: retention has taken it away, or the topic was made anew.
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
             assert partition is not None  # noqa: S101
             self._gaps.add(partition)
+
+        # Metadata that brokers do not have yet pass by themselves; the topic is looked at soon.
         elif error.code() in _TOPIC_UNKNOWN:
             self._watch.soon()
         else:
@@ -424,6 +448,8 @@ class TopicReader:
     def _look_after(self, progress: ReadProgress) -> None:
         """Do what is due from time to time, or since something happened."""
         try:
+            # Gaps are closed here and not where they are heard of, as that takes requests of its
+            # own.
             for partition in sorted(self._gaps):
                 self._close_gap(progress, partition)
 
@@ -444,6 +470,7 @@ class TopicReader:
             self._watch.soon()
             return
 
+        # Another topic of the same name has other records at these offsets.
         check_same_topic(self._location, self._topic.id, topic)
         place = TopicPartition(self.name, partition)
         low, high = self._consumer.get_watermark_offsets(place, timeout=ASK_SECONDS)
@@ -451,6 +478,8 @@ class TopicReader:
         offset = progress_after_gap(self._location, partition, wanted, low, high)
         progress.skipped += offset - wanted
         progress.next[partition] = offset
+
+        # Only this partition stops: the others go on meanwhile.
         self._consumer.incremental_unassign([place])
 
         if not progress.done(partition):
@@ -469,6 +498,7 @@ class TopicReader:
                 f"them, got {topic.partitions} in {self.name!r}"
             )
 
+        # Added partitions are read from their beginning: none of their records was seen.
         marks = self._watermarks(range(self._topic.partitions, topic.partitions))
         offsets = {partition: low for partition, (low, _) in marks.items()}
         self._claim(offsets)
@@ -483,6 +513,7 @@ class TopicReader:
             claim_ownership(self._location, self._consumer, offsets, self._owner, self._former)
             return
 
+        # A refusal must leave no trace that another store would see.
         self._named.check(offsets)  # before the group notes an owner that is refused
         claim_ownership(self._location, self._consumer, offsets, self._owner, self._former)
         self._named.claim(offsets)
@@ -494,6 +525,8 @@ class TopicReader:
         """
         end = time.monotonic() + ASK_SECONDS
         marks: dict[int, tuple[int, int]] = {}
+
+        # A broker that restarts may not know a topic for a moment, so that is asked again.
         for partition in partitions:
             while partition not in marks:
                 try:

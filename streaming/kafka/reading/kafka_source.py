@@ -165,6 +165,7 @@ class KafkaSource:
             agents=agents,
         )
 
+        # Several topics are read by a reader each, and merged.
         one = SEPARATOR not in location.topic
         self._reader: TopicReader | TopicReaders = (
             opened(location) if one else TopicReaders(location, opened)
@@ -172,11 +173,13 @@ class KafkaSource:
         self._homes: OwnAgents | None = None
         self._claims_at_once = agents is None or agents.at_once
 
+        # Stores that share a topic must agree on which agent lives where.
         if agents is not None and owner is not None and location.partitions is not None:
             self._homes = OwnAgents(location, owner, name, agents)
 
     def next_batch(self, max_samples: int) -> Batch:
         """Give the records that are there, or wait a moment for one."""
+        # A bounded topic that was read to its end says so once more at each call.
         reader = self._reader
         nothing = no_sample_columns()
         try:
@@ -191,6 +194,7 @@ class KafkaSource:
         except (KafkaLostError, ValueError) as error:
             raise SourceLostError(str(error)) from None
 
+        # Records that need an answer of others are kept, not lost, until there is one.
         try:
             self._gather(gathered, max_samples)
             samples = concatenate_columns(gathered.parts)
@@ -216,6 +220,8 @@ class KafkaSource:
         """
         left = most
         first = FIRST_SECONDS
+
+        # A part may still be held from a call in which the registry was away.
         end = math.inf
         self._parse(gathered)
 
@@ -224,6 +230,7 @@ class KafkaSource:
             taken = 0 if gathered.records is None else len(gathered.records.offset)
             self._parse(gathered)
 
+            # A part that is not full tells that nothing more waits.
             if taken < CHUNK or time.monotonic() > end:
                 break
             end = min(
@@ -242,6 +249,7 @@ class KafkaSource:
 
     def _parse(self, gathered: _Gathered) -> None:
         """Parse what was taken last."""
+        # A part counts as parsed only once all of it could be: rejects are noted together with it.
         if gathered.records is not None:
             rejects = Rejects()  # none of them is noted if the registry is away
             gathered.parts.append(self._parser.parse(gathered.records, rejects))
@@ -253,11 +261,14 @@ class KafkaSource:
 
         Event time waits for them.
         """
+        # Say once why nothing is read; the log must not repeat it every turn.
         if self._problem is None:
             logger.warning("reading %r waits: %s", self.name, problem)
 
         self._held = gathered
         self._problem = problem
+
+        # The client drops what it would fetch meanwhile, so memory stays bounded.
         self._reader.rest()
         time.sleep(HELD_SECONDS)
         lags = self._reader.lags()
@@ -273,6 +284,7 @@ class KafkaSource:
 
         These are requested after a restart, whatever ids come before.
         """
+        # Ids that had a schema are part of the position: a restart must not ask for them again.
         known = None if self._parser.registry is None else sorted(self._parser.registry.familiar)
         return {**self._reader.position(), **({"schemas": known} if known else {})}
 
@@ -293,6 +305,7 @@ class KafkaSource:
         try:
             found = self._homes.claim(names, patient=patient)
         except DirectoryBusyError as error:
+            # Windows wait, and the run goes on: the directory is asked again at the next turn.
             if self._problem is None:
                 logger.warning("windows of %r wait: %s", self.name, error)
 
@@ -320,6 +333,7 @@ class KafkaSource:
                 f"source must be the topic that this store was filled from, got {self.name!r}"
             )
 
+        # Ids of schemas that were known stay known, so that a replay rejects the same records.
         if self._parser.registry is not None:
             self._parser.registry.familiar.update(position.get("schemas", ()))
 
