@@ -144,10 +144,13 @@ class PrivateMean(stats.base.Univariate):
         parsed = parse_memory(memory)
         self.memory = str(parsed)
         self.removals = bool(removals)
+
+        # Sums are of integers on a grid, so that no order of additions changes them.
         self._grid = FixedPoint(self.lower, self.upper)
         self.horizon: int | None = None
         self._endless: EndlessReleases | None = None
 
+        # With a memory releases have no end; otherwise the horizon bounds them.
         if parsed.forgets:
             require(
                 horizon is None,
@@ -172,11 +175,14 @@ class PrivateMean(stats.base.Univariate):
             self._times = _release_times(self.schedule, self.horizon)
             self._counter = self._counter_of_sums(counter or _USUAL_COUNTER, self.horizon)
 
+        # A counter that does not fit is refused only now, when those that fit are known.
         require(counter in (None, *names), "counter", f"be one of {', '.join(names)}", counter)
         self.counter = self._counter.name
         self._fresh = self._calibrate()
         self._stream = _Stream(self._endless or self._counter)
         self._version = SNAPSHOT_VERSION
+
+        # Settings are part of the key: other settings draw other noise.
         self._key = noise.derived("private mean", self._settings())
 
     @property
@@ -217,6 +223,7 @@ class PrivateMean(stats.base.Univariate):
         if self._endless is not None:
             variance = float(stream.counter["told_variance"][0])
         else:
+            # Variance of the draws in this release, times that of one draw.
             per_draw = float(self._counter.noise_variance(np.array([stream.index]))[0])
             # Rounding to the grid adds a twelfth of a squared step.
             variance = per_draw * self._fresh.variance + 1.0 / 12.0
@@ -238,11 +245,13 @@ class PrivateMean(stats.base.Univariate):
         ValueError
             If the sample is not finite; it is not shown, and nothing has changed.
         """
+        # One sample changes the sum by at most the span of the grid.
         stream = self._stream
         stream.total += self._grid.encode_one(x)
         stream.count += 1
         stream.updates += 1
 
+        # A schedule without end, a release within the horizon, or the first sample beyond it.
         if self.horizon is None:
             if stream.updates == self._upcoming:
                 self._release()
@@ -314,6 +323,8 @@ class PrivateMean(stats.base.Univariate):
         """
         version = snapshot.get("version")
         known = (UNDERIVED_VERSION, SNAPSHOT_VERSION)
+
+        # Snapshots of an older version go on with their own key.
         require(version in known, "snapshot version", f"be {known[0]} or {known[1]}", version)
         counter = snapshot.get("mechanism", _USUAL_COUNTER)
         memory = snapshot.get("memory", FOREVER)
@@ -324,16 +335,20 @@ class PrivateMean(stats.base.Univariate):
             **{name: snapshot[name] for name in _SETTINGS},
         )
 
+        # Before keys were derived from settings, the source was the key.
         if version == UNDERIVED_VERSION:
             mean._version = version
             mean._key = noise
 
+        # Another secret would draw other noise for releases that were made: a second look at the
+        # same data.
         require(
             mean._key_digest() == snapshot["key"], "noise", "have the key of the snapshot", noise
         )
         mean._stream = _Stream.from_plain(mean._endless or mean._counter, snapshot)
 
         if mean._endless is not None:
+            # The schedule goes on where the snapshot was.
             mean._upcoming = mean._endless.due(mean._stream.index)
 
         return mean
@@ -360,6 +375,7 @@ class PrivateMean(stats.base.Univariate):
             self.delta,
         )
 
+        # A sample that is removed has changed the sum twice.
         sensitivity = self._grid.span * (math.sqrt(2.0) if self.removals else 1.0)
         noise = counter_noise(
             self._counter, epsilon=self.epsilon, delta=delta, sensitivity=sensitivity
@@ -370,6 +386,8 @@ class PrivateMean(stats.base.Univariate):
 
     def _release(self) -> None:
         stream = self._stream
+
+        # Noise is a function of index, count and sum: a retry draws the same.
         index = np.array([stream.index + 1])
         count = np.array([stream.count])
         total = np.array([stream.total])
@@ -390,6 +408,7 @@ class PrivateMean(stats.base.Univariate):
 
             return
 
+        # The counter adds the noise of this release to what it shares with earlier ones.
         noise = self._counter.step(stream.counter, np.array([0]), index, fresh)
         stream.released_count = stream.count
         stream.released_total = stream.total + int(np.rint(noise[0]))

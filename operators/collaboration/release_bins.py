@@ -110,9 +110,12 @@ class ReleaseBins:
         noise_terms : int array, shape (n,), optional
             Laplace draws in the noise; 0 where it is normal.
         """
+        # Sums of many draws have no shape that shows: they are taken for normal.
         terms = np.zeros(len(mean), np.int64) if noise_terms is None else noise_terms
         rows = np.empty((4, len(mean)))
         rows[:] = mean, count, noise_variance, np.where(terms < NORMAL_TERMS, terms, 0)
+
+        # What is no number tells nothing.
         usable = np.isfinite(rows[0]) & (rows[1] > 0) & np.isfinite(rows[2]) & (rows[2] >= 0)
         self._add(rows if usable.all() else rows[:, usable])
 
@@ -125,6 +128,8 @@ class ReleaseBins:
             f"be {bounds}",
             (other.lower, other.upper),
         )
+
+        # Rows that are kept one by one are added like new ones; counts are added cell by cell.
         self._add(other._rows)
 
         if len(other._group):
@@ -141,10 +146,12 @@ class ReleaseBins:
         if not other.n:
             return
 
+        # Few releases are kept one by one, and taken out likewise.
         if not len(self._group) and not len(other._group):
             self._rows = np.stack(columns_without(list(self._rows), list(other._rows)))
             return
 
+        # A copy is counted: the other one may still be needed as it is.
         taken = ReleaseBins.restore(other.snapshot())
         taken._count_rows()
         self._count_rows()
@@ -152,6 +159,7 @@ class ReleaseBins:
             (taken._group, taken._cell, -taken._number), (taken._group_of_sums, -taken._sums)
         )
 
+        # More cannot be taken out than was added.
         require(
             bool(np.all(self._number >= 0) and np.all(self._sums[0] >= 0)),
             "releases",
@@ -159,6 +167,7 @@ class ReleaseBins:
             "others",
         )
 
+        # Empty cells and groups leave, so that the state depends on what it holds only.
         left = self._number > 0
         groups = self._sums[0] > 0
         self._group, self._cell, self._number = (
@@ -182,9 +191,12 @@ class ReleaseBins:
             than this quantile, and each is spread by what its variance is raised, or the population
             would seem to be spread by less.
         """
+        # Few releases are seen exactly; many are seen by cells.
         if not len(self._group):
             mean, count, noise = self._rows_believed(trimmed)
             variance = sample_variance / count + noise
+
+            # A variance that was raised spreads the release by as much.
             usable = np.isfinite(variance) & (variance > 0)
             said = sample_variance / self._rows[1, usable] + self._rows[2, usable]
 
@@ -211,10 +223,14 @@ class ReleaseBins:
             return _spread_cells(cells.take(usable), raised[usable])
 
         width = self.upper - self.lower
+
+        # Each group has a variance of sampling and one of noise, known exactly from its sums.
         sampling, noise = self._parts(trimmed)
         total = sample_variance / width**2 * sampling + noise
         place = np.searchsorted(self._group_of_sums, self._group)
         law = self._group_of_sums // _LAWS
+
+        # Cells of a group are joined once the total variance makes them finer than needed.
         level = _cell_level(self._group_of_sums % _CLASSES, law)
         wide = np.maximum(level, _cell_level(prior_point_octave_classes(total)[0], law))
         shift = np.minimum(wide - level, 62)
@@ -222,6 +238,7 @@ class ReleaseBins:
             (place, self._cell >> shift[place]), self._number[np.newaxis]
         )
 
+        # The middle of a cell stands for its releases, with the variance of rounding.
         step = np.ldexp(1.0, wide.astype(np.int32))
         with np.errstate(divide="ignore"):
             count = 1 / sampling
@@ -248,6 +265,8 @@ class ReleaseBins:
         else:
             sampling, noise = self._parts(0.0)
             noise = width**2 * noise
+
+            # Groups stand for their releases; their noise is averaged.
             number = self._sums[0].astype(np.float64)
 
             with np.errstate(divide="ignore"):
@@ -266,6 +285,8 @@ class ReleaseBins:
     def _parts(self, trimmed: float) -> tuple[Floats, Floats]:
         """Both parts of each group's variance, in squared widths."""
         number, sampling, noise = self._sums
+
+        # A group's number holds the classes of both variances.
         of_sampling, of_noise = np.divmod(self._group_of_sums % _LAWS, _CLASSES)
         parts = (
             prior_point_octave_means(of_sampling, sampling, number),
@@ -276,6 +297,7 @@ class ReleaseBins:
 
     def _raised(self, sample_variance: float, trimmed: float) -> Floats:
         """By how much the variance of each group is raised, in squared widths."""
+        # By as much as a release counts as less precise than it says.
         believed = self._parts(trimmed)
         said = self._parts(0.0)
         of_sample = sample_variance / (self.upper - self.lower) ** 2
@@ -306,6 +328,7 @@ class ReleaseBins:
         return bins
 
     def _add(self, rows: Floats) -> None:
+        # Beyond a number of releases all are counted: the state has one size from then on.
         self._rows = np.concatenate([self._rows, rows], axis=1) if self._rows.shape[1] else rows
         if len(self._group) or self._rows.shape[1] > EXACT:
             self._count_rows()
@@ -316,11 +339,14 @@ class ReleaseBins:
         """Put what was kept one by one into bins."""
         if not self._rows.shape[1]:
             return
+
+        # The rows leave before they are counted.
         rows, self._rows = self._rows, np.zeros((4, 0))
         group, cell = (np.empty(rows.shape[1], np.int64) for _ in range(2))
         groups = []
         sums = []
 
+        # In blocks, as the arrays between would be large.
         for start in range(0, rows.shape[1], _BLOCK):
             part = slice(start, start + _BLOCK)
             group[part], cell[part], (keys, values) = self._group_and_cell(rows[:, part])
@@ -337,8 +363,12 @@ class ReleaseBins:
         mean, count, noise, terms = rows
         law = terms.astype(np.int64)
         width = self.upper - self.lower
+
+        # Classes are octaves of the variances, which are public.
         of_sampling, sampling = prior_point_octave_classes(1 / count)
         of_noise, noise_part = prior_point_octave_classes(noise / width**2)
+
+        # Cells are narrower where noise is small: they lose nothing that shows.
         place = np.ldexp((mean - self.lower) / width, -_cell_level(of_noise, law).astype(np.int32))
         sums = tally_prior_points(
             (of_sampling, of_noise, law), np.stack([np.ones_like(of_noise), sampling, noise_part])
@@ -349,6 +379,7 @@ class ReleaseBins:
 
     def _add_bins(self, bins: tuple[Ints, Ints, Ints], groups: tuple[Ints, Ints]) -> None:
         """Add counts of cells, those in order, and sums of groups."""
+        # Cells and groups are kept in order, so that equal contents are equal bytes.
         if len(self._group):
             key = tuple(
                 np.concatenate(both)
@@ -370,10 +401,14 @@ class ReleaseBins:
         """Give the classes their total variance; join what is similar enough."""
         width = self.upper - self.lower
         sampling, noise = self._parts(trimmed)
+
+        # Variances of the groups decide how wide cells may be.
         variance = sample_variance / width**2 * sampling + noise
 
         usable = np.isfinite(variance) & (variance > 0)
         size = np.diff(np.searchsorted(self._group, self._group_of_sums), append=len(self._group))
+
+        # Cells are in the order of their groups.
         points = np.repeat(usable, size)  # cells are in the order of their groups
         cell = self._cell[points]
         number = self._number[points]
@@ -381,6 +416,8 @@ class ReleaseBins:
 
         level = _cell_level(self._group_of_sums % _CLASSES, self._group_of_sums // _LAWS)[usable]
         variance = variance[usable]
+
+        # Releases whose variance was raised are spread over three cells.
         step = np.ldexp(1.0, level.astype(np.int32))
         away = np.rint(
             np.sqrt(NODE**2 * self._raised(sample_variance, trimmed)[usable]) / step
@@ -405,6 +442,9 @@ def _spread_cells(cells: ReleaseCells, raised: Floats) -> ReleaseCells:
     some = raised > 0
     if not some.any():
         return cells
+
+    # To both sides and the middle, so that the mean stays and the variance grows by what was
+    # raised.
     away = NODE * np.sqrt(raised[some])
     part = cells.take(some)
     sides = (replace(part, mean=part.mean + s * away, weight=part.weight / PARTS) for s in (-1, 1))
@@ -423,6 +463,8 @@ def _floored(part: Floats, number: Floats | Ints, share: float) -> Floats:
     """
     if share <= 0 or not len(part):
         return part
+
+    # The quantile by numbers of releases: what is below is raised to it.
     order = np.argsort(part, kind="stable")
     below = np.cumsum(number[order])
     least = part[order][np.searchsorted(below, share * below[-1], side="right")]

@@ -73,6 +73,7 @@ class FrameSamples:
 
         One that the frame lacks has no keys.
         """
+        # A store may know groups that the frame lacks, and has an order of its own.
         own = {name: number for number, name in enumerate(self.names)}
         place = {name: number for number, name in enumerate(names)}
         keys = self.keys.take(pa.array([own.get(name) for name in names], pa.int64()))
@@ -98,6 +99,8 @@ class FrameSamples:
         """Leave out some groups and their rows."""
         if not names:
             return self
+
+        # Groups that stay keep their order and are numbered anew.
         kept = np.array([name not in names for name in self.names], np.bool_)
         rows = kept[self.group]
         number = np.cumsum(kept) - 1
@@ -128,6 +131,8 @@ class FrameSamples:
         """Public: in how many groups one person has rows, at most."""
         if self.person is None or not len(self.person):
             return 0
+
+        # A pair of person and group is one number, so that one sort finds all different ones.
         pairs = self.person.astype(np.int64)
         pairs *= len(self.names)
         pairs += self.group
@@ -156,6 +161,7 @@ def frame_samples(
     `protect_validity` a row whose value is null is not left out by `nulls="drop"`: its sample is
     NaN.
     """
+    # What the caller named is checked before the frame is touched.
     grouping = [by] if isinstance(by, str) else [str(name) for name in by]
     if not grouping or len({*grouping}) < len(grouping):
         raise ValueError(f"by must name one column or several different ones, got {by!r}")
@@ -166,10 +172,13 @@ def frame_samples(
     wanted = {"by": grouping, "value": [value]} | {
         option: [name] for option, name in (("time", time), ("person", person)) if name is not None
     }
+
+    # Only these columns are converted: the others may hold anything.
     table = _table(frame, wanted)
     rows = table.num_rows
     without_value = nulls == "drop" and protect_validity
 
+    # Rows without a value may have to stay, where validity is private.
     if nulls == "drop":
         table = _without_nulls(table, kept=value if without_value else None)
 
@@ -178,6 +187,7 @@ def frame_samples(
     codes, keys = _by_key(*rows_by_key(table, grouping))
     whose, persons = (None, None) if person is None else _persons(table, person)
 
+    # All columns follow one order, which keys have decided and not values.
     if order is not None:
         codes = codes[order]
         given, when = given[order], None if when is None else when[order]
@@ -211,6 +221,7 @@ def frame_columns(
 
 def group_sizes(frame: Any, by: str | Sequence[str], rows: str | None) -> Ints:
     """Public: the number of rows of each group, counted, or as a column of the frame says."""
+    # Counted, or declared by a column of numbers.
     grouping = [by] if isinstance(by, str) else [str(name) for name in by]
     table = _table(frame, {"by": grouping} | ({} if rows is None else {"rows": [rows]}))
     codes, keys = rows_by_key(table, grouping)
@@ -232,6 +243,7 @@ def counted_sizes(frame: Any, by: str | Sequence[str], person: str, per_person: 
     group, keys = rows_by_key(table, grouping)
     whose, persons = rows_by_key(table, [person], option="person")
 
+    # A pair of group and person is one number; of each at most `per_person` rows count.
     pair = group.astype(np.int64) * max(persons.num_rows, 1) + whose
     unique, rows = np.unique(pair, return_counts=True)
     counted = np.minimum(rows, per_person)
@@ -243,6 +255,7 @@ def counted_sizes(frame: Any, by: str | Sequence[str], person: str, per_person: 
 
 def _without_nulls(table: pa.Table, kept: str | None) -> pa.Table:
     """Leave out rows in which a column has no value, except for the column that is named."""
+    # Views of Arrow have no kernels for filters: they become plain texts.
     views = {
         pa.string_view(): pa.string(),
         pa.binary_view(): pa.binary(),
@@ -264,6 +277,8 @@ def _without_nulls(table: pa.Table, kept: str | None) -> pa.Table:
 def _persons(table: pa.Table, name: str) -> tuple[AnyInts, Words]:
     """Find whose rows they are, and hash each person as `meanstream run agents --person` does."""
     codes, keys = rows_by_key(table, [name], option="person")
+
+    # Persons are hashed as the command line does, so that one key draws the same rows of them.
     texts = key_text_array(keys.column(0), name, "person")
     offsets = np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, 4 * texts.offset).astype(
         np.int64
@@ -282,6 +297,8 @@ def _persons(table: pa.Table, name: str) -> tuple[AnyInts, Words]:
 def _table(frame: Any, wanted: dict[str, list[str]]) -> pa.Table:
     """Read the wanted columns through Arrow; other columns are not converted."""
     columns = [name for names in wanted.values() for name in names]
+
+    # A wrong name is answered with the option, the name and the nearest right one.
     known = _column_names(frame)
     for option, names in wanted.items():
         for name in names:
@@ -294,6 +311,7 @@ def _table(frame: Any, wanted: dict[str, list[str]]) -> pa.Table:
                     f"{option} must name one column, got {name!r}, which {known.count(name)} are called"
                 )
 
+    # Each kind of frame has a way to Arrow; that of pandas and polars is the last one.
     unique = [*dict.fromkeys(columns)]
     if isinstance(frame, pa.Table | pa.RecordBatch):
         return pa.table(frame.select(unique))
@@ -307,6 +325,7 @@ def _table(frame: Any, wanted: dict[str, list[str]]) -> pa.Table:
             return found
         return found.read_all()
 
+    # Errors of a conversion quote values: the refusal names columns and kinds of values instead.
     try:
         return _converted(frame, unique)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):  # whose texts show values
@@ -321,6 +340,7 @@ def _mixed_types(frame: Any, mixed: list[str], wanted: dict[str, list[str]]) -> 
     said = f"frame must {rule}, got others in {', '.join(map(repr, mixed))}"
     kinds = python_kinds_said(frame, mixed[0]) if hasattr(frame, "__getitem__") else ""
 
+    # The call that mends it, as the column would need it.
     if kinds:
         option = next(option for option, names in wanted.items() if mixed[0] in names)
         calls = {"value": numbers_call, "time": times_call}
@@ -341,6 +361,8 @@ def _index_hint(frame: Any, name: str) -> str:
 
 def _converted(frame: Any, names: list[str]) -> pa.Table:
     part = frame[names] if hasattr(frame, "__getitem__") else frame
+
+    # pandas warns of dates that pyarrow reads in its own way.
     with warnings.catch_warnings():  # of pandas, of how pyarrow reads its dates
         warnings.simplefilter("ignore", DeprecationWarning)
         if hasattr(part, "__arrow_c_stream__"):
@@ -360,6 +382,8 @@ def _converts(frame: Any, name: str) -> bool:
 def _column_names(frame: Any, option: str = "frame") -> list[str]:
     if isinstance(frame, pa.Table | pa.RecordBatch):
         return list(frame.schema.names)
+
+    # A lazy frame has columns only once it is collected.
     lazy = hasattr(type(frame), "collect")
     names = None if lazy else getattr(frame, "columns", None)
 
@@ -379,6 +403,7 @@ def _values_of_rows(
     frame: Any, table: pa.Table, name: str, categories: Sequence[str] | None, *, without_value: bool
 ) -> Floats:
     """Give the value of each row, or the number of its category; NaN of a null, if rows may be without."""
+    # Rows without a value keep their place, where it is private whether a value is valid.
     empty = table.column(name).is_null().to_numpy() if without_value else np.zeros(0, np.bool_)
     held = table.filter(pa.array(~empty)) if empty.any() else table
     given = (
@@ -396,12 +421,15 @@ def _values_of_rows(
 def _numbers(frame: Any, table: pa.Table, name: str) -> Floats:
     column = whole_column(table, "value", name)
     kind = column.type
+
+    # Texts of numbers are not converted silently: the message has the call.
     numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     if not (numeric or pa.types.is_boolean(kind)):
         got = f"{kinds_said(column)} in column {name!r}"
         call = f"{numbers_call(frame, name)} converts it, and nulls='drop' leaves out the rest"
         raise ValueError(f"value must be a column of numbers, got {got}: {call}")
 
+    # Not finite is not a number to clip, and a count of such rows says enough.
     found: Floats = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)
     wrong = len(found) - int(np.isfinite(found).sum())
     if wrong:
@@ -413,6 +441,7 @@ def _numbers(frame: Any, table: pa.Table, name: str) -> Floats:
 
 
 def _categories(table: pa.Table, name: str, categories: Sequence[str]) -> Floats:
+    # Each distinct text is looked up once.
     whole_column(table, "value", name)  # it refuses rows without a value
     codes, keys = rows_by_key(table, [name], option="value")
     numbers = CategoryNumbers(categories)

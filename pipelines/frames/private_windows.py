@@ -317,6 +317,8 @@ class PrivateWindows(PrivateFrame):
     def _says_little(self, row: dict[str, Any]) -> bool:
         """Say whether an interval is so long that hardly more than the bounds is known."""
         # A frame has one mean per window, so that the bounds are two numbers; shares have 0 and 1.
+        # The width may be of several values: an interval as long as the bounds says hardly
+        # anything.
         width = np.subtract(self.settings.upper, self.settings.lower)
 
         return bool(row["upper"] - row["lower"] >= WIDE_WINDOW * width)
@@ -332,6 +334,7 @@ class PrivateWindows(PrivateFrame):
         most: int,
     ) -> PrivateWindows:
         """Put a result together."""
+        # Answers are the events that a stream would have written.
         events = [msgspec.json.decode(line) for line, _ in answers]
         calendar = settings.windows.calendar
         when = pa.timestamp("us", "UTC" if calendar is None else calendar.zone)
@@ -341,6 +344,8 @@ class PrivateWindows(PrivateFrame):
             for event, (_, refused) in zip(events, answers, strict=True)
             for row in _rows(event, refused)
         ]
+
+        # Types are declared, so that a frame without windows has columns as well.
         kinds: dict[str, pa.DataType] = {"window": when, "end": when}
 
         kinds |= ({} if part is None else {part: kind}) | {answer: pa.float64()}
@@ -349,6 +354,8 @@ class PrivateWindows(PrivateFrame):
         table = {name: _column([row[name] for row in rows], kind) for name, kind in kinds.items()}
         per_window = events[0]["delta"] if events else 0.0
         delta = f", delta {per_window:g}" if per_window else ""
+
+        # A user in several windows is protected in all of them together by the sum.
         several = most > 1 and settings.unit.startswith("one user")
         together = f"epsilon {most * settings.epsilon:g}" + (
             f", delta {most * per_window:g}" if per_window else ""
@@ -392,6 +399,8 @@ def _rows(event: dict[str, Any], refused: int) -> list[dict[str, Any]]:
     """Give a window's answer as rows: one, or one for each category."""
     common = {"window": _micros(event["start"]), "end": _micros(event["end"])}
     common |= {"users": event["users"], "refused": refused}
+
+    # One row for a mean; one for each category or quantile otherwise.
     parts = event.get("categories", event.get("quantiles"))
     if parts is None:
         lower, upper = event["interval"]

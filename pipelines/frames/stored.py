@@ -76,6 +76,7 @@ class _FrameSource:
 
     def next_batch(self, max_samples: int) -> Batch:
         """Give the next rows, in event-time order."""
+        # Rows that the store has read are not given again.
         part = self._unread[self._at : self._at + max_samples]
         s = self.samples
         group = s.group[part].astype(np.int64)
@@ -97,6 +98,8 @@ class _FrameSource:
 
     def to_note(self, agents: Sequence[str]) -> dict[str, np.ndarray]:
         """Give what is to be noted of the rows since the last time, for agents of these numbers."""
+        # Digests of the rows are noted with the number of their agent, so that forgetting an agent
+        # finds them.
         part, self._saved = self._unread[self._saved : self._at], self._at
         place = {name: number for number, name in enumerate(agents)}
         number = np.array([place.get(name, -1) for name in self.samples.names], np.int64)
@@ -114,6 +117,7 @@ class _FrameEngine(Engine):
         columns: Mapping[str, str | None],
     ) -> None:
         super().__init__(
+            # A frame is delivered by the call itself: no event leaves the engine.
             source=source,
             settings=deployment.settings,
             noise=deployment.noise,
@@ -122,6 +126,7 @@ class _FrameEngine(Engine):
             options=options,
         )
 
+        # Where the engine reads its rows, and what it notes of them.
         self._rows = source
         self._columns = columns
         self._noise = deployment.noise
@@ -140,6 +145,7 @@ class _FrameEngine(Engine):
         self._counts.append(position - 1 if fates is None else position[fates == COUNTS] - 1)
         settings = self.agents.settings
 
+        # With the last rows all are known that count, and pairs can be made by their content.
         if self._last and settings.pairs == BY_CONTENT and settings.vote is not None:
             samples = self._rows.samples
             pairs = frame_pairs(samples, np.concatenate(self._counts), settings.grid, self._noise)
@@ -167,20 +173,26 @@ def releases_by_store(
     Give all releases that the ledger holds. `columns` are the names of the frame's columns by
     option, which a refusal compares with those of the store's last call.
     """
+    # The store's settings, secret and name must be those that made it.
     deployment = _opened(path, settings)
     try:
         store = deployment.store
+
+        # A group that was forgotten stays so, whatever rows the frame has.
         agents = store.agents()
         forgotten = forgotten_agents(store).tolist()
         samples = samples.without_groups({agents[number] for number in forgotten})
         about = _other_columns(store, columns)
         _require_own_groups({*agents} - {agents[number] for number in forgotten}, samples, about)
+
+        # Rows are in an order of their content under the key: that of the frame decides nothing.
         digests = row_digests(deployment.noise, deployment.settings.grid, samples)
         order = content_order(samples, digests)
         samples = samples.in_order(order)
         digests = digests[order]
         unread = new_rows(store, digests, about)
 
+        # Rows of a frame are believed: they have no clock to run ahead and come late at will.
         most = max(len(samples.names), options.max_agents)
         believed: dict[str, Any] = {
             "max_future": FOREVER,
@@ -190,6 +202,8 @@ def releases_by_store(
         }
         chosen = replace(options, batch_size=BATCH, max_agents=most, **believed)
 
+        # Whether this call's intervals hold by themselves must be noted before anything is
+        # released.
         pointwise = _pointwise_calls(store, options)
         engine = _FrameEngine(
             _FrameSource(_after_those(samples, unread), unread, digests),
@@ -198,6 +212,8 @@ def releases_by_store(
             columns,
         )
         made = engine.run().releases
+
+        # The ledger's head is part of the result: whoever has both can compare them.
         head = store.ledger.head()
 
         return FrameReleases(
@@ -224,6 +240,8 @@ def _pointwise_calls(store: Store, options: EngineOptions) -> int:
     """
     noted = store.state(POINTWISE_CALLS)
     before = int(store.ledger.head().rows > 0) if noted is None else int(noted)
+
+    # Noted at once: a call that fails later has been looked at, too.
     with store.transaction():
         store.put_state(POINTWISE_CALLS, before + (options.coverage == "pointwise"))
 
@@ -234,6 +252,7 @@ def _opened(path: Path, settings: AgentsSettings) -> Deployment:
     try:
         return open_deployment(path, settings, environment=os.environ)
     except StoreError as error:
+        # The words of the frame's own arguments, not those of the engine.
         # What the engine calls its horizon is `releases` here.
         text = str(error)
         raise StoreError(
@@ -243,6 +262,7 @@ def _opened(path: Path, settings: AgentsSettings) -> Deployment:
 
 def _other_columns(store: Store, columns: Mapping[str, str | None]) -> str:
     """Sentence on the first column that has another name than at the store's last call, or none."""
+    # Another column under the same store would be released with the same noise.
     kept = store.state(COLUMNS) or {}
     for option, name in columns.items():
         if option in kept and kept[option] != name:
@@ -269,6 +289,8 @@ def _after_those(samples: FrameSamples, unread: Ints) -> FrameSamples:
     """Give unread rows that have no times places after those that were read."""
     if samples.time is not None:
         return samples
+
+    # Rows without times come after those of earlier calls.
     time = np.zeros(len(samples.group))
     time[unread] = len(time) - len(unread) + np.arange(len(unread))
 
@@ -281,12 +303,15 @@ def new_rows(store: Store, digests: Words, about: str = "") -> Ints:
     Of rows that are equal in all that counts, as many are read as the store has read. `about` says
     why rows may be missing.
     """
+    # A row is known by its digest; equal rows are counted.
     notes = [columns["digest"] for _, columns in store.chunks(ROWS_READ)]
     read = np.sort(np.concatenate([np.zeros(0, np.uint64), *notes]))
     order = np.argsort(digests, kind="stable")
     ordered = digests[order]
     rank = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
     known = np.searchsorted(read, ordered, side="right") - np.searchsorted(read, ordered)
+
+    # Every row that was read must be there again, or the frame has changed.
     missing = len(read) - int(np.count_nonzero(rank < known))
 
     if missing and about:

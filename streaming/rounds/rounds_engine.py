@@ -104,6 +104,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         on_turn: Callable[[RoundsStats], None] | None = None,
         health: EngineHealth | None = None,
     ) -> None:
+        # What cannot keep the promise is refused before a record is read.
         settings.require_user_privacy()
         if sinks.dead_letters is not None:
             check_sink_trust(sinks.dead_letters.trust, PrivateDeadLetter)  # before anything is read
@@ -115,6 +116,8 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
             settings.estimator,
         )
 
+        # On two sides the statistician is another process, which cannot carry what earlier windows
+        # said.
         if results is not None:
             settings.require_nothing_carried("on two sides", NO_ORDER)
 
@@ -129,6 +132,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
             health=health,
         )
 
+        # The sides of the rounds: users with open windows, and rounds that wait for results.
         self._settings = settings
         self._results = results
         most = options.max_dead_letters
@@ -165,6 +169,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
             self._intake.names
         )
 
+        # Windows that had not ended, and rounds of which not all stages are done.
         for number, columns in self._store.chunks(OPEN_WINDOWS):
             self._windows.restore(number, columns)
 
@@ -182,6 +187,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         return bool(len(self._windows) or len(self._waiting))
 
     def _nothing_new(self, batch: Batch) -> bool:
+        # A turn without records may still be due: a window has ended, or results have come.
         if (
             self._again
             or self._homes_unknown
@@ -211,6 +217,8 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         """
         super()._turn(batch, stop, ended=ended)
         answers = self.stats.answers_of_turn
+
+        # One window a commit: a kill repeats one window at most, and draws the same noise for it.
         nothing = replace(batch, samples=batch.samples.take(slice(0, 0)), rejects=Rejects())
         while self._again:
             super()._turn(nothing, stop, ended=ended)
@@ -226,20 +234,25 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         """
         outcome = Outcome()
         self._again = False
+
+        # Who takes part follows from names and times alone, never from values.
         ended = self._first_ended(reached, patient=patient)
         if ended is None and not len(self._waiting):
             return outcome
 
+        # What each user has paid so far decides who may still take part.
         self._runner.begin(self._store.ledger.spent())
         self._waiting.reserve()
 
         if ended is not None:
+            # More windows may have ended: the turn goes on until none is left.
             self._again = self._results is not None or self._windows.has_ended(reached)
             window, sums = ended
             this, taking = self._runner.enter(
                 window, self._intake.places.enter(window, sums, now), outcome
             )
 
+            # One process answers at once; two sides wait for the statistician's results.
             if self._results is None:
                 self._runner.run(this, taking, outcome)
             else:
@@ -254,9 +267,12 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
 
         None where no one can say who.
         """
+        # A store that shares its topic answers for the users who live in it.
         if not self._own_users.asks:
             return self._windows.first_ended(reached)
 
+        # Windows are looked at in their order: none may overtake one whose users are not known
+        # yet.
         while len(user := self._windows.first_users(reached)):
             user = user[self._intake.places.order(user)]
             own = self._own_users.own(user, self._directory.names, patient=patient)
@@ -265,6 +281,8 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
 
             if first is None or own is None or own.all():
                 return first
+
+            # Samples of users of another store count there.
             window, sums = first
             here = np.isin(sums.user, user[own])
             self.stats.rejected["other_store"] += int(sums.count[~here].sum())
@@ -279,6 +297,8 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
     def _commit(self, position: Position, taken: Outcome, rejects: Rejects, *, ended: bool) -> None:
         began = time.perf_counter()
         store = self._store
+
+        # All or nothing: position, open windows, charges and events are in one transaction.
         with store.transaction():
             with crash_step(CrashPoint.SAVE_POSITION, self._crash):
                 self._save_state(position, ended=ended)
@@ -290,6 +310,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
 
                 store.drop_chunks(OPEN_WINDOWS, dropped)
 
+            # The charge is committed before a report leaves.
             with crash_step(CrashPoint.CHARGE_LEDGER, self._crash):
                 refused = store.ledger.charge(taken.rows)
 
@@ -327,6 +348,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         stats.answer = answers[-1] if answers else stats.answer
         stats.answers_of_turn = tuple(answers)
 
+        # The ledger is asked only where something was charged.
         if len(outcome.rows):
             stats.spent = self._spent()
 
@@ -343,6 +365,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
 
         The ledger keeps places for more users than there are.
         """
+        # Users without a charge are in no row of the ledger.
         known = len(self._intake.names)
         spent = self._store.ledger.spent()[:known]
         return tuple(np.bincount(np.pad(spent, (0, known - len(spent))), minlength=1).tolist())

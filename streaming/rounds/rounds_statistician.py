@@ -135,6 +135,7 @@ class Statistician:
 
     def run(self, stop: Callable[[], bool] = never_stop_loop) -> StatisticianStats:
         """Read all reports and publish what follows from them."""
+        # What the last commit knows is delivered first: a kill may have come in between.
         self._store.keep()
         state = self._store.state("statistician") or {}
         self._rounds = {name: _Progress(**one) for name, one in state.items()}
@@ -145,6 +146,7 @@ class Statistician:
         self._pass(stop)
         self._health.started()
 
+        # Reports on a topic have no end: wait until more have come.
         while self._reports.follows and not stop():
             if self._reports.grew():
                 self._pass(stop)
@@ -159,6 +161,7 @@ class Statistician:
 
     def _pass(self, stop: Callable[[], bool]) -> None:
         """Read what has come, and publish what follows from all that was read."""
+        # Rounds in the order of their windows, so that answers come in it, too.
         self._read()
         events: list[EventLines] = []
         known = [name for name, stages in self._received.items() if self._known(name, stages)]
@@ -166,6 +169,7 @@ class Statistician:
             if not stop():
                 self._advance(name, self._received[name], events)
 
+        # Stages and events are committed together, and delivered after that.
         self._count()
         with crash_step(CrashPoint.COMMIT, self._crash), self._store.transaction():
             self._store.put_state(
@@ -193,6 +197,7 @@ class Statistician:
                 self._take(line)
 
     def _take(self, line: bytes) -> None:
+        # A line is a report, or says that a stage is complete, or is rejected.
         report = read_report(line)
         if report is None:
             self._take_complete(line)

@@ -63,6 +63,7 @@ class StoreTables:
 
         None if there is none.
         """
+        # Older versions may lack the list of contents, so that only the seal is checked.
         data = self._database.one("SELECT value FROM state WHERE name = ?", (name,))
 
         if data is None:
@@ -75,6 +76,7 @@ class StoreTables:
         rows = self._database.rows("SELECT number, names FROM agents ORDER BY number")
         self._check("agents", lambda: [_name_mark(*row) for row in rows], "agents")
 
+        # Numbers of names follow from their place, so that a gap is damage.
         for number, data in rows:
             if number != len(names):
                 raise self._database.damage("agents")
@@ -124,6 +126,8 @@ class StoreTables:
         self._states()
         self.agents()
         self.outbox()
+
+        # Kinds of which nothing is left are found by their entries in the contents.
         kinds = {kind for (kind,) in self._database.rows("SELECT DISTINCT kind FROM chunks")}
         kinds |= {
             name.removeprefix(_CHUNKS)
@@ -139,6 +143,8 @@ class StoreTables:
     def put_state(self, name: str, value: Any) -> None:
         """Save a plain value under a name."""
         query = "SELECT name, value FROM state WHERE name = ?"
+
+        # What was under the name leaves the contents before the new value enters.
         self._remove("state", _state_mark, self._database.rows(query, (name,)))
         data = _encoded(value)
         self._database.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (name, data))
@@ -151,6 +157,7 @@ class StoreTables:
         self._database.insert("INSERT INTO agents VALUES (?, ?)", rows)
         self._add("agents", _name_mark, rows)
 
+        # A new store knows all names from here on and never reads them back.
         if not first:
             self._encoded_names = []  # there were none: what was just written is not read back
 
@@ -162,6 +169,7 @@ class StoreTables:
 
         None that has a row in the ledger, whose chain holds the name.
         """
+        # Names are stored in runs: the one that holds this number is written anew.
         query = "SELECT number, names FROM agents WHERE number <= ? ORDER BY number DESC LIMIT 1"
         rows = self._database.rows(query, (number,))
         self._remove("agents", _name_mark, rows)
@@ -180,6 +188,8 @@ class StoreTables:
         self._database.execute(
             "INSERT OR REPLACE INTO chunks VALUES (?, ?, ?)", (kind, number, data)
         )
+
+        # The mark stands for the chunk in the contents: nothing is read back to compare it.
         mark = self._marks[kind, number] = _chunk_mark(kind, number, data[-CHECKSUM_BYTES:])
         self._known().add(_group(kind), [mark])
 
@@ -195,6 +205,8 @@ class StoreTables:
         """Put events into the outbox."""
         if not lines:
             return
+
+        # Lines of one commit share a row; a line end within one would make two events of it.
         together = b"\n".join(lines)
         if together.count(b"\n") != len(lines) - 1:
             raise ValueError(
@@ -220,11 +232,15 @@ class StoreTables:
         """Commit all or nothing, durably, with the contents."""
         try:
             with self._database.transaction():
+                # Another process has written: what is remembered is read again before anything is
+                # added.
                 if self._contents is not None and self._stored_contents() != self._seal:
                     self.forget()  # someone else has written since
 
                 yield
                 self._save_contents()
+
+        # After a failure nothing that is remembered can be trusted.
         except BaseException:
             self.forget()
             raise
@@ -260,6 +276,7 @@ class StoreTables:
     def _known(self) -> Contents:
         """Give the contents, as they were last committed and changed since."""
         if self._contents is None:
+            # The list of contents has a seal of its own, and is what all tables are compared with.
             self._seal = self._stored_contents()
             plain = self._unsealed(self._seal, CONTENTS)
             self._contents = Contents(plain["groups"])
