@@ -138,12 +138,16 @@ class OwnChanges:
         """
         which = np.arange(now.number.shape[1])
         agents = np.broadcast_to(agent[:, np.newaxis], now.number.shape)
+
+        # Most blocks are quiet, and their moments are kept without a test.
         doubts = self.doubts(rows, agent, now)
         if not doubts.any():
             self._keep(rows, agents, now)
             return
 
         doubts &= which < blocks[:, np.newaxis]
+
+        # Within a turn no agent is tested twice: a test may move the start of the next one.
         turn: Ints = np.cumsum(doubts, axis=1) - doubts  # tests before each block
         this = 0
         while True:
@@ -153,11 +157,13 @@ class OwnChanges:
             if not len(place):
                 return
 
+            # Tests in parts, as what they compare grows with the number of moments.
             start = rows["own_start_number"][agent[place]]
             for first in range(0, len(place), _TOGETHER):
                 some = slice(first, first + _TOGETHER)
                 yield agent[place[some]], now.take((place[some], block[some]))
 
+            # Whose start has moved is tested at all blocks that follow.
             another = rows["own_start_number"][agent[place]] != start
             place, block = (
                 place[another],
@@ -170,6 +176,8 @@ class OwnChanges:
     def doubts(self, rows: Columns, agent: Ints, now: OwnMoment) -> Bools:
         """Say of which blocks a test may find something, shape (m, n); see `to_test`."""
         found = own_doubts(rows, agent, now, self.middle)
+
+        # Agents with a change that may be taken back are in doubt while it is not borne out.
         again = np.broadcast_to(rows["own_origin_number"][agent, np.newaxis] >= 0, found.shape)
         if again.any():
             who = np.broadcast_to(agent[:, np.newaxis], found.shape)[again]
@@ -192,12 +200,17 @@ class OwnChanges:
         now : OwnMoment
             Of each.
         """
+        # A change is taken back before another one is looked for.
         undone = self._undo(rows, agent, now)
         some = np.arange(len(agent))
+
+        # Few agents are tested outright; of many only those in doubt.
         if len(some) > _FEW:
             some = np.flatnonzero(own_doubts(rows, agent, now.take(_COLUMN), self.middle))
 
         changed, since = self._changed(rows, agent[some], now.take(some))
+
+        # The start before the change is kept, in case it must be taken back.
         changed = some[changed]
         OwnMoment.of(rows, "start", agent[changed]).put(rows, "origin", agent[changed])
         since.put(rows, "start", agent[changed])
@@ -208,6 +221,7 @@ class OwnChanges:
     @staticmethod
     def _keep(rows: Columns, agent: Ints, now: OwnMoment) -> None:
         """Keep moments at the ends of blocks; of those of one agent the last comes last."""
+        # Moments thin out with age: each order has as many places, twice as far apart.
         block = now.number // BLOCK
         order = np.minimum(counter_lowest_bit(block), ORDERS - 1)
         spacing = np.where(order == ORDERS - 1, order, order + 1)
@@ -222,12 +236,16 @@ class OwnChanges:
         """Give the places of those whose mean has changed, and when."""
         start, past = self._moments(rows, agent)
         square = self._squares(start, past, now)
+
+        # The moment whose two sides differ most.
         best = np.argmax(square, axis=1)  # the ratio grows with it
         number = now.number - start.number[:, 0]
         square, threshold = square[np.arange(len(agent)), best], own_threshold(number)
         number = np.maximum(number, BLOCK)
         some = np.flatnonzero(self._ratio(number, square) > threshold)
         at = past.take((some, best[some]))
+
+        # Samples that depend on each other vary more: the ratio is divided by as much.
         fewer = self._spells(rows, agent[some], now.take(some), at.number)
         changed = self._ratio(number[some], square[some] / fewer) > threshold[some]
 
@@ -242,10 +260,14 @@ class OwnChanges:
         origin, start = (OwnMoment.of(rows, which, a) for which in ("origin", "start"))
         square = self._squares(origin.take(_COLUMN), start.take(_COLUMN), now.take(place))[:, 0]
         number = now.number[place] - origin.number
+
+        # Only few are doubtful, and the factor of dependence is computed for them alone.
         doubtful = np.flatnonzero(self._ratio(number, square) < UNDONE * SPELLS)
         some = place[doubtful]
         square[doubtful] /= self._spells(rows, agent[some], now.take(some), now.number[some])
         undone = np.flatnonzero(self._ratio(number, square) < UNDONE)
+
+        # The start goes back to where it was.
         origin.take(undone).put(rows, "start", a[undone])
         rows["own_origin_number"][a[undone]] = -1
 
@@ -274,6 +296,8 @@ class OwnChanges:
         """
         number = now.number[:, np.newaxis] - start.number
         before = past.number - start.number
+
+        # Both sides need some samples, or their variances say nothing.
         some = (before >= LEAST) & (before <= number - LEAST)
         before = np.where(some, before, 2)
         after = np.where(some, number - before, 2)
@@ -285,6 +309,9 @@ class OwnChanges:
             after.astype(np.float64),
         )  # once: numbers below 2**53 stay the same
         rest = whole - total
+
+        # Variances before and after; the larger one counts, so that a calm side makes no change
+        # certain.
         squares = past.squares - start.squares
         mean = total / before
         other = rest / after
@@ -298,6 +325,7 @@ class OwnChanges:
         np.maximum(variance, after_variance, out=variance)
         np.maximum(variance, LEAST_VARIANCE, out=variance)
 
+        # n0 n1 (m0 - m1)^2 / (n v).
         variance *= number
         mean -= other
         mean *= mean
@@ -322,6 +350,8 @@ class OwnChanges:
             np.concatenate([kept, last[:, np.newaxis]], axis=1)
             for kept, last in zip(past, now, strict=True)
         ]
+
+        # Moments in the order of time; differences between neighbors are blocks of samples.
         order = np.argsort(every[0], axis=1)
         ends = OwnMoment(*(np.take_along_axis(values, order, axis=1) for values in every))
         count, total, squares = (np.diff(values, axis=1).astype(np.float64) for values in ends)
@@ -330,6 +360,8 @@ class OwnChanges:
         begin = ends.number[:, :-1]
         end = ends.number[:, 1:]
         origin = rows["own_origin_number"][agent, np.newaxis]
+
+        # A block counts if no change lies within it.
         some = (count >= LEAST) & (begin >= origin)
         span = np.zeros(count.shape, np.int8)
 
@@ -338,6 +370,8 @@ class OwnChanges:
             span += end > cut
 
         count, total, squares = (np.where(some, values, 0.0) for values in (count, total, squares))
+
+        # Variance within blocks, and of the blocks' means between changes.
         mean = total / np.maximum(count, 1.0)
         within = (squares - total * mean).sum(axis=1) / np.maximum((count - some).sum(axis=1), 1.0)
         between = np.zeros(len(agent))
@@ -350,6 +384,7 @@ class OwnChanges:
             between += (weight * (mean - middle[:, np.newaxis]) ** 2).sum(axis=1)
             freedom += np.maximum(parts - 1, 0)
 
+        # Means that vary more than chance explains make the factor; else it is 1.
         freedom = np.maximum(freedom, 1.0)
         factor = between / freedom / np.maximum(within, LEAST_VARIANCE)
         believed = factor > 1.0 + _STDERRS * np.sqrt(2.0 / freedom)

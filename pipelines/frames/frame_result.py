@@ -96,10 +96,12 @@ class PrivateFrame(ShownTable):
 
     def _texts(self, row: dict[str, Any]) -> list[str]:
         """Cells of a row, each rounded to what its interval or its noise leaves."""
+        # A column is rounded by half of its own interval.
         noise: dict[str, float] = {}
         for name, (lower, upper) in self._intervals().items():
             noise |= dict.fromkeys((name, lower, upper), (row[upper] - row[lower]) / 2)
 
+        # Columns without an interval of their own have that of the answer.
         noise |= dict.fromkeys(("stderr", "moved_by_covariates"), noise[self.answer])
         if "noise_stddev" in row:
             noise |= dict.fromkeys(("released", "noise_stddev"), row["noise_stddev"])
@@ -129,12 +131,15 @@ class PrivateFrame(ShownTable):
     def plot(self, axes: Any = None, *, unit: str | None = None) -> Any:
         """Draw the answers with their intervals: windows in time, groups by size; give the axes."""
         value, low, high = (
-            np.asarray(self.table.column(name)) for name in (self.answer, "lower", "upper")
+            np.asarray(self.table.column(name))
+            for name in (self.answer, "lower", "upper")
+            # Values outside an interval are possible only by rounding.
         )
         error = np.maximum([value - low, high - value], 0.0)
         label = self.value if unit is None else f"{self.value}, {unit}"
         label = f"{self.answer} of {label} ({100 * self.level:g} % interval)"
 
+        # Windows are drawn in time; categories and quantiles each with a line of their own.
         if self.keys[0] == "window" and len(self.keys) > 1:
             return self._plot_parts(axes, value, error, label)
 
@@ -152,6 +157,7 @@ class PrivateFrame(ShownTable):
 
             return axes
 
+        # Groups are drawn by their means; of many, some evenly.
         order = np.argsort(value, kind="stable")
         some = order[
             np.unique(np.linspace(0, max(len(order) - 1, 0), min(len(order), DRAWN)).astype(int))
@@ -179,6 +185,8 @@ class PrivateFrame(ShownTable):
         axes, part = table_axes(axes, (7, 3.5)), self.keys[1]
         when = self.table.column("window").to_numpy()
         names = np.array(self.table.column(part).to_pylist())
+
+        # The parts with the largest answers, as more lines than that cannot be told apart.
         known = [*dict.fromkeys(names.tolist())]
         largest = sorted(known, key=lambda name: -float(value[names == name].sum()))[:LINES]
 
@@ -338,6 +346,8 @@ class PrivateMeans(PrivateFrame):
     ) -> PrivateMeans:
         """Put a result together."""
         columns: dict[str, Any] = {}
+
+        # Releases of all calls, so that whoever trusts the secret can check them.
         if released.every:
             every = ReleaseColumns.joined(released.every)
             columns = {"agent": pa.array(released.samples.names).take(pa.array(every.agent))}
@@ -383,6 +393,8 @@ def frame_like(table: pa.Table, frame: Any, keys: Sequence[str] = ()) -> Any:
     DictionaryType(dictionary<values=string, indices=int32, ordered=0>)
     """
     kind = type(frame).__module__.partition(".")[0]
+
+    # Each kind of frame gets its own types of keys back.
     if kind == "pandas":
         found = table.to_pandas()
         return found.astype({name: frame[name].dtype for name in keys})
@@ -424,6 +436,8 @@ def _wide_answers(table: pa.Table, settings: AgentsSettings) -> Iterator[str]:
     """Say so where intervals fill most of the bounds, and so say hardly more than the bounds do."""
     if not len(table):
         return
+
+    # Half of the groups must say more than the bounds do, or a note says that they do not.
     widths = np.subtract(table["upper"].to_numpy(), table["lower"].to_numpy()) / (
         settings.upper - settings.lower
     )

@@ -92,6 +92,7 @@ class PersonalEstimates:
         EventLines, EventLines
             Private estimates, and one public event about the population.
         """
+        # One fit serves all: it reads releases only.
         self.population = self.public_population(latest, pool, names)
         fitted = self.population.fitted
         shares = self.shares.fit_newest(names, latest)
@@ -126,6 +127,7 @@ class PersonalEstimates:
 
         Quantiles and exceedances are told where the prior of shares is given.
         """
+        # Private from here on: each agent's own samples meet what everyone may know.
         told = self.shares.own(shares, own)
         columns = self._columns(
             names, pooled_own_means(own, pool, known=self._known), fitted, time, told
@@ -150,11 +152,14 @@ class PersonalEstimates:
         The windows of the first ones were overtaken: there `population_time` says up to when the
         population is.
         """
+        # Rows of several windows share few times: each is written once.
         found, place = np.unique(times, return_inverse=True)
         texts = iso_times(found)
         own_means = pooled_own_means(own, pool, known=self._known)
         columns = self._columns(list(names), own_means, fitted, None, self.shares.own(shares, own))
         columns["time"] = [texts[at] for at in place.tolist()]
+
+        # Rows that were overtaken say whose population they used.
         late = {name: column[:overtaken] for name, column in columns.items()}
         late["population_time"] = iso_times(np.array([population_time])) * overtaken
         on_time = {name: column[overtaken:] for name, column in columns.items()}
@@ -170,6 +175,7 @@ class PersonalEstimates:
 
         `names` by number.
         """
+        # Covariates are public, as releases are.
         latest = self._covariates.of_releases(latest, names)
         fitted = self.fit_summary(self.summarize(latest), pool)
         description = self.description(fitted, pool)
@@ -179,6 +185,8 @@ class PersonalEstimates:
         return PublicPopulation(
             fitted=fitted,
             releases=latest,
+            # Intervals rest on the long-run variance where samples depend; values on that of
+            # neighbors.
             variance=pooled_variance(latest, of_sample * ratio),
             value_variance=pooled_variance(latest, of_sample),
             lower=self._settings.lower,
@@ -219,12 +227,15 @@ class PersonalEstimates:
         share_estimates: SharesAnswers | None,
     ) -> dict[str, Any]:
         options = self._options
+
+        # Own means know what is public of their agents.
         own = self._covariates.of_means(own, names, by_row=time is None)
         answer = alone_where_ahead(
             estimate_with_two_variances(fitted, own, level=options.level), own
         )
         alone = FittedAlone().estimate(own, level=options.level)
 
+        # At any time: intervals that hold together replace those that hold one by one.
         if options.coverage == "anytime":
             bounds = {"lower": self._settings.lower, "upper": self._settings.upper}
             answer, alone = (anytime_intervals(one, own, **bounds) for one in (answer, alone))
@@ -235,6 +246,7 @@ class PersonalEstimates:
         if len(own):
             self.median_half_width = float(np.median(interval[:, 1] - interval[:, 0]) / 2)
 
+        # Names in the order of the rows, or by the number of each agent.
         told: list[str] = (
             [names[row] for row in range(len(own))]
             if time is None
@@ -259,6 +271,7 @@ class PersonalEstimates:
             **self.shares.columns(share_estimates),
         }
 
+        # Only tests have members: classes of the learned prior are of means, not of agents.
         if self._options.members and time is not None and isinstance(fitted, FittedTests):
             classes = zip(fitted.members(own), own.ahead.tolist(), strict=True)
             columns["members"] = [
@@ -266,6 +279,7 @@ class PersonalEstimates:
                 for found, ahead in classes
             ]
 
+        # The noise's part of an interval is no longer than what the bounds leave.
         if answer.noise_half_width is not None:
             most = (interval[:, 1] - interval[:, 0]) / 2
             columns["noise_half_width"] = np.minimum(answer.noise_half_width, most)

@@ -225,6 +225,7 @@ class Statistician:
 
         Remember it from its first completed stage on.
         """
+        # A round is believed once a stage is complete whose id follows from these settings.
         if name in self._rounds:
             return True
         complete = next(
@@ -236,6 +237,7 @@ class Statistician:
         window = Window.between(complete.start, complete.end)
         this = WindowRound(self._settings, window, complete.users)
 
+        # Reports of other settings are not read as ours: they would be decoded wrongly.
         if this.id != name or self._settings.design_users(complete.users) != complete.users:
             self.stats.rejected["other_round"] += sum(len(s.users) for s in stages.values())
             for one in stages.values():
@@ -255,6 +257,8 @@ class Statistician:
         while not progress.done:
             stage = progress.stage
             came = stages.get(stage)
+
+            # Not before all reports of the stage have come, as the line says that ends it.
             if came is None or came.complete is None or len(came.users) < came.expected:
                 return
 
@@ -265,6 +269,7 @@ class Statistician:
             progress.counted.append(tally.n)
             progress.found.append(len(came.users))
 
+            # The last stage gives the answer; every other one gives what the next one is told.
             if isinstance(found, Estimate):
                 events.append(estimate_event_line(this, found, sum(progress.counted)))
                 self.stats.answer = events[-1].lines[-1]
@@ -282,11 +287,14 @@ class Statistician:
         One per user, of its own stage, made at the epsilon that was agreed on.
         """
         good = np.zeros(len(came.users), np.bool_)
+
+        # Of several reports of one user the first counts.
         good[sorted({user: i for i, user in reversed(list(enumerate(came.users)))}.values())] = True
         self._refuse("duplicate", ~good)
         epsilon = this.estimator.rounds[stage].epsilon
         width = Counter(map(len, came.payload)).most_common(1)[0][0] if came.payload else 0
 
+        # A report must be of this stage and budget, and as long as most others are.
         for reason, wrong in (
             (
                 "wrong_stage",
@@ -313,6 +321,7 @@ class Statistician:
                 came = stages.get(stage)
                 late += max((came.forgotten + len(came.users) if came else 0) - found, 0)
 
+            # Reports of a round that is done are only counted when they come again.
             for one in stages.values() if progress.done else ():
                 one.forget()
 

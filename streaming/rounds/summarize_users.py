@@ -109,10 +109,14 @@ class UserSums:
         """
         total = self.total
         first = self.first
+
+        # A category's first value was kept from the end, so that the least one wins.
         if isinstance(grid, CategoryGrid):
             first = grid.rows(grid.categories - 1 - first).view(np.uint8)
 
         count = np.maximum(self.count, 1)
+
+        # Samples without a valid value count as the user's own mean of the others.
         if not isinstance(grid, CategoryGrid) and (self.valid < count).any():
             shape = (-1, *(1,) * (total.ndim - 1))
             empty = (self.valid == 0).reshape(shape)
@@ -142,6 +146,8 @@ def summarize(
     micros = windows_in_micros(time)
     valid = valid_values(value)
     count = np.ones_like(user)
+
+    # A sample in several windows counts once for its user.
     if repeats is not None:
         valid &= ~repeats
         count[repeats] = 0
@@ -158,9 +164,11 @@ def summarize(
         after = grid.categories - 1 - number
         sums = join_summaries([UserSums(**entries, total=after, first_time=micros, first=after)])
 
+        # Shares of the categories are counted among the valid samples only.
         code = np.searchsorted(sums.user, user[valid])
         return replace(sums, total=_category_counts(code, number[valid], sums.count, grid))
 
+    # A sample without a value adds nothing to the sum; its user takes part all the same.
     if all_valid:
         points = grid.encode(value)
     else:
@@ -195,8 +203,12 @@ def summarize_entries(windows: Windows, entries: Entries, grid: Grid) -> dict[Wi
         return {}
     number, found = summarize_numbered_windows(windows, entries.start, entries.end)
     n_users = int(entries.user.max()) + 1
+
+    # User and window are one number, so that one pass sums up all windows.
     key = number * n_users + entries.user
     sums = summarize(key, entries.value, entries.time, grid, entries.repeats)
+
+    # Users of a window stand together, in the order of windows.
     edges = np.searchsorted(sums.user, n_users * np.arange(len(found) + 1)).tolist()
     parts = {}
 
@@ -238,6 +250,8 @@ def join_summaries(parts: Sequence[UserSums]) -> UserSums:
 
     known, code = _coded(whole("user"))
     first_time = whole("first_time")
+
+    # The first value of a user is that of the least time, and the least value of that time.
     earliest = np.full(len(known), _LATEST, np.int64)
     np.minimum.at(earliest, code, first_time)
     at = np.flatnonzero(first_time == earliest[code])
@@ -278,6 +292,8 @@ def _coded(user: Ints) -> tuple[Ints, Ints]:
     if not len(user):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     size = int(user.max()) + 1
+
+    # Few users with large numbers are sorted; many are looked up in a table.
     if size > 4 * len(user) + 1024:  # a table would be mostly empty
         known, code = np.unique(user, return_inverse=True)
         return known, code.astype(np.int64)
@@ -299,6 +315,7 @@ def _added(code: Ints, numbers: Ints, n: int) -> Ints:
             return np.stack(columns, axis=1)
         return np.zeros((n, 0), np.int64)
 
+    # Floats of 64 bits add whole numbers exactly up to 2**53.
     if not len(numbers) or len(numbers) * int(numbers.max()) < _EXACT:
         return np.bincount(code, weights=numbers, minlength=n).astype(np.int64)
     sums = np.zeros(n, np.int64)

@@ -93,12 +93,16 @@ def search_plan(
     """
     problem = make_plan_tables(epsilon, users, sizes, between_users, far=far)
     best = _one_stage(problem)
+
+    # With few users every stage more costs more than it can bring.
     if users < 3 * _LEAST_REPORTS:
         return best
 
     tables = Tables(
         make_plan_tables(epsilon, users, sizes, between_users, COARSE, far=far), problem
     )
+
+    # Candidates are compared by interpolation; only the best are computed exactly.
     found = [
         _best_shares(tables, vote, clips)
         for vote in _starts(tables)
@@ -107,6 +111,7 @@ def search_plan(
     found.sort(key=lambda candidate: candidate[0])
     exact = [_exact(chain, shares) for _, chain, shares in found[:_KEPT]]
 
+    # A stage more must pay: designs that are nearly as good have fewer.
     return min([best, *exact], key=lambda design: design.risk * _STAGE_COST ** len(design.stages))
 
 
@@ -164,6 +169,8 @@ def _votes(tables: Tables) -> list[_Vote]:
     """Candidates for a vote: width of the bins, and who votes."""
     sizes = tables.problem.sizes
     between_users = tables.problem.between_users
+
+    # Bins narrower than a user's own mean varies by tell nothing.
     narrowest = max(_SPREADS[0] * math.sqrt(1 / sizes.greatest + between_users**2), 1 / _MOST_BINS)
     votes = []
     weight = window_uniform_nodes(1.0)[1]
@@ -172,6 +179,7 @@ def _votes(tables: Tables) -> list[_Vote]:
     for half_width in [float(f"{width:.3g}") for width in widths]:
         row = tables.after_vote(half_width)
         for spread in _SPREADS:
+            # Who votes has so many samples that the own mean lies within the bin's width.
             needed = (half_width / spread) ** 2 - between_users**2
             least = math.ceil(1 / needed - 1e-9) if needed > 0 else sizes.greatest + 1
             inside = sizes.tail(least) * (2 * float(ndtr(spread)) - 1)
@@ -203,6 +211,7 @@ class _Chain:
             return 10.0
         reports = self.users * shares
 
+        # Without a vote the first reports are on all of [-1, 1].
         if self.vote is None:
             variance = self.full / reports[0]
             failure = 0.0
@@ -212,6 +221,7 @@ class _Chain:
             variance = self.vote.row.effect.risk(float(reports[1]), choice)
             following = reports[2:]
 
+        # Each further stage clips at a window that the stage before it found.
         for count in following:
             variance = self.tables.clip(variance, float(count))
 
@@ -223,10 +233,13 @@ class _Chain:
         """Choose the window after a vote, the threshold of a failure, and compute what failures add to the risk."""
         problem = self.tables.problem
         effect = row.effect
+
+        # The vote may elect a wrong pair of bins: its chance, and what a restart costs.
         far = window_vote_failure(problem.epsilon, float(reports[0]), vote.bins, vote.inside)
         left = float(reports[2:].sum())
         restart = self.full / left if left > 0 else _LOST
 
+        # The next reports notice it where the true mean is far from the window.
         stderr = np.sqrt(problem.least_moment(effect.second_moment) / reports[1])
         threshold = _THRESHOLDS[:, None] * effect.far
         unnoticed = ndtr((threshold - effect.far) / stderr)
@@ -234,6 +247,8 @@ class _Chain:
         # A false alarm costs the restart; a wrong pair costs it too, or, if nothing notices, much
         # more.
         every = far * (restart + unnoticed * _LOST) + alarm * restart
+
+        # The threshold of least cost; among windows that fail tolerably, the one of least risk.
         best = every.argmin(axis=0)
         failure = every[best, np.arange(len(best))]
         cost = effect.cost(float(reports[1]))
@@ -251,6 +266,7 @@ def _best_shares(tables: Tables, vote: _Vote | None, clips: int) -> tuple[float,
     """
     from scipy.optimize import minimize  # noqa: PLC0415 - a quarter of a second of every start that searches nothing
 
+    # Shares by their logarithms, the last one fixed: any numbers are a design.
     chain = _Chain(tables, vote, clips)
     start = np.append(np.full(clips, -1.0), 0.0)[-clips - 1 :]
 
@@ -264,6 +280,8 @@ def _best_shares(tables: Tables, vote: _Vote | None, clips: int) -> tuple[float,
         method="Nelder-Mead",
         options={"initial_simplex": simplex, "xatol": 0.03, "fatol": 0.002, "maxfev": 120},
     )
+
+    # Shares are public and printed: three digits suffice.
     shares = np.round(chain.shares(np.append(found.x, 0.0)), 3)
     shares[-1] = 1.0 - shares[:-1].sum()
 
@@ -279,6 +297,7 @@ def _exact(chain: _Chain, shares: Floats) -> PlanDesign:
     problem = chain.tables.problem
     reports = problem.users * shares
 
+    # Rounded shares may leave a stage too small.
     if _too_few(shares, problem.users):
         return _one_stage(problem)
     stages = []
@@ -296,6 +315,7 @@ def _exact(chain: _Chain, shares: Floats) -> PlanDesign:
             replace(clip, threshold=threshold if len(shares) > 2 else 0.0),
         ]
 
+    # Each stage's window follows from the error of the one before.
     for share in shares[len(stages) :]:
         row = tables.exact_row(stages[-1].error ** 2)
         stages.append(

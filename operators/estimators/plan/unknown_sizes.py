@@ -72,6 +72,8 @@ def unknown_sizes_rounds(
         "learning it would cost more than it brings, or go wrong"
     )
     require(strength >= LEAST_USERS_EPSILON_SQUARED, "sizes", rule, "unknown")
+
+    # All stages are laid down before: users are split by shares that nothing learned changes.
     following = [
         PlannedRound(settings, number, last=number == len(SHARES) - 3)
         for number in range(len(SHARES) - 2)
@@ -125,15 +127,20 @@ class SizeVoteRound:
         Reports on [-1, 1] from everyone if windows do not pay.
         """
         found: dict[str, Any] = {"stage": self.name, "reports": tally.n}
+
+        # Nobody voted: whoever comes next answers on the whole range.
         if not tally.n:
             return {"restart": [], "found": [found]}
         noise = math.sqrt(float(self.votes.share_variance(0.0, tally.n)))
         sizes = learned_unknown_sizes(self.votes.shares(tally.sums, tally.n), noise)
         found["sizes"] = sizes.describe()
+
+        # The design is found for the users that are left, under the law that was learned.
         shares = np.array(SHARES[2:]) / sum(SHARES[2:])
         users = round(self._settings.users * sum(SHARES[2:]))
         design = search_plan_with_shares(self.epsilon, users, sizes, self._between_users, shares)
 
+        # No better design than one stage: everyone answers at once.
         if len(design.stages) == 1:
             return {"restart": [], "found": [found]}
         found["kind"] = design.kind
@@ -177,6 +184,7 @@ def learned_unknown_sizes(shares: Floats, noise: float) -> SizeDistribution:
     >>> learned_unknown_sizes(shares, 0.01).support
     array([   8,   10,   12,   13,   15, 1126, 1331, 1536, 1740, 1945])
     """
+    # Shares that drown in noise count as none; what is missing is put at one sample.
     kept = np.where(shares > _CLEAR * noise, shares, 0.0)
     missing = 1.0 - float(kept.sum())
     if missing > _CLEAR * noise:
@@ -185,6 +193,7 @@ def learned_unknown_sizes(shares: Floats, noise: float) -> SizeDistribution:
     if not kept.any():
         kept[0] = 1.0
 
+    # Sizes within a class are taken as evenly spread.
     law: dict[int, float] = {}
     for number in np.flatnonzero(kept).tolist():
         spread = (np.arange(_PER_CLASS) + 0.5) / _PER_CLASS

@@ -113,12 +113,14 @@ class AgentShard:
         self._touched: list[AnyInts] = []
         self._counted: list[dict[str, Words]] = []  # of persons
 
+        # The state is a snapshot, and changes since.
         if encoded:
             self._restore(encoded)
 
         for change in changes:
             self._take_in(change)
 
+        # Names from here on are new, and are saved with the next change.
         self._saved = self.agents.n_agents
 
     def _restore(self, encoded: bytes) -> None:
@@ -126,6 +128,8 @@ class AgentShard:
         self.reached = head["reached"]
         self._forgotten = list(head.get("forgotten", []))
         self._before = SpendLedger(columns.pop("before").tobytes())
+
+        # Agents first: their rows are put in their places afterwards.
         self._add(names_of_packed(columns).to_pylist(), columns.pop("words"))
         self.spend.rounds[:] = columns.pop("spent")
 
@@ -135,6 +139,8 @@ class AgentShard:
             )
 
         scalars = {name: np.array(head[name]) for name in ("version", "window")}
+
+        # Chunk by chunk, as the engine saves them.
         for chunk in range(-(-self.agents.n_agents // CHUNK)):
             part = slice(chunk * CHUNK, (chunk + 1) * CHUNK)
             self.agents.restore_chunk(
@@ -143,6 +149,7 @@ class AgentShard:
 
     def to_bytes(self) -> bytes:
         """Give what makes the same shard again: plain arrays with a version and a checksum."""
+        # The same columns as the engine's rows, and what was spent before.
         columns = self.agents.rows(slice(0, self.agents.n_agents))
         version = self.agents.snapshot_chunk(0, copy=False)["version"]
         scalars = {"version": int(version), "window": int(columns.pop("window"))}
@@ -158,6 +165,8 @@ class AgentShard:
             }
 
         head: dict[str, Any] = {"reached": self.reached, **scalars}
+
+        # Nobody was forgotten in nearly all shards: they need no entry.
         if self._forgotten:
             head["forgotten"] = self._forgotten
 
@@ -168,15 +177,18 @@ class AgentShard:
 
         Of one without releases, nothing.
         """
+        # An agent that is unknown, or was forgotten before, leaves nothing more to drop.
         place = self._places.get(name)
         if place is None or place in self._forgotten:
             return
         self.agents.forget(np.array([place]))
 
+        # What was released stays charged: the name stays, and its samples count no more.
         if self.spend.rounds[place]:
             self._forgotten.append(place)
             return
 
+        # Without a release even the name goes; its place stays.
         other = f"forgotten-{place}"
         while other in self._places:  # agents choose their names
             other += "-"
@@ -188,10 +200,12 @@ class AgentShard:
 
     def save(self, journal: StateJournal) -> None:
         """Write what has changed since it was read, or written."""
+        # A flag for each agent: samples are many, and sorting them is slower.
         flags = np.zeros(self.agents.n_agents, np.bool_)
         for agents in self._touched:  # one entry for each sample: not to be sorted
             flags[agents] = True
 
+        # Few changed agents are written alone; many, as a new snapshot.
         touched = np.flatnonzero(flags)
         few = PART * len(touched) <= self.agents.n_agents
         journal.save(self._change(touched) if few else None, self.to_bytes)
@@ -201,6 +215,7 @@ class AgentShard:
 
     def _change(self, touched: Ints) -> bytes:
         """Give the rows of some agents, of whom those that are new have their names."""
+        # Only rows of these agents, and names that the last snapshot lacks.
         rows = self.agents.rows(touched)
         head = {"reached": self.reached, "window": int(rows.pop("window"))}
         columns = {"place": touched, "spent": self.spend.rounds[touched]}
@@ -249,17 +264,21 @@ class AgentShard:
         window is late: its window has been released without it. A released window stays closed,
         even where its tick comes again.
         """
+        # All windows up to the newest tick are taken in one turn.
         tick = ticks[-1]
         number = max(tick.number, self.reached)
         samples, names, numbers, too_many = self._admitted(samples, words)
         agent, point, time = self._joined(samples, names, numbers)
         part = windows.number(time)
 
+        # Samples of forgotten agents, and of windows that were released, do not count.
         gone = (
             np.isin(agent, self._forgotten) if self._forgotten else np.zeros(len(agent), np.bool_)
         )
         open_ = [one.number for one in ticks if one.number > self.reached]
         late = ~(part == open_[0] if len(open_) == 1 else np.isin(part, open_)) & ~gone
+
+        # An id counts once in its window.
         order, again = _order(samples, agent, time, late | gone, part)
         person = self._persons(samples)
 
@@ -267,14 +286,17 @@ class AgentShard:
             agent, point, time, part = agent[order], point[order], time[order], part[order]
             person = None if person is None else person[order]
 
+        # Windows that are answered need each agent's state at their end.
         end = windows.end(number)
         taken = self._taken(agent, point, time, person, part, answers=end is not None)
         released = taken.released
         fates = taken.fates
 
+        # Schedules of event time release at the end of the window.
         if end is not None:
             released.append(self.agents.advance(end))
         else:
+            # The last tick has no end: what came up to its newest sample is released.
             released.append(self.agents.advance(float(np.nextafter(tick.newest, np.inf))))
             if final_release:
                 released.append(self.agents.release_now(tick.newest))
@@ -284,10 +306,12 @@ class AgentShard:
         own = taken.own
         part = taken.part
 
+        # Without answers per window, agents have what they have after the turn.
         if own is None:
             own = self.agents.own()
             part = np.full(self.agents.n_agents, tick.number)
 
+        # Agents without a sample have nothing to say.
         told = np.flatnonzero(own.count)
         uncounted = (
             {}
@@ -342,6 +366,7 @@ class AgentShard:
         makes releases due, and the number of all persons, join the agents: then windows are taken
         in one after the other.
         """
+        # Agents do not touch each other unless persons or windows of the schedule connect them.
         alone = isinstance(self.agents.settings.times, Counts) and person is None
         steps = (
             steps_by_agent(agent, part, self.agents.n_agents) if alone else steps_by_window(part)
@@ -358,6 +383,7 @@ class AgentShard:
             if found is not None:
                 fates[here] = found
 
+            # Only samples that count move an agent's own state.
             counted = here if found is None else here[found == COUNTS]
             who, first = np.unique(agent[counted], return_index=True)
             owns.append(self.agents.own(who.astype(np.int64)))
@@ -386,12 +412,15 @@ class AgentShard:
         Give the rest, their names and numbers, and how many are out.
         """
         names, numbers = _names_together(samples)
+
+        # Nearly always there is room for all.
         room = self._most - len(self._places)
         newcomers = [name for name in names if name not in self._places]
         if len(newcomers) <= room:
             self._add(newcomers, words(newcomers))
             return samples, names, numbers, 0
 
+        # Who came first in event time has room; names decide among equals.
         fresh = np.array([name not in self._places for name in names], np.bool_)
         agents = [number.take(part.agent) for number, part in zip(numbers, samples, strict=True)]
         first = np.full(len(names), np.inf)
@@ -418,6 +447,7 @@ class AgentShard:
         self, samples: Sequence[AgentSamples], names: list[str], numbers: list[Ints]
     ) -> tuple[AnyInts, AnyInts, Floats]:
         """Join batches; number their agents as the shard does."""
+        # Places as narrow integers: they are joined and sorted often.
         places = pack_narrow(
             np.fromiter(map(self._places.__getitem__, names), np.int64, len(names))
         )
@@ -462,6 +492,7 @@ def _names_together(samples: Sequence[AgentSamples]) -> tuple[list[str], list[In
     distinct: list[pa.Array] = []
     place: list[int] = []
 
+    # Batches of one sender repeat their names.
     for part in samples:  # where everyone sends in turn, batches have the same names
         if not distinct or not part.names.equals(distinct[-1]):
             distinct.append(part.names)
@@ -484,10 +515,13 @@ def _order(
     No order: all of them count, as they stand.
     """
     keyed = any(len(part.key) for part in samples)
+
+    # Samples that are in order already need no sort.
     if not keyed and not late.any() and np.all(time[1:] > time[:-1]):
         return None, 0
     position = np.concatenate([part.position for part in samples])
 
+    # Without ids the position decides among samples of one time.
     if not keyed:
         tied = (time[1:] == time[:-1]) & (position[1:] >= position[:-1])
         if not late.any() and np.all(tied | (time[1:] > time[:-1])):
@@ -504,6 +538,8 @@ def _order(
 
     order = np.lexsort((position, key, time))
     order = order[~late[order]]
+
+    # An id of two windows is two samples.
     owner = agent.astype(np.int64)
     if len(part) and part[order].min(initial=0) != part[order].max(initial=0):
         owner = np.unique(np.stack([owner, part]), axis=1, return_inverse=True)[1].ravel()

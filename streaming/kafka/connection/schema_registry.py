@@ -91,6 +91,8 @@ class SchemaRegistry:
 
     def __init__(self, address: str, settings: Settings = ()) -> None:
         self.address = registry_address(address)
+
+        # Options of the registry are told from those of the client by their prefix.
         given = {name.removeprefix(PREFIX): value for name, value in settings}
         unknown = sorted(set(given) - {USER, TOKEN, CERTIFICATES})
         require(
@@ -106,6 +108,7 @@ class SchemaRegistry:
             **_credentials(given),
         }
 
+        # Certificates of the system, or those that were named.
         self._context = (
             _certificates(given[CERTIFICATES])
             if CERTIFICATES in given
@@ -146,15 +149,21 @@ class SchemaRegistry:
         """
         if number in self._known:
             return self._known[number]
+
+        # An id that had no schema a moment ago is not asked again.
         now = time.monotonic()
         if now < self._missing.get(number, 0.0):
             return None
 
+        # Too many unknown ids: strangers may send any. The topic's own schemas are looked up by
+        # name.
         if number not in self.familiar and self._misses.too_many(now):
             self._learn(now)
             return self._known.get(number)
 
         answer = self._ask("GET", f"/schemas/ids/{number}")
+
+        # The memory of missing ids is bounded: it begins anew.
         if answer is None:
             if len(self._missing) >= MAX_KNOWN:
                 self._missing.clear()
@@ -173,6 +182,7 @@ class SchemaRegistry:
         if now < self._learn_after:
             return
 
+        # By name only the newest versions are asked for.
         for subject in self.subjects:
             place = f"/subjects/{quote(subject, safe='')}/versions"
             versions = self._ask("GET", place)
@@ -187,6 +197,7 @@ class SchemaRegistry:
         self._learn_after = now + SECONDS
 
     def _keep(self, number: int, found: RegisteredSchema) -> RegisteredSchema:
+        # Schemas are remembered in bounded memory.
         if len(self._known) >= MAX_KNOWN or self._characters + found.characters > MAX_TEXT:
             self._known.clear()
             self._characters = 0
@@ -194,6 +205,7 @@ class SchemaRegistry:
         self._known[number] = found
         self._characters += found.characters
 
+        # Ids that had a schema are never refused again, whatever else comes.
         if len(self.familiar) < MAX_FAMILIAR:
             self.familiar.add(number)
 
@@ -204,6 +216,7 @@ class SchemaRegistry:
 
         Give its id.
         """
+        # Compatibility first, so that no later schema can break readers.
         place = quote(subject, safe="")
         self._ask("PUT", f"/config/{place}", {"compatibility": COMPATIBILITY})
         answer = self._ask(
@@ -217,12 +230,14 @@ class SchemaRegistry:
         return number
 
     def _read(self, answer: Any) -> RegisteredSchema:
+        # An answer that is no schema is remembered as one that decodes nothing.
         if not isinstance(answer, dict) or not isinstance(answer.get("schema"), str):
             return RegisteredSchema("", "")
         kind = str(answer.get("schemaType") or "AVRO")
         if kind != "AVRO":
             return RegisteredSchema(kind, "")
 
+        # Only Avro needs what a schema refers to.
         references: dict[str, str] = {}
         self._follow(answer.get("references"), references)
         return RegisteredSchema(kind, answer["schema"], references)
@@ -238,6 +253,7 @@ class SchemaRegistry:
             ):
                 continue
 
+            # References may be circles, or too many: a reader must end.
             if (
                 name in into
                 or len(into) >= MAX_REFERENCES
@@ -261,6 +277,7 @@ class SchemaRegistry:
         except (OSError, ValueError, HTTPException) as error:
             self._refuse(_why(error))
 
+        # No such thing is an answer; everything else that is not good is an outage or a refusal.
         if status == 404 and method == "GET":
             return None
 
@@ -283,6 +300,7 @@ class SchemaRegistry:
 
     def _answer(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         """Give an answer; one that comes in small pieces is no reason to wait longer."""
+        # A socket of our own, so that a timer can end it whatever the answer does.
         place = urlsplit(self.address)
         secret = place.scheme == "https"
         host = str(place.hostname)
@@ -295,6 +313,8 @@ class SchemaRegistry:
             )
 
         connection.sock = opened
+
+        # The timer bounds the whole answer, not the pause between two pieces.
         late = threading.Event()
         clock = threading.Timer(SECONDS, _hang_up, (opened, late))
         clock.start()
@@ -348,6 +368,8 @@ def registry_address(text: str) -> str:
         )
 
     require(_ADDRESS.fullmatch(text) is not None, "registry", rule, text)
+
+    # A port may be no number, and an address half in brackets.
     try:
         found = urlsplit(text)
         good = (
@@ -364,6 +386,7 @@ def registry_address(text: str) -> str:
 
 
 def _credentials(given: Mapping[str, str]) -> dict[str, str]:
+    # Two kinds of credentials would leave open which one counts.
     require(
         not (USER in given and TOKEN in given),
         "config",

@@ -263,6 +263,7 @@ class KafkaTransaction:
 
     def _start(self) -> Marker:
         """Shut out every other writer of this store and name this process in the marker."""
+        # Brokers that restart are asked again; a refusal is final.
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return self._try_start()
@@ -278,6 +279,7 @@ class KafkaTransaction:
         raise DeliveryFailedError(reason)
 
     def _try_start(self) -> Marker:
+        # The marker is read before and after: who owns the topics may have changed in between.
         topics = list(self._roles)
         # It connects while the marker is read: asked to start before, librdkafka may wait half a
         # second to ask again.
@@ -287,6 +289,7 @@ class KafkaTransaction:
         marker = self._group.read(topics, pending=True)
         self._check(marker)
 
+        # Offsets can expire: deliveries are told apart by release ids then.
         if marker is None and self._delivery:
             logger.warning(
                 "%s: the number of the last delivery is gone (offsets expired, or topics were created again); "
@@ -298,6 +301,7 @@ class KafkaTransaction:
         if marker is None:
             marker = Marker(delivery=self._delivery or 0, owner="")
 
+        # From here on every other process finds that it has been replaced.
         if marker.owner != self._owner:
             marker = replace(marker, owner=self._owner)
             writer.commit(self._group.offsets(marker, topics), self._group.metadata)
@@ -311,12 +315,14 @@ class KafkaTransaction:
         if marker is None:
             return
 
+        # Another process of this store has written its name: one of both must end.
         if self._owned and marker.owner != self._owner:
             raise SinkLostError(
                 f"store must be used by one engine, got another engine that writes with this store's id to "
                 f"{self.location.brokers}"
             )
 
+        # The marker may be one delivery ahead, where a kill came before the store's note.
         if self._delivery is not None and marker.delivery not in (
             self._delivery,
             self._delivery + 1,
