@@ -290,6 +290,8 @@ class FittedTests:
 
     def members(self, own: OwnMeans) -> list[Ints]:
         """Private: the other agents of the class of each, by number; for that agent only."""
+        # The quantile grows with the number of samples, so that errors of both kinds vanish
+        # (ColME).
         quantile = -ndtri(0.5 * self.significance / np.log(own.count + 1.0))
         found = []
         for agent, mean, variance, times in zip(
@@ -321,6 +323,7 @@ class FittedTests:
 
         One contiguous range per group.
         """
+        # Releases of one variance are in order: who is accepted is an interval of them.
         sums = np.zeros((6, len(mean)))
         order = np.argsort(mean)  # searching for neighbors in turn stays in the cache
         mean, variance, quantile = mean[order], variance[order], quantile[order]
@@ -335,6 +338,7 @@ class FittedTests:
             columns = (group, self.noise[first:last], group**2)
             prefix, noise, squares = (np.concatenate([[0.0], np.cumsum(x)]) for x in columns)
 
+            # Prefix sums give all sums over accepted releases without looking at each.
             accepted = (high - low).astype(np.float64)
             sums[0] += accepted / group_variance
             sums[1] += (prefix[high] - prefix[low]) / group_variance
@@ -349,6 +353,7 @@ class FittedTests:
 
     def _by_pairs(self, mean: Floats, variance: Floats, quantile: Floats) -> Floats:
         """Return the same sums by comparing all pairs, a chunk of agents at a time."""
+        # All pairs, where variances differ too much for groups.
         others = self.mean - self.center
         precision = 1 / self.variance
         of_each = (
@@ -364,6 +369,7 @@ class FittedTests:
         sums = np.empty((6, len(mean)))
         chunk = max(1, ELEMENTS // max(1, len(others)))
 
+        # A chunk of agents at a time bounds the memory.
         for start in range(0, len(mean), chunk):
             part = slice(start, start + chunk)
             radius = quantile[part, None] * np.sqrt(variance[part, None] + self.variance)
@@ -380,6 +386,8 @@ class FittedTests:
         """
         if len(self.agent) == 0:
             return np.zeros((6, len(own)))
+
+        # Each agent's own release may be among those accepted: it must not count twice.
         order = np.argsort(self.agent)
         place = np.minimum(np.searchsorted(self.agent, own.agent, sorter=order), len(order) - 1)
         row = order[place]

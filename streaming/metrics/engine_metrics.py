@@ -79,6 +79,7 @@ class Distribution:
         >>> Distribution.of(np.array([0.1, 0.3, 0.9]), (0.2, 0.9))
         Distribution(bounds=(0.2, 0.9, inf), at_most=(1, 3, 3), total=1.3)
         """
+        # A value at a bound belongs below it, rounding included.
         number = np.ones(len(values), np.int64) if weight is None else np.asarray(weight, np.int64)
         bucket = np.searchsorted(np.asarray(bounds) * (1 + 1e-12), values, "left")
         counts = np.bincount(bucket, number, minlength=len(bounds) + 1).astype(np.int64)
@@ -158,6 +159,7 @@ class Metrics(Collector):
         store: Path | None = None,
         clock: Clock | None = None,
     ) -> None:
+        # An endless horizon has no limit to compare with.
         self._horizon = counter_limit(settings.horizon)
         self._endless = settings.horizon == ENDLESS
         most = float(np.max(np.subtract(settings.upper, settings.lower))) / 2
@@ -165,6 +167,8 @@ class Metrics(Collector):
         self._health = health
         self._clock = clock or SystemClock()
 
+        # What must be known to say when budgets end, how fast records come, and when the last ones
+        # did.
         self._store = store
         self._outlook = budget_outlook(settings, store) if self.foretells else None
         self._began = self._clock.now()
@@ -193,11 +197,13 @@ class Metrics(Collector):
 
     def observe(self, stats: EngineStats) -> None:
         """Take the newest figures."""
+        # The rate is of the last minutes, whatever the scrapes do.
         self._rate.note(self._clock.now(), stats.events)
         if stats.events > self._records:
             self._records = stats.events
             self._came = self._clock.now()
 
+        # All figures of a turn are replaced together.
         self._shown = {
             "rejects": {reason: stats.rejected[reason] for reason in self.reasons},
             "agents": stats.agents,
@@ -215,6 +221,8 @@ class Metrics(Collector):
             ),  # alerts compare it with the number of agents
             **self._own(stats),
         }
+
+        # Durations are observed once for each commit and delivery, not for each turn.
         of = {
             "commit_seconds": stats.commits > self._commits,
             "delivery_seconds": stats.deliveries > self._deliveries,
@@ -237,6 +245,7 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Give every family; called by a scrape."""
+        # A scrape reads what the last turn left; nothing is computed from private state.
         shown = self._shown
         yield InfoMetricFamily(f"{PREFIX}_build", "Versions.", value=_build())
 
@@ -249,6 +258,7 @@ class Metrics(Collector):
         for name, text in self.distributions.items():
             yield _histogram(name, text, shown.get(name))
 
+        # When budgets end is foretold from the public ledger.
         if self.foretells:
             ahead = None if self._outlook is None else self._outlook()
             left = (
@@ -261,6 +271,7 @@ class Metrics(Collector):
         for name, text in self.gauges.items():
             yield _gauge(name, text, shown.get(name))
 
+        # Figures that change while nothing happens are computed at the scrape.
         for name, value in self._live(shown.get("watermark")).items():
             if name in self.live:
                 yield _gauge(name, self.live[name], value)
@@ -279,6 +290,7 @@ class Metrics(Collector):
 
     def _own(self, stats: EngineStats) -> dict[str, Any]:
         """Figures that only this kind of engine has."""
+        # The population is described once per refresh, as that reads many releases.
         if stats.population is not None and stats.population is not self._computed_from:
             self._computed_from = stats.population
             self._of_population = self._describe(stats.population)
@@ -298,6 +310,7 @@ class Metrics(Collector):
 
     def _budgets(self, stats: EngineStats, horizon: int) -> dict[str, Any]:
         """Figures of the budgets; agents that came after the last release have spent nothing."""
+        # Agents that have not released are among those that have spent nothing.
         released = stats.spent[1:]
         agents = (stats.agents - sum(released), *released)
         share = np.arange(len(agents)) / horizon

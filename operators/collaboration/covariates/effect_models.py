@@ -62,16 +62,19 @@ class Normals:
         total: Floats,
     ) -> Normals:
         """Bring sums over columns to their scales."""
+        # The attribute with most levels stays apart: its block is diagonal, and cheap to invert.
         scales = sums.scales()
         sizes = [one.n_columns if one.kind == "category" else 0 for one in attributes]
         largest = int(np.argmax(sizes))
         columns = []
         at = 1
 
+        # Columns of all others stand after the intercept.
         for g, one in enumerate(attributes):
             columns.append(np.arange(one.n_columns) + (0 if g == largest else at))
             at += 0 if g == largest else one.n_columns
 
+        # Sums by class of precision: products of columns, and of columns with the means.
         n_classes = len(sums.number)
         inner = np.zeros((n_classes, at, at))
         across = np.zeros((n_classes, attributes[largest].n_columns, at))
@@ -89,6 +92,7 @@ class Normals:
             inner[:, own, own] = sums.own_squares[g] * scale**2
             inner_total[:, own] = by_column[g] * scale
 
+        # Products of two attributes fill the blocks between them.
         for (g, h), pairs in sums.pairs.items():
             cross = pairs * scales[g][:, None] * scales[h]
             if g == largest:
@@ -147,6 +151,7 @@ def weigh_effect_models(
     total_squares, number : array, shape (n_classes,)
         Sum of squares of releases about their middle, and their number.
     """
+    # Weights of the classes for every spread that is tried.
     before = _prior(len(normals.columns))
     weight = 1 / (variance[:, None] + SPREADS)  # (n_classes, n_spreads)
     common = -0.5 * (number @ -np.log(weight) + total_squares @ weight)
@@ -156,6 +161,7 @@ def weigh_effect_models(
     effect = []
     spread = []
 
+    # Without an attribute there is no size of effects to try.
     for chosen, share in before.items():
         effects = EFFECTS if chosen else EFFECTS[:1]
         found = common[:, None] + weighed.log_evidence(chosen, effects)
@@ -164,6 +170,7 @@ def weigh_effect_models(
         effect.append(np.broadcast_to(effects if chosen else [0.0], found.shape).ravel())
         spread.append(np.broadcast_to(SPREADS[:, None], found.shape).ravel())
 
+    # Probabilities over all models: groups, sizes of effects, spreads.
     joined = np.concatenate(log_weight)
     probability = np.exp(joined - joined.max())
     return EffectModels(

@@ -123,11 +123,14 @@ class LearnedEffects:
 
         The same bits among whatever others.
         """
+        # Beyond what can be believed no attribute moves a mean.
         found = _added(_codes(codes, np.minimum(count, self.most_count)), self.offset)
         return np.asarray(np.clip(found, -self.most, self.most), np.float64)
 
     def doubts(self, codes: AnyInts, count: Ints) -> Floats:
         """Give the variance of each offset."""
+        # The variance is a quadratic form of the columns; pairs of attributes have parts of their
+        # own.
         parts = _codes(codes, np.minimum(count, self.most_count))
         columns = [
             code if isinstance(one, Category) else one.columns(code, center) * scale
@@ -146,6 +149,7 @@ class LearnedEffects:
 def _of_pair(values: Floats, one: AnyInts | Floats, other: AnyInts | Floats) -> Floats:
     """Evaluate a bilinear form, for columns of a number (two axes) or the only column of a level (one axis)."""
     if one.ndim == 1 and other.ndim == 1:
+        # A level has one column: it picks a row.
         return np.asarray(values[one, other], np.float64)
     if one.ndim == 1:
         return _of_pair(values.T, other, one)
@@ -201,6 +205,8 @@ def learn_effects(
         Declared bounds of a sample.
     """
     attributes: tuple[Attribute, ...] = (*design.attributes, SampleCount())
+
+    # Everything in widths of the bounds, from the lower one.
     width = upper - lower
     most_count = believed_count(count)
     sums = CovariateSums.of(
@@ -210,6 +216,7 @@ def learn_effects(
         variance / width**2,
     )
 
+    # Without releases no attribute says anything.
     if int(sums.number.sum()) == 0:
         return LearnedEffects(
             attributes=attributes,
@@ -225,12 +232,15 @@ def learn_effects(
             most_count=most_count,
         )
 
+    # Around the middle, so that squares lose no digits.
     of_class = sums.variances()
     number = sums.number.astype(np.float64)
     weight = 1 / (of_class + 1e-3)
     middle = float((weight * sums.total).sum() / (weight * number).sum()) * 2.0**-20
     total, squares, by_column = sums.moments(middle)
     normals = Normals.of(attributes, sums, by_column, total)
+
+    # All models together: which attributes, how large effects, how large a spread.
     models = weigh_effect_models(normals, of_class, squares, number)
     effects, covariance = averaged_effects(normals, of_class, models)
 
@@ -252,6 +262,7 @@ def _learned(  # noqa: PLR0917 - what the regression has found
     most_count: int,
 ) -> LearnedEffects:
     """Bring effects of columns to codes; take out what the average agent has."""
+    # An effect is the difference from the average agent, whose columns these are.
     places = [normals.places(g) for g in range(len(attributes))]
     weight = 1 / (sums.variances() + float(models.probability @ models.spread_variance))
     scales = sums.scales()
@@ -265,6 +276,7 @@ def _learned(  # noqa: PLR0917 - what the regression has found
     doubt = []
     pair_doubt = {}
 
+    # By attribute: what each code adds, and how certain that is.
     for g, (one, place) in enumerate(zip(attributes, places, strict=True)):
         own = effects[place]
         middle = mean[place] @ effects[place]
@@ -280,6 +292,7 @@ def _learned(  # noqa: PLR0917 - what the regression has found
                 * (((columns @ within) * columns).sum(axis=1) - 2 * columns @ to_mean[place])
             )
 
+        # What two attributes have in common in their errors.
         for h in range(g + 1, len(attributes)):
             block = covariance[place[:, None], places[h]]
             if np.abs(block).max(initial=0.0) > 0:
@@ -314,6 +327,7 @@ def describe_effects(  # noqa: PLR0917 - what the regression has found
     number with its sign, so that it is the slope per standard deviation. Shares are of agents, each
     counted once.
     """
+    # What is left of the spread once the attributes have explained theirs.
     left = width**2 * float(models.probability @ models.spread_variance)
     total = max(int(sums.number.sum()), 1)
     number = [n.sum(axis=0) for n in sums.numbers]
@@ -328,6 +342,7 @@ def describe_effects(  # noqa: PLR0917 - what the regression has found
     ]
     explained = sum(own_variance)
 
+    # Attributes that go together explain some of the spread together.
     for (g, h), pairs in sums.pairs.items():
         explained += 2 * (
             float(adds[g] @ pairs.sum(axis=0) @ adds[h]) / total - middle[g] * middle[h]
@@ -346,6 +361,7 @@ def describe_effects(  # noqa: PLR0917 - what the regression has found
         }
         own = covariance[place[:, None], place]
 
+        # The error of a difference from the average agent.
         if isinstance(one, Category):  # an effect is the difference from the average agent
             common = own @ (number[g] / total)
             variance = np.maximum(np.diagonal(own) - 2 * common + number[g] @ common / total, 0.0)

@@ -85,9 +85,11 @@ def pooled_release_differences(releases: ReleaseColumns, counter: Counter) -> Re
     uncorrelated but for the noise. Sums that forget have none: their means may have moved, and what a sample varies by
     is known from votes.
     """
+    # Releases that forget are of other samples each: their differences say nothing of a variance.
     if counter.forgets:
         releases = releases.take(np.zeros(0, np.int64))
 
+    # Neighbors in the order of agents and releases.
     order = np.lexsort((releases.index, releases.agent))
     agent = releases.agent[order]
     index = releases.index[order]
@@ -101,6 +103,8 @@ def pooled_release_differences(releases: ReleaseColumns, counter: Counter) -> Re
 
     t = releases.count[after].astype(np.float64)
     k = releases.index[after]
+
+    # Two releases of one agent share noise: its covariance follows from what is fresh in each.
     first = releases.noise_variance[before] * s**2
     second = releases.noise_variance[after] * t**2
     fresh = second / counter.noise_variance(k)
@@ -144,6 +148,7 @@ def pooled_own_means(
     """
     interval = value = np.full(len(own), 1.0 if known is None else known)
     if known is None:
+        # Own squares and the pool's variance, before the long run is looked at.
         short = variance_posterior_of_own(pool, own)
         interval = short
         value = short
@@ -152,6 +157,7 @@ def pooled_own_means(
         if isinstance(pool, VariancePosterior):
             interval, value = variances_of_own(pool, own, short)
 
+        # Values are not widened for few degrees, as intervals are.
         value = np.minimum(value / student_factor_of_own(pool, own) ** 2, most)
 
     some = own.count > 0
@@ -216,6 +222,8 @@ class PooledVariance:
     def update(self, differences: ReleaseDifferences) -> None:
         """Add differences of consecutive releases."""
         unit = (0.5 * (self.upper - self.lower)) ** 2
+
+        # A difference belongs to a bin by how much of it is noise.
         ratio = differences.noise / differences.sampling
         with np.errstate(divide="ignore"):
             place = np.log(ratio / (unit * LEAST_RATIO)) / np.log(BIN_RATIO)
@@ -268,12 +276,15 @@ class PooledVariance:
         Pairs of neighboring samples show the variance of one sample, differences of releases that
         of a mean over a long run; where samples depend on each other these are two.
         """
+        # Without votes the differences say it all.
         if not self._votes[0]:
             return self._posterior(self._log_likelihood)
         votes = self._posterior(lambda variance: np.zeros(len(variance)))
         if not self.n:
             return votes
 
+        # With both, votes say how samples vary, and differences what becomes of it in the long
+        # run.
         long_run, independent = long_run_of_pool(votes, self._log_likelihood)
         return replace(votes, long_run=long_run, independent=independent)
 
@@ -284,6 +295,7 @@ class PooledVariance:
         low = float(np.log(table.variance.min())) - 3 * RESOLUTION
         high = float(np.log(0.25))
 
+        # The grid narrows around what has any weight.
         for _ in range(ZOOMS):  # with many releases the posterior is narrower than the first grid
             step = (high - low) / GRID
             log_variance: Floats = np.asarray(low + step * (np.arange(GRID) + 0.5), np.float64)
@@ -294,6 +306,7 @@ class PooledVariance:
                 np.stack([weight, weight * table.degrees, weight * table.ties]),
             )
 
+            # Likelihoods only matter where laws of the table have weight.
             likelihood = log_likelihood(width**2 * np.exp(log_variance))
             density *= np.exp(likelihood - likelihood[density[0].sum(axis=0) > 0].max())
             total = density[0].sum(axis=0)
@@ -303,6 +316,7 @@ class PooledVariance:
                 min(high, log_variance[inside[-1]] + step),
             )
 
+        # Points with hardly any weight leave.
         kept = density[0] > LEAST_POINT * density[0].max()
         mass, degrees, ties = density[:, kept]
         variance = np.broadcast_to(width**2 * np.exp(log_variance), kept.shape)[kept]

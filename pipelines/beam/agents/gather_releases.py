@@ -76,6 +76,7 @@ class ReleasesByShard(Step):
         self._coder = AgentReleasesCoder()
 
     def process(self, element: AgentReleases) -> Iterator[tuple[int, Packed]]:
+        # Releases only: anything else here would be private.
         """Split a batch."""
         if not isinstance(element, AgentReleases):
             raise TypeError(f"collaboration takes releases only, got {type(element).__name__}")
@@ -117,6 +118,7 @@ class ReceiveReleases(Step):
         self, element: Release | AgentReleases, time: Any = beam.DoFn.TimestampParam
     ) -> Iterable[Any]:
         """Take a release, or a batch of them."""
+        # The earliest time of a bundle is that of what it puts out.
         self._first = time if self._first is None or time < self._first else self._first
         if isinstance(element, AgentReleases):
             return self._received(element, time)
@@ -138,6 +140,7 @@ class ReceiveReleases(Step):
         first = self._first
         self.start_bundle()
 
+        # Several releases together are checked and split in one go.
         if first is None:  # nothing came
             return
 
@@ -145,6 +148,7 @@ class ReceiveReleases(Step):
             yield from self._received(batch, first)
 
     def _received(self, batch: AgentReleases, first: Timestamp) -> Iterator[Any]:
+        # Releases of strangers are checked against what the settings make possible.
         reasons = self._possible.reasons(batch.releases)
         for reason, count in zip(
             *np.unique(reasons[reasons != ""], return_counts=True), strict=True
@@ -153,10 +157,13 @@ class ReceiveReleases(Step):
 
         releases = _with_own_bins(batch.releases, self._settings)
         batch = replace(batch, words=self._words.of(batch.names.to_pylist()), releases=releases)
+
+        # What cannot be is counted by reason and goes no further.
         batch = releases_taken(batch, reasons == "")
         number = self._windows.number(batch.time)
         shards = releases_shards(batch, self._words, self._shards)
 
+        # Each window's releases go to the shards of their agents.
         for window in np.unique(number).tolist():
             inside = releases_taken(batch, number == window, number=window)
             for part in releases_to_shards(inside, self._words, self._coder, self._shards):

@@ -209,6 +209,7 @@ class LatestOfShard:
         The first time of all agents.
         """
         if not self.turns:
+            # In the first turn all agents are new.
             self.observe(batches, words)
             self.turns = 1
             self._changed = [self._agent]
@@ -216,11 +217,14 @@ class LatestOfShard:
 
             return now.take(np.zeros(0, np.int64)), now
 
+        # Only agents with new releases are looked at.
         hashes = [record_agent_hash(batch.hashes(words)) for batch in batches]
         part = self._part(np.unique(np.concatenate([np.zeros(0, np.int64), *hashes])))
         before = part.combined()
         part.observe(batches, words)
         now = part.combined()
+
+        # An agent counts as changed if its newest release is another one.
         place = np.searchsorted(now.agent, before.agent)
         fresh = np.ones(len(now), np.bool_)
         fresh[place] = now.index[place] != before.index
@@ -245,6 +249,8 @@ class LatestOfShard:
     def combined(self) -> ReleaseColumns:
         """Give the newest release with the mean and the noise of all that its agent has released (`OwnReleases`)."""
         latest = self.latest()
+
+        # Agents are numbered for the combination, and have their hashes again after it.
         numbered = replace(latest, agent=np.arange(len(latest)))
         return replace(self._own.combined(numbered), agent=latest.agent)
 

@@ -156,6 +156,8 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         require_beam_secret_named(as_kind("settings", settings, PairwiseStreamSettings))
+
+        # Options are checked where the pipeline is built.
         told = as_kind("options", options or EngineOptions(), EngineOptions)
         refresh = None if refresh is None else as_seconds("refresh", refresh)
         self._settings = settings
@@ -179,6 +181,8 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
         """Bring all samples to one key, wait for the end of a window, step."""
         require_timers(pcoll.pipeline, bounded=pcoll.is_bounded)
         intake = self._intake.taking(pcoll, owner="agent")
+
+        # An unbounded input needs windows, or nothing would ever end.
         ends = pcoll.is_bounded or self._windows.refresh is not None
         require(ends, "refresh", "be given for an unbounded input", self._windows.refresh)
         split = SplitByShard(self._settings.release.grid, self._windows, 1, intake)
@@ -197,6 +201,7 @@ def step_pairs(
 
     Samples of one key, with notes of their windows, to what the agents get.
     """
+    # All pairs meet in one key: each agent may query any other.
     ticks = given.notes | "Tick" >> TickShards(windows, 1, step.owner) | "Ticks" >> TicksOf(1)
     made = (
         (given.samples | "For good" >> ForGood(), ticks)
@@ -234,6 +239,8 @@ class StepFederation(Step):
         capacity: int,
     ) -> None:
         plain = {"state": "pairwise", **settings.plain(), "refresh": windows.refresh}
+
+        # State belongs to these settings and this secret, and refuses others.
         self.owner = StateOwner(settings=plain, secret=secret)
         self._settings = settings
         self._windows = windows
@@ -268,6 +275,7 @@ class StepFederation(Step):
         target: Any = beam.DoFn.StateParam(TARGET),
     ) -> None:
         """Keep samples until their window has ended."""
+        # Samples wait for their window, as for other agents.
         self._mark.claim(made, waiting, ticks, state, charges)
         turns = WaitingTurns(ticks, target, timer, self._coder, self._windows.released)
         keep_waiting(element[1], waiting, turns)
@@ -290,6 +298,7 @@ class StepFederation(Step):
 
         Charge, and only then tell.
         """
+        # Windows in their order, each with a charge before anything is told.
         self._mark.claim(made, waiting, ticks, state, charges)
         due = WaitingTurns(ticks, target, timer, self._coder, self._windows.released).take(time)
         if not due:
@@ -299,6 +308,7 @@ class StepFederation(Step):
         if self._noise is None:
             self._noise = noise_from_secret(self._secret.load(), self._settings.name)
 
+        # The state of the federation, and what it has spent.
         shard = FederationShard(self._settings, self._noise, self._capacity, state.read() or b"")
         spend = SpendLedger(charges.read() or b"")
         rows = ReleaseLedger(spend, ledger.read)
@@ -311,12 +321,14 @@ class StepFederation(Step):
             if row is not None:
                 ledger.add(row)
 
+            # An agent whose release was refused goes on alone.
             shard.alone[turn.reader[refused]] = True
             for reason, unused in turn.unused.items():
                 self._rejected[reason].inc(unused)
 
             told += self._tell(shard, charged, refused, turn, tick)
 
+        # Both states are written before a result leaves.
         charges.write(spend.to_bytes())
         state.write(shard.to_bytes())
         yield from told
@@ -332,6 +344,7 @@ class StepFederation(Step):
         time = self._windows.released(tick.number)
         names = shard.names
 
+        # Refused releases are public; their numbers follow from budgets.
         for place in np.flatnonzero(refused).tolist():
             yield TaggedOutput(
                 REFUSALS, with_window_time(time, self._refusal(shard, batch, turn, place))
@@ -359,6 +372,7 @@ class StepFederation(Step):
                 ),
             )
 
+        # Answers for agents with new samples in the window.
         if len(seen := shard.stream.seen_since(self._begin(tick.number))):
             lines = self._lines(shard, tick, seen)
             self._counters["estimates"].inc(len(lines))
@@ -396,6 +410,7 @@ class StepFederation(Step):
         release = self._settings.release
         answer, own = stream.estimate(seen, level=self._level)
 
+        # Agents that go on alone answer with their own mean.
         alone = shard.alone[seen]
         value, low, high, gain, size = (
             np.where(alone, getattr(own, name), getattr(answer, name))
@@ -414,6 +429,7 @@ class StepFederation(Step):
             "membership": answer.membership.tolist(),
         }
 
+        # Members are told to their agent only.
         if self._members:
             members = [
                 [] if shard.alone[number] else stream.members(number) for number in seen.tolist()

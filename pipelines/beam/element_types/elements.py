@@ -89,6 +89,7 @@ class SampleFields:
 
     def parts(self) -> dict[str, Part]:
         """Give those that are named or made."""
+        # Coordinates have numbered names.
         found: dict[str, Part] = {"agent": self.agent}
         if isinstance(self.value, tuple):
             found |= {f"value.{number}": name for number, name in enumerate(self.value)}
@@ -106,6 +107,7 @@ class SampleFields:
         ValueError
             If one is not among them, naming the closest one.
         """
+        # A wrong name is refused where the pipeline is built, not at the first element.
         for kind, part in self.parts().items():
             if isinstance(part, str) and part not in names:
                 hint = closest_valid(part, names, listed="the samples have")
@@ -119,6 +121,7 @@ class SampleFields:
 
 def element_fields(element_type: Any) -> list[str] | None:
     """Give the fields of a PCollection's schema; None where it has none."""
+    # Schemas, named tuples and data classes say what they have; anything else does not.
     if isinstance(element_type, RowTypeConstraint):
         found = element_type
     else:
@@ -139,6 +142,8 @@ def element_fields(element_type: Any) -> list[str] | None:
 def names_in_element(element: Any) -> frozenset[str]:
     """Names of the fields of an element, as far as names of a program go; none of a plain tuple."""
     kind: Any = type(element)
+
+    # Names only: values of an element are never looked at for a message.
     names: Any = ()
 
     if isinstance(element, Mapping):
@@ -190,12 +195,15 @@ class ElementParts:
     def of(self, element: Any, stamp: int) -> list[Any]:
         """Take agent, value or coordinates, time and, where there are any, id and person."""
         self.fault = ""
+
+        # Tuples of the usual types are nearly all that comes.
         if self._usual and type(element) is tuple and tuple(map(type, element)) == _USUAL:
             agent, value, time = (
                 element  # nothing can be wrong with it but the name, and a stream has millions
             )
             return [_text(agent, "agent"), value, time]
 
+        # Whatever else comes may raise anything: it becomes a dead letter with a reason.
         try:
             agent, value, time, name = self._raw(element, stamp)
             row = [_text(agent, "agent"), *self._values_or_none(value), _seconds(time)]
@@ -214,6 +222,8 @@ class ElementParts:
 
     def _raw(self, element: Any, stamp: int) -> tuple[Any, Any, Any, Any]:
         at = None if stamp <= MIN_TIMESTAMP.micros else Timestamp(micros=stamp)
+
+        # A pair has the time of its element.
         if self._tuples and type(element) in (tuple, list):
             if len(element) not in (2, 3):
                 raise BadElementError("malformed")
@@ -221,6 +231,8 @@ class ElementParts:
 
         given = self._given
         named = self._by_name(element)
+
+        # Names need an element that has some, unless functions read it.
         if named is None and not all(callable(part) for part in given.parts().values()):
             raise BadElementError("malformed")
 
@@ -241,6 +253,7 @@ class ElementParts:
 
     def _by_name(self, element: Any) -> Mapping[str, Any] | None:
         """Give the fields of an element by name; None if it has none."""
+        # Elements of many kinds have names: each kind has its own way to give them.
         if isinstance(element, Mapping):
             return element
         if isinstance(element, beam.Row):
@@ -251,6 +264,7 @@ class ElementParts:
             return dict(zip(kind._fields, element, strict=True))
         known: Any = ()
 
+        # Only wanted fields are read, as others may be properties that cost or raise.
         if is_dataclass(kind):
             known = [field.name for field in fields(kind)]
         elif isinstance(element, Sample):
@@ -320,6 +334,8 @@ def _text(raw: Any, kind: str) -> bytes | None:
     """Write a name or an id; a whole number is one, as in JSON."""
     if raw is None:
         return None
+
+    # True is a number in Python and no name.
     if isinstance(raw, (bool, np.bool_)) or not isinstance(raw, (str, int, np.integer)):
         raise BadElementError(f"bad_{kind}")
 
@@ -355,6 +371,8 @@ def _seconds(raw: Any) -> float | None:
     """Read an event time; a datetime without a zone could be anywhere within a day."""
     if raw is None:
         return None
+
+    # Times are seconds, timestamps, or datetimes with a zone.
     if isinstance(raw, Timestamp):
         return float(raw.micros) / 1e6
 

@@ -83,6 +83,7 @@ class SumBatches(Step):
         """Sum up the rest."""
         return map(intake_in_global_window, self._sum())
 
+    # The rest of a bundle has the time of its first element.
     def _sum(self) -> Iterator[Any]:
         first = self._reader.first
         parts, rejects = self._reader.read()
@@ -96,9 +97,11 @@ class SumBatches(Step):
         samples = _together(parts)
         keyed = None
 
+        # Ids need the samples themselves until the window ends; without ids sums suffice.
         if samples.key is not None:
             samples, keyed = split_distinct(samples)
 
+        # Users are numbered in the batch, as a directory may be much longer.
         if len(samples):
             user_number, names = _used(samples)
             grid = self._settings.grid
@@ -125,6 +128,8 @@ def summarize_by_shard(
     A session's shard is 0: only all users together know where it ends.
     """
     text = pa.array(names, pa.large_string())
+
+    # Sessions meet in one place, where their windows are joined.
     parts_of = 1 if settings.windows.kind == "session" else shards
     for window, sums in parts.items():
         whole = UserBatch(
@@ -167,6 +172,8 @@ class JoinBatches(Step):
     ) -> Iterator[Any]:
         """Join what is on time."""
         shard = self._mark.shard(element[0][0])
+
+        # A pane that is early, late or second is none of the round.
         batches = list(element[1])
         if pane.timing in (PaneInfoTiming.EARLY, PaneInfoTiming.LATE) or pane.index > 0:
             self._late.inc(sum(batch.n_samples for batch in batches))
@@ -181,6 +188,8 @@ class JoinBatches(Step):
             joined = self._joined(window, parts)
             if self._settings.windows.kind != "session":
                 yield shard, self._with_room(joined)
+
+                # Users of a session are spread over shards again.
                 continue
 
             for part_shard, places in samples_by_shard(joined.words, self._shards):
@@ -190,6 +199,7 @@ class JoinBatches(Step):
 
     def _with_room(self, batch: UserBatch) -> UserBatch:
         """Leave out users beyond the greatest number."""
+        # Names decide who has room, under a key: nobody can place themselves first.
         if self._most is None or len(batch) <= self._most:
             return batch
         kept = batch.take(
@@ -199,6 +209,7 @@ class JoinBatches(Step):
 
         return kept
 
+    # Sums are joined as they are; samples with ids are summed up once repeats are out.
     def _joined(self, window: Window, parts: list[ForRound]) -> UserBatch:
         sums = [_of(window, part) for part in parts if isinstance(part, UserBatch)]
         samples = [part for part in parts if isinstance(part, UserSamples)]
@@ -217,6 +228,7 @@ def _rounds(
 
     There is one, except where Beam's milliseconds have joined two sessions.
     """
+    # Sessions that touch are one window.
     if settings.windows.kind != "session":
         yield batches[0].window, batches
         return
@@ -242,6 +254,8 @@ def _together(parts: list[SampleColumns]) -> SampleColumns:
     """
     starts: dict[int, int] = {}
     names: list[str] = []
+
+    # Directories are joined once each.
     for part in parts:
         if id(part.names) not in starts:
             starts[id(part.names)] = len(names)
@@ -281,6 +295,7 @@ def distinct_by_shard(
 
     As with sums, a session's shard is 0.
     """
+    # Samples of each user, window and shard together.
     used, user = np.unique(samples.agent, return_inverse=True)
     names = [samples.names[place] for place in used.tolist()]
     hashes = words(names)
@@ -320,6 +335,7 @@ def sum_distinct(
     Of several samples of a user with one id the first in event time counts. A repeat that is in
     several windows is told in the one that is released first.
     """
+    # A repeated id counts once, whatever parts the samples came in.
     known, code = record_user_words(np.concatenate([part.words for part in parts]))
     starts = np.cumsum([0, *(len(part.words) for part in parts[:-1])])
     user: Ints = code[
@@ -341,6 +357,7 @@ def sum_distinct(
     columns = {**sums.columns(), "user": np.arange(len(sums))}
     told = again
 
+    # In overlapping windows a repeat is told once, in the newest.
     if settings.windows.overlap > 1:
         told = again & (windows_in_micros(time) >= window.end - settings.windows.period)
 

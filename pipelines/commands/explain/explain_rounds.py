@@ -69,6 +69,7 @@ def explain_rounds(options: RoundsOptions, *, registry: bool) -> None:
 
 def explain_rounds_facts(settings: RoundsSettings) -> dict[str, Any]:
     """Say what is protected, by which mechanisms, at which total, who sees what; as plain data."""
+    # Without a declared number of users, facts are of an example that says so.
     users = settings.users or USERS
     facts = _facts(settings, settings.estimator_for(users), users)
     facts = facts | explain_central_facts(settings, users) if settings.central else facts
@@ -100,6 +101,8 @@ def _adversary(settings: RoundsSettings) -> str:
 
 
 def _facts(settings: RoundsSettings, estimator: Estimator, users: int) -> dict[str, Any]:
+    # The unit decides most sentences: a sample, what a user sends in a window, or its values
+    # alone.
     samples = getattr(estimator, "privacy_unit", "user") == "sample"
     return {
         "name": settings.name,
@@ -148,6 +151,7 @@ def _facts(settings: RoundsSettings, estimator: Estimator, users: int) -> dict[s
 
 
 def _public(settings: RoundsSettings) -> str:
+    # Sessions begin and end with a sample: their times show when it was.
     sessions = (
         "; start and end of each session: the times of its first and last sample are NOT protected"
         if settings.windows.kind == "session"
@@ -169,6 +173,8 @@ def _bounds(settings: RoundsSettings, estimator: Estimator) -> dict[str, Any]:
         rest = (
             "private dead letters (unknown_category); their users take part, with a random category"
         )
+
+        # One category may take all values that are none of the others.
         others = [
             name
             for name, one in zip(names, settings.categories, strict=True)
@@ -192,6 +198,7 @@ def _total(settings: RoundsSettings) -> dict[str, Any]:
     horizon = settings.horizon
     overlap = settings.windows.overlap
 
+    # Without a budget for users each further window costs epsilon again.
     if horizon is None:
         over_time = (
             "epsilon times the number of windows with the user's data: no --user-budget is set"
@@ -210,6 +217,7 @@ def _total(settings: RoundsSettings) -> dict[str, Any]:
 
 
 def _estimator(settings: RoundsSettings, estimator: Estimator, users: int) -> dict[str, Any]:
+    # Predictions are on [-1, 1]; a half width of the bounds makes them the value's unit.
     described = estimator.describe()
     scale = simulated_half_bounds(settings)
     return {
@@ -253,6 +261,8 @@ def _asks(step: Any, estimator: Any) -> str:
     Of vectors, about how many coordinates and at which share of epsilon.
     """
     asks = (inspect.getdoc(type(getattr(step, "inner", step))) or str(step.name)).partition("\n")[0]
+
+    # Stages of many coordinates ask each user about a few of them.
     if not hasattr(step, "folds"):
         return asks
     each = step.folds.participation
@@ -275,6 +285,7 @@ def _mechanisms(settings: RoundsSettings, estimator: Estimator, users: int) -> l
         for number, (step, share) in enumerate(zip(estimator.rounds, estimator.shares, strict=True))
     ]
 
+    # Categories are voted on in the last stage.
     if settings.categories is not None:
         stages[-1]["vote"] = estimator.describe()["vote"]
 
@@ -287,6 +298,8 @@ def explain_rounds_text(facts: dict[str, Any]) -> str:
     bounds, total, estimator, differ = (
         facts[k] for k in ("bounds", "total", "estimator", "users_who_differ")
     )
+
+    # Lines in the order of the questions: what is protected, from whom, at which strength, how.
     budget = "none" if total["user_budget"] is None else f"{total['user_budget']:g}"
     lines = [
         *explain_answer_lines(facts["answer"]),
@@ -333,6 +346,7 @@ def _unit_lines(facts: dict[str, Any]) -> list[str]:
     windows = ", ".join(f"{row['windows']}: {row['epsilon']:g}" for row in unit["windows"])
     lines = [f"unit            {unit['protects']}"]
 
+    # Finite arithmetic costs a little: the exact figures stand above the nominal ones.
     if exact is not None:
         epsilon = exact["epsilon"]
         delta = exact["delta"]
@@ -366,6 +380,7 @@ def _stage_lines(stage: dict[str, Any]) -> list[str]:
             f" each other one with {vote['other']:.4g}"
         )
 
+    # One line for each channel, in the window's unit and on the bounds.
     lines += [
         f"channel         {channel['channel']}, epsilon {channel['epsilon']:g}: {channel['report']}; noise sd"
         f" {channel['noise_stddev_in_half_widths']:.4g} half widths of the window"

@@ -40,6 +40,7 @@ def convergence_chart(found: Mapping[str, Any]) -> str:
     time = [datetime.fromtimestamp(seconds, UTC) for seconds in found["event_time"]]
 
     def draw(axes: Any) -> None:
+        # Half of the agents lie within each band.
         for name, color in (("alone", GRAY), ("together", BLUE)):
             of = found[name]
             axes.fill_between(time, of["low"], of["high"], color=color, alpha=0.18, lw=0)
@@ -55,6 +56,8 @@ def convergence_chart(found: Mapping[str, Any]) -> str:
 def population_chart(found: Mapping[str, Any]) -> str:
     """Draw the density of the learned prior, and its centers."""
     density = found["density"]
+
+    # Triangles above the density are the centers, with how well they are known.
     centers = [component["center"] for component in found["components"]]
     spread = [component["center_stddev"] for component in found["components"]]
 
@@ -79,6 +82,7 @@ def counts_chart(found: Mapping[str, Any]) -> str:
     spread = found["spread"]
 
     def draw(axes: Any) -> None:
+        # The band is the spread of the means, not of their center.
         low, high = (
             [c + sign * s for c, s in zip(center, spread, strict=True)] for sign in (-1, 1)
         )
@@ -98,10 +102,13 @@ def windows_chart(rows: Sequence[Mapping[str, Any]]) -> str:
     import numpy as np
 
     last = rows[-1]
+
+    # A vector has one picture of its newest window; numbers have one of all windows.
     vector = isinstance(last["value"], list)
     names = last.get("categories") or last.get("quantiles")
     shares = "categories" in last
 
+    # Values with ends, as distances that error bars take.
     value = np.array(last["value"] if vector else [row["value"] for row in rows])
     ends = [
         np.array(last[end] if vector else [row[end] for row in rows]) for end in ("lower", "upper")
@@ -113,6 +120,7 @@ def windows_chart(rows: Sequence[Mapping[str, Any]]) -> str:
     )
     reach = [np.maximum(value - ends[0], 0), np.maximum(ends[1] - value, 0)]
 
+    # What the axis is of.
     of, part = (
         ("share", "category")
         if shares
@@ -149,6 +157,7 @@ def stages_chart(row: Mapping[str, Any]) -> str | None:
 
     None where the stages say nothing of that.
     """
+    # Votes have no center: only stages with one are drawn.
     shown = [stage for stage in row["stages"] if stage["center"] is not None]
     if not shown:
         return None
@@ -174,6 +183,7 @@ def stages_chart(row: Mapping[str, Any]) -> str | None:
 
 
 def budget_chart(found: Mapping[str, Any], who: str) -> str:
+    # Labels are shares of the budget; without one, numbers of rounds.
     """How many have spent which share of their budget."""
 
     def draw(axes: Any) -> None:
@@ -198,6 +208,8 @@ def simulation_chart(result: Mapping[str, Any]) -> str:
     """Mean squared error against samples per agent, next to what is possible."""
     steps = result["checkpoints"]
     reach = [1.96 * s for s in result["stderr"]] if result.get("stderr") is not None else None
+
+    # What is possible stands next to what was simulated.
     styles = {"local": (GRAY, "-"), "ideal": (GRAY, "-."), "oracle": (ORANGE, ":")}
 
     def draw(axes: Any) -> None:
@@ -223,6 +235,7 @@ def drift_chart(result: Mapping[str, Any], parts: Mapping[str, str], measure: st
     drawn = []
 
     def draw(axes: Any) -> None:
+        # Unchanged agents may be missing: then every mean has moved.
         for (name, title), color in zip(parts.items(), (BLUE, ORANGE), strict=True):
             part = result[name]
             if part is None:
@@ -239,6 +252,7 @@ def drift_chart(result: Mapping[str, Any], parts: Mapping[str, str], measure: st
         axes.set_xticks(ages, [f"{age:,}" for age in ages])
         axes.minorticks_off()
 
+        # Errors on a scale of ratios; coverage beside the level that it should have.
         if measure == "mse":
             axes.set_ylabel("mean squared error")
             _scale(axes, drawn)
@@ -272,6 +286,8 @@ def errors_chart(result: Mapping[str, Any]) -> str:
 def audit_chart(rows: Sequence[Mapping[str, Any]]) -> str:
     """Draw of each mechanism, in shares of its claim, what was proved and what could have been."""
     at = range(len(rows))
+
+    # The claim is 1; a bar beyond it would refute it.
     proved, ceiling = (
         [row[name] / row["claimed"] for row in rows] for name in ("proved", "ceiling")
     )
@@ -325,6 +341,8 @@ def _svg(
         figure.savefig(text, format="svg", metadata=_NO_METADATA)
 
     drawn = text.getvalue()
+
+    # Colors become names of the style, so that the report can be dark.
     for color, style in _STYLED.items():
         drawn = drawn.replace(color, f"var(--{style})")
 
@@ -349,6 +367,7 @@ def _scale(axes: Any, values: Sequence[float]) -> None:
     """
     from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
+    # A scale of logarithms needs several ticks; else it begins at 0.
     known = [value for value in values if value > 0]
     if not known or max(known) < SEVERAL_TICKS * min(known):
         axes.set_ylim(bottom=0)

@@ -54,6 +54,7 @@ def report_of_result(path: Path) -> ReportPage:
 
 
 def _page_of(path: Path, objects: list[dict[str, Any]]) -> ReportPage | None:
+    # Each kind of result is known by fields that no other has.
     first = objects[0]
     if {"value", "interval", "stages", "start"} <= first.keys():
         return _of_windows(path, objects)
@@ -69,6 +70,7 @@ def _page_of(path: Path, objects: list[dict[str, Any]]) -> ReportPage | None:
 
 def report_result_windows(rows: list[dict[str, Any]]) -> list[ReportPart]:
     """Say what the windows answered: a picture, and figures."""
+    # Of all windows: figures that anyone may read.
     users = [row["users"] for row in rows]
     table = [
         ("windows", report_part_number(len(rows))),
@@ -78,6 +80,7 @@ def report_result_windows(rows: list[dict[str, Any]]) -> list[ReportPart]:
         ("estimator", ", ".join(sorted({row["method"] for row in rows}))),
     ]
 
+    # Intervals of vectors have no single length.
     if not isinstance(rows[-1]["value"], list):
         widths = [(row["upper"] - row["lower"]) / 2 for row in rows]
         table.append(("half-width of the interval, median", report_part_number(median(widths))))
@@ -94,6 +97,7 @@ def report_result_windows(rows: list[dict[str, Any]]) -> list[ReportPart]:
     ]
     drawn = stages_chart(rows[-1])
 
+    # Only localizing estimators have stages to draw.
     if drawn is not None:
         said = f"The newest window, from {rows[-1]['start']}: the interval of each stage, as those before it chose it."
         parts.append(ReportPart(title="Stages of a round", text=said, picture=drawn))
@@ -102,6 +106,7 @@ def report_result_windows(rows: list[dict[str, Any]]) -> list[ReportPart]:
 
 
 def _of_windows(path: Path, events: list[dict[str, Any]]) -> ReportPage:
+    # Windows in the order of time, whatever order the file has.
     made = [report_made(), ("source", path.name)]
     rows = [
         page_figures_of_window(event, None)
@@ -134,6 +139,8 @@ def _of_windows(path: Path, events: list[dict[str, Any]]) -> ReportPage:
 def _of_simulation(path: Path, result: dict[str, Any]) -> ReportPage:
     config = result["config"]
     agents = "checkpoints" in result
+
+    # Plain numbers of the result are a table; series are drawn.
     figures = [
         (name, report_part_number(value)) for name, value in result.items() if _figure(value)
     ]
@@ -178,6 +185,7 @@ def _of_simulation(path: Path, result: dict[str, Any]) -> ReportPage:
 
 def _simulation_command(config: dict[str, Any], *, agents: bool) -> str:
     """Write the command whose result has this configuration."""
+    # Some settings of a simulation follow from its other options.
     if agents:
         own = ("significance", "level")  # not options of the command
         options = {name: value for name, value in config.items() if name not in own}
@@ -220,6 +228,7 @@ def _figure(value: Any) -> bool:
 
 def _objects(path: Path) -> list[dict[str, Any]]:
     """Read one JSON object, or one per line."""
+    # No more is read than a result can be: files come from anywhere.
     try:
         with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)
@@ -231,6 +240,7 @@ def _objects(path: Path) -> list[dict[str, Any]]:
     if len(data) > MOST_BYTES:
         raise BadOption(f"result must be at most {MOST_BYTES} bytes, got more in {str(path)!r}")
 
+    # One object, or one a line.
     for pieces in ([text], [line for line in text.splitlines() if line.strip()]):
         try:
             found = [json.loads(piece) for piece in pieces]
@@ -258,6 +268,8 @@ def is_drift_result(found: dict[str, Any]) -> bool:
 def report_of_drift(path: Path, result: dict[str, Any]) -> ReportPage:
     """Draw a result, and say how it was made."""
     config = result["config"]
+
+    # Parts that were measured: without changes there may be only one.
     measured = {title: result[part] for part, title in PARTS.items() if result[part]}
     table = [
         (
@@ -277,6 +289,7 @@ def report_of_drift(path: Path, result: dict[str, Any]) -> ReportPage:
         ("delta", report_part_number(float(config["delta"]))),
     ]
 
+    # The options from which the same result comes again.
     options = {name: value for name, value in config.items() if name not in _NOT_OPTIONS}
     said = (
         f"Mean squared error of the agents' estimates by the samples of an agent since the change ({config['change']}, "

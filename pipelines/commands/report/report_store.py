@@ -73,6 +73,7 @@ def report_of_store(path: Path) -> ReportPage:
     **Privacy.** It reads the ledger's outputs, all of which are public, and no agent's own state: the report may leave
     the trust domain.
     """
+    # The chain is verified before anything is drawn from it.
     ledger = audit_ledger(path)
 
     if has_rounds_budget(path):
@@ -81,6 +82,7 @@ def report_of_store(path: Path) -> ReportPage:
 
 
 def _of_agents(path: Path, ledger: LedgerReport) -> ReportPage:
+    # All of it reads releases, the ledger and public settings.
     settings = own_settings(path)
     whole = agents_budgets(path, foretell=True)
     times, parts = _course(path, settings)
@@ -98,6 +100,8 @@ def _of_agents(path: Path, ledger: LedgerReport) -> ReportPage:
     )
 
     options = AgentsOptions(lower=settings.lower, upper=settings.upper, mode=settings.mode)
+
+    # What the run promised, in the words of `explain`.
     facts = explain.explain_command_privacy(settings) | {
         "collaboration": explain.explain_command_collaboration(options, settings),
     }
@@ -128,6 +132,7 @@ def _flags(settings: AgentsSettings) -> dict[str, Any]:
 
     Where releases have no end, counter and horizon are none.
     """
+    # Settings that a memory or its absence decides are no options of the command.
     found = {name: getattr(settings, name) for name in FLAGS}
     left_out = ("memory",) if not settings.remembers.forgets else ("counter", "horizon")
     return {name: value for name, value in found.items() if name not in left_out}
@@ -140,6 +145,7 @@ def _budget_part(settings: AgentsSettings, whole: Budgets) -> ReportPart:
         (whole.summary.spent_max if settings.most_releases is None else settings.horizon) + 1
     )
 
+    # How many agents have made how many releases.
     for row in whole.agents:
         spent[row.spent] += 1
 

@@ -215,6 +215,7 @@ def _copy_state(
     position = given["positions"][name]
     place = {str(partition): position["partitions"][str(partition)]}
 
+    # A taker that has never run begins as a new store does.
     state = taker.state("engine") or {
         "positions": {},
         "intake": {"watermark": None, "newest": {}},
@@ -223,6 +224,8 @@ def _copy_state(
     }
     mine = state["positions"].get(name, {**position, "partitions": {}})
     state["positions"][name] = {**mine, "partitions": {**mine["partitions"], **place}}
+
+    # Event time goes on from the later of both, or a sample could count a second time.
     times = _reached(given), _reached(state)
     state["intake"]["watermark"] = max(times) if math.isfinite(max(times)) else None
 
@@ -231,11 +234,13 @@ def _copy_state(
         if of_partition is not None:
             state["intake"].setdefault(what, {})[str(partition)] = of_partition
 
+    # The newest event of both; a taker goes on even if it had ended.
     events = [time for time in (given["event_time"], state["event_time"]) if time is not None]
     state |= {"event_time": max(events, default=None), "ended": False}
     followed = FollowedReleases(settings)
     before = NewestReleases()
 
+    # What releases said of each other is computed anew from the whole ledger.
     for releases in releases_of_ledger(taker.ledger):
         followed.observe(releases, before.replaced(releases))
 
@@ -263,6 +268,9 @@ def _copy_pending(
     """
     reached = max(times)
     count = 0
+
+    # Samples of the taker that would be late under the common event time go out with the next
+    # ones.
     after = 1 + max((chunk for chunk, _ in taker.chunks(PENDING)), default=-1)
     for chunk, columns in list(taker.chunks(PENDING)):
         waits = columns["time"] >= times[1]
@@ -271,6 +279,7 @@ def _copy_pending(
                 taker, chunk, {name: column[waits] for name, column in columns.items()}, reached
             )
 
+    # Samples of the agents that move, under their new numbers.
     for _, columns in list(giver.chunks(PENDING)):
         some = np.flatnonzero((columns["time"] >= times[0]) & np.isin(columns["agent"], list(to)))
         if len(some):
@@ -288,6 +297,7 @@ def _put_pending(store: Store, chunk: int, columns: Columns, reached: float) -> 
         store.drop_chunks(PENDING, [chunk])
         return
 
+    # None before the event time that both have reached.
     time = np.maximum(columns["time"], reached)
     order = np.argsort(time, kind="stable")
     store.put_chunk(
@@ -301,6 +311,8 @@ def _copy_unused(giver: Store, taker: Store, partition: int) -> None:
     """Let the taker know which records of the partition were not used."""
     kind = f"unused {(source_identity_of(giver) or {})['source']}"
     piece = taker.state(kind) or 0
+
+    # Positions of records are of partitions: only those of this one move.
     for _, columns in list(giver.chunks(kind)):
         some = columns["position"][column_partitions(columns["position"]) == partition]
         if len(some):

@@ -79,6 +79,7 @@ class AvroCursor:
 
     def read(self, kind: AvroType, start: Ints, end: Ints) -> Bools:
         """Read records; say which were whole. The parts are in `found` then."""
+        # Each record may take so many steps: a schema could make it walk for ever.
         self._left = np.full(len(start), MAX_STEPS)
         after = self._any(kind, start, end, np.arange(len(start)), wanted=self._wanted, depth=0)
         return np.asarray(after == end)
@@ -87,10 +88,13 @@ class AvroCursor:
         self, kind: AvroType, at: Ints, end: Ints, rows: Ints, *, wanted: Any, depth: int
     ) -> Ints:
         """Move cursors over one value of a type."""
+        # Nothing wanted and nothing to step over.
         if not wanted and kind.empty:
             return at
         if not wanted and len(at) <= FEW:
             return self._one_by_one(lambda one, place: one.value(kind, place, depth), at, end, rows)
+
+        # A schema may nest without end.
         if depth > MAX_DEPTH:
             return np.full(len(at), self._dead)
 
@@ -104,6 +108,7 @@ class AvroCursor:
         if kind.kind == "union":
             return self._union(kind, at, end, rows, wanted=wanted, depth=depth)
 
+        # Arrays and maps hold no part of a sample; they are stepped over.
         if kind.kind in ("array", "map"):
             self._note(wanted, kind, rows, at)
             return self._items(kind, at, end, rows, depth)
@@ -120,6 +125,8 @@ class AvroCursor:
         self._note(wanted if isinstance(wanted, str) else None, kind, rows, at)
         self._left[rows] -= len(kind.parts)
         at = self._kept(at, self._left[rows] >= 0)
+
+        # Cursors go over one field after the other, for all records at once.
         for name, part in zip(kind.names, kind.parts, strict=True):
             if (at == self._dead).all():
                 break
@@ -140,6 +147,7 @@ class AvroCursor:
 
         What is wanted within something that has no fields is of a wrong type.
         """
+        # A null has nothing to keep.
         if wanted is None or (kind.kind == "null"):
             return
 

@@ -155,12 +155,15 @@ class CsvFormat:
             self._plans.sort(key=lambda plan, served=types: plan is not served)  # type: ignore[misc]
             break
 
+        # Rows and lines must be the same, or numbers of lines in dead letters would be wrong.
         if table.num_rows + len(bad) != len(
             block
         ):  # never, as no line stands out; rather slow than shifted
             raise pa.ArrowInvalid("rows are not lines")
 
         number = block.number
+
+        # Bad rows are named by their line; the others go on.
         if bad:
             for i in bad:
                 rejects.add("malformed", int(number[i]), len(block.part(i, i + 1).lines()[0]))
@@ -183,6 +186,7 @@ class CsvFormat:
         return all(pc.all(pc.is_finite(column)).as_py() is not False for column in columns)
 
     def _read(self, block: LineBlock, types: dict[str, pa.DataType]) -> tuple[pa.Table, list[int]]:
+        # Arrow tells which rows it cannot read; their lines are noted.
         bad: list[int] = []
 
         def invalid(row: arrow_csv.InvalidRow) -> str:
@@ -222,6 +226,7 @@ class CsvFormat:
         return table, bad
 
     def parse_record(self, record: bytes) -> Texts | str:
+        # Strictly, as a row that Arrow refused may be read in two ways.
         """Read one line with the standard library, strictly."""
         try:
             rows = list(
@@ -249,6 +254,8 @@ def _mark_stray_quotes(
     """
     quote = ord('"')
     line_end = ord("\n")
+
+    # Quotes by line: their number must be even.
     at = np.flatnonzero(data == quote)
     per_line = np.diff(np.searchsorted(at, block.end), prepend=0)
     uneven = per_line % 2 == 1
@@ -259,6 +266,8 @@ def _mark_stray_quotes(
 
     if not len(at):
         return
+
+    # An opening quote stands at the beginning of a field, a closing one at its end.
     opening = at[0::2]
     closing = at[1::2]  # of lines that have an even number of them
     before = data[opening - 1]
@@ -279,6 +288,7 @@ def csv_separator_hint(header: Sequence[str], delimiter: str = ",") -> str:
     >>> csv_separator_hint(["Time;Shop;Amount"]), csv_separator_hint(["time", "a;b"])
     ("; columns must be separated by commas, and this header has ';'", '')
     """
+    # One long name with another separator: the file is of another dialect.
     one = header[0] if len(header) == 1 else ""
     other = next((other for other in SEPARATORS if other != delimiter and other in one), None)
 
@@ -311,6 +321,8 @@ def _read_header(reader: LineReader, delimiter: str) -> list[str]:
     taken = reader.next_block(1)
     lines = [] if taken is None else taken[0].lines()
     name = reader.path.name
+
+    # The header decides which column is which part of a sample.
     if not lines:
         raise ValueError(f"source must start with a header line, got an empty one in {name!r}")
 

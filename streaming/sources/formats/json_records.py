@@ -103,6 +103,7 @@ class JsonFormat:
         up for one another: after a brace, inside an object, another brace is an error, and a text
         has no line end in it.
         """
+        # The first byte of most lines is a brace, and so is the last one.
         data = np.frombuffer(block.data, np.uint8)
         start = np.concatenate([[0], block.end[:-1]])
         last = block.end - 2
@@ -110,6 +111,7 @@ class JsonFormat:
         odd |= deep_records(block)
         left = np.flatnonzero(~odd)
 
+        # Space after the object is looked through, for the lines that have some.
         while len(left):
             ending = data[last[left]]
             odd[left[~((ending == ord("}")) | np.isin(ending, _SPACE))]] = True
@@ -125,6 +127,7 @@ class JsonFormat:
 
         By msgspec if they are alike, or by pyarrow with the types of the first one.
         """
+        # Records with the same fields in the same order are decoded together.
         line = block.part(0, 1).lines()[0]
         try:
             alike = self.alike.of_block(block, lambda: self.parse_object(line))
@@ -132,6 +135,8 @@ class JsonFormat:
             raise pa.ArrowInvalid(str(error)) from None
 
         if alike is not None:
+            # The first record says which types to expect; where another one differs, all are read
+            # one by one.
             return alike, block.number
         first = self._parts_of(line)
         if isinstance(first, str) or not is_utf8_record(block.data):
@@ -155,6 +160,7 @@ class JsonFormat:
         except pa.ArrowNotImplementedError:
             raise pa.ArrowInvalid("nested") from None
 
+        # Anything odd is read record by record: rather slow than shifted.
         if table.num_rows != len(block):
             raise pa.ArrowInvalid("objects are not records")
         raw = {part: arrow_part(table, paths) for part, paths in self._places.items()}
@@ -174,6 +180,7 @@ class JsonFormat:
             return found
         texts: Texts = {}
 
+        # The right type, or a reason; in rounds a bad content still counts for its user.
         for part, value in found.items():
             kind = mapping_kind(part)
             if value is not None and (
@@ -203,6 +210,7 @@ class JsonFormat:
             return found
         parts: dict[str, Any] = {}
 
+        # Two fields of one name would make the value a choice.
         for part, places in self._places.items():
             try:
                 parts[part] = find_value(found, places)
@@ -221,6 +229,7 @@ class JsonFormat:
 
     def parse_object(self, record: bytes) -> dict[str, Any] | str:
         """Read one object, or say why not."""
+        # Deep nesting is refused before a parser follows it.
         if may_be_deep(record) and nesting(record) > MAX_NESTING:
             return "malformed"
 
@@ -241,6 +250,7 @@ class JsonFormat:
 
 def _unique(fields: frozenset[str]) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
     def hook(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        # An object may name a field twice: where that is a part of a sample, it is ambiguous.
         found = dict(pairs)
         if len(found) == len(pairs):
             return found
@@ -265,11 +275,14 @@ def _piece_bytes(block: LineBlock) -> int:
     Where one is cut at such a line end the piece cannot be read, and the records are read in
     halves.
     """
+    # No piece is shorter than two records.
     longest = int(np.diff(block.end, prepend=0).max())
     return min(max(_PIECE, 2 * longest), len(block.data) + 1)
 
 
 def _arrow_type(part: str, value: Any) -> pa.DataType:  # noqa: PLR0911
+
+    # Text that is a number keeps its digits until it is parsed.
     if mapping_kind(part) == "value":
         if isinstance(value, str):
             return pa.string()
