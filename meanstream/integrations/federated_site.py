@@ -82,6 +82,7 @@ class SiteSettings:
         object.__setattr__(self, "releases", releases)
         require(1 <= releases <= MOST_RELEASES, "releases", f"lie in 1..{MOST_RELEASES}", releases)
 
+        # Each draw misses a little of the tails: that must fit into delta.
         tails = releases * TAIL_DELTA
         require(
             self.delta == 0 or self.delta > tails,
@@ -102,6 +103,7 @@ class SiteSettings:
         """
 
         def noise_of(epsilon: float) -> FreshNoise:
+            # Pure noise is free where delta is 0; with delta the least of all is taken.
             share = epsilon / self.releases
             candidates: list[FreshNoise] = [
                 StaircaseNoise(sensitivity, share),
@@ -115,6 +117,7 @@ class SiteSettings:
 
             return min(candidates, key=lambda noise: noise.variance)
 
+        # What float64 adds to epsilon must be small at this sensitivity.
         require_small_numeric_slack(
             noise_of, epsilon=self.epsilon, delta=self.delta, draws=self.releases
         )
@@ -169,6 +172,7 @@ class SiteRelease:
 
         Refuse fields that are missing, unknown or out of range.
         """
+        # Exactly the fields of a release: what else came would be somebody's guess.
         names = {field.name for field in fields(cls)}
         require(
             set(plain) == names,
@@ -227,6 +231,8 @@ class FederatedSite:
 
     def __init__(self, store: Path, settings: SiteSettings) -> None:
         self.settings = settings
+
+        # The ledger belongs to these settings, and refuses others.
         identity = {SIDE: KIND, **asdict(settings)}
         self._store, secret = open_deployment_store(store, identity, environment=os.environ)
         self._store.keep()

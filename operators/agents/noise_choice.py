@@ -56,6 +56,7 @@ def least_noise(asked: dict[str, Any], make: type[AgentsSettings]) -> AgentsSett
     ValueError
         If nothing can keep it: that of the first mechanism.
     """
+    # Each mechanism that can keep the promise; the first refusal says why none can.
     made = []
     refusal: ValueError | None = None
     for fields in _candidates(asked, make):
@@ -79,6 +80,7 @@ def other_mechanisms(settings: AgentsSettings) -> list[AgentsSettings]:
     >>> [mechanism_name(one) for one in (settings, *other_mechanisms(settings))][:3]
     ['pm1.staircase', 'pm1.laplace', 'two_level.staircase']
     """
+    # The same label, with everything open that decides the mechanism.
     asked = {name: getattr(settings, name) for name in settings.__dataclass_fields__}
     asked |= {"noise": AUTO, "counter": None, "levels": None}
     if settings.spread_share == usual_spread_share(settings.mode):
@@ -143,6 +145,7 @@ def mechanism_facts(settings: AgentsSettings) -> MechanismFacts:
     >>> other
     'the best other at this label is pm1.laplace, 3.606, 69.7 %'
     """
+    # With a memory there is only one mechanism to speak of.
     own = mechanism_name(settings), _stddev(settings), settings.guessed_right
     facts = MechanismFacts(mechanism=own[0], stddev=own[1], guessed_right=own[2])
     others = [] if settings.remembers.forgets else other_mechanisms(settings)
@@ -187,6 +190,7 @@ def _releases(settings: AgentsSettings) -> Ints:
 
 def _candidates(asked: dict[str, Any], make: type[AgentsSettings]) -> Iterator[dict[str, Any]]:
     """Give the fields of each mechanism that is looked at, with its epsilon where odds were asked."""
+    # Epsilon and odds are two promises: one of them is asked.
     odds = None if asked["odds"] is None else valid_odds(asked["odds"])
     require(
         odds is None or asked["epsilon"] is None,
@@ -201,6 +205,7 @@ def _candidates(asked: dict[str, Any], make: type[AgentsSettings]) -> Iterator[d
     delta = valid_float("delta", asked["delta"])
     require(0 <= delta < 1, "delta", "lie in [0, 1)", delta)
 
+    # Noise by counter; for odds each has an epsilon of its own.
     for noise in _noises(asked, named, delta):
         for counter in _counters(asked, noise):
             fields = asked | {"noise": noise, "counter": counter, "odds": None}
@@ -214,9 +219,12 @@ def _noises(asked: dict[str, Any], named: str, delta: float) -> tuple[str, ...]:
     """Distributions that are open, pure ones first."""
     if named != AUTO:
         return (named,)
+
+    # The papers have Gaussian noise.
     if asked["mode"] == "paper" or asked["calibration"] != "analytic":
         return ("gaussian",)
 
+    # What forgets has no end, which pure noise would pay for with all of epsilon at each release.
     forgets = asked["memory"] != FOREVER
     pure = [] if forgets else [*PURE]
     gaussian = delta > 0 or asked["odds"] is not None
@@ -252,6 +260,7 @@ def _label(
     fields: dict[str, Any], odds: float, delta: float, make: type[AgentsSettings]
 ) -> dict[str, float]:
     """Give epsilon, and for Gaussian noise delta, at which a mechanism keeps the odds."""
+    # The Gaussian by its mu, at a delta; pure noise by its whole distribution of losses.
     if fields["noise"] not in PURE:
         told = delta or ODDS_DELTA
         epsilon = group_epsilon(gaussian_mu_of_odds(odds), told)

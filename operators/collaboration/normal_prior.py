@@ -112,6 +112,7 @@ class NormalPrior:
         anywhere as fast as a trend may before: what large counts show says little of agents of
         three samples.
         """
+        # Beyond the ends the center stays, and may go as fast as a trend may.
         told = np.log10(count) - self.middle
         away = told if goes_on else np.clip(told, *self.ends)
         center = self.coefficient[:, :1] + self.coefficient[:, 1:] * away
@@ -130,6 +131,7 @@ class NormalPrior:
         The trend goes on as likely as not. Between the counts that releases tell of both are the
         same; the second half has no weight there.
         """
+        # Within the ends both halves are the same, and the first has all the weight.
         told = np.log10(count) - self.middle
         inside = (told >= self.ends[0]) & (told <= self.ends[1])
         parts = [self.center(count, goes_on=goes_on) for goes_on in (True, False)]
@@ -143,6 +145,7 @@ class NormalPrior:
     @property
     def center_variance(self) -> float:
         """Variance of the center where most releases are, over all spreads."""
+        # Spreads of different size have different centers, too.
         center = self.coefficient[:, 0]
         apart = center - self.probability @ center
         return float(self.probability @ (self.covariance[:, 0, 0] + np.square(apart)))
@@ -150,6 +153,7 @@ class NormalPrior:
     @property
     def without_trend(self) -> float:
         """Posterior probability that means do not go with counts, of one half before (Savage, Dickey)."""
+        # Density of d = 0 after over before: the odds that there is no trend.
         before = (SLOPE * self.spread) ** 2
         after = self.covariance[:, 1, 1]
         log_odds = 0.5 * np.log(before / after) - 0.5 * self.coefficient[:, 1] ** 2 / after
@@ -180,6 +184,7 @@ class NormalPrior:
         d are found by Newton's method; their posterior is normal by Laplace's approximation, as is
         the evidence.
         """
+        # In widths of the bounds, so that one grid fits all.
         width = upper - lower
         scaled = _Scaled.of(cells, sample_variance, lower, width)
         precise = 0.3 * float(np.sqrt(scaled.variance + scaled.noise_variance).min())
@@ -187,6 +192,7 @@ class NormalPrior:
         spreads = np.concatenate([[low / 4], np.geomspace(low, MOST_SPREAD, SPREADS)])
         fits = scaled.fits(spreads)
 
+        # A posterior that is narrow on the grid is fitted once more, on a finer one.
         likely = np.flatnonzero(fits.evidence > fits.evidence.max() + np.log(NEGLIGIBLE))
         if likely[0] > 0 and likely[-1] - likely[0] < SPREADS / 3:
             ends = spreads[max(likely[0] - 1, 0)], spreads[min(likely[-1] + 1, SPREADS)]
@@ -199,6 +205,8 @@ class NormalPrior:
         probability /= probability.sum()
         average = float(probability @ spreads)
         kept = probability > NEGLIGIBLE * probability.max()
+
+        # Back to the value's unit.
         coefficient = width * fits.coefficient[kept]
         coefficient[:, 0] += lower
 
@@ -244,6 +252,8 @@ class _Scaled:
         noise = cells.noise_variance / width**2
         counted = np.where(np.isfinite(cells.count), cells.count, 1.0)
         logs = np.log10(counted)
+
+        # What a release says of a center, for a spread of a twentieth of the width.
         says = cells.weight / (variance + noise + 0.0025)
         middle = float((says * logs).sum() / says.sum())
 

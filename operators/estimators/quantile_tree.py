@@ -56,6 +56,7 @@ class LevelRound:
 
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:  # noqa: ARG002 - any
         """Private to public: one vote per user."""
+        # A user votes for the bin of its own mean, at the level that it was drawn for.
         place = np.floor(0.5 * (summaries.mean + 1.0) * self._votes.bins).astype(np.int64)
         return self._votes.randomize(np.clip(place, 0, self._votes.bins - 1), words)
 
@@ -73,6 +74,7 @@ class LevelRound:
 
     def decode(self, tally: Tally, public: Public) -> Public | Estimate:
         """Public: the counts so far; after the last level the quantiles."""
+        # Counts of all levels go on to the last one.
         named = [tally.n, *(tally.sums or [0] * self._votes.bins)]
         levels = [*public.get("levels", []), named]
 
@@ -87,6 +89,8 @@ class LevelRound:
 
         result_fields(found, {"levels"})
         added = result_added_entries(found, public, "levels")
+
+        # One level more than before, of as many bins as the level has.
         if len(added) != 1:
             refuse_result("levels", "have one more level than the earlier result", len(added))
 
@@ -206,12 +210,15 @@ class QuantileTree(EstimatorTraits):
             for step, reports in zip(self.rounds, n, strict=True)
         )
 
+        # A level without reports leaves everything open.
         if min(n) == 0:
             nothing = np.repeat([[0.0], [-1.0], [1.0], [1.0]], len(self.quantiles), axis=1)
             return self._estimate(nothing, sum(n), stages)
 
         shares = [
-            vote.shares(level[1:], level[0]) for vote, level in zip(self.votes, levels, strict=True)
+            vote.shares(level[1:], level[0])
+            for vote, level in zip(self.votes, levels, strict=True)
+            # Levels see the same distribution: their counts are fitted together.
         ]
         spread = zip(self.votes, n, strict=True)
         fit = fitted_levels(
@@ -219,6 +226,8 @@ class QuantileTree(EstimatorTraits):
         )
         raw = fit.weights @ np.concatenate([*shares, [1.0]])
         likely = [self._likely(share, reports) for share, reports in zip(shares, n, strict=True)]
+
+        # The error of the fitted distribution, at what it most likely is.
         error = np.sqrt(distribution_variance(fit, self.votes, likely, n))
 
         return self._estimate(self._inverted(raw, error), sum(n), stages)
@@ -235,6 +244,8 @@ class QuantileTree(EstimatorTraits):
         """Give quantiles, ends of their intervals and standard errors as rows, on [-1, 1]."""
         z = float(ndtri(0.5 * (1.0 + self._settings.level)))
         bins = len(raw) + 1
+
+        # Noise makes the distribution fall here and there: halfway between two envelopes it rises.
         edges = np.linspace(-1.0, 1.0, bins + 1)
         up = np.maximum.accumulate(raw)
         down = np.minimum.accumulate(raw[::-1])[::-1]
@@ -246,6 +257,8 @@ class QuantileTree(EstimatorTraits):
         for quantile in self.quantiles:
             crossing = int(np.clip(np.searchsorted(rising, quantile, side="right"), 1, bins))
             value = _crossed(rising, edges, quantile, crossing)
+
+            # The interval ends where the distribution is surely past the quantile.
             below = np.flatnonzero(rising[1:-1] + z * error < quantile) + 1
             above = np.flatnonzero(rising[1:-1] - z * error > quantile) + 1
             lower = min(edges[below.max(initial=0)], value)
@@ -289,6 +302,7 @@ def require_quantiles(quantiles: Sequence[float]) -> tuple[float, ...]:
     Traceback (most recent call last):
     ValueError: quantiles must be different and ascending, got 0.9,0.5
     """
+    # Ascending, so that answers come in the order of the question.
     found = tuple(float(one) for one in quantiles)
     shown = ",".join(f"{one:g}" for one in found)
     require(1 <= len(found) <= MOST_QUANTILES, "quantiles", f"be 1 to {MOST_QUANTILES}", len(found))

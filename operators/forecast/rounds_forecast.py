@@ -175,6 +175,7 @@ class _Ask:
 
         What no privacy would leave, of samples at the ends.
         """
+        # Of a user's own mean: averaging over its samples, and how users differ.
         averaging = float((self.sizes.probability / self.sizes.support).sum())
         return min(averaging + (self.declared or 0.0) ** 2, 1.0)
 
@@ -182,6 +183,8 @@ class _Ask:
         """Find the epsilon that this estimator needs for a standard error."""
         if target is None:
             return None
+
+        # All epsilons are tried from the least one, by halving.
         at = {epsilon: replace(self, epsilon=epsilon, known={}) for epsilon in EPSILONS}
         return epsilon_needed(lambda epsilon: _alike(at[epsilon].described(name, users)), target)
 
@@ -191,6 +194,8 @@ class _Ask:
         Those it can be designed for.
         """
         found = {}
+
+        # Other epsilons may have no design for so few users.
         for epsilon in sorted({*SHOWN_EPSILONS, self.epsilon}):
             ask = self if epsilon == self.epsilon else replace(self, epsilon=epsilon, known={})
             try:
@@ -203,6 +208,7 @@ class _Ask:
     def described(self, name: str, users: int) -> dict[str, Any]:
         """Build an estimator and let it describe itself, once."""
         if (name, users) not in self.known:
+            # A design is built once for each estimator and number of users.
             own = estimator_class(name).candidate_options(self.declared, self.tails)
             common: dict[str, Any] = {
                 "epsilon": self.epsilon,
@@ -220,6 +226,7 @@ def _candidate(ask: _Ask, name: str, users: int, z: float, target: float | None)
     stderr = _alike(found)
     needed = None
 
+    # Users needed grow until the predicted error is small enough.
     if target is not None:
         needed = users_needed(lambda n: _alike(ask.described(name, n)), target, users)
 
@@ -310,6 +317,7 @@ def epsilon_needed(stderr: Callable[[float], float], target: float) -> float | N
     >>> epsilon_needed(lambda epsilon: 0.1 / epsilon, 0.05), epsilon_needed(lambda epsilon: 1.0, 0.5)
     (2.0, None)
     """
+    # Where even the largest epsilon does not suffice there is none.
     if stderr(EPSILONS[-1]) > target:
         return None
     low = -1

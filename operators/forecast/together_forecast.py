@@ -119,6 +119,7 @@ def forecast_together(
     if target_half_width is not None:
         require_positive(target_half_width=target_half_width)
 
+    # Means and samples lie within the bounds, so their spreads do, too.
     width = settings.upper - settings.lower
     rule = (
         f"be at most half the width from lower ({settings.lower!r}) to upper ({settings.upper!r})"
@@ -127,15 +128,19 @@ def forecast_together(
     require(crowd.stddev <= width / 2, "stddev", rule, crowd.stddev)
     middle = _quantiles(crowd.sizes, (0.5,))
 
+    # Similar sizes are joined; a small, a median and a large agent are shown.
     counts, share = _joined(crowd.sizes)
     every = np.append(counts, _quantiles(crowd.sizes, SHOWN))
     held = Remembered(settings)
+
+    # What each knows alone, from releases, and if raw means were public.
     alone = crowd.stddev**2 / held.own(every)
     released = _released(crowd, held)
     told = released.predict(alone)
     public = _public(crowd, held).predict(alone)
     half = half_width_alone(alone, level), released.half_width(told, alone, level)
 
+    # Over all agents, not over those shown.
     ratios = [
         float(share @ part.error[: len(share)] / (share @ alone[: len(share)]))
         for part in (told, public)
@@ -168,6 +173,7 @@ def forecast_together(
 
 def _released(crowd: Crowd, held: Remembered) -> LearnedForecast:
     """Everyone's newest release, but one's own."""
+    # How many have made each number of releases.
     number = _sums(held.newest(crowd.sizes.support), crowd.sizes.probability)
     made = np.flatnonzero(number[1:]) + 1
     samples, noise = held.released(made)
@@ -192,6 +198,7 @@ def _width(held: Remembered) -> float:
 
 def _joined(sizes: SizeDistribution) -> tuple[Floats, Floats]:
     """Join similar sizes: their means, and their probabilities."""
+    # Sizes within a step of a logarithm count as one.
     place = np.floor(_PER_E * np.log(sizes.support)).astype(np.int64)
     number = _sums(place, sizes.probability)
     some = number > 0
@@ -228,6 +235,7 @@ def _with_epsilon(
 
     Infinite where the settings refuse it.
     """
+    # An epsilon may be too small for any noise.
     try:
         other = replace(settings, epsilon=epsilon)
     except ValueError:
@@ -249,6 +257,8 @@ def _rows(
     """
     part = slice(-len(counts), None)
     error = told.error[part]
+
+    # The error of raw public means is sampling; what is above it is the noise's.
     sampling = np.minimum(public.error[part], error)
 
     columns = {
@@ -275,6 +285,7 @@ def _needed(crowd: Crowd, settings: AgentsSettings, level: float, target: float)
         min(float(half_width_alone(np.array([crowd.stddev**2]), level)[0]) / target, _BEYOND) ** 2
     )
 
+    # Each goal by halving: more epsilon, or more samples.
     def with_epsilon(epsilon: float) -> bool:
         return _with_epsilon(crowd, settings, epsilon, middle, level)[1] <= target
 

@@ -39,6 +39,7 @@ _WIDTH = 100
 
 def with_environment_and_headings(command: Any) -> Any:
     """Let every option of a command and its parts be given by `MEANSTREAM_NAME`, and show help under headings."""
+    # Every option has its variable, unless it is declared to have none.
     declared = declared_of_command(command)
     typed = _typed_options(command)
     for parameter in _options(command):
@@ -46,6 +47,7 @@ def with_environment_and_headings(command: Any) -> Any:
             parameter.envvar = f"{PREFIX}{parameter.name.upper()}"
             parameter.show_envvar = False
 
+        # Options of a store are given by files, and not shown here.
         if typed is not None and parameter.name not in (*typed, *_ENDS):
             parameter.hidden = True
             parameter.add_to_parser = _is_not_typed
@@ -104,6 +106,7 @@ def _by_heading(command: Any, context: Any = None) -> Iterator[tuple[str, list[A
         else [*_options(command), command.get_help_option(context)]
     )
 
+    # Headings in the order of the engine's data; others after them.
     for parameter in every:
         found.setdefault(getattr(parameter, "rich_help_panel", None) or GENERAL, []).append(
             parameter
@@ -118,6 +121,7 @@ def _by_heading(command: Any, context: Any = None) -> Iterator[tuple[str, list[A
 
 def _format_options(command: Any, context: Any, formatter: Any) -> None:
     """Write the part of the help that lists options; those that must be given say so."""
+    # What must be given says so; what is rarely needed is shown on request only.
     required = required_options(command)
     first = _shown_first(command, context)
     arguments = [
@@ -156,6 +160,8 @@ def _shown_first(command: Any, context: Any) -> set[str] | None:
     """Give the options of a help that is not asked for all; None where all are shown."""
     if context.meta.get(_ALL) or not any(one.name == "help_all" for one in command.params):
         return None
+
+    # A command without declared beginnings shows everything.
     first = {name for name, one in declared_of_command(command).items() if one.first}
 
     if first:
@@ -178,6 +184,8 @@ def options_in_force(context: Any) -> str:
     """
     command = context.command
     config = context.params.get("config")
+
+    # As YAML that the same command takes, with the origin of each value.
     lines = [f"# {context.command_path}: values in force, and their origin"]
     for heading, parameters in _by_heading(command):
         several = [
@@ -192,6 +200,7 @@ def options_in_force(context: Any) -> str:
             empty = value is None or value in ([], ())
             lines.append(f"{'# ' if empty else ''}{_entry(parameter.name, value)}  # {source}")
 
+    # The key is named by its place and never shown.
     lines.append(f"# key of the noise: {_key(context.params, os.environ)}")
     lines += [f"# {line}" for line in unknown_variables(context, os.environ)]
     return "\n".join(lines) + "\n"
@@ -205,6 +214,7 @@ def unknown_variables(context: Any, environment: Mapping[str, str]) -> list[str]
     """
     from difflib import get_close_matches
 
+    # Variables that look like options and are none would be ignored in silence.
     own = {p.envvar for p in _options(context.command) if p.envvar}
     beside = getattr(getattr(context.parent, "command", None), "commands", {})
     lines = []
@@ -221,6 +231,7 @@ def unknown_variables(context: Any, environment: Mapping[str, str]) -> list[str]
             name.removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in sorted(own)], n=1
         )
 
+        # Another command may have it; else the nearest name helps.
         hint = (
             f": one of {', '.join(others)}"
             if others
@@ -252,6 +263,7 @@ def _source(source: Any, parameter: Any, config: Any) -> str:
 
 
 def _key(given: Mapping[str, Any], environment: Mapping[str, str]) -> str:
+    # A file before a variable, a variable before the file beside the store.
     if given.get("secret_file") is not None:
         return "the file of secret_file"
     if environment.get(f"{PREFIX}SECRET"):
@@ -283,6 +295,7 @@ def _entry(name: str, value: Any) -> str:
     if isinstance(plain, list | tuple):
         plain = [without_passwords(str(one)) for one in plain]
 
+    # A text may be an address with a password in it.
     if isinstance(plain, str):
         plain = without_passwords(plain)
 
@@ -300,6 +313,7 @@ def options_to_begin_with(command: Any, context: Any, name: str) -> str:
 
     What must be given is open, everything else stands at its default.
     """
+    # Required options stand open; all others show their defaults.
     required = required_options(command)
     lines = [
         f"# Options of `meanstream {name} --config THIS_FILE`; `--print-config` shows the values in force.",

@@ -68,6 +68,7 @@ class TypedValues:
 
     def shown_in(self, message: str) -> str:
         """Spell the value that a refusal shows as it was typed."""
+        # Of the named option, or of any that was given.
         named = self._texts.get(message.partition(" ")[0])
         texts = named or [text for several in self._texts.values() for text in several]
         message = _BESIDE.sub(
@@ -81,6 +82,8 @@ class TypedValues:
 def _spelled(shown: str, texts: list[str]) -> str:
     quoted = shown[0] in "'\""
     meant = ast.literal_eval(shown) if quoted else shown
+
+    # The same text, or one that means the same number or path.
     same = [text for text in texts if text == meant] or [
         text for text in texts if _means(text, meant)
     ]
@@ -95,6 +98,7 @@ def _spelled(shown: str, texts: list[str]) -> str:
 
 def _means(text: str, value: str) -> bool:
     """Say whether two texts are one number or one path."""
+    # Two spellings of one number are the same value.
     try:
         one = float(text)
         other = float(value)
@@ -134,6 +138,7 @@ def refusing_typed_in_one_line(command: Any) -> Any:
     An option that is typed twice is refused: which one is meant is unknown. What is typed is noted
     in the `TypedValues` with which the command is called, as `obj`.
     """
+    # The parsers of Typer name neither the value nor the option as it was typed.
     command.make_parser = partial(_once_each, command.make_parser)
     for parameter in command.params:
         parameter.process_value = partial(_process, parameter, parameter.process_value)
@@ -154,6 +159,7 @@ def _once_each(make_parser: Callable[[Any], Any], context: Any) -> Any:
         try:
             values, rest, order = parse(args)
         except _USAGE_ERROR as error:
+            # An unknown option is answered with the nearest one.
             unknown = str(getattr(error, "option_name", ""))
             _refuse_argument(context, unknown, given)
             _refuse_untyped(context, unknown)
@@ -164,6 +170,7 @@ def _once_each(make_parser: Callable[[Any], Any], context: Any) -> Any:
 
             raise
 
+        # An option that is given twice would have one value ignored.
         for one in order:
             times = sum(other is one for other in order)
             if times > 1 and not (getattr(one, "multiple", False) or one.name in SHOWN_AND_DONE):

@@ -101,9 +101,11 @@ class Telemetry:
 
     def observe(self, stats: EngineStats) -> None:
         """Take the newest figures."""
+        # Computed outside the lock, so that a page never waits for an engine.
         turn = turn_record(stats, self._clock() - self._began, self._time_of_day())
         own = self._look(stats)
         with self._lock:
+            # Turns that follow quickly are one: the page shows the newest.
             turns = self._turns
             if len(turns) > 1 and turns[-1].seconds - turns[-2].seconds < LEAST_SECONDS:
                 turns.pop()  # it came too soon after the one before, and is not the newest any more
@@ -120,6 +122,7 @@ class Telemetry:
 
     def view(self) -> PageView:
         """Give what there is now."""
+        # An engine that has ended has no problem any more.
         problem = None if self.not_ready is None or not self._running else self.not_ready()
         with self._lock:
             return PageView(
@@ -196,6 +199,7 @@ class AgentsTelemetry(Telemetry):
         with self._lock:
             records = self._answers.points()
 
+        # The newest record that knows the agent tells its number.
         number = next(
             (n for record in reversed(records) if (n := record.number(agent)) is not None), None
         )
@@ -222,6 +226,7 @@ class AgentsTelemetry(Telemetry):
             return None
         self._save_due = now + SAVE_SECONDS
 
+        # Points under the lock; what becomes of them outside.
         with self._lock:
             points = self._precision.points()
             turns = tuple(self._turns)
@@ -241,6 +246,8 @@ class AgentsTelemetry(Telemetry):
         self, stats: EngineStats
     ) -> tuple[AnsweredAgents | None, Precision | None, FittedPicture | None]:
         answers, population = self._seen
+
+        # Only what is new since the last look is computed.
         answered = stats.answers if stats.answers is not answers else None
         fresh = stats.population if stats.population is not population else None
         self._seen = (stats.answers, stats.population)
@@ -251,6 +258,7 @@ class AgentsTelemetry(Telemetry):
         if answered is not None:
             self._answered_until = stats.event_time
 
+        # When the next release is due is looked up now and then: it reads all agents.
         if stats.look_ahead is not None and self._clock() >= self._ahead_due:
             self._next = stats.look_ahead()
             self._ahead_due = self._clock() + AHEAD_SECONDS
@@ -265,6 +273,7 @@ class AgentsTelemetry(Telemetry):
             self._precision.add(precise)
             self._answers.add(answered)
 
+            # Histories of agents are thinned out to bounded memory.
             while (
                 sum(len(r.names) for r in self._answers.points()) > MOST_ROWS
                 and len(self._answers.points()) > 2
@@ -286,6 +295,8 @@ class AgentsTelemetry(Telemetry):
     def _precise(self, answered: AnsweredAgents, stats: EngineStats) -> Precision:
         self._newest.take(answered)
         together, alone = self._newest.half_widths()
+
+        # With known means the errors are shown, too.
         errors = None if self._truth is None else self._truth.errors(answered)
 
         return Precision(

@@ -152,6 +152,7 @@ class DeadLetters:
 
     def groups(self) -> list[dict[str, Any]]:
         """Count by reason, source and partition, and tell first and last position and the range of sizes."""
+        # Letters of one reason, source and partition stand together.
         partition = self.partition
         order = np.lexsort((partition, self.source, self.reason))
         keys = [column[order] for column in (self.reason, self.source, partition)]
@@ -184,6 +185,8 @@ class DeadLetters:
 def dead_letters_still_unused(letters: DeadLetters, store: Store) -> DeadLetters:
     """Select the letters of records that a store has noted as unused, and no replay has counted since."""
     left = np.zeros(len(letters), np.bool_)
+
+    # A topic may have been read beside others: its positions are theirs as well.
     wholes = {name for kind in ENGINES for name in (store.state(kind) or {}).get("positions", ())}
     for number, name in enumerate(letters.sources):
         beside = [
@@ -207,6 +210,8 @@ def read_dead_letters(location: str) -> DeadLetters:
         )
 
     path = Path(location)
+
+    # Compressed files are files of lines all the same.
     kinds = [suffix for suffix in path.suffixes if suffix not in (".gz", ".zip")]
     require(bool(kinds) and kinds[-1] in (".jsonl", ".parquet"), "dead_letters", PLACES, location)
 
@@ -220,6 +225,7 @@ def read_dead_letters(location: str) -> DeadLetters:
 
 def _from_lines(path: Path) -> Iterator[DeadLetter | None]:
     """Read one letter per line; None where a line is no letter."""
+    # A damaged file is named, without a word of what it holds.
     try:
         with closing(LineReader(path)) as reader:
             while (taken := reader.next_block(READ_LINES)) is not None:
@@ -271,6 +277,7 @@ def _collect(letters: Iterator[DeadLetter | None]) -> DeadLetters:
     unreadable = 0
 
     for letter in letters:
+        # Numbers beyond what positions hold are no letter of ours.
         if (
             letter is None
             or letter.position >> PARTITION_SHIFT
@@ -293,6 +300,7 @@ def _collect(letters: Iterator[DeadLetter | None]) -> DeadLetters:
         unreadable,
     )
 
+    # Of several letters of one record the newest counts.
     order = np.lexsort((found.position, found.source))  # stable: the last of equals came last
     ordered = found.take(order)
     last = np.ones(len(ordered), np.bool_)

@@ -166,6 +166,7 @@ epsilon 1), got None
         for name, value in _respelled(self).items():
             object.__setattr__(self, name, value)
 
+        # Each value for itself; then what they mean together.
         require_epsilon(self.epsilon, least=LEAST_EPSILON)
         require_between(0, 1, level=self.level)
         require(self.mode in ("tuned", "paper"), "mode", "be 'tuned' or 'paper'", self.mode)
@@ -185,6 +186,7 @@ epsilon 1), got None
         between = self.between_users
         budget = self.user_budget
 
+        # Bounds that would make a window never end, or a budget mean nothing.
         rule = "be at least 0 and finite"
         require(math.isfinite(lateness) and lateness >= 0, "allowed_lateness", rule, lateness)
         require(
@@ -203,12 +205,15 @@ epsilon 1), got None
             f"be at least epsilon {self.epsilon:g}",
             budget,
         )
+
+        # A horizon must be a number that can be counted.
         fits = budget is None or math.isfinite(budget / self.epsilon)
         require(
             fits, "user_budget", f"be a finite number of times epsilon ({self.epsilon!r})", budget
         )
         windows = self.windows
 
+        # Sliding windows and sessions have no window before them.
         if windows.kind != "fixed":
             self.require_nothing_carried(
                 f"with {windows.kind} windows", "they do not follow one another"
@@ -216,6 +221,8 @@ epsilon 1), got None
 
         object.__setattr__(self, "window", str(windows))
         overlap = windows.overlap
+
+        # A sample in several windows costs epsilon in each.
         if overlap > 1:
             need = (
                 f"be at least {overlap * self.epsilon:g} for sliding windows {self.window!r} (a sample is in {overlap} "
@@ -237,6 +244,7 @@ epsilon 1), got None
     @cached_property
     def grid(self) -> Grid:
         """The grid on which values, or the features of values that the estimator sums up, are held."""
+        # What a report is about: a category, a number, or features of a vector.
         if self.categories is not None:
             return CategoryGrid(len(self.categories))
         features = (
@@ -286,6 +294,8 @@ epsilon 1), got None
         """How many rounds the budget of a user pays for; None if there is no limit."""
         if self.user_budget is None:
             return None
+
+        # A budget that is a multiple of epsilon is not to be lost by rounding.
         return math.floor(self.user_budget / self.epsilon * (1 + 1e-12))
 
     @property
@@ -332,9 +342,15 @@ epsilon 1), got None
         the data: rounds of two designs have different ids and keys.
         """
         default = {
-            one.name: one.default for one in fields(self) if one.name not in FIRST_FIELDS
+            # Settings at their defaults are left out, so that a new one changes no protocol before
+            # it.
+            one.name: one.default
+            for one in fields(self)
+            if one.name not in FIRST_FIELDS
         } | {"edition": 1}
         found = {name: list(x) if isinstance(x, tuple) else x for name, x in asdict(self).items()}
+
+        # A change of what an estimator does is another edition, and so another protocol.
         found["estimator"] = str(self.estimator)  # the name alone of a class that was passed
         found["edition"] = self._class.edition
 
@@ -377,6 +393,8 @@ epsilon 1), got None
         """Tell for how many users the estimator of a window is designed, if that many take part."""
         if self.users is not None:
             return self.users
+
+        # Numbers of users that are nearly equal share a design.
         unit = 10 ** max(len(str(counted)) - DIGITS, 0)
         return max(int(counted // unit * unit), design_least_users(self.protocol_bytes))
 
@@ -392,6 +410,8 @@ epsilon 1), got None
             is so small that float64 would add more than a hundredth of it.
         """
         estimator = designed_estimator(self.protocol_bytes, self.design_users(counted))
+
+        # Central noise has a numeric cost, which is refused here if it is too large.
         if is_central(estimator):
             central_numeric_cost(estimator)
 
@@ -404,6 +424,7 @@ def _require_tails(settings: RoundsSettings) -> None:
     tails = settings.tails
     require("tails" not in settings.options, "tails", own, settings.options.get("tails"))
 
+    # A declaration must be one that the estimator uses.
     if tails is not None:
         require(tails in TAILS, "tails", f"be {' or '.join(TAILS)}, or be left out", tails)
         can = "tails" in estimator_class(settings.estimator).options
@@ -428,6 +449,8 @@ def _respelled(settings: RoundsSettings) -> dict[str, Any]:
         ends = tuple(
             valid_float(name, one) for one in (bound if isinstance(bound, tuple) else (bound,))
         )
+
+        # Equal bounds of all coordinates are one number.
         one_for_all = (
             isinstance(bound, tuple)
             and len(ends) == len(settings.values or ())
@@ -461,6 +484,7 @@ def _number(value: Any) -> Any:
 
 def _require_questions(settings: RoundsSettings) -> None:
     """Refuse categories and quantiles without an estimator of them, and the other way round."""
+    # A question and its estimator belong together.
     known = estimator_class(settings.estimator)
     named = settings.categories
     shares = known.answers == "shares"

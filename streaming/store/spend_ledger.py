@@ -82,12 +82,15 @@ class Ledger(LedgerReader):
         index = np.array(rows.release_index, np.int64)
         new = self._new(agent, index)
 
+        # New charges are appended; those of before are only compared.
         if new.any():
             self._append(rows, agent, index, np.flatnonzero(new))
             self._count(agent[new])
 
         again = np.flatnonzero(~new)
         refused = self._refused(rows, agent, index, again) if len(again) else []
+
+        # The head changes only where something was added or refused.
         head = replace(self.head(), refused=self.head().refused + len(refused))
         if new.any() or refused:
             self._tables.put_state(HEAD, head.plain())
@@ -103,6 +106,7 @@ class Ledger(LedgerReader):
         Those of the last charge are still at hand the first time that they are requested; others
         are read.
         """
+        # What was charged last is at hand; older rows are read and verified.
         if seq == self.rows():
             return []
         (first, recent), self._recent = self._recent, (0, [])
@@ -150,12 +154,14 @@ class Ledger(LedgerReader):
     def _counts(self, n_agents: int) -> Ints:
         """Give the number of charges of that many agents or more."""
         if self._spent is None:
+            # Counts are saved beside the rows, and verified against them by an audit.
             saved = dict(self._tables.chunks(_SPENT))
             self._spent = np.zeros(CHUNK * (max(saved, default=0) + 1), np.int64)
 
             for number, columns in saved.items():
                 self._spent[number * CHUNK : (number + 1) * CHUNK] = columns["count"]
 
+        # Room for twice as many, so that it grows seldom.
         if n_agents > len(self._spent):
             grown = np.zeros(CHUNK * -(-2 * n_agents // CHUNK), np.int64)
             grown[: len(self._spent)] = self._spent
@@ -165,6 +171,7 @@ class Ledger(LedgerReader):
 
     def _new(self, agent: Ints, index: Ints) -> Bools:
         """Tell which releases were never charged; of several of one id, the first."""
+        # Agents must be known and numbers of releases must follow one another.
         known = len(self._tables.encoded_names())
         require(
             int(agent.min()) >= 0 and int(agent.max()) < known,
@@ -177,6 +184,7 @@ class Ledger(LedgerReader):
         new = index > spent[agent]
         once = int(np.bincount(agent).max()) == 1
 
+        # Of one release twice in a batch the first is charged.
         if not once:
             first = np.zeros(len(agent), np.bool_)
             first[np.unique(_keys(agent, index), return_index=True)[1]] = True
@@ -193,6 +201,7 @@ class Ledger(LedgerReader):
         return new
 
     def _append(self, rows: LedgerRows, agent: Ints, index: Ints, which: Ints) -> None:
+        # Rows are numbered from the end of the ledger.
         head = self.head()
         n = len(which)
         version = np.array(rows.input_version, np.int64)
@@ -212,6 +221,7 @@ class Ledger(LedgerReader):
         )
         new = LedgerColumns(*columns)
 
+        # The chain of hashes goes on over the new rows.
         chain = self._at_end()
         names = self._tables.encoded_names()
         size = head.size
@@ -224,6 +234,7 @@ class Ledger(LedgerReader):
             self._database.execute("INSERT INTO ledger VALUES (?, ?, ?)", values)
             size += sum(map(len, block.output))
 
+        # Outputs of this charge are kept for the delivery that follows.
         self._head = replace(head, rows=chain.rows, chain=chain.value, size=size)
         self._recent = (head.rows, output)
 
@@ -246,12 +257,15 @@ class Ledger(LedgerReader):
 
     def _refused(self, rows: LedgerRows, agent: Ints, index: Ints, again: Ints) -> list[int]:
         """Compare releases that were charged before with what was charged."""
+        # Versions of all charged releases, read once.
         for block in self.verified(self._charged.rows) if self._charged.rows < self.rows() else ():
             self._charged.add(block.rows)
 
         versions = self._charged.versions(_keys(agent[again], index[again]))
         if versions is None:
             raise self._database.damage("the ledger")
+
+        # The same release with another version would be another noise for it: refused.
         other = versions != np.array(rows.input_version, np.int64)[again]
 
         return [int(i) for i in again[other]]

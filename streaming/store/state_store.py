@@ -75,10 +75,12 @@ a store keeps its settings; another value needs a new --store, whose budget adds
 
         A new store that is not given the `name` of its deployment makes one; it is kept for good.
         """
+        # Files that did not exist may be removed again if the run is refused.
         made = [file for file in _files_of(path) if not file.exists()]
         witness = Witness.of(path)
         lock = StoreLock.take(path)
         try:
+            # The lock is taken before the store is looked at.
             begun = not create_database_file(path)
             store = cls(Database(path, read_only=False), lock)
         except BaseException:
@@ -87,6 +89,7 @@ a store keeps its settings; another value needs a new --store, whose budget adds
 
         store.made, store._witness = ([], None) if begun else (made, witness)
         try:
+            # A lock file that has seen commits, and a store without any: somebody has emptied it.
             if begun and store._database.is_empty:
                 Witness.of(path).check(None, 0)
 
@@ -109,6 +112,7 @@ a store keeps its settings; another value needs a new --store, whose budget adds
 
         Nothing is released, so no secret is needed.
         """
+        # It must be readable as it is before anything is changed.
         cls.read(path).close()
         lock = StoreLock.take(path)
         try:
@@ -138,6 +142,7 @@ a store keeps its settings; another value needs a new --store, whose budget adds
             witness.check(None, 0)  # one that someone has emptied is not new
             raise
 
+        # The witness beside the store tells an older copy from the store itself.
         try:
             check_layout(store._database)
             store._check_version()
@@ -183,6 +188,7 @@ a store keeps its settings; another value needs a new --store, whose budget adds
         with super().transaction():
             yield
 
+        # The lock file notes each commit.
         if self._lock is not None:
             self._lock.note(self.public_id(), self.commits())
 

@@ -135,6 +135,8 @@ class CollaborativeMean(base.MiniBatchRegressor):
 
         self.collaboration = collaboration
         self.noise = noise
+
+        # Without a clock only counts of samples can be a schedule.
         require(
             not schedule.startswith("every"),
             "schedule",
@@ -152,9 +154,12 @@ class CollaborativeMean(base.MiniBatchRegressor):
             horizon=horizon,
             name=name,
         )
+
+        # Without a key of its own the model has that of the environment.
         self._key = environment_noise(name) if noise is None else noise
         self._agents = Agents(settings, self._key)
 
+        # Who releases, and who answers from the releases.
         self._followed = FollowedReleases(settings)
         self._host = PersonalEstimates(settings, EngineOptions(collaboration=collaboration))
         self._numbers: dict[str, int] = {}
@@ -206,6 +211,7 @@ class CollaborativeMean(base.MiniBatchRegressor):
         KeyError
             If the row names no agent, the agent has no sample, or no one has released anything yet.
         """
+        # An agent must be named and known: its own samples are the answer's first part.
         name = _name(x.get(self.agent))
         if name is None:
             raise KeyError(
@@ -262,12 +268,14 @@ class CollaborativeMean(base.MiniBatchRegressor):
         if state["noise"] is not None:
             noise = noise_of_environment(*state["noise"])
 
+        # Parameters make the model; its samples are put back afterwards.
         self.__init__(**state["parameters"], noise=noise)  # type: ignore[misc]
         if key_digest(self._key) != state["key"]:
             raise ValueError(
                 f"{SECRET_VARIABLE} must have the key that the model began with, got another one"
             )
 
+        # Agents first, then their state.
         self._agents.add_agents(state["names"])
         for chunk, rows in enumerate(state["chunks"]):
             self._agents.restore_chunk(chunk, rows)
@@ -285,6 +293,7 @@ class CollaborativeMean(base.MiniBatchRegressor):
 
     def _learn(self, names: Sequence[str | None], y: Floats) -> None:
         """Take samples of named agents; the others are left out."""
+        # Samples without a name count for nobody.
         known = np.array([name is not None for name in names], bool)
         for name in dict.fromkeys(name for name in names if name is not None):
             if name not in self._numbers:
@@ -294,17 +303,22 @@ class CollaborativeMean(base.MiniBatchRegressor):
         numbers = np.array([self._numbers[name] for name in names if name is not None], np.int64)
         if not len(numbers):
             return
+
+        # The order of samples is their time.
         time = self._learned + np.arange(len(numbers), dtype=np.float64)
         self._learned += len(numbers)
         made = self._agents.update(numbers, y[known], time)
         self._followed.observe(made.releases, made.before)
         self._made += len(made.releases)
 
+        # New releases change the answers of their agents at once; those of others with the next
+        # fit.
         for number in made.releases.agent.tolist():
             self._answers.pop(number, None)
 
     def _population(self) -> PublicPopulation | None:
         """Public: the population, fitted again once there are many more releases."""
+        # A fit reads all releases: it is repeated once there are many more.
         if self._made and (self._people is None or self._made > _STALE * self._fitted_with):
             newest = self._followed.combined(self._agents.latest())
             self._pool = self._followed.posterior
@@ -321,6 +335,8 @@ class CollaborativeMean(base.MiniBatchRegressor):
         people = self._population()
         if people is None:
             return 0.5 * (float(self.lower) + float(self.upper))
+
+        # Who has released nothing is answered by the prior alone.
         number = self._numbers.get(name, -1) if name is not None else -1
 
         if number not in self._answers:

@@ -92,6 +92,7 @@ class VariancePosterior:
             len(self.weight),
         )
 
+        # Without other word a sample's square is worth one degree, and ties do not occur.
         if not len(self.degrees):
             object.__setattr__(self, "degrees", np.ones(len(self.variance)))
 
@@ -115,6 +116,7 @@ class VariancePosterior:
         return self._quantile(LEAST)
 
     def _quantile(self, share: float) -> float:
+        # The middle of each point's weight is its place.
         order = np.argsort(self.variance, kind="stable")
         below = np.cumsum(self.weight[order]) - 0.5 * self.weight[order]
         return float(np.interp(share, below, np.sqrt(self.variance[order]))) ** 2
@@ -193,6 +195,7 @@ def variance_posterior_of_own(
         return np.zeros(0)
     count = np.maximum(own.count, 1)
 
+    # One point needs no table.
     if len(pool) == 1:
         found = _shrunk(
             pool.variance, pool.degrees * (count - 1), own.squared_deviations, prior_degrees
@@ -200,6 +203,7 @@ def variance_posterior_of_own(
     else:
         found = _OwnTable(pool, prior_degrees).read(count, own.squared_deviations)
 
+    # Values that are all at the bounds may be yes/no data: then m (1 - m) is their variance.
     if np.isfinite(pool.lower) and np.isfinite(pool.upper):
         some, floor = _at_bounds(own, pool.lower, pool.upper)
         floor *= 1.0 if pool.yes_no is None else pool.yes_no
@@ -222,6 +226,7 @@ def student_factor_of_own(
     >>> student_factor_of_own(2.0, own).round(2).tolist()
     [1.62, 1.15]
     """
+    # The factor falls with the degrees, between nodes that are the same for everybody.
     worth = float(pool.weight @ pool.degrees) if isinstance(pool, VariancePosterior) else 1.0
     degrees = prior_degrees + worth * np.maximum(own.count - 1.0, 0.0)
     nodes = prior_degrees / np.linspace(1e-6, 1.0, STUDENT_NODES)
@@ -235,6 +240,7 @@ def _at_bounds(own: OwnSamples, lower: float, upper: float) -> tuple[Ints, Float
 
     Give their variance with pseudo-samples.
     """
+    # Squares that are all of m (1 - m) leave nothing in between.
     require_bounds(lower, upper)
     n = own.count.astype(np.float64)
     width = upper - lower
@@ -243,6 +249,8 @@ def _at_bounds(own: OwnSamples, lower: float, upper: float) -> tuple[Ints, Float
         n * share * (1 - share) * width**2 - own.squared_deviations <= AT_BOUNDS * n * width**2
     )
     some = np.flatnonzero(at_bounds & (n > 0))
+
+    # Two pseudo-samples of each kind (Agresti, Coull 1998).
     shrunk = (n[some] * share[some] + PSEUDO_SAMPLES / 2) / (n[some] + PSEUDO_SAMPLES)
 
     return some, np.asarray(shrunk * (1 - shrunk) * width**2, dtype=np.float64)
@@ -262,6 +270,8 @@ class _OwnTable:
     def read(self, count: Ints, squares: Floats) -> Floats:
         """Own variances of agents with these counts and sums of squared deviations."""
         node, above = _count_nodes(count)
+
+        # Only rows that some agent needs are evaluated.
         used = np.flatnonzero(np.bincount(node))
         used = np.union1d(used, used + 1)
         row = np.zeros(int(used[-1]) + 1, np.int64)
@@ -270,6 +280,8 @@ class _OwnTable:
         upper = row[node + (above > 0)]
         n = _count_of(used)
 
+        # A cell is a quarter of a natural logarithm of the mean square, in units of the largest
+        # point.
         ratio = squares / (np.maximum(count - 1, 1) * self._unit)
         level = np.minimum(np.log(np.maximum(ratio, LEAST_RATIO)), MOST_LOG_RATIO) / RATIO_STEP
         cell = np.floor(level).astype(np.int64)
@@ -279,6 +291,8 @@ class _OwnTable:
             int(cell.max()) + 1
         )  # no one lies outside: nodes are constants, whichever are evaluated
         cell = np.maximum(cell - first, 0)
+
+        # Logarithms of the variances: between nodes they are linear.
         table = np.log(self._evaluate(n, np.exp(RATIO_STEP * np.arange(first, last + 1))))
         equal = np.log(self._evaluate(n, np.zeros(1)))[:, 0]
 
@@ -296,6 +310,8 @@ class _OwnTable:
         """
         pool = self._pool
         prior = self._prior
+
+        # Points with more likely squares weigh more; each shrinks towards its own variance.
         n, mean_square = n[:, None, None], (ratio * self._unit)[None, :, None]
         free = pool.degrees * (n - 1)
         log_weight = np.log(pool.weight) + self._log_likelihood(n, free, mean_square)
@@ -306,9 +322,12 @@ class _OwnTable:
 
     def _log_likelihood(self, n: Floats, free: Floats, mean_square: Floats) -> Floats:
         """Log probability of an agent's own squares under each point."""
+        # Equal samples have a probability of their own: as ties, not as tiny variances.
         all_equal = 0.5 * n * np.log(np.clip(self._pool.ties, LEAST_TIES, 1 - 1e-12))
         half = 0.5 * np.maximum(free, 1e-12)
         prior = 0.5 * self._prior
+
+        # Squares are v times an F variable of f (n - 1) and d0 degrees.
         odds = np.maximum(half / prior * mean_square / self._pool.variance, 1e-300)
         squares = half * np.log(odds) - (half + prior) * np.log1p(odds)
 

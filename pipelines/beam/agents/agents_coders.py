@@ -93,12 +93,15 @@ def pack_for_coder(samples: AgentSamples) -> Packed:
         "position": samples.position,
     }  # of times, the bits
 
+    # Ids are left out where there are none.
     if samples.key.any():
         numbers["key"] = samples.key.view(np.int64)
 
     first: dict[str, Any] = {
         name: int(column[0]) if len(column) else 0 for name, column in numbers.items()
     }
+
+    # First and last time are in the head: a turn looks at them without reading the rest.
     if len(samples):
         first["times"] = [float(samples.time.min()), float(samples.time.max())]
 
@@ -126,6 +129,7 @@ def unpack_for_coder(encoded: bytes) -> AgentSamples:
     )
     key = columns.get("key", np.zeros(0, np.uint64))
 
+    # Keys in the order of places are written as steps.
     if key.itemsize < 8:  # steps: keys stand in the order of places
         key = numbers_of_packed("key", columns, first["key"])
 
@@ -188,6 +192,7 @@ class ForShardCoder(coders.Coder):  # type: ignore[misc]
 
     def encode(self, value: ForShard) -> bytes:
         """Say what it is, then give it."""
+        # One letter says what follows.
         if isinstance(value, Tick):
             return b"t" + _TICK.pack(value.number, value.newest) + value.shards
         if isinstance(value, Ticks):
@@ -201,6 +206,7 @@ class ForShardCoder(coders.Coder):  # type: ignore[misc]
 
     def decode(self, encoded: bytes) -> ForShard:
         """Read it."""
+        # A tick without shards has the length of a number and a time.
         if encoded[:1] == b"t" and len(encoded) > _TICK.size:
             number, newest = _TICK.unpack_from(encoded, 1)
             return Tick(number, newest, encoded[1 + _TICK.size :])
@@ -235,6 +241,7 @@ class OwnBatchCoder(coders.Coder):  # type: ignore[misc]
             "newest": value.newest,
         }
 
+        # Without histograms there are no cells to write.
         if not value.own.cells.shape[1]:
             del columns["cells"]
 
@@ -284,6 +291,8 @@ class PartialReleasesCoder(coders.Coder):  # type: ignore[misc]
         for role, summary in (("summary", value.summary), ("before", value.before)):
             if summary is None:
                 continue
+
+            # Only known kinds of summaries are written: what reads them must know them, too.
             kind = next(
                 (name for name, known in SUMMARIES.items() if isinstance(summary, known)), None
             )
@@ -293,6 +302,7 @@ class PartialReleasesCoder(coders.Coder):  # type: ignore[misc]
                     f"summary must be one of {', '.join(SUMMARIES)}, got {type(summary).__name__}"
                 )
 
+            # Arrays become columns, with their shapes in the head; the rest is plain.
             plain = summary.snapshot()
             arrays = {name: array for name, array in plain.items() if isinstance(array, np.ndarray)}
             shape = {name: array.shape for name, array in arrays.items() if array.ndim > 1}
@@ -300,6 +310,7 @@ class PartialReleasesCoder(coders.Coder):  # type: ignore[misc]
             head[role] = {"kind": kind, "plain": rest, "shape": shape}
             columns |= {f"{role} {name}": array.ravel() for name, array in arrays.items()}
 
+        # Pools of the shards in their order, so that equal data are equal bytes.
         pools = {shard: value.pools[shard].snapshot() for shard in sorted(value.pools)}
         sums = np.array([pool.pop("sums") for pool in pools.values()], np.float64).ravel()
 
@@ -355,6 +366,9 @@ class FittedReleasesCoder(coders.Coder):  # type: ignore[misc]
     def encode(self, value: FittedReleases) -> bytes:
         """Arrays as columns, the rest as plain data."""
         head, columns = _plain(value.fitted)
+
+        # What every shard needs to answer: the population, what is known of variances, and how new
+        # it is.
         known = {
             "number": value.number, "newest": value.newest, "agents": value.agents, "overtaken": value.overtaken,
             "bounds": [value.pool.lower, value.pool.upper], "shards": value.shards.hex(),
@@ -363,6 +377,7 @@ class FittedReleasesCoder(coders.Coder):  # type: ignore[misc]
         known["independent"] = value.pool.independent
         known["yes_no"] = value.pool.yes_no
 
+        # The long run has points of its own where samples depend.
         if value.pool.long_run is not None:
             pool |= {f"long {name}": getattr(value.pool.long_run, name) for name in _POOL}
 
@@ -492,6 +507,7 @@ def require_coded(collaboration: Collaboration) -> None:
     )
     summary = collaboration.summarize(none)
 
+    # A class of somebody else would fail in a worker only.
     for what, made, known in (
         ("summaries", summary, SUMMARIES),
         ("populations", collaboration.fit_summary(summary, 1.0), POPULATIONS),
@@ -509,6 +525,8 @@ def _plain(fitted: Any) -> tuple[list[Any], Columns]:
         )
 
     plain: dict[str, Any] = {}
+
+    # A population may hold another one: its arrays have its name before theirs.
     columns: Columns = {}
     for name in (field.name for field in fields(POPULATIONS[kind])):
         value = getattr(fitted, name)
@@ -527,6 +545,7 @@ def _plain(fitted: Any) -> tuple[list[Any], Columns]:
 
 def _population(head: list[Any], columns: Columns) -> Any:
     """Read what `_plain` wrote."""
+    # Named tuples and dictionaries are lists on the wire.
     kind, plain = head
     for name, value in plain.items():
         inner = {

@@ -114,6 +114,7 @@ class SampleIntake:
 
         Without a time of one's own, the engine's `max_future`.
         """
+        # The default reads tuples and names; other fields make functions of each element.
         limit = MAX_FUTURE if max_future is None else as_seconds("max_future", max_future)
         require(limit >= 0, "max_future", "be at least 0", limit)
         return cls(
@@ -130,6 +131,7 @@ class SampleIntake:
 
     def taking(self, pcoll: beam.PCollection, *, owner: str) -> SampleIntake:
         """Hold it to the PCollection of samples: its window, and its schema, if it has one."""
+        # Windows are our own: an element that is windowed already would be answered twice.
         window_fn = pcoll.windowing.windowfn
         require(
             isinstance(window_fn, GlobalWindows),
@@ -137,6 +139,8 @@ class SampleIntake:
             "be in the global window",
             type(window_fn).__name__,
         )
+
+        # With a schema names are checked where the pipeline is built.
         names = None if _is_batch(pcoll.element_type) else element_fields(pcoll.element_type)
 
         if names is None:
@@ -172,6 +176,7 @@ class SampleReader:
             categories=intake.categories is not None,
             tuples=intake.tuples,
             private_values=intake.privacy_unit == "user",
+            # Ids are hashed under the key, and nowhere kept as they are.
         )
 
         self._id_key = (
@@ -212,6 +217,7 @@ class SampleReader:
 
         Begin again.
         """
+        # A bundle is read whole, so that columns are checked and not elements.
         rows = self._rows
         batches = self._batches
         waiting = self._waiting
@@ -231,6 +237,7 @@ class SampleReader:
             self._samples.inc(waiting)
             self._together.update(waiting)
 
+        # Said once: a pipeline with wrong names would reject everything in silence.
         if waiting and not self._has_begun:
             self._has_begun = True
             if not parts and len(rows) > 1:
@@ -248,6 +255,7 @@ class SampleReader:
 
         One that is not whole is left alone, and so are then those beside it.
         """
+        # Batches that share names are joined; what does not belong together is checked alone.
         of = self._intake.coordinates
         for _, alike in groupby(
             batches, key=lambda one: (id(one.names), one.key is None, one.person is None)
@@ -273,6 +281,8 @@ class SampleReader:
 
         n = self._intake.coordinates
         fields = self._intake.fields
+
+        # A mapping for the decoder, which checks values as the engine does.
         mapping = ColumnMapping(
             values=tuple(map(str, range(n))) if n else None,
             categories=self._intake.categories,
@@ -282,6 +292,7 @@ class SampleReader:
             owner="user" if self._private else "agent",
         )
 
+        # Nothing could be read: an empty batch with the right columns.
         if not found:
             return no_sample_columns(keyed=mapping.id is not None)
         names = [*mapping.required, *mapping.optional]
@@ -301,6 +312,7 @@ class SampleReader:
 
     def _good(self, batch: SampleColumns, latest: float, rejects: Rejects) -> SampleColumns:
         """Check what a batch says; and of any sample that it does not lie too far ahead."""
+        # A batch is from outside, too: columns of other lengths would mix samples.
         if not _is_whole(batch, self._intake.coordinates):
             rejects.add_many("malformed", np.zeros(len(batch.agent), np.int64))
             return batch.take(slice(0))
@@ -314,6 +326,7 @@ class SampleReader:
         faults: list[tuple[str, Bools]] = []
         nobody = self._nobody(batch.names)
 
+        # One fault a sample, in the order in which they are named.
         if nobody is not None:
             faults.append(("bad_agent", np.asarray(batch.agent == nobody)))
 
@@ -334,6 +347,8 @@ class SampleReader:
             content += [] if known.all() else [("unknown_category", np.asarray(~known))]
 
         good = np.ones(len(batch), np.bool_)
+
+        # In rounds a bad value counts for its user; among agents it counts for nobody.
         if not self._private:
             faults += content
             content = []
@@ -371,6 +386,7 @@ class SampleReader:
 
         Of a directory that batches share, only what is new is looked through.
         """
+        # Looked for in new names only: directories grow.
         known, seen, found = self._looked
         if names is not known or len(names) < seen:
             seen = 0
@@ -392,6 +408,7 @@ def _rejected_whole(elements: list[Any], rejects: Rejects) -> str:
     **Privacy.** The logs of workers may be anyone's. A name is shown if all elements have it and a
     program could be written with it: it belongs to the form of the data, and no value is shown.
     """
+    # Names of fields are shown, never values.
     counts = Counter(rejects.reason)
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts.most_common())
     said = f"no element of the first {len(elements):,} is a sample ({reasons})"

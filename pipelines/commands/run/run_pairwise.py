@@ -81,10 +81,12 @@ def pairwise_options(options: AgentsOptions) -> Pairs:
     ValueError
         Naming the option, the rule and the value.
     """
+    # Options that have no meaning among pairs are refused, not ignored.
     for name in WITHOUT:
         given = getattr(options, name)
         require(given is None, name, f"be left out with --schedule {options.schedule}", str(given))
 
+    # A counter of independent increments has room for any number of releases.
     counter = options.counter or "pm1"
     horizon = options.horizon or (
         MAX_HORIZON if counter == "pm1" else None
@@ -102,6 +104,8 @@ def pairwise_options(options: AgentsOptions) -> Pairs:
         stddev=options.stddev,
         partners=None if options.partners is None else read_partners_file(options.partners),
     )
+
+    # The state grows with pairs of agents: their number is bounded.
     most = settings.most_agents
 
     asked = options.max_agents
@@ -117,6 +121,7 @@ def host_pairs(options: AgentsOptions) -> None:
 
     Or, for a dry run, what it would run on.
     """
+    # Everything is checked before a store is opened.
     with refusing_options():
         pairs = pairwise_options(options)
 
@@ -153,6 +158,8 @@ def run_pairs(pairs: Pairs, *, crash: CrashHook | None = None) -> EngineStats:
         environment: Mapping[str, str],  # noqa: ARG001, RUF100
     ) -> PairwiseDeployment:
         deployment = open_pairwise_deployment(path, pairs.settings, environment=environment)
+
+        # A store may have more agents than a run could hold.
         known = len(deployment.store.agents())
         few = pairs.settings.partners is None
         if few and known > pairs.capacity:
@@ -188,6 +195,7 @@ def run_pairs(pairs: Pairs, *, crash: CrashHook | None = None) -> EngineStats:
 
 
 def public_pairs_metrics(**options: Any) -> Metrics:
+    # The size of the ledger tells how many queries there were, which depends on values.
     """Make the public metrics without the size of the ledger.
 
     How many releases there were may depend on values.
@@ -206,6 +214,7 @@ def coalition(settings: Any) -> dict[str, Any]:
 
     **Privacy.** A function of the settings alone.
     """
+    # Readers who pool what they received know more than any of them.
     release = settings.release
     pooled = {
         f"{readers}_readers": round(settings.coalition_epsilon(readers), 2)
@@ -220,6 +229,7 @@ def warn_of_few_samples(stats: EngineStats) -> None:
 
     **Privacy.** A function of the numbers of samples and of agents, which are public.
     """
+    # With few exchanges per partner no test can tell a class.
     exchanges = stats.samples_per_partner
     if exchanges is None or exchanges >= LEAST_PER_PARTNER:
         return
@@ -274,6 +284,7 @@ def _dry_run(pairs: Pairs) -> None:
 
     Otherwise say what it would run on, and what coalitions learn.
     """
+    # The same checks as a run's, and nothing is written.
     options = pairs.options
     settings = pairs.settings
     check_agents_options(options)

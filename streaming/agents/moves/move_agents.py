@@ -119,6 +119,7 @@ def _moved_numbers(store: Store, partition: int) -> Ints:
 
 def _require_fit(giver: Store, taker: Store, partition: int) -> AgentsSettings:
     """Refuse stores that do not belong together, or are not at rest."""
+    # Both stores must be at rest, of one deployment and one source.
     settings, others = (_settings_at_rest(store) for store in (giver, taker))
     if giver.public_id() == taker.public_id():
         raise StoreError(f"to must be another store than from, got {str(taker.path)!r}")
@@ -135,6 +136,7 @@ def _require_fit(giver: Store, taker: Store, partition: int) -> AgentsSettings:
             f"to must be a store of the same source, got {sources[1]} and not {sources[0]}"
         )
 
+    # Only partitions that were read have agents here.
     places = _positions(giver, sources[0]["source"])
     if str(partition) not in places:
         has = ", ".join(sorted(places)) or "none"
@@ -171,6 +173,8 @@ def _positions(store: Store, source: str) -> dict[str, Any]:
 def _require_delivered(store: Store) -> None:
     note = store.state("delivered")
     waiting = store.outbox()
+
+    # A store that has done nothing has nothing to deliver.
     if note is None and not store.ledger.rows() and not waiting:
         return
 
@@ -192,8 +196,11 @@ def _take(
     number = _moved_numbers(giver, partition)
     moves = Moves.of(taker)
     others = Moves.of(giver)
+
+    # Moves are numbered over both stores, so that the newest one decides.
     moves.number = max(moves.number, others.number) + 1
 
+    # One transaction: the agents live in the taker, or they do not.
     with taker.transaction():
         here, facts = copy_agents(giver, taker, settings, partition, number)
         gone = departed_agents(taker)
@@ -202,8 +209,11 @@ def _take(
         brought[here] = moves.number
         put_departed_agents(taker, gone)
 
+        # Which move brought each agent here.
         some = np.flatnonzero(brought)
         taker.put_chunk("received", 0, {"agent": some, "move": brought[some]})
+
+        # Who had the partition before may be asked for by its readers.
         former = [*others.former.get(str(partition), []), giver.public_id()]
         moves.former[str(partition)] = [one for one in former if one != taker.public_id()]
         moves.given = [one for one in moves.given if one != partition]
@@ -226,11 +236,13 @@ def _drop(giver: Store, settings: AgentsSettings, partition: int) -> None:
     number = _moved_numbers(giver, partition)
     taker = Store.read(Path(note["to"]))
 
+    # The taker's number may be higher by now.
     try:
         moves.number = max(moves.number, Moves.of(taker).number)
     finally:
         taker.close()
 
+    # Their samples leave; that they have left stays.
     with giver.transaction():
         drop_agents(giver, settings, partition, number)
         gone = departed_agents(giver)
