@@ -91,6 +91,7 @@ class FittedPrior:
 
         What is negligible in both averages is left out.
         """
+        # All models together; the likeliest gives the picture.
         best = mixtures[int(probability.argmax())]
         sizes = [mixture.size for mixture in mixtures]
         share = np.concatenate([mixture.weight for mixture in mixtures])
@@ -98,6 +99,8 @@ class FittedPrior:
             np.repeat(_without_negligible(model), sizes) * share
             for model in (probability, cautious)
         )
+
+        # Components that no model needs leave; anywhere within the bounds stays possible.
         keep = np.maximum(weight, careful) > NEGLIGIBLE_COMPONENT
         variance = np.concatenate([mixture.variance for mixture in mixtures])
         anywhere = UNSEEN / n_agents
@@ -132,6 +135,7 @@ class FittedPrior:
         level : float
             Nominal coverage of the interval.
         """
+        # Answers are looked up in a table by mean and variance.
         mean, variance = bounded_means(own.mean, own.variance, lower=self.lower, upper=self.upper)
         posterior = look_up_posterior(
             self.posterior, mean, variance, len(self.weight), lower=self.lower, upper=self.upper
@@ -156,6 +160,7 @@ class FittedPrior:
 
         The bits of an entry are the same among whatever others, for n > 1.
         """
+        # In logarithms, relative to the likeliest component.
         total = variance + self.variance[:, None]
         keep = self.variance[:, None] / total
         away = mean - self.center[:, None]
@@ -164,6 +169,7 @@ class FittedPrior:
         log_density -= log_density.max(axis=0)
         density = np.exp(log_density) / np.maximum(self.weight, self.cautious)[:, None]
 
+        # Values by the plain models, errors by the cautious ones, and what both differ by.
         shift = (keep - 1) * away
         first = _mixed(self.weight, density * shift) / (_mixed(self.weight, density) + 1e-300)
         normal = _mixed(self.cautious, density) + 1e-300
@@ -197,6 +203,7 @@ class FittedPrior:
         return component, likely, size
 
     def _members(self, mean: Floats, variance: Floats) -> tuple[np.ndarray, Floats, Floats]:
+        # A single component has everybody.
         if len(self.best_weight) == 1:
             return (
                 np.zeros(len(mean), np.int64),
@@ -210,6 +217,7 @@ class FittedPrior:
         ):  # sums over components run along columns: the same order for any number of agents
             mean, variance = np.repeat(mean, 2), np.repeat(variance, 2)
 
+        # In 32 bits, which suffices for who belongs where.
         width = self.upper - self.lower
         away = mixture_distances(mean, self.best_center, width)
         total = (variance / width**2).astype(np.float32) + (self.best_variance / width**2).astype(
@@ -274,6 +282,7 @@ def fitted_prior_noise(
     mixtures: list[NormalMixture], probability: Floats, noise: NoiseShare
 ) -> FittedNoise:
     """Average the variance of the privacy noise in centers and spreads over models and their components."""
+    # Noise of centers and spreads, over all models.
     spread = np.array([mixture.spread for mixture in mixtures])
     center = np.array([float(mixture.weight @ mixture.center_variance) for mixture in mixtures])
     squared = noise.of_squared_spread(spread)

@@ -79,6 +79,7 @@ class Points:
         Their variances are `variance` then, and what they show of the population's spread is as
         before.
         """
+        # Two points on either side and one in the middle: the mean stays, the variance grows.
         some = raised > 1e-9 * variance
         away = NODE * np.sqrt(raised[some])
         return Points(
@@ -146,6 +147,7 @@ class CellPoints(Points):
         Where there would be too many, cells grow, and with them the variance: the fit stays honest
         and loses resolution. Cells are halves of cells, so that joining them rounds nothing twice.
         """
+        # Groups whose variances lie within a quarter of an octave become one.
         totals, place = np.unique(
             prior_point_octave_classes(variance + (spread / width) ** 2)[0], return_inverse=True
         )
@@ -154,6 +156,7 @@ class CellPoints(Points):
         wide = prior_point_cell_level(totals) - finer
         np.maximum.at(wide, place, level)
 
+        # Cells are joined, twice as wide each time, until there are few enough.
         while True:
             shift = np.minimum(wide[place] - level, 62)
             (of, joined), (found,) = tally_prior_points(
@@ -164,6 +167,7 @@ class CellPoints(Points):
                 break
             wide += 1
 
+        # The middle of a cell, and what rounding to it adds to the variance.
         cells = np.asarray(np.ldexp(1.0, wide.astype(np.int32)), dtype=np.float64)
         return cls(
             mean=lower + width * ((joined + 0.5) * cells[of]),
@@ -183,6 +187,8 @@ class CellPoints(Points):
         What cells add to squares is in the variance.
         """
         n = len(self.group_variance)
+
+        # Sums by group, which the fit reads instead of the releases.
         number = np.bincount(self.group, self.weight, n)
         some = np.flatnonzero(number)
 
@@ -221,6 +227,7 @@ def prior_point_octave_classes(value: Floats) -> tuple[Ints, Ints]:
     >>> (of - of[1]).tolist()[1:], prior_point_octave_means(of, place, np.ones(4)).round(6).tolist()
     ([0, 0, 1], [0.0, 1.0, 1.2, 1.3])
     """
+    # A float by its exponent and a quarter of its mantissa.
     mantissa, exponent = np.frexp(value)
     quarter = ((mantissa - 0.5) * (2 * _QUARTERS)).astype(np.int64)
     some = value > 0
@@ -256,6 +263,7 @@ def tally_prior_points(keys: tuple[Ints, ...], values: Ints) -> tuple[tuple[Ints
     ([[0, 1], [9, 5]], [[2, 4]])
     """
     if not values.shape[1]:
+        # Keys by their distance from the least, so that they fit into one integer.
         return keys, values
     low = [int(key.min()) for key in keys]
     shape = [int(key.max()) - least + 1 for key, least in zip(keys, low, strict=True)]
@@ -267,6 +275,7 @@ def tally_prior_points(keys: tuple[Ints, ...], values: Ints) -> tuple[tuple[Ints
         sums = np.add.reduceat(values[:, order], starts, axis=1)
         return tuple(key[order[starts]] for key in keys), sums
 
+    # All keys as one integer: sums are found by index or by one sort.
     place = np.ravel_multi_index(
         tuple(key - least for key, least in zip(keys, low, strict=True)), shape
     )
@@ -296,6 +305,7 @@ def count_prior_point_cells(group: Ints, cell: Ints) -> tuple[Ints, Ints, Ints]:
     >>> [part.tolist() for part in count_prior_point_cells(np.array([7, 3, 7]), np.array([5, 9, 5]))]
     [[3, 7], [9, 5], [1, 2]]
     """
+    # Where groups are dense, each has a stretch of a table.
     low = int(group.min())
     width = int(cell.max()) - int(cell.min())
     if int(group.max()) - low <= _DENSE * len(group) and width < _WIDEST:

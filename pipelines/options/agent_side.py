@@ -282,6 +282,8 @@ class AgentSideOptions(StreamOptions):
         require_given(self, "lower", "upper", *(() if self.odds is not None else ("epsilon",)))
         lower = given_option("lower", self.lower)
         upper = given_option("upper", self.upper)
+
+        # Rules that say which option goes with which one.
         require(self.mode in ("tuned", "paper"), "mode", "be 'tuned' or 'paper'", self.mode)
 
         require(
@@ -297,10 +299,13 @@ class AgentSideOptions(StreamOptions):
             "be given with per_person",
             None,
         )
+
+        # The paper's mode has its counter; a memory has another one.
         paper = self.mode == "paper"
         begun = self._begun()
         forgets = (self.memory or begun.get("memory", FOREVER)) != FOREVER
 
+        # A store that has begun decides what is not given.
         if forgets:  # it has its own counter
             begun.pop("counter", None)
 
@@ -340,6 +345,7 @@ class AgentSideOptions(StreamOptions):
         if begun is None or begun.mode != self.mode or not same_noise:
             return {}
 
+        # The memory is part of the promise: it cannot change on a store.
         if self.memory is not None:
             rule = f"be {begun.memory} as in the store that is continued"
             same = str(memory_for(self.memory, parse_release_times(self.schedule))) == begun.memory
@@ -362,6 +368,7 @@ class AgentSideOptions(StreamOptions):
         exceeds = option_numbers("exceeds", self.exceeds)
         share = self.histogram_share
 
+        # A store without a histogram never gets one: its budget is given away.
         if begun and "histogram_share" not in begun:
             rule = "be left out, since the store began without a histogram"
             for name in ("quantiles", "exceeds", "histogram_share"):
@@ -370,6 +377,7 @@ class AgentSideOptions(StreamOptions):
 
             return {}
 
+        # With a histogram its share stays as it was.
         if "histogram_share" in begun or (share is not None and not self.answers_here):
             return {
                 "histogram_share": share,
@@ -392,6 +400,7 @@ class AgentSideOptions(StreamOptions):
 
     def engine_options(self) -> "EngineOptions":
         """Check everything that is not privacy; see `StreamOptions.engine_options`."""
+        # This side only releases: nobody is answered here.
         return replace(
             super().engine_options(),
             quorum=quorum_for(self.quorum, self.source, sort=self.sort),
@@ -415,6 +424,7 @@ class AgentSideOptions(StreamOptions):
         from meanstream.operators.validation import require
         from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
 
+        # Only a topic can fall silent: a file ends.
         if self.source is None or not is_kafka_location(self.source):
             require(
                 self.idle_after is None,

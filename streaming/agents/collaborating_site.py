@@ -136,9 +136,11 @@ class Collaborator:
         refreshed_at = -np.inf
         new = True
         while not stop():
+            # Releases of others come at any time; answers are due at intervals.
             came = self._receive()
             new |= came
 
+            # Before all releases are read an answer would be of a part of them.
             if not self._releases.caught_up:
                 self._health.waiting("releases are being read")
                 continue
@@ -148,6 +150,7 @@ class Collaborator:
                 waited >= self._every or waited < 0.0
             )  # a clock that was set back would hold all answers up
 
+            # Only where something is new: the same answer is not written again.
             if due and (new or self._own_samples_came()):
                 self._refresh()
                 refreshed_at = self._clock.now()
@@ -166,12 +169,14 @@ class Collaborator:
 
     def _receive(self) -> bool:
         """Take what has come; say whether there was anything."""
+        # Votes that could not be cast count for nothing.
         releases = self._releases.poll()
         settings = self._settings
         columns = releases.columns
         if settings.vote is not None:
             columns = columns.with_votes(settings.vote.possible(columns, releases.vote_variance))
 
+        # Releases of other settings are left out: they have other noise.
         columns = with_noise_terms(settings, columns.take(self._alike(releases)))
         self._followed.observe(columns, self._newest.replaced(columns))
         self.stats.releases += len(releases)
@@ -191,6 +196,8 @@ class Collaborator:
         latest = self._releases.latest()
         latest = replace(latest, columns=with_noise_terms(self._settings, latest.columns))
         histogram = self._settings.histogram
+
+        # Histograms of strangers must be possible ones.
         if histogram is None:
             return latest
 
@@ -210,6 +217,8 @@ class Collaborator:
         if self._own is None:
             return
         latest = self._latest()
+
+        # Own agents have the numbers that releases gave them.
         names, own = _joined(latest.names, self._own)
         estimates, population = self._estimates.refresh(
             names,
@@ -218,6 +227,8 @@ class Collaborator:
             self._followed.posterior,
             self._own.event_time,
         )
+
+        # Estimates and population leave together.
         self._sinks.write("estimates", estimates)
         self._sinks.write("population", population)
 

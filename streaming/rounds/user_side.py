@@ -91,6 +91,7 @@ class WaitingRounds:
 
         Say whether any did.
         """
+        # One round a commit, the earliest first.
         results = file.read({waiting.this.id for waiting in self._rounds.values()})
         for number, waiting in sorted(self._rounds.items()):
             current = self._with_pins(waiting, results)
@@ -103,12 +104,14 @@ class WaitingRounds:
 
     def _accepted(self, waiting: _Waiting, results: StageResults) -> Public | None:
         """Give the first result of the stage that is accepted, if what was accepted before is known."""
+        # What users have reported upon decides which results can follow.
         this = waiting.this
         stage = waiting.stage
         pinned = waiting.pinned
         if pinned is None:
             return None
 
+        # Another result for a stage that was reported upon is refused, and said.
         for before, public in enumerate(pinned):
             others = (r for r in results.get((this.id, before), ()) if r.public != public)
             for _ in others:
@@ -118,6 +121,7 @@ class WaitingRounds:
                     "stage result: it must be the one that users have reported upon",
                 )
 
+        # The first result that can have come from these reports.
         came = results.get((this.id, stage), ())
         public = pinned[-1] if pinned else {}
         found, refused = first_accepted_result(
@@ -134,6 +138,7 @@ class WaitingRounds:
 
         The first result of each stage.
         """
+        # Older states did not keep what was accepted: it is found again from the results.
         if waiting.pinned is not None:
             return waiting
         this = waiting.this
@@ -152,6 +157,7 @@ class WaitingRounds:
         return _Waiting(this, waiting.sums, waiting.stage, tuple(pinned))
 
     def _note(self, round_id: str, stage: int, why: str) -> None:
+        # A refusal is said once; all of them are counted.
         """Say once that a result was refused, and why: all of it is public."""
         noted = (round_id, stage, why)
         if noted in self._noted:
@@ -202,10 +208,12 @@ class WaitingRounds:
         self, number: int, waiting: _Waiting, public: Public, outcome: Outcome
     ) -> _Waiting | None:
         """Make the reports of the next stage; give what still waits."""
+        # Users of this stage report; the others wait for the next one.
         this = waiting.this
         stage = waiting.stage + 1
         self._runner.report(this, stage, public, waiting.sums, outcome)
 
+        # After the last stage nothing waits.
         if stage == this.stages[-1]:
             if self._rounds.pop(number, None) is not None:
                 self._changed.discard(number)
@@ -214,6 +222,7 @@ class WaitingRounds:
             outcome.finished += 1
             return None
 
+        # Who has been asked is done: everyone reports once.
         asked = this.stage_of(self.directory.words(waiting.sums.user)) <= stage
         pinned = (*(waiting.pinned or ()), public) if stage else ()
         rest = _Waiting(this, waiting.sums.take(np.flatnonzero(~asked)), stage, pinned)

@@ -200,6 +200,7 @@ class ReceivedReleases:
 
     def _enter(self, event: Release) -> str:
         """Make a release its agent's newest; if it is not, say why."""
+        # The id must be that of the agent and index it says, in whatever deployment.
         code = self._codes.get(event.agent, len(self.names))
         new = code == len(self.names)
         _, _, own = event.release_id.rpartition(
@@ -209,18 +210,21 @@ class ReceivedReleases:
         if own != f"{_id_of_agent(event.agent) if new else self._ids[code]}{event.index}":
             return "wrong_id"
 
+        # A new agent has the next number.
         if new:
             self._codes[event.agent] = code
             self.names.append(event.agent)
             self._ids.append(_id_of_agent(event.agent))
             self._newest.append((0, 0))
 
+        # All releases are remembered only where two that differ must be found.
         if (
             self._all is not None
             and self._all.setdefault((code, event.index), event.total) != event.total
         ):
             return "conflict"
 
+        # Only a newer release replaces what is known; the same one again is no news.
         index, total = self._newest[code]
         if event.index < index:
             return "superseded"
@@ -234,6 +238,7 @@ class ReceivedReleases:
         return ""
 
     def _remember(self, agent: Sequence[int], columns: Columns) -> None:
+        # Room for new agents, before their columns are written.
         missing = len(self.names) - len(self._latest["time"])
         for name, column in columns.items():
             if missing > 0:
@@ -254,6 +259,7 @@ class ReceivedReleases:
 
 def _parse(value: bytes) -> tuple[Release | None, str]:
     """Read one line; if it is no release, say why."""
+    # Why a line is no release is told without what it holds.
     try:
         event = Release.model_validate_json(value)
     except ValidationError as error:
@@ -267,6 +273,7 @@ def _parse(value: bytes) -> tuple[Release | None, str]:
 
 def is_received_counted(event: Release) -> bool:
     """Tell whether the whole numbers of a release are such that one can compute with them."""
+    # Whole numbers that float64 holds exactly.
     votes = event.votes
     told = event.histogram
     few = votes is None or max(votes.number, votes.pairs, *map(abs, votes.counts)) <= MAX_COUNT

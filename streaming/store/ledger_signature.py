@@ -71,6 +71,7 @@ def make_signing_key(path: Path) -> Path:
     from cryptography.hazmat.primitives import serialization as forms
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+    # The public half stands beside, and may be given away.
     key = Ed25519PrivateKey.generate()
     private = key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption())
     public = key.public_key().public_bytes(
@@ -79,6 +80,7 @@ def make_signing_key(path: Path) -> Path:
     beside = path.with_name(path.name + PUBLIC_SUFFIX)
     write_new_secret_file(beside, public, what="public key", mode=0o644)
 
+    # Both files, or none of them.
     try:
         write_new_secret_file(path, private, what="signing key")
     except ValueError:
@@ -102,6 +104,7 @@ def sign_head(
     >>> signed.rows, len(signed.signature), public.name
     (3, 128, 'signing.key.pub')
     """
+    # What is signed: how far the ledger goes, of which deployment, when.
     values: dict[str, Any] = {
         "version": VERSION,
         "deployment": deployment,
@@ -130,6 +133,7 @@ def _check(signed: SignedHead, signer: Path) -> None:
 
 def noted_by_signer(signature: Path, signer: Path, store: Path) -> NotedLedger:
     """Give what a signer noted of a store's ledger, for `audit_ledger` to compare."""
+    # A signature says something of one deployment only.
     signed = _read(signature)
     _check(signed, signer)
     name = deployment_of_ledger(store)
@@ -159,6 +163,7 @@ def _read(path: Path) -> SignedHead:
     rule = f"signature must be a signed head of version {VERSION}, got"
     try:
         with path.open("rb") as file:
+            # Anyone may have written the file: it is read to a limit.
             text = file.read(_MOST_BYTES + 1)
 
         plain = json.loads(text) if len(text) <= _MOST_BYTES else None
@@ -171,6 +176,8 @@ def _read(path: Path) -> SignedHead:
 
     if not isinstance(plain, dict) or plain.keys() != {field.name for field in fields(SignedHead)}:
         raise ValueError(f"{rule} something else in {str(path)!r}")
+
+    # Each field has a kind; true is no number here.
     kinds: dict[str, Any] = dict.fromkeys(("head", "signed_at", "signature"), str)
     kinds |= {"version": int, "rows": int, "deployment": str | None}
     wrong = [

@@ -110,6 +110,7 @@ class KeptSums:
 
     def columns(self, n: int) -> Columns:
         """State of `n` agents that have seen nothing."""
+        # What is kept by each agent: sums up to a mark, and what came before a change.
         ints = ("marked_total", "turn", "told_count", "told_total")
         reals = ("own_weight", "own_squared_weight", "kept_total", "kept_squares", "told_variance")
         return {
@@ -128,6 +129,8 @@ class KeptSums:
         """Public: what releases after these numbers of samples will hold of a mean that stays, in grid units."""
         index = np.arange(1, len(count) + 1)
         sums = np.zeros((2, len(count)))
+
+        # A mean that stays loses with each release what the memory forgets.
         decays = self.sums.decay(index)
         for k, more in enumerate(np.diff(count, prepend=0)):
             past = sums[:, k - 1] * [decays[k], decays[k] ** 2] if k else np.zeros(2)
@@ -150,11 +153,13 @@ class KeptSums:
 
         Leave out what was before.
         """
+        # A change that was taken back gives its samples back.
         tested = self.changes.test(rows, agent, now)
         who = agent[tested.undone]
         for name in _OWN.values():
             rows[name][who] += rows[_BEFORE + name][who]
 
+        # After a change only what came since it counts, and the rest is kept apart.
         who = agent[tested.changed]
         before = self._added(rows, who, tested.since, 1.0)
         for name, column in _OWN.items():
@@ -181,11 +186,13 @@ class KeptSums:
         fresh : float array, shape (m,)
             One draw each.
         """
+        # The state of the counter is in the agents' columns.
         state = {name: rows[SUMS + name] for name in self.sums.init(0)}
         waited = self._waited(rows, agent, turn)
         decay = self.sums.decay(index, waited)
         kept = self._added(rows, agent, now.moment, decay)
 
+        # New samples since the mark, with fresh noise, on what was kept.
         told = self.sums.release(
             state,
             agent,
@@ -197,6 +204,7 @@ class KeptSums:
             sample=sample_bound(rows, agent, self.vote, self.grid),
         )
 
+        # The mark moves to this release.
         now.moment.put(rows, "marked", agent)
         said: Columns = {
             "told_count": told.count,
@@ -209,6 +217,7 @@ class KeptSums:
         for name, values in {**said, **{_OWN[n]: getattr(kept, n) for n in kept._fields}}.items():
             rows[name][agent] = values
 
+        # Samples from before a change fade as the others do.
         some = np.flatnonzero(
             rows[_BEFORE + _OWN["weight"]][agent]
         )  # few: the others have seen no change
@@ -224,11 +233,14 @@ class KeptSums:
         `count` is the effective number of samples, rounded down, in which sums of deviations are
         stated.
         """
+        # In widths of the grid, around its middle.
         kept = self._weighed(rows, agent)
         grid = self.grid
         some = kept.weight > 0
         weight = np.where(some, kept.weight, 1.0)
         mean = kept.total / weight
+
+        # Of samples with unequal weights, the number of equal ones that is worth the same.
         effective = np.where(some, weight * weight / np.where(some, kept.squared_weight, 1.0), 0.0)
         effective = np.floor(effective + 1e-6)
         deviations = (
@@ -236,6 +248,8 @@ class KeptSums:
         )
 
         value = np.where(some, grid.lower + (mean + grid.span // 2) * grid.resolution, np.nan)
+
+        # Where own samples lost a change that releases did not, others are ahead.
         released = rows[SUMS + "weight"][agent] - self.sums.left_out(
             rows[SUMS + "change_past"][agent]
         )
@@ -258,6 +272,7 @@ class KeptSums:
         now = SumsNow(*(rows[name][agent] for name in names))
         turn = rows["turn"][agent]
 
+        # Event time goes on while an agent is silent.
         if self.times is not None:
             seen = np.where(rows["count"][agent] > 0, rows["seen"][agent], 0.0)
             turn = self.times.turn(seen)

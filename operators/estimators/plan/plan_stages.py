@@ -85,6 +85,8 @@ class PairVoteStage:
     def decode(self, tally: Tally, public: Public) -> Public | Estimate:
         """Public: the middle of the best pair; the middle of [-1, 1] if no one voted."""
         before = public.get("found", [])
+
+        # Without votes the next stage looks everywhere.
         if not tally.n:
             return {
                 "center": 0.0,
@@ -92,6 +94,7 @@ class PairVoteStage:
                 "found": [*before, {"stage": self.name, "reports": 0}],
             }
 
+        # The best pair of neighboring bins: their common edge is the center.
         counts = [a + b for a, b in pairwise(tally.sums)]
         best = int(np.argmax(counts))
         center = self.bins.edges(best)[1]
@@ -103,6 +106,8 @@ class PairVoteStage:
     def check(self, found: Public, public: Public) -> None:
         """Public: refuse what is no edge between two bins."""
         result_fields(found, {"center", "stderr", "found"})
+
+        # Only edges between bins can be elected.
         edges = [(self.bins.edges(which)[1],) for which in range(self.bins.count)]
         result_row([found["center"]], ["center"], [*edges, (0.0,)])
         result_number(found["stderr"], "stderr", 0.0, MOST)
@@ -169,8 +174,11 @@ class WindowStage:
 
     def distance(self, summaries: Summaries, public: Public) -> Floats:
         """Private: what is randomized, in [-1, 1]."""
+        # On the whole range a report is the mean itself.
         if self.design.kind == "full" or "restart" in public:
             return summaries.mean
+
+        # Means of few samples vary more: they are drawn in, so that windows clip them less.
         shrink = np.sqrt(np.minimum(summaries.count, self.design.cap) / self.design.cap)
         offset = shrink * (summaries.mean - float(public["center"]))
 
@@ -201,10 +209,14 @@ class WindowStage:
         center = float(public.get("center", 0.0))
         before = float(public.get("stderr", 1.0))
         found: dict[str, Any] = {"stage": self.name, "reports": tally.n}
+
+        # One report has no spread: it moves nothing.
         if tally.n < 2:
             return _result(public, found, center, before)
 
         mean, stderr = (self._channel.step * x for x in round_mean_and_stderr(tally))
+
+        # A report in the window's units, undone for the clipping and the drawing in.
         design = self.design
         unit = design.window / (design.shrunk * design.gain)
         left = max((1.0 - design.gain) / design.gain * before, design.bias)
@@ -212,6 +224,7 @@ class WindowStage:
         found |= {"window": design.window, "channel": self.design.channel, "mean": mean}
         result = _result(public, found, moved, math.hypot(unit * stderr, left))
 
+        # A mean report far from the center says that the window is wrong.
         if design.threshold and abs(mean) > design.threshold:
             result["restart"] = []
 
@@ -219,6 +232,7 @@ class WindowStage:
 
     def _after_restart(self, tally: Tally, public: Public) -> Public:
         """Average all reports on [-1, 1] so far, each counted once."""
+        # After a restart all reports on the whole range are one average.
         found: dict[str, Any] = {"stage": self.name, "reports": tally.n, "restart": True}
         groups = [list(group) for group in public["restart"]]
         if tally.n >= 2:
@@ -238,6 +252,7 @@ class WindowStage:
         if self._last:
             refuse_result("stage", f"be one before the last: {self.name} answers", "a result")
 
+        # What a stage says must be what its reports can give.
         again = {"restart"} if "restart" in public else set()
         result_fields(found, {"center", "unclipped", "stderr", "found"} | again, {"restart"})
         result_near(
@@ -259,6 +274,7 @@ class WindowStage:
         unclipped = float(result["unclipped"])
         stderr = float(result["stderr"])
 
+        # A single report is no answer.
         if result["found"][-1]["reports"] < 2:
             return self._settings.no_answer(
                 n_users=n_users, unclipped=unclipped, stages=result["found"]

@@ -144,7 +144,11 @@ class AnswerAgents(Step):
     ) -> Iterator[TimestampedValue]:
         """Take a shard, once both are there; answer those that there are, if they are many."""
         self._mark.claim(made, own, population)
+
+        # Own samples and the population meet by window: whoever comes first waits.
         kept = population.read()
+
+        # Samples of a window that the population does not cover yet wait for it.
         if element[1][:1] == _OWN:
             batch = self._own.decode(element[1][1:])
             fitted = None if kept is None else self._read(kept)
@@ -154,6 +158,7 @@ class AnswerAgents(Step):
 
             batches = [batch]
         else:
+            # A population that is not newer brings nothing.
             fitted = self._read(element[1][1:])
             if kept is not None and self._read(kept).number >= fitted.number:
                 return
@@ -161,6 +166,7 @@ class AnswerAgents(Step):
             batches = [self._own.decode(encoded) for encoded in own.read()]
             own.clear()
 
+            # Batches of later windows wait on.
             for early in (batch for batch in batches if batch.number > fitted.number):
                 own.add(self._own.encode(early))
 
@@ -169,6 +175,7 @@ class AnswerAgents(Step):
         ready = self._ready.setdefault(fitted.number, _Ready(fitted, time))
         ready.batches += sorted(batches, key=lambda batch: batch.number)
 
+        # Many agents are answered together, as each call costs.
         if sum(len(batch) for batch in ready.batches) >= TOGETHER:
             yield from self._flush()
 
@@ -199,6 +206,8 @@ class AnswerAgents(Step):
         batch = _together(batches)
         if batch is None:
             return []
+
+        # Rows of windows that were overtaken say so.
         now = (batch.part == population.number) | np.isnan(batch.newest)
         rows: Ints = np.argsort(now, kind="stable")  # windows that were overtaken first
         overtaken = len(now) - int(np.count_nonzero(now))
@@ -207,6 +216,8 @@ class AnswerAgents(Step):
         names = batch.names.take(pa.array(place)).to_pylist()
 
         times = np.where(now, population.newest, batch.newest)[rows]
+
+        # The host that answers in the engine answers here, too.
         host = PersonalEstimates(self._settings, self._options)
         told = host.answer_rows(
             names, own, population.pool, population.fitted, times,
@@ -225,6 +236,7 @@ class AnswerAgents(Step):
 
 def _together(batches: list[OwnBatch]) -> OwnBatch | None:
     """Join batches; None where no one is in them."""
+    # Batches are joined; names keep their places.
     batches = [batch for batch in batches if len(batch)]
     if len(batches) <= 1:
         if batches:

@@ -105,6 +105,7 @@ class ReleaseShard(Step):
 
     def setup(self) -> None:
         """Begin to count."""
+        # What workers do not share: coder, key, and the shards they know.
         self._coder = ForShardCoder()
         self._mark = self._owner.mark()
         self._noise: KeyedNoise | None = None
@@ -130,7 +131,10 @@ class ReleaseShard(Step):
         ledger: Any = beam.DoFn.StateParam(LEDGER),
     ) -> None:
         """Keep samples until their window has ended; forget an agent at once."""
+        # State that other settings or another secret made is refused.
         self._mark.claim(made, waiting, ticks, state, head)
+
+        # Forgetting comes at once, between two windows.
         if isinstance(element[1], ForgetAgent):
             forget_waiting_samples(waiting, element[1].agent)
             journal = StateJournal(state, changes, head)
@@ -160,6 +164,7 @@ class ReleaseShard(Step):
         timer: Any = beam.DoFn.TimerParam(DUE),
     ) -> Iterator[Any]:
         """Let the windows that have ended be released, all of them in one turn."""
+        # Nothing is due where the timer came for windows that were released.
         self._mark.claim(made, waiting, ticks, state, head)
         due = self._turns(ticks, target, timer).take(time)
         if not due:
@@ -167,6 +172,8 @@ class ReleaseShard(Step):
 
         began = perf_counter()
         tick = due[-1]
+
+        # All that waits for the windows that have ended.
         samples = take_waiting_samples(waiting, tick.number, self._windows)
         journal = StateJournal(state, changes, head)
         shard = self._shard(key, journal, ledger)
@@ -177,6 +184,7 @@ class ReleaseShard(Step):
         )
         self._count(turn, tick)
 
+        # A charge is written before the release leaves; the same release twice is refused.
         for batch in turn.released:
             who = batch.releases.agent
             charged, refused, row = rows.charge(batch, shard.words[who], who)
@@ -188,6 +196,7 @@ class ReleaseShard(Step):
         if len(turn.own):
             yield self._own(shard, turn, due)
 
+        # The shard is saved once a turn, as what changed or as a whole.
         shard.save(journal)
         self._known[key] = journal.mark, shard
         self._counters["agents"].inc(shard.agents.n_agents - known)
@@ -217,6 +226,7 @@ class ReleaseShard(Step):
         if known is not None and known[0] == journal.mark:
             return known[1]
 
+        # The key is loaded on the worker, and is in no state.
         if self._noise is None:
             self._noise = noise_from_secret(self._secret.load(), self._settings.name)
 
@@ -236,6 +246,8 @@ class ReleaseShard(Step):
         time = self._windows.released(tick.number)
         names = shard.agents.names
         settings = self._settings
+
+        # What was refused is said in public: it follows from public numbers.
         if refused.any():
             rows = release_rows([batch], names, settings)
             lines = release_refusal_lines(
@@ -256,6 +268,8 @@ class ReleaseShard(Step):
         if not len(goes):
             return
         releases = batch.releases.take(goes) if refused.any() else batch.releases
+
+        # Agents in a batch are numbered by where their names stand in it.
         who, place = numbered_anew(releases.agent, shard.agents.n_agents)
         public = AgentReleases(
             names=pa.array([names[a] for a in who.tolist()], pa.large_string()),
@@ -274,6 +288,7 @@ class ReleaseShard(Step):
                 NOTICES, with_window_time(time, BudgetEvent.model_validate_json(line))
             )
 
+        # Changes that releases show are public as they are.
         drifts = DriftsOfReleases.of([batch], np.flatnonzero(refused).tolist())
         self._counters["drifts"].inc(drifts.drifts)
         self._counters["drift_warnings"].inc(drifts.warnings)

@@ -41,6 +41,7 @@ def packed(
 
     Tables are cut after the last column that is not zero: of most agents little has happened.
     """
+    # Tables lose columns that are zero at their end.
     cut = {name: _cut(column) for name, column in columns.items() if column.ndim == 2}
     width = {
         name: columns[name].shape[1]
@@ -57,12 +58,15 @@ def packed(
 
 def unpacked(encoded: bytes, kind: str) -> tuple[dict[str, Any], Columns]:
     """Read what `packed` wrote."""
+    # State is verified by a checksum; what workers hand on is not.
     if kind in KEPT:
         columns = decode_snapshot_columns(encoded)
     else:
         columns = (view_snapshot_columns if kind in VIEWED else read_snapshot_columns)(encoded)
 
     head, width = _head(columns, kind)
+
+    # And get them back.
     for name, whole in width.items():
         some = columns[name]
         columns[name] = np.zeros((len(some), whole), some.dtype)
@@ -78,6 +82,7 @@ def packed_head(encoded: bytes, kind: str) -> dict[str, Any]:
 
 def _head(columns: Columns, kind: str) -> tuple[dict[str, Any], dict[str, int]]:
     """Take the plain values out, and the widths of tables that were cut."""
+    # Bytes of another version or kind are refused.
     version, found, *rest = json.loads(columns.pop("").tobytes())
     if version != VERSION or found != kind:
         raise DamagedBytesError(
@@ -116,6 +121,7 @@ def packed_columns_of(releases: ReleaseColumns) -> Columns:
     del columns["covariates"]
     del columns["noise_terms"]  # settings and index say it
 
+    # Empty parts are left out.
     if not columns["votes"].any():
         del columns["votes"]
 
@@ -156,6 +162,8 @@ def packed_shrunk(name: str, column: AnyInts) -> Columns:
     """Write whole numbers in as few bytes as they need: 1, 2, 3, 4 or 8."""
     if column.dtype in {np.dtype(np.uint8), np.dtype(np.uint16)}:
         return {name: column}
+
+    # Three bytes: the low two and the high one apart.
     greatest = _greatest(column)
     if 2**16 <= greatest < 2**24:
         return {name: column.astype(np.uint16), f"{name} high": (column >> 16).astype(np.uint8)}
@@ -181,6 +189,8 @@ def packed_steps(name: str, numbers: Ints) -> Columns:
     Otherwise as they are.
     """
     steps = np.zeros(len(numbers), np.int64)
+
+    # Steps between neighbors are small where numbers rise.
     np.subtract(numbers[1:], numbers[:-1], out=steps[1:])
     greatest = _greatest(steps)
 
@@ -192,6 +202,8 @@ def packed_steps(name: str, numbers: Ints) -> Columns:
 def numbers_of_packed(name: str, columns: Columns, first: int) -> Ints:
     """Read what `packed_steps` wrote."""
     column = packed_grown(name, columns)
+
+    # Unsigned columns are steps, signed ones the numbers themselves.
     numbers = column.astype(np.int64)
     if column.dtype.kind == "u":
         np.cumsum(numbers, out=numbers)
@@ -228,6 +240,7 @@ def _in_least(column: AnyInts, greatest: int) -> AnyInts:
 
 def names_of_packed(columns: Columns) -> pa.Array:
     """Take the names out."""
+    # Lengths and text make the names, without a copy of each.
     lengths = columns.pop("name_length")
     text = columns.pop("name_text")
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])

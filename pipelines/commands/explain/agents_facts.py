@@ -86,6 +86,7 @@ def explain_command_privacy(
 
     As plain data.
     """
+    # Each part of the facts is made where its mechanism is known.
     unit = explain_unit_facts(settings)
     releases = _releases(settings)
     odds = explain_odds_of_agents(settings)
@@ -169,6 +170,8 @@ def _votes(settings: AgentsSettings) -> dict[str, Any] | None:
     """Describe the part of the budget that shows how much samples vary."""
     if settings.vote is None:
         return None
+
+    # Pure noise counts changes in the l1 norm, Gaussian noise in the l2 norm.
     norm = 1 if settings.pure else 2
     pairs = PAIRS_OF_CONTENT if settings.pairs == BY_CONTENT else 1
 
@@ -192,6 +195,8 @@ def _releases(settings: AgentsSettings) -> dict[str, Any]:
     times = settings.times
     counter = settings.mechanism
     last = settings.most_releases or ENDLESS_SHOWN
+
+    # The first releases, some later ones, and the last.
     shown = np.unique(np.minimum([1, 2, 5, 10, 20, last], last))
     result: dict[str, Any] = {"schedule": settings.schedule, "index": shown}
 
@@ -202,6 +207,7 @@ def _releases(settings: AgentsSettings) -> dict[str, Any]:
     )
     result["noise_stddev_of_the_sum"] = stddev
 
+    # Of a mean the noise falls with the number of samples.
     if isinstance(times, Counts):
         result["count"] = times.at(shown)
         result["noise_stddev_of_the_mean"] = stddev / result["count"]
@@ -217,6 +223,8 @@ def _forgetting(
 
     found: dict[str, Any] = {"memory": settings.memory}
     times = settings.times
+
+    # An agent that is there at each turn: what it has kept by each release.
     index = np.arange(1, int(shown[-1]) + 1)
     count = times.at(index) if isinstance(times, Counts) else index
     weight, _, variance = kept.outlook(count)
@@ -248,6 +256,7 @@ def explain_command_collaboration(
     options: AgentsOptions, settings: AgentsSettings
 ) -> dict[str, Any]:
     """Say how agents learn of one another, and what it costs."""
+    # What a run would refuse is refused here, too.
     options.engine_options()
     valid_coverage(options.coverage, settings.memory)
     name = options.collaboration_name
@@ -284,6 +293,7 @@ def explain_command_collaboration(
 
 def explain_command_text(facts: dict[str, Any]) -> str:
     """Write the same facts for reading."""
+    # In the order of the questions: what, from whom, how much, by which mechanism.
     bounds, mechanism, releases, total, unit = (
         facts[k] for k in ("bounds", "mechanism", "releases", "total", "unit")
     )

@@ -193,6 +193,7 @@ def plan_rounds(options: PlanOptions) -> None:
     """  # noqa: D301 - click reads the escape
     from meanstream.streaming.rounds.sizes_file import read_sizes_of
 
+    # Options of a store, where one is given.
     options = plan_options_with_store(options)
     for name in ("epsilon", "sizes"):
         if getattr(options, name) is None:
@@ -216,6 +217,8 @@ def plan_options_with_store(options: PlanOptions) -> PlanOptions:
     """Fill in the settings of a store, where they are not given."""
     if options.store is None:
         return options
+
+    # Only what was left at its default is taken from the store.
     kept = settings_of_rounds_store(options.store)
     default = {field.name: field.default for field in fields(PlanOptions)}
     names = ("epsilon", "lower", "upper", "sizes", "users", "between_users", "tails", "level")
@@ -246,6 +249,7 @@ def forecast_of_plan(
     }
     family = {name: getattr(options, name) for name in FAMILY}
 
+    # Without a question of the family it is one mean.
     if all(value in (None, False) for value in family.values()):
         return forecast_rounds(users=users, sizes=sizes, tails=options.tails, **common)
     if options.tails is not None:
@@ -259,6 +263,7 @@ def _print_table(found: Forecast) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    # The best first; those that were taken are bold.
     title = (
         f"{found.users:,} users, epsilon {found.epsilon:g}: predicted {found.level:.0%} intervals"
     )
@@ -288,6 +293,8 @@ def _print_table(found: Forecast) -> None:
         table.add_row(*row, one.assumes, "no one" if one.trust == "local" else "the curator")
 
     console = Console(width=120, highlight=False)
+
+    # The sentences below say what the table means.
     console.print(table)
     # A title of its own line: one of the table is folded to the table's width.
     console.print("Half-width of the interval by epsilon")
@@ -310,6 +317,8 @@ def _bought(found: Forecast) -> Table:
 
     table = Table()
     table.add_column("epsilon")
+
+    # Epsilons of all candidates; where one has no design there is a dash.
     epsilons = sorted({epsilon for errors in found.by_epsilon.values() for epsilon in errors})
     for epsilon in epsilons:
         table.add_column(f"{epsilon:g}", justify="right")
@@ -342,6 +351,7 @@ def _print_family(found: FamilyForecast) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    # A density has one error; a vector has one for each coordinate.
     summed = "integrated" if found.wanted == "density" else "summed"
     title = f"{found.wanted}: {found.users:,} users, epsilon {found.epsilon:g}: predicted {found.level:.0%} intervals"
     table = Table(title=title, title_justify="left")

@@ -53,6 +53,7 @@ def check_agents(options: AgentSideOptions) -> AgentsSettings:
 
 def check_agents_options(options: AgentSideOptions) -> AgentsSettings:
     """Refuse what can be refused without asking anyone."""
+    # In the order in which a user would mend them.
     with refusing_options():
         settings = options.settings()
         engine_options = options.engine_options()
@@ -79,6 +80,7 @@ def check_collaboration(options: EngineOptions, settings: AgentsSettings) -> Non
 
 def check_locations(options: StreamOptions) -> None:
     """Refuse sinks and a source that cannot be opened; brokers are queried."""
+    # What is an output of the statistician cannot be another one.
     others: dict[str, str] = {}
     with refusing_options():
         if getattr(options, "reports_only", None) is not None:
@@ -136,6 +138,8 @@ def _check_answers(options: AgentSideOptions) -> None:
     address = getattr(options, "answers", None)
     tokens = getattr(options, "answer_tokens", None)
     remote = getattr(options, "answers_remote", False)
+
+    # A token opens what an address offers.
     require(address is not None or not remote, "answers_remote", "come with --answers", remote)
     require(
         address is not None or tokens is None, "answer_tokens", "come with --answers", str(tokens)
@@ -156,6 +160,7 @@ def check_metrics_addresses(options: WatchedOptions) -> None:
 
 def _check_that_something_comes_out(options: AgentSideOptions) -> None:
     """Refuse a stream without end that would run for ever and never let anything out."""
+    # A stream without end needs a release or a refresh.
     ends = options.until_end or getattr(options, "offsets", None) is not None
     if (
         not is_endless_source(option_location(options.source), ends=ends)
@@ -180,6 +185,8 @@ def _check_output_capacity(options: RoundsOptions) -> None:
     """Refuse places that cannot hold what would come."""
     option = "reports" if options.reports_only is None else "reports_only"
     reports = options.sinks.get("reports", "")
+
+    # Two types of event do not go into one file of Parquet.
     # Reports are followed by notes that a stage is complete: two types of event.
     require(not reports.endswith(".parquet"), option, "be a .jsonl file, a topic or '-'", reports)
 
@@ -212,6 +219,7 @@ def check_sinks(
     places: Mapping[str, str], *, others: Mapping[str, str] | None = None, json: bool = False
 ) -> None:
     """Refuse sinks that could not be opened, before any of them is made."""
+    # Places must differ, by whatever name.
     taken = dict(others or {})
     for role, location in places.items():
         option = OPTION_OF.get(role, role)
@@ -227,6 +235,7 @@ def check_sinks(
 
 def check_apart(options: Any, store: Path | None) -> None:
     """Refuse an output that is an input, a file of a store or another output, by whatever name."""
+    # Files that are written, and files that are read.
     places = {
         role: place
         for role, place in options.sinks.items()
@@ -239,6 +248,8 @@ def check_apart(options: Any, store: Path | None) -> None:
 
     no_input = {"store", "from_", *written, *(f"{role}_only" for role in places)}
     inputs = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in no_input}
+
+    # Files of the store may be named by no other option.
     read = own_files_named(inputs, os.environ)
     own = {} if store is None else own_files_of_store(store)
     secret = own.pop("the secret of the store", None)

@@ -56,6 +56,7 @@ class PairwiseEngine(Engine):
     """
 
     def __init__(self, *, pairs: Any, **more: Any) -> None:
+        # The engine of agents, with pairs in the place of its releases.
         self._pairs = pairs
         super().__init__(settings=pairs.release, **more)
         kind = ring_module("lab.papers.colme.pairwise_stream").PairwiseStream
@@ -71,6 +72,8 @@ class PairwiseEngine(Engine):
 
     def _restore(self, state: dict[str, Any]) -> None:
         self._intake.restore(self._store, state["intake"])
+
+        # Pairs are saved by kind and chunk.
         for kind in KINDS:
             for chunk, columns in self._store.chunks(kind):
                 self.stream.restore(kind, chunk, columns)
@@ -88,6 +91,7 @@ class PairwiseEngine(Engine):
         due = self._intake.due(active, ended=ended and self._options.drain)
         made = []
 
+        # The watermark orders samples; each may make its agent query others.
         if len(due.time):
             made = [self.stream.take(due.agent, due.value, due.time, self._intake.names)]
             self._event_time = float(due.time[-1])
@@ -100,6 +104,8 @@ class PairwiseEngine(Engine):
         self, position: Position, taken: list[Any], rejects: Rejects, *, ended: bool
     ) -> None:
         began = time.perf_counter()
+
+        # Rows of the ledger are what agents told their readers.
         store = self._store
         names = self._intake.names
         rows = pair_rows(
@@ -114,6 +120,7 @@ class PairwiseEngine(Engine):
                 for kind, chunk, columns in self.stream.changes():
                     store.put_chunk(kind, chunk, columns)
 
+            # Charges first, as everywhere.
             with crash_step(CrashPoint.CHARGE_LEDGER, self._crash):
                 if store.ledger.charge(rows):  # cannot be: pairs and ledger are committed together
                     raise StoreError(
@@ -127,6 +134,8 @@ class PairwiseEngine(Engine):
 
         self._saved_agents = len(names)
         self.stats.messages += len(rows)
+
+        # What readers could learn is public: messages, and samples for each partner.
         self.stats.samples_per_partner = self.stream.samples_per_partner()
         self.stats.rejected.update(rejects.reason)
         self.stats.commits += 1
@@ -151,6 +160,7 @@ def pair_rows(batches: list[Any], names: list[str], release: Any, *, released: b
 
     With variances, where these are released.
     """
+    # One column for each field, over all batches.
     columns: dict[str, Any] = {
         name: np.concatenate([np.zeros(0, kind), *[getattr(one, name) for one in batches]])
         for name, kind in (
@@ -174,6 +184,7 @@ def pair_rows(batches: list[Any], names: list[str], release: Any, *, released: b
         "noise_variance": columns["noise_variance"].tolist(),
     }
 
+    # A variance is only written where it was released, and where it is known.
     if released:
         finite = np.isfinite(columns["variance"])
         fields["variance"] = [
@@ -212,6 +223,7 @@ def pair_release_ids(
     >>> pair_release_ids(["tail 7", "N14228"], [0], [1], [3], deployment="pairs")
     ['pairs/tail%207:N14228:3']
     """
+    # The id names both: who told, and who was told.
     first = [
         one.removesuffix(":0")
         for one in release_ids(names, agent, [0] * len(agent), deployment=deployment)
@@ -228,6 +240,7 @@ def _knows_estimates(store: Store, since: int, keys: set[Key]) -> bool:  # noqa:
 
     Estimates are written after it, and written again of it after a crash.
     """
+    # A place of answers may be ahead of the store only by what the store knows.
     numbers = [np.zeros(0, np.int64)]
     counts = [np.zeros(0, np.int64)]
     for _, columns in store.chunks(KINDS[0]):

@@ -120,6 +120,7 @@ class TopicScan:
                     partition, offset, [m.value() for m in kept], message_extras(kept, self._beside)
                 )
 
+            # A broker that answers nothing for so long is taken for lost.
             if time.monotonic() > until:
                 raise KafkaLostError(
                     f"{self._what()} that can be read to its end, got nothing for {READ_SECONDS:g} s"
@@ -129,6 +130,7 @@ class TopicScan:
 
     def seek(self, partition: int, offset: int) -> None:
         """Pass records of a partition."""
+        # Nothing is left behind the end.
         if offset >= self._end.get(partition, 0):
             self._finish(partition)
             return
@@ -145,6 +147,7 @@ class TopicScan:
 
         Say whether it is a record to give.
         """
+        # The end of a partition comes as an error that is none.
         error = message.error()
         (partition, offset) = message_position(message)
         if error is not None:
@@ -157,6 +160,7 @@ class TopicScan:
 
             return False
 
+        # Records may come again after a seek.
         if partition not in self._end or offset < self._next[partition]:
             return False
         self._next[partition] = offset + 1
@@ -176,6 +180,7 @@ class TopicScan:
 
         A topic that was just made may not have leaders yet.
         """
+        # Brokers that restart are asked again for a while.
         until = time.monotonic() + ASK_SECONDS
         while True:
             try:
@@ -226,6 +231,8 @@ class ScannedTopic:
     def next_batch(self, max_samples: int) -> Batch:
         """Give the next records."""
         rejects = Rejects()
+
+        # An outage ends a scan: it begins anew when it is called again.
         try:
             records = self._scan.read(max_samples)
         except KafkaLostError as error:
@@ -263,6 +270,7 @@ def scan_values(location: KafkaLocation, *, newest: int | None = None) -> Iterat
 
 def scan_records(location: KafkaLocation, positions: Ints) -> Iterator[tuple[int, bytes | None]]:
     """Give the values at some positions, in their order; those that are gone are left out."""
+    # Partition by partition, as positions are in one number.
     wanted = np.unique(positions)
     partition = column_partitions(wanted)
     try:
@@ -284,6 +292,7 @@ def _read_partition(
             for i in np.flatnonzero(np.isin(records.offset, wanted)).tolist():
                 yield number[i], records.values[i]
 
+            # What lies far ahead is sought; what is near is read over.
             last = int(records.offset[-1])
             at = int(np.searchsorted(wanted, last, "right"))
             if at < len(wanted) and wanted[at] > last + FAR:

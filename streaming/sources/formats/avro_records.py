@@ -76,6 +76,7 @@ class AvroRecords:
 
         Note those that are none.
         """
+        # All records at once; what is not whole is rejected alone.
         data, start, end = joined_with_pad(values)
         cursor = AvroCursor(data, self._wanted)
         whole = cursor.read(self._schema, start + skip, end)
@@ -83,11 +84,15 @@ class AvroRecords:
             rejects.add("malformed", int(number[i]), int(end[i] - start[i]))
 
         samples = []
+
+        # Records with parts of the same types are decoded together.
         for rows, pieces in self._alike(cursor.found, whole):
             raw: RawColumns = {part: column.take(pa.array(rows)) for part, column in beside.items()}
             fault: str | None = None
             for part in self._parts:
                 column = self._column(part, pieces.get(part), rows, data)
+
+                # In rounds a content that cannot be read still counts for its user.
                 if (
                     column is None
                     and self._decoder.private_values
@@ -103,6 +108,7 @@ class AvroRecords:
                 rejects.add_many(fault, number[rows])
                 continue
 
+            # What a value means is checked in one place for all formats.
             found, bad = self._decoder.decode(raw, number[rows])
             rejects.extend(bad)
             samples.append(found)
@@ -121,6 +127,7 @@ class AvroRecords:
             for place, piece in enumerate(pieces):
                 codes[part][piece.rows] = place + 1
 
+        # Types that differ in no part are of one group.
         together = np.zeros(n, np.int64)
         for code in codes.values():
             if code.min(initial=1) != code.max(initial=1):
@@ -142,6 +149,8 @@ class AvroRecords:
         """Give a part of some records as a column; None if it is of a type that it cannot have."""
         if piece is None:
             return pa.nulls(len(rows))
+
+        # Rows of the piece that belong to this group.
         at = (
             np.arange(len(rows))
             if len(piece.rows) == len(rows)
@@ -152,6 +161,7 @@ class AvroRecords:
         kind = piece.kind
         is_a = mapping_kind(part)
 
+        # A decimal has its digits as bytes; its scale stands in the schema.
         if kind.logical == "decimal" and kind.kind != "string" and size is not None:
             if is_a == "value":
                 return _decimals(data, found, size, kind.scale)
@@ -203,6 +213,7 @@ def _fault(part: str) -> str:
 
 
 def _texts(data: Bytes, start: Ints, size: Ints) -> pa.Array:
+    # Texts of all rows are gathered by one index.
     """Gather texts of different lengths."""
     after = np.cumsum(size)
     at = np.repeat(start - (after - size), size) + np.arange(int(after[-1]) if len(after) else 0)

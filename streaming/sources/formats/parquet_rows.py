@@ -50,6 +50,8 @@ class ParquetRows:
         self.path = path
         self.columns = list(columns)
         self._file = file
+
+        # Texts may be long: they are read in pieces that memory holds.
         self._texts = [name for name in columns if _is_text(file.schema_arrow.field(name).type)]
 
         for group in range(file.metadata.num_row_groups):
@@ -70,6 +72,7 @@ class ParquetRows:
 
         A piece ends with its row group at the latest.
         """
+        # Row groups that were read are stepped over.
         for group in range(self._file.metadata.num_row_groups):
             rows = self._file.metadata.row_group(group).num_rows
             if row < rows:
@@ -82,6 +85,7 @@ class ParquetRows:
                 row -= rows
 
     def _read_group(self, group: int, most: int) -> Iterator[pa.RecordBatch]:
+        # As many rows at once as fit into a piece, by their stored size.
         found = self._file.metadata.row_group(group)
         stored = sum(chunk.total_uncompressed_size for chunk in _chunks(found, self._texts))
         pieces = min(most, max(PIECE_BYTES * max(found.num_rows, 1) // max(stored, 1), 1))
@@ -96,6 +100,7 @@ class ParquetRows:
 
             return
 
+        # Long texts that repeat come as dictionaries, so that each is in memory once.
         with self._by_dictionary(self._texts) as file:
             yield from file.iter_batches(
                 pieces, row_groups=[group], columns=self.columns, use_threads=False
@@ -146,6 +151,7 @@ class ParquetDigest:
     def position(self, row: int) -> Position:
         """Give the position after that many rows."""
         with self._path.open("rb") as file:
+            # The digest covers the file's description, and the columns that are read.
             if not self._groups:
                 self._digest = ReadDigest()
                 _update(self._digest, file, self._metadata_offset(file), None)
@@ -162,6 +168,7 @@ class ParquetDigest:
 
     def require(self, name: str, position: Position) -> None:
         """Refuse a file that is not the one that a position is of."""
+        # A file is the same if all that was read of it is.
         same = (
             position["row"] <= self._metadata.num_rows
             and self.position(int(position["row"])) == position
@@ -183,6 +190,8 @@ def parquet_in_order(column: pa.Array) -> pa.Array:
     """
     if not pa.types.is_dictionary(column.type):
         return column
+
+    # The order of entries must not tell how the file was written.
     at: Ints = column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     first = np.full(len(column.dictionary) + 1, len(at))
     first[at[::-1]] = np.arange(len(at))[
