@@ -429,7 +429,7 @@ class Agents:
             if not len(place):
                 break
 
-            # The order within one event time is not public: a release waits for the end of its time.
+            # The order within one event time is not public: a release waits for its end.
             due = batch.to_the_end_of_its_time(rows, place, rows["due"][who[place]], time)
             a = who[place]
             now, last = batch.reached(rows, place, due, time)
@@ -739,7 +739,7 @@ class _Batch:
     def to_the_end_of_its_time(
         self, rows: dict[str, np.ndarray], place: Ints, count: Ints, time: Floats
     ) -> Ints:
-        """Give the count of some agents at the last sample that has the time of the sample at `count`."""
+        """Give the count of some agents at the last sample of the time that `count` is in."""
         before = rows["count"][self.who[place]]
         last = self.starts[place] + (count - before) - 1
         agents_last = self.starts[place] + (self.count[place] - before) - 1

@@ -15,8 +15,9 @@ _SLACK = 1e-9
 """Part of epsilon that stays unused: more than the tails of the noise of several releases cost."""
 
 VOTES = 1000
-"""Epsilon of the vote on the spread times the number of pairs of rows: its noise in each bin is then
-a share of .3 % of the pairs."""
+"""Epsilon of the vote on the spread times the number of pairs of rows.
+
+Its noise in each bin is then .3 % of the pairs."""
 LEAST_SHARE = 0.01
 
 Together = Callable[[AgentsSettings, int], float]

@@ -39,7 +39,6 @@ from meanstream.pipelines.frames.values.missing_values import further_columns, m
 from meanstream.pipelines.frames.values.several_means import several_means
 from meanstream.pipelines.frames.values.value_bounds import Bounds, frame_bounds
 from meanstream.pipelines.frames.values.whole_persons import (
-    PersonLimits,
     samples_within_limits,
     valid_person_limits,
 )
@@ -236,13 +235,12 @@ def private_means(
     check_arguments(private_means, SETTINGS, settings, HINTS)
     require_numbers(lower=lower, upper=upper, epsilon=epsilon, delta=delta)
     most = _releases(releases, schedule, stored=store is not None)
-    untimed = "be given with schedule, which releases on the way: the order of the rows is private"
-    require(schedule is None or time is not None, "time", untimed, time)
 
     limits = valid_person_limits(
         max_groups, max_rows, person=person, per_person=per_person, odds=odds, store=store
     )
-    _check_person(person, limited=per_person is not None or limits is not None)
+    limited = per_person is not None or limits is not None
+    _check_columns(time, person, scheduled=schedule is not None, limited=limited)
     kinds = valid_statistics(statistics)
 
     # Several columns are as many calls that share the budget.
@@ -314,7 +312,9 @@ def private_means(
     else:
         key, called = frame_key(secret, name)
         private = replace(private, name=called)
-        released = _released(samples, private, limits, noise_from_secret(key, called))
+        noise = noise_from_secret(key, called)
+        counted = samples if limits is None else samples_within_limits(samples, limits, noise)
+        released = _released(counted, private, noise)
 
     # The answers, from releases alone.
     table, learned = _answered(released, options)
@@ -366,7 +366,9 @@ def _releases(releases: int | None, schedule: str | None, *, stored: bool) -> in
     return most
 
 
-def _check_person(person: str | None, *, limited: bool) -> None:
+def _check_columns(time: str | None, person: str | None, *, scheduled: bool, limited: bool) -> None:
+    untimed = "be given with schedule, which releases on the way: the order of the rows is private"
+    require(not scheduled or time is not None, "time", untimed, time)
     rule = "be given together with per_person, or max_groups and max_rows"
     require((person is not None) == limited, "person", rule, person)
 
@@ -381,16 +383,8 @@ def _check_names(samples: FrameSamples, columns: list[str]) -> None:
     )
 
 
-def _released(
-    samples: FrameSamples,
-    settings: AgentsSettings,
-    limits: PersonLimits | None,
-    noise: KeyedNoise,
-) -> FrameReleases:
+def _released(samples: FrameSamples, settings: AgentsSettings, noise: KeyedNoise) -> FrameReleases:
     """Have all groups release as an engine would, at the end once more."""
-    if limits is not None:
-        samples = samples_within_limits(samples, limits, noise)
-
     agents = Agents(settings, noise)
     agents.add_agents(samples.names)
 
