@@ -239,8 +239,12 @@ def private_means(
     limits = valid_person_limits(
         max_groups, max_rows, person=person, per_person=per_person, odds=odds, store=store
     )
-    limited = per_person is not None or limits is not None
-    _check_columns(time, person, scheduled=schedule is not None, limited=limited)
+    _check_columns(
+        time,
+        person,
+        scheduled=schedule is not None,
+        limited=per_person is not None or limits is not None,
+    )
     kinds = valid_statistics(statistics)
 
     # Several columns are as many calls that share the budget.
