@@ -36,7 +36,7 @@ KUBERNETES := $(MEANSTREAM_SERVERS)/kubernetes-$(KUBERNETES_VERSION)-helm-$(HELM
 CYCLONEDX_VERSION := 7.5.0
 CYCLONEDX := $(MEANSTREAM_SERVERS)/cyclonedx-$(CYCLONEDX_VERSION)
 
-.PHONY: demo demo-rounds test test-all check durations check-oldest docs pages pictures release lint lock bench fuzz soak mutants noninterference audit proofs servers anchors federated flink images sbom clean
+.PHONY: demo demo-rounds test test-all check durations check-oldest docs pages pictures release lint lock bench fuzz soak mutants noninterference audit proofs servers anchors panels federated flink images sbom clean
 .DEFAULT_GOAL := test
 
 demo: $(DEMO_STAMP)
@@ -91,6 +91,10 @@ $(FEDERATED)/.installed: requirements/federated.lock pyproject.toml | $(BIN)/uv
 ANCHORS := .venv-anchors
 anchors: $(ANCHORS)/.installed $(DEMO_STAMP)
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python benchmarks/anchors.py
+
+# The default on panels of public data packages that it was not made for.
+panels: $(ANCHORS)/.installed $(DEMO_STAMP)
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python benchmarks/panels.py
 
 $(ANCHORS)/.installed: requirements/anchors.lock | $(BIN)/uv
 	$(UV) venv -q --clear -p $(PYTHON) $(ANCHORS)
@@ -187,7 +191,7 @@ lock: $(BIN)/uv
 	printf 'docstring-parser<1\npandas<2.4\nquickjs-ng<1\ntzdata\nvirtualenv-clone<1\n' | \
 	    $(COMPILE) --no-deps -o requirements/yaml.lock -
 	$(COMPILE) --extra flower --extra nvflare -o requirements/federated.lock pyproject.toml
-	printf 'opendp[polars]>=0.16\npipeline-dp>=0.3\ndiffprivlib>=0.6.6\nscikit-learn<1.8\nsetuptools<81\n' | \
+	printf 'opendp[polars]>=0.16\npipeline-dp>=0.3\ndiffprivlib>=0.6.6\nrdatasets>=0.2\nscikit-learn<1.8\nsetuptools<81\n' | \
 	    $(COMPILE) -o requirements/anchors.lock -
 	echo 'cyclonedx-bom==$(CYCLONEDX_VERSION)' | $(COMPILE) -o requirements/sbom.lock -
 	$(COMPILE) --extra kafka -c requirements/dev.lock -o requirements/engine.lock pyproject.toml

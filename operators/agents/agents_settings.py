@@ -409,20 +409,26 @@ class AgentsSettings:
         )
 
     def noise_terms(self, index: Ints) -> Ints:
-        """Number of pure draws in the noise of released sums, by the index of the release; 0 for Gaussian noise.
+        """Number of the law of the noise in released sums, by the index of the release.
 
-        Their sum is the noise: each draw of a pure mechanism counts once in a sum, or not at all.
+        A number of Laplace draws; 0 for Gaussian noise; of one draw of a steep staircase its own
+        (`StaircaseNoise.law`). Two or more of those are nearer to a normal law than to as many
+        Laplace draws: 0.
 
         Examples
         --------
-        >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1)
-        >>> settings.noise_terms(np.array([1, 40])).tolist()
-        [1, 40]
+        >>> given = {"lower": 0, "upper": 1, "epsilon": 1}
+        >>> [AgentsSettings(**given, noise=one).noise_terms(np.array([1, 40])).tolist() for one in ("laplace", "auto")]
+        [[1, 40], [-900, 0]]
         """
         index = np.asarray(index, np.int64)
         if not self.pure:
             return np.zeros(index.shape, np.int64)
-        return np.rint(self.mechanism.noise_variance(np.maximum(index, 1))).astype(np.int64)
+
+        draws = np.rint(self.mechanism.noise_variance(np.maximum(index, 1))).astype(np.int64)
+        if isinstance(self.fresh, StaircaseNoise) and self.fresh.law != 1:
+            return np.where(draws == 1, self.fresh.law, 0)
+        return draws
 
     @cached_property
     def losses(self) -> LossDistribution:

@@ -6,7 +6,7 @@ equal means where they show.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -126,6 +126,11 @@ class PriorByCount(FitOfBins):
         cells = summary.cells(variance, trimmed=self.trimmed)
         if cells.weight.sum() < 2:
             return FittedAlone(self.name)
+
+        # Means of a few 0 and 1 are not normal, and as far apart as the steps of a staircase: it
+        # would be taken for them.
+        if yes_no > 0.5:
+            cells = replace(cells, terms=np.where(cells.terms < 0, 0, cells.terms))
 
         normal = NormalPrior.fit(cells, variance, lower=self.lower, upper=self.upper)
         mixtures = LearnedPrior(

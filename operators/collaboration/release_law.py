@@ -1,4 +1,4 @@
-"""The exact law of a released mean: normal sampling, and privacy noise that is a sum of Laplace draws or normal.
+"""The exact law of a released mean: normal sampling, and privacy noise of one staircase, of Laplace draws or normal.
 
 Everything here reads releases only, so it is post-processing: it spends nothing and its results are
 public.
@@ -6,12 +6,14 @@ public.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import log_ndtr, roots_genlaguerre
+from scipy.special import log_ndtr, ndtr, roots_genlaguerre
 
+from meanstream.operators.noise.distributions import STEPS_OF_EPSILON
 from meanstream.operators.records import Bools, Floats, Ints
 
 NORMAL_TERMS = 5
@@ -21,6 +23,9 @@ SMALL_NOISE = 0.02
 """Noise of a smaller share of the whole variance has no shape that shows: it is taken for
 normal."""
 NODES = 8
+_EDGES = 1024
+_NEGLIGIBLE_STEP = 30.0
+_LEAST_DENSITY = 1e-280
 _LOG_TWO_PI = float(np.log(2 * np.pi))
 
 
@@ -44,14 +49,16 @@ def release_law(away: Floats, variance: Floats, noise_variance: Floats, terms: I
     noise_variance : float array, shape (n,)
         Variance of the privacy noise.
     terms : int array, shape (n,)
-        Laplace draws of equal scale in the noise; 0 where it is normal.
+        Laplace draws of equal scale in the noise; 0 where it is normal; of one staircase
+        its number (`StaircaseNoise.law`).
 
     Notes
     -----
     One draw of scale b and a normal variable of standard deviation s have the density
     `(exp g(x) + exp g(-x)) / 2b` with `g(x) = x / b + (s/b)^2 / 2 + log Phi(-(x/s + s/b))`. The derivatives follow from
     `f'/f = tanh((g(x) - g(-x)) / 2) / b` and `f'' = (f - N(x; 0, s^2)) / b^2`. A sum of two to four draws is normal
-    with a variance of `2 b^2` times a Gamma variable: that is averaged by Gauss and Laguerre's rule.
+    with a variance of `2 b^2` times a Gamma variable: that is averaged by Gauss and Laguerre's rule. A staircase is a
+    mixture of uniform laws about 0, each of which a normal one makes a difference of two distribution functions.
 
     Examples
     --------
@@ -66,13 +73,12 @@ def release_law(away: Floats, variance: Floats, noise_variance: Floats, terms: I
         -0.5 * (away * away / total + np.log(total) + _LOG_TWO_PI), -away / total, 1 / total
     )
 
-    shaped = (terms > 0) & (terms < NORMAL_TERMS) & (noise_variance > 0)
+    shaped = is_shaped(noise_variance, terms)
     for number in np.unique(terms[shaped]).tolist():
         of_number = shaped & (terms == number)
         some = np.broadcast_to(of_number, away.shape) & (noise_variance > SMALL_NOISE * total)
         noise = np.broadcast_to(noise_variance, away.shape)[some]
-        evaluate = _one_draw if number == 1 else _few_draws
-        exact = evaluate(away[some], variance[some], np.sqrt(noise / (2 * number)), number)
+        exact = _shaped_law(number)(away[some], variance[some], noise, number)
 
         for column, values in zip(law, exact, strict=True):
             column[some] = values
@@ -80,8 +86,17 @@ def release_law(away: Floats, variance: Floats, noise_variance: Floats, terms: I
     return law
 
 
-def _one_draw(away: Floats, variance: Floats, scale: Floats, _number: int) -> ReleaseLaw:
+def _shaped_law(number: int) -> Callable[[Floats, Floats, Floats, int], ReleaseLaw]:
+    if number < 0:
+        return _one_staircase
+    if number == 1:
+        return _one_draw
+    return _few_draws
+
+
+def _one_draw(away: Floats, variance: Floats, noise: Floats, _number: int) -> ReleaseLaw:
     stddev = np.sqrt(variance)
+    scale = np.sqrt(noise / 2)
     ratio = stddev / scale
     standard = away / stddev
     above = away / scale + 0.5 * ratio * ratio + log_ndtr(-(standard + ratio))
@@ -94,9 +109,54 @@ def _one_draw(away: Floats, variance: Floats, scale: Floats, _number: int) -> Re
     return ReleaseLaw(log_density, score, score * score - (1 - normal) / scale**2)
 
 
-def _few_draws(away: Floats, variance: Floats, scale: Floats, number: int) -> ReleaseLaw:
+def _one_staircase(away: Floats, variance: Floats, noise: Floats, number: int) -> ReleaseLaw:
+    share, reach, unit_variance = _staircase(-number / STEPS_OF_EPSILON)
+    stddev = np.sqrt(variance)
+    density = np.zeros_like(away)
+    slope = np.zeros_like(away)
+    bend = np.zeros_like(away)
+
+    # A uniform law on [-r, r] and a normal one: the difference of Phi at both ends, over 2 r.
+    for part, end in zip(share.tolist(), reach.tolist(), strict=True):
+        radius = end * np.sqrt(noise / unit_variance)
+        above = (away + radius) / stddev
+        below = (away - radius) / stddev
+        height = part / (2 * radius)
+        # By symmetry in the lower tail, where the difference loses no digits.
+        density += height * (ndtr(np.minimum(above, -below)) - ndtr(np.minimum(below, -above)))
+
+        at_above = np.exp(-0.5 * (above * above + _LOG_TWO_PI))
+        at_below = np.exp(-0.5 * (below * below + _LOG_TWO_PI))
+        slope += height * (at_above - at_below) / stddev
+        bend += height * (below * at_below - above * at_above) / variance
+
+    density = np.maximum(density, _LEAST_DENSITY)
+    score = slope / density
+    return ReleaseLaw(np.log(density), score, score * score - bend / density)
+
+
+@cache
+def _staircase(epsilon: float) -> tuple[Floats, Floats, float]:
+    """Shares and ends of the uniform laws that make a staircase of sensitivity 1, and its variance.
+
+    Its density falls by exp(-epsilon) at `edge`, `edge + 1`, ... on either side: the uniform law up
+    to each of these has the share of what falls there (Geng, Viswanath 2014). The edge is that of
+    least variance, as `StaircaseNoise` has it.
+    """
+    edge = np.arange(1, _EDGES + 1) / _EDGES
+    step = np.arange(int(np.ceil(_NEGLIGIBLE_STEP / epsilon)) + 1)
+    reach = np.add.outer(edge, step)
+    share = reach * np.exp(-epsilon * step)
+    share /= share.sum(axis=1, keepdims=True)
+
+    variance = (share * reach**2).sum(axis=1) / 3
+    best = int(np.argmin(variance))
+    return share[best], reach[best], float(variance[best])
+
+
+def _few_draws(away: Floats, variance: Floats, noise: Floats, number: int) -> ReleaseLaw:
     node, weight = _gamma_nodes(number)
-    total = variance + 2 * scale**2 * node[:, np.newaxis]
+    total = variance + noise / number * node[:, np.newaxis]
     square = away * away / total
     log_part = np.log(weight)[:, np.newaxis] - 0.5 * (square + np.log(total) + _LOG_TWO_PI)
     top = log_part.max(axis=0)
@@ -118,4 +178,4 @@ def _gamma_nodes(number: int) -> tuple[Floats, Floats]:
 
 def is_shaped(noise_variance: Floats, terms: Ints) -> Bools:
     """Tell which releases have noise whose law is not normal."""
-    return np.asarray((terms > 0) & (terms < NORMAL_TERMS) & (noise_variance > 0))
+    return np.asarray((terms != 0) & (terms < NORMAL_TERMS) & (noise_variance > 0))

@@ -35,6 +35,9 @@ _EDGES = 1024
 
 _SIGN = np.uint64(63)
 _MAGNITUDE = np.uint64(2**63 - 1)
+STEEP = 0.5
+STEPS_OF_EPSILON = 1000
+"""Epsilon from which on a staircase has a law of its own, and in how many steps of one it is told."""
 
 
 class NoiseDistribution(Protocol):
@@ -294,6 +297,16 @@ class StaircaseNoise:
     def epsilon_slack(self) -> float:
         """Bound on what float64 inversion adds to epsilon, per draw."""
         return 2.0**-43 * self.span / -math.expm1(-self.epsilon)
+
+    @property
+    def law(self) -> int:
+        """Number of the law of one draw: the negative of its epsilon in thousandths.
+
+        1 where it hardly differs from a Laplace draw of its variance.
+        """
+        if self.epsilon < STEEP:
+            return 1
+        return -round(STEPS_OF_EPSILON * self.epsilon)
 
     @property
     def equal_mass(self) -> float:
