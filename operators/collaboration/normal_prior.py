@@ -6,7 +6,7 @@ public.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -30,6 +30,12 @@ that."""
 SPREADS = 24
 FINER = 16
 """Points of the grid, and of a finer one where few of these have any weight."""
+STEEPER = (0.2, 0.4)
+"""By how many decades the spread may fall with each decade of the count, if it does."""
+STRONG = 20.0
+"""Odds of that against the same spread for all, from which on it is believed."""
+ROOM = 3
+"""Points of the grid to either side of the likely ones, among which such spreads are looked for."""
 NEGLIGIBLE = 1e-4
 _STEPS = 30
 _CONVERGED = 1e-6
@@ -77,7 +83,7 @@ class ReleaseCells:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NormalPrior:
-    """Public: means given their count n are `N(c + d l, tau^2)`, with l = log10 n less its middle.
+    """Public: means given n are `N(c + d l, (tau 10^(-falls l))^2)`, with l = log10 n less its middle.
 
     One entry for each spread tau.
 
@@ -88,6 +94,9 @@ class NormalPrior:
         Posterior probability of each spread.
     coefficient, covariance : float array, shape (k, 2), (k, 2, 2)
         Posterior of c and d.
+    falls : float
+        Decades by which the spread falls with each decade of the count; `spread` is that where l is
+        0.
     middle : float
         Mean of log10 n, by what each release says.
     ends : (float, float)
@@ -100,6 +109,7 @@ class NormalPrior:
     probability: Floats
     coefficient: Floats
     covariance: Floats
+    falls: float
     middle: float
     ends: tuple[float, float]
     lower: float
@@ -139,8 +149,13 @@ class NormalPrior:
 
         weight = (share[:, np.newaxis] * self.probability[:, np.newaxis]).reshape(-1, len(count))
         center = np.concatenate([center for center, _ in parts])
-        around = np.tile(self.spread, 2)[:, np.newaxis] ** 2
+        around = np.tile(np.multiply.outer(self.spread, self.falling(count)) ** 2, (2, 1))
         return weight, center, around + np.concatenate([variance for _, variance in parts])
+
+    def falling(self, count: Floats) -> Floats:
+        """Give the spread at each count, in spreads where l is 0; it stays beyond the ends."""
+        away = np.clip(np.log10(count) - self.middle, *self.ends)
+        return np.asarray(10 ** (-self.falls * away))
 
     @property
     def center_variance(self) -> float:
@@ -192,10 +207,23 @@ class NormalPrior:
         spreads = np.concatenate([[low / 4], np.geomspace(low, MOST_SPREAD, SPREADS)])
         fits = scaled.fits(spreads)
 
+        # One spread for all, unless releases say plainly that it goes with counts.
+        likely = _likely(fits)
+        near = spreads[max(likely[0] - ROOM, 0) : likely[-1] + ROOM + 1]
+        best = _log_total(fits, spreads) + np.log(STRONG)
+
+        for falls in STEEPER:
+            steeper = replace(scaled, falls=falls)
+            of_steeper = steeper.fits(near)
+            total = _log_total(of_steeper, near)
+            if total > best:
+                best, scaled, fits, spreads = total, steeper, of_steeper, near
+
         # A posterior that is narrow on the grid is fitted once more, on a finer one.
-        likely = np.flatnonzero(fits.evidence > fits.evidence.max() + np.log(NEGLIGIBLE))
+        likely = _likely(fits)
         if likely[0] > 0 and likely[-1] - likely[0] < SPREADS / 3:
-            ends = spreads[max(likely[0] - 1, 0)], spreads[min(likely[-1] + 1, SPREADS)]
+            last = len(spreads) - 1
+            ends = spreads[max(likely[0] - 1, 0)], spreads[min(likely[-1] + 1, last)]
             spreads = np.geomspace(*ends, FINER)
             fits = scaled.fits(spreads)
 
@@ -215,6 +243,7 @@ class NormalPrior:
             probability=probability[kept] / probability[kept].sum(),
             coefficient=coefficient,
             covariance=width**2 * fits.covariance[kept],
+            falls=scaled.falls,
             middle=scaled.middle,
             ends=scaled.ends(average),
             lower=lower,
@@ -228,6 +257,16 @@ class _Fits(NamedTuple):
     evidence: Floats
     coefficient: Floats
     covariance: Floats
+
+
+def _likely(fits: _Fits) -> Ints:
+    """Places of the spreads that have any weight."""
+    return np.flatnonzero(fits.evidence > fits.evidence.max() + np.log(NEGLIGIBLE))
+
+
+def _log_total(fits: _Fits, spreads: Floats) -> float:
+    """Logarithm of the evidence of all spreads together."""
+    return float(np.logaddexp.reduce(fits.evidence + FLAT_POWER * np.log(spreads)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,6 +284,7 @@ class _Scaled:
     terms: Ints
     weight: Floats
     middle: float
+    falls: float = 0.0
 
     @classmethod
     def of(cls, cells: ReleaseCells, sample_variance: float, lower: float, width: float) -> Self:
@@ -336,7 +376,7 @@ class _Scaled:
         apart = coefficient - np.array([0.5, 0.0])
         law = release_law(
             self.mean - coefficient[0] - coefficient[1] * self.away,
-            self.variance + spread**2,
+            self.variance + (spread * 10 ** (-self.falls * self.away)) ** 2,
             self.noise_variance,
             self.terms,
         )

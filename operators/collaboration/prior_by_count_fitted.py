@@ -278,7 +278,10 @@ class FittedByCount:
         of_noise = FittedNoise(*self.noise[:, c]).half_width(half_width, error, true_variance)
         ends = value - half_width, value + half_width
 
-        return (value, *ends, true_variance / error, class_size, membership, of_noise), component
+        # Who is between two classes may be known less well than its own mean alone says: the
+        # interval is longer then, and nothing is gained.
+        size = np.maximum(true_variance / error, 1.0)
+        return (value, *ends, size, class_size, membership, of_noise), component
 
     def describe(self) -> dict[str, Any]:
         """Public: the fitted population as plain data, for an event or a dashboard."""
@@ -300,9 +303,7 @@ def _described(normal: NormalPrior, counts: Floats) -> Floats:
     """Give center of the means, its standard deviation, and their spread at some counts, shape (3, n)."""
     weight, center, variance = normal.components(counts)
     middle = (weight * center).sum(axis=0)
-    square = float(normal.probability @ normal.spread**2)
+    square = float(normal.probability @ normal.spread**2) * normal.falling(counts) ** 2
     known = (weight * (variance + (center - middle) ** 2)).sum(axis=0) - square
 
-    return np.stack(
-        [middle, np.sqrt(np.maximum(known, 0.0)), np.full(len(counts), np.sqrt(square))]
-    )
+    return np.stack([middle, np.sqrt(np.maximum(known, 0.0)), np.sqrt(square)])

@@ -23,9 +23,9 @@ def test_a_slice_of_the_real_sets_is_better_than_alone(tmp_path: Path) -> None:
     """Where counts go with means (hits) the prior of before errs more than learning alone: 1.2 to
     1.5 times.
 
-    Intervals of one normal prior hold on average over owners who are normal about the trend, which
-    hits are not: pitchers bat, too. Over six splits they covered 92 to 94 % of all owners, and 87
-    to 92 % of those of 30 to 100 values, some 115 of them, with a standard error of 3 %.
+    Hits are not normal about the trend: pitchers bat, too. Over four splits intervals covered 95 to
+    96 % of all owners, and 93 to 96 % of those of 30 to 100 values, some 115 of them, with a
+    standard error of 2 %.
     """
     table, picture, subgroups = (
         tmp_path / "table.md",
@@ -45,9 +45,9 @@ def test_a_slice_of_the_real_sets_is_better_than_alone(tmp_path: Path) -> None:
     assert in_time["ratio"] < 0.8
     assert cell["ratio"] < 0.8
     assert cell["others"]["pooled_prior"] > 1.1
-    assert min(cell["coverage"], in_time["coverage"]) > 0.91
-    assert min(cell["coverage_by_count"].values()) > 0.86
-    assert min(list(cell["coverage_by_count"].values())[1:]) > 0.91
+    assert min(cell["coverage"], in_time["coverage"]) > 0.93
+    assert min(cell["coverage_by_count"].values()) > 0.89
+    assert min(list(cell["coverage_by_count"].values())[1:]) > 0.92
     assert "| baseball, hits |" in table.read_text()
     assert picture.stat().st_size > 1000
     rows = [line.strip("| ").split(" | ") for line in subgroups.read_text().splitlines()[2:]]
