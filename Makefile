@@ -94,7 +94,7 @@ anchors: $(ANCHORS)/.installed $(DEMO_STAMP)
 
 # The default on panels of public data packages that it was not made for.
 panels: $(ANCHORS)/.installed $(DEMO_STAMP)
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python benchmarks/panels.py
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python benchmarks/real_panels.py
 
 $(ANCHORS)/.installed: requirements/anchors.lock | $(BIN)/uv
 	$(UV) venv -q --clear -p $(PYTHON) $(ANCHORS)

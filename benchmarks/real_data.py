@@ -4,10 +4,10 @@ What collaboration errs and covers, beside learning alone, tests and James-Stein
 
     python benchmarks/real_data.py                      # everything; some minutes
     python benchmarks/real_data.py --sets "tail, delay;baseball, hits" --epsilons 1 --seeds 2
-    python benchmarks/real_data.py --table docs/real-data.md --picture docs/real-data.png
+    python benchmarks/real_data.py --table build/real-data.md --picture build/real-data.png
     python benchmarks/real_data.py --sets "tail, delay" --epsilons 1 --times end --seeds 2 --subgroups subgroups.md
     python benchmarks/real_data.py --sets "tail, delay;route, delay" --epsilons 1,3 --times end --seeds 4 --orders time
-    python benchmarks/real_data.py --strata docs/small-groups.md --epsilons 0.5,1,3 --seeds 2 --first-seed 100
+    python benchmarks/real_data.py --strata build/small-groups.md --epsilons 0.5,1,3 --seeds 2 --first-seed 100
     python benchmarks/real_data.py --sets "tail, delay;flight, delay" --methods covariates,learned_prior,useless
 
 One random half of every owner's values is the stream, the other half is the truth; `--splits`

@@ -265,7 +265,7 @@ HOSTS = ("frames", "engine")
 NOBODY: Ints = np.zeros(0, np.int64)
 HEAD = """# Groups of few rows
 
-Made by `python benchmarks/real_data.py --strata docs/small-groups.md {made}`.
+Made by `python benchmarks/real_data.py --strata build/small-groups.md {made}`.
 
 Owners are judged by their number of values in the stream. `private_means` answers a group from its release, the
 engine answers an agent with its own samples. *Error*

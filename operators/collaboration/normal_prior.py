@@ -83,7 +83,7 @@ class ReleaseCells:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NormalPrior:
-    """Public: means given n are `N(c + d l, (tau 10^(-falls l))^2)`, with l = log10 n less its middle.
+    """Public: means given n are `N(c + d l, (tau 10^(-falls l))^2)`, l = log10 n less its middle.
 
     One entry for each spread tau.
 

@@ -1,4 +1,4 @@
-"""The exact law of a released mean: normal sampling, and privacy noise of one staircase, of Laplace draws or normal.
+"""The exact law of a released mean: normal sampling, and noise of a staircase, Laplace or normal.
 
 Everything here reads releases only, so it is post-processing: it spends nothing and its results are
 public.
@@ -57,8 +57,10 @@ def release_law(away: Floats, variance: Floats, noise_variance: Floats, terms: I
     One draw of scale b and a normal variable of standard deviation s have the density
     `(exp g(x) + exp g(-x)) / 2b` with `g(x) = x / b + (s/b)^2 / 2 + log Phi(-(x/s + s/b))`. The derivatives follow from
     `f'/f = tanh((g(x) - g(-x)) / 2) / b` and `f'' = (f - N(x; 0, s^2)) / b^2`. A sum of two to four draws is normal
-    with a variance of `2 b^2` times a Gamma variable: that is averaged by Gauss and Laguerre's rule. A staircase is a
-    mixture of uniform laws about 0, each of which a normal one makes a difference of two distribution functions.
+    with a variance of `2 b^2` times a Gamma variable: that is averaged by Gauss and Laguerre's rule.
+
+    A staircase is a mixture of uniform laws about 0; with a normal variable each has a difference
+    of two normal distribution functions as its density.
 
     Examples
     --------

@@ -37,7 +37,7 @@ _SIGN = np.uint64(63)
 _MAGNITUDE = np.uint64(2**63 - 1)
 STEEP = 0.5
 STEPS_OF_EPSILON = 1000
-"""Epsilon from which on a staircase has a law of its own, and in how many steps of one it is told."""
+"""Epsilon from which on a staircase has a law of its own, and in how many steps it is told."""
 
 
 class NoiseDistribution(Protocol):

@@ -271,7 +271,7 @@ def private_means(
     source = missing_as_nulls(frame, [value], missing, further_columns(needed))
     samples = frame_samples(source, by=by, value=value, time=time, person=person, nulls=nulls)
     given = settings | usual_histogram(asked, exceeds, settings)
-    if store is None and epsilon is not None and "mode" not in settings:
+    if store is None and limits is None and epsilon is not None and "mode" not in settings:
         sizes = np.bincount(samples.group)
         given = {"spread_share": spread_share_of_rows(sizes, epsilon, per_person or 1)} | given
 

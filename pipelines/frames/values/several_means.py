@@ -100,7 +100,7 @@ def several_means(  # noqa: PLR0917 - the question of one call
     )
 
     table, dropped = _rows(frame, columns, options)
-    if "mode" not in options:
+    if "mode" not in options and options["max_groups"] is None:
         sizes = group_sizes(table, options["by"], None)
         units = (options["per_person"] or 1) * len(columns)
         options = {"spread_share": spread_share_of_rows(sizes, budget[0], units), **options}
