@@ -33,6 +33,7 @@ TRANSLATION = 3.5
 """An answer leaves the agent's own mean, or the bound that noise carries it beyond, by at most so
 many of its standard errors."""
 NEGLIGIBLE = 1e-6
+_LEAST_ERROR = 1e-9
 UNSEEN = 0.25
 """Someone may be in none of the classes: prior weight of the normal prior, in agents, at least."""
 _BLOCK = 1 << 18
@@ -198,9 +199,13 @@ class FittedByCount:
         weight = np.clip(1.0 - 1.0 / answer.effective_class_size, 0.0, 1.0)
         of_center = np.minimum(np.square(weight) * self.center_variance, variance)
 
+        # An answer that is all center, or held at a bound, has no error of its own to divide by.
+        width = self.plain.upper - self.plain.lower
+        own_variance = np.maximum(variance - of_center, np.square(_LEAST_ERROR * width))
+
         return JointMeans(
             value=answer.value,
-            stddev=np.sqrt(variance - of_center),
+            stddev=np.sqrt(own_variance),
             weight=weight,
             center_variance=self.center_variance,
             calibrated=False,

@@ -90,7 +90,7 @@ def dame_order(curves: list[dict[str, Any]]) -> str:
     >>> curves = [{"label": "DAME", "x": [0.5], "y": [4e-5], "stderr": [3e-6]},
     ...           {"label": "Kent et al., T = min", "x": [0.5], "y": [1e-5], "stderr": [1e-6]}]
     >>> dame_order(curves)
-    ' Share 0.50: DAME 4e-05 (standard error 3e-06), Kent et al., T = min 1e-05 (1e-06): 4 times.'
+    ' Share 0.50: DAME 4e-05 (s.e. 3e-06), Kent et al., T = min 1e-05 (s.e. 1e-06): 4 times.'
     """
     dame, *others = curves
     said = ""
@@ -106,8 +106,8 @@ def dame_order(curves: list[dict[str, Any]]) -> str:
         y = dame["y"][place]
         other = least["y"][at]
         said += (
-            f" Share {share:.2f}: DAME {y:.2g} (standard error {dame['stderr'][place]:.1g}), {least['label']} "
-            f"{other:.2g} ({least['stderr'][at]:.1g}): {y / other:.3g} times."
+            f" Share {share:.2f}: DAME {y:.2g}{_give(dame['stderr'][place])}, {least['label']} "
+            f"{other:.2g}{_give(least['stderr'][at])}: {y / other:.3g} times."
         )
 
     return said
