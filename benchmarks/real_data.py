@@ -7,7 +7,6 @@ What collaboration errs and covers, beside learning alone, tests and James-Stein
     python benchmarks/real_data.py --table build/real-data.md --picture build/real-data.png
     python benchmarks/real_data.py --sets "tail, delay" --epsilons 1 --times end --seeds 2 --subgroups subgroups.md
     python benchmarks/real_data.py --sets "tail, delay;route, delay" --epsilons 1,3 --times end --seeds 4 --orders time
-    python benchmarks/real_data.py --strata build/small-groups.md --epsilons 0.5,1,3 --seeds 2 --first-seed 100
     python benchmarks/real_data.py --sets "tail, delay;flight, delay" --methods covariates,learned_prior,useless
 
 One random half of every owner's values is the stream, the other half is the truth; `--splits`
@@ -28,10 +27,6 @@ that is below .9 (likewise); intervals of level .95 cover at least .93 in every 
 with 200 owners or more, and .90 of the farthest 5 %, or as many of them as intervals alone do: with
 few values the truth itself is off (two standard errors allowed for both). Exit code 1 where one is
 missed. Prints JSON.
-
-`--strata` judges by the number of values instead, on frames and on the engine, in the order of time
-and shuffled, and on made laws: against the better of `pooled_prior` and `james_stein`, and against
-the shortest intervals that cover.
 """
 
 from __future__ import annotations
@@ -49,11 +44,9 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.real.attributes import attributes_of_set
-from benchmarks.real.laws import LAWS
 from benchmarks.real.measure import Errors, Half, Known, errors_of, replayed
 from benchmarks.real.real_report import draw, write_table
 from benchmarks.real.sets import SETS, RealSet, real_sets
-from benchmarks.real.strata import measure_strata, runs_of, strata_table
 from benchmarks.real.subgroups import subgroup_rows, subgroup_table
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.defaults import SPREAD_SHARE
@@ -108,12 +101,7 @@ def main() -> None:
     parser.add_argument(
         "--reports", type=Path, nargs="*", help="what earlier runs printed, instead of measuring"
     )
-    parser.add_argument(
-        "--strata", type=Path, help="judge by the number of values; write the table, as Markdown"
-    )
     options = parser.parse_args()
-    if options.strata:
-        sys.exit(strata(options))
     cells = []
     for cell in measured(options.reports) if options.reports else measure(options):
         cells.append(cell)
@@ -141,30 +129,6 @@ def main() -> None:
     json.dump(report, sys.stdout, indent=1)
     print()
     sys.exit(any(cell["missed"] for cell in cells))
-
-
-def strata(options: argparse.Namespace) -> bool:
-    """Judge strata of every set and law; write the table, and say whether a goal is missed."""
-    names = [*SETS, *LAWS] if options.sets == ";".join(SETS) else options.sets.split(";")
-    runs = runs_of(names, [float(epsilon) for epsilon in options.epsilons.split(",")])
-    seeds = range(options.first_seed, options.first_seed + options.seeds)
-    rows = [
-        *measure_strata(
-            runs, seeds, lambda data, e: settings_of(data, e, options.spread_share), noise_of
-        )
-    ]
-    made = f'--sets "{options.sets}" ' if names != [*SETS, *LAWS] else ""
-    made += (
-        f"--epsilons {options.epsilons} --seeds {options.seeds} --first-seed {options.first_seed}"
-    )
-    options.strata.write_text(strata_table(rows, made), "utf-8")
-    json.dump(
-        {"seeds": options.seeds, "first_seed": options.first_seed, "strata": rows},
-        sys.stdout,
-        indent=1,
-    )
-    print()
-    return any(row["missed"] for row in rows)
 
 
 def measured(reports: list[Path]) -> Iterator[dict[str, Any]]:

@@ -415,7 +415,9 @@ class Agents:
             who, sorted_point, starts=starts, added=added, prefix=prefix, time=time, order=order
         )
         squared = None if self.settings.kept is None else self._squares_before(sorted_point, starts)
-        batch = _Batch(who, starts, rows["count"][who] + added, before, prefix, squared, order)
+        batch = _Batch(
+            who, starts, rows["count"][who] + added, before, prefix, squared, order, time
+        )
 
         # A place is an agent of the batch; each turn of the loop makes the next release of all
         # that are due.
@@ -430,9 +432,9 @@ class Agents:
                 break
 
             # The order within one event time is not public: a release waits for its end.
-            due = batch.to_the_end_of_its_time(rows, place, rows["due"][who[place]], time)
+            due = batch.to_the_end_of_its_time(rows, place, rows["due"][who[place]])
             a = who[place]
-            now, last = batch.reached(rows, place, due, time)
+            now, last = batch.reached(rows, place, due)
 
             # What a release votes on are the pairs up to its own last sample.
             for counts in counted:
@@ -721,11 +723,11 @@ class _Now:
         return _Now(self.count[part], self.total[part], self.time[part], self.squares[part])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Batch:
     """Samples by agent: who, where each begins, its count at the end.
 
-    Sums to each sample, and to before each agent.
+    Sums to each sample, and to before each agent; where each sample stood, and the times there.
     """
 
     who: Ints
@@ -735,34 +737,36 @@ class _Batch:
     prefix: Ints
     squares: tuple[Ints, Ints] | None
     order: Ints
+    time: Floats
 
-    def to_the_end_of_its_time(
-        self, rows: dict[str, np.ndarray], place: Ints, count: Ints, time: Floats
-    ) -> Ints:
+    @cached_property
+    def ends_of_times(self) -> Ints:
+        """Places of samples that the next one is not simultaneous with."""
+        time = self.time[self.order]
+        return np.flatnonzero(np.append(time[1:] != time[:-1], True))
+
+    def to_the_end_of_its_time(self, rows: dict[str, np.ndarray], place: Ints, count: Ints) -> Ints:
         """Give the count of some agents at the last sample of the time that `count` is in."""
         before = rows["count"][self.who[place]]
         last = self.starts[place] + (count - before) - 1
         agents_last = self.starts[place] + (self.count[place] - before) - 1
 
         next_one = np.minimum(last + 1, agents_last)
-        goes_on = (last < agents_last) & (time[self.order[next_one]] == time[self.order[last]])
+        same_time = self.time[self.order[next_one]] == self.time[self.order[last]]
+        goes_on = (last < agents_last) & same_time
         if not goes_on.any():
             return count
 
-        sorted_time = time[self.order]
-        ends_of_times = np.flatnonzero(np.append(sorted_time[1:] != sorted_time[:-1], True))
-        end = ends_of_times[np.searchsorted(ends_of_times, last)]
+        end = self.ends_of_times[np.searchsorted(self.ends_of_times, last)]
 
         return np.asarray(count + np.minimum(end, agents_last) - last, np.int64)
 
-    def reached(
-        self, rows: dict[str, np.ndarray], place: Ints, at: Ints, time: Floats | None = None
-    ) -> tuple[_Now, Ints]:
+    def reached(self, rows: dict[str, np.ndarray], place: Ints, at: Ints) -> tuple[_Now, Ints]:
         """Give what some agents have at these counts, and which of the samples completes each."""
         a = self.who[place]
         last = self.starts[place] + (at - rows["count"][a]) - 1
         total = rows["total"][a] + self.prefix[last] - self.before[place]
-        now = _Now(at, total, np.zeros(0) if time is None else time[self.order[last]])
+        now = _Now(at, total, self.time[self.order[last]])
 
         if self.squares is not None:
             now.squares = rows["squares_low"][a] + self.squares[0][last] - self.squares[1][place]

@@ -228,7 +228,7 @@ class NormalPrior:
             fits = scaled.fits(spreads)
 
         # Flat in a power of tau, on a grid that is even in its logarithm.
-        evidence = fits.evidence + FLAT_POWER * np.log(spreads)
+        evidence = _log_weight(fits, spreads)
         probability = np.exp(evidence - evidence.max())
         probability /= probability.sum()
         average = float(probability @ spreads)
@@ -264,9 +264,14 @@ def _likely(fits: _Fits) -> Ints:
     return np.flatnonzero(fits.evidence > fits.evidence.max() + np.log(NEGLIGIBLE))
 
 
+def _log_weight(fits: _Fits, spreads: Floats) -> Floats:
+    """Logarithm of evidence times prior, by spread."""
+    return fits.evidence + FLAT_POWER * np.log(spreads)
+
+
 def _log_total(fits: _Fits, spreads: Floats) -> float:
     """Logarithm of the evidence of all spreads together."""
-    return float(np.logaddexp.reduce(fits.evidence + FLAT_POWER * np.log(spreads)))
+    return float(np.logaddexp.reduce(_log_weight(fits, spreads)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

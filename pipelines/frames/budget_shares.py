@@ -9,6 +9,7 @@ import numpy as np
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.defaults import SPREAD_SHARE
 from meanstream.operators.records import Ints
+from meanstream.operators.validation import require_epsilon, valid_float, valid_int
 
 _STEPS = 50
 _SLACK = 1e-9
@@ -45,11 +46,11 @@ def spread_share_of_rows(rows: Ints, epsilon: float, units: int = 1) -> float:
     >>> [spread_share_of_rows(np.array([n]), 1.0) for n in (100, 50_000, 1_000_000)]
     [0.1, 0.04, 0.01]
     """
-    if not epsilon > 0:  # refused where all settings are
-        return SPREAD_SHARE
+    epsilon = valid_float("epsilon", epsilon)
+    require_epsilon(epsilon)
 
     pairs = max(int((np.asarray(rows) // 2).sum()), 1)
-    needed = round(VOTES * units / (epsilon * pairs), 3)
+    needed = round(VOTES * valid_int("per_person", units) / (epsilon * pairs), 3)
     return min(SPREAD_SHARE, max(needed, LEAST_SHARE))
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.records import Floats
-from meanstream.operators.validation import closest_valid, require
+from meanstream.operators.validation import closest_valid, require, valid_int
 from meanstream.pipelines.frames.budget_shares import (
     epsilon_of_each,
     epsilon_of_releases,
@@ -102,7 +102,7 @@ def several_means(  # noqa: PLR0917 - the question of one call
     table, dropped = _rows(frame, columns, options)
     if "mode" not in options and options["max_groups"] is None:
         sizes = group_sizes(table, options["by"], None)
-        units = (options["per_person"] or 1) * len(columns)
+        units = valid_int("per_person", options["per_person"] or 1) * len(columns)
         options = {"spread_share": spread_share_of_rows(sizes, budget[0], units), **options}
 
     # Columns have votes of their own. Groups of one person share one in each column.

@@ -279,6 +279,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     ),
     "bounds": (three(), {"lower": 200.0}, "lower must be below upper"),
     "epsilon": (three(), {"epsilon": -1.0}, "epsilon must be positive and finite, got -1.0"),
+    "epsilon in a list": (three(), {"epsilon": [1.0]}, "epsilon must be a number, got [1.0]"),
     "releases": (three(), {"releases": 0}, "releases must be a whole number of at least 1, got 0"),
     "lost releases": (
         three(),
