@@ -57,9 +57,9 @@ class PriorByCount(FitOfBins):
     open about c, d and tau is averaged, and each agent's own mean has a say in it: an own mean far
     from all others makes a small spread unlikely in this agent's answer. Too much shrinkage costs
     more than too little: the cube of the spread is flat before, and the variance of one sample is
-    taken for the fifth of its posterior that is least. Classes of like means, as in the paper, are
-    a second model; it is weighed by its evidence among mixtures of every spread (`LearnedPrior`),
-    and not believed of yes/no data, whose sampling is not normal.
+    taken for the 3 % quantile of its posterior. Classes of like means, as in the paper, are a
+    second model, with the 20 % quantile; it is weighed by its evidence among mixtures of every
+    spread (`LearnedPrior`), and not believed of yes/no data, whose sampling is not normal.
 
     Guards against strangers, who may publish anything: no release is taken for more precise than
     those of an eighth of the others (`trimmed`); a class that fewer than 2 % of the agents carry
@@ -118,9 +118,11 @@ class PriorByCount(FitOfBins):
         """Fit the population to all agents' bins, given what is known of the variance of one sample."""
         if isinstance(sample_variance, float):
             variance = sample_variance
+            of_classes = sample_variance
             yes_no = 0.0
         else:
             variance = sample_variance.least
+            of_classes = sample_variance.likely_least
             yes_no = sample_variance.yes_no or 0.0
 
         cells = summary.cells(variance, trimmed=self.trimmed)
@@ -134,9 +136,9 @@ class PriorByCount(FitOfBins):
 
         normal = NormalPrior.fit(cells, variance, lower=self.lower, upper=self.upper)
         mixtures = LearnedPrior(
-            self.lower, self.upper, per_class=PER_CLASS, sample_variance=variance
-        ).models(summary.points(variance, trimmed=self.trimmed))
-        models = weighed_exactly(mixtures, cells, variance)
+            self.lower, self.upper, per_class=PER_CLASS, sample_variance=of_classes
+        ).models(summary.points(of_classes, trimmed=self.trimmed))
+        models = weighed_exactly(mixtures, cells, of_classes)
         classes = separate_classes(models)
         believed = classes.weight * (1 - yes_no) * self.classes
 

@@ -32,6 +32,9 @@ INDEPENDENT = 0.8
 LEAST = 0.03
 """Share of the posterior that lies below the variance that shrinkage rests on: where noise drowns
 the votes, what is likely spans decades, and too large a variance makes answers worse than alone."""
+LIKELY_LEAST = 0.2
+"""The same for the variance by which classes are found: too small a one takes the sampling of like
+means for a spread of their own."""
 DEPENDENT = 0.1
 """Probability of independence under which everyone is told that samples depend."""
 
@@ -114,6 +117,11 @@ class VariancePosterior:
     def least(self) -> float:
         """What the variance of one sample probably exceeds: shrinkage by more than is right costs most."""
         return self._quantile(LEAST)
+
+    @property
+    def likely_least(self) -> float:
+        """What the variance of one sample likely exceeds: classes are believed by their evidence."""
+        return self._quantile(LIKELY_LEAST)
 
     def _quantile(self, share: float) -> float:
         # The middle of each point's weight is its place.

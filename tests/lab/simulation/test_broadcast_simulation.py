@@ -146,10 +146,8 @@ def test_unknown_variances_cost_little_and_cover(means: str) -> None:
     """Over seeds, coverage of 3 x 200 agents has a standard error of .012 here.
 
     All of a class that is found err alike: at the end three classes in three runs are nine errors,
-    whose mean square varies by a factor of two. The variance that shrinkage rests on is a low
-    quantile, so that classes are told apart later: over six seeds the sum was 2.5 times that of
-    known variances, which is 1 to 8 % of what learning alone errs. That is what 600 agents
-    determine.
+    whose mean square varies by a factor of two: over four seeds the sum was 1.00 times that of
+    known variances. What 600 agents determine is that none has the value of another class.
     """
     options = {
         "agents": 200,
@@ -167,7 +165,7 @@ def test_unknown_variances_cost_little_and_cover(means: str) -> None:
     assert found.mse[2] < 1.15 * known.mse[2]
     if means.startswith("classes"):
         # A single agent of the 600 with the value of a class 0.2 away would be ten times that.
-        assert found.mse[-1] - known.mse[-1] < 0.15 * found.local[-1]
+        assert found.mse[-1] - known.mse[-1] < 0.05 * found.local[-1]
     else:
         assert found.mse[-1] < 1.15 * known.mse[-1]
 
