@@ -343,6 +343,7 @@ class PrivateMeans(PrivateFrame):
         keys: Sequence[str],
         value: str,
         person: str | None,
+        meaning: str,
     ) -> PrivateMeans:
         """Put a result together."""
         columns: dict[str, Any] = {}
@@ -371,7 +372,7 @@ class PrivateMeans(PrivateFrame):
                 bounds_note(released.settings),
                 *_wide_answers(table, released.settings),
             ),
-            meaning=means_meaning(released.settings, level),
+            meaning=meaning,
             level=level,
             keys=tuple(keys),
             original=frame,
@@ -422,14 +423,6 @@ def frame_like(table: pa.Table, frame: Any, keys: Sequence[str] = ()) -> Any:
             table = table.set_column(table.column_names.index(name), name, cast)
 
     return table
-
-
-def means_meaning(settings: AgentsSettings, level: float) -> str:
-    """Sentence on what a group's mean and its interval are of."""
-    return (
-        f"`mean` estimates a group's long-run mean of values clipped to [{settings.lower:g}, "
-        f"{settings.upper:g}]; its {100 * level:g} % interval includes noise and sampling"
-    )
 
 
 def _wide_answers(table: pa.Table, settings: AgentsSettings) -> Iterator[str]:

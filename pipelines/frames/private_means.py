@@ -34,6 +34,12 @@ from meanstream.pipelines.frames.frame_result import PrivateMeans
 from meanstream.pipelines.frames.frame_shares import shares_answers, shares_columns
 from meanstream.pipelines.frames.groups import key_order
 from meanstream.pipelines.frames.keys import frame_key
+from meanstream.pipelines.frames.rows_at_hand import (
+    Target,
+    answers_of_rows,
+    means_meaning,
+    require_target,
+)
 from meanstream.pipelines.frames.values.further_statistics import valid_statistics, with_sums
 from meanstream.pipelines.frames.values.missing_values import further_columns, missing_as_nulls
 from meanstream.pipelines.frames.values.several_means import several_means
@@ -91,6 +97,7 @@ def private_means(
     releases: int | None = None,
     schedule: str | None = None,
     collaboration: str | Collaboration = "learned_prior",
+    target: Target = "population",
     level: float = 0.95,
     coverage: Coverage = "pointwise",
     quantiles: Sequence[float] = (),
@@ -153,6 +160,9 @@ def private_means(
     collaboration : str or Collaboration
         How groups learn of each other, as for `meanstream run agents`, or an object of your own;
         "none": each by itself.
+    target : {"population", "rows"}
+        What an answer is about: the long-run mean that a group's rows are samples of, or the mean
+        of the rows at hand, whose interval has the noise alone.
     level : float
         Nominal coverage of the intervals.
     coverage : {"pointwise", "anytime"}
@@ -246,6 +256,7 @@ def private_means(
         limited=per_person is not None or limits is not None,
     )
     kinds = valid_statistics(statistics)
+    require_target(target, store=store, schedule=schedule, shares=[*quantiles, *exceeds])
 
     # Several columns are as many calls that share the budget.
     if ratio is not None or not isinstance(value, str):
@@ -255,7 +266,8 @@ def private_means(
             "by": by, "time": time, "person": person, "per_person": per_person, "releases": releases,
             "max_groups": max_groups, "max_rows": max_rows,
             "schedule": schedule, "collaboration": collaboration, "level": level, "coverage": coverage,
-            "quantiles": quantiles, "exceeds": exceeds, "covariates": covariates, "nulls": nulls,
+            "target": target, "nulls": nulls,
+            "quantiles": quantiles, "exceeds": exceeds, "covariates": covariates,
             "secret": secret, "name": name, "store": store, "statistics": statistics, "missing": missing,
         }  # fmt: skip
 
@@ -321,17 +333,23 @@ def private_means(
         released = _released(counted, private, noise)
 
     # The answers, from releases alone.
-    table, learned = _answered(released, options)
-    keys = samples.keys.column_names
+    table, learned = _answered(released, options, target)
     result = PrivateMeans.of(
-        frame, with_sums(table, kinds), released, level, keys=keys, value=value, person=person
+        frame,
+        with_sums(table, kinds),
+        released,
+        level,
+        keys=samples.keys.column_names,
+        value=value,
+        person=person,
+        meaning=means_meaning(private, level, target),
     )
 
     notes = result.notes
     if limits is not None:
         left_out = len(samples.group) - len(released.samples.group)
-        said = limits.sentence(cast("float", epsilon), delta, str(person), left_out)
-        notes = (said, *notes[1:])
+        promise = cast("float", epsilon), delta
+        notes = (limits.sentence(*promise, str(person), left_out), *notes[1:])
 
     if coverage == "anytime":
         notes = (*notes, _together(released.pointwise_calls))
@@ -430,7 +448,7 @@ def _chunks(samples: FrameSamples) -> list[slice]:
 
 
 def _answered(
-    released: FrameReleases, options: EngineOptions
+    released: FrameReleases, options: EngineOptions, target: Target
 ) -> tuple[pa.Table, dict[str, Any] | None]:
     """Answer for every group from releases alone; say what was learned of covariates."""
     settings = released.settings
@@ -459,6 +477,10 @@ def _answered(
     host = PersonalEstimates(settings, options)
     people = host.public_population(pool.combined(newest), pool.posterior, samples.names)
     answer = people.answers(all_rows=True)
+    joint = people.joint()
+    if target == "rows":
+        answer, joint = answers_of_rows(people, answer, settings)
+
     table = {name: column.take(pa.array(newest.agent)) for name, column in columns.items()}
 
     ends = np.clip([answer.lower, answer.upper], settings.lower, settings.upper)
@@ -471,7 +493,7 @@ def _answered(
         "noise_stddev": pa.array(np.sqrt(newest.noise_variance)),
     }
 
-    table |= joint_columns(people)
+    table |= joint_columns(joint)
 
     if answer.moved is not None:
         table[MOVED] = pa.array(answer.moved)

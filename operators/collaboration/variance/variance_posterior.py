@@ -120,7 +120,7 @@ class VariancePosterior:
 
     @property
     def likely_least(self) -> float:
-        """What the variance of one sample likely exceeds: classes are believed by their evidence."""
+        """What the variance of one sample likely exceeds: classes rest on it, by their evidence."""
         return self._quantile(LIKELY_LEAST)
 
     def _quantile(self, share: float) -> float:

@@ -6,14 +6,12 @@ import numpy as np
 import pyarrow as pa
 
 from meanstream.operators.collaboration.joint.joint_means import JointMeans
-from meanstream.streaming.agents.public_population import PublicPopulation
 
 _COLUMNS = ("joint stddev", "joint weight", "joint center variance", "joint is calibrated")
 
 
-def joint_columns(people: PublicPopulation) -> dict[str, pa.Array]:
+def joint_columns(joint: JointMeans | None) -> dict[str, pa.Array]:
     """Public: the joint posterior as columns, none where the population has intervals alone."""
-    joint = people.joint()
     if joint is None:
         return {}
 
