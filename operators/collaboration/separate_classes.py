@@ -22,9 +22,10 @@ COMPARED = 24
 weight."""
 CARRIED = 0.02
 """A class that fewer of the agents carry shrinks no one."""
-APART = 6.0
-"""Components are classes if neighboring centers are so many spreads apart: nobody lies in
-between."""
+APART = 10.0
+"""Components are classes if neighboring centers are so many spreads apart: nobody lies in between.
+With 6, clusters of those with many samples drew those with few, whose noise hides that they are in
+none."""
 HOPELESS = 1e-6
 
 

@@ -61,7 +61,8 @@ def test_a_mean_with_more_noise_than_the_bounds_are_wide_says_next_to_nothing(
     learned: str, widths: float
 ) -> None:
     """A group of one row has a release like this; the answer is that of the prior, up to what one
-    deviation says."""
+    deviation says: the prior's variance over a width, at most .45 where the center of one sample is
+    hardly known."""
     _, releases, _, variance = population()
     fitted = make_collaboration(learned, lower=0.0, upper=1.0).fit(releases, variance)
     agent = np.arange(3)
@@ -72,7 +73,7 @@ def test_a_mean_with_more_noise_than_the_bounds_are_wide_says_next_to_nothing(
         variance=np.array([np.inf, widths**2, widths**2]),
     )
     answer = fitted.estimate(own)
-    assert abs(answer.value[1:] - answer.value[0]).max() < 0.25 / widths + 1e-3
+    assert abs(answer.value[1:] - answer.value[0]).max() < 0.45 / widths + 1e-3
     assert np.isfinite([answer.lower, answer.upper]).all()
 
 
