@@ -93,27 +93,42 @@ def engine(options: AuditEngineOptions) -> None:
 
 @app.command("store")
 def store(
-    file: Annotated[Path, typer.Argument(help="Store of `run agents`; its engine may be running.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="Store of `run agents` or of a federated site; its engine may be running."
+        ),
+    ],
     *,
     signature: SignatureOption = None,
     signer: SignerOption = None,
+    with_secret: Annotated[
+        bool,
+        cli_option(
+            "Make each draw again from the store's secret (pairwise agents, federated sites).",
+            PRIVACY,
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Check a store from its public ledger: chain, spend, sums on the grid, law of the noise.
+    """Check a store from its ledger: chain, spend, sums on the grid, law of the noise.
 
-    Reads no secret. Faults are named, and the exit code is 1. --signature and --signer also check that the ledger
-    begins as it was signed.
+    Reads no secret without --with-secret. Faults are named, and the exit code is 1. --signature and --signer also
+    check that the ledger begins as it was signed. The ledgers of agents that query each other and of federated sites
+    are their operator's, who also has the secret: with it every release is an exact sum with the draw of its id, or
+    a fault.
 
     \b
     Examples:
       meanstream audit store state.db
+      meanstream audit store pairs.db --with-secret
       meanstream audit store state.db --signature head.json --signer signing.key.pub
     """  # noqa: D301 - click reads the escape
     from meanstream.lab.audits.audit_public import audit_store_rows
     from meanstream.lab.audits.audit_table import show_audit
 
     begun = time.monotonic()
-    rows, notes = audit_store_rows(file, signature, signer)
+    rows, notes = audit_store_rows(file, signature, signer, with_secret=with_secret)
     show_audit(rows, as_json=as_json, notes=notes, begun=begun)
 
 

@@ -87,6 +87,8 @@ class NoiseLaw:
     ----------
     settings : AgentsSettings
         What was declared.
+    most : int, optional
+        Releases of an agent that are looked at, from its first; default: as many as noise shows in.
 
     Examples
     --------
@@ -103,11 +105,15 @@ class NoiseLaw:
     False
     """
 
-    def __init__(self, settings: AgentsSettings) -> None:
+    neighbors = "of two agents"
+    """What releases with the numbers 2 i and 2 i + 1 are of."""
+
+    def __init__(self, settings: AgentsSettings, *, most: int | None = None) -> None:
         self._settings = settings
-        self._most = min(
-            settings.horizon, MOST_OF_MEMORY if settings.remembers.forgets else MOST_RELEASES
-        )
+        if most is None:
+            most = MOST_OF_MEMORY if settings.remembers.forgets else MOST_RELEASES
+
+        self._most = min(settings.horizon, most)
         self._unknown = (
             "less than the integers' rounding" if settings.fresh.variance < LEAST_NOISE**2 else None
         )
@@ -147,6 +153,7 @@ class NoiseLaw:
         left, freedom = self._left(single, law, means)
 
         self._compare_kinds(single, means)
+        self._compare_further(single)
         claim = (
             settings.epsilon
             if pure
@@ -240,6 +247,9 @@ class NoiseLaw:
         none = np.zeros((0, 4 + self._counted[kind].bins), np.int64)
         return _each_time(np.concatenate([none, *self._counts[kind]]))
 
+    def _compare_further(self, single: NoiseIndependence) -> None:
+        """Compare draws that meet in other ways than as releases of an agent."""
+
     def _compare_kinds(self, single: NoiseIndependence, means: list[NoiseDraws]) -> None:
         """Compare the draws of one release with each other, across kinds."""
         counted = {
@@ -307,7 +317,7 @@ class NoiseLaw:
         for sums in public_sums(agent, index, tuple(columns), self._most):
             draws = solved.of(sums)
             single.take_sizes(draws)
-            single.take_in_turn("releases", draws)
+            single.take_in_turn("releases", draws, self.neighbors)
             law.take(draws)
             means.append(draws)
 
