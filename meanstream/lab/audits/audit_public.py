@@ -93,7 +93,7 @@ def audit_store_rows(
 
 
 def _kind_of_store(store: Path) -> tuple[str, dict[str, Any]]:
-    """Tell whose a store is, and give the settings that it began with; refuse kinds without an audit."""
+    """Give the kind of a store and the settings that it began with; refuse kinds without audit."""
     with closing(Store.read(store)) as opened:
         saved = kept_deployment_settings(opened)
 

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,14 +29,16 @@ from meanstream.operators.noise.draw_owners import SITE_SUMS
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.group_privacy import group_epsilon
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds, keyed_owner_words
+from meanstream.operators.records import Ints
 from meanstream.operators.rings import ring_module
+from meanstream.operators.validation import require
 from meanstream.streaming.store.secret_source import noise_from_secret
 from meanstream.streaming.store.state_store import Store
 
-_FARTHEST = 14.0
-"""Deviations of noise: no Gaussian draw is larger."""
-_NEAREST = range(-3, 4)
-"""Whole numbers around the one that a mean in float64 stands for."""
+_FARTHEST = 1000.0
+"""Deviations of noise: it is drawn by inversion of 128 bits, and none lies farther out."""
+_MOST_SUMS = 1 << 20
+"""Whole numbers that one mean in float64 may stand for."""
 _CLOSE = 1e-9
 
 
@@ -49,12 +51,39 @@ class SiteRow(NamedTuple):
 
 
 @dataclass(frozen=True)
+class SiteLaws:
+    """The declared law of each noise, made once for each sensitivity.
+
+    `settings` is a `SiteSettings`.
+    """
+
+    settings: Any
+    _laws: dict[int, FreshNoise] = field(default_factory=dict)
+
+    def of(self, release: Any) -> FreshNoise:
+        """Give the law of the noise in a release's sum, in grid units."""
+        sites = ring_module("integrations.federated_site")
+        grid = FixedPoint(release.lower, release.upper)
+        sensitivity = grid.span + sites.rounding_of_sum(grid, release.count)
+        if sensitivity not in self._laws:
+            self._laws[sensitivity] = self.settings.noise(sensitivity)
+
+        return self._laws[sensitivity]
+
+    def variance(self, release: Any) -> float:
+        """Give the variance that a release must declare, in squared value units."""
+        step = FixedPoint(release.lower, release.upper).resolution / release.count
+        return float(self.of(release).variance * step**2)
+
+
+@dataclass(frozen=True)
 class SiteLedger:
     """A site's releases in their order, and how many rows are none that the settings allow."""
 
     site: str
     rows: list[SiteRow]
     wrong: Counter[str]
+    laws: SiteLaws
 
 
 def audit_site_rows(
@@ -80,7 +109,7 @@ def read_site_ledger(store: Store, settings: Any) -> SiteLedger:
     """Read all rows of a site's ledger; count those that the settings do not allow."""
     sites = ring_module("integrations.federated_site")
     names = store.agents()
-    ledger = SiteLedger(str(settings.name), [], Counter())
+    ledger = SiteLedger(str(settings.name), [], Counter(), SiteLaws(settings))
 
     for block in store.ledger.verified():
         for number, version, output in zip(
@@ -90,7 +119,7 @@ def read_site_ledger(store: Store, settings: Any) -> SiteLedger:
             row = SiteRow(names[number], release, version)
             ledger.rows.append(row)
 
-            if reason := _wrong_word(row, ledger.site, settings):
+            if reason := _wrong_word(row, ledger):
                 ledger.wrong[reason] += 1
 
     ledger.wrong["second_release"] += len(ledger.rows) - len({row.name for row in ledger.rows})
@@ -99,53 +128,51 @@ def read_site_ledger(store: Store, settings: Any) -> SiteLedger:
     return ledger
 
 
-def _wrong_word(row: SiteRow, site: str, settings: Any) -> str | None:
+def _wrong_word(row: SiteRow, ledger: SiteLedger) -> str | None:
     """Say why a release is none of its site, by public numbers alone."""
-    sites = ring_module("integrations.federated_site")
     release = row.release
-    bounds = (release.lower, release.upper)
-    if (release.site, f"{release.statistic}@{release.round}") != (site, row.name):
+    name = f"{release.statistic}@{release.round}"
+    if (release.site, name) != (ledger.site, row.name):
         return "wrong_id"
 
-    promised = sites.release_noise_variance(settings, release.count, *bounds)
+    promised = ledger.laws.variance(release)
     if abs(release.noise_variance / promised - 1.0) > _CLOSE:
         return "wrong_variance"
-    if not _noised_sums(release):
+    if not len(_noised_sums(release)):
         return "impossible_mean"
 
-    # A whole sum is moved, not a mean: with few records a mean may lie far outside the bounds.
     reach = _FARTHEST * math.sqrt(promised)
-    gaussian = isinstance(_noise_of(release, settings), GaussianNoise)
-    if gaussian and not release.lower - reach <= release.mean <= release.upper + reach:
+    if not release.lower - reach <= release.mean <= release.upper + reach:
         return "impossible_total"
 
     return None
 
 
-def _noise_of(release: Any, settings: Any) -> FreshNoise:
-    """Give the declared law of the noise in a release's sum, in grid units."""
-    sites = ring_module("integrations.federated_site")
+def _noised_sums(release: Any) -> Ints:
+    """Give the whole numbers of the grid whose mean, in float64, is that of a release.
+
+    Raises
+    ------
+    ValueError
+        If float64 leaves too many of them, as of many records far from 0.
+    """
     grid = FixedPoint(release.lower, release.upper)
-    noise: FreshNoise = settings.noise(grid.span + sites.rounding_of_sum(grid, release.count))
+    step = grid.resolution / release.count
+    largest = max(abs(release.mean), abs(release.lower))
+    reach = 2 + math.ceil(2 * math.ulp(largest) / step)
+    rule = f"be an audit's, at most {_MOST_SUMS:,} sums of one released mean"
+    require(2 * reach < _MOST_SUMS, "store", rule, 2 * reach + 1)
 
-    return noise
-
-
-def _noised_sums(release: Any) -> list[int]:
-    """Give the whole numbers of the grid whose mean, in float64, is that of a release."""
-    grid = FixedPoint(release.lower, release.upper)
     nearest = round((release.mean - release.lower) / grid.resolution * release.count)
+    sums = np.arange(nearest - reach, nearest + reach + 1)
+    same: Ints = sums[release.lower + sums * grid.resolution / release.count == release.mean]
 
-    return [
-        nearest + step
-        for step in _NEAREST
-        if release.lower + (nearest + step) * grid.resolution / release.count == release.mean
-    ]
+    return same
 
 
 def _rows(ledger: SiteLedger, settings: Any, noise: KeyedNoise | None) -> Iterator[AuditRow]:
     claimed = {"claimed": settings.epsilon, "delta": settings.delta}
-    faults = (fault_of_rejects(ledger.wrong), _fault_of_law(ledger, settings))
+    faults = (fault_of_rejects(ledger.wrong), _fault_of_law(ledger))
     yield AuditRow(
         name="ledger",
         **claimed,
@@ -161,7 +188,7 @@ def _rows(ledger: SiteLedger, settings: Any, noise: KeyedNoise | None) -> Iterat
         return
 
     draws = repeated_site_draws(ledger, settings, noise)
-    spent = spent_by_site(ledger, settings)
+    spent = spent_by_site(ledger)
     yield AuditRow(
         name="ledger.draws",
         **claimed,
@@ -173,16 +200,16 @@ def _rows(ledger: SiteLedger, settings: Any, noise: KeyedNoise | None) -> Iterat
     )
 
 
-def _fault_of_law(ledger: SiteLedger, settings: Any) -> str | None:
+def _fault_of_law(ledger: SiteLedger) -> str | None:
     """Compare draws with their law where public bounds of the records leave enough of it to see."""
     draws: dict[NoiseDistribution, list[tuple[float, float]]] = {}
     for row in ledger.rows:
         noised = _noised_sums(row.release)
-        if not noised:
+        if not len(noised):
             continue
 
         # The exact sum lies between 0 and the span of all records: taken to be in the middle.
-        law = _noise_of(row.release, settings)
+        law = ledger.laws.of(row.release)
         half = 0.5 * row.release.count * FixedPoint(row.release.lower, row.release.upper).span
         stddev = math.sqrt(law.variance)
         seen = (noised[len(noised) // 2] - half) / stddev
@@ -210,7 +237,7 @@ def repeated_site_draws(ledger: SiteLedger, settings: Any, noise: KeyedNoise) ->
         version = np.array([row.version], np.int64).view(np.uint64)
         ids = NoiseIds(keyed_owner_words([row.name]), np.array([1]), version)
         bits = keyed.bits(ids, SITE_SUMS.at())
-        law = _noise_of(release, settings)
+        law = ledger.laws.of(release)
         drawn = law.sample(bits)
         words.append(bits)
 
@@ -226,14 +253,13 @@ def repeated_site_draws(ledger: SiteLedger, settings: Any, noise: KeyedNoise) ->
 
 
 def _exact_sum(row: SiteRow, keyed: KeyedNoise, added: int) -> int | None:
-    """Take the noise off a sum; None where the ledger has another digest than that of what is left."""
-    count = np.array([row.release.count], np.int64)
-    for noised in _noised_sums(row.release):
-        exact = noised - added
-        digest = keyed.version_of(count, np.array([exact], np.int64)).view(np.int64)
-        if int(digest[0]) == row.version:
-            return exact
+    """Take the noise off a sum; None where the ledger has no digest of what is left."""
+    exact = _noised_sums(row.release) - added
+    count = np.full(len(exact), row.release.count, np.int64)
+    fits = np.flatnonzero(keyed.version_of(count, exact).view(np.int64) == row.version)
 
+    if len(fits):
+        return int(exact[fits[0]])
     return None
 
 
@@ -245,12 +271,12 @@ def _is_possible(exact: int, release: Any) -> bool:
     return bool(-slack <= exact <= release.count * grid.span + slack)
 
 
-def spent_by_site(ledger: SiteLedger, settings: Any) -> float:
+def spent_by_site(ledger: SiteLedger) -> float:
     """Give the exact loss of a record that is in all releases so far."""
     pure = 0.0
     squared_mu = 0.0
     for row in ledger.rows:
-        law = _noise_of(row.release, settings)
+        law = ledger.laws.of(row.release)
         span = FixedPoint(row.release.lower, row.release.upper).span
 
         if isinstance(law, GaussianNoise):
@@ -258,7 +284,9 @@ def spent_by_site(ledger: SiteLedger, settings: Any) -> float:
         else:
             pure += law.epsilon if isinstance(law, StaircaseNoise) else span / law.scale
 
-    gaussian = group_epsilon(math.sqrt(squared_mu), settings.delta) if squared_mu else 0.0
+    gaussian = (
+        group_epsilon(math.sqrt(squared_mu), ledger.laws.settings.delta) if squared_mu else 0.0
+    )
 
     return max(pure, gaussian)
 

@@ -113,10 +113,10 @@ def store(
 ) -> None:
     """Check a store from its ledger: chain, spend, sums on the grid, law of the noise.
 
-    Reads no secret without --with-secret. Faults are named, and the exit code is 1. --signature and --signer also
-    check that the ledger begins as it was signed. The ledgers of agents that query each other and of federated sites
-    are their operator's, who also has the secret: with it every release is an exact sum with the draw of its id, or
-    a fault.
+    Reads no secret without --with-secret. Faults are named, and the exit code is 1. --signature and
+    --signer also check that the ledger begins as it was signed. The ledgers of agents that query
+    each other and of federated sites are their operator's, who also has the secret. With it each
+    release must be an exact sum with the draw of its id.
 
     \b
     Examples:

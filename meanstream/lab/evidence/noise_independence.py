@@ -208,7 +208,7 @@ class NoiseIndependence:
     def take_in_turn(self, of: str, draws: NoiseDraws, neighbors: str = "of two agents") -> None:
         """Take draws of agents, shape (n, number).
 
-        Each should be independent of later ones, and of a neighbor's; `neighbors` names two of these.
+        Each should be independent of later ones, and of a neighbor's, which `neighbors` names.
         """
         number = np.arange(draws.seen.shape[1])
 
@@ -220,7 +220,7 @@ class NoiseIndependence:
         self.take_of_neighbors(f"{of} {neighbors}", draws)
 
     def take_of_neighbors(self, name: str, draws: NoiseDraws) -> None:
-        """Take draws of pairs of rows, shape (n, number): those of one place should be independent."""
+        """Take draws, shape (n, number): rows 2 i and 2 i + 1 should be independent."""
         even = len(draws.seen) // 2 * 2
         self._compare(name, draws, np.s_[0:even:2], np.s_[1:even:2])
 

@@ -115,7 +115,7 @@ class PairwiseNoise(NoiseLaw):
 
     Examples
     --------
-    >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, counter="pm1", horizon=3, spread_share=0)
+    >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, horizon=3, spread_share=0)
     >>> PairwiseNoise(settings).row("ledger").method
     'scale of the noise unknown: too few releases, 0 degrees of freedom, 0 pairs of draws compared'
     """
