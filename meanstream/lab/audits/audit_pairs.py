@@ -332,13 +332,15 @@ def _noise_of_sums(pair: Ints, index: Ints, drawn: Floats, means: AgentsSettings
     added = np.zeros(len(drawn))
     order = np.argsort(index, kind="stable")
     number, first = np.unique(index[order], return_index=True)
+    end = np.searchsorted(index[order], number, side="right")
 
     # A number that a ledger repeats in one pair was counted as a fault; the counter sees it once.
-    for release, rows in zip(number.tolist(), np.split(order, first[1:]), strict=True):
+    for release, rows in zip(number.tolist(), map(slice, first, end), strict=True):
         if 1 <= release <= counter.horizon:
-            each, where = np.unique(pair[rows], return_index=True)
+            each, where = np.unique(pair[order[rows]], return_index=True)
             turn = np.full(len(each), release)
-            added[rows[where]] = counter.step(state, each, turn, drawn[rows[where]])
+            which = order[rows][where]
+            added[which] = counter.step(state, each, turn, drawn[which])
 
     return added
 
