@@ -29,6 +29,9 @@ from tests.noninterference.product import ENVIRONMENT, Clock, Watched, same_cloc
 from tests.pipelines.beam.support.collecting import collector, run_pipeline
 from tests.streaming.support.dying import DieAt
 
+Told = dict[tuple[str, int], tuple[int, int, list[int], list[int]]]
+"""What was released, by agent and index, in the first of several worlds."""
+
 CHANGED = "a1"
 SAMPLES = 12
 """Of each agent; the release is made of the first ten."""
@@ -94,6 +97,16 @@ def write_stream(
     if late:  # where the file is read as it stands: of another agent, and of the one that differs
         rows += ["a0,0.5,1600000000,late0", f"a1,{value[-agents:][1]},1600000000,late1"]
     path.write_text("\n".join(["agent,value,time,id", *rows]) + "\n")
+
+
+def write_covariates(path: Path, agents: int, prefixes: str = "a") -> None:
+    """Write public attributes of agents: the class that moves their means, and a number."""
+    rows = [
+        f"{prefix}{a},{('low', 'middle', 'high')[a % 3]},{10 + a}"
+        for prefix in prefixes
+        for a in range(agents)
+    ]
+    path.write_text("\n".join(["agent,kind,size", *rows]) + "\n")
 
 
 def common(**more: Any) -> dict[str, Any]:
@@ -387,7 +400,7 @@ def write_signing_key(path: Path) -> None:
 
 @contextmanager
 def releases_as(
-    told: dict[tuple[str, int], tuple[int, int, list[int], list[int]]],
+    told: Told,
 ) -> Iterator[None]:
     """Force all that is noised to be that of the first world: the first fills `told`, the others
     repeat it.

@@ -32,6 +32,7 @@ from tests.noninterference.agents_worlds import (
     MEMORIES,
     MOVED,
     UNRELEASED,
+    Told,
     at_once,
     hosted,
     releases_as,
@@ -43,7 +44,6 @@ from tests.noninterference.surfaces import METRICS_PATHS
 from tests.privacy.test_answers_of_others import table_from_the_least_mean
 
 Ports = tuple[int, ...]
-Told = dict[tuple[str, int], tuple[int, int, list[int], list[int]]]
 MANY = 20_000
 
 
