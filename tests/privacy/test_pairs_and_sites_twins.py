@@ -324,6 +324,26 @@ def test_sites_that_break_the_promise_are_caught(name: str, tmp_path: Path) -> N
     assert faults(audited(store)) == ({} if twin.public is None else {"ledger": twin.public})
 
 
+LEDGER_TWINS = {
+    **{f"{name}, of agents that query each other": twin for name, twin in PAIR_TWINS.items()},
+    **{f"{name}, of a site": twin for name, twin in SITE_TWINS.items()},
+}
+"""As the page on privacy names them."""
+
+
+def audit_of_twin(name: str, folder: Path) -> Ran:
+    """Make the store of a twin, and audit it by what is right."""
+    twin = LEDGER_TWINS[name]
+    with patch("os.fsync"):
+        with patched(twin.patches):
+            if name.endswith("of a site"):
+                store = run_site(folder)
+            else:
+                store = run_pairs(folder, partners=twin.partners, steps=twin.steps)
+
+        return audited(store, "--with-secret")
+
+
 def test_cut_noise_of_many_small_rounds_is_seen_without_the_secret(tmp_path: Path) -> None:
     """One record moves a sum by a fraction of its noise, which public bounds allow for."""
     with patched([*CUTS, (SiteSettings, "noise", cache(NOISE_OF_SITE))]):
