@@ -56,8 +56,8 @@ AUDITS = {
     "meanstream audit rounds": ("rounds",),
     "meanstream audit store": ("store",),
     "meanstream audit topic": ("topic",),
-    "meanstream audit store pairs.db --with-secret": ("store",),
-    "meanstream audit store site.db --with-secret": ("store",),
+    "meanstream audit store pairs.db": ("store",),
+    "meanstream audit store site.db": ("store",),
 }
 """What is typed, and the words of it; those of stores and topics read a run that is made for them."""
 AUDITS_OF_WHAT_IS_RIGHT, TOGETHER = 10_000, 100
@@ -126,7 +126,7 @@ def _released_to_partners(folder: Path, rng: np.random.Generator) -> dict[str, t
     ran, _ = _timed("run", "agents", *promised, *where, "--sink", str(folder / "of-pairs.jsonl"))
     if ran.returncode:
         raise SystemExit(ran.stderr.decode())
-    return {"meanstream audit store pairs.db --with-secret": (str(store), "--with-secret")}
+    return {"meanstream audit store pairs.db": (str(store),)}
 
 
 def _released_by_a_site(folder: Path) -> dict[str, tuple[str, ...]]:
@@ -135,9 +135,7 @@ def _released_by_a_site(folder: Path) -> dict[str, tuple[str, ...]]:
     with FederatedSite(folder / "site.db", settings) as site:
         for month in range(30):
             site.release("stay", str(month), total=4_000.0, count=500, lower=0, upper=30)
-    return {
-        "meanstream audit store site.db --with-secret": (str(folder / "site.db"), "--with-secret")
-    }
+    return {"meanstream audit store site.db": (str(folder / "site.db"),)}
 
 
 def audits(seed: int, folder: Path) -> Iterator[Found]:

@@ -6,6 +6,7 @@ Without it a row that keeps its promise is blamed once in a million audits.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -191,8 +192,15 @@ PAIR_TWINS = {
 }
 
 
-def audited(store: Path, *options: str) -> Ran:
-    return meanstream("audit", "store", str(store), "--json", *options)
+def audited(store: Path) -> Ran:
+    """Audit as an operator, who has the secret."""
+    return meanstream("audit", "store", str(store), "--json")
+
+
+def audited_without_secret(store: Path) -> Ran:
+    with patch.dict("os.environ"):
+        del os.environ["MEANSTREAM_SECRET"]
+        return audited(store)
 
 
 def faults(ran: Ran) -> dict[str, str]:
@@ -218,13 +226,13 @@ def test_pairs_that_break_the_promise_are_caught(name: str, tmp_path: Path) -> N
     with patched(twin.patches):
         store = run_pairs(tmp_path, partners=twin.partners, steps=twin.steps)
         if twin.keyed is not None:
-            assert twin.keyed in faults(audited(store, "--with-secret"))["ledger.draws"]
+            assert twin.keyed in faults(audited(store))["ledger.draws"]
 
-    found = faults(audited(store, "--with-secret"))
+    found = faults(audited(store))
     assert OTHER_NOISE in found["ledger.draws"]
     assert twin.public is not None
     assert twin.public in found["ledger"]
-    assert list(faults(audited(store))) == ["ledger"]
+    assert list(faults(audited_without_secret(store))) == ["ledger"]
 
 
 def test_pairs_that_forget_what_they_spent_are_caught(tmp_path: Path) -> None:
@@ -237,7 +245,7 @@ def test_pairs_that_forget_what_they_spent_are_caught(tmp_path: Path) -> None:
     with patched([(PairwiseState, "restore", forgotten)]):
         store = run_pairs(tmp_path, *batches, steps=40)
 
-    found = faults(audited(store, "--with-secret"))
+    found = faults(audited(store))
     assert "releases that repeat or leave out a number of their pair" in found["ledger"]
 
 
@@ -257,7 +265,7 @@ def test_pairs_that_keep_the_promise_are_not_blamed(
     options: tuple[str, ...], partners: Callable[[], list[str]], tmp_path: Path
 ) -> None:
     """False alarms: 1e-6 for the ledger, none for the draws."""
-    ran = audited(run_pairs(tmp_path, *options, partners=partners), "--with-secret")
+    ran = audited(run_pairs(tmp_path, *options, partners=partners))
     assert faults(ran) == {}
     ledger, draws = ran.json["rows"]
     assert 0.85 < ledger["proved"] / ledger["ceiling"] <= 1.1 or "pm2" in options
@@ -316,12 +324,14 @@ def test_sites_that_break_the_promise_are_caught(name: str, tmp_path: Path) -> N
     with patched(twin.patches):
         store = run_site(tmp_path)
         if twin.keyed is not None:
-            assert twin.keyed in faults(audited(store, "--with-secret"))["ledger.draws"]
+            assert twin.keyed in faults(audited(store))["ledger.draws"]
 
-    found = faults(audited(store, "--with-secret"))
+    found = faults(audited(store))
     assert OTHER_NOISE in found["ledger.draws"]
     assert found.get("ledger") == twin.public
-    assert faults(audited(store)) == ({} if twin.public is None else {"ledger": twin.public})
+    assert faults(audited_without_secret(store)) == (
+        {} if twin.public is None else {"ledger": twin.public}
+    )
 
 
 LEDGER_TWINS = {
@@ -341,7 +351,7 @@ def audit_of_twin(name: str, folder: Path) -> Ran:
             else:
                 store = run_pairs(folder, partners=twin.partners, steps=twin.steps)
 
-        return audited(store, "--with-secret")
+        return audited(store)
 
 
 def test_cut_noise_of_many_small_rounds_is_seen_without_the_secret(tmp_path: Path) -> None:
@@ -349,7 +359,7 @@ def test_cut_noise_of_many_small_rounds_is_seen_without_the_secret(tmp_path: Pat
     with patched([*CUTS, (SiteSettings, "noise", cache(NOISE_OF_SITE))]):
         store = run_site(tmp_path, rounds=1200, count=1)
 
-    found = faults(audited(store))["ledger"]
+    found = faults(audited_without_secret(store))["ledger"]
     assert "of 1,200 lie" in found
     assert "deviations, where the declared law has" in found
 
@@ -362,7 +372,7 @@ def test_sites_that_keep_the_promise_are_not_blamed(
     """Also where a mean in float64 stands for several sums: many records, far from 0."""
     monkeypatch.setattr("tests.privacy.test_pairs_and_sites_twins.SITE", settings)
     store = run_site(tmp_path, rounds=20, count=count, lower=1.7e9, upper=1.7e9 + 1000)
-    ran = audited(store, "--with-secret")
+    ran = audited(store)
     assert faults(ran) == {}
     draws = ran.json["rows"][1]
     assert draws["method"].startswith("20 draws")

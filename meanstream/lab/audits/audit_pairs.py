@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from meanstream.lab.audits.audit_rows import fault_of_rejects, opened_secret
+from meanstream.lab.audits.audit_rows import NOT_MADE_AGAIN, fault_of_rejects, found_secret
 from meanstream.lab.evidence.audit_record import AuditRow
 from meanstream.lab.evidence.counters_audit import counter_columns
 from meanstream.lab.evidence.pairwise_noise import PairColumns, PairwiseNoise
@@ -71,10 +71,10 @@ class PairsLedger:
     pairs: Ints
 
 
-def audit_pairs_rows(
-    store: Path, saved: dict[str, Any], *, with_secret: bool
-) -> tuple[Iterator[AuditRow], list[str]]:
-    """Give what the ledger of a store of pairs proves, and with the secret what each draw shows.
+def audit_pairs_rows(store: Path, saved: dict[str, Any]) -> tuple[Iterator[AuditRow], list[str]]:
+    """Give what the ledger of a store of pairs proves, and what each draw shows.
+
+    Draws are made again where the secret of the store is found.
 
     Raises
     ------
@@ -89,9 +89,8 @@ def audit_pairs_rows(
         settings.variance,
     )
 
-    noise = None
-    if with_secret:
-        noise = noise_from_secret(opened_secret(store), settings.name)
+    secret = found_secret(store)
+    noise = None if secret is None else noise_from_secret(secret, settings.name)
 
     with closing(Store.read(store)) as opened:
         ledger = read_pairs_ledger(opened, settings)
@@ -100,7 +99,9 @@ def audit_pairs_rows(
     _check_spent(ledger, pair)
     _check_possible(ledger, settings.means, pair)
 
-    notes = _notes(ledger, settings, pair, noise is not None)
+    notes = _notes(ledger, settings, pair)
+    if noise is None:
+        notes.append(NOT_MADE_AGAIN)
     if saved["partners"] is not None:
         notes.append("whether a reader is one of --partners is not checked: a store keeps a digest")
 
@@ -356,10 +357,8 @@ def _impossible_sums(columns: PairColumns, pair: Ints, exact: Ints, known: Bools
     return int(np.count_nonzero(both_known & ((grown < 0) | (grown > span * samples))))
 
 
-def _notes(
-    ledger: PairsLedger, settings: PairwiseStreamSettings, pair: Ints, with_secret: bool
-) -> list[str]:
-    """Say what was spent, and what the audit leaves open; the operator's, as the ledger is."""
+def _notes(ledger: PairsLedger, settings: PairwiseStreamSettings, pair: Ints) -> list[str]:
+    """Say what was spent; for the operator, as the ledger is."""
     columns = ledger.columns
     number = np.bincount(pair) if len(pair) else np.zeros(1, np.int64)
     pairs = np.unique(np.stack([columns.agent, columns.reader]), axis=1)
@@ -376,9 +375,5 @@ def _notes(
         f"of a sample"
     )
     operator = "how many releases there are may depend on values: this audit is the operator's"
-    hidden = (
-        "the samples between two queries hide the noise of a large federation; --with-secret makes "
-        "each draw again"
-    )
 
-    return [spent, coalition, operator, *([] if with_secret else [hidden])]
+    return [spent, coalition, operator]

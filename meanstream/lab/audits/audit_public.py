@@ -14,7 +14,6 @@ from meanstream.lab.audits.audit_rows import SAYS, fault_of_rejects
 from meanstream.lab.audits.audit_site import audit_site_rows
 from meanstream.lab.evidence.noise_law import NoiseLaw
 from meanstream.operators.agents.release_checks import PossibleReleases
-from meanstream.operators.validation import require
 from meanstream.pipelines.commands.run.opening import opening_stack
 from meanstream.pipelines.commands.run.run_collaborate import open_received_releases
 from meanstream.pipelines.commands.state.ledger_checks import ledger_signature
@@ -65,12 +64,10 @@ def audit_store_rows(
     store: Path,
     signature: Path | None = None,
     signer: Path | None = None,
-    *,
-    with_secret: bool = False,
 ) -> tuple[Iterator[AuditRow], list[str]]:
     """Compare every row of a ledger with its chain; give what its releases prove.
 
-    The secret is read only if `with_secret` says so.
+    The secret is read only of stores whose ledger is their operator's.
     """
     noted = (
         None if (signature, signer) == (None, None) else ledger_signature(store, signature, signer)
@@ -79,7 +76,7 @@ def audit_store_rows(
         kind, saved = _kind_of_store(store)
         report = audit_ledger(store, noted)
         with refusing_options():
-            rows, notes = _AUDITS[kind](store, saved, with_secret=with_secret)
+            rows, notes = _AUDITS[kind](store, saved)
     except (DamagedStoreError, OtherLedgerError) as error:
         raise RunFailed(str(error)) from None
     except StoreError as error:
@@ -101,12 +98,8 @@ def _kind_of_store(store: Path) -> tuple[str, dict[str, Any]]:
     return store_kind(saved), saved
 
 
-def _audit_agents_rows(
-    store: Path, saved: dict[str, Any], *, with_secret: bool
-) -> tuple[Iterator[AuditRow], list[str]]:
+def _audit_agents_rows(store: Path, saved: dict[str, Any]) -> tuple[Iterator[AuditRow], list[str]]:
     """Give what the ledger of agents proves to everyone who reads their releases."""
-    rule = "be left out for a store of agents, whose audit reads public bytes alone"
-    require(not with_secret, "with_secret", rule, with_secret)
     settings = saved_deployment_settings(saved)
     law = NoiseLaw(settings)
     possible = PossibleReleases(settings)

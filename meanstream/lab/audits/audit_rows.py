@@ -7,7 +7,11 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-from meanstream.streaming.store.secret_source import load_secret
+from meanstream.streaming.store.secret_source import (
+    is_named_secret,
+    load_secret,
+    secret_path,
+)
 from meanstream.streaming.store.state_store import Store
 
 SAYS = {
@@ -36,16 +40,25 @@ def fault_of_rejects(rejected: Mapping[str, int]) -> str | None:
     return ", ".join(counted) or None
 
 
-def opened_secret(store: Path) -> bytes:
-    """Find the secret of a store where a run finds it, and compare it with the store's.
+def found_secret(store: Path) -> bytes | None:
+    """Find the secret of a store where a run finds it; None where there is none.
 
     Raises
     ------
     ValueError, StoreError
-        If there is none, or it is another one.
+        If it is no secret, or that of another store.
     """
+    if not is_named_secret(os.environ) and not secret_path(store).exists():
+        return None
+
     secret = load_secret(store, environment=os.environ, create=False)
     with closing(Store.read(store)) as opened:
         opened.require_same(opened.settings() or {}, secret)
 
     return secret
+
+
+NOT_MADE_AGAIN = (
+    "samples hide most of the noise from public checks: with the store's secret, which is not here, "
+    "each draw is made again"
+)

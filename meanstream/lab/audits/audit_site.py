@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from meanstream.lab.audits.audit_rows import fault_of_rejects, opened_secret
+from meanstream.lab.audits.audit_rows import NOT_MADE_AGAIN, fault_of_rejects, found_secret
 from meanstream.lab.evidence.audit_record import AuditRow
 from meanstream.lab.evidence.noise_draws import NoiseDraws
 from meanstream.lab.evidence.one_run import ALARM_ERROR
@@ -86,23 +86,30 @@ class SiteLedger:
     laws: SiteLaws
 
 
-def audit_site_rows(
-    store: Path, saved: Mapping[str, Any], *, with_secret: bool
-) -> tuple[Iterator[AuditRow], list[str]]:
-    """Give what the ledger of a federated site proves, and with the secret what each draw shows."""
+def audit_site_rows(store: Path, saved: Mapping[str, Any]) -> tuple[Iterator[AuditRow], list[str]]:
+    """Give what the ledger of a federated site proves, and what each draw shows.
+
+    Draws are made again where the secret of the site is found.
+    """
     sites = ring_module("integrations.federated_site")
     settings = sites.SiteSettings(
         **{name: saved[name] for name in ("epsilon", "delta", "releases", "name")}
     )
 
-    noise = None
-    if with_secret:
-        noise = noise_from_secret(opened_secret(store), str(saved["name"]))
+    secret = found_secret(store)
+    noise = None if secret is None else noise_from_secret(secret, str(saved["name"]))
 
     with closing(Store.read(store)) as opened:
         ledger = read_site_ledger(opened, settings)
 
-    return _rows(ledger, settings, noise), _notes(ledger, settings, noise is not None)
+    left = max(settings.releases - len(ledger.rows), 0)
+    notes = [
+        f"{len(ledger.rows):,} releases of {ledger.site}, {left:,} of {settings.releases:,} left"
+    ]
+    if noise is None:
+        notes.append(NOT_MADE_AGAIN)
+
+    return _rows(ledger, settings, noise), notes
 
 
 def read_site_ledger(store: Store, settings: Any) -> SiteLedger:
@@ -289,13 +296,3 @@ def spent_by_site(ledger: SiteLedger) -> float:
     )
 
     return max(pure, gaussian)
-
-
-def _notes(ledger: SiteLedger, settings: Any, with_secret: bool) -> list[str]:
-    left = max(settings.releases - len(ledger.rows), 0)
-    spent = (
-        f"{len(ledger.rows):,} releases of {ledger.site}, {left:,} of {settings.releases:,} left"
-    )
-    hidden = "records hide the noise of few releases: --with-secret makes each draw again"
-
-    return [spent, *([] if with_secret else [hidden])]

@@ -102,33 +102,26 @@ def store(
     *,
     signature: SignatureOption = None,
     signer: SignerOption = None,
-    with_secret: Annotated[
-        bool,
-        cli_option(
-            "Make each draw again from the store's secret (pairwise agents, federated sites).",
-            PRIVACY,
-        ),
-    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Check a store from its ledger: chain, spend, sums on the grid, law of the noise.
 
-    Reads no secret without --with-secret. Faults are named, and the exit code is 1. --signature and
-    --signer also check that the ledger begins as it was signed. The ledgers of agents that query
-    each other and of federated sites are their operator's, who also has the secret. With it each
-    release must be an exact sum with the draw of its id.
+    Faults are named, and the exit code is 1. --signature and --signer also check that the ledger
+    begins as it was signed. No secret of agents is read. The ledgers of agents that query each
+    other and of federated sites are their operator's: where a run finds the secret, each release
+    must be an exact sum with the draw of its id.
 
     \b
     Examples:
       meanstream audit store state.db
-      meanstream audit store pairs.db --with-secret
+      meanstream audit store pairs.db
       meanstream audit store state.db --signature head.json --signer signing.key.pub
     """  # noqa: D301 - click reads the escape
     from meanstream.lab.audits.audit_public import audit_store_rows
     from meanstream.lab.audits.audit_table import show_audit
 
     begun = time.monotonic()
-    rows, notes = audit_store_rows(file, signature, signer, with_secret=with_secret)
+    rows, notes = audit_store_rows(file, signature, signer)
     show_audit(rows, as_json=as_json, notes=notes, begun=begun)
 
 

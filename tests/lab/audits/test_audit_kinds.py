@@ -4,6 +4,7 @@ owner could not, what goes on after a kill, and what is refused."""
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -22,6 +23,7 @@ from meanstream.pipelines.commands.run import run_pairwise
 from meanstream.streaming.agents.pairwise import pairwise_engine
 from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.store.spend_ledger import LedgerRows
+from meanstream.streaming.store.state_store import Store
 from tests.pipelines.command_line import (
     SECRET,
     Ran,
@@ -72,8 +74,14 @@ def run_site(folder: Path, rounds: int = 3) -> Path:
     return folder / "site.db"
 
 
-def audited(store: Path, *options: str) -> Ran:
-    return meanstream("audit", "store", str(store), "--json", *options)
+def audited(store: Path) -> Ran:
+    return meanstream("audit", "store", str(store), "--json")
+
+
+def audited_without_secret(store: Path) -> Ran:
+    with patch.dict("os.environ"):
+        del os.environ["MEANSTREAM_SECRET"]
+        return audited(store)
 
 
 ROUND_ROBIN = ("--schedule", "round_robin")
@@ -126,8 +134,8 @@ def test_a_total_that_is_not_the_noised_one_is_found_with_the_secret(tmp_path: P
     with patch.object(pairwise_engine, "pair_rows", partial(forged, moved)):
         store = run(tmp_path, *ROUND_ROBIN)
 
-    assert audited(store).code == 0
-    found = audited(store, "--with-secret").json["rows"][1]["fault"]
+    assert audited_without_secret(store).code == 0
+    found = audited(store).json["rows"][1]["fault"]
     assert found == f"1 of {AGENTS * STEPS} releases are no exact sum with the draw of their id"
 
 
@@ -172,9 +180,9 @@ def test_a_run_that_was_killed_and_went_on_keeps_the_promise(
         dies = partial(run_pairwise.run_pairs, crash=DieAt(point, moment, visit))
         with patch.object(run_pairwise, "run_pairs", dies):
             store = run(tmp_path, *options, code=1)
-        assert audited(store, "--with-secret").code == 0
+        assert audited(store).code == 0
 
-    ran = audited(run(tmp_path, *options), "--with-secret")
+    ran = audited(run(tmp_path, *options))
     assert (ran.code, ran.json["violated"]) == (0, [])
     number = int(ran.json["rows"][1]["method"].split()[0])
     assert number == AGENTS * STEPS if schedule == "round_robin" else 0 < number <= AGENTS * STEPS
@@ -184,7 +192,9 @@ def test_a_run_that_was_killed_and_went_on_keeps_the_promise(
 
 def test_what_all_readers_of_an_agent_learn_together_is_said(tmp_path: Path) -> None:
     """Four readers, each of epsilon 1 under pure noise."""
-    notes = audited(run(tmp_path, *ROUND_ROBIN)).json["notes"]
+    ran = audited_without_secret(run(tmp_path, *ROUND_ROBIN))
+    assert [row["name"] for row in ran.json["rows"]] == ["ledger"]
+    notes = ran.json["notes"]
     assert notes[1] == (
         "5 agents, 20 pairs, 200 releases, at most 10 of one agent to one reader "
         "(the budget is 1,000,000)"
@@ -192,7 +202,7 @@ def test_what_all_readers_of_an_agent_learn_together_is_said(tmp_path: Path) -> 
     assert notes[2].startswith(
         "at most 4 readers of one agent; all of them together have epsilon 4.00"
     )
-    assert "--with-secret makes each draw again" in notes[-1]
+    assert "with the store's secret, which is not here, each draw is made again" in notes[-1]
 
 
 def test_a_changed_ledger_and_another_signature_end_with_1(tmp_path: Path) -> None:
@@ -217,17 +227,25 @@ def test_what_cannot_be_audited_is_refused_in_one_line(
     (tmp_path / "site").mkdir()
     site = run_site(tmp_path / "site")
     monkeypatch.setenv("MEANSTREAM_SECRET", OTHER_SECRET)
-    assert refused(site, "--with-secret").startswith("secret must be the one that the store began")
+    assert refused(site).startswith("secret must be the one that the store began")
+    monkeypatch.setenv("MEANSTREAM_SECRET", "")
+    assert refused(site).startswith("secret must be 128 random bits or more")
     monkeypatch.delenv("MEANSTREAM_SECRET")
-    assert refused(site, "--with-secret").startswith("secret must be in a readable file, got no")
     assert audited(site).code == 0
+    rounds = tmp_path / "rounds.db"
+    Store.open(rounds, settings={"side": "users"}, secret=SECRET.encode()).close()
+    assert refused(rounds) == (
+        "store must be one of agents or of agents that query each other or of a federated site, "
+        f"got {str(rounds)!r}, one of users in rounds"
+    )
 
+
+def test_no_secret_of_agents_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another secret in the environment changes nothing."""
     write_samples(tmp_path / "flights.csv")
     assert run_agents(tmp_path).code == 0
-    assert refused(tmp_path / "state.db", "--with-secret") == (
-        "with_secret must be left out for a store of agents, whose audit reads public bytes alone, "
-        "got True"
-    )
+    monkeypatch.setenv("MEANSTREAM_SECRET", OTHER_SECRET)
+    assert audited(tmp_path / "state.db").code == 0
 
 
 @pytest.mark.parametrize(
