@@ -7,12 +7,17 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 
-from meanstream.lab.audits.audit_rows import NOT_MADE_AGAIN, fault_of_rejects, found_secret
+from meanstream.lab.audits.audit_rows import (
+    NOT_MADE_AGAIN,
+    decoded_blocks,
+    fault_of_rejects,
+    found_secret,
+)
 from meanstream.lab.evidence.audit_record import AuditRow
 from meanstream.lab.evidence.counters_audit import counter_columns
 from meanstream.lab.evidence.pairwise_noise import PairColumns, PairwiseNoise
@@ -39,13 +44,17 @@ _MOST_COLUMNS = 128
 """Releases of a pair over which the loss of a sample is added up."""
 
 
+_Whole = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**47 - 1)]
+
+
 class _Said(msgspec.Struct):
     release_id: str
     agent: str
     reader: str
-    index: int
-    n: int
-    total: int
+    index: _Count
+    n: _Count
+    total: _Whole
     mean: float
     noise_variance: float
     epsilon: float
@@ -133,8 +142,7 @@ def read_pairs_ledger(store: Store, settings: PairwiseStreamSettings) -> PairsLe
     wrong: Counter[str] = Counter()
     parts: list[PairColumns] = []
 
-    for block in store.ledger.verified():
-        said = [_SAID.decode(output) for output in block.rows.output]
+    for block, said in decoded_blocks(store, _SAID.decode):
         columns = _columns_of(block, said, number)
         wrong.update(_wrong_words(said, columns, names, settings.release))
 

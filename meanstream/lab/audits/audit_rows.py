@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import TypeVar
 
+import msgspec
+
+from meanstream.streaming.store.ledger_reader import LedgerBlock
 from meanstream.streaming.store.secret_source import (
     is_named_secret,
     load_secret,
@@ -14,6 +18,7 @@ from meanstream.streaming.store.secret_source import (
 )
 from meanstream.streaming.store.state_store import Store
 
+Row = TypeVar("Row")
 SAYS = {
     "conflict": "release ids with a second value",
     "wrong_id": "ids that do not match their agent and index",
@@ -38,6 +43,27 @@ def fault_of_rejects(rejected: Mapping[str, int]) -> str | None:
     """Say which releases are none that the settings allow, and how many."""
     counted = [f"{rejected[reason]:,} {what}" for reason, what in SAYS.items() if rejected[reason]]
     return ", ".join(counted) or None
+
+
+def decoded_blocks(
+    store: Store, decode: Callable[[bytes], Row]
+) -> Iterator[tuple[LedgerBlock, list[Row]]]:
+    """Give the blocks of a ledger, each with what its rows say.
+
+    Raises
+    ------
+    DamagedStoreError
+        Naming the first row that is none of its kind.
+    """
+    for block in store.ledger.verified():
+        said = []
+        for seq, output in zip(block.rows.seq, block.rows.output, strict=True):
+            try:
+                said.append(decode(output))
+            except (msgspec.MsgspecError, ValueError, TypeError):
+                raise store.ledger.fault(seq) from None
+
+        yield block, said
 
 
 def found_secret(store: Path) -> bytes | None:

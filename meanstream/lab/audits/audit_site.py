@@ -13,7 +13,12 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from meanstream.lab.audits.audit_rows import NOT_MADE_AGAIN, fault_of_rejects, found_secret
+from meanstream.lab.audits.audit_rows import (
+    NOT_MADE_AGAIN,
+    decoded_blocks,
+    fault_of_rejects,
+    found_secret,
+)
 from meanstream.lab.evidence.audit_record import AuditRow
 from meanstream.lab.evidence.noise_draws import NoiseDraws
 from meanstream.lab.evidence.one_run import ALARM_ERROR
@@ -118,11 +123,13 @@ def read_site_ledger(store: Store, settings: Any) -> SiteLedger:
     names = store.agents()
     ledger = SiteLedger(str(settings.name), [], Counter(), SiteLaws(settings))
 
-    for block in store.ledger.verified():
-        for number, version, output in zip(
-            block.rows.agent, block.rows.input_version, block.rows.output, strict=True
+    def decode(output: bytes) -> Any:
+        return sites.SiteRelease.of_plain(msgspec.json.decode(output))
+
+    for block, said in decoded_blocks(store, decode):
+        for number, version, release in zip(
+            block.rows.agent, block.rows.input_version, said, strict=True
         ):
-            release = sites.SiteRelease.of_plain(msgspec.json.decode(output))
             row = SiteRow(names[number], release, version)
             ledger.rows.append(row)
 

@@ -15,7 +15,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from meanstream.federated import FederatedSite, SiteSettings
+from meanstream.federated import FederatedSite, SiteRelease, SiteSettings
 from meanstream.lab.audits.audit_pairs import spent_by_pair
 from meanstream.lab.evidence.audit_record import NUMERIC
 from meanstream.operators.agents.agents_settings import AgentsSettings
@@ -203,6 +203,27 @@ def test_what_all_readers_of_an_agent_learn_together_is_said(tmp_path: Path) -> 
         "at most 4 readers of one agent; all of them together have epsilon 4.00"
     )
     assert "with the store's secret, which is not here, each draw is made again" in notes[-1]
+
+
+@pytest.mark.parametrize(
+    "change", [other("n", lambda _: "many"), other("total", lambda _: 10**30), lambda e: e.clear()]
+)
+def test_a_row_of_another_form_ends_with_1(change: Any, tmp_path: Path) -> None:
+    with patch.object(pairwise_engine, "pair_rows", partial(forged, change)):
+        store = run(tmp_path, *ROUND_ROBIN)
+
+    ran = audited(store)
+    assert (ran.code, ran.out) == (1, b"")
+    assert b"got a fault in row 8 of the ledger" in ran.err
+
+
+def test_a_release_of_another_form_ends_with_1(tmp_path: Path) -> None:
+    with patch.object(SiteRelease, "plain", lambda self: {"site": self.site}):
+        store = run_site(tmp_path)
+
+    ran = audited(store)
+    assert (ran.code, ran.out) == (1, b"")
+    assert b"got a fault in row 1 of the ledger" in ran.err
 
 
 def test_a_changed_ledger_and_another_signature_end_with_1(tmp_path: Path) -> None:
