@@ -270,7 +270,10 @@ def test_pairs_that_keep_the_promise_are_not_blamed(
     ledger, draws = ran.json["rows"]
     assert 0.85 < ledger["proved"] / ledger["ceiling"] <= 1.1 or "pm2" in options
     assert " 0 pairs of draws" not in ledger["method"]
-    assert draws["proved"] > 0.6 * draws["claimed"]
+    # As in print, noise is for more than the claim: basic composition, classical calibration.
+    least = 0.25 if "paper" in options else 0.6
+    assert least * draws["claimed"] < draws["proved"] <= draws["claimed"]
+    assert ledger["proved"] < 1.1 * draws["proved"] or "pm2" in options
     assert draws["method"].split()[0] in ran.json["notes"][1]
     assert "0 draws" not in draws["method"][:7]
 

@@ -18,7 +18,7 @@ from meanstream.lab.audits.audit_rows import (
     fault_of_rejects,
     found_secret,
 )
-from meanstream.lab.evidence.audit_record import AuditRow
+from meanstream.lab.evidence.audit_record import NUMERIC, AuditRow
 from meanstream.lab.evidence.counters_audit import counter_columns
 from meanstream.lab.evidence.pairwise_noise import PairColumns, PairwiseNoise
 from meanstream.lab.evidence.repeated_draws import KEYED_ASSUMPTION, RepeatedDraws
@@ -26,7 +26,7 @@ from meanstream.lab.papers.colme.pairwise_stream import pair_words
 from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.release_checks import LARGEST_COUNT, PossibleReleases
-from meanstream.operators.noise.calibration import calibrated_analytic_stddev
+from meanstream.operators.noise.distributions import LaplaceNoise, StaircaseNoise
 from meanstream.operators.noise.draw_owners import PAIR_SUMS
 from meanstream.operators.noise.group_privacy import group_epsilon
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds
@@ -275,14 +275,17 @@ def spent_by_pair(means: AgentsSettings, releases: int) -> float:
     """
     if not releases:
         return 0.0
-    counter = means.mechanism
-    columns = np.abs(counter_columns(counter, min(releases, _MOST_COLUMNS, means.horizon)))
+    seen = min(releases, _MOST_COLUMNS, means.horizon)
+    columns = np.abs(counter_columns(means.mechanism, seen))
+    law = means.fresh
 
-    if means.pure:
-        return float(means.epsilon * columns.sum(axis=0).max() / counter.l1_sensitivity)
-    mu = 1.0 / calibrated_analytic_stddev(means.epsilon, means.delta)
-    longest = np.sqrt((columns**2).sum(axis=0).max())
-    return float(group_epsilon(mu * longest / counter.l2_sensitivity, means.delta))
+    # By the noise itself, which a classical calibration makes larger than it has to be.
+    if isinstance(law, StaircaseNoise):
+        return float(law.epsilon * np.ceil(columns - NUMERIC).sum(axis=0).max())
+    if isinstance(law, LaplaceNoise):
+        return float(means.grid.span / law.scale * columns.sum(axis=0).max())
+    longest = float(np.sqrt((columns**2).sum(axis=0).max()))
+    return float(group_epsilon(means.grid.span * longest / law.stddev, means.delta))
 
 
 def repeated_pair_draws(

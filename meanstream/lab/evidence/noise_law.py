@@ -33,7 +33,6 @@ from meanstream.lab.evidence.single_draws import DeclaredLaw, SingleDraws
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.own_histogram import SAMPLE_SENSITIVITY
 from meanstream.operators.agents.vote_of_spread import BY_TIME, PAIR_SENSITIVITY
-from meanstream.operators.noise.calibration import calibrated_analytic_stddev
 from meanstream.operators.noise.group_privacy import group_epsilon
 from meanstream.operators.noise.keyed import GaussianNoise, LaplaceNoise
 from meanstream.operators.records import VOTE_BINS, Floats, Ints, ReleaseColumns
@@ -154,11 +153,8 @@ class NoiseLaw:
 
         self._compare_kinds(single, means)
         self._compare_further(single)
-        claim = (
-            settings.epsilon
-            if pure
-            else 1.0 / calibrated_analytic_stddev(settings.epsilon, settings.delta)
-        )
+        # A classical calibration has more noise than it has to: what is proved is of the noise.
+        claim = settings.epsilon if settings.mu is None else settings.mu
         ratio = left / max(freedom, 1)
         squares = freedom * square_share(settings.fresh)
 

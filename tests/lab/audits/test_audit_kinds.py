@@ -226,12 +226,29 @@ def test_a_release_of_another_form_ends_with_1(tmp_path: Path) -> None:
     assert b"got a fault in row 1 of the ledger" in ran.err
 
 
-def test_a_changed_ledger_and_another_signature_end_with_1(tmp_path: Path) -> None:
+def test_a_changed_ledger_ends_with_1(tmp_path: Path) -> None:
     store = run(tmp_path, *ROUND_ROBIN)
     spoil_row(store, 3)
     ran = meanstream("audit", "store", str(store))
     assert ran.code == 1
     assert b"of the ledger" in ran.err
+
+
+def test_a_signed_head_is_compared(tmp_path: Path) -> None:
+    store = run(tmp_path, *ROUND_ROBIN)
+    key, head = tmp_path / "signing.key", tmp_path / "head.json"
+    assert meanstream("secret", "new", "--signing", str(key)).code == 0
+    sign = ("ledger", "sign", "--store", str(store), "--signing-key", str(key), "--to", str(head))
+    assert meanstream(*sign).code == 0
+    signed = ("--signature", str(head), "--signer", f"{key}.pub")
+    ran = meanstream("audit", "store", str(store), "--json", *signed)
+    assert ran.code == 0
+    assert ran.json["notes"][0].endswith("; the first 200 match the signature")
+    spoiled = (
+        head.read_text().replace('"rows": 200', '"rows": 199').replace('"rows":200', '"rows":199')
+    )
+    head.write_text(spoiled)
+    assert meanstream("audit", "store", str(store), *signed).code == 1
 
 
 def test_what_cannot_be_audited_is_refused_in_one_line(
@@ -271,7 +288,11 @@ def test_no_secret_of_agents_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(
     ("counter", "noise"),
-    [("pm1", "laplace"), ("pm1", "gaussian"), ("pm2", "laplace"), ("toeplitz", "gaussian")],
+    [
+        *(("pm1", noise) for noise in ("laplace", "staircase", "gaussian")),
+        *(("pm2", noise) for noise in ("laplace", "staircase")),
+        ("toeplitz", "gaussian"),
+    ],
 )
 def test_the_spend_of_a_pair_grows_with_its_releases_up_to_the_claim(
     counter: str, noise: str
