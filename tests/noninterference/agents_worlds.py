@@ -146,6 +146,27 @@ def at_once(
         return of_others(watched.seen(), CHANGED)
 
 
+def querying(folder: Path, agents: int, ports: tuple[int, ...], **stream: Any) -> Seen:
+    """Run agents that query each other on the engine, twice; each answers each other once, and
+    what it has later is shown to nobody."""
+    with same_clock_and_coins() as clock:
+        watched = Watched(folder, clock, ports, asked=("a0",))
+        write_stream(folder / "private-stream.csv", agents, **stream)
+        shown = outputs(watched) | dict.fromkeys(("releases", "population", "notices"))
+        options = common(
+            **shown,
+            schedule="round_robin",
+            horizon=1,
+            stddev=0.3,
+            final_release=None,
+            refresh=f"{max(agents, 4)}s",
+            members=True,
+        )
+        watched.run("run", "run", "agents", json=True, **options)
+        watched.run("again", "run", "agents", log_format="json", **options)
+        return of_others(watched.seen(), CHANGED)
+
+
 def to_parquet(folder: Path, agents: int, **stream: Any) -> Seen:
     """Run the engine, twice, with folders of Parquet files for all events."""
     roles = ("releases", "population", "dead_letters", "notices")
