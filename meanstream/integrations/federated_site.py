@@ -36,12 +36,11 @@ from meanstream.operators.validation import (
     valid_int,
 )
 from meanstream.streaming.store.deployment_store import open_deployment_store
-from meanstream.streaming.store.kind import SIDE
+from meanstream.streaming.store.kind import OF_SITE, SIDE
 from meanstream.streaming.store.secret_source import noise_from_secret
 from meanstream.streaming.store.spend_ledger import LedgerRows
 
 _log = logging.getLogger("meanstream.federation")
-KIND = "a federated site"
 MOST_RELEASES = 10_000
 MOST_COUNT = 10**8
 """Records of a sum: of more, the rounding of a sum of floats could need as much noise as a
@@ -233,7 +232,7 @@ class FederatedSite:
         self.settings = settings
 
         # The ledger belongs to these settings, and refuses others.
-        identity = {SIDE: KIND, **asdict(settings)}
+        identity = {SIDE: OF_SITE, **asdict(settings)}
         self._store, secret = open_deployment_store(store, identity, environment=os.environ)
         self._store.keep()
         self.name = str((self._store.settings() or {})["name"])

@@ -17,6 +17,7 @@ OF_AGENTS = "agents"
 OF_USERS = "users in rounds"
 OF_STATISTICIAN = "a statistician in rounds"
 OF_PAIRS = "agents that query each other"
+OF_SITE = "a federated site"
 
 _KINDS = {None: OF_AGENTS, "users": OF_USERS, "statistician": OF_STATISTICIAN, "pairs": OF_PAIRS}
 

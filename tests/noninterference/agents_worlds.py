@@ -29,6 +29,9 @@ from tests.noninterference.product import ENVIRONMENT, Clock, Watched, same_cloc
 from tests.pipelines.beam.support.collecting import collector, run_pipeline
 from tests.streaming.support.dying import DieAt
 
+Told = dict[tuple[str, int], tuple[int, int, list[int], list[int]]]
+"""What was released, by agent and index, in the first of several worlds."""
+
 CHANGED = "a1"
 SAMPLES = 12
 """Of each agent; the release is made of the first ten."""
@@ -96,6 +99,16 @@ def write_stream(
     path.write_text("\n".join(["agent,value,time,id", *rows]) + "\n")
 
 
+def write_covariates(path: Path, agents: int, prefixes: str = "a") -> None:
+    """Write public attributes of agents: the class that moves their means, and a number."""
+    rows = [
+        f"{prefix}{a},{('low', 'middle', 'high')[a % 3]},{10 + a}"
+        for prefix in prefixes
+        for a in range(agents)
+    ]
+    path.write_text("\n".join(["agent,kind,size", *rows]) + "\n")
+
+
 def common(**more: Any) -> dict[str, Any]:
     found = {
         "source": "private-stream.csv", "id": "id", "lower": -1, "upper": 3, "epsilon": 8, "delta": 1e-6,
@@ -130,6 +143,27 @@ def at_once(
         watched.run(
             "once", "run", "agents", json=True, **common(**outputs(watched), **(options or {}))
         )
+        return of_others(watched.seen(), CHANGED)
+
+
+def querying(folder: Path, agents: int, ports: tuple[int, ...], **stream: Any) -> Seen:
+    """Run agents that query each other on the engine, twice; each answers each other once, and
+    what it has later is shown to nobody."""
+    with same_clock_and_coins() as clock:
+        watched = Watched(folder, clock, ports, asked=("a0",))
+        write_stream(folder / "private-stream.csv", agents, **stream)
+        shown = outputs(watched) | dict.fromkeys(("releases", "population", "notices"))
+        options = common(
+            **shown,
+            schedule="round_robin",
+            horizon=1,
+            stddev=0.3,
+            final_release=None,
+            refresh=f"{max(agents, 4)}s",
+            members=True,
+        )
+        watched.run("run", "run", "agents", json=True, **options)
+        watched.run("again", "run", "agents", log_format="json", **options)
         return of_others(watched.seen(), CHANGED)
 
 
@@ -387,7 +421,7 @@ def write_signing_key(path: Path) -> None:
 
 @contextmanager
 def releases_as(
-    told: dict[tuple[str, int], tuple[int, int, list[int], list[int]]],
+    told: Told,
 ) -> Iterator[None]:
     """Force all that is noised to be that of the first world: the first fills `told`, the others
     repeat it.

@@ -10,6 +10,7 @@ by being forgotten.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Reader(StrEnum):
@@ -154,13 +155,99 @@ TRANSFORMS = {
 """Beam's transforms; parts, sources and sinks are run within the others."""
 
 LIBRARY = {
-    "private_means": "frames, with covariates, persons, shares, a store",
-    "private_windows": "frames, local and central",
+    "private_means": "frames",
+    "private_windows": "frames by window",
     "CollaborativeMean": "river",
-    "FederatedSite": "asked again",
+    "AgentMean": "river",
+    "PrivateMean": "one stream of river",
+    "Agents": "agents",
+    "FederatedSite": "federated sites",
+    "SiteRelease": "federated sites",
+    "better_mean": "answers of federated sites",
+    "SiteEstimate": "answers of federated sites",
 }
-"""What releases without a command, and its worlds (`test_watched_library.py`): tables, notes,
-pages, predictions and releases, with every value changed."""
+"""What takes data without a command, and the row of `PROOFS` that compares it."""
+
+LIBRARY_WITHOUT_DATA = {
+    "AgentsSettings", "SiteSettings", "KeyedNoise", "environment_noise", "ESTIMATORS", "build_estimator",
+    "LearnedPrior", "read_site_releases", "plan_means", "forecast_agents", "simulate_agents", "simulate_rounds",
+    "__version__",
+}  # fmt: skip
+"""What is made of settings, keys, public releases or made-up data."""
+
+
+class Proof(NamedTuple):
+    """What differs in two worlds whose bytes are equal, and the test that compares them."""
+
+    differs: str
+    test: str
+
+
+_LATER = "values that no release has shown"
+PROOFS = {
+    "agents": Proof(
+        f"{_LATER}; all values of an agent under equal releases",
+        "test_watched_agents.py::test_unreleased_values_change_no_byte_of_anybody_else",
+    ),
+    "agents with covariates": Proof(
+        "the same; attributes are public",
+        "test_watched_covariates.py::test_unreleased_values_change_no_effect_and_no_answer",
+    ),
+    "agents that query each other": Proof(
+        _LATER,
+        "test_watched_agents.py::"
+        "test_unreleased_values_of_agents_that_query_each_other_change_no_byte",
+    ),
+    "the same on Beam": Proof(
+        _LATER, "test_watched_sites.py::test_neither_do_agents_who_ask_each_other"
+    ),
+    "two organizations": Proof(
+        _LATER,
+        "test_watched_sites.py::test_an_organization_learns_nothing_of_anothers_unreleased_values",
+    ),
+    "agents on Beam": Proof(
+        _LATER, "test_watched_sites.py::test_a_pipeline_shows_nothing_of_unreleased_values"
+    ),
+    "topics": Proof(
+        _LATER,
+        "test_watched_kafka.py::test_unreleased_values_of_an_agent_change_no_record_of_others",
+    ),
+    "rounds": Proof(
+        "all that a user holds, under equal reports",
+        "test_watched_rounds.py::"
+        "test_what_a_user_sends_changes_no_byte_under_reports_that_are_the_same",
+    ),
+    "rounds on two sides": Proof(
+        "the same", "test_watched_rounds.py::test_neither_do_they_between_the_two_sides"
+    ),
+    "rounds on Beam": Proof("the same", "test_watched_rounds.py::test_neither_do_they_on_beam"),
+    "frames": Proof(
+        "every value, under equal releases; with covariates, persons, shares and a store",
+        "test_watched_library.py::test_no_value_of_a_frame_is_in_its_means_but_by_releases",
+    ),
+    "frames by window": Proof(
+        "a user's value, under equal reports",
+        "test_watched_library.py::test_nothing_that_a_user_has_is_in_the_windows_but_by_reports",
+    ),
+    "river": Proof(
+        "every value, under equal releases",
+        "test_watched_library.py::test_no_value_of_river_is_in_its_predictions_but_by_releases",
+    ),
+    "one stream of river": Proof(
+        _LATER,
+        "test_watched_library.py::test_no_later_value_of_a_stream_is_in_its_mean",
+    ),
+    "federated sites": Proof(
+        "the records of a round that was released",
+        "test_watched_library.py::test_a_site_that_is_asked_again_shows_nothing_of_its_records",
+    ),
+    "answers of federated sites": Proof(
+        "the records of another site, under equal releases",
+        "test_watched_library.py::test_no_record_of_a_site_is_in_the_answer_of_another",
+    ),
+}
+"""Surfaces, as docs/privacy.md lists them: tables, notes, pages, predictions, releases, files, logs
+and figures. `test_surfaces.py` compares both lists, and looks the tests up."""
 
 PUBLIC_METRICS = {
     "Metrics": {

@@ -215,6 +215,46 @@ def test_worlds_use_what_is_listed_as_compared() -> None:
     assert not unused
 
 
+def names_of_tests(path: Path) -> set[str]:
+    """The tests of a file by name."""
+    tree = ast.parse(path.read_text())
+    found = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    return {node.name for node in found if node.name.startswith("test_")}
+
+
+def missing_proofs() -> list[str]:
+    """Rows whose test is not there."""
+    here = Path(__file__).parent
+    found = []
+    for row, proof in surfaces.PROOFS.items():
+        file, _, test = proof.test.partition("::")
+        if not (here / file).is_file() or test not in names_of_tests(here / file):
+            found.append(row)
+    return found
+
+
+def test_every_surface_names_the_test_that_proves_it() -> None:
+    assert missing_proofs() == []
+    assert {"frames", "river", "federated sites", "agents with covariates"} <= {*surfaces.PROOFS}
+
+
+def test_a_proof_that_is_no_test_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Known bad: a file, and a function of a file, that are not there."""
+    right = surfaces.PROOFS["rounds"]
+    file = right.test.partition("::")[0]
+    for wrong in ("test_watched_none.py::test_x", f"{file}::test_of_nothing"):
+        monkeypatch.setitem(surfaces.PROOFS, "rounds", right._replace(test=wrong))
+        assert missing_proofs() == ["rounds"]
+
+
+def test_the_page_on_privacy_lists_the_surfaces() -> None:
+    """docs/privacy.md has the rows of the list, in its order and words."""
+    page = (Path(__file__).parents[2] / "docs" / "privacy.md").read_text()
+    table = page.partition("<!-- surfaces: ")[2].split("\n\n")[0].splitlines()[3:]
+    rows = [f"| {row} | {one.differs} | `{one.test}` |" for row, one in surfaces.PROOFS.items()]
+    assert table == rows
+
+
 # -- known-bad twins: of each list, one that has more ----------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meanstream.lab.papers.colme.pairwise_stream import PairwiseStream
 from meanstream.operators.agents.change_tests import OwnChanges
 from meanstream.operators.agents.memory.kept_sums import KeptSums
 from meanstream.operators.agents.own_histogram import histogram_bin_of_cells
@@ -32,8 +33,10 @@ from tests.noninterference.agents_worlds import (
     MEMORIES,
     MOVED,
     UNRELEASED,
+    Told,
     at_once,
     hosted,
+    querying,
     releases_as,
     table_from,
     to_parquet,
@@ -43,7 +46,6 @@ from tests.noninterference.surfaces import METRICS_PATHS
 from tests.privacy.test_answers_of_others import table_from_the_least_mean
 
 Ports = tuple[int, ...]
-Told = dict[tuple[str, int], tuple[int, int, list[int], list[int]]]
 MANY = 20_000
 
 
@@ -91,6 +93,38 @@ def test_neither_do_values_under_releases_that_are_the_same(
         other = hosted(tmp_path / "other", agents, ports, unreleased=2.75, all_of_it=True)
     assert sum(key[0] != "vote" for key in told) == agents
     assert nothing_differs(first, other)
+
+
+def test_unreleased_values_of_agents_that_query_each_other_change_no_byte(
+    tmp_path: Path, ports: Ports
+) -> None:
+    first, *others = (
+        querying(tmp_path / str(value), 3, ports, unreleased=value)
+        for value in (None, UNRELEASED["most"], UNRELEASED["far outside"])
+    )
+    assert first["file estimates.jsonl"].count(b'"method":"pairwise"') > 4
+    assert b'"releases": 6,' in first["run: standard output"]
+    assert b'"members":["a' in first["file estimates.jsonl"]
+    assert nothing_differs(first, *others)
+
+
+def test_pairs_that_answer_once_more_are_caught(
+    tmp_path: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twin: a reader receives what no release has charged, as if the last one had come now."""
+    receive = PairwiseStream._receive_releases
+
+    def leaking(self: PairwiseStream, reader: Any, target: Any, *rest: Any) -> Any:
+        made = receive(self, reader, target, *rest)
+        self._state["pair"]["value"][:] += self._own["mean"][1]
+        return made
+
+    monkeypatch.setattr(PairwiseStream, "_receive_releases", leaking)
+    first, other = (
+        querying(tmp_path / str(value), 3, ports, unreleased=value)
+        for value in (None, UNRELEASED["most"])
+    )
+    assert Compared(first, other)["file estimates.jsonl"] > 0
 
 
 def told_quantiles(folder: Path, ports: Ports) -> tuple[Seen, Seen, Seen]:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from river.feature_extraction import TargetAgg
 
 import meanstream
-from meanstream.federated import FederatedSite, SiteSettings
-from meanstream.river import CollaborativeMean
+from meanstream import federated, river
+from meanstream.federated import (
+    FederatedSite,
+    SiteSettings,
+    better_mean,
+    read_site_releases,
+)
+from meanstream.river import AgentMean, CollaborativeMean, PrivateMean, environment_noise
 from tests.noninterference import surfaces
 from tests.noninterference.forced_releases import forced_releases
 from tests.noninterference.rounds_worlds import charged_as
@@ -107,15 +115,43 @@ def test_nothing_that_a_user_has_is_in_the_windows_but_by_reports(
     assert worlds[0] == worlds[1]
 
 
-def test_no_value_of_river_is_in_its_predictions_but_by_releases() -> None:
+@pytest.mark.parametrize("statistic", [False, True], ids=["estimator", "statistic"])
+def test_no_value_of_river_is_in_its_predictions_but_by_releases(statistic: bool) -> None:
     worlds = []
     with forced_releases():
         for other in (False, True):
             model = CollaborativeMean(lower=0, upper=30, epsilon=2, delta=1e-6, name="river")
-            rows = frame(other).select(["group", "value"]).to_pylist()
-            for row in rows:
-                model.learn_one({"agent": row["group"]}, row["value"])
-            worlds.append([model.predict_one({"agent": f"g{i}"}) for i in range(21)])
+            means = TargetAgg(by="group", how=AgentMean(model))
+            for row in frame(other).select(["group", "value"]).to_pylist():
+                if statistic:
+                    means.learn_one({"group": row["group"]}, row["value"])
+                else:
+                    model.learn_one({"agent": row["group"]}, row["value"])
+            names = [f"g{i}" for i in range(21)]
+            predicted = (
+                [means.transform_one({"group": name}) for name in names]
+                if statistic
+                else [model.predict_one({"agent": name}) for name in names]
+            )
+            worlds.append([*map(repr, predicted), repr(model)])
+    assert len(set(worlds[0])) > 1
+    assert worlds[0] == worlds[1]
+
+
+@pytest.mark.parametrize("later", [29.0, -1e300])
+def test_no_later_value_of_a_stream_is_in_its_mean(later: float) -> None:
+    """The default releases after 10 samples, and again after many more."""
+    noise = environment_noise("river")
+    begun = PrivateMean(0.0, 30.0, epsilon=1.0, delta=1e-6, noise=noise)
+    for sample in range(10):
+        begun.update(float(sample % 7))
+    worlds = []
+    for value in (4.0, later):
+        mean = PrivateMean.restore(begun.snapshot(), noise=noise)
+        for _ in range(3):
+            mean.update(value)
+        worlds.append([mean.get(), mean.n, mean.noise_stddev, repr(mean), str(mean)])
+    assert worlds[0][1] == 10
     assert worlds[0] == worlds[1]
 
 
@@ -134,6 +170,38 @@ def test_a_site_that_is_asked_again_shows_nothing_of_its_records(
     assert seen[0] == seen[1]
 
 
-def test_what_the_library_releases_is_listed() -> None:
-    names = {name for name in meanstream.__all__ if name.startswith("private_")}
-    assert names | {"CollaborativeMean", "FederatedSite"} == set(surfaces.LIBRARY)
+def test_no_record_of_a_site_is_in_the_answer_of_another(tmp_path: Path) -> None:
+    """Sites release sums of counts alone, so that every record of the others may differ."""
+    settings = SiteSettings(epsilon=1, delta=1e-6, releases=2)
+    counts = list(range(40, 60))
+    exact = FederatedSite._possible
+    worlds = []
+
+    def forced(units: float, largest: int, slack: int, name: str) -> int:
+        return exact(largest / 2, largest, slack, name)
+
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(FederatedSite, "_possible", staticmethod(forced))
+        for world, value in enumerate((3.0, 28.0)):
+            wire = []
+            for number, count in enumerate(counts):
+                own = replace(settings, name=f"s{number}")
+                with FederatedSite(tmp_path / f"{world}-{number}.db", own) as site:
+                    made = site.release(
+                        "stay", "r1", total=value * count, count=count, lower=0, upper=30
+                    )
+                    wire.append(made.plain())
+            asked = {"statistic": "stay", "round_name": "r1", "lower": 0, "upper": 30}
+            releases, rejected = read_site_releases(wire, **asked)
+            answer = better_mean(releases, mean=12.0, count=40, stddev=5)
+            worlds.append([wire, releases, rejected, answer])
+    assert len(worlds[0][1]) == len(counts)
+    assert worlds[0] == worlds[1]
+
+
+def test_what_the_library_offers_is_listed() -> None:
+    """Whatever is exported is compared in a row, or takes no data."""
+    names = {*meanstream.__all__, *river.__all__, *federated.__all__}
+    assert names == {*surfaces.LIBRARY, *surfaces.LIBRARY_WITHOUT_DATA}
+    assert not {*surfaces.LIBRARY} & surfaces.LIBRARY_WITHOUT_DATA
+    assert {*surfaces.LIBRARY.values()} <= {*surfaces.PROOFS}

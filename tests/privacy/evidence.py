@@ -20,14 +20,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
+from meanstream.federated import FederatedSite, SiteSettings
 from meanstream.lab.evidence.agents_audit import CanaryEvidence, run_canaries
 from meanstream.lab.evidence.canaries import Canaries, compressed
 from meanstream.lab.evidence.one_run import LEAST_CANARIES
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.noise.keyed import KeyedNoise
+from tests.pipelines.command_line import SECRET
+from tests.privacy.test_pairs_and_sites_twins import LEDGER_TWINS, audit_of_twin, ring
 from tests.privacy.test_twins import TWINS, audited, canaries_of
 
 BEGIN, END = "<!-- written by make audit -->", "<!-- end of what make audit wrote -->"
@@ -52,8 +56,10 @@ AUDITS = {
     "meanstream audit rounds": ("rounds",),
     "meanstream audit store": ("store",),
     "meanstream audit topic": ("topic",),
+    "meanstream audit store pairs.db": ("store",),
+    "meanstream audit store site.db": ("store",),
 }
-"""What is typed, and the words of it; the last two read a run that is made for them."""
+"""What is typed, and the words of it; those of stores and topics read a run that is made for them."""
 AUDITS_OF_WHAT_IS_RIGHT, TOGETHER = 10_000, 100
 KEY = bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d")
 SEEDLESS = ("mechanism", "store", "topic")
@@ -98,7 +104,38 @@ def _released(folder: Path, seed: int) -> dict[str, tuple[str, ...]]:
     )
     if ran.returncode:
         raise SystemExit(ran.stderr.decode())
-    return {"store": (str(store),), "topic": (str(releases), "--store", str(store))}
+    return {
+        "meanstream audit store": (str(store),),
+        "meanstream audit topic": (str(releases), "--store", str(store)),
+        **_released_to_partners(folder, rng),
+        **_released_by_a_site(folder),
+    }
+
+
+def _released_to_partners(folder: Path, rng: np.random.Generator) -> dict[str, tuple[str, ...]]:
+    """Let agents on a ring query both neighbors; give what the audit of their store reads."""
+    steps, store, source = 960, folder / "pairs.db", folder / "of-pairs.csv"
+    partners = folder / "partners.csv"
+    partners.write_text("\n".join(["agent,partner", *ring()]) + "\n")
+    agents = sorted({row.split(",")[0] for row in ring()})
+    rows = [f"{a},{x:.3f},{t}" for t in range(steps)
+            for a, x in zip(agents, rng.random(len(agents)), strict=True)]  # fmt: skip
+    source.write_text("\n".join(["agent,value,time", *rows]) + "\n")
+    where = ("--source", str(source), "--partners", str(partners), "--store", str(store))
+    promised = (*PROMISED[:8], "--schedule", "round_robin", "--name", "evidence", "--quiet")
+    ran, _ = _timed("run", "agents", *promised, *where, "--sink", str(folder / "of-pairs.jsonl"))
+    if ran.returncode:
+        raise SystemExit(ran.stderr.decode())
+    return {"meanstream audit store pairs.db": (str(store),)}
+
+
+def _released_by_a_site(folder: Path) -> dict[str, tuple[str, ...]]:
+    """Release 30 means of a site whose budget is 40; give what the audit of its store reads."""
+    settings = SiteSettings(epsilon=1, delta=1e-6, releases=40, name="clinic")
+    with FederatedSite(folder / "site.db", settings) as site:
+        for month in range(30):
+            site.release("stay", str(month), total=4_000.0, count=500, lower=0, upper=30)
+    return {"meanstream audit store site.db": (str(folder / "site.db"),)}
 
 
 def audits(seed: int, folder: Path) -> Iterator[Found]:
@@ -106,7 +143,7 @@ def audits(seed: int, folder: Path) -> Iterator[Found]:
     read = _released(folder, seed)
     for command, words in AUDITS.items():
         more = () if words[0] in SEEDLESS else ("--seed", str(seed))
-        ran, seconds = _timed("audit", *words, *read.get(words[0], ()), *more, "--json")
+        ran, seconds = _timed("audit", *words, *read.get(command, ()), *more, "--json")
         if ran.returncode not in (0, 1) or not ran.stdout:
             raise SystemExit(f"{command}: {ran.stderr.decode()}")
         found = json.loads(ran.stdout)
@@ -151,6 +188,17 @@ def evidence_of_twins() -> Iterator[str]:
             raise SystemExit(f"{name} was not caught: exit {ran.code}")
         names = ", ".join(f"`{row['name']}`" for row in caught)
         yield f"| {name} | {names} | {canaries_of(caught, twin):,} |"
+    for name in LEDGER_TWINS:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            patch.dict("os.environ", {"MEANSTREAM_SECRET": SECRET}),
+        ):
+            ran = audit_of_twin(name, Path(folder))
+        if ran.code != 1:
+            raise SystemExit(f"{name} was not caught: exit {ran.code}")
+        names = ", ".join(f"`{row}`" for row in ran.json["violated"])
+        number = ran.json["rows"][-1]["method"].split()[0]
+        yield f"| {name} | {names} | {number} releases |"
 
 
 def false_alarms(audits: int, seed: int) -> tuple[int, dict[str, tuple[int, int]]]:

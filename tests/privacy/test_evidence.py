@@ -18,6 +18,7 @@ from tests.privacy.evidence import (
     false_alarms,
     written,
 )
+from tests.privacy.test_pairs_and_sites_twins import LEDGER_TWINS
 from tests.privacy.test_twins import TWINS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "privacy.md").read_text(encoding="utf-8")
@@ -49,7 +50,10 @@ def test_the_page_has_every_audit_and_every_mechanism() -> None:
     assert list(
         dict.fromkeys(name.split(".")[0] for name in by_command["meanstream audit rounds"])
     ) == list(estimators)
-    assert by_command["python -m tests.privacy.evidence --twins"] == list(TWINS)
+    assert by_command["python -m tests.privacy.evidence --twins"] == [
+        *TWINS,
+        *LEDGER_TWINS,
+    ]
     assert "violated" not in PAGE.split(BEGIN)[1].split(END)[0].replace(", 0 violated", "")
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from meanstream.lab.audits.audit_pairs import audit_pairs_rows
+from meanstream.lab.audits.audit_rows import SAYS, fault_of_rejects
+from meanstream.lab.audits.audit_site import audit_site_rows
 from meanstream.lab.evidence.noise_law import NoiseLaw
 from meanstream.operators.agents.release_checks import PossibleReleases
 from meanstream.pipelines.commands.run.opening import opening_stack
@@ -16,27 +19,24 @@ from meanstream.pipelines.commands.run.run_collaborate import open_received_rele
 from meanstream.pipelines.commands.state.ledger_checks import ledger_signature
 from meanstream.pipelines.options.option_errors import BadOption, RunFailed, refusing_options
 from meanstream.streaming.agents.agents_releases import releases_of_ledger
-from meanstream.streaming.agents.own_state import own_settings
 from meanstream.streaming.store.database import DamagedStoreError, StoreError
+from meanstream.streaming.store.deployment_store import kept_deployment_settings
+from meanstream.streaming.store.kind import (
+    OF_AGENTS,
+    OF_PAIRS,
+    OF_SITE,
+    require_store_kind,
+    store_kind,
+)
 from meanstream.streaming.store.state_store import Store
 from meanstream.streaming.store.store_audit import OtherLedgerError, audit_ledger
+from meanstream.streaming.store.store_deployment import saved_deployment_settings
 
 if TYPE_CHECKING:
     from meanstream.lab.audits.topic_audit_options import AuditTopicOptions
     from meanstream.lab.evidence.audit_record import AuditRow
     from meanstream.operators.agents.agents_settings import AgentsSettings
     from meanstream.operators.records import Ints
-
-SAYS = {
-    "conflict": "release ids with a second value",
-    "wrong_id": "ids that do not match their agent and index",
-    "impossible_index": "releases past the horizon",
-    "impossible_count": "impossible counts",
-    "impossible_total": "impossible sums",
-    "impossible_mean": "means that do not match their sum on the grid",
-    "too_precise": "releases that declare less noise than promised",
-}
-"""Reasons for which a release is none that the settings allow, in words."""
 
 
 def audit_topic_rows(options: AuditTopicOptions) -> tuple[Iterator[AuditRow], list[str]]:
@@ -61,28 +61,22 @@ def audit_topic_rows(options: AuditTopicOptions) -> tuple[Iterator[AuditRow], li
 
 
 def audit_store_rows(
-    store: Path, signature: Path | None = None, signer: Path | None = None
+    store: Path,
+    signature: Path | None = None,
+    signer: Path | None = None,
 ) -> tuple[Iterator[AuditRow], list[str]]:
     """Compare every row of a ledger with its chain; give what its releases prove.
 
-    No secret is read.
+    The secret is read only of stores whose ledger is their operator's.
     """
     noted = (
         None if (signature, signer) == (None, None) else ledger_signature(store, signature, signer)
     )
     try:
-        settings = own_settings(store)
+        kind, saved = _kind_of_store(store)
         report = audit_ledger(store, noted)
-        law = NoiseLaw(settings)
-        possible = PossibleReleases(settings)
-        wrong: Counter[str] = Counter()
-        spent = _no_agents()
-
-        with closing(Store.read(store)) as opened:
-            for block in releases_of_ledger(opened.ledger):
-                law.take(block)
-                wrong.update(reason for reason in possible.reasons(block).tolist() if reason)
-                spent = _more(spent, block.agent, block.index)
+        with refusing_options():
+            rows, notes = _AUDITS[kind](store, saved)
     except (DamagedStoreError, OtherLedgerError) as error:
         raise RunFailed(str(error)) from None
     except StoreError as error:
@@ -92,15 +86,47 @@ def audit_store_rows(
     if noted is not None:
         chain += f"; the first {noted.rows:,} match the signature"
 
-    return _judged(law, "ledger", wrong), [chain, *_spent(settings, spent, wrong)]
+    return rows, [chain, *notes]
+
+
+def _kind_of_store(store: Path) -> tuple[str, dict[str, Any]]:
+    """Give the kind of a store and the settings that it began with; refuse kinds without audit."""
+    with closing(Store.read(store)) as opened:
+        saved = kept_deployment_settings(opened)
+
+    require_store_kind(store, saved, *_AUDITS)
+    return store_kind(saved), saved
+
+
+def _audit_agents_rows(store: Path, saved: dict[str, Any]) -> tuple[Iterator[AuditRow], list[str]]:
+    """Give what the ledger of agents proves to everyone who reads their releases."""
+    settings = saved_deployment_settings(saved)
+    law = NoiseLaw(settings)
+    possible = PossibleReleases(settings)
+    wrong: Counter[str] = Counter()
+    spent = _no_agents()
+
+    with closing(Store.read(store)) as opened:
+        for block in releases_of_ledger(opened.ledger):
+            law.take(block)
+            wrong.update(reason for reason in possible.reasons(block).tolist() if reason)
+            spent = _more(spent, block.agent, block.index)
+
+    return _judged(law, "ledger", wrong), _spent(settings, spent, wrong)
+
+
+_AUDITS: dict[str, Callable[..., tuple[Iterator[AuditRow], list[str]]]] = {
+    OF_AGENTS: _audit_agents_rows,
+    OF_PAIRS: audit_pairs_rows,
+    OF_SITE: audit_site_rows,
+}
+"""Of each kind of store that has an audit."""
 
 
 def _judged(law: NoiseLaw, name: str, rejected: Counter[str]) -> Iterator[AuditRow]:
-    fault = ", ".join(
-        f"{rejected[reason]:,} {what}" for reason, what in SAYS.items() if rejected[reason]
-    )
     row = law.row(name)
-    yield replace(row, fault="; ".join(filter(None, (fault, row.fault))) or None)
+    faults = (fault_of_rejects(rejected), row.fault)
+    yield replace(row, fault="; ".join(filter(None, faults)) or None)
     yield from law.rows_of_counts(name)
 
 

@@ -93,20 +93,28 @@ def engine(options: AuditEngineOptions) -> None:
 
 @app.command("store")
 def store(
-    file: Annotated[Path, typer.Argument(help="Store of `run agents`; its engine may be running.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="Store of `run agents` or of a federated site; its engine may be running."
+        ),
+    ],
     *,
     signature: SignatureOption = None,
     signer: SignerOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check a store from its public ledger: chain, spend, sums on the grid, law of the noise.
+    """Check a store from its ledger: chain, spend, sums on the grid, law of the noise.
 
-    Reads no secret. Faults are named, and the exit code is 1. --signature and --signer also check that the ledger
-    begins as it was signed.
+    Faults are named, and the exit code is 1. --signature and --signer also check that the ledger
+    begins as it was signed. No secret of agents is read. The ledgers of agents that query each
+    other and of federated sites are their operator's: where a run finds the secret, each release
+    must be an exact sum with the draw of its id.
 
     \b
     Examples:
       meanstream audit store state.db
+      meanstream audit store pairs.db
       meanstream audit store state.db --signature head.json --signer signing.key.pub
     """  # noqa: D301 - click reads the escape
     from meanstream.lab.audits.audit_public import audit_store_rows

@@ -205,20 +205,24 @@ class NoiseIndependence:
             name = f"{first} and {second} of one release"
             self._product(name).add(n, product, squares[j], other_squares[k], *bounds)
 
-    def take_in_turn(self, of: str, draws: NoiseDraws) -> None:
+    def take_in_turn(self, of: str, draws: NoiseDraws, neighbors: str = "of two agents") -> None:
         """Take draws of agents, shape (n, number).
 
-        Each should be independent of later ones, and of a neighbor's.
+        Each should be independent of later ones, and of a neighbor's, which `neighbors` names.
         """
         number = np.arange(draws.seen.shape[1])
-        even = len(draws.seen) // 2 * 2
 
         for lag in range(1, len(number)):
             first = number[: len(number) - lag]
             first = first[first // lag % 2 == 0]  # no draw is in two pairs
             self._compare(f"{of} {lag} apart", draws, np.s_[:, first], np.s_[:, first + lag])
 
-        self._compare(f"{of} of two agents", draws, np.s_[0:even:2], np.s_[1:even:2])
+        self.take_of_neighbors(f"{of} {neighbors}", draws)
+
+    def take_of_neighbors(self, name: str, draws: NoiseDraws) -> None:
+        """Take draws, shape (n, number): rows 2 i and 2 i + 1 should be independent."""
+        even = len(draws.seen) // 2 * 2
+        self._compare(name, draws, np.s_[0:even:2], np.s_[1:even:2])
 
     def _compare(self, name: str, draws: NoiseDraws, one: Any, other: Any) -> None:
         usable = draws.usable & (draws.bound <= MOST_MOVED)

@@ -33,7 +33,6 @@ from meanstream.lab.evidence.single_draws import DeclaredLaw, SingleDraws
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.own_histogram import SAMPLE_SENSITIVITY
 from meanstream.operators.agents.vote_of_spread import BY_TIME, PAIR_SENSITIVITY
-from meanstream.operators.noise.calibration import calibrated_analytic_stddev
 from meanstream.operators.noise.group_privacy import group_epsilon
 from meanstream.operators.noise.keyed import GaussianNoise, LaplaceNoise
 from meanstream.operators.records import VOTE_BINS, Floats, Ints, ReleaseColumns
@@ -87,6 +86,8 @@ class NoiseLaw:
     ----------
     settings : AgentsSettings
         What was declared.
+    most : int, optional
+        Releases of an agent that are looked at, from its first; default: as many as noise shows in.
 
     Examples
     --------
@@ -103,11 +104,15 @@ class NoiseLaw:
     False
     """
 
-    def __init__(self, settings: AgentsSettings) -> None:
+    neighbors = "of two agents"
+    """What releases with the numbers 2 i and 2 i + 1 are of."""
+
+    def __init__(self, settings: AgentsSettings, *, most: int | None = None) -> None:
         self._settings = settings
-        self._most = min(
-            settings.horizon, MOST_OF_MEMORY if settings.remembers.forgets else MOST_RELEASES
-        )
+        if most is None:
+            most = MOST_OF_MEMORY if settings.remembers.forgets else MOST_RELEASES
+
+        self._most = min(settings.horizon, most)
         self._unknown = (
             "less than the integers' rounding" if settings.fresh.variance < LEAST_NOISE**2 else None
         )
@@ -147,11 +152,9 @@ class NoiseLaw:
         left, freedom = self._left(single, law, means)
 
         self._compare_kinds(single, means)
-        claim = (
-            settings.epsilon
-            if pure
-            else 1.0 / calibrated_analytic_stddev(settings.epsilon, settings.delta)
-        )
+        self._compare_further(single)
+        # A classical calibration has more noise than it has to: what is proved is of the noise.
+        claim = settings.epsilon if settings.mu is None else settings.mu
         ratio = left / max(freedom, 1)
         squares = freedom * square_share(settings.fresh)
 
@@ -240,6 +243,9 @@ class NoiseLaw:
         none = np.zeros((0, 4 + self._counted[kind].bins), np.int64)
         return _each_time(np.concatenate([none, *self._counts[kind]]))
 
+    def _compare_further(self, single: NoiseIndependence) -> None:
+        """Compare draws that meet in other ways than as releases of an agent."""
+
     def _compare_kinds(self, single: NoiseIndependence, means: list[NoiseDraws]) -> None:
         """Compare the draws of one release with each other, across kinds."""
         counted = {
@@ -307,7 +313,7 @@ class NoiseLaw:
         for sums in public_sums(agent, index, tuple(columns), self._most):
             draws = solved.of(sums)
             single.take_sizes(draws)
-            single.take_in_turn("releases", draws)
+            single.take_in_turn("releases", draws, self.neighbors)
             law.take(draws)
             means.append(draws)
 

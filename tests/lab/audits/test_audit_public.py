@@ -17,6 +17,7 @@ import pytest
 
 from meanstream.lab.evidence.noise_law import NoiseLaw
 from meanstream.operators.agents.agents import Agents, AgentsSettings
+from meanstream.operators.noise.group_privacy import group_epsilon
 from meanstream.operators.noise.keyed import GaussianNoise, KeyedNoise, LaplaceNoise
 from tests.pipelines.command_line import SECRET, asks, meanstream
 
@@ -170,6 +171,29 @@ def test_a_scale_five_percent_too_small_is_told_from_a_hundred_thousand_releases
         law.take(agents.update(np.arange(n), rng.normal(means, 0.1), np.full(n, float(k))).releases)
     row = law.row("x")
     assert row.violated is (scale < 1)
+
+
+@pytest.mark.parametrize("mode", ["tuned", "paper"])
+def test_no_more_is_proved_than_the_noise_costs(mode: str) -> None:
+    """As in print, the noise is for more than the claim: (1, 1e-6) is declared, .56 is spent. The
+    scale has a standard error of .5 %."""
+    settings = AgentsSettings(
+        lower=0, upper=1, epsilon=1, delta=1e-6, horizon=7, counter="pm2", noise="gaussian",
+        mode=mode, spread_share=0,
+    )  # fmt: skip
+    assert settings.mu is not None
+    spent = group_epsilon(settings.mu, settings.delta)
+    assert (spent < 0.6) == (mode == "paper")
+    n = 4_000
+    key = KeyedNoise(bytes.fromhex("9b1f6c04d2a85e73bb40c9f1e6a7250d"), deployment="x", purpose="y")
+    agents = Agents(settings, key)
+    agents.add_agents([f"a{i}" for i in range(n)])
+    rng, law = np.random.default_rng(6), NoiseLaw(settings)
+    for k in range(50):
+        law.take(agents.update(np.arange(n), rng.random(n), np.full(n, float(k))).releases)
+    row = law.row("x")
+    assert not row.violated
+    assert 0.85 * spent < row.proved < 1.03 * spent
 
 
 def scale_is_told(
