@@ -75,13 +75,14 @@ class NoiseShare:
 
 
 class FittedNoise(NamedTuple):
-    """Variance of the privacy noise in a fitted center, and in the squared spread around it.
+    """Variance of the privacy noise in a fitted center and in the squared spread, and the latter.
 
     Each one or by agent.
     """
 
     center: Floats | float
     squared_spread: Floats | float
+    around: Floats | float = 0.0
 
     def half_width(self, half_width: Floats, posterior: Floats, own: Floats) -> Floats:
         """Half-width of the part of each answer's interval that is privacy noise, to first order.
@@ -94,7 +95,8 @@ class FittedNoise(NamedTuple):
         Notes
         -----
         An answer that keeps the share `1 - b` of the own mean takes `b` of the center, with its noise. The noise in the
-        spread moves `b = own / (own + spread^2)`, on average over agents by `b^3 / own` times its variance.
+        spread moves `b = own / (own + spread^2)`, on average over agents by `b^3 / own` times its
+        variance. Where some models have classes, an answer may take more of a center than that.
 
         Examples
         --------
@@ -103,7 +105,8 @@ class FittedNoise(NamedTuple):
         [0.6]
         """
         taken = 1.0 - np.clip(posterior / own, 0.0, 1.0)
-        noise = taken**2 * self.center + taken**3 * self.squared_spread / own
+        moved = np.minimum(taken, own / (own + self.around))
+        noise = taken**2 * self.center + moved**3 * self.squared_spread / own
         return np.asarray(
             half_width * np.sqrt(np.clip(noise / posterior, 0.0, 1.0)), dtype=np.float64
         )

@@ -56,7 +56,7 @@ class FittedByCount:
         What intervals take for the variance of each.
     start : int array, shape (n_classes + 1,)
         Where each class begins.
-    noise : float array, shape (2, n_classes)
+    noise : float array, shape (3, n_classes)
         Variances of the privacy noise, as in `FittedNoise`.
     center_variance : float
         Variance with which the center of the means is known where most releases are.
@@ -138,6 +138,7 @@ class FittedByCount:
         of_center = rest * of_center + in_classes * plain.noise.center
         of_spread = rest * float(share @ noise.of_squared_spread(normal.spread))
         of_spread += in_classes * float(plain.noise.squared_spread)
+        around = rest * float(share @ normal.spread**2)
 
         return cls(
             weight=weight.T[used],
@@ -145,7 +146,7 @@ class FittedByCount:
             variance=variance.T[used],
             cautious_variance=cautious.T[used],
             start=np.concatenate([[0], np.cumsum(used.sum(axis=1))]),
-            noise=np.stack([of_center, np.full(several, of_spread)]),
+            noise=np.stack([of_center, of_spread * np.ones(several), around * np.ones(several)]),
             center_variance=normal.center_variance,
             trend=_described(normal, np.array([n for n in SHOWN if n <= most], np.float64)),
             plain=plain,
