@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +34,12 @@ from meanstream.pipelines.frames.frame_result import PrivateMeans
 from meanstream.pipelines.frames.frame_shares import shares_answers, shares_columns
 from meanstream.pipelines.frames.groups import key_order
 from meanstream.pipelines.frames.keys import frame_key
+from meanstream.pipelines.frames.levels.frame_levels import (
+    FrameLevels,
+    check_nested,
+    level_columns,
+)
+from meanstream.pipelines.frames.levels.level_means import LevelTables
 from meanstream.pipelines.frames.values.further_statistics import valid_statistics, with_sums
 from meanstream.pipelines.frames.values.missing_values import further_columns, missing_as_nulls
 from meanstream.pipelines.frames.values.several_means import several_means
@@ -96,6 +102,7 @@ def private_means(
     quantiles: Sequence[float] = (),
     exceeds: Sequence[float] = (),
     covariates: Any = None,
+    nested: bool = False,
     nulls: str = "refuse",
     missing: Sequence[float] = (),
     secret: str | bytes | None = None,
@@ -170,6 +177,10 @@ def private_means(
         categories, numbers and dates are numbers. Whatever is declared here is public: nothing
         protects it. Their effects are learned from the releases at no cost; a column
         `moved_by_covariates` says what they have changed, `covariates` what was learned.
+    nested : bool
+        Groups within groups: `by=["state", "county"]` names the highest level first, and each level
+        has a prior of its own, at no privacy cost. Counties are near their state, as near as the
+        releases say. `means_of("state")` gives the means of states, `consistent()` all levels.
     nulls : str
         "refuse", or "drop" to leave out rows in which one of the columns has no value.
     missing : sequence of float
@@ -246,6 +257,7 @@ def private_means(
         limited=per_person is not None or limits is not None,
     )
     kinds = valid_statistics(statistics)
+    check_nested(nested, by, collaboration, coverage=coverage, covariates=covariates)
 
     # Several columns are as many calls that share the budget.
     if ratio is not None or not isinstance(value, str):
@@ -255,7 +267,7 @@ def private_means(
             "by": by, "time": time, "person": person, "per_person": per_person, "releases": releases,
             "max_groups": max_groups, "max_rows": max_rows,
             "schedule": schedule, "collaboration": collaboration, "level": level, "coverage": coverage,
-            "quantiles": quantiles, "exceeds": exceeds, "covariates": covariates, "nulls": nulls,
+            "quantiles": quantiles, "exceeds": exceeds, "covariates": covariates, "nested": nested, "nulls": nulls,
             "secret": secret, "name": name, "store": store, "statistics": statistics, "missing": missing,
         }  # fmt: skip
 
@@ -294,7 +306,8 @@ def private_means(
             lambda each: replace(private, epsilon=each, counter=private.counter),
             cast("float", epsilon),
         )
-    _check_names(samples, [*ANSWERS, *kinds, MOVED, LEFT, *shares_columns(asked, private.exceeds)])
+    more = [*level_columns(nested), *shares_columns(asked, private.exceeds)]
+    _check_names(samples, [*ANSWERS, *kinds, MOVED, LEFT, *more])
     declared = None if covariates is None else frame_covariates(frame, covariates, samples, by=by)
 
     options = EngineOptions(
@@ -321,10 +334,15 @@ def private_means(
         released = _released(counted, private, noise)
 
     # The answers, from releases alone.
-    table, learned = _answered(released, options)
-    keys = samples.keys.column_names
+    answers = _answered(released, options, nested=nested).with_sums(kinds)
     result = PrivateMeans.of(
-        frame, with_sums(table, kinds), released, level, keys=keys, value=value, person=person
+        frame,
+        answers.table,
+        released,
+        level,
+        keys=samples.keys.column_names,
+        value=value,
+        person=person,
     )
 
     notes = result.notes
@@ -333,12 +351,12 @@ def private_means(
         said = limits.sentence(cast("float", epsilon), delta, str(person), left_out)
         notes = (said, *notes[1:])
 
-    if coverage == "anytime":
-        notes = (*notes, _together(released.pointwise_calls))
-
-    if learned is not None:
-        notes = (*notes, covariates_said(learned))
-    return replace(result, covariates=learned, notes=notes)
+    return replace(
+        result,
+        covariates=answers.covariates,
+        levels=answers.levels,
+        notes=(*notes, *answers.sentences(coverage, released.pointwise_calls)),
+    )
 
 
 def _names(by: str | Sequence[str]) -> str:
@@ -429,10 +447,29 @@ def _chunks(samples: FrameSamples) -> list[slice]:
     return [slice(start, stop) for start, stop in itertools.pairwise(edges) if stop > start]
 
 
-def _answered(
-    released: FrameReleases, options: EngineOptions
-) -> tuple[pa.Table, dict[str, Any] | None]:
-    """Answer for every group from releases alone; say what was learned of covariates."""
+class _Answers(NamedTuple):
+    """Public: a row for each group, what was learned of covariates, and the higher levels."""
+
+    table: pa.Table
+    covariates: dict[str, Any] | None
+    levels: LevelTables | None
+
+    def with_sums(self, columns: Sequence[str]) -> _Answers:
+        levels = None if self.levels is None else self.levels.with_sums(columns)
+        return self._replace(table=with_sums(self.table, columns), levels=levels)
+
+    def sentences(self, coverage: Coverage, pointwise_calls: int) -> Iterator[str]:
+        """Say what intervals promise together, and what was learned."""
+        if coverage == "anytime":
+            yield _together(pointwise_calls)
+        if self.covariates is not None:
+            yield covariates_said(self.covariates)
+        if self.levels is not None:
+            yield from self.levels.sentences()
+
+
+def _answered(released: FrameReleases, options: EngineOptions, *, nested: bool) -> _Answers:
+    """Answer for every group from releases alone."""
     settings = released.settings
     samples = released.samples
     pool = FollowedReleases(settings)
@@ -443,43 +480,57 @@ def _answered(
 
     newest = released.newest()
     shares = shares_answers(settings, options, samples.names, newest)
-    columns: dict[str, Any] = dict(
-        zip(samples.keys.column_names, samples.keys.columns, strict=True)
-    )
-    left = {} if released.charge is None else {LEFT: pa.array(settings.horizon - newest.index)}
-
     if not len(newest):
-        none = {name: pa.array([], pa.float64()) for name in (*ANSWERS, *shares)} | {
-            "rows": pa.array([], pa.int64())
-        }
-        return pa.table(
-            {name: column.slice(0, 0) for name, column in columns.items()} | none | left
-        ), None
+        return _Answers(_no_answers(released, shares), None, None)
 
     host = PersonalEstimates(settings, options)
-    people = host.public_population(pool.combined(newest), pool.posterior, samples.names)
+    posterior = pool.posterior
+    people = host.public_population(pool.combined(newest), posterior, samples.names)
+
+    # Groups that a store has forgotten are in the fit of all, and have no answer.
+    answered = released.is_answered(newest.agent)
+    people = people.of(answered)
+    newest = newest.take(answered)
+    keys = samples.keys.take(pa.array(newest.agent))
+
+    levels = FrameLevels.of(keys) if nested and len(newest) else None
+    if levels is not None:
+        people = levels.fitted(people, posterior)
+
     answer = people.answers(all_rows=True)
-    table = {name: column.take(pa.array(newest.agent)) for name, column in columns.items()}
-
     ends = np.clip([answer.lower, answer.upper], settings.lower, settings.upper)
-    table |= {
-        "rows": pa.array(newest.count),
-        "mean": pa.array(np.clip(answer.value, settings.lower, settings.upper)),
-        "lower": pa.array(ends[0]),
-        "upper": pa.array(ends[1]),
-        "released": pa.array(newest.mean),
-        "noise_stddev": pa.array(np.sqrt(newest.noise_variance)),
+    columns: dict[str, Any] = {
+        "rows": newest.count,
+        "mean": np.clip(answer.value, settings.lower, settings.upper),
+        "lower": ends[0],
+        "upper": ends[1],
+        "released": newest.mean,
+        "noise_stddev": np.sqrt(newest.noise_variance),
     }
+    more: dict[str, Any] = {} if answer.moved is None else {MOVED: answer.moved}
+    more |= {name: values[answered] for name, values in shares.items()}
+    if released.charge is not None:
+        more[LEFT] = settings.horizon - newest.index
 
+    table = dict(zip(keys.column_names, keys.columns, strict=True))
+    table |= {name: pa.array(column) for name, column in columns.items()}
     table |= joint_columns(people)
+    table |= {name: pa.array(column) for name, column in more.items()}
 
-    if answer.moved is not None:
-        table[MOVED] = pa.array(answer.moved)
+    return _Answers(
+        pa.table(table).take(pa.array(key_order(keys))),
+        people.description.get("covariates"),
+        None if levels is None else levels.tables_of(people, columns),
+    )
 
-    more = {name: pa.array(values) for name, values in shares.items()}
-    answered = pa.table(table | more | left)
-    if released.forgotten:
-        answered = answered.filter(pa.array(released.is_answered(newest.agent)))
 
-    answered = answered.take(pa.array(key_order(answered.select(samples.keys.column_names))))
-    return answered, people.description.get("covariates")
+def _no_answers(released: FrameReleases, shares: Iterable[str]) -> pa.Table:
+    """Give the columns of a result without any group."""
+    keys = released.samples.keys
+    columns = {name: keys.column(name).slice(0, 0) for name in keys.column_names}
+    columns |= {name: pa.array([], pa.float64()) for name in (*ANSWERS, *shares)}
+    columns["rows"] = pa.array([], pa.int64())
+    if released.charge is not None:
+        columns[LEFT] = pa.array([], pa.int64())
+
+    return pa.table(columns)

@@ -1,0 +1,154 @@
+"""Means of parents and of whole groups of every level, averaged over the sets of spreads.
+
+Everything here reads releases only, so it is post-processing: it spends nothing and its results are
+public.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from meanstream.operators.collaboration.levels.group_tree import GroupTree
+from meanstream.operators.collaboration.levels.level_messages import (
+    Message,
+    downward_messages,
+    upward_messages,
+)
+from meanstream.operators.collaboration.levels.level_spreads import LevelSpreads
+from meanstream.operators.records import Floats, Ints
+
+
+class LevelPosteriors(NamedTuple):
+    """Public: posteriors given all releases.
+
+    Attributes
+    ----------
+    parents : Message
+        Of the mean of each leaf's parent, given the releases of all other leaves.
+    center : float
+        Mean of the whole.
+    group_variances : list of float array
+        With which the mean of the rows of each group is known: of the whole, then by level without
+        the leaves.
+    """
+
+    parents: Message
+    center: float
+    group_variances: list[Floats]
+
+
+def level_posteriors(
+    tree: GroupTree, leaves: Message, rows: Ints, spreads: LevelSpreads, before: Message
+) -> LevelPosteriors:
+    """Give what releases say of parents and of groups of all levels.
+
+    Parameters
+    ----------
+    tree : GroupTree
+    leaves : Message
+        Releases, with their variances.
+    rows : int array, shape (n_leaves,)
+        Rows of each leaf.
+    spreads : LevelSpreads
+    before : Message
+        Prior of the mean of the whole.
+
+    Examples
+    --------
+    >>> tree = GroupTree.of(("state", "county"), [np.array([0, 0]), np.arange(2)])
+    >>> leaves = Message(np.array([1.0, 3.0]), np.ones(2))
+    >>> spreads = LevelSpreads(spread=np.array([[0.0, 1.0]]), probability=np.ones(1))
+    >>> before = Message(np.zeros(1), np.array([1e9]))
+    >>> posteriors = level_posteriors(tree, leaves, np.array([10, 10]), spreads, before)
+    >>> posteriors.parents.mean.round(3).tolist(), posteriors.group_variances[1].round(3).tolist()
+    ([3.0, 1.0], [0.5])
+    """
+    parents = _Average(len(leaves.mean))
+    groups = [_Average(size) for size in (1, *tree.sizes[:-1])]
+    cautious = [_Average(size) for size in (1, *tree.sizes[:-1])]
+    center = 0.0
+
+    shares = zip(spreads.probability.tolist(), spreads.cautious.tolist(), strict=True)
+    for spread, (share, cautious_share) in zip(spreads.spread, shares, strict=True):
+        below = upward_messages(tree, leaves, spread)
+        outside = downward_messages(tree, below, spread, before)
+        parents.add(share, outside[-1])
+        center += share * float(_product(below[0], before).mean[0])
+
+        around = [before, *map(Message.wider, outside, spread.tolist())]
+        for level, message in enumerate(_means_of_groups(tree, rows, below, around, spread)):
+            groups[level].add(share, message)
+            cautious[level].add(cautious_share, message)
+
+    # Intervals rest on the cautious probabilities, and are around the means of the others.
+    variances = [
+        wide.variance + np.square(wide.mean - plain.mean)
+        for wide, plain in zip(cautious, groups, strict=True)
+    ]
+    return LevelPosteriors(Message(parents.mean, parents.variance), center, variances)
+
+
+class _Average:
+    """Mean and variance of a mixture of normal laws, whose probabilities add up to 1."""
+
+    def __init__(self, size: int) -> None:
+        self._share = 0.0
+        self.mean = np.zeros(size)
+        self.variance = np.zeros(size)
+
+    def add(self, share: float, message: Message) -> None:
+        """Add a law with its probability; the law of total variance, one after the other."""
+        if share == 0:
+            return
+        self._share += share
+        step = message.mean - self.mean
+        self.mean = self.mean + share / self._share * step
+        self.variance = self.variance + share * (
+            message.variance + step * (message.mean - self.mean)
+        )
+
+
+def _product(message: Message, other: Message) -> Message:
+    variance = 1 / (1 / message.variance + 1 / other.variance)
+    mean = variance * (message.mean / message.variance + other.mean / other.variance)
+    return Message(mean, variance)
+
+
+def _means_of_groups(
+    tree: GroupTree, rows: Ints, below: list[Message], around: list[Message], spread: Floats
+) -> list[Message]:
+    """Give the mean of the rows of each group: of the whole, then by level without the leaves.
+
+    Notes
+    -----
+    Given the mean mu of a group, the mean of its rows is `a + b mu` with an error of variance w of its own; given that
+    of its parent, mu is normal with what lies below as its data: both follow from the leaves upwards.
+    """
+    constant = np.zeros(tree.sizes[-1])
+    slope = np.ones(tree.sizes[-1])
+    own_variance = np.zeros(tree.sizes[-1])
+    messages = []
+
+    for level in range(len(tree) - 1, -1, -1):
+        # Given the parent's mean m, that of the group is k (what lies below) + (1 - k) m.
+        data = below[level + 1]
+        squared = float(spread[level]) ** 2
+        drawn = squared / (squared + data.variance)
+        own_variance = own_variance + slope * slope * drawn * data.variance
+        constant = constant + slope * drawn * data.mean
+        slope = slope * (1 - drawn)
+
+        # By the share of each child in its parent's rows.
+        of_groups = np.asarray(np.bincount(tree.ancestors(level), rows), np.float64)
+        share = of_groups / tree.sums(level, of_groups)[tree.parents[level]]
+        constant = tree.sums(level, share * constant)
+        slope = tree.sums(level, share * slope)
+        own_variance = tree.sums(level, share * share * own_variance)
+
+        mean = _product(below[level], around[level])
+        variance = own_variance + slope * slope * mean.variance
+        messages.append(Message(constant + slope * mean.mean, variance))
+
+    return messages[::-1]

@@ -1,0 +1,138 @@
+"""Means of the groups of a higher level, and of all levels together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from meanstream.operators.collaboration.joint.joint_means import JointMeans
+from meanstream.pipelines.commands.report.report_parts import ReportPart
+from meanstream.pipelines.frames.decisions.decided_means import DecidedMeans
+from meanstream.pipelines.frames.decisions.named_means import NamedMeans
+from meanstream.pipelines.frames.groups import rows_by_key
+from meanstream.pipelines.frames.private_frame import PrivateFrame, frame_like
+from meanstream.pipelines.frames.values.further_statistics import with_sums
+
+GROUPS = "groups"
+"""Column of a higher level: how many groups of the last level a group has."""
+AGREE = "The mean of a group is that of its own groups in proportion to their rows: sums agree"
+EXPLAINED = (
+    "Each level has a prior of its own: a group is expected to be near its parent, as near as the releases of all "
+    "groups say. All levels are computed from the releases of the last one: they cost no privacy."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LevelTables:
+    """Public: answers of higher levels, and what was learned of the levels.
+
+    Attributes
+    ----------
+    tables : tuple of pyarrow.Table
+        Of the whole, then by level without the last one.
+    learned : list of dict
+        By level: name, number of groups, spread around the parents' means, share of the spread of
+        the last level's means, and the probability that groups differ. None of a single group.
+    """
+
+    tables: tuple[pa.Table, ...]
+    learned: list[dict[str, Any]]
+
+    def with_sums(self, columns: Sequence[str]) -> LevelTables:
+        """Add the columns of sums to all tables."""
+        return replace(self, tables=tuple(with_sums(table, columns) for table in self.tables))
+
+    def sentences(self) -> Iterator[str]:
+        """Say what was learned of levels."""
+        if not self.learned:
+            return
+        shares = ", ".join(
+            f"{level['name']} {100 * level['explained']:.0f} %" for level in self.learned
+        )
+        doubts = ", ".join(
+            f"{level['name']} {100 * level['probability']:.0f} %" for level in self.learned[:-1]
+        )
+        yield f"Groups within groups: shares of the spread of means: {shares}; likely to matter: {doubts}"
+
+    def explained(self) -> ReportPart:
+        """Say what the levels are, and what was learned of them."""
+        rows = [
+            (
+                str(level["name"]),
+                f"{level['groups']:,} groups, {100 * level['explained']:.0f} % of the spread of the means; that they "
+                f"differ has probability {level['probability']:.2g}",
+            )
+            for level in self.learned
+        ]
+
+        return ReportPart(title="Groups within groups", text=f"{EXPLAINED} {AGREE}.", table=rows)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class LevelMeans(DecidedMeans, PrivateFrame):
+    """One private mean per group of a higher level; see `PrivateMeans.means_of`.
+
+    Attributes
+    ----------
+    bounds : (float, float)
+        Of a value.
+    """
+
+    bounds: tuple[float, float] = field(repr=False)
+
+    def to_frame(self) -> Any:
+        """Give the answers as a frame of the kind that was given, with the frame's types of keys."""
+        return frame_like(self.table, self.original, self.keys)
+
+    @cached_property
+    def named_means(self) -> NamedMeans:
+        """The groups by their names; their errors are taken as independent."""
+        value, lower, upper = (np.asarray(self.table[name]) for name in ("mean", "lower", "upper"))
+        return NamedMeans(
+            keys=self.table.select(list(self.keys)),
+            joint=JointMeans.independent(value, lower, upper, self.level),
+            level=self.level,
+            lower=self.bounds[0],
+            upper=self.bounds[1],
+        )
+
+
+def table_of_all_levels(
+    levels: Sequence[pa.Table], leaves: pa.Table, keys: Sequence[str]
+) -> pa.Table:
+    """Put the whole, the groups of higher levels and the leaves below each other, parents before children.
+
+    A key is null where a row is of all of its groups.
+
+    Examples
+    --------
+    >>> answers = {"groups": [2], "rows": [4], "mean": [2.5]}
+    >>> leaves = pa.table({"state": ["A", "A"], "county": ["x", "y"], "rows": [1, 3], "mean": [1.0, 3.0]})
+    >>> levels = [pa.table(answers), pa.table({"state": ["A"], **answers})]
+    >>> table_of_all_levels(levels, leaves, ["state", "county"]).select(["state", "county", "mean"]).to_pylist()[1:3]
+    [{'state': 'A', 'county': None, 'mean': 2.5}, {'state': 'A', 'county': 'x', 'mean': 1.0}]
+    """
+    leaves = leaves.append_column(GROUPS, pa.array(np.ones(len(leaves), np.int64)))
+    columns = [*keys, *levels[0].column_names]
+    tables = [*levels, leaves]
+    selected = [
+        table.select([name for name in columns if name in table.column_names]) for table in tables
+    ]
+    joined = pa.concat_tables(selected, promote_options="default").select(columns)
+
+    # A group stands before the first of its leaves, and below the group that it is in.
+    places = [np.zeros(1, np.int64)]
+    for level in range(1, len(keys)):
+        number, _ = rows_by_key(leaves, list(keys[:level]))
+        places.append(np.unique(number, return_index=True)[1])
+
+    places.append(np.arange(len(leaves)))
+    depth = np.repeat(np.arange(len(places)), [len(place) for place in places])
+    order = np.lexsort((depth, np.concatenate(places)))
+
+    return joined.take(pa.array(order))
