@@ -98,8 +98,9 @@ class PrivateMeans(DecidedMeans, PrivateFrame):
         Returns
         -------
         LevelMeans
-            A row per group: `groups`, how many groups of the last level it has, `rows`, `mean`, `lower`, `upper`, and
-            the noisy mean of all of its rows. It has `difference`, `compare`, `ranks`, `top` and `plot`, too.
+            A row per group: `groups`, how many groups of the last level it has, `rows`, `mean`,
+            `lower`, `upper`, and the noisy mean of all of its rows. It has `difference`, `compare`,
+            `ranks`, `top` and `plot`, too.
 
         Notes
         -----
@@ -125,7 +126,7 @@ class PrivateMeans(DecidedMeans, PrivateFrame):
         )
 
     def consistent(self) -> PrivateFrame:
-        """Give the groups of all levels in one table, the whole first, whose sums agree; it needs `nested=True`.
+        """Give all levels in one table, the whole first, whose sums agree; it needs `nested=True`.
 
         A key is null where a row is of all groups below. The mean of each row is that of the rows
         below it in proportion to their `rows`, so that a report may show all levels together.

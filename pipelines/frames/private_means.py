@@ -267,7 +267,8 @@ def private_means(
             "by": by, "time": time, "person": person, "per_person": per_person, "releases": releases,
             "max_groups": max_groups, "max_rows": max_rows,
             "schedule": schedule, "collaboration": collaboration, "level": level, "coverage": coverage,
-            "quantiles": quantiles, "exceeds": exceeds, "covariates": covariates, "nested": nested, "nulls": nulls,
+            "quantiles": quantiles, "exceeds": exceeds, "covariates": covariates, "nested": nested,
+            "nulls": nulls,
             "secret": secret, "name": name, "store": store, "statistics": statistics, "missing": missing,
         }  # fmt: skip
 
@@ -455,8 +456,13 @@ class _Answers(NamedTuple):
     levels: LevelTables | None
 
     def with_sums(self, columns: Sequence[str]) -> _Answers:
-        levels = None if self.levels is None else self.levels.with_sums(columns)
-        return self._replace(table=with_sums(self.table, columns), levels=levels)
+        """Add columns of sums, on all levels."""
+        table = with_sums(self.table, columns)
+        if self.levels is None:
+            return self._replace(table=table)
+
+        levels = self.levels.changed(lambda of_level: with_sums(of_level, columns))
+        return self._replace(table=table, levels=levels)
 
     def sentences(self, coverage: Coverage, pointwise_calls: int) -> Iterator[str]:
         """Say what intervals promise together, and what was learned."""

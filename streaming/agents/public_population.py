@@ -65,7 +65,7 @@ class PublicPopulation:
     description: dict[str, Any]
 
     def of(self, which: Bools) -> PublicPopulation:
-        """Give the same population with the releases of some agents, whose answers are as before."""
+        """Give the same population with some agents' releases, whose answers are as before."""
         if which.all():
             return self
         return replace(

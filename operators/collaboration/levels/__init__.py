@@ -1,1 +1,1 @@
-"""Groups within groups: a prior for each level, whose child groups are centered on what their parent is known to be."""
+"""Groups within groups: a prior per level, centered on what is known of the parent."""

@@ -28,12 +28,13 @@ class Message(NamedTuple):
 
 
 def message_to_parents(tree: GroupTree, level: int, groups: Message) -> tuple[Message, float]:
-    """Give what groups of a level say of their parents' means, and the logarithm of what that leaves out.
+    """Give what groups say of their parents' means, and the logarithm of what that leaves out.
 
     Notes
     -----
-    The product of `N(m_i; mu, v_i)` over the children is `N(m; mu, v)` with `1 / v = sum 1 / v_i` and
-    `m = v sum m_i / v_i`, times a factor without mu: the evidence within parents.
+    The product of `N(m_i; mu, v_i)` over the children is `N(m; mu, v)` with
+    `1 / v = sum 1 / v_i` and `m = v sum m_i / v_i`, times a factor without mu: the evidence
+    within parents.
 
     Examples
     --------
@@ -56,7 +57,7 @@ def message_to_parents(tree: GroupTree, level: int, groups: Message) -> tuple[Me
 
 
 def upward_messages(tree: GroupTree, leaves: Message, spread: Floats) -> list[Message]:
-    """Give what the releases of a group and of all below it say of its mean: of the whole, then by level."""
+    """Give what releases of a group and below it say of its mean: of the whole, then by level."""
     messages = [leaves]
     for level in range(len(tree) - 1, -1, -1):
         around = messages[-1].wider(float(spread[level]))
@@ -81,8 +82,8 @@ def downward_messages(
 
     Notes
     -----
-    It is what all say of the parent less what the group itself says, in precisions: the group's own releases do not
-    count twice.
+    It is what all say of the parent less what the group itself says, in precisions: the group's
+    own releases do not count twice.
     """
     outside = before
     messages = []

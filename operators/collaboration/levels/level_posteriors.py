@@ -116,39 +116,57 @@ def _product(message: Message, other: Message) -> Message:
     return Message(mean, variance)
 
 
+class _LinearMeans(NamedTuple):
+    """Means of the rows of groups, given a mean mu: `constant + slope mu`, with their errors.
+
+    mu is that of the group, or of its parent.
+    """
+
+    constant: Floats
+    slope: Floats
+    variance: Floats
+
+    def given_parents(self, data: Message, squared_spread: float) -> _LinearMeans:
+        """Give the same in terms of the parent's mean; `data` is what lies below each group.
+
+        Given the parent's mean m, that of the group is `k data + (1 - k) m`, with an error of
+        variance `k v` if that of the data is v.
+        """
+        drawn = squared_spread / (squared_spread + data.variance)
+        return _LinearMeans(
+            self.constant + self.slope * drawn * data.mean,
+            self.slope * (1 - drawn),
+            self.variance + np.square(self.slope) * drawn * data.variance,
+        )
+
+    def of_parents(self, tree: GroupTree, level: int, share: Floats) -> _LinearMeans:
+        """Give the means of the parents, in which each group of a level has a share."""
+        return _LinearMeans(
+            tree.sums(level, share * self.constant),
+            tree.sums(level, share * self.slope),
+            tree.sums(level, np.square(share) * self.variance),
+        )
+
+    def posterior(self, mean: Message) -> Message:
+        """Give what is known of them if mu is known so well."""
+        variance = self.variance + np.square(self.slope) * mean.variance
+        return Message(self.constant + self.slope * mean.mean, variance)
+
+
 def _means_of_groups(
     tree: GroupTree, rows: Ints, below: list[Message], around: list[Message], spread: Floats
 ) -> list[Message]:
-    """Give the mean of the rows of each group: of the whole, then by level without the leaves.
-
-    Notes
-    -----
-    Given the mean mu of a group, the mean of its rows is `a + b mu` with an error of variance w of its own; given that
-    of its parent, mu is normal with what lies below as its data: both follow from the leaves upwards.
-    """
-    constant = np.zeros(tree.sizes[-1])
-    slope = np.ones(tree.sizes[-1])
-    own_variance = np.zeros(tree.sizes[-1])
+    """Give the mean of the rows of each group: of the whole, then by level without the leaves."""
+    n_leaves = tree.sizes[-1]
+    means = _LinearMeans(np.zeros(n_leaves), np.ones(n_leaves), np.zeros(n_leaves))
     messages = []
 
     for level in range(len(tree) - 1, -1, -1):
-        # Given the parent's mean m, that of the group is k (what lies below) + (1 - k) m.
-        data = below[level + 1]
-        squared = float(spread[level]) ** 2
-        drawn = squared / (squared + data.variance)
-        own_variance = own_variance + slope * slope * drawn * data.variance
-        constant = constant + slope * drawn * data.mean
-        slope = slope * (1 - drawn)
-
-        # By the share of each child in its parent's rows.
         of_groups = np.asarray(np.bincount(tree.ancestors(level), rows), np.float64)
         share = of_groups / tree.sums(level, of_groups)[tree.parents[level]]
-        constant = tree.sums(level, share * constant)
-        slope = tree.sums(level, share * slope)
-        own_variance = tree.sums(level, share * share * own_variance)
 
-        mean = _product(below[level], around[level])
-        variance = own_variance + slope * slope * mean.variance
-        messages.append(Message(constant + slope * mean.mean, variance))
+        means = means.given_parents(below[level + 1], float(spread[level]) ** 2)
+        means = means.of_parents(tree, level, share)
+        messages.append(means.posterior(_product(below[level], around[level])))
 
     return messages[::-1]

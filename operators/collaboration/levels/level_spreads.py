@@ -23,12 +23,12 @@ NONE = 0.5
 """Prior probability that the groups of a higher level do not differ."""
 POWER = 1.0
 LEAF_POWER = 3.0
-"""Powers of the spread that are flat before: on higher levels, and among leaves, as where levels are
-ignored."""
+"""Powers of the spread that are flat before: on higher levels, and among leaves, as where levels
+are ignored."""
 NEGLIGIBLE = 1e-3
 MOST_KEPT = 128
-"""Sets of spreads less likely than this share of the likeliest one have no part, nor have all but so
-many."""
+"""Sets of spreads less likely than this share of the likeliest one have no part, nor have all but
+so many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +52,12 @@ class LevelSpreads:
 
     @property
     def cautious(self) -> Floats:
-        """Probabilities for intervals, shape (n_sets,): releases cannot exclude a small spread, so it is not 0."""
-        positive = np.where((self.spread > 0).all(axis=1), self.probability, 0.0)
+        """Probabilities for intervals, shape (n_sets,).
+
+        Releases cannot exclude a small spread: it is not 0 on a level that may have one.
+        """
+        may_differ = (self.spread > 0).any(axis=0)
+        positive = np.where((self.spread[:, may_differ] > 0).all(axis=1), self.probability, 0.0)
         total = float(positive.sum())
 
         if total == 0:
@@ -67,7 +71,7 @@ class LevelSpreads:
 
 
 class _Set(NamedTuple):
-    """Spreads from a level on downwards, their log probability so far, and what they say of the level above."""
+    """Spreads of a level and below, their log probability, and what they say of the level above."""
 
     spread: tuple[float, ...]
     log_weight: float
@@ -75,7 +79,7 @@ class _Set(NamedTuple):
 
 
 def prior_of_the_whole(lower: float, upper: float) -> Message:
-    """Give the prior of the mean of all groups: about the middle of the bounds, by half their width."""
+    """Give the prior of the mean of all: about the middle of the bounds, by half their width."""
     return Message(np.array([(lower + upper) / 2]), np.array([np.square((upper - lower) / 2)]))
 
 
@@ -94,10 +98,12 @@ def learn_level_spreads(
 
     Notes
     -----
-    From the leaves upwards: given the spreads below, the evidence of a spread within parents is one pass over the
-    groups of its level. Sets that are hopeless by then go no further. So the work is a few passes over the leaves,
-    however many levels there are. Before, a spread of a higher level is 0 with probability one half, or flat; the cube
-    of that of the leaves is flat, as in `NormalPrior`.
+    From the leaves upwards: given the spreads below, the evidence of a spread within parents is one
+    pass over the groups of its level. Sets that are hopeless by then go no further. So the work is
+    a few passes over the leaves, however many levels there are. Before, a spread of a higher level
+    is 0 with probability one half, or flat; the cube of that of the leaves is flat, as in
+    `NormalPrior`. A level whose groups are those of the level below, or that has a single group in
+    each parent, has no spread of its own.
 
     Examples
     --------
@@ -116,7 +122,7 @@ def learn_level_spreads(
 
     sets = [_Set((), 0.0, leaves)]
     for level in range(len(tree) - 1, -1, -1):
-        spreads, log_prior = _tried(positive, is_leaf=level == len(tree) - 1)
+        spreads, log_prior = _tried(tree, level, positive)
         longer = []
         for below in sets:
             for spread, before in zip((width * spreads).tolist(), log_prior.tolist(), strict=True):
@@ -126,28 +132,37 @@ def learn_level_spreads(
 
         sets = _likely(longer)
 
-    # What the mean of the whole adds.
-    whole = prior_of_the_whole(lower, upper)
-    center = np.array([below.message.mean[0] for below in sets])
-    variance = np.array([below.message.variance[0] for below in sets]) + whole.variance
-    log_weights = np.array([below.log_weight for below in sets])
-    log_weights -= 0.5 * (np.square(center - whole.mean) / variance + np.log(variance))
-    probability = np.exp(log_weights - log_weights.max())
-
     return LevelSpreads(
         spread=np.array([below.spread for below in sets]),
-        probability=probability / probability.sum(),
+        probability=_probabilities(sets, prior_of_the_whole(lower, upper)),
     )
 
 
-def _tried(positive: Floats, *, is_leaf: bool) -> tuple[Floats, Floats]:
-    """Give the spreads of a level that are tried, and the logarithm of their prior probabilities."""
+def _tried(tree: GroupTree, level: int, positive: Floats) -> tuple[Floats, Floats]:
+    """Give the spreads of a level that are tried, and the log of their prior probabilities."""
+    is_leaf = level == len(tree) - 1
     share = positive ** (LEAF_POWER if is_leaf else POWER)
     share /= share.sum()
-
     if is_leaf:
         return positive, np.log(share)
+
+    # Where each parent has one child, both are the same group.
+    size = tree.sizes[level]
+    if size in (tree.size_above(level), tree.sizes[level + 1]):
+        return np.zeros(1), np.zeros(1)
+
     return np.append(0.0, positive), np.log(np.append(NONE, (1 - NONE) * share))
+
+
+def _probabilities(sets: list[_Set], whole: Message) -> Floats:
+    """Give the posterior probabilities of sets, with what they say of the mean of the whole."""
+    center = np.array([below.message.mean[0] for below in sets])
+    variance = np.array([below.message.variance[0] for below in sets]) + whole.variance
+    log_weight = np.array([below.log_weight for below in sets])
+    log_weight -= 0.5 * (np.square(center - whole.mean) / variance + np.log(variance))
+    probability = np.exp(log_weight - log_weight.max())
+
+    return np.asarray(probability / probability.sum(), np.float64)
 
 
 def _likely(sets: list[_Set]) -> list[_Set]:

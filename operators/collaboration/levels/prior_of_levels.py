@@ -47,33 +47,36 @@ class PriorOfLevels:
 
     Notes
     -----
-    **Privacy.** Post-processing of the releases: it spends nothing. Groups and their rows are public.
+    **Privacy.** Post-processing of the releases: it spends nothing. Groups and numbers of
+    rows are public.
 
-    A leaf's mean is normal around its parent's, and this one around that of the next level, up to the
-    mean of all. The spread of each level is learned (`learn_level_spreads`); answers are averaged
-    over what releases leave open about it. What the releases of all other leaves say of a leaf's
-    parent is its offset, with a variance. The default prior (`PriorByCount`) is then fitted to the
-    releases less their offsets: it knows counts, classes and the exact law of the noise, and answers
-    around the offsets. Where levels do not matter offsets are next to nothing, and answers are those
-    of the default prior. The evidence of all releases decides between both.
+    A leaf's mean is normal around its parent's, and this one around that of the next level, up to
+    the mean of all. The spread of each level is learned (`learn_level_spreads`); answers are
+    averaged over what releases leave open about it. What the releases of all other leaves say of a
+    leaf's parent is its offset, with a variance. The default prior (`PriorByCount`) is then fitted
+    to the releases less their offsets: it knows counts, classes and the exact law of the noise, and
+    answers around the offsets. Where levels do not matter offsets are next to nothing, and answers
+    are those of the default prior. The evidence of all releases decides between both.
 
     Examples
     --------
     >>> rng = np.random.default_rng(0)
     >>> state, one = np.repeat(np.arange(30), 20), np.ones(600, np.int64)
     >>> truth = 0.5 + rng.normal(0, 0.1, 30)[state] + rng.normal(0, 0.02, 600)
-    >>> releases = ReleaseColumns(agent=np.arange(600), index=one, count=10 * one, total=one,
-    ...                           mean=truth + rng.normal(0, 0.1, 600), noise_variance=np.full(600, 0.009))
+    >>> variance = np.full(600, 0.01)
+    >>> releases = ReleaseColumns(
+    ...     agent=np.arange(600), index=one, count=10 * one, total=one,
+    ...     mean=truth + rng.normal(0, 0.1, 600), noise_variance=0.9 * variance)
+    >>> flat = PriorByCount(0.0, 1.0).fit(releases, variance)
     >>> tree = GroupTree.of(("state", "county"), [state, np.arange(600)])
-    >>> flat = PriorByCount(0.0, 1.0).fit(releases, np.full(600, 0.01))
-    >>> fitted = PriorOfLevels(0.0, 1.0, tree).fit(releases, 0.01, np.full(600, 0.01), without=flat)
-    >>> round(fitted.share, 2), [round(level["probability"], 2) for level in fitted.describe()["levels"]]
-    (1.0, [1.0, 1.0])
+    >>> fitted = PriorOfLevels(0.0, 1.0, tree).fit(releases, 0.01, variance, without=flat)
+    >>> round(fitted.share, 2), [round(one["spread"], 2) for one in fitted.learned()["levels"]]
+    (1.0, [0.1, 0.02])
 
     References
     ----------
-    Fay, Herriot (1979), "Estimates of income for small places"; Pearl (1988), "Probabilistic Reasoning in Intelligent
-    Systems", for messages in trees.
+    Fay, Herriot (1979), "Estimates of income for small places"; Pearl (1988), "Probabilistic
+    Reasoning in Intelligent Systems", for messages in trees.
     """
 
     lower: float
@@ -138,7 +141,7 @@ class PriorOfLevels:
         offset: Floats,
         doubt: Floats,
     ) -> FittedByCount:
-        """Fit the default prior to what offsets leave, within bounds that are wide enough for it."""
+        """Fit the default prior to what offsets leave, within bounds that have room for it."""
         wider = float(np.abs(offset).max())
         bins = ReleaseBins(self.lower - wider, self.upper + wider)
         noise = releases.noise_variance

@@ -1,4 +1,4 @@
-"""A population of groups within groups: the answer of every leaf, and what was learned of levels."""
+"""A population of groups within groups: the answers of the leaves, and what was learned."""
 
 from __future__ import annotations
 
@@ -78,7 +78,11 @@ class FittedLevels:
         return self.without.describe() | self.learned()
 
     def learned(self) -> dict[str, Any]:
-        """Public: for each level the number of its groups, the spread, its share of the whole, how sure it is."""
+        """Public: what was learned of each level, and how likely means follow their parents'.
+
+        Of a level: the number of its groups, the probability that they differ, their spread around
+        their parents, and its share of the spread of the leaves.
+        """
         squared = self.spreads.variance
         columns = (
             self.tree.names,
@@ -93,7 +97,7 @@ class FittedLevels:
         return {"levels": levels, "levels_used": self.share}
 
     def gained_densities(self, releases: ReleaseColumns, variance: Floats) -> Floats:
-        """Give the logarithm of how many times likelier levels make each release, given all others."""
+        """Give the logarithm of how many times likelier levels make each release."""
         row = self._rows(releases.agent)
         plain = self.without.plain
         wider = self.beyond.plain

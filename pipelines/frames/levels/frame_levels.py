@@ -113,39 +113,46 @@ class FrameLevels:
         A mean is that of the answers of a group's leaves, in proportion to their rows: sums agree.
         Groups are in the order of their leaves. `leaves` are columns of the leaves' answers.
         """
-        rows = np.asarray(leaves["rows"], np.float64)
+        whole = np.zeros(len(leaves["rows"]), np.int64)
         tables = []
 
         for above in range(len(self.tree)):
             # Groups on the level above this one: the whole is above the highest level.
-            whole = np.zeros(len(rows), np.int64)
-            group = whole if above == 0 else self.tree.ancestors(above - 1)
-            total = _sums(group, rows)
-            share = rows / total[group]
-
-            value = _sums(group, share * leaves["mean"])
-            half_width = half_width_alone(self._variance(people, above, group, share), people.level)
-            ends = np.clip([value - half_width, value + half_width], people.lower, people.upper)
-            columns = {
-                GROUPS: np.bincount(group),
-                "rows": total.astype(np.int64),
-                "mean": value,
-                "lower": ends[0],
-                "upper": ends[1],
-                "released": _sums(group, share * leaves["released"]),
-                "noise_stddev": np.sqrt(_sums(group, np.square(share * leaves["noise_stddev"]))),
-            }
-
-            # In the order of the leaves, which is that of the result.
-            first = np.full(len(total), len(rows), np.int64)
-            np.minimum.at(first, group, self.rank)
+            group = self.tree.ancestors(above - 1) if above else whole
             keys = self.keys[above - 1] if above else pa.table({})
             named = dict(zip(keys.column_names, keys.columns, strict=True))
+            columns = self._columns(people, leaves, above, group)
             named |= {name: pa.array(column) for name, column in columns.items()}
+
+            # In the order of the result.
+            first = np.full(int(group.max()) + 1, len(group), np.int64)
+            np.minimum.at(first, group, self.rank)
             tables.append(pa.table(named).take(pa.array(np.argsort(first))))
 
         learned = people.description.get("levels", [])
         return LevelTables(tables=tuple(tables), learned=learned)
+
+    def _columns(
+        self, people: PublicPopulation, leaves: Mapping[str, Floats], above: int, group: Ints
+    ) -> dict[str, Any]:
+        """Give the answers of the groups that leaves are in."""
+        rows = np.asarray(leaves["rows"], np.float64)
+        total = _sums(group, rows)
+        share = rows / total[group]
+
+        value = _sums(group, share * leaves["mean"])
+        half_width = half_width_alone(self._variance(people, above, group, share), people.level)
+        ends = np.clip([value - half_width, value + half_width], people.lower, people.upper)
+
+        return {
+            GROUPS: np.bincount(group),
+            "rows": total.astype(np.int64),
+            "mean": value,
+            "lower": ends[0],
+            "upper": ends[1],
+            "released": _sums(group, share * leaves["released"]),
+            "noise_stddev": np.sqrt(_sums(group, np.square(share * leaves["noise_stddev"]))),
+        }
 
     @staticmethod
     def _variance(people: PublicPopulation, above: int, group: Ints, share: Floats) -> Floats:

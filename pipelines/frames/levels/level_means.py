@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -16,14 +16,14 @@ from meanstream.pipelines.frames.decisions.decided_means import DecidedMeans
 from meanstream.pipelines.frames.decisions.named_means import NamedMeans
 from meanstream.pipelines.frames.groups import rows_by_key
 from meanstream.pipelines.frames.private_frame import PrivateFrame, frame_like
-from meanstream.pipelines.frames.values.further_statistics import with_sums
 
 GROUPS = "groups"
 """Column of a higher level: how many groups of the last level a group has."""
 AGREE = "The mean of a group is that of its own groups in proportion to their rows: sums agree"
 EXPLAINED = (
-    "Each level has a prior of its own: a group is expected to be near its parent, as near as the releases of all "
-    "groups say. All levels are computed from the releases of the last one: they cost no privacy."
+    "Each level has a prior of its own: a group is expected to be near its parent, as near as the "
+    "releases of all groups say. All levels are computed from the releases of the last one: they "
+    "cost no privacy."
 )
 
 
@@ -43,9 +43,9 @@ class LevelTables:
     tables: tuple[pa.Table, ...]
     learned: list[dict[str, Any]]
 
-    def with_sums(self, columns: Sequence[str]) -> LevelTables:
-        """Add the columns of sums to all tables."""
-        return replace(self, tables=tuple(with_sums(table, columns) for table in self.tables))
+    def changed(self, change: Callable[[pa.Table], pa.Table]) -> LevelTables:
+        """Give the same with a change of all tables, as further columns."""
+        return replace(self, tables=tuple(change(table) for table in self.tables))
 
     def sentences(self) -> Iterator[str]:
         """Say what was learned of levels."""
@@ -57,20 +57,22 @@ class LevelTables:
         doubts = ", ".join(
             f"{level['name']} {100 * level['probability']:.0f} %" for level in self.learned[:-1]
         )
-        yield f"Groups within groups: shares of the spread of means: {shares}; likely to matter: {doubts}"
+        said = f"shares of the spread of means: {shares}; likely to matter: {doubts}"
+        yield f"Groups within groups: {said}"
 
     def explained(self) -> ReportPart:
         """Say what the levels are, and what was learned of them."""
-        rows = [
-            (
-                str(level["name"]),
-                f"{level['groups']:,} groups, {100 * level['explained']:.0f} % of the spread of the means; that they "
-                f"differ has probability {level['probability']:.2g}",
-            )
-            for level in self.learned
-        ]
-
+        rows = [(str(level["name"]), _learned_text(level)) for level in self.learned]
         return ReportPart(title="Groups within groups", text=f"{EXPLAINED} {AGREE}.", table=rows)
+
+
+def _learned_text(level: dict[str, Any]) -> str:
+    share = 100 * level["explained"]
+    likely = 100 * level["probability"]
+    return (
+        f"{level['groups']:,} groups, {share:.0f} % of the spread of the means; they differ with "
+        f"probability {likely:.0f} %"
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -86,7 +88,7 @@ class LevelMeans(DecidedMeans, PrivateFrame):
     bounds: tuple[float, float] = field(repr=False)
 
     def to_frame(self) -> Any:
-        """Give the answers as a frame of the kind that was given, with the frame's types of keys."""
+        """Give the answers as a frame of the kind that was given, with its types of keys."""
         return frame_like(self.table, self.original, self.keys)
 
     @cached_property
@@ -105,17 +107,19 @@ class LevelMeans(DecidedMeans, PrivateFrame):
 def table_of_all_levels(
     levels: Sequence[pa.Table], leaves: pa.Table, keys: Sequence[str]
 ) -> pa.Table:
-    """Put the whole, the groups of higher levels and the leaves below each other, parents before children.
+    """Put the whole, the groups of higher levels and the leaves into one table, parents first.
 
     A key is null where a row is of all of its groups.
 
     Examples
     --------
-    >>> answers = {"groups": [2], "rows": [4], "mean": [2.5]}
-    >>> leaves = pa.table({"state": ["A", "A"], "county": ["x", "y"], "rows": [1, 3], "mean": [1.0, 3.0]})
-    >>> levels = [pa.table(answers), pa.table({"state": ["A"], **answers})]
-    >>> table_of_all_levels(levels, leaves, ["state", "county"]).select(["state", "county", "mean"]).to_pylist()[1:3]
-    [{'state': 'A', 'county': None, 'mean': 2.5}, {'state': 'A', 'county': 'x', 'mean': 1.0}]
+    >>> one = {"groups": [2], "rows": [4], "mean": [2.5]}
+    >>> keys = {"state": ["A", "A"], "county": ["x", "y"]}
+    >>> leaves = pa.table({**keys, "rows": [1, 3], "mean": [1.0, 3.0]})
+    >>> levels = [pa.table(one), pa.table({"state": ["A"], **one})]
+    >>> table = table_of_all_levels(levels, leaves, ["state", "county"])
+    >>> table["county"].to_pylist(), table["mean"].to_pylist()
+    ([None, None, 'x', 'y'], [2.5, 2.5, 1.0, 3.0])
     """
     leaves = leaves.append_column(GROUPS, pa.array(np.ones(len(leaves), np.int64)))
     columns = [*keys, *levels[0].column_names]
