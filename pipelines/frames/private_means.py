@@ -486,20 +486,21 @@ def _answered(released: FrameReleases, options: EngineOptions, *, nested: bool) 
 
     newest = released.newest()
     shares = shares_answers(settings, options, samples.names, newest)
-    if not len(newest):
-        return _Answers(_no_answers(released, shares), None, None)
+    answered = released.is_answered(newest.agent)
+    if not answered.any():
+        none = LevelTables.without_groups(samples.keys) if nested else None
+        return _Answers(_no_answers(released, shares), None, none)
 
     host = PersonalEstimates(settings, options)
     posterior = pool.posterior
     people = host.public_population(pool.combined(newest), posterior, samples.names)
 
     # Groups that a store has forgotten are in the fit of all, and have no answer.
-    answered = released.is_answered(newest.agent)
     people = people.of(answered)
     newest = newest.take(answered)
     keys = samples.keys.take(pa.array(newest.agent))
 
-    levels = FrameLevels.of(keys) if nested and len(newest) else None
+    levels = FrameLevels.of(keys) if nested else None
     if levels is not None:
         people = levels.fitted(people, posterior)
 

@@ -113,7 +113,7 @@ def learn_level_spreads(
     >>> tree = GroupTree.of(("state", "county"), [state, np.arange(600)])
     >>> spreads = learn_level_spreads(tree, Message(mean, np.full(600, 1e-3)), lower=0.0, upper=1.0)
     >>> np.sqrt(spreads.variance).round(2).tolist(), spreads.differs.round(2).tolist()
-    ([0.11, 0.04], [1.0, 1.0])
+    ([0.09, 0.04], [1.0, 1.0])
     """
     width = upper - lower
     precise = 0.3 * float(np.sqrt(leaves.variance.min())) / width

@@ -22,7 +22,7 @@ from meanstream.operators.collaboration.release_bins import ReleaseBins
 from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
 from meanstream.operators.records import Floats, ReleaseColumns
 
-USED = 0.4
+USED = 0.25
 """Prior probability that means follow their parents' at all."""
 MOST_OFFSET = 0.5
 """A parent moves the prior of a leaf by at most this part of the width."""

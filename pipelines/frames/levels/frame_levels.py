@@ -46,8 +46,10 @@ def check_nested(
     Traceback (most recent call last):
     ValueError: by must name 2 to 5 columns with nested, the highest level first, got 1
     """
+    require(isinstance(nested, bool), "nested", "be True or False", nested)
     if not nested:
         return
+
     n_levels = 1 if isinstance(by, str) else len(by)
     rule = f"name 2 to {MOST_LEVELS} columns with nested, the highest level first"
     require(2 <= n_levels <= MOST_LEVELS, "by", rule, n_levels)

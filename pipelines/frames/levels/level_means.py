@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from meanstream.pipelines.frames.private_frame import PrivateFrame, frame_like
 
 GROUPS = "groups"
 """Column of a higher level: how many groups of the last level a group has."""
+_ANSWERS = ("mean", "lower", "upper", "released", "noise_stddev")
 AGREE = "The mean of a group is that of its own groups in proportion to their rows: sums agree"
 EXPLAINED = (
     "Each level has a prior of its own: a group is expected to be near its parent, as near as the "
@@ -42,6 +43,17 @@ class LevelTables:
 
     tables: tuple[pa.Table, ...]
     learned: list[dict[str, Any]]
+
+    @classmethod
+    def without_groups(cls, keys: pa.Table) -> Self:
+        """Give the tables of a result that has no group; `keys` are those of its leaves."""
+        kinds = dict.fromkeys((GROUPS, "rows"), pa.int64()) | dict.fromkeys(_ANSWERS, pa.float64())
+        columns = {name: pa.array([], kind) for name, kind in kinds.items()}
+        none = keys.slice(0, 0)
+        names = [none.column_names[:level] for level in range(len(none.column_names))]
+        tables = (pa.table({name: none[name] for name in some} | columns) for some in names)
+
+        return cls(tables=tuple(tables), learned=[])
 
     def changed(self, change: Callable[[pa.Table], pa.Table]) -> LevelTables:
         """Give the same with a change of all tables, as further columns."""
@@ -130,7 +142,7 @@ def table_of_all_levels(
     joined = pa.concat_tables(selected, promote_options="default").select(columns)
 
     # A group stands before the first of its leaves, and below the group that it is in.
-    places = [np.zeros(1, np.int64)]
+    places = [np.zeros(len(levels[0]), np.int64)]
     for level in range(1, len(keys)):
         number, _ = rows_by_key(leaves, list(keys[:level]))
         places.append(np.unique(number, return_index=True)[1])
