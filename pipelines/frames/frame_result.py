@@ -185,7 +185,9 @@ class PrivateMeans(DecidedMeans, PrivateFrame):
 
         facts = [("value", self.value), ("groups", f"{len(self):,} by {', '.join(self.keys)}")]
         facts += [] if self.person is None else [("person", self.person)]
-        parts = means_explained(self.settings, self.notes, facts, self.charge, meaning=self.meaning)
+        learned = () if self.levels is None else tuple(self.levels.sentences())
+        said = [note for note in self.notes if note not in learned]
+        parts = means_explained(self.settings, said, facts, self.charge, meaning=self.meaning)
 
         # After what is estimated, and before what it costs.
         return parts if self.levels is None else [*parts[:3], self.levels.explained(), *parts[3:]]

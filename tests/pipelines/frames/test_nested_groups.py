@@ -162,6 +162,7 @@ def test_explain_and_the_notes_say_it() -> None:
     assert "180 groups" in part
     assert result.notes[-1].startswith("Groups within groups: shares of the spread of means: state")
     assert result.notes[-1].endswith("likely to matter: state 100 %")
+    assert text.count("Groups within groups") == 1
     assert "Groups within groups" not in asked(nested=False).explain()
 
 
