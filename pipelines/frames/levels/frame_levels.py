@@ -138,30 +138,35 @@ class FrameLevels:
         self, people: PublicPopulation, leaves: Mapping[str, Floats], above: int, group: Ints
     ) -> dict[str, Any]:
         """Give the answers of the groups that leaves are in."""
+        number = np.bincount(group)
         rows = np.asarray(leaves["rows"], np.float64)
         total = _sums(group, rows)
         share = rows / total[group]
 
         value = _sums(group, share * leaves["mean"])
-        half_width = half_width_alone(self._variance(people, above, group, share), people.level)
+        half_width = self._half_widths(people, above, number)
         ends = np.clip([value - half_width, value + half_width], people.lower, people.upper)
 
+        # A group of one leaf is that leaf, and has its interval.
+        leaf_ends = np.stack([_sums(group, leaves[name]) for name in ("lower", "upper")])
+        lower, upper = np.where(number == 1, leaf_ends, ends)
+
         return {
-            GROUPS: np.bincount(group),
+            GROUPS: number,
             "rows": total.astype(np.int64),
             "mean": value,
-            "lower": ends[0],
-            "upper": ends[1],
+            "lower": lower,
+            "upper": upper,
             "released": _sums(group, share * leaves["released"]),
             "noise_stddev": np.sqrt(_sums(group, np.square(share * leaves["noise_stddev"]))),
         }
 
     @staticmethod
-    def _variance(people: PublicPopulation, above: int, group: Ints, share: Floats) -> Floats:
-        """Give the variances of the means of a level's groups; of a single leaf it is its own."""
-        if isinstance(people.fitted, FittedLevels):
-            return people.fitted.group_variances[above]
-        return _sums(group, np.square(share) * people.variance)
+    def _half_widths(people: PublicPopulation, above: int, number: Ints) -> Floats:
+        """Give half-widths of intervals of a level's groups; a single leaf has no fit of its own."""
+        if not isinstance(people.fitted, FittedLevels):
+            return np.zeros(len(number))
+        return half_width_alone(people.fitted.group_variances[above], people.level)
 
 
 def _sums(group: Ints, values: Floats) -> Floats:

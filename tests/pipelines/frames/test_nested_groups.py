@@ -289,6 +289,19 @@ def test_singular_data_give_numbers_within_the_bounds(rows: pd.DataFrame, epsilo
         assert ((values >= 0) & (values <= 40)).all()
 
 
+def test_a_group_of_one_leaf_is_that_leaf() -> None:
+    """Its parent has the same answer and the same interval; other parents have intervals of their own."""
+    first = TABLE.slice(0, 300).filter(pa.array(np.arange(300) % 150 < 140))
+    only = pa.table({name: first[name] for name in ("state", "county", "pay")})
+    lonely = pa.table({"state": ["T"] * 10, "county": ["C00"] * 10, "pay": np.linspace(10, 30, 10)})
+    result = asked(pa.concat_tables([only, lonely]))
+    ends = ["mean", "lower", "upper"]
+    leaf = result.table.filter(pa.array([s == "T" for s in result.table["state"].to_pylist()]))
+    states = result.means_of("state").table
+    assert states["groups"].to_pylist() == [14, 14, 1]
+    assert states.slice(2).select(ends).to_pylist() == leaf.select(ends).to_pylist()
+
+
 def test_no_groups_have_no_levels() -> None:
     result = asked(TABLE.slice(0, 0))
     assert len(result) == 0
