@@ -10,6 +10,7 @@ import numpy as np
 from meanstream.operators.collaboration.covariates.prior_with_covariates_fitted import (
     FittedWithCovariates,
 )
+from meanstream.operators.collaboration.levels.prior_of_levels_fitted import FittedLevels
 from meanstream.operators.collaboration.prior_by_count_fitted import FittedByCount
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans
 
@@ -68,9 +69,8 @@ def estimate_with_two_variances(
     ([2.0], [3.96])
     """
     answer = fitted.estimate(own, level=level)
-    if isinstance(
-        fitted.without if isinstance(fitted, FittedWithCovariates) else fitted, FittedByCount
-    ):
+    plain = fitted.without if isinstance(fitted, FittedWithCovariates | FittedLevels) else fitted
+    if isinstance(plain, FittedByCount):
         return answer
 
     ratio = own.variance / np.maximum(own.value_variance, np.finfo(np.float64).tiny)

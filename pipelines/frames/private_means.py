@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +34,12 @@ from meanstream.pipelines.frames.frame_result import PrivateMeans
 from meanstream.pipelines.frames.frame_shares import shares_answers, shares_columns
 from meanstream.pipelines.frames.groups import key_order
 from meanstream.pipelines.frames.keys import frame_key
+from meanstream.pipelines.frames.levels.frame_levels import (
+    FrameLevels,
+    check_nested,
+    level_columns,
+)
+from meanstream.pipelines.frames.levels.level_means import LevelTables
 from meanstream.pipelines.frames.rows_at_hand import (
     Target,
     answers_of_rows,
@@ -103,6 +109,7 @@ def private_means(
     quantiles: Sequence[float] = (),
     exceeds: Sequence[float] = (),
     covariates: Any = None,
+    nested: bool = False,
     nulls: str = "refuse",
     missing: Sequence[float] = (),
     secret: str | bytes | None = None,
@@ -180,6 +187,10 @@ def private_means(
         categories, numbers and dates are numbers. Whatever is declared here is public: nothing
         protects it. Their effects are learned from the releases at no cost; a column
         `moved_by_covariates` says what they have changed, `covariates` what was learned.
+    nested : bool
+        Groups within groups: `by=["state", "county"]` names the highest level first, and each level
+        has a prior of its own, at no privacy cost. Counties are near their state, as near as the
+        releases say. `means_of("state")` gives the means of states, `consistent()` all levels.
     nulls : str
         "refuse", or "drop" to leave out rows in which one of the columns has no value.
     missing : sequence of float
@@ -256,7 +267,10 @@ def private_means(
         limited=per_person is not None or limits is not None,
     )
     kinds = valid_statistics(statistics)
-    require_target(target, store=store, schedule=schedule, shares=[*quantiles, *exceeds])
+    require_target(
+        target, store=store, schedule=schedule, nested=nested, shares=[*quantiles, *exceeds]
+    )
+    check_nested(nested, by, collaboration, coverage=coverage, covariates=covariates)
 
     # Several columns are as many calls that share the budget.
     if ratio is not None or not isinstance(value, str):
@@ -266,7 +280,7 @@ def private_means(
             "by": by, "time": time, "person": person, "per_person": per_person, "releases": releases,
             "max_groups": max_groups, "max_rows": max_rows,
             "schedule": schedule, "collaboration": collaboration, "level": level, "coverage": coverage,
-            "target": target, "nulls": nulls,
+            "target": target, "nested": nested, "nulls": nulls,
             "quantiles": quantiles, "exceeds": exceeds, "covariates": covariates,
             "secret": secret, "name": name, "store": store, "statistics": statistics, "missing": missing,
         }  # fmt: skip
@@ -306,7 +320,8 @@ def private_means(
             lambda each: replace(private, epsilon=each, counter=private.counter),
             cast("float", epsilon),
         )
-    _check_names(samples, [*ANSWERS, *kinds, MOVED, LEFT, *shares_columns(asked, private.exceeds)])
+    more = [*level_columns(nested), *shares_columns(asked, private.exceeds)]
+    _check_names(samples, [*ANSWERS, *kinds, MOVED, LEFT, *more])
     declared = None if covariates is None else frame_covariates(frame, covariates, samples, by=by)
 
     options = EngineOptions(
@@ -333,10 +348,10 @@ def private_means(
         released = _released(counted, private, noise)
 
     # The answers, from releases alone.
-    table, learned = _answered(released, options, target)
+    answers = _answered(released, options, target, nested=nested).with_sums(kinds)
     result = PrivateMeans.of(
         frame,
-        with_sums(table, kinds),
+        answers.table,
         released,
         level,
         keys=samples.keys.column_names,
@@ -351,12 +366,12 @@ def private_means(
         promise = cast("float", epsilon), delta
         notes = (limits.sentence(*promise, str(person), left_out), *notes[1:])
 
-    if coverage == "anytime":
-        notes = (*notes, _together(released.pointwise_calls))
-
-    if learned is not None:
-        notes = (*notes, covariates_said(learned))
-    return replace(result, covariates=learned, notes=notes)
+    return replace(
+        result,
+        covariates=answers.covariates,
+        levels=answers.levels,
+        notes=(*notes, *answers.sentences(coverage, released.pointwise_calls)),
+    )
 
 
 def _names(by: str | Sequence[str]) -> str:
@@ -447,10 +462,36 @@ def _chunks(samples: FrameSamples) -> list[slice]:
     return [slice(start, stop) for start, stop in itertools.pairwise(edges) if stop > start]
 
 
+class _Answers(NamedTuple):
+    """Public: a row for each group, what was learned of covariates, and the higher levels."""
+
+    table: pa.Table
+    covariates: dict[str, Any] | None
+    levels: LevelTables | None
+
+    def with_sums(self, columns: Sequence[str]) -> _Answers:
+        """Add columns of sums, on all levels."""
+        table = with_sums(self.table, columns)
+        if self.levels is None:
+            return self._replace(table=table)
+
+        levels = self.levels.changed(lambda of_level: with_sums(of_level, columns))
+        return self._replace(table=table, levels=levels)
+
+    def sentences(self, coverage: Coverage, pointwise_calls: int) -> Iterator[str]:
+        """Say what intervals promise together, and what was learned."""
+        if coverage == "anytime":
+            yield _together(pointwise_calls)
+        if self.covariates is not None:
+            yield covariates_said(self.covariates)
+        if self.levels is not None:
+            yield from self.levels.sentences()
+
+
 def _answered(
-    released: FrameReleases, options: EngineOptions, target: Target
-) -> tuple[pa.Table, dict[str, Any] | None]:
-    """Answer for every group from releases alone; say what was learned of covariates."""
+    released: FrameReleases, options: EngineOptions, target: Target, *, nested: bool
+) -> _Answers:
+    """Answer for every group from releases alone."""
     settings = released.settings
     samples = released.samples
     pool = FollowedReleases(settings)
@@ -461,47 +502,62 @@ def _answered(
 
     newest = released.newest()
     shares = shares_answers(settings, options, samples.names, newest)
-    columns: dict[str, Any] = dict(
-        zip(samples.keys.column_names, samples.keys.columns, strict=True)
-    )
-    left = {} if released.charge is None else {LEFT: pa.array(settings.horizon - newest.index)}
-
-    if not len(newest):
-        none = {name: pa.array([], pa.float64()) for name in (*ANSWERS, *shares)} | {
-            "rows": pa.array([], pa.int64())
-        }
-        return pa.table(
-            {name: column.slice(0, 0) for name, column in columns.items()} | none | left
-        ), None
+    answered = released.is_answered(newest.agent)
+    if not answered.any():
+        none = LevelTables.without_groups(samples.keys) if nested else None
+        return _Answers(_no_answers(released, shares), None, none)
 
     host = PersonalEstimates(settings, options)
-    people = host.public_population(pool.combined(newest), pool.posterior, samples.names)
+    posterior = pool.posterior
+    people = host.public_population(pool.combined(newest), posterior, samples.names)
+
+    # Groups that a store has forgotten are in the fit of all, and have no answer.
+    people = people.of(answered)
+    newest = newest.take(answered)
+    keys = samples.keys.take(pa.array(newest.agent))
+
+    levels = FrameLevels.of(keys) if nested else None
+    if levels is not None:
+        people = levels.fitted(people, posterior)
+
     answer = people.answers(all_rows=True)
     joint = people.joint()
     if target == "rows":
         answer, joint = answers_of_rows(people, answer, settings)
 
-    table = {name: column.take(pa.array(newest.agent)) for name, column in columns.items()}
-
     ends = np.clip([answer.lower, answer.upper], settings.lower, settings.upper)
-    table |= {
-        "rows": pa.array(newest.count),
-        "mean": pa.array(np.clip(answer.value, settings.lower, settings.upper)),
-        "lower": pa.array(ends[0]),
-        "upper": pa.array(ends[1]),
-        "released": pa.array(newest.mean),
-        "noise_stddev": pa.array(np.sqrt(newest.noise_variance)),
+    columns: dict[str, Any] = {
+        "rows": newest.count,
+        "mean": np.clip(answer.value, settings.lower, settings.upper),
+        "lower": ends[0],
+        "upper": ends[1],
+        "released": newest.mean,
+        "noise_stddev": np.sqrt(newest.noise_variance),
     }
+    more: dict[str, Any] = {} if answer.moved is None else {MOVED: answer.moved}
+    more |= {name: values[answered] for name, values in shares.items()}
+    if released.charge is not None:
+        more[LEFT] = settings.horizon - newest.index
 
+    table = dict(zip(keys.column_names, keys.columns, strict=True))
+    table |= {name: pa.array(column) for name, column in columns.items()}
     table |= joint_columns(joint)
+    table |= {name: pa.array(column) for name, column in more.items()}
 
-    if answer.moved is not None:
-        table[MOVED] = pa.array(answer.moved)
+    return _Answers(
+        pa.table(table).take(pa.array(key_order(keys))),
+        people.description.get("covariates"),
+        None if levels is None else levels.tables_of(people, columns),
+    )
 
-    more = {name: pa.array(values) for name, values in shares.items()}
-    answered = pa.table(table | more | left)
-    if released.forgotten:
-        answered = answered.filter(pa.array(released.is_answered(newest.agent)))
 
-    answered = answered.take(pa.array(key_order(answered.select(samples.keys.column_names))))
-    return answered, people.description.get("covariates")
+def _no_answers(released: FrameReleases, shares: Iterable[str]) -> pa.Table:
+    """Give the columns of a result without any group."""
+    keys = released.samples.keys
+    columns = {name: keys.column(name).slice(0, 0) for name in keys.column_names}
+    columns |= {name: pa.array([], pa.float64()) for name in (*ANSWERS, *shares)}
+    columns["rows"] = pa.array([], pa.int64())
+    if released.charge is not None:
+        columns[LEFT] = pa.array([], pa.int64())
+
+    return pa.table(columns)

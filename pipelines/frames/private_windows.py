@@ -15,8 +15,8 @@ from meanstream.operators.estimators.registry import estimator_name, estimator_t
 from meanstream.operators.validation import require
 from meanstream.pipelines.frames.arguments import check_arguments, require_numbers
 from meanstream.pipelines.frames.frame_columns import FrameSamples, frame_samples
-from meanstream.pipelines.frames.frame_result import PrivateFrame
 from meanstream.pipelines.frames.keys import frame_key
+from meanstream.pipelines.frames.private_frame import PrivateFrame
 from meanstream.streaming.events.round_events import WindowEstimate
 from meanstream.streaming.rounds.calendar_days import LONGEST
 from meanstream.streaming.rounds.round_runner import Directory, Outcome, RoundRunner

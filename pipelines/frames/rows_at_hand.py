@@ -19,13 +19,16 @@ MOST_DEVIATIONS = 1 << 10
 """No noise reaches farther than that many of its standard deviations."""
 
 
-def require_target(target: str, *, store: object, schedule: object, shares: list[float]) -> None:
+def require_target(
+    target: str, *, store: object, schedule: object, nested: bool, shares: list[float]
+) -> None:
     """Refuse what a target does not have."""
     require(target in ("population", "rows"), "target", "be 'population' or 'rows'", target)
     rule = "be 'population' with {}: rows at hand have one release and a mean"
     for option, given in (
         ("store", store is not None),
         ("schedule", schedule is not None),
+        ("nested", nested),
         ("quantiles or exceeds", bool(shares)),
     ):
         require(target == "population" or not given, "target", rule.format(option), target)

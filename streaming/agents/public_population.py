@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from meanstream.operators.collaboration.anytime_intervals import Coverage, anyti
 from meanstream.operators.collaboration.joint.joint_means import JointMeans, JointPosterior
 from meanstream.operators.collaboration.registry import answers_from_releases, means_of_releases
 from meanstream.operators.collaboration.two_variances import FittedPopulation
-from meanstream.operators.records import AgentEstimates, Floats, ReleaseColumns
+from meanstream.operators.records import AgentEstimates, Bools, Floats, ReleaseColumns
 
 MOST_SHOWN = 1024
 """Agents that a summary of the population looks at; of more, that many evenly spaced ones."""
@@ -63,6 +63,17 @@ class PublicPopulation:
     spread: float | None
     goes_with_count: float | None
     description: dict[str, Any]
+
+    def of(self, which: Bools) -> PublicPopulation:
+        """Give the same population with some agents' releases, whose answers are as before."""
+        if which.all():
+            return self
+        return replace(
+            self,
+            releases=self.releases.take(which),
+            variance=self.variance[which],
+            value_variance=self.value_variance[which],
+        )
 
     def precision(self) -> tuple[Floats, Floats]:
         """Half-width of the interval and effective class size that the releases alone give to each agent.

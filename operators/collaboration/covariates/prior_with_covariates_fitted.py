@@ -53,7 +53,7 @@ class FittedWithCovariates:
         doubt = self.effects.doubts(own.covariates, own.count)
         second = self._around(offset, doubt, own, level)
 
-        return _mixed(
+        return mixed_estimates(
             first, second, own, share=self._share(own, offset, doubt), bounds=self._bounds
         )
 
@@ -124,7 +124,7 @@ def _finite_variance(own: OwnMeans, bounds: tuple[float, float]) -> Floats:
     return np.where(np.isfinite(own.variance), own.variance, (bounds[1] - bounds[0]) ** 2)
 
 
-def _mixed(
+def mixed_estimates(
     first: AgentEstimates,
     second: AgentEstimates,
     own: OwnMeans,

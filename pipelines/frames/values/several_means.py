@@ -18,8 +18,9 @@ from meanstream.pipelines.frames.budget_shares import (
     spread_share_of_rows,
 )
 from meanstream.pipelines.frames.frame_columns import frame_columns, group_sizes
-from meanstream.pipelines.frames.frame_result import PrivateMeans, frame_like
+from meanstream.pipelines.frames.frame_result import PrivateMeans
 from meanstream.pipelines.frames.frame_table import ShownTable
+from meanstream.pipelines.frames.private_frame import frame_like
 from meanstream.pipelines.frames.values.missing_values import further_columns, missing_as_nulls
 from meanstream.pipelines.frames.values.ratio_intervals import fieller_intervals
 from meanstream.pipelines.frames.values.value_bounds import bound_of_each

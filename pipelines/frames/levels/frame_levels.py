@@ -1,0 +1,173 @@
+"""Levels of a frame's groups: their tree, and the population that has a prior for each level."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from meanstream.operators.collaboration.alone import half_width_alone
+from meanstream.operators.collaboration.anytime_intervals import Coverage
+from meanstream.operators.collaboration.levels.group_tree import MOST_LEVELS, GroupTree
+from meanstream.operators.collaboration.levels.prior_of_levels import PriorOfLevels
+from meanstream.operators.collaboration.levels.prior_of_levels_fitted import FittedLevels
+from meanstream.operators.collaboration.prior_by_count import PriorByCount
+from meanstream.operators.collaboration.prior_by_count_fitted import FittedByCount
+from meanstream.operators.collaboration.registry import Collaboration
+from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
+from meanstream.operators.records import Floats, Ints
+from meanstream.operators.validation import require
+from meanstream.pipelines.frames.groups import key_order, rows_by_key
+from meanstream.pipelines.frames.levels.level_means import GROUPS, LevelTables
+from meanstream.streaming.agents.public_population import PublicPopulation
+
+
+def level_columns(nested: bool) -> list[str]:
+    """Name the further columns that tables of levels have."""
+    return [GROUPS] if nested else []
+
+
+def check_nested(
+    nested: bool,
+    by: str | Sequence[str],
+    collaboration: str | Collaboration,
+    *,
+    coverage: Coverage = "pointwise",
+    covariates: Any = None,
+) -> None:
+    """Refuse what groups within groups do not go with, before anything is read.
+
+    Examples
+    --------
+    >>> check_nested(True, "county", "learned_prior")
+    Traceback (most recent call last):
+    ValueError: by must name 2 to 5 columns with nested, the highest level first, got 1
+    """
+    require(isinstance(nested, bool), "nested", "be True or False", nested)
+    if not nested:
+        return
+
+    n_levels = 1 if isinstance(by, str) else len(by)
+    rule = f"name 2 to {MOST_LEVELS} columns with nested, the highest level first"
+    require(2 <= n_levels <= MOST_LEVELS, "by", rule, n_levels)
+
+    usual = PriorByCount.name
+    rule = f"be {usual!r} with nested, which learns a prior per level; leave it out"
+    require(collaboration == usual, "collaboration", rule, collaboration)
+    rule = (
+        "be 'pointwise' with nested; for intervals that hold at all calls together leave nested out"
+    )
+    require(coverage == "pointwise", "coverage", rule, coverage)
+    rule = "be left out with nested; an attribute that is a category can be a level: name it in by"
+    require(covariates is None, "covariates", rule, type(covariates).__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FrameLevels:
+    """Public: the tree of a frame's groups, and the keys of the groups of its higher levels.
+
+    Attributes
+    ----------
+    tree : GroupTree
+        Its leaves are the groups of all columns of `by`.
+    keys : tuple of pyarrow.Table
+        By level, without the leaves.
+    rank : int array
+        Place of each leaf in the order of the result.
+    """
+
+    tree: GroupTree
+    keys: tuple[pa.Table, ...]
+    rank: Ints
+
+    @classmethod
+    def of(cls, keys: pa.Table) -> Self:
+        """Read the levels off the keys of the leaves."""
+        names = keys.column_names
+        groups = []
+        tables = []
+        for level in range(1, len(names)):
+            number, table = rows_by_key(keys, names[:level])
+            groups.append(number.astype(np.int64))
+            tables.append(table)
+
+        groups.append(np.arange(keys.num_rows))
+        rank = np.argsort(key_order(keys), kind="stable")
+        return cls(GroupTree.of(names, groups), tuple(tables), rank)
+
+    def fitted(
+        self, people: PublicPopulation, sample_variance: VariancePosterior
+    ) -> PublicPopulation:
+        """Public: give the same releases a prior for each level; a single group stays as it is."""
+        if not isinstance(people.fitted, FittedByCount):
+            return people
+
+        prior = PriorOfLevels(people.lower, people.upper, self.tree)
+        levels = prior.fit(people.releases, sample_variance, people.variance, without=people.fitted)
+        return replace(people, fitted=levels, description=people.description | levels.learned())
+
+    def tables_of(self, people: PublicPopulation, leaves: Mapping[str, Floats]) -> LevelTables:
+        """Public: give the means of the whole and of the groups of each level but the last.
+
+        A mean is that of the answers of a group's leaves, in proportion to their rows: sums agree.
+        Groups are in the order of their leaves. `leaves` are columns of the leaves' answers.
+        """
+        whole = np.zeros(len(leaves["rows"]), np.int64)
+        tables = []
+
+        for above in range(len(self.tree)):
+            # Groups on the level above this one: the whole is above the highest level.
+            group = self.tree.ancestors(above - 1) if above else whole
+            keys = self.keys[above - 1] if above else pa.table({})
+            named = dict(zip(keys.column_names, keys.columns, strict=True))
+            columns = self._columns(people, leaves, above, group)
+            named |= {name: pa.array(column) for name, column in columns.items()}
+
+            # In the order of the result.
+            first = np.full(int(group.max()) + 1, len(group), np.int64)
+            np.minimum.at(first, group, self.rank)
+            tables.append(pa.table(named).take(pa.array(np.argsort(first))))
+
+        learned = people.description.get("levels", [])
+        return LevelTables(tables=tuple(tables), learned=learned)
+
+    def _columns(
+        self, people: PublicPopulation, leaves: Mapping[str, Floats], above: int, group: Ints
+    ) -> dict[str, Any]:
+        """Give the answers of the groups that leaves are in."""
+        number = np.bincount(group)
+        rows = np.asarray(leaves["rows"], np.float64)
+        total = _sums(group, rows)
+        share = rows / total[group]
+
+        value = _sums(group, share * leaves["mean"])
+        half_width = self._half_widths(people, above, number)
+        ends = np.clip([value - half_width, value + half_width], people.lower, people.upper)
+
+        # A group of one leaf is that leaf, and has its interval.
+        leaf_ends = np.stack([_sums(group, leaves[name]) for name in ("lower", "upper")])
+        lower, upper = np.where(number == 1, leaf_ends, ends)
+
+        return {
+            GROUPS: number,
+            "rows": total.astype(np.int64),
+            "mean": value,
+            "lower": lower,
+            "upper": upper,
+            "released": _sums(group, share * leaves["released"]),
+            "noise_stddev": np.sqrt(_sums(group, np.square(share * leaves["noise_stddev"]))),
+        }
+
+    @staticmethod
+    def _half_widths(people: PublicPopulation, above: int, number: Ints) -> Floats:
+        """Give half-widths of intervals of a level's groups; a single leaf has no fit of its own."""
+        if not isinstance(people.fitted, FittedLevels):
+            return np.zeros(len(number))
+        return half_width_alone(people.fitted.group_variances[above], people.level)
+
+
+def _sums(group: Ints, values: Floats) -> Floats:
+    return np.asarray(np.bincount(group, values), np.float64)

@@ -1,0 +1,225 @@
+"""A table of private answers, as a frame, in a notebook, as a picture."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from meanstream.pipelines.frames.frame_table import (
+    ShownTable,
+    interval_bar,
+    rounded_text,
+    table_axes,
+    texts_of_row,
+)
+
+DRAWN = 30
+"""Groups that a picture has room for; of more, those evenly spaced by their means."""
+LINES = 8
+"""Categories that a picture has room for."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class PrivateFrame(ShownTable):
+    """A table of private answers, what they cost, and the kind of the original frame.
+
+    **Privacy.** Computed from noised releases or reports alone: it may be published.
+
+    Attributes
+    ----------
+    table : pyarrow.Table
+        The answers.
+    notes : tuple of str
+        What is protected, in words.
+    answer : str
+        Name of the column of answers; `lower` and `upper` are its interval.
+    level : float
+        Nominal coverage of the intervals.
+    value : str
+        Name of the column of values.
+    meaning : str
+        What the answers are of, in words: the first line below the table.
+    """
+
+    level: float
+    keys: tuple[str, ...]
+    original: Any = field(repr=False)
+    value: str
+    meaning: str = ""
+    answer: str = "mean"
+
+    def to_frame(self) -> Any:
+        """Give the answers as a frame of the kind that was given."""
+        return frame_like(self.table, self.original)
+
+    def _sentences(self) -> tuple[str, ...]:
+        if self.meaning:
+            return (self.meaning, *self.notes)
+        return self.notes
+
+    def _intervals(self) -> dict[str, tuple[str, str]]:
+        """Columns of lower and upper ends by the column whose interval they are."""
+        names = self.table.column_names
+        ends = {name: (f"{name}_lower", f"{name}_upper") for name in names}
+        return {name: pair for name, pair in ends.items() if {*pair} <= {*names}} | {
+            self.answer: ("lower", "upper")
+        }
+
+    def _texts(self, row: dict[str, Any]) -> list[str]:
+        """Cells of a row, each rounded to what its interval or its noise leaves."""
+        # A column is rounded by half of its own interval.
+        noise: dict[str, float] = {}
+        for name, (lower, upper) in self._intervals().items():
+            noise |= dict.fromkeys((name, lower, upper), (row[upper] - row[lower]) / 2)
+
+        # Columns without an interval of their own have that of the answer.
+        noise |= dict.fromkeys(("stderr", "moved_by_covariates"), noise[self.answer])
+        if "noise_stddev" in row:
+            noise |= dict.fromkeys(("released", "noise_stddev"), row["noise_stddev"])
+
+        return [
+            rounded_text(value, noise=noise[name])
+            if isinstance(value, float) and name in noise
+            else text
+            for (name, value), text in zip(row.items(), texts_of_row(row), strict=True)
+        ]
+
+    def _bars(self, rows: list[dict[str, Any]]) -> list[str]:
+        """Intervals of the answers on one axis, from the lowest end that is shown to the highest."""
+        start = min((row["lower"] for row in rows), default=0.0)
+        end = max((row["upper"] for row in rows), default=1.0)
+
+        return [
+            interval_bar(row[self.answer], row["lower"], row["upper"], start=start, end=end)
+            for row in rows
+        ]
+
+    @property
+    def guarantee(self) -> str:
+        """What is protected, in words."""
+        return self.notes[0]
+
+    def plot(self, axes: Any = None, *, unit: str | None = None) -> Any:
+        """Draw the answers with their intervals: windows in time, groups by size; give the axes."""
+        value, low, high = (
+            np.asarray(self.table.column(name))
+            for name in (self.answer, "lower", "upper")
+            # Values outside an interval are possible only by rounding.
+        )
+        error = np.maximum([value - low, high - value], 0.0)
+        label = self.value if unit is None else f"{self.value}, {unit}"
+        label = f"{self.answer} of {label} ({100 * self.level:g} % interval)"
+
+        # Windows are drawn in time; categories and quantiles each with a line of their own.
+        if self.keys[0] == "window" and len(self.keys) > 1:
+            return self._plot_parts(axes, value, error, label)
+
+        if self.keys == ("window",):
+            axes = table_axes(axes, (7, 3.5))
+            axes.errorbar(
+                self.table.column("window").to_numpy(), value, yerr=error, fmt="o", ms=3, lw=1
+            )
+            axes.set(
+                ylabel=label,
+                xlabel="start of the window (UTC)",
+                title=f"Private means of {len(value):,} windows",
+            )
+            axes.figure.autofmt_xdate()
+
+            return axes
+
+        # Groups are drawn by their means; of many, some evenly.
+        order = np.argsort(value, kind="stable")
+        some = order[
+            np.unique(np.linspace(0, max(len(order) - 1, 0), min(len(order), DRAWN)).astype(int))
+        ]
+        names = [
+            ", ".join(texts_of_row(row))
+            for row in self.table.select(list(self.keys)).take(pa.array(some)).to_pylist()
+        ]
+
+        axes = table_axes(axes, (7, 1.4 + 0.22 * len(some)))
+        axes.margins(y=0.02)
+        axes.errorbar(value[some], np.arange(len(some)), xerr=error[:, some], fmt="o", ms=3, lw=1)
+        axes.set_yticks(np.arange(len(some)), names, fontsize=7)
+        shown = f"{len(some):,} of {len(order):,} groups, evenly by their means"
+        title = shown if len(some) < len(order) else f"all {len(order):,} groups"
+        axes.set(xlabel=label, ylabel=", ".join(self.keys), title=f"Private means: {title}")
+
+        return axes
+
+    def _plot_parts(self, axes: Any, value: Any, error: Any, label: str) -> Any:
+        """Draw the answers of each category or quantile in time, those with the largest ones.
+
+        Give the axes.
+        """
+        axes, part = table_axes(axes, (7, 3.5)), self.keys[1]
+        when = self.table.column("window").to_numpy()
+        names = np.array(self.table.column(part).to_pylist())
+
+        # The parts with the largest answers, as more lines than that cannot be told apart.
+        known = [*dict.fromkeys(names.tolist())]
+        largest = sorted(known, key=lambda name: -float(value[names == name].sum()))[:LINES]
+
+        for name in largest:
+            mine = names == name
+            axes.errorbar(
+                when[mine], value[mine], yerr=error[:, mine], fmt="o-", ms=3, lw=1, label=f"{name}"
+            )
+
+        shown = f"the {LINES} largest of {len(known)}" if len(known) > LINES else f"{len(known)}"
+        axes.set(
+            ylabel=label,
+            xlabel="start of the window (UTC)",
+            title=f"Private answers by {part}: {shown}",
+        )
+        axes.legend(fontsize=7)
+        axes.figure.autofmt_xdate()
+
+        return axes
+
+
+def frame_like(table: pa.Table, frame: Any, keys: Sequence[str] = ()) -> Any:
+    """Give a table as a frame of the same kind as another; pyarrow where the kind is not known.
+
+    Examples
+    --------
+    >>> asked = pa.table({"ward": pa.array(["a", "b"]).dictionary_encode()})
+    >>> frame_like(pa.table({"ward": ["b"], "mean": [1.0]}), asked, ["ward"]).schema.field("ward").type
+    DictionaryType(dictionary<values=string, indices=int32, ordered=0>)
+    """
+    kind = type(frame).__module__.partition(".")[0]
+
+    # Each kind of frame gets its own types of keys back.
+    if kind == "pandas":
+        found = table.to_pandas()
+        return found.astype({name: frame[name].dtype for name in keys})
+
+    if kind == "polars":
+        import polars as pl
+
+        schema = frame.schema
+        return pl.from_arrow(table).cast({name: schema[name] for name in keys})  # type: ignore[arg-type]
+
+    if kind in ("duckdb", "_duckdb"):
+        import duckdb
+
+        return duckdb.from_arrow(table)
+
+    schema = getattr(frame, "schema", None)
+    if not isinstance(schema, pa.Schema):
+        return table
+
+    for name in keys:
+        with contextlib.suppress(
+            pa.ArrowException
+        ):  # a type that Arrow does not cast to keeps the plain one
+            cast = table.column(name).cast(schema.field(name).type)
+            table = table.set_column(table.column_names.index(name), name, cast)
+
+    return table
