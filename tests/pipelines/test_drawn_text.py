@@ -24,8 +24,12 @@ PRIVACY: dict[str, Any] = {"epsilon": 8.0, "secret": SECRET, "name": "names"}
 
 
 def table(names: tuple[str, ...]) -> pa.Table:
-    rows = [(name, f"user {i}", float(i % 7), 1_700_000_000 + i) for i in range(90) for name in names]
-    return pa.table(dict(zip((COLUMN, "user", VALUE, "time"), zip(*rows, strict=True), strict=True)))
+    rows = [
+        (name, f"user {i}", float(i % 7), 1_700_000_000 + i) for i in range(90) for name in names
+    ]
+    return pa.table(
+        dict(zip((COLUMN, "user", VALUE, "time"), zip(*rows, strict=True), strict=True))
+    )
 
 
 def drawn_names(axes: Any) -> str:
@@ -50,7 +54,13 @@ def test_groups_of_any_name_are_drawn(kind: str) -> None:
 def test_categories_of_any_name_are_in_the_legend_and_the_report(tmp_path: Path) -> None:
     names = NAMES[:5]
     result = meanstream.private_windows(
-        table(names), by="user", value=COLUMN, time="time", window="45s", categories=names, **PRIVACY
+        table(names),
+        by="user",
+        value=COLUMN,
+        time="time",
+        window="45s",
+        categories=names,
+        **PRIVACY,
     )
     text = drawn_names(result.plot())
     for name in names:
