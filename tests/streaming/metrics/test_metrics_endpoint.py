@@ -136,9 +136,9 @@ def test_a_port_in_use_is_one_line() -> None:
 @pytest.mark.parametrize("host", ["a..b", "x" * 70, "\u00fc" * 100])
 def test_the_name_of_no_host_is_one_line(host: str) -> None:
     health = EngineHealth()
-    with pytest.raises(ValueError, match="^private_metrics must be the name of a host, got "):
+    with pytest.raises(ValueError, match=r"^private_metrics must be the name of a host, got "):
         MetricsServer(f"{host}:80", metrics_of(health), health, option="private_metrics")
-    with pytest.raises(ValueError, match="^page must be an address of this machine only, "):
+    with pytest.raises(ValueError, match=r"^page must be an address of this machine only, "):
         check_page_server(f"{host}:80")
     assert protocols_of_listener(f"{host}:9092", 1.0) == ()
 
