@@ -9,7 +9,7 @@ LONGEST = 40
 
 
 def drawn_text(name: str, longest: int = LONGEST) -> str:
-    r"""Write a name so that Matplotlib draws it as it is: no formula, nothing invisible, not too long.
+    r"""Write a name so that Matplotlib draws it as it is, whatever is in it.
 
     Between two dollars Matplotlib reads a formula, and it leaves names that begin with `_` out of a
     legend.

@@ -30,11 +30,11 @@ class _StrictLoader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Let an alias stand for a text or a number alone: lists of lists of aliases have no end."""
         is_alias = self.check_event(yaml.AliasEvent)
-        node: yaml.Node | None = super().compose_node(parent, index)  # type: ignore[arg-type]
+        node: yaml.Node | None = super().compose_node(parent, index)
 
-        if is_alias and not isinstance(node, yaml.ScalarNode):
+        if is_alias and node is not None and not isinstance(node, yaml.ScalarNode):
             raise yaml.constructor.ConstructorError(
-                None, None, "an alias must be of a text or a number", self.peek_event().start_mark
+                None, None, "an alias must be of a text or a number", node.start_mark
             )
 
         return node

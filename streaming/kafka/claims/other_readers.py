@@ -39,8 +39,8 @@ def warn_of_other_readers(
 
     if others:
         logger.warning(
-            "topic %r is read by other deployments, too: of each sample that several count, the privacy losses add up "
-            "(meanstream explain together)",
+            "topic %r is read by other deployments, too: of each sample that several count, the "
+            "privacy losses add up (meanstream explain together)",
             location.topic,
             extra={"other_deployments": others},
         )

@@ -283,8 +283,8 @@ def _require_own_keys(
         )
 
     _log.warning(
-        "topic %r has events of deployment %s, too: the newest event of a key counts, whoever wrote it, and if both read "
-        "the same records, their privacy losses add up",
+        "topic %r has events of deployment %s, too: the newest event of a key counts, and if both "
+        "read the same records, their privacy losses add up",
         location.topic,
         shown,
     )
