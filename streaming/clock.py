@@ -1,4 +1,7 @@
-"""The clock is injected, so that a test decides what time it is, and is not believed at once where it jumps."""
+"""The clock is injected, so that a test decides what time it is.
+
+Where it jumps it is not believed at once.
+"""
 
 from __future__ import annotations
 
@@ -55,9 +58,9 @@ class CheckedClock:
     """Compares a clock that may be set with one that no one sets.
 
     A machine's clock that runs a day ahead for a minute would close the windows of a day, and each
-    sample of them would be late; one that is set back would reject good samples as too far ahead.
-    So windows close by the earlier of both clocks, and samples are plausible by the later one, until
-    the clock is right again or has stayed as it is for `CONFIRM_SECONDS`.
+    sample of them would be late. One that is set back would reject good samples as too far ahead.
+    So windows close by the earlier of both clocks, and samples are plausible by the later one.
+    That ends when the clock is right again, or has stayed as it is for `CONFIRM_SECONDS`.
 
     **Privacy.** Nothing but clocks decides.
 
