@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -12,6 +13,8 @@ from unicodedata import is_normalized
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 MAX_NAME = 64
 """Greatest length of the name of a deployment, in characters."""
+LONGEST_TEXT = 1000
+"""Characters of a value that an error shows."""
 
 
 def require(ok: bool, name: str, rule: str, value: object) -> None:
@@ -24,7 +27,23 @@ def require(ok: bool, name: str, rule: str, value: object) -> None:
     ValueError: epsilon must be positive, got -1.0
     """
     if not ok:
-        raise ValueError(f"{name} must {rule}, got {value!r}")
+        raise ValueError(f"{name} must {rule}, got {value_text(value)}")
+
+
+def value_text(value: object) -> str:
+    """Write a value as it was typed: a path is a text here, and no text is longer than a screen.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> value_text(Path("a.csv")), value_text(-1.0), value_text("x" * 5000)[-24:]
+    ("'a.csv'", '-1.0', ' ... of 5,002 characters')
+    """
+    text = repr(os.fspath(value) if isinstance(value, os.PathLike) else value)
+
+    if len(text) <= LONGEST_TEXT:
+        return text
+    return f"{text[:LONGEST_TEXT]} ... of {len(text):,} characters"
 
 
 def require_positive(**parameters: float) -> None:

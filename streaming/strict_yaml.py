@@ -27,6 +27,18 @@ class _StrictLoader(yaml.SafeLoader):
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - of the base class, which shares its own
 
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Let an alias stand for a text or a number alone: lists of lists of aliases have no end."""
+        is_alias = self.check_event(yaml.AliasEvent)
+        node: yaml.Node | None = super().compose_node(parent, index)
+
+        if is_alias and node is not None and not isinstance(node, yaml.ScalarNode):
+            raise yaml.constructor.ConstructorError(
+                None, None, "an alias must be of a text or a number", node.start_mark
+            )
+
+        return node
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Refuse a key that stands twice: which of its values is meant is unknown."""
         seen: set[str] = set()

@@ -32,6 +32,8 @@ _CLICK_ERROR = next(
 CLOSED_BY_READER = 128 + 13
 """Exit code if the reader of standard output has enough, as `| head`: that of a program ended by
 SIGPIPE."""
+LONGEST_LINE = 4000
+"""Characters of a refusal. A value may be a file that was named in place of a number."""
 _UNREACHABLE = (errno.EACCES, errno.ENAMETOOLONG)
 """What is wrong with a path whose file cannot even be looked for: it is there or not, but not for
 us."""
@@ -154,9 +156,9 @@ def _run() -> tuple[int, str, bool]:
         made = _command(part, named, only_listed=_only_lists(sys.argv))
         return made(standalone_mode=False, obj=typed) or 0, "", True
     except BadOption as error:
-        return 2, f"meanstream: {typed.shown_in(str(error))}\n", True
+        return 2, _own_line(typed.shown_in(str(error))), True
     except RunFailed as error:
-        return 1, f"meanstream: {error}\n", True
+        return 1, _own_line(str(error)), True
     except SystemExit as ended:  # where the logs have said why, or no one reads standard output
         return int(ended.code or 0), "", False
     except Exception as error:
@@ -164,6 +166,14 @@ def _run() -> tuple[int, str, bool]:
     finally:
         if not gc.isenabled():
             resume_collection()
+
+
+def _own_line(text: str) -> str:
+    """Write the line of a refusal; of a value that fills screens, its beginning and its end."""
+    if len(text) > LONGEST_LINE:
+        text = f"{text[: LONGEST_LINE // 2]} ... {text[-LONGEST_LINE // 4 :]}"
+
+    return f"meanstream: {text}\n"
 
 
 def _with_usual_words(typed: Sequence[str]) -> list[str]:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from meanstream.operators.validation import printable
+
 SHOWN = 10
 """Rows that are shown."""
 WIDTH = 90
@@ -169,7 +171,7 @@ def _text(value: Any) -> str:
 
     if isinstance(value, float):
         return rounded_text(value)
-    return str(value)
+    return printable(str(value))
 
 
 def rounded_text(value: float, *, noise: float | None = None) -> str:

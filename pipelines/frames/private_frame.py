@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from meanstream.pipelines.drawn_text import drawn_text
 from meanstream.pipelines.frames.frame_table import (
     ShownTable,
     interval_bar,
@@ -112,8 +113,8 @@ class PrivateFrame(ShownTable):
             # Values outside an interval are possible only by rounding.
         )
         error = np.maximum([value - low, high - value], 0.0)
-        label = self.value if unit is None else f"{self.value}, {unit}"
-        label = f"{self.answer} of {label} ({100 * self.level:g} % interval)"
+        label = drawn_text(self.value if unit is None else f"{self.value}, {unit}")
+        label = f"{drawn_text(self.answer)} of {label} ({100 * self.level:g} % interval)"
 
         # Windows are drawn in time; categories and quantiles each with a line of their own.
         if self.keys[0] == "window" and len(self.keys) > 1:
@@ -139,7 +140,7 @@ class PrivateFrame(ShownTable):
             np.unique(np.linspace(0, max(len(order) - 1, 0), min(len(order), DRAWN)).astype(int))
         ]
         names = [
-            ", ".join(texts_of_row(row))
+            drawn_text(", ".join(texts_of_row(row)))
             for row in self.table.select(list(self.keys)).take(pa.array(some)).to_pylist()
         ]
 
@@ -149,7 +150,9 @@ class PrivateFrame(ShownTable):
         axes.set_yticks(np.arange(len(some)), names, fontsize=7)
         shown = f"{len(some):,} of {len(order):,} groups, evenly by their means"
         title = shown if len(some) < len(order) else f"all {len(order):,} groups"
-        axes.set(xlabel=label, ylabel=", ".join(self.keys), title=f"Private means: {title}")
+        axes.set(
+            xlabel=label, ylabel=drawn_text(", ".join(self.keys)), title=f"Private means: {title}"
+        )
 
         return axes
 
@@ -169,14 +172,20 @@ class PrivateFrame(ShownTable):
         for name in largest:
             mine = names == name
             axes.errorbar(
-                when[mine], value[mine], yerr=error[:, mine], fmt="o-", ms=3, lw=1, label=f"{name}"
+                when[mine],
+                value[mine],
+                yerr=error[:, mine],
+                fmt="o-",
+                ms=3,
+                lw=1,
+                label=drawn_text(f"{name}"),
             )
 
         shown = f"the {LINES} largest of {len(known)}" if len(known) > LINES else f"{len(known)}"
         axes.set(
             ylabel=label,
             xlabel="start of the window (UTC)",
-            title=f"Private answers by {part}: {shown}",
+            title=f"Private answers by {drawn_text(part)}: {shown}",
         )
         axes.legend(fontsize=7)
         axes.figure.autofmt_xdate()

@@ -22,6 +22,7 @@ from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.engine.own_events import Key, OwnEvents
 from meanstream.streaming.events.base import Event
+from meanstream.streaming.events.unreadable import UNREADABLE
 from meanstream.streaming.events.wire import Release
 from meanstream.streaming.sinks.sink_group import Sinks
 from meanstream.streaming.store.state_store import Store
@@ -167,7 +168,7 @@ def _estimate_key(line: bytes) -> Key | None:
     """
     try:
         found = _ESTIMATE.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
 
     return _seconds(found.time), found.agent, found.n
@@ -177,7 +178,7 @@ def _population_key(line: bytes) -> Key | None:
     """Tell time and agents of a fitted population; None if the line is none."""
     try:
         found = _POPULATION.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
 
     return _seconds(found.time), found.agents

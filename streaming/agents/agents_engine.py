@@ -238,7 +238,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         return self._by_clock
 
     def _take_in(self, batch: Batch, *, ended: bool) -> list[ReleaseBatch]:
-        self._intake.admit(batch.samples, batch.rejects, self._clock.now())
+        self._intake.admit(batch.samples, batch.rejects, self._checked.bounds().latest)
         released = self._update(batch.active, batch.rejects, ended=ended)
         self._taken = [*self._taken, *released] if self._since else released
         return self._taken

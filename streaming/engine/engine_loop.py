@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from meanstream.streaming.clock import Clock, SystemClock
+from meanstream.streaming.clock import CheckedClock, Clock, SystemClock, steady_seconds
 from meanstream.streaming.crash import CrashHook, CrashPoint, crash_step
 from meanstream.streaming.engine.engine_delivery import CommittedDelivery
 from meanstream.streaming.engine.engine_health import Connected, EngineHealth
@@ -100,6 +100,7 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
         self._store = store
         self._options = options
         self._clock = clock or SystemClock()
+        self._checked = CheckedClock(self._clock, steady_seconds if clock is None else None)
         self._crash = crash
         self._on_turn = on_turn
         self._positions: dict[str, Position] = {}

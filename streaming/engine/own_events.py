@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from meanstream.streaming.events.unreadable import UNREADABLE
 from meanstream.streaming.sinks.on_disk import SinkOnDisk
 from meanstream.streaming.sinks.sink_group import Sinks
 from meanstream.streaming.sinks.sink_protocol import Remembers
@@ -131,7 +132,7 @@ def _agent(line: bytes) -> str:
     """Tell whose an event is; empty if it is no one's."""
     try:
         return _NAMED.decode(line).agent
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         return ""
 
 
@@ -145,7 +146,7 @@ def _charged_key(line: bytes) -> Key | None:
     """
     try:
         found = _CHARGED.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
 
     key = (found.release_id, found.round_id, found.user, found.stage)

@@ -62,6 +62,8 @@ class BackgroundServer(Generic[Listening]):
             self._server: Listening = type("Server", (server,), {"address_family": family})(
                 place[:2], handler
             )
+        except UnicodeError:
+            raise ValueError(f"{option} must be the name of a host, got {address!r}") from None
         except OSError as error:
             raise ValueError(
                 f"{option} must be an address that is free, got {address!r} ({error.strerror})"

@@ -29,6 +29,8 @@ class MetricsServer(BackgroundServer["_Server"]):
     health : EngineHealth
         What /healthz (is the process alive) and /readyz (can it do its work) say: 200, or 503 with
         the reason.
+    option : str
+        The option that the address is of, for an error.
 
     Notes
     -----
@@ -36,8 +38,10 @@ class MetricsServer(BackgroundServer["_Server"]):
     state of the engine can connect.
     """
 
-    def __init__(self, address: str, metrics: Metrics, health: EngineHealth) -> None:
-        super().__init__("metrics", address, _Server, _Handler)
+    def __init__(
+        self, address: str, metrics: Metrics, health: EngineHealth, *, option: str = "metrics"
+    ) -> None:
+        super().__init__(option, address, _Server, _Handler)
         self._server.set_app(_application(metrics, health))
 
 

@@ -258,7 +258,7 @@ def _from_parts(folder: Path) -> Iterator[DeadLetter | None]:
                             yield DeadLetter.model_validate(row)
                         except ValidationError:
                             yield None
-        except (pa.ArrowException, OSError):
+        except (pa.ArrowException, OSError, ValueError):  # also texts that are no UTF-8
             raise ValueError(
                 f"dead_letters must be undamaged Parquet, got another in {str(part)!r}"
             ) from None
@@ -282,6 +282,7 @@ def _collect(letters: Iterator[DeadLetter | None]) -> DeadLetters:
             letter is None
             or letter.position >> PARTITION_SHIFT
             or letter.partition >> (63 - PARTITION_SHIFT)
+            or (letter.size or 0) >> 63
         ):
             unreadable += 1
             continue

@@ -14,6 +14,7 @@ from typing import Protocol
 import msgspec
 
 from meanstream.streaming.events.round_events import StageReports
+from meanstream.streaming.events.unreadable import UNREADABLE
 from meanstream.streaming.sources.lines import LineReader
 
 _READ_LINES = 65_536
@@ -109,5 +110,5 @@ def read_report(line: bytes) -> _Report | None:
     """Read a line; None if it is no report."""
     try:
         return _REPORT.decode(line)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None

@@ -191,7 +191,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         if (
             self._again
             or self._homes_unknown
-            or self._intake.closing.moment_has_come(self._clock.now())
+            or self._intake.closing.moment_has_come(self._checked.bounds().earliest)
             or (self._results is not None and len(self._waiting) and self._results.grew())
         ):
             return False
@@ -199,12 +199,13 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         return super()._nothing_new(batch)
 
     def _take_in(self, batch: Batch, *, ended: bool) -> Outcome:
-        now = self._clock.now()
-        entries = self._intake.admit_to_windows(batch.samples, batch.rejects, now)
+        # A clock that was just set neither closes windows nor makes samples implausible.
+        now = self._checked.bounds()
+        entries = self._intake.admit_to_windows(batch.samples, batch.rejects, now.latest)
         self._windows.add(summarize_entries(self._settings.windows, entries, self._settings.grid))
-        return self._rounds(
-            self._intake.closed(self._windows, now, ended=ended), now, patient=ended
-        )
+        reached = self._intake.closed(self._windows, now.earliest, ended=ended)
+
+        return self._rounds(reached, now.latest, patient=ended)
 
     def _deliver(self, stop: Callable[[], bool], *, ended: bool) -> None:  # noqa: ARG002 - nothing more is due then
         self.delivery.deliver_committed(stop)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from meanstream.streaming.engine.own_events import Key, OwnEvents, own_event_keys
+from meanstream.streaming.events.unreadable import UNREADABLE
 from meanstream.streaming.store.state_store import Store
 
 
@@ -28,7 +29,7 @@ def _round_key(line: bytes) -> Key | None:
     """
     try:
         return (_OF_ROUND.decode(line).round_id,)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
 
 

@@ -38,6 +38,7 @@ from meanstream.streaming.rounds.statistician_stats import StatisticianStats
 from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.window_widths import Window
 from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.sources.received_releases import MAX_INTEGER
 from meanstream.streaming.store.kind import SIDE
 from meanstream.streaming.store.state_store import Store
 
@@ -213,6 +214,11 @@ class Statistician:
         try:
             event = StageReports.model_validate_json(line)
         except ValidationError:
+            self.stats.rejected["malformed"] += 1
+            return
+
+        # A design for more users than numbers can count has no end.
+        if max(event.users, event.reports, event.stage) > MAX_INTEGER:
             self.stats.rejected["malformed"] += 1
             return
 

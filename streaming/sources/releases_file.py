@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from meanstream.operators.agents.release_checks import PossibleReleases
+from meanstream.streaming.events.unreadable import UNREADABLE
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES
 from meanstream.streaming.sources.received_releases import Line, ReceivedReleases, Releases
 from meanstream.streaming.sources.source_protocol import SourceLostError
@@ -89,5 +90,5 @@ def _line(line: bytes) -> Line:
     """Give a line its agent as key, as a topic would."""
     try:
         return msgspec.json.decode(line, type=_Keyed).agent.encode(), line
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+    except (*UNREADABLE, UnicodeEncodeError):
         return None, line

@@ -526,6 +526,23 @@ def test_vectors_are_drawn_by_coordinate(browser: Browser) -> None:
         assert complaints(driver) == []
 
 
+def test_names_of_categories_are_no_tags(browser: Browser) -> None:
+    """Plotly makes links and bold letters of tags in its texts."""
+    telemetry = RoundsTelemetry(settings=ROUNDS)
+    names = ["<a href='https://x.invalid/'>login</a>", "<b>bold</b>", "&lt;5"]
+    event = json.loads(window_line(4, [0.5, 0.25, 0.25], [[0.4, 0.6], [0.2, 0.3], [0.2, 0.3]]))
+    line = json.dumps(event | {"categories": names}).encode()
+    telemetry.observe(RoundsStats(estimates=1, answers_of_turn=(line,)))
+    with PageServer("127.0.0.1:0", telemetry) as server:
+        driver = browser()
+        driver.get(server.url)
+        until(lambda: len(driver.find_elements("css selector", "#windows .point")) == 3)
+        ticks = driver.find_elements("css selector", "#windows .xtick text")
+        assert [tick.text for tick in ticks] == names
+        assert driver.find_elements("css selector", "#windows a") == []
+        assert complaints(driver) == []
+
+
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [400, 1000, 1600])
 def test_nothing_lies_on_anything_else(

@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from io import StringIO
 from typing import Any
 
+from meanstream.pipelines.drawn_text import drawn_text
+
 BLUE = "#1a6bc2"
 GRAY = "#6b7280"
 ORANGE = "#b8500f"
@@ -144,7 +146,9 @@ def windows_chart(rows: Sequence[Mapping[str, Any]]) -> str:
         axes.set(xlabel=where, ylabel="share of the users" if shares else f"{of}, value's unit")
 
         if names:
-            axes.set_xticks(at, [f"{name}"[:24] for name in names], rotation=45, ha="right")
+            axes.set_xticks(
+                at, [drawn_text(f"{name}", 24) for name in names], rotation=45, ha="right"
+            )
 
         if not vector:
             _dates(axes)
@@ -161,7 +165,7 @@ def stages_chart(row: Mapping[str, Any]) -> str | None:
     shown = [stage for stage in row["stages"] if stage["center"] is not None]
     if not shown:
         return None
-    names = [f"{number} {stage['name']}" for number, stage in enumerate(shown, 1)]
+    names = [drawn_text(f"{number} {stage['name']}") for number, stage in enumerate(shown, 1)]
 
     def draw(axes: Any) -> None:
         for at, stage in enumerate(shown):
@@ -298,7 +302,7 @@ def audit_chart(rows: Sequence[Mapping[str, Any]]) -> str:
         axes.barh(at, proved, height=0.35, color=colors, label="proved")
         axes.axvline(1, color=_INK, lw=1, label="claimed")
         axes.set(yticks=at, xlabel="share of the claimed epsilon", ylim=(len(rows) - 0.5, -0.5))
-        axes.set_yticklabels([row["name"] for row in rows])
+        axes.set_yticklabels([drawn_text(row["name"]) for row in rows])
 
     return _picture("audit", draw, height=1.2 + 0.28 * len(rows))
 

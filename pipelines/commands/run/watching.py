@@ -181,15 +181,17 @@ def watching(
     tell: list[Callable[[], None] | None] = []
     with ExitStack() as opened:
         watchers: list[Callable[[EngineStats], None]] = [] if also is None else [also]
-        for address, make in (
-            (options.metrics, make_metrics),
-            (options.private_metrics, make_private_metrics),
+        for option, make in (
+            ("metrics", make_metrics),
+            ("private_metrics", make_private_metrics),
         ):
-            if address is not None:
+            if (address := getattr(options, option)) is not None:
                 from meanstream.streaming.metrics.metrics_server import MetricsServer
 
                 metrics = make(settings=settings, health=health, store=options.store)
-                server = opened.enter_context(MetricsServer(address, metrics, health))
+                server = opened.enter_context(
+                    MetricsServer(address, metrics, health, option=option)
+                )
                 told = (
                     "metrics are served" if make is make_metrics else "private metrics are served"
                 )

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from meanstream.pipelines.drawn_text import drawn_text
 from meanstream.pipelines.frames.frame_table import ShownTable, table_axes, texts_of_row
 
 DRAWN = 40
@@ -67,7 +68,10 @@ class GroupRanks(ShownTable):
         rows = np.unique(np.linspace(0, max(n - 1, 0), min(n, DRAWN)).astype(int))
         shown = self.table.take(rows)
         rank, low, high = (np.asarray(shown[name]) for name in ("rank", "lower", "upper"))
-        names = [", ".join(texts_of_row(row)) for row in shown.select(list(self.keys)).to_pylist()]
+        names = [
+            drawn_text(", ".join(texts_of_row(row)))
+            for row in shown.select(list(self.keys)).to_pylist()
+        ]
 
         axes = table_axes(axes, (7, 1.4 + 0.22 * len(rows)))
         height = np.arange(len(rows))
@@ -78,7 +82,9 @@ class GroupRanks(ShownTable):
 
         part = f"{len(rows):,} of {n:,}" if len(rows) < n else f"all {n:,}"
         label = "rank by mean (1 is the highest), with the ranks that are possible"
-        axes.set(xlabel=label, ylabel=", ".join(self.keys), title=f"Ranks of {part} groups")
+        axes.set(
+            xlabel=label, ylabel=drawn_text(", ".join(self.keys)), title=f"Ranks of {part} groups"
+        )
 
         return axes
 

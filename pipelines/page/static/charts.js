@@ -22,6 +22,11 @@ function number(value, digits = 3) {
   return Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en-US") : String(Number(value.toPrecision(digits)));
 }
 
+// A name as Plotly draws it: not as a link or another tag, which Plotly reads in texts.
+function plain(name) {
+  return String(name).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+}
+
 // Seconds as a time that Plotly draws in UTC; null where it is none that a date can be.
 function moment(seconds) {
   return seconds === null || seconds === undefined || Math.abs(seconds) > 1e11 ? null : new Date(seconds * 1000).toISOString().slice(0, 23);
@@ -290,7 +295,7 @@ function drawWindows(rows, chosen, choose) {
 function drawCoordinates(row) {
   const shares = row.categories !== undefined;
   const names = row.categories ?? row.quantiles;
-  const x = names ? names.map(String) : row.value.map((_, i) => i + 1);
+  const x = names ? names.map(plain) : row.value.map((_, i) => i + 1);
   const of = shares ? "share" : names ? "quantile" : "mean";
   draw("windows", [{
     x, y: row.value, name: `private ${of}`, type: "scatter", mode: "markers", marker: { color: color("blue"), size: 6 },
@@ -322,7 +327,7 @@ function drawStages(row, bounds) {
     empty("stages", "The stages of this round say nothing of an interval.");
     return;
   }
-  const labels = shown.map((stage, i) => `${i + 1} ${stage.name}` +
+  const labels = shown.map((stage, i) => `${i + 1} ${plain(stage.name)}` +
     (stage.votes === null ? "" : `<br>${number(stage.votes)} votes`));
   const half = (stage) => (stage.lower === null ? 0 : (stage.upper - stage.lower) / 2);
   const middle = (stage) => (stage.lower === null ? stage.center : (stage.lower + stage.upper) / 2);

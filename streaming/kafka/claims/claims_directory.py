@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from meanstream.streaming.events.unreadable import UNREADABLE
 from meanstream.streaming.kafka.connection.kafka_client import (
     KafkaException,
     TopicPartition,
@@ -204,7 +205,7 @@ class AgentClaims:
         """Take a claim, in the order of the log; what is none, or of strangers, changes nothing."""
         try:
             claim = _CLAIM.decode(value or b"")
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except UNREADABLE:
             return
 
         related = claim.group == self._group or (

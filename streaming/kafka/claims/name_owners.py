@@ -20,6 +20,9 @@ from meanstream.streaming.kafka.claims.ownership import (
 from meanstream.streaming.kafka.connection.kafka_client import make_client_consumer
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 
+NAME_GROUPS = "meanstream-name-"
+"""How the groups of all names begin."""
+
 
 def name_owner_group(name: str) -> str:
     """Give the group that notes who owns what under a name.
@@ -29,7 +32,7 @@ def name_owner_group(name: str) -> str:
     >>> name_owner_group("delays")
     'meanstream-name-6434c51fa4df3703'
     """
-    return f"meanstream-name-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+    return f"{NAME_GROUPS}{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
 class NameOwners:
@@ -56,6 +59,11 @@ class NameOwners:
         self._owner = owner
         self._offsets = GroupOffsets(self._location, owner)
         self._consumer = make_client_consumer(self._location, on_commit=self._offsets.on_commit)
+
+    @property
+    def group(self) -> str:
+        """Group that notes who owns what under the name."""
+        return self._location.group
 
     def check(self, offsets: Mapping[int, int]) -> None:
         """Refuse partitions that another store of the name owns."""

@@ -40,7 +40,7 @@ def protocols_of_listener(broker: str, seconds: float) -> tuple[str, ...]:
 
         with socket.create_connection(address, seconds) as connection:
             return _protocols_with_tls(connection, address[0])
-    except OSError:
+    except (OSError, UnicodeError):  # the name of no host, such as `a..b`, is the latter
         return ()
 
 

@@ -18,6 +18,7 @@ from meanstream.operators.validation import require
 from meanstream.streaming.events.event_columns import Position
 from meanstream.streaming.kafka.claims.group_offsets import GroupOffsets
 from meanstream.streaming.kafka.claims.name_owners import NameOwners
+from meanstream.streaming.kafka.claims.other_readers import warn_of_other_readers
 from meanstream.streaming.kafka.claims.ownership import (
     FormerOwners,
     claim_ownership,
@@ -348,6 +349,10 @@ class TopicReader:
             self._claim(offsets)
         except KafkaException as error:
             raise ValueError(self._unreadable(describe_client_error(error))) from None
+
+        # Another name has a budget of its own, and what both release of a sample adds up.
+        if self._named is not None:
+            warn_of_other_readers(self._admin, self._location, self._named.group, list(offsets))
 
         high = {p: high for p, (_, high) in marks.items()}
         self._progress = ReadProgress(

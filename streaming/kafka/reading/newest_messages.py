@@ -8,6 +8,7 @@ from contextlib import closing
 import msgspec
 
 from meanstream.streaming.events.release_ids import release_ids
+from meanstream.streaming.events.unreadable import UNREADABLE
 from meanstream.streaming.kafka.connection.kafka_client import KafkaLostError
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.connection.values import HEADERS
@@ -68,7 +69,7 @@ def _is_of(name: str, value: bytes) -> bool:
     """
     try:
         ids = _IDS.decode(value)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         return False
 
     encoded = release_ids([""], [0], [0], deployment=name)[0].partition("/")[0]

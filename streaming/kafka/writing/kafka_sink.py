@@ -252,11 +252,14 @@ def _require_own_keys(
 ) -> None:
     """Refuse to replace another deployment's estimates, the first time that a store writes to a topic.
 
+    A store that has written there before goes on and says so: another may have come since, or at
+    the same moment.
+
     An estimate is keyed by its agent and the population by its name, so that the newest one counts,
     whoever wrote it. Releases are told apart by their ids.
     """
     replaces = location.role == "population" or (location.role == "sink" and trust is Trust.PRIVATE)
-    if not replaces or transaction.has_marked(location.topic):
+    if not replaces:
         return
 
     try:
@@ -273,15 +276,17 @@ def _require_own_keys(
         return
 
     shown = ", ".join(map(printable, others[:3]))
-    if not location.shared:
+    if not location.shared and not transaction.has_marked(location.topic):
         raise ValueError(
             f"{location.role} must be a topic of deployment {printable(name)!r} alone, got events of {shown!r} in "
             f"{location.topic!r}: name another topic, or let the newest event of a key count with ?shared=1"
         )
 
     _log.warning(
-        "another deployment writes to this topic: if both read the same records, their privacy losses add up",
-        extra={"topic": location.topic, "deployments": shown},
+        "topic %r has events of deployment %s, too: the newest event of a key counts, and if both "
+        "read the same records, their privacy losses add up",
+        location.topic,
+        shown,
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from meanstream.streaming.events.base import Event, PublicEvent
+from meanstream.streaming.events.unreadable import UNREADABLE
 from meanstream.streaming.kafka.connection.kafka_client import (
     KafkaException,
     TopicPartition,
@@ -174,7 +175,7 @@ class MarkerGroup:
 
         try:
             return Marker.decode(newest.offset, newest.metadata or "")
-        except (ValueError, msgspec.DecodeError):
+        except (ValueError, *UNREADABLE):
             raise SinkLostError(
                 f"consumer group {self.name!r} must be written by meanstream only, got offsets of another client"
             ) from None

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from meanstream.operators.records import Ints
 from meanstream.streaming.events.base import SCHEMA_VERSION
+from meanstream.streaming.events.unreadable import UNREADABLE
 from meanstream.streaming.sources.decode import CODE, RawColumns
 from meanstream.streaming.sources.lines import LineBlock
 from meanstream.streaming.sources.mapping import mapping_kind
@@ -78,7 +79,7 @@ class AlikeRecords:
 
         try:
             records = list(map(layout.read_one, values))
-        except (msgspec.MsgspecError, UnicodeDecodeError, TypeError):  # the last of a tombstone
+        except (*UNREADABLE, TypeError):  # the last of a tombstone
             return None
 
         if codes is None:
@@ -117,7 +118,7 @@ class AlikeRecords:
                 records = self._layout.read_lines(part.data)
             except msgspec.ValidationError:
                 return None
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except UNREADABLE:
                 raise ValueError("some record is no JSON") from None
 
             if len(records) != len(part):

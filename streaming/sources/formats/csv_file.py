@@ -323,6 +323,9 @@ def _read_header(reader: LineReader, delimiter: str) -> list[str]:
     name = reader.path.name
 
     # The header decides which column is which part of a sample.
+    if taken is not None and "oversized" in taken[1].reason:
+        raise ValueError(f"source must start with a header line, got one too long in {name!r}")
+
     if not lines:
         raise ValueError(f"source must start with a header line, got an empty one in {name!r}")
 

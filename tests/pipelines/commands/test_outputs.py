@@ -259,6 +259,17 @@ def test_a_command_whose_answer_nobody_takes_says_so_in_one_line(command: list[s
         assert piped(command, pipe) == (141, [])
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_tables_of_a_store_that_nobody_takes_are_one_line(tmp_path: Path, unbuffered: str) -> None:
+    """Where Python does not buffer, as in images, each line of a table meets the full disk."""
+    write_samples(tmp_path / "flights.csv")
+    assert run_agents(tmp_path).code == 0
+    store = ["--store", str(tmp_path / "state.db")]
+    with patch.dict(os.environ, PYTHONUNBUFFERED=unbuffered), Path("/dev/full").open("wb") as full:
+        for command in (["budget"], ["ledger", "verify"], ["store", "show"]):
+            assert piped([*command, *store], full) == refused("No space left on device")
+
+
 def refused(reason: str) -> tuple[int, list[str]]:
     return 1, [f"meanstream: standard output must be writable, got {reason!r}"]
 

@@ -8,6 +8,10 @@ import pytest
 
 from tests.pipelines.command_line import files, meanstream, options, write_samples
 
+LAUGHS = "epsilon:\n- &b0 [x, x]\n" + "".join(
+    f"- &b{level} [*b{level - 1}, *b{level - 1}]\n" for level in range(1, 40)
+)
+"""A list of 2^40 texts, if it is written out."""
 BAD = {
     "a key twice": (
         "epsilon: 1\nepsilon: 5",
@@ -35,7 +39,9 @@ BAD = {
     "another type": ("epsilon: !!timestamp 2013-01-01", "epsilon must be a decimal number"),
     "an object of Python": ("epsilon: !!python/object/apply:os.getcwd []", "config must be YAML"),
     "deep nesting": ("epsilon: " + "[" * 4000, "config must be YAML"),
-    "a value in itself": ("epsilon: &a [*a]", "epsilon must be a decimal number"),
+    "lists of lists of aliases": (LAUGHS, "config must be YAML"),
+    "a value in itself": ("epsilon: &a [*a]", "config must be YAML"),
+    "an alias of a number": ("lower: &a x\nepsilon: *a", "lower must be a decimal number, got 'x'"),
     "two documents": ("epsilon: 1\n---\nepsilon: 2", "config must be YAML"),
     "no text": ("epsilon: \x00", "config must be YAML"),
 }
@@ -69,3 +75,19 @@ def test_numbers_on_the_command_line_are_decimal(typed: str, tmp_path: Path) -> 
         "epsilon must be a decimal number"
         in meanstream("run", "agents", "--epsilon", typed).message
     )
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [("--name", "n" * 100_000), ("--schedule", "s" * 100_000), ("--epsilon", "0x" + "f" * 100_000)],
+)
+def test_the_line_on_a_value_of_a_megabyte_is_short(typed: tuple[str, str], tmp_path: Path) -> None:
+    write_samples(tmp_path / "flights.csv")
+    given = [
+        word for name, value in options(tmp_path).items() for word in (f"--{name}", str(value))
+    ]
+    ran = meanstream("run", "agents", *given, *typed)
+    assert (ran.code, ran.err.count(b"\n")) == (2, 1)
+    assert len(ran.err) < 4000
+    assert ran.message.startswith(f"{typed[0][2:]} must be ")
+    assert typed[1][:500] in ran.message

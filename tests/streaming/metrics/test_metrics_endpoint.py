@@ -13,8 +13,10 @@ from dataclasses import replace
 import pytest
 
 from meanstream.lab.audits.scripted_source import SettableClock, SettableConnection
+from meanstream.pipelines.page.page_server import check_page_server
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.engine.engine_stats import EngineStats
+from meanstream.streaming.kafka.connection.kafka_listener import protocols_of_listener
 from meanstream.streaming.metrics.engine_metrics import REASONS, Metrics
 from meanstream.streaming.metrics.metrics_server import MetricsServer
 from tests.streaming.metrics.conftest import OPTIONS, SAMPLES, SETTINGS, Life
@@ -129,6 +131,16 @@ def test_a_port_in_use_is_one_line() -> None:
             match=r"^metrics must be an address that is free, got '127.*\(Address already",
         ):
             MetricsServer(address, metrics_of(health), health)
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 70, "\u00fc" * 100])
+def test_the_name_of_no_host_is_one_line(host: str) -> None:
+    health = EngineHealth()
+    with pytest.raises(ValueError, match=r"^private_metrics must be the name of a host, got "):
+        MetricsServer(f"{host}:80", metrics_of(health), health, option="private_metrics")
+    with pytest.raises(ValueError, match=r"^page must be an address of this machine only, "):
+        check_page_server(f"{host}:80")
+    assert protocols_of_listener(f"{host}:9092", 1.0) == ()
 
 
 def test_a_client_that_says_nothing_delays_nobody(new_life: Callable[..., Life]) -> None:

@@ -152,6 +152,24 @@ def test_reports_that_are_not_counted(new_rounds: Any) -> None:
     assert new_rounds("statistician").lines("means") == together.lines("means")
 
 
+def test_no_line_of_a_stranger_stops_the_statistician(new_rounds: Any) -> None:
+    together = new_rounds("together")
+    together.run(ScriptedSource(samples()))
+    lines = together.lines("reports")
+    complete = json.loads(next(line for line in lines if b"payload" not in line))
+    bad = [
+        b'{"round_id":"\xff","user":"a"}',
+        b'{"user":' + b"[" * 100_000,
+        b'{"other":' + b"[" * 100_000,
+        *(json.dumps({**complete, n: 10**400}).encode() for n in ("users", "reports", "stage")),
+    ]
+    mixed = together.folder / "mixed.jsonl"
+    mixed.write_bytes(b"\n".join([*bad, *lines]) + b"\n")
+    stats = new_rounds("statistician").tally(mixed)
+    assert stats.rejected["malformed"] == len(bad)
+    assert new_rounds("statistician").lines("means") == together.lines("means")
+
+
 def test_reports_of_other_settings_and_late_ones_are_counted(new_rounds: Any) -> None:
     together = new_rounds("together")
     together.run(ScriptedSource(samples()))

@@ -185,6 +185,7 @@ def test_a_header_with_a_column_twice_is_refused(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("x.csv", b"", "header line"),
+        ("x.csv", b"agent," + b"x" * (1 << 21) + b"\n", "header line, got one too long"),
         ("x.csv", b"\xff\xfew\x00h\x00o\x00", "UTF-8 header line"),
         ("x.parquet", b"PAR0", "must be a Parquet file"),
         ("x.xlsx", b"", "must be a file of type .csv"),
