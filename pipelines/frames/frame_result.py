@@ -369,7 +369,7 @@ class PrivateMeans(PrivateFrame):
             notes=(
                 *released.sentences(person),
                 bounds_note(released.settings),
-                *_wide_answers(table, released.settings),
+                *wide_answers(table, released.settings),
             ),
             meaning=means_meaning(released.settings, level),
             level=level,
@@ -432,7 +432,7 @@ def means_meaning(settings: AgentsSettings, level: float) -> str:
     )
 
 
-def _wide_answers(table: pa.Table, settings: AgentsSettings) -> Iterator[str]:
+def wide_answers(table: pa.Table, settings: AgentsSettings) -> Iterator[str]:
     """Say so where intervals fill most of the bounds, and so say hardly more than the bounds do."""
     if not len(table):
         return

@@ -34,6 +34,7 @@ from meanstream.pipelines.frames.frame_result import PrivateMeans
 from meanstream.pipelines.frames.frame_shares import shares_answers, shares_columns
 from meanstream.pipelines.frames.groups import key_order
 from meanstream.pipelines.frames.keys import frame_key
+from meanstream.pipelines.frames.secret_groups.secret_means import secret_means
 from meanstream.pipelines.frames.values.further_statistics import valid_statistics, with_sums
 from meanstream.pipelines.frames.values.missing_values import further_columns, missing_as_nulls
 from meanstream.pipelines.frames.values.several_means import several_means
@@ -96,8 +97,10 @@ def private_means(
     quantiles: Sequence[float] = (),
     exceeds: Sequence[float] = (),
     covariates: Any = None,
-    nulls: str = "refuse",
+    nulls: str | None = None,
     missing: Sequence[float] = (),
+    private_counts: bool = False,
+    groups: Sequence[Any] | None = None,
     secret: str | bytes | None = None,
     name: str | None = None,
     store: str | Path | None = None,
@@ -234,6 +237,23 @@ def private_means(
     """
     check_arguments(private_means, SETTINGS, settings, HINTS)
     require_numbers(lower=lower, upper=upper, epsilon=epsilon, delta=delta)
+
+    # Groups that are secret have a release of their own.
+    if private_counts or groups is not None:
+        asked = {
+            "by": by, "value": value, "lower": lower, "upper": upper, "epsilon": epsilon, "delta": delta,
+            "person": person, "max_groups": max_groups, "max_rows": max_rows, "level": level,
+            "collaboration": collaboration, "nulls": nulls, "missing": missing, "groups": groups,
+            "private_counts": private_counts, "secret": secret, "name": name,
+        }  # fmt: skip
+        others = {
+            "odds": odds, "ratio": ratio, "statistics": statistics, "time": time, "per_person": per_person,
+            "releases": releases, "schedule": schedule, "coverage": coverage, "quantiles": quantiles,
+            "exceeds": exceeds, "covariates": covariates, "store": store,
+        }  # fmt: skip
+        return secret_means(frame, asked, others | settings)
+
+    nulls = "refuse" if nulls is None else nulls
     most = _releases(releases, schedule, stored=store is not None)
 
     limits = valid_person_limits(
