@@ -173,11 +173,20 @@ def private_means(
         categories, numbers and dates are numbers. Whatever is declared here is public: nothing
         protects it. Their effects are learned from the releases at no cost; a column
         `moved_by_covariates` says what they have changed, `covariates` what was learned.
-    nulls : str
-        "refuse", or "drop" to leave out rows in which one of the columns has no value.
+    nulls : str, optional
+        "refuse", the default, or "drop" to leave out rows in which one of the columns has no value.
+        With `private_counts` they are always left out, as a refusal would tell of a row.
     missing : sequence of float
         Numbers that stand for a missing value, as [-999]: they are treated as nulls are. Which rows
         have one is public.
+    private_counts : bool
+        True if names of groups and their numbers of rows are secret, too. One row more or less, or
+        all rows of a `person`, is protected then: a name comes out only if its noisy number of rows
+        passes a threshold that delta sets, and `rows` is noisy. For one release, without a store.
+    groups : sequence, optional
+        With `private_counts`, the public names of all groups that are answered (tuples where `by`
+        has several columns). No delta is needed then, and a group without rows is answered from the
+        others. Rows of other groups do not count.
     secret, name : optional
         Key of the noise (128 random bits or more) and name of the deployment: the same frame gives
         the same releases then. A frame that differs in one row is another release, with other
@@ -208,10 +217,10 @@ def private_means(
     Notes
     -----
     **Privacy.** One row's value is protected by (epsilon, delta), against everyone who sees the result; which groups
-    there are and how many rows each has is public. With `person` all rows of one person in a group are protected
-    together, and whose rows they are is public; a person in several groups has less protection. A group's own raw mean
-    is not in the result. Noise is that of the engine: with equal settings, secret and name the releases are the same
-    bytes.
+    there are and how many rows each has is public, unless `private_counts` protects that, too. With `person` all rows
+    of one person in a group are protected together, and whose rows they are is public; a person in several groups has
+    less protection. A group's own raw mean is not in the result. Noise is that of the engine: with equal settings,
+    secret and name the releases are the same bytes.
 
     With `store` all calls together are (epsilon, delta). The ledger charges each release before
     this function returns it, and a group that has made all its releases makes no further one. Every
@@ -238,22 +247,10 @@ def private_means(
     check_arguments(private_means, SETTINGS, settings, HINTS)
     require_numbers(lower=lower, upper=upper, epsilon=epsilon, delta=delta)
 
-    # Groups that are secret have a release of their own.
+    # Groups that are secret have a release of their own, of all arguments.
     if private_counts or groups is not None:
-        asked = {
-            "by": by, "value": value, "lower": lower, "upper": upper, "epsilon": epsilon, "delta": delta,
-            "person": person, "max_groups": max_groups, "max_rows": max_rows, "level": level,
-            "collaboration": collaboration, "nulls": nulls, "missing": missing, "groups": groups,
-            "private_counts": private_counts, "secret": secret, "name": name,
-        }  # fmt: skip
-        others = {
-            "odds": odds, "ratio": ratio, "statistics": statistics, "time": time, "per_person": per_person,
-            "releases": releases, "schedule": schedule, "coverage": coverage, "quantiles": quantiles,
-            "exceeds": exceeds, "covariates": covariates, "store": store,
-        }  # fmt: skip
-        return secret_means(frame, asked, others | settings)
+        return secret_means(frame, locals())
 
-    nulls = "refuse" if nulls is None else nulls
     most = _releases(releases, schedule, stored=store is not None)
 
     limits = valid_person_limits(
@@ -289,7 +286,14 @@ def private_means(
     asked = valid_quantiles(quantiles)
     needed = {"by": by, "time": time, "person": person, "covariates": covariates}
     source = missing_as_nulls(frame, [value], missing, further_columns(needed))
-    samples = frame_samples(source, by=by, value=value, time=time, person=person, nulls=nulls)
+    samples = frame_samples(
+        source,
+        by=by,
+        value=value,
+        time=time,
+        person=person,
+        nulls="refuse" if nulls is None else nulls,
+    )
     given = settings | usual_histogram(asked, exceeds, settings)
     if store is None and limits is None and epsilon is not None and "mode" not in settings:
         sizes = np.bincount(samples.group)
@@ -342,9 +346,14 @@ def private_means(
 
     # The answers, from releases alone.
     table, learned = _answered(released, options)
-    keys = samples.keys.column_names
     result = PrivateMeans.of(
-        frame, with_sums(table, kinds), released, level, keys=keys, value=value, person=person
+        frame,
+        with_sums(table, kinds),
+        released,
+        level,
+        keys=samples.keys.column_names,
+        value=value,
+        person=person,
     )
 
     notes = result.notes

@@ -6,6 +6,7 @@ Nothing is refused for what a row holds, as a refusal would tell of it; types of
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from unicodedata import normalize
 
@@ -37,18 +38,17 @@ def counted_rows(
     missing: Sequence[float],
     declared: Sequence[Any] | None,
 ) -> FrameSamples:
-    """Private: the rows with a name, a person and a finite value, of the declared groups if there are some.
+    """Private: the rows with a name, a person and a finite value, in declared groups if any are.
 
     The groups are all declared ones, or those that have rows.
     """
-    whose = {} if person is None else {"person": [person]}
-    table = columns_of_options(frame, {"by": [*by], "value": [value], **whose})
-    names = [*by, *whose.get("person", [])]
-    table = missing_as_nulls(table, [value], missing, names)
+    persons = [] if person is None else [person]
+    table = columns_of_options(frame, {"by": [*by], "value": [value], "person": persons})
+    table = missing_as_nulls(table, [value], missing, [*by, *persons])
 
     # Every column gets the form that the reader of frames accepts in every row.
-    for option, columns in {"by": [*by], **whose}.items():
-        for name in columns:
+    for option, names in (("by", by), ("person", persons)):
+        for name in names:
             table = _replaced(table, name, _plain_names(table.column(name), option, name))
 
     table = _replaced(table, value, _finite_numbers(table.column(value), value))
@@ -59,22 +59,14 @@ def counted_rows(
     samples = frame_samples(complete, by=[*by], value=value, time=None, person=person)
     if declared is None:
         return samples
+    return _of_declared(samples, declared_keys(declared, complete.schema, by))
 
-    keys = declared_keys(declared, complete.schema, by)
-    public = key_names(keys)
-    others = {*samples.names} - {*public}
-    chosen = samples.without_groups(others).with_groups_in_order(public)
 
-    # Names and types are those of the list: of an empty group the frame knows none.
-    return FrameSamples(
-        keys=keys,
-        names=public,
-        group=chosen.group.astype(np.int64),
-        value=chosen.value,
-        time=None,
-        person=chosen.person,
-        persons=chosen.persons,
-    )
+def _of_declared(samples: FrameSamples, keys: pa.Table) -> FrameSamples:
+    """Give the rows of some groups, which are in the result with rows or without."""
+    names = key_names(keys)
+    others = {*samples.names} - {*names}
+    return replace(samples.without_groups(others).with_groups_in_order(names), keys=keys)
 
 
 def declared_keys(declared: Sequence[Any], schema: pa.Schema, by: Sequence[str]) -> pa.Table:
@@ -88,24 +80,27 @@ def declared_keys(declared: Sequence[Any], schema: pa.Schema, by: Sequence[str])
     listed = isinstance(declared, Sequence) and not isinstance(declared, str)
     require(listed and len(declared) > 0, "groups", "be a list of names", declared)
     rows = [(name,) for name in declared] if len(by) == 1 else [*declared]
-    each = "have a tuple with a name for each column of by" if len(by) > 1 else "be a list of names"
-    is_row = all(isinstance(row, tuple | list) and len(row) == len(by) for row in rows)
-    require(is_row, "groups", each, declared)
+    is_key = all(isinstance(row, tuple | list) and len(row) == len(by) for row in rows)
+    require(is_key, "groups", "have a tuple with a name for each column of by", declared)
 
-    columns = {}
-    for number, name in enumerate(by):
-        kind = schema.field(name).type
-        try:
-            column = pa.chunked_array([pa.array([row[number] for row in rows], kind)])
-        except (pa.ArrowException, OverflowError, TypeError, ValueError):
-            rule = f"have names of the type of column {name!r}, {kind}"
-            raise ValueError(f"groups must {rule}, got others") from None
-        require(column.null_count == 0, "groups", "have no missing names", declared)
-        columns[name] = _plain_names(column, "groups", name)
-
-    keys = pa.table(columns)
+    columns = [
+        _declared_column([row[i] for row in rows], schema.field(by[i])) for i in range(len(by))
+    ]
+    keys = pa.table(dict(zip(by, columns, strict=True)))
     require(len({*key_names(keys)}) == len(rows), "groups", "name each group once", declared)
     return keys.take(pa.array(key_order(keys)))
+
+
+def _declared_column(names: list[Any], field: pa.Field) -> pa.ChunkedArray:
+    """Give declared names the type that the frame has."""
+    try:
+        column = pa.chunked_array([pa.array(names, field.type)])
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        rule = f"have names of the type of column {field.name!r}, {field.type}"
+        raise ValueError(f"groups must {rule}, got others") from None
+
+    require(column.null_count == 0, "groups", "have no missing names", names)
+    return _plain_names(column, "groups", field.name)
 
 
 def _replaced(table: pa.Table, name: str, column: pa.ChunkedArray) -> pa.Table:
@@ -116,7 +111,7 @@ def _plain_names(column: pa.ChunkedArray, option: str, name: str) -> pa.ChunkedA
     """Give names in their one spelling and in a type that lists no names by itself."""
     kind = column.type
     if pa.types.is_dictionary(kind):
-        return _plain_names(column.cast(kind.value_type), option, name)
+        return _plain_names(_decoded(column), option, name)
 
     # A column without any name has no type of its own.
     if pa.types.is_null(kind):
@@ -135,6 +130,14 @@ def _plain_names(column: pa.ChunkedArray, option: str, name: str) -> pa.ChunkedA
     spellings = coded.chunk(0).dictionary.to_pylist()
     spelled = pa.array([normalize("NFC", text) for text in spellings], pa.string())
     return pa.chunked_array([spelled.take(chunk.indices) for chunk in coded.chunks], pa.string())
+
+
+def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Give a categorical column as one of plain values."""
+    kind = column.type.value_type
+    kind = pa.string() if pa.types.is_string_view(kind) else kind
+    chunks = [chunk.dictionary.cast(kind).take(chunk.indices) for chunk in column.chunks]
+    return pa.chunked_array(chunks, kind)
 
 
 def _finite_numbers(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:

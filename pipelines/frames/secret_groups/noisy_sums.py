@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from meanstream.operators.noise.distributions import LaplaceNoise
 from meanstream.operators.noise.draw_owners import (
     GROUP_FRAMES,
     GROUP_SQUARES,
@@ -76,12 +77,12 @@ class SecretReleases:
 
     @property
     def _divisor(self) -> Floats:
-        """Numbers of rows, at least the noise's standard deviation: near 0 a mean would be anything."""
+        """Numbers of rows, at least the noise's standard deviation: near 0 a mean says nothing."""
         return np.maximum(self.rows, self.plan.count_stddev)
 
     @property
     def stddev(self) -> float:
-        """Standard deviation of a value within its group, in half widths, never below what noise hides.
+        """Standard deviation of a value within its group, in half widths of the bounds.
 
         The sum of squares is `sum n m^2 + sum (n - 1) stddev^2`; the noise in `n m^2` is taken off,
         and one standard error of the difference is added.
@@ -134,7 +135,7 @@ class SecretReleases:
 
 
 def is_in_squares(plan: SecretPlan, rows: Floats) -> Bools:
-    """Say which groups are in the sum of squares: of declared ones those with rows, by noisy numbers."""
+    """Say which groups are in the sum of squares: those with rows, by noisy numbers."""
     return np.asarray(rows > 3 * plan.count_stddev + 1)
 
 
@@ -143,69 +144,77 @@ def released_sums(samples: FrameSamples, plan: SecretPlan, source: KeyedNoise) -
 
     Notes
     -----
-    **Privacy.** Each group meets two draws, and all groups that came out one more. The noise is new for every frame
-    that differs in any group, so that two releases under one key say no more of a group than two under two keys.
+    **Privacy.** Each group meets two draws, and all groups that came out one more. The noise is new
+    for every frame that differs in any group: under one key, two releases say no more of a group
+    than two under two keys, but for whether the frames are equal.
     """
     noise = source.derived(PURPOSE, plan.canonical())
-    n_groups = len(samples.names)
-    above, below, squares = _exact_sums(samples, plan)
-
-    # The noise is a function of the whole frame, whatever the order of its rows.
+    sums = _exact_sums(samples, plan)
     owner = keyed_owner_words(samples.names).reshape(-1, 2)
-    frame = _frame_digest(noise, owner, (above, below, squares))
-    ids = NoiseIds(owner, np.ones(n_groups, np.int64), np.full(n_groups, frame, np.uint64))
-    noisy_above = above + _drawn(plan, noise.bits(ids, GROUP_SUMS.at(0)))
-    noisy_below = below + _drawn(plan, noise.bits(ids, GROUP_SUMS.at(1)))
+    version = _frame_digest(noise, owner, sums)
+    ids = NoiseIds(owner, *_of_one_frame(version, len(owner)))
+
+    above = sums.above + _drawn(plan.sums_noise, noise.bits(ids, GROUP_SUMS.at(0)))
+    below = sums.below + _drawn(plan.sums_noise, noise.bits(ids, GROUP_SUMS.at(1)))
 
     # The threshold: a group that does not come out leaves nothing behind.
+    out = np.arange(len(owner))
     if not plan.declared:
-        out = np.flatnonzero(noisy_above + noisy_below >= plan.least_total)
-    else:
-        out = np.arange(n_groups)
+        out = np.flatnonzero(above + below >= plan.least_total)
 
-    rows = (noisy_above + noisy_below)[out] / plan.grid.span
-    squared = out[is_in_squares(plan, rows)]
-    whole = NoiseIds(keyed_owner_words([ALL_GROUPS]), np.ones(1, np.int64), ids.version[:1])
-    if not n_groups:
-        whole = NoiseIds(whole.owner, whole.index, np.full(1, frame, np.uint64))
+    rows = (above + below)[out] / plan.grid.span
+    squares = sums.squares[out[is_in_squares(plan, rows)]].sum()
+    together = NoiseIds(keyed_owner_words([ALL_GROUPS]), *_of_one_frame(version, 1))
+    error = _drawn(plan.squares_noise, noise.bits(together, GROUP_SQUARES.at()))
 
-    bits = noise.bits(whole, GROUP_SQUARES.at())
-    error = int(np.rint(plan.squares_noise.sample(bits))[0])
     return SecretReleases(
         plan=plan,
         keys=samples.keys.take(pa.array(out)),
         names=[samples.names[number] for number in out.tolist()],
-        above=noisy_above[out],
-        below=noisy_below[out],
-        squares=int(squares[squared].sum()) + error,
+        above=above[out],
+        below=below[out],
+        squares=int(squares + error[0]),
     )
 
 
-def _exact_sums(samples: FrameSamples, plan: SecretPlan) -> tuple[Ints, Ints, Ints]:
-    """Private: each group's sums, in steps; those of squares are of distances from the middle."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExactSums:
+    """Private: the sums of each group, in steps; squares are of distances from the middle."""
+
+    above: Ints
+    below: Ints
+    squares: Ints
+
+
+def _exact_sums(samples: FrameSamples, plan: SecretPlan) -> ExactSums:
+    """Private: add up the rows of each group."""
     span = plan.grid.span
     value = plan.grid.encode(samples.value)
-    n_groups = len(samples.names)
     squares = (2 * value - span) ** 2 // span
 
     # Sums of integers below 2**53 are exact in floats.
     count, above, of_squares = (
-        np.bincount(samples.group, weights, n_groups).astype(np.int64)
+        np.bincount(samples.group, weights, len(samples.names)).astype(np.int64)
         for weights in (None, value, squares)
     )
-    return above, count * span - above, of_squares
+    return ExactSums(above=above, below=count * span - above, squares=of_squares)
 
 
-def _frame_digest(noise: KeyedNoise, owner: Words, sums: tuple[Ints, ...]) -> np.uint64:
+def _frame_digest(noise: KeyedNoise, owner: Words, sums: ExactSums) -> int:
     """Private: a keyed digest of all groups and their sums, whatever their order."""
     digest = np.zeros(len(owner), np.uint64)
-    for number, total in enumerate(sums):
+    for number, total in enumerate((sums.above, sums.below, sums.squares)):
         index = np.full(len(owner), number, np.int64)
         version = digest ^ total.astype(np.uint64)
         digest = noise.bits(NoiseIds(owner, index, version), GROUP_FRAMES.at())[:, 0]
 
-    return np.bitwise_xor.reduce(digest, initial=np.uint64(0))
+    return int(np.bitwise_xor.reduce(digest, initial=0))
 
 
-def _drawn(plan: SecretPlan, bits: Words) -> Ints:
-    return np.rint(plan.sums_noise.sample(bits)).astype(np.int64)
+def _of_one_frame(version: int, number: int) -> tuple[Ints, Words]:
+    """Index and version of draws that a whole frame decides."""
+    return np.ones(number, np.int64), np.full(number, version, np.uint64)
+
+
+def _drawn(law: LaplaceNoise, bits: Words) -> Ints:
+    return np.rint(law.sample(bits)).astype(np.int64)

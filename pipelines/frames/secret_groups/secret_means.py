@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from meanstream.operators.collaboration.followed_releases import FollowedRelease
 from meanstream.operators.collaboration.registry import collaboration_name
 from meanstream.operators.validation import require
 from meanstream.pipelines.frames.decisions.joint_columns import joint_columns, take_joint
+from meanstream.pipelines.frames.frame_columns import FrameSamples
 from meanstream.pipelines.frames.frame_result import frame_like, means_meaning, wide_answers
 from meanstream.pipelines.frames.keys import frame_key
 from meanstream.pipelines.frames.secret_groups.counted_rows import counted_rows
@@ -23,7 +25,6 @@ from meanstream.pipelines.frames.secret_groups.secret_plan import ONE_ROW, Secre
 from meanstream.pipelines.frames.secret_groups.secret_result import SecretMeans, secret_notes
 from meanstream.pipelines.frames.values.value_bounds import frame_bounds
 from meanstream.pipelines.frames.values.whole_persons import (
-    PersonLimits,
     samples_within_limits,
     valid_person_limits,
 )
@@ -47,18 +48,27 @@ WAYS_OUT = {
     "store": "no ledger counts secret groups; call once, and keep the result",
 }
 """Arguments of `private_means` that are for public groups alone, and what to do without."""
+USUAL: dict[str, tuple[Any, ...]] = {
+    "statistics": ("mean", ("mean",), ["mean"]),
+    "releases": (1,),
+    "coverage": ("pointwise",),
+    "quantiles": ((), []),
+    "exceeds": ((), []),
+}
+"""What these arguments may be, besides None."""
 OTHERS = "its noise is Laplace noise on two sums"
 
 
-def secret_means(frame: Any, asked: Mapping[str, Any], others: Mapping[str, Any]) -> SecretMeans:
-    """Release what a frame says of its groups without what it says of their names and sizes.
+def secret_means(frame: Any, asked: Mapping[str, Any]) -> SecretMeans:
+    """Release what a frame says of its groups, and hide which names and how many rows there are.
 
     Notes
     -----
-    **Privacy.** Adding or removing one row, or all rows of one person, is protected by (epsilon, delta). The result is
-    a function of the noisy sums alone, and of what is public: arguments, kind of the frame, types of its columns.
+    **Privacy.** Adding or removing one row, or all rows of one person, is protected by (epsilon,
+    delta). The result is a function of the noisy sums alone, and of what is public: arguments, kind
+    of the frame, types of its columns.
     """
-    _check(asked, others)
+    _check(asked)
     by = _key_columns(asked["by"])
     plan = _plan(frame, asked)
     samples = counted_rows(
@@ -74,40 +84,44 @@ def secret_means(frame: Any, asked: Mapping[str, Any], others: Mapping[str, Any]
     key, deployment = frame_key(asked["secret"], asked["name"])
     noise = noise_from_secret(key, deployment)
     if plan.limits is not ONE_ROW:
-        names = samples.names
-        keys = samples.keys
-        samples = samples_within_limits(samples, plan.limits, noise)
-        if plan.declared:
-            samples = _with_all_groups(samples, names, keys)
+        chosen = samples_within_limits(samples, plan.limits, noise)
+        samples = _with_all_groups(chosen, samples) if plan.declared else chosen
 
     return _answered(released_sums(samples, plan, noise), frame, asked, deployment)
 
 
-def _with_all_groups(samples: Any, names: list[str], keys: pa.Table) -> Any:
+def _with_all_groups(chosen: FrameSamples, declared: FrameSamples) -> FrameSamples:
     """Bring back declared groups of which no row counts."""
-    from dataclasses import replace
-
-    return replace(samples.with_groups_in_order(names), keys=keys)
+    return replace(chosen.with_groups_in_order(declared.names), keys=declared.keys)
 
 
-def _check(asked: Mapping[str, Any], others: Mapping[str, Any]) -> None:
+def _check(asked: Mapping[str, Any]) -> None:
     """Refuse what needs public groups, in one line that names the way out."""
-    switch = "be True or False"
-    require(isinstance(asked["private_counts"], bool), "private_counts", switch, asked["private_counts"])
-    secret = "be given with private_counts=True: elsewhere all groups with rows are answered"
-    require(asked["private_counts"], "groups", secret, asked["groups"])
+    switch = asked["private_counts"]
+    require(isinstance(switch, bool), "private_counts", "be True or False", switch)
+    rule = "be given with private_counts=True: elsewhere all groups with rows are answered"
+    require(switch, "groups", rule, asked["groups"])
 
-    for name, value in others.items():
-        usual = value is None or value in ((), [], 1, "pointwise", ("mean",), ["mean"], "mean")
-        shown = value if isinstance(value, str | int | float | tuple | list | Path) else type(value).__name__
-        way = WAYS_OUT.get(name, OTHERS)
-        require(usual and name in WAYS_OUT, name, f"be left out with private_counts: {way}", shown)
+    for name, way in WAYS_OUT.items():
+        value = asked[name]
+        plain = isinstance(value, str | int | float | tuple | list | Path)
+        shown = value if plain else type(value).__name__
+        require(_is_usual(name, value), name, f"be left out with private_counts: {way}", shown)
 
-    several = "name one column with private_counts: call once per column, each with a part of epsilon"
-    require(isinstance(asked["value"], str), "value", several, asked["value"])
+    for name, value in asked["settings"].items():
+        require(False, name, f"be left out with private_counts: {OTHERS}", value)
+
+    rule = "name one column with private_counts: call once per column, each with a part of epsilon"
+    require(isinstance(asked["value"], str), "value", rule, asked["value"])
     rule = "be 'drop' with private_counts: a refusal would tell of a row"
     require(asked["nulls"] in (None, "drop"), "nulls", rule, asked["nulls"])
     require(asked["epsilon"] is not None, "epsilon", "be given", None)
+
+
+def _is_usual(name: str, value: Any) -> bool:
+    """Say whether an argument is what it is when it is left out."""
+    others = USUAL.get(name, ())
+    return value is None or any(type(value) is type(usual) and value == usual for usual in others)
 
 
 def _key_columns(by: str | Sequence[str]) -> list[str]:
@@ -115,7 +129,12 @@ def _key_columns(by: str | Sequence[str]) -> list[str]:
     rule = "name one column or several different ones"
     require(bool(columns) and len({*columns}) == len(columns), "by", rule, by)
     taken = next((name for name in columns if name in ANSWERS), None)
-    require(taken is None, "by", f"not be named like a column of the result ({', '.join(ANSWERS)})", taken)
+    require(
+        taken is None,
+        "by",
+        f"not be named like a column of the result ({', '.join(ANSWERS)})",
+        taken,
+    )
     return columns
 
 
@@ -123,7 +142,12 @@ def _plan(frame: Any, asked: Mapping[str, Any]) -> SecretPlan:
     """Say how it is released, by public facts."""
     person = asked["person"]
     limits = valid_person_limits(
-        asked["max_groups"], asked["max_rows"], person=person, per_person=None, odds=None, store=None
+        asked["max_groups"],
+        asked["max_rows"],
+        person=person,
+        per_person=None,
+        odds=None,
+        store=None,
     )
     rule = "be given together with max_groups and max_rows"
     require(person is None or limits is not None, "person", rule, person)
@@ -142,7 +166,7 @@ def _plan(frame: Any, asked: Mapping[str, Any]) -> SecretPlan:
 def _answered(
     releases: SecretReleases, frame: Any, asked: Mapping[str, Any], deployment: str
 ) -> SecretMeans:
-    """Answer for every group that came out, from the releases alone; of the frame its kind is public."""
+    """Answer for every group that came out, from releases alone; the kind of a frame is public."""
     plan = releases.plan
     level = asked["level"]
     settings = AgentsSettings(

@@ -20,6 +20,7 @@ from meanstream.pipelines.frames.values.whole_persons import PersonLimits
 SQUARES_SHARE = 0.05
 """Part of epsilon for the sum of squares, from which the variance of a value is known."""
 GRID_BITS = 16
+"""Rounding moves a value by 1 / 131,072 of the width; more bits would refuse small epsilons."""
 ROUNDING = 1e-9
 """Part of delta that is left for the float64 arithmetic of the threshold."""
 ONE_ROW = PersonLimits(max_groups=1, max_rows=1)
@@ -42,17 +43,20 @@ class SecretPlan:
 
     Notes
     -----
-    **Privacy.** Neighbors add or remove one unit. A row at g of 0..W adds g to its group's sum above `lower` and W - g
-    to that below `upper`: W in the l1 norm, whatever its value. So Laplace noise of scale u W / epsilon on both sums
-    is epsilon-differentially private for both, and their total, the number of rows, needs no budget of its own. A
-    group that is empty without the unit comes out with probability delta / K at most, for K groups of a unit; it is
-    never in the result otherwise. The sum of squares is of those groups alone that came out.
+    **Privacy.** Neighbors add or remove one unit. A row at g of 0..W adds g to its group's sum
+    above `lower` and W - g to that below `upper`: W in the l1 norm, whatever its value. So Laplace
+    noise of scale u W / epsilon on both sums is epsilon-differentially private for both together.
+    Their total is the number of rows, which needs no budget of its own.
+
+    A group that is empty without the unit is in the result with probability delta / K at most, for
+    K groups of a unit, and never without the unit. The sum of squares is of those groups alone that
+    came out, whose names are public by then.
 
     References
     ----------
-    D. Desfontaines, J. Voss, B. Gipson, C. Mandayam, Differentially Private Partition Selection, PoPETs 2022; C.
-    Harrison, P. Manurangsi, Optimal Partition Selection with Renyi Differential Privacy, arXiv 2603.09167: releasing
-    counts, too, costs names.
+    D. Desfontaines, J. Voss, B. Gipson, C. Mandayam, Differentially Private Partition Selection,
+    PoPETs 2022; C. Harrison, P. Manurangsi, Optimal Partition Selection with Renyi Differential
+    Privacy, arXiv 2603.09167, Section 5: noise on counts that are released, too, costs names.
 
     Examples
     --------
@@ -77,14 +81,14 @@ class SecretPlan:
             rule = "be 0 with groups: names that are declared need no threshold"
             require(self.delta == 0, "delta", rule, self.delta)
         else:
-            rule = "be more than 0 and less than 1, such as 1e-6: names come out by a threshold, or groups= declares them"
+            rule = "lie in (0, 1), such as 1e-6, for the threshold of names; groups= declares them"
             require(0 < self.delta < 1, "delta", rule, self.delta)
 
         _ = self.sums_noise, self.squares_noise, self.least_total  # they check the noise
 
     @cached_property
     def grid(self) -> FixedPoint:
-        """The grid of values and sums: coarse, as far more steps than rows would only cost arithmetic."""
+        """The grid of values and sums."""
         return FixedPoint(self.lower, self.upper, bits=GRID_BITS)
 
     @property
