@@ -9,11 +9,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
+
+import numpy as np
 
 from meanstream.operators.noise.distributions import TAIL_DELTA, LaplaceNoise
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.numerics import LARGEST_SHARE, numeric_slack, refuse_small_epsilon
 from meanstream.operators.noise.privacy_odds import odds_of_a_guess
+from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require, require_epsilon, valid_float
 from meanstream.pipelines.frames.values.whole_persons import PersonLimits
 
@@ -142,6 +146,11 @@ class SecretPlan:
         """Standard deviation of the noise of a number of rows."""
         return math.sqrt(2 * self.sums_noise.variance) / self.grid.span
 
+    def mean_variance(self, rows: Ints) -> Floats:
+        """Variance of the noise in means near the middle of the bounds, by numbers of rows."""
+        half = (self.upper - self.lower) / 2
+        return np.asarray((half * self.count_stddev / rows) ** 2)
+
     @property
     def guessed_right(self) -> float:
         """How often someone who knows all else guesses right whether a unit is there, at most."""
@@ -173,6 +182,17 @@ class SecretPlan:
             )
 
         return LaplaceNoise(moved / (epsilon - 2 * slack(epsilon)))
+
+
+def secret_facts(plan: SecretPlan, sizes: Ints) -> dict[str, Any]:
+    """Give a plan's mechanism, its odds, and the share of names that come out."""
+    unique, groups = np.unique(sizes, return_counts=True)
+    likely = [plan.comes_out(rows) for rows in unique.tolist()]
+    return {
+        "mechanism": "two sums.laplace",
+        "guessed_right": plan.guessed_right,
+        "names": float(np.average(likely, weights=groups)),
+    }
 
 
 def noise_tail(scale: float, least: int) -> float:

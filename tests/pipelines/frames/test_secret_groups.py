@@ -267,3 +267,32 @@ def test_a_column_named_like_an_answer_is_refused() -> None:
     frame = rows(60).rename_columns(["rows", "customer", "paid", "open"])
     with pytest.raises(ValueError, match=r"^by must not be named like a"):
         secret(frame, by="rows")
+
+
+def test_a_plan_says_which_share_of_names_comes_out() -> None:
+    sizes = pa.table({"shop": [*range(100)], "rows": [*range(1, 101)]})
+    options: dict[str, Any] = {"by": "shop", "rows": "rows", "lower": 0, "upper": 10, "spread": 1}
+    found = meanstream.plan_means(
+        sizes, **options, delta=1e-6, epsilon=[0.5, 1, 2], private_counts=True
+    ).table
+    names = found["names"].to_pylist()
+    plan = secret(rows(60)).plan
+    assert names[1] == pytest.approx(np.mean([plan.comes_out(n) for n in range(1, 101)]))
+    assert names == sorted(names)
+    public = meanstream.plan_means(sizes, **options, delta=1e-6, epsilon=[0.5, 1, 2]).table
+    assert np.all(np.asarray(found["large"]) > 0.5 * np.asarray(public["large"]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"rows": None}, r"^rows must name a column of your guesses with private_counts"),
+        ({"per_person": 2}, r"^per_person must be left out with private_counts"),
+        ({"releases": 2}, r"^releases must be left out with private_counts"),
+        ({"delta": 0}, r"^delta must lie in \(0, 1\)"),
+    ],
+)
+def test_a_plan_reads_no_secret_numbers_of_rows(changes: dict[str, Any], said: str) -> None:
+    options: dict[str, Any] = {"by": "shop", "rows": "customer", "delta": 1e-6, **changes}
+    with pytest.raises(ValueError, match=said):
+        meanstream.plan_means(rows(60), lower=0, upper=10, spread=1, private_counts=True, **options)
