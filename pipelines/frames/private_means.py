@@ -36,6 +36,10 @@ from meanstream.pipelines.frames.groups import key_order
 from meanstream.pipelines.frames.keys import frame_key
 from meanstream.pipelines.frames.secret_groups.secret_means import secret_means
 from meanstream.pipelines.frames.values.further_statistics import valid_statistics, with_sums
+from meanstream.pipelines.frames.values.learned_bound_means import (
+    means_with_learned_bounds,
+    needs_bounds,
+)
 from meanstream.pipelines.frames.values.missing_values import further_columns, missing_as_nulls
 from meanstream.pipelines.frames.values.several_means import several_means
 from meanstream.pipelines.frames.values.value_bounds import Bounds, frame_bounds
@@ -121,7 +125,8 @@ def private_means(
         false is answered by the share that is true. Several columns share the budget.
     lower, upper : float, sequence or dict
         Bounds of a value, chosen without a look at the data; for several columns one for all, one
-        for each in their order, or by name. True and false need none.
+        for each in their order, or by name. True and false need none. Without both, one column of
+        numbers gets bounds by a noisy histogram, which takes a part of epsilon.
     epsilon, delta : float
         Privacy budget of one row's value, or of one `person`, for everything that is released of
         this frame: with a store for all calls together. Delta is 0 by default; Gaussian noise needs
@@ -251,7 +256,9 @@ def private_means(
     if private_counts or groups is not None:
         return secret_means(frame, locals())
 
-    most = _releases(releases, schedule, stored=store is not None)
+    # Bounds that nobody knows are a release before the means.
+    if lower is None and upper is None and needs_bounds(frame, value):
+        return means_with_learned_bounds(private_means, frame, locals())
 
     limits = valid_person_limits(
         max_groups, max_rows, person=person, per_person=per_person, odds=odds, store=store
@@ -306,7 +313,7 @@ def private_means(
         epsilon=cast("float", epsilon),  # it checks, as it does odds
         delta=delta,
         odds=odds,
-        horizon=most,
+        horizon=_releases(releases, schedule, stored=store is not None),
         schedule=schedule or AT_THE_END,
         per_person=per_person if limits is None else limits.max_rows,
         name=name,

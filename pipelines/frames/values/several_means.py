@@ -22,7 +22,7 @@ from meanstream.pipelines.frames.frame_result import PrivateMeans, frame_like
 from meanstream.pipelines.frames.frame_table import ShownTable
 from meanstream.pipelines.frames.values.missing_values import further_columns, missing_as_nulls
 from meanstream.pipelines.frames.values.ratio_intervals import fieller_intervals
-from meanstream.pipelines.frames.values.value_bounds import bound_of_each
+from meanstream.pipelines.frames.values.value_bounds import bound_of_each, frame_bounds
 
 if TYPE_CHECKING:
     from meanstream.pipelines.frames.values.value_bounds import Bounds
@@ -115,6 +115,7 @@ def several_means(  # noqa: PLR0917 - the question of one call
     for number, name in enumerate(columns):
         # Every column is a deployment of its own: two columns never share a draw.
         called = None if options["name"] is None else f"{options['name']} value {number + 1}"
+        frame_bounds(table, name, lower[number], upper[number])  # several columns learn none
         own = {**options, "name": called, "epsilon": epsilon, "delta": budget[1], "missing": ()}
         result = means(table, value=name, lower=lower[number], upper=upper[number], **own)
         results[name] = replace(result, original=frame)
