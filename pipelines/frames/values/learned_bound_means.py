@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -72,16 +71,20 @@ class LearnedBoundMeans(PrivateMeans):
             f"{guess} of the time (a coin: 50 %)."
         )
 
+        # Only what is said of epsilon differs.
         parts = []
         for part in super()._explained():
             if part.title == "What does that mean?":
                 parts.append(replace(part, text=odds))
+
             elif part.title.startswith("A person with several"):
                 rows = [(f"{k} rows of one person", self._strength(k)) for k in GROUPS]
                 parts.append(replace(part, table=rows))
+
             elif part.title == "Settings":
                 table = [("epsilon in all", f"{self.epsilon:g}"), *part.table]
                 parts.append(replace(part, table=table))
+
             elif not part.title.startswith("A person in several"):
                 parts.append(part)
 
@@ -125,7 +128,7 @@ def means_with_learned_bounds(
 
     # One key for both; that of a call without a secret is not kept.
     samples = _samples(frame, asked)
-    key, deployment = frame_key(asked["secret"] or secrets.token_hex(32), asked["name"] or "frame")
+    key, deployment = frame_key(asked["secret"], asked["name"])
     rule = f"be given: {len(samples.group):,} rows are too few to learn bounds at this epsilon"
     require(len(samples.group) * epsilon >= FEWEST, "lower", rule, None)
     lower, upper = _learned(samples, asked, epsilon, (key, deployment))
@@ -168,13 +171,15 @@ def _learned(
         odds=None,
         store=None,
     )
+
+    # Of a person with limits the same rows count as in the means.
     noise = noise_from_secret(*key)
     units = 1
     if limits is not None:
         samples = samples_within_limits(samples, limits, noise)
         units = limits.max_groups * limits.max_rows
 
-    # Small groups count as much as they can, as each group is a mean.
+    # Rows of large groups count less, as each group is one mean.
     sizes = np.bincount(samples.group, minlength=len(samples.names))
     part = SHARE * epsilon
     weight = row_weights(np.maximum(sizes, 1), part / units)[samples.group]

@@ -20,7 +20,7 @@ FINENESS = ((1_000.0, 1), (20_000.0, 2), (math.inf, 4))
 UNIT = 1_000
 """What a row of a small group counts; those of larger groups count less, in whole numbers."""
 VISIBLE = 28.0
-"""Rows times epsilon from which on a group is seen by itself: twice the least count that is kept."""
+"""Rows times epsilon from which on a group is seen by itself, by twice the least that is kept."""
 FALSE_BINS = 0.03
 """Expected number of empty bins near the values that are taken for full ones."""
 NEAR = 8
@@ -53,7 +53,7 @@ def magnitude_edges(fineness: int) -> Floats:
 
 
 def row_weights(sizes: Ints, epsilon: float) -> Ints:
-    """Weights of rows by the sizes of their groups: all groups count alike that are seen by themselves.
+    """Weights of rows by the sizes of their groups: groups that are seen by themselves count alike.
 
     A small group whose values are far from those of others is lost among the rows of large ones.
 
@@ -63,7 +63,8 @@ def row_weights(sizes: Ints, epsilon: float) -> Ints:
     [1000, 1000, 10]
     """
     least = VISIBLE / epsilon
-    return np.floor(UNIT * np.minimum(least / sizes, 1.0)).astype(np.int64)
+    weight: Floats = np.floor(UNIT * np.minimum(least / sizes, 1.0))
+    return weight.astype(np.int64)
 
 
 def noisy_magnitudes(
@@ -92,6 +93,7 @@ def noisy_magnitudes(
     fineness = next(number for most, number in FINENESS if total * epsilon / units <= most)
     edges = magnitude_edges(fineness)
     n_bins = len(edges) - 1
+
     inside = np.clip(value, edges[0], np.nextafter(edges[-1], 0))
     bins = np.searchsorted(edges, inside, side="right") - 1
     exact = np.bincount(bins, weight, n_bins).astype(np.int64)
@@ -99,10 +101,12 @@ def noisy_magnitudes(
     # The draws of one histogram are new for every other histogram.
     keyed = source.derived(PURPOSE, {"epsilon": epsilon, "units": units, "bins": n_bins})
     number = np.arange(n_bins, dtype=np.int64)
+
     version = np.bitwise_xor.reduce(keyed.version_of(number, exact))
     owner = np.repeat(keyed_owner_words(["bins"]).reshape(-1, 2), n_bins, axis=0)
     ids = NoiseIds(owner, number, np.full(n_bins, version, np.uint64))
 
+    # All bins are noised, empty ones too.
     noise = LaplaceNoise(2 * units * UNIT / epsilon)
     noisy = exact + noise.sample(keyed.bits(ids, BOUND_COUNTS.at()))
     return np.where(_is_full(noisy / noise.scale, edges), noisy, 0.0) / UNIT, edges
@@ -113,11 +117,13 @@ def _is_full(counts: Floats, edges: Floats) -> Bools:
     magnitude = np.maximum(np.abs(edges[1:]), np.abs(edges[:-1]))
     other = np.where(magnitude > magnitude.min(), counts, 0.0)  # many values are 0 in many columns
     is_sure = other > math.log(len(counts) / 2) + SURELY
+
     largest = magnitude[is_sure].max() if is_sure.any() else magnitude[np.argmax(other)]
 
     # Bins that are near the largest may be full sooner than the many below, and those far out.
     octaves = np.log2(magnitude / largest)
     near = len(counts) * NEAR / (LARGEST - SMALLEST)
+
     number = np.where(octaves > -NEAR, near, float(len(counts)))
     least = np.log(number / (2 * FALSE_BINS)) + PER_OCTAVE * np.maximum(octaves, 0.0)
     return np.asarray(counts > least)

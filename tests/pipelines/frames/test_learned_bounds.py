@@ -205,6 +205,7 @@ def test_persons_missing_values_and_further_options_go_on() -> None:
         ({"epsilon": None, "odds": "55%"}, r"^odds must be left out where bounds are learned"),
         ({"person": "customer", "per_person": 2}, r"^per_person must be left out where bounds"),
         ({"epsilon": 0.01}, r"^lower must be given: 20,000 rows are too few to learn bounds"),
+        ({"secret": SECRET}, r"^name must be given with secret"),
         ({"lower": 0.0}, r"^upper must be given for the numbers of column 'paid'"),
         ({"value": ["paid", "customer"]}, r"^lower must be given for the numbers of column"),
         ({"private_counts": True, "delta": 1e-6}, r"^lower must be given for the numbers of col"),
