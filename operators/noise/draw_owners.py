@@ -113,6 +113,12 @@ PAIR_SQUARES = DRAW_OWNERS.claim("pairwise stream", "sums of squares", _PAIR, fi
 SITE_SUMS = DRAW_OWNERS.claim("federated", "sums", "site's round", first=0, number=1)
 FRAME_ROWS = DRAW_OWNERS.claim("frame rows", "digests", "group, column", first=0, number=1)
 PERSON_ROWS = DRAW_OWNERS.claim("whole persons", "digests", "group, column", first=0, number=1)
+BOUND_COUNTS = DRAW_OWNERS.claim("learned bounds", "counts", "bin", first=0, number=1)
+GROUP_SUMS = DRAW_OWNERS.claim("secret groups", "sums", "group", first=0, number=2)
+GROUP_SQUARES = DRAW_OWNERS.claim("secret groups", "squares", "all groups", first=2, number=1)
+GROUP_FRAMES = DRAW_OWNERS.claim(
+    "secret groups", "digests of a frame", "group, column", first=3, number=1
+)
 
 USER_REPORTS = DRAW_OWNERS.claim(
     "round of users", "reports", "user, stage", first=0, number=MAX_DRAWS

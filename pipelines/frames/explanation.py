@@ -32,6 +32,10 @@ LIMITS = (
     "The guarantee holds against attackers who cannot break AES-256.",
 )
 
+ADVERSARY = (
+    "This holds against everyone who sees the result, also together and whatever else they know."
+)
+
 
 def means_explained(
     settings: AgentsSettings,
@@ -51,7 +55,7 @@ def means_explained(
         )
 
     return [
-        ReportPart(title="What is protected?", text=f"{said[0]}. {_adversary()}"),
+        ReportPart(title="What is protected?", text=f"{said[0]}. {ADVERSARY}"),
         ReportPart(title="What does that mean?", text=_odds(settings)),
         ReportPart(title="What is estimated?", text=f"{meaning}."),
         ReportPart(
@@ -81,7 +85,7 @@ def windows_explained(result: PrivateWindows) -> list[ReportPart]:
     ]
 
     return [
-        ReportPart(title="What is protected?", text=f"{result.notes[0]} {_adversary()}"),
+        ReportPart(title="What is protected?", text=f"{result.notes[0]} {ADVERSARY}"),
         ReportPart(title="What is estimated?", text=f"{result.meaning}."),
         ReportPart(title="What was spent?", text=". ".join(result.notes[1:]) + "."),
         ReportPart(title="Limits", text=" ".join(LIMITS)),
@@ -118,10 +122,6 @@ def explained_as_page(title: str, parts: Sequence[ReportPart]) -> str:
     """Write the sections as one page of HTML that refers to nothing outside of it."""
     about = f"meanstream {version('meanstream')}. Everything on this page is public."
     return report_parts_as_html(ReportPage(title=title, about=about, parts=parts))
-
-
-def _adversary() -> str:
-    return "This holds against everyone who sees the result, also together and whatever else they know."
 
 
 def _several(settings: AgentsSettings) -> str:

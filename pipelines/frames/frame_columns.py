@@ -219,6 +219,11 @@ def frame_columns(
     )
 
 
+def columns_of_options(frame: Any, wanted: dict[str, list[str]]) -> pa.Table:
+    """Read the columns that options name; a refusal names the option."""
+    return _table(frame, wanted)
+
+
 def group_sizes(frame: Any, by: str | Sequence[str], rows: str | None) -> Ints:
     """Public: the number of rows of each group, counted, or as a column of the frame says."""
     # Counted, or declared by a column of numbers.

@@ -230,7 +230,7 @@ class PrivateMeans(DecidedMeans, PrivateFrame):
             notes=(
                 *released.sentences(person),
                 bounds_note(released.settings),
-                *_wide_answers(table, released.settings),
+                *wide_answers(table, released.settings),
             ),
             meaning=meaning,
             level=level,
@@ -244,7 +244,7 @@ class PrivateMeans(DecidedMeans, PrivateFrame):
         )
 
 
-def _wide_answers(table: pa.Table, settings: AgentsSettings) -> Iterator[str]:
+def wide_answers(table: pa.Table, settings: AgentsSettings) -> Iterator[str]:
     """Say so where intervals fill most of the bounds, and so say hardly more than the bounds do."""
     if not len(table):
         return

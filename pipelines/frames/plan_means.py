@@ -5,7 +5,7 @@ Nothing is spent.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -27,8 +27,10 @@ from meanstream.pipelines.frames.arguments import require_numbers
 from meanstream.pipelines.frames.budget_shares import spread_share_of_rows
 from meanstream.pipelines.frames.forecasts import ForecastTable
 from meanstream.pipelines.frames.frame_columns import counted_sizes, group_sizes
+from meanstream.pipelines.frames.secret_groups.secret_plan import SecretPlan, secret_facts
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
+NoiseVariance = Callable[[Ints], Floats]
 SHOWN = {"small": 0.1, "median": 0.5, "large": 0.9}
 """Groups whose half-widths are shown, by the share of groups that are smaller."""
 
@@ -48,6 +50,7 @@ def plan_means(
     per_person: int | None = None,
     releases: int = 1,
     level: float = 0.95,
+    private_counts: bool = False,
 ) -> ForecastTable:
     """Predict the half-widths of `private_means` for the groups of a frame, by epsilon.
 
@@ -82,13 +85,17 @@ def plan_means(
         the noisiest.
     level : float
         Nominal coverage of the intervals.
+    private_counts : bool
+        As of `private_means`, for one row of one group. Numbers of rows are secret then: `rows`
+        must be a column of your guesses.
 
     Returns
     -------
     ForecastTable
         For each epsilon the mechanism of least noise (counter and distribution), how often someone
         who knows all else guesses a protected value right, and the half-widths of a small, a median
-        and a large group (a tenth, half and nine tenths of the groups are smaller).
+        and a large group (a tenth, half and nine tenths of the groups are smaller). With
+        `private_counts` also `names`, the share of the names that come out.
 
     Raises
     ------
@@ -97,7 +104,8 @@ def plan_means(
 
     Notes
     -----
-    **Privacy.** No values are read, and nothing is spent. Numbers of rows are public.
+    **Privacy.** No values are read, and nothing is spent. Numbers of rows are public, or your
+    guesses.
 
     A group's release varies by `v = stddev^2 / rows + noise^2` around its mean, and means by
     `spread^2` around a center that all releases show up to `1 / sum 1/(spread^2 + v)`. The
@@ -124,6 +132,9 @@ def plan_means(
     ]
     require(bool(wanted), "epsilon", "be at least one number", epsilon)
 
+    if private_counts:
+        _check_secret(rows=rows, person=person, per_person=per_person, releases=releases)
+
     require(person is None or per_person is not None, "person", "be given with per_person", person)
     require(person is None or rows is None, "person", "be left out with rows", person)
     sizes = (
@@ -140,28 +151,36 @@ def plan_means(
 
     for one in wanted:
         # Each epsilon has a mechanism of its own.
-        share = spread_share_of_rows(sizes, one, per_person or 1) if calls == 1 else None
-        settings = AgentsSettings(
-            lower=lower, upper=upper, epsilon=one, delta=delta, horizon=calls,
-            schedule=AT_THE_END, per_person=per_person, spread_share=cast("float", share),
-        )  # fmt: skip
-        widths = _half_widths(
-            settings, sizes, np.array([*shown.values()]), spread=spread, stddev=varies, level=level
-        )
-        lines.append(
-            {
-                "epsilon": one,
+        if private_counts:
+            plan = SecretPlan(lower=lower, upper=upper, epsilon=one, delta=delta)
+            facts = secret_facts(plan, sizes)
+            noise_variance: NoiseVariance = plan.mean_variance
+        else:
+            share = spread_share_of_rows(sizes, one, per_person or 1) if calls == 1 else None
+            settings = AgentsSettings(
+                lower=lower, upper=upper, epsilon=one, delta=delta, horizon=calls,
+                schedule=AT_THE_END, per_person=per_person, spread_share=cast("float", share),
+            )  # fmt: skip
+            facts = {
                 "mechanism": mechanism_name(settings),
                 "guessed_right": settings.guessed_right,
             }
-            | dict(zip(shown, widths.tolist(), strict=True))
-        )
+            noise_variance = _noisiest_release(settings)
+
+        def variance(count: Ints, noise: NoiseVariance = noise_variance) -> Floats:
+            return np.asarray(varies**2 / count + noise(count))
+
+        counts = np.array([*shown.values()])
+        widths = _half_widths(variance(sizes), variance(counts), spread=spread, level=level)
+        widths = np.minimum(widths, (upper - lower) / 2)
+        lines.append({"epsilon": one} | facts | dict(zip(shown, widths.tolist(), strict=True)))
 
     unit = (
-        "one row's value"
-        if per_person is None
-        else f"one person's rows in a group ({per_person} of which count)"
+        f"one person's rows in a group ({per_person} of which count)"
+        if per_person is not None
+        else "one row's value"
     )
+    unit = "one row, there or not" if private_counts else unit
     named = ", ".join(f"{name}: {count:,}" for name, count in shown.items())
 
     return ForecastTable(
@@ -174,29 +193,31 @@ def plan_means(
     )
 
 
-def _half_widths(
-    settings: AgentsSettings,
-    sizes: Ints,
-    shown: Ints,
-    *,
-    spread: float,
-    stddev: float,
-    level: float,
-) -> Floats:
-    """Predict half-widths for groups of some sizes, among groups of all sizes."""
+def _check_secret(*, rows: str | None, releases: int, **others: object) -> None:
+    """Refuse what would read secret numbers of rows, or is not planned."""
+    only = "be left out with private_counts: the plan is for one row and one call"
+    for name, value in others.items():
+        require(value is None, name, only, value)
+
+    require(releases == 1, "releases", only, releases)
+    rule = "name a column of your guesses with private_counts: numbers of rows are secret"
+    require(rows is not None, "rows", rule, None)
+
+
+def _noisiest_release(settings: AgentsSettings) -> NoiseVariance:
+    """Give the variance of the noise of means, by numbers of rows."""
+    index = np.arange(1, settings.horizon + 1)
+    noisiest = index[int(np.argmax(settings.sum_variance(index)))]
 
     def variance(count: Ints) -> Floats:
-        index = np.arange(1, settings.horizon + 1)
-        noisiest = index[int(np.argmax(settings.sum_variance(index)))]
-        return np.asarray(
-            stddev**2 / count + settings.mean_variance(np.full(len(count), noisiest), count)
-        )
+        return np.asarray(settings.mean_variance(np.full(len(count), noisiest), count))
 
-    center = 1 / np.sum(1 / (spread**2 + variance(sizes)))
-    v = variance(shown)
-    weight = v / (v + spread**2)
-    width = (settings.upper - settings.lower) / 2
+    return variance
 
-    return np.minimum(
-        float(ndtri(0.5 + level / 2)) * np.sqrt(spread**2 * weight + weight**2 * center), width
-    )
+
+def _half_widths(of_all: Floats, of_shown: Floats, *, spread: float, level: float) -> Floats:
+    """Predict half-widths for groups, by the variances of their releases and of all releases."""
+    center = 1 / np.sum(1 / (spread**2 + of_all))
+    weight = of_shown / (of_shown + spread**2)
+    deviation = np.sqrt(spread**2 * weight + weight**2 * center)
+    return np.asarray(float(ndtri(0.5 + level / 2)) * deviation)

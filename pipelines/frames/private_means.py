@@ -46,9 +46,14 @@ from meanstream.pipelines.frames.rows_at_hand import (
     means_meaning,
     require_target,
 )
+from meanstream.pipelines.frames.secret_groups.secret_means import secret_means
+from meanstream.pipelines.frames.values.columns_of_budget import columns_of_budget
 from meanstream.pipelines.frames.values.further_statistics import valid_statistics, with_sums
+from meanstream.pipelines.frames.values.learned_bound_means import (
+    means_with_learned_bounds,
+    needs_bounds,
+)
 from meanstream.pipelines.frames.values.missing_values import further_columns, missing_as_nulls
-from meanstream.pipelines.frames.values.several_means import several_means
 from meanstream.pipelines.frames.values.value_bounds import Bounds, frame_bounds
 from meanstream.pipelines.frames.values.whole_persons import (
     samples_within_limits,
@@ -110,8 +115,10 @@ def private_means(
     exceeds: Sequence[float] = (),
     covariates: Any = None,
     nested: bool = False,
-    nulls: str = "refuse",
+    nulls: str | None = None,
     missing: Sequence[float] = (),
+    private_counts: bool = False,
+    groups: Sequence[Any] | None = None,
     secret: str | bytes | None = None,
     name: str | None = None,
     store: str | Path | None = None,
@@ -132,7 +139,8 @@ def private_means(
         false is answered by the share that is true. Several columns share the budget.
     lower, upper : float, sequence or dict
         Bounds of a value, chosen without a look at the data; for several columns one for all, one
-        for each in their order, or by name. True and false need none.
+        for each in their order, or by name. True and false need none. Without both, one column of
+        numbers gets bounds by a noisy histogram, which takes a part of epsilon.
     epsilon, delta : float
         Privacy budget of one row's value, or of one `person`, for everything that is released of
         this frame: with a store for all calls together. Delta is 0 by default; Gaussian noise needs
@@ -144,8 +152,9 @@ def private_means(
         Two columns: the ratio of their means (and so of their sums) with an interval, in columns
         `ratio`, `ratio_lower` and `ratio_upper`. Both count among the value columns.
     statistics : sequence of str
-        "mean", and "sum" for columns `sum`, `sum_lower` and `sum_upper`: the mean times the public
-        number of rows.
+        "mean"; "sum" for columns `sum`, `sum_lower` and `sum_upper`: the mean times the public number
+        of rows; "variance" for columns `variance`, `variance_lower` and `variance_upper` of clipped
+        values, whose squares share the budget.
     time : str, optional
         Column of event times (timestamps, dates, ISO 8601 text or seconds). The order of the rows
         is private and decides nothing, with it or without it; a `schedule` needs it.
@@ -191,11 +200,20 @@ def private_means(
         Groups within groups: `by=["state", "county"]` names the highest level first, and each level
         has a prior of its own, at no privacy cost. Counties are near their state, as near as the
         releases say. `means_of("state")` gives the means of states, `consistent()` all levels.
-    nulls : str
-        "refuse", or "drop" to leave out rows in which one of the columns has no value.
+    nulls : str, optional
+        "refuse", the default, or "drop" to leave out rows in which one of the columns has no value.
+        With `private_counts` they are always left out, as a refusal would tell of a row.
     missing : sequence of float
         Numbers that stand for a missing value, as [-999]: they are treated as nulls are. Which rows
         have one is public.
+    private_counts : bool
+        True if names of groups and their numbers of rows are secret, too. One row more or less, or
+        all rows of a `person`, is protected then: a name comes out only if its noisy number of rows
+        passes a threshold that delta sets, and `rows` is noisy. For one release, without a store.
+    groups : sequence, optional
+        With `private_counts`, the public names of all groups that are answered (tuples where `by`
+        has several columns). No delta is needed then, and a group without rows is answered from the
+        others. Rows of other groups do not count.
     secret, name : optional
         Key of the noise (128 random bits or more) and name of the deployment: the same frame gives
         the same releases then. A frame that differs in one row is another release, with other
@@ -226,10 +244,10 @@ def private_means(
     Notes
     -----
     **Privacy.** One row's value is protected by (epsilon, delta), against everyone who sees the result; which groups
-    there are and how many rows each has is public. With `person` all rows of one person in a group are protected
-    together, and whose rows they are is public; a person in several groups has less protection. A group's own raw mean
-    is not in the result. Noise is that of the engine: with equal settings, secret and name the releases are the same
-    bytes.
+    there are and how many rows each has is public, unless `private_counts` protects that, too. With `person` all rows
+    of one person in a group are protected together, and whose rows they are is public; a person in several groups has
+    less protection. A group's own raw mean is not in the result. Noise is that of the engine: with equal settings,
+    secret and name the releases are the same bytes.
 
     With `store` all calls together are (epsilon, delta). The ledger charges each release before
     this function returns it, and a group that has made all its releases makes no further one. Every
@@ -253,9 +271,17 @@ def private_means(
     >>> found.to_frame().column_names[7:]
     ['q0.5', 'q0.5_lower', 'q0.5_upper', 'exceeds20', 'exceeds20_lower', 'exceeds20_upper']
     """
+    question = dict(locals())
     check_arguments(private_means, SETTINGS, settings, HINTS)
     require_numbers(lower=lower, upper=upper, epsilon=epsilon, delta=delta)
-    most = _releases(releases, schedule, stored=store is not None)
+
+    # Groups that are secret have a release of their own, of all arguments.
+    if private_counts or groups is not None:
+        return secret_means(frame, question)
+
+    # Bounds that nobody knows are a release before the means.
+    if lower is None and upper is None and needs_bounds(frame, value):
+        return means_with_learned_bounds(private_means, frame, question)
 
     limits = valid_person_limits(
         max_groups, max_rows, person=person, per_person=per_person, odds=odds, store=store
@@ -273,29 +299,22 @@ def private_means(
     check_nested(nested, by, collaboration, coverage=coverage, covariates=covariates)
 
     # Several columns are as many calls that share the budget.
-    if ratio is not None or not isinstance(value, str):
-        require(odds is None, "odds", "be left out with several columns, which share epsilon", odds)
-        require(epsilon is not None, "epsilon", "be given for several columns", epsilon)
-        same = {
-            "by": by, "time": time, "person": person, "per_person": per_person, "releases": releases,
-            "max_groups": max_groups, "max_rows": max_rows,
-            "schedule": schedule, "collaboration": collaboration, "level": level, "coverage": coverage,
-            "target": target, "nested": nested, "nulls": nulls,
-            "quantiles": quantiles, "exceeds": exceeds, "covariates": covariates,
-            "secret": secret, "name": name, "store": store, "statistics": statistics, "missing": missing,
-        }  # fmt: skip
-
-        budget = (cast("float", epsilon), delta)
-        return several_means(
-            private_means, frame, value, ratio, (lower, upper), budget, same | settings
-        )
+    if ratio is not None or not isinstance(value, str) or "variance" in statistics:
+        return columns_of_budget(private_means, frame, question)
 
     # The rows, and how much of the budget their vote on the spread needs.
     lower, upper = frame_bounds(frame, value, lower, upper)
     asked = valid_quantiles(quantiles)
     needed = {"by": by, "time": time, "person": person, "covariates": covariates}
     source = missing_as_nulls(frame, [value], missing, further_columns(needed))
-    samples = frame_samples(source, by=by, value=value, time=time, person=person, nulls=nulls)
+    samples = frame_samples(
+        source,
+        by=by,
+        value=value,
+        time=time,
+        person=person,
+        nulls="refuse" if nulls is None else nulls,
+    )
     given = settings | usual_histogram(asked, exceeds, settings)
     if store is None and limits is None and epsilon is not None and "mode" not in settings:
         sizes = np.bincount(samples.group)
@@ -308,7 +327,7 @@ def private_means(
         epsilon=cast("float", epsilon),  # it checks, as it does odds
         delta=delta,
         odds=odds,
-        horizon=most,
+        horizon=_releases(releases, schedule, stored=store is not None),
         schedule=schedule or AT_THE_END,
         per_person=per_person if limits is None else limits.max_rows,
         name=name,

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from meanstream.operators.validation import require
 
-STATISTICS = ("mean", "sum")
+STATISTICS = ("mean", "sum", "variance")
+VARIANCE = ("variance", "variance_lower", "variance_upper")
 
 
 def valid_statistics(statistics: Sequence[str]) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from meanstream.pipelines.frames.frame_table import ShownTable
 from meanstream.pipelines.frames.private_frame import frame_like
 from meanstream.pipelines.frames.values.missing_values import further_columns, missing_as_nulls
 from meanstream.pipelines.frames.values.ratio_intervals import fieller_intervals
-from meanstream.pipelines.frames.values.value_bounds import bound_of_each
+from meanstream.pipelines.frames.values.value_bounds import bound_of_each, frame_bounds
 
 if TYPE_CHECKING:
     from meanstream.pipelines.frames.values.value_bounds import Bounds
@@ -116,6 +116,7 @@ def several_means(  # noqa: PLR0917 - the question of one call
     for number, name in enumerate(columns):
         # Every column is a deployment of its own: two columns never share a draw.
         called = None if options["name"] is None else f"{options['name']} value {number + 1}"
+        frame_bounds(table, name, lower[number], upper[number])  # several columns learn none
         own = {**options, "name": called, "epsilon": epsilon, "delta": budget[1], "missing": ()}
         result = means(table, value=name, lower=lower[number], upper=upper[number], **own)
         results[name] = replace(result, original=frame)
@@ -139,7 +140,7 @@ def several_means(  # noqa: PLR0917 - the question of one call
         )
 
     return SeveralMeans(
-        table=_joined(results, ratio),
+        table=joined_columns(results, ratio),
         notes=tuple(notes),
         results=results,
         keys=results[columns[0]].keys,
@@ -205,7 +206,9 @@ def _rows(frame: Any, columns: list[str], options: Mapping[str, Any]) -> tuple[p
     return kept, table.num_rows - kept.num_rows
 
 
-def _joined(results: Mapping[str, PrivateMeans], ratio: Sequence[str] | None) -> pa.Table:
+def joined_columns(
+    results: Mapping[str, PrivateMeans], ratio: Sequence[str] | None = None
+) -> pa.Table:
     """Put the columns of all results beside each other."""
     first = next(iter(results.values()))
     table = first.table.select([*first.keys, "rows"])
@@ -221,7 +224,7 @@ def _joined(results: Mapping[str, PrivateMeans], ratio: Sequence[str] | None) ->
 
     if ratio is None:
         return table
-    top, bottom = (_mean_and_error(results[name]) for name in ratio)
+    top, bottom = (mean_and_error(results[name]) for name in ratio)
     columns = fieller_intervals(top, bottom, level=first.level)
 
     for name, column in zip(("ratio", "ratio_lower", "ratio_upper"), columns, strict=True):
@@ -230,7 +233,8 @@ def _joined(results: Mapping[str, PrivateMeans], ratio: Sequence[str] | None) ->
     return table
 
 
-def _mean_and_error(result: PrivateMeans) -> tuple[Floats, Floats]:
+def mean_and_error(result: PrivateMeans) -> tuple[Floats, Floats]:
+    """Means and their standard errors."""
     joint = result.joint
     shared = np.square(joint.weight) * joint.center_variance
     return joint.value, np.sqrt(np.square(joint.stddev) + shared)

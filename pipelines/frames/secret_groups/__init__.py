@@ -1,0 +1,1 @@
+"""Private means of groups whose names and numbers of rows are secret."""

@@ -1,0 +1,212 @@
+"""Means of one column whose bounds nobody knows: a part of epsilon finds them first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from meanstream.operators.agents.noise_choice import percent_of_guesses
+from meanstream.operators.noise.group_privacy import GROUPS
+from meanstream.operators.noise.privacy_odds import odds_of_a_guess
+from meanstream.operators.validation import require, require_epsilon, valid_float
+from meanstream.pipelines.frames.frame_columns import FrameSamples, frame_columns, frame_samples
+from meanstream.pipelines.frames.frame_releases import CALLS
+from meanstream.pipelines.frames.frame_result import PrivateMeans
+from meanstream.pipelines.frames.keys import frame_key
+from meanstream.pipelines.frames.values.learned_bounds import (
+    best_bounds,
+    noisy_magnitudes,
+    row_weights,
+)
+from meanstream.pipelines.frames.values.missing_values import further_columns, missing_as_nulls
+from meanstream.pipelines.frames.values.whole_persons import (
+    samples_within_limits,
+    valid_person_limits,
+)
+from meanstream.streaming.store.secret_source import noise_from_secret
+
+if TYPE_CHECKING:
+    from meanstream.pipelines.commands.report.report_parts import ReportPart
+
+SHARE = 0.05
+"""Part of epsilon for bounds."""
+FEWEST = 300.0
+"""Rows times epsilon of the call, below which nothing is found."""
+WAYS_OUT = {
+    "odds": "give epsilon, which bounds and means share",
+    "per_person": "max_groups= and max_rows= say how much of a person counts",
+    "store": "a call without one learns them once, and `found.settings` has them for all others",
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class LearnedBoundMeans(PrivateMeans):
+    """Private means within bounds that were learned; `settings` are those of the means alone.
+
+    Attributes
+    ----------
+    epsilon : float
+        Of bounds and means together.
+    """
+
+    epsilon: float
+
+    @property
+    def bounds_epsilon(self) -> float:
+        """Part of epsilon that the bounds have cost."""
+        return self.epsilon - self.settings.epsilon
+
+    def _explained(self) -> list[ReportPart]:
+        """Say the same as of other means, with what bounds and means cost together."""
+        delta = self.settings.delta
+        unit = "one row's value" if self.person is None else "the rows of one person"
+        guess = percent_of_guesses(odds_of_a_guess(self.epsilon, delta))
+        odds = (
+            f"Suppose someone knows everything except {unit}, and that there are two equally "
+            "likely possibilities. From bounds and releases they guess right at most "
+            f"{guess} of the time (a coin: 50 %)."
+        )
+
+        # Only what is said of epsilon differs.
+        parts = []
+        for part in super()._explained():
+            if part.title == "What does that mean?":
+                parts.append(replace(part, text=odds))
+
+            elif part.title.startswith("A person with several"):
+                rows = [(f"{k} rows of one person", self._strength(k)) for k in GROUPS]
+                parts.append(replace(part, table=rows))
+
+            elif part.title == "Settings":
+                table = [("epsilon in all", f"{self.epsilon:g}"), *part.table]
+                parts.append(replace(part, table=table))
+
+            elif not part.title.startswith("A person in several"):
+                parts.append(part)
+
+        return parts
+
+    def _strength(self, rows: int) -> str:
+        """Give epsilon of several rows: that of the means, and as many times that of the bounds."""
+        epsilon = self.settings.epsilon_for(rows) + rows * self.bounds_epsilon
+        guess = percent_of_guesses(odds_of_a_guess(epsilon, self.settings.delta))
+        return f"epsilon {epsilon:.3g}, guessed right at most {guess} of the time"
+
+
+def needs_bounds(frame: Any, value: Any) -> bool:
+    """Say whether a column is one of numbers; true and false have bounds by themselves."""
+    if not isinstance(value, str):
+        return False
+    kind = frame_columns(frame, [], option="value", needed=[value]).schema.field(value).type
+    return bool(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    )
+
+
+def means_with_learned_bounds(
+    means: Callable[..., PrivateMeans], frame: Any, asked: Mapping[str, Any]
+) -> LearnedBoundMeans:
+    """Learn bounds with a part of epsilon, and release the means with the rest.
+
+    Notes
+    -----
+    **Privacy.** Bounds are chosen by a noisy histogram and public numbers of rows. Histogram and
+    means are two mechanisms about the same rows, whose epsilons add up.
+    """
+    for name, way in WAYS_OUT.items():
+        rule = f"be left out where bounds are learned: {way}"
+        value = asked[name]
+        require(value is None, name, rule, value if isinstance(value, int) else str(value))
+
+    require(asked["epsilon"] is not None, "epsilon", "be given where bounds are learned", None)
+    epsilon = valid_float("epsilon", asked["epsilon"])
+    require_epsilon(epsilon)
+
+    # One key for both; that of a call without a secret is not kept.
+    samples = _samples(frame, asked)
+    key, deployment = frame_key(asked["secret"], asked["name"])
+    rule = f"be given: {len(samples.group):,} rows are too few to learn bounds at this epsilon"
+    require(len(samples.group) * epsilon >= FEWEST, "lower", rule, None)
+    lower, upper = _learned(samples, asked, epsilon, (key, deployment))
+
+    # The means, as anyone would ask for them who knows the bounds.
+    options = {name: asked[name] for name in asked if name not in ("frame", "settings")}
+    options |= asked["settings"]
+    options |= {"lower": lower, "upper": upper, "epsilon": epsilon * (1 - SHARE)}
+    options |= {"secret": key, "name": deployment}
+    result = means(frame, **options)
+
+    # The result says what both cost together.
+    columns = {name: getattr(result, name) for name in PrivateMeans.__dataclass_fields__}
+    columns["notes"] = _notes(result, epsilon)
+    return LearnedBoundMeans(epsilon=epsilon, **columns)
+
+
+def _samples(frame: Any, asked: Mapping[str, Any]) -> FrameSamples:
+    """Private: read the rows that the means are of."""
+    source = missing_as_nulls(frame, [asked["value"]], asked["missing"], further_columns(asked))
+    return frame_samples(
+        source,
+        by=asked["by"],
+        value=asked["value"],
+        time=asked["time"],
+        person=asked["person"],
+        nulls=asked["nulls"] or "refuse",
+    )
+
+
+def _learned(
+    samples: FrameSamples, asked: Mapping[str, Any], epsilon: float, key: tuple[bytes, str]
+) -> tuple[float, float]:
+    """Release the histogram of the rows that count, and choose bounds by it."""
+    limits = valid_person_limits(
+        asked["max_groups"],
+        asked["max_rows"],
+        person=asked["person"],
+        per_person=None,
+        odds=None,
+        store=None,
+    )
+
+    # Of a person with limits the same rows count as in the means.
+    noise = noise_from_secret(*key)
+    units = 1
+    if limits is not None:
+        samples = samples_within_limits(samples, limits, noise)
+        units = limits.max_groups * limits.max_rows
+
+    # Rows of large groups count less, as each group is one mean.
+    sizes = np.bincount(samples.group, minlength=len(samples.names))
+    part = SHARE * epsilon
+    weight = row_weights(np.maximum(sizes, 1), part / units)[samples.group]
+    counts, edges = noisy_magnitudes(samples.value, weight, epsilon=part, units=units, source=noise)
+    return best_bounds(counts, edges, sizes[sizes > 0], epsilon=(epsilon - part) / units)
+
+
+def _notes(result: PrivateMeans, epsilon: float) -> tuple[str, ...]:
+    """Say what bounds and means promise together, and what the bounds are."""
+    settings = result.settings
+    protected = result.notes[0].partition("-differentially private ")[2]
+    costs = ", ".join(f"{calls} calls are epsilon {calls * epsilon:g}" for calls in CALLS)
+    learned = (
+        f"The bounds [{settings.lower:g}, {settings.upper:g}] were learned by a noisy histogram, "
+        "which has cost a part of epsilon"
+    )
+    odds = percent_of_guesses(odds_of_a_guess(epsilon, settings.delta))
+
+    # Sentences of the means alone give way to those of means and bounds together.
+    guarantee = f"({epsilon:g}, {settings.delta:g})-differentially private {protected}"
+    notes = [guarantee, learned]
+    for note in result.notes[1:]:
+        if note.startswith("No ledger counts this call"):
+            notes.append(f"No ledger counts this call: together {costs} at most")
+        elif note.startswith("Noise by "):
+            notes.append(f"{note}. With the bounds someone guesses right at most {odds}")
+        else:
+            notes.append(note)
+
+    return tuple(notes)
