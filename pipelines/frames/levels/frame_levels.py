@@ -163,7 +163,7 @@ class FrameLevels:
 
     @staticmethod
     def _half_widths(people: PublicPopulation, above: int, number: Ints) -> Floats:
-        """Give half-widths of intervals of a level's groups; a single leaf has no fit of its own."""
+        """Give half-widths of a level's groups; a single leaf has no fit of its own."""
         if not isinstance(people.fitted, FittedLevels):
             return np.zeros(len(number))
         return half_width_alone(people.fitted.group_variances[above], people.level)
