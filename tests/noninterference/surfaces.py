@@ -154,7 +154,7 @@ TRANSFORMS = {
 """Beam's transforms; parts, sources and sinks are run within the others."""
 
 LIBRARY = {
-    "private_means": "frames, with covariates, persons, shares, a store",
+    "private_means": "frames, with covariates, levels, persons, shares, a store",
     "private_windows": "frames, local and central",
     "CollaborativeMean": "river",
     "FederatedSite": "asked again",
