@@ -31,6 +31,7 @@ FRAMES: dict[str, dict[str, Any]] = {
     "covariates": {"covariates": ["region"]},
     "shares": {"quantiles": [0.1, 0.5], "exceeds": [10.0]},
     "anytime": {"coverage": "anytime"},
+    "levels": {"by": ["region", "group"], "nested": True},
 }
 
 
@@ -59,12 +60,19 @@ def frame(other: bool) -> pa.Table:
 def shown(result: Any) -> list[str]:
     """All that a result shows."""
     parts = [str(result), repr(result.to_frame().to_pylist()), repr(result.notes)]
-    return [*parts, repr(result.covariates), result._repr_html_(), *decided(result)]
+    parts += [repr(result.covariates), result._repr_html_(), *decided(result)]
+    if result.levels is None:
+        return parts
+
+    above, every = result.means_of("region"), result.consistent()
+    tables = [repr(found.to_frame().to_pylist()) for found in (above, every)]
+    return [*parts, *tables, str(above), str(every), repr(above.ranks()), result.explain()]
 
 
 def decided(result: Any) -> list[str]:
     """All that a result decides of its groups."""
-    made = [result.difference("g1", "g2"), result.compare("g1"), result.ranks(), result.top(3)]
+    first, second = ("g1", "g2") if result.levels is None else (("north", "g1"), ("south", "g2"))
+    made = [result.difference(first, second), result.compare(first), result.ranks(), result.top(3)]
     return [*map(repr, made), *map(str, made)]
 
 
@@ -85,7 +93,7 @@ def test_no_value_of_a_frame_is_in_its_means_but_by_releases(
             seen: list[str] = []
             for part in parts:
                 found = meanstream.private_means(
-                    part, **asked, epsilon=1, delta=1e-6, **where, **FRAMES[kind]
+                    part, epsilon=1, delta=1e-6, **where, **{**asked, **FRAMES[kind]}
                 )
                 seen += shown(found)
             worlds.append([text.replace(f"{other}.db", "s.db") for text in seen])

@@ -86,44 +86,54 @@ def means_with_variances(  # noqa: PLR0917 - the question of one call
     columns = [value] if isinstance(value, str) else list(value)
     require(options["store"] is None, "store", "be left out with variances", str(options["store"]))
     table = frame_columns(frame, further_columns(options), option="value", needed=columns)
+    ends = _ends(table, columns, bounds)
+
+    # A square of true and false is no further question.
+    asked = dict(ends)
+    for name, (low, high) in ends.items():
+        if not pa.types.is_boolean(table.schema.field(name).type):
+            table = _with_square(table, name, low, high)
+            asked[_SQUARE.format(name)] = (0.0, (high - low) ** 2 / 4)
+
+    both = [low for low, _ in asked.values()], [high for _, high in asked.values()]
+    found = several_means(means, table, list(asked), None, both, budget, options)
+    return _of_values(found, value, ends, frame)
+
+
+def _ends(
+    table: pa.Table, columns: Sequence[str], bounds: tuple[Bounds, Bounds]
+) -> dict[str, tuple[float, float]]:
+    """Bounds of each column by its name."""
     lower, upper = (
         bound_of_each(option, bound, columns)
         for option, bound in zip(("lower", "upper"), bounds, strict=True)
     )
+    kinds = [table.schema.field(name).type for name in columns]
 
-    # A square of true and false is no further question.
-    numbers = []
-    ends: dict[str, tuple[float, float]] = {}
-    for name, low, high in zip(columns, lower, upper, strict=True):
-        kind = table.schema.field(name).type
-        ends[name] = bounds_of_column(kind, name, low, high)
-        if not pa.types.is_boolean(kind):
-            numbers.append(name)
-            table = _with_square(table, name, *ends[name])
-
-    squares = [_SQUARE.format(name) for name in numbers]
-    asked = ends | {
-        _SQUARE.format(name): (0.0, (high - low) ** 2 / 4)
-        for name, (low, high) in ends.items()
-        if name in numbers
+    return {
+        name: bounds_of_column(kind, name, low, high)
+        for name, kind, low, high in zip(columns, kinds, lower, upper, strict=True)
     }
-    every = [*columns, *squares]
-    bound_pairs = [asked[name] for name in every]
-    found = several_means(
-        means,
-        table,
-        every,
-        None,
-        ([low for low, _ in bound_pairs], [high for _, high in bound_pairs]),
-        budget,
-        options,
-    )
 
-    results = {name: _with_variance(found.results, name, ends[name]) for name in columns}
-    notes = (found.notes[0].replace(f"all {len(every)} values", "all values"), *found.notes[1:])
+
+def _of_values(
+    found: SeveralMeans,
+    value: str | Sequence[str],
+    ends: Mapping[str, tuple[float, float]],
+    frame: Any,
+) -> PrivateMeans | SeveralMeans:
+    """Give the results of the values alone, with variances in the place of squares."""
+    results = {
+        name: replace(_with_variance(found.results, name, pair), original=frame)
+        for name, pair in ends.items()
+    }
+
+    # What is protected is said of values: their squares are no columns of the frame.
+    counted = f"all {len(found.results)} values"
+    notes = (found.notes[0].replace(counted, "all values"), *found.notes[1:])
     if isinstance(value, str):
         only = results[value]
-        return replace(only, original=frame, notes=(notes[0], *only.notes[1:]))
+        return replace(only, notes=(notes[0], *only.notes[1:]))
 
     return replace(
         found, table=joined_columns(results), notes=notes, results=results, original=frame
@@ -160,11 +170,7 @@ def _with_variance(
 
     variance = np.clip(square[0] - np.square(away) + np.square(noise), 0.0, most)
     of_noise = np.square(square[1]) + np.square(2 * away * noise) + 2 * noise**4
-
-    # Nobody's fourth moment is larger than the variance times the farthest square.
-    farthest = np.square(np.maximum(np.abs(mean - low), np.abs(high - mean)))
-    kurtosis = np.minimum(KURTOSIS * variance, farthest)
-    of_sampling = np.maximum(kurtosis - variance, 0.0) * variance / np.asarray(result.table["rows"])
+    of_sampling = _fourth_moment(variance, mean, ends) / np.asarray(result.table["rows"])
 
     error = float(ndtri(0.5 + result.level / 2)) * np.sqrt(of_noise + of_sampling)
     table = result.table
@@ -174,6 +180,16 @@ def _with_variance(
         table = table.append_column(column, pa.array(np.clip(values, 0.0, most)))
 
     return replace(result, table=table)
+
+
+def _fourth_moment(variance: Floats, mean: Floats, ends: tuple[float, float]) -> Floats:
+    """Fourth moment about the mean, less the squared variance: of a law with this kurtosis, or less."""
+    low, high = ends
+
+    # Nobody's fourth moment is larger than the variance times the farthest square.
+    farthest = np.square(np.maximum(np.abs(mean - low), np.abs(high - mean)))
+    square = np.minimum(KURTOSIS * variance, farthest)
+    return np.asarray(np.maximum(square - variance, 0.0) * variance)
 
 
 def _released(result: PrivateMeans) -> tuple[Floats, Floats]:
