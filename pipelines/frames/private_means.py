@@ -293,6 +293,8 @@ def private_means(
         limited=per_person is not None or limits is not None,
     )
     kinds = valid_statistics(statistics)
+
+    # What goes together.
     require_target(
         target, store=store, schedule=schedule, nested=nested, shares=[*quantiles, *exceeds]
     )

@@ -117,6 +117,7 @@ def _check(asked: Mapping[str, Any]) -> None:
     for name, value in asked["settings"].items():
         require(False, name, f"be left out with private_counts: {OTHERS}", value)
 
+    # One column, all of whose odd rows are left out.
     rule = "name one column with private_counts: call once per column, each with a part of epsilon"
     require(isinstance(asked["value"], str), "value", rule, asked["value"])
     rule = "be 'drop' with private_counts: a refusal would tell of a row"
@@ -132,8 +133,10 @@ def _is_usual(name: str, value: Any) -> bool:
 
 def _key_columns(by: str | Sequence[str]) -> list[str]:
     columns = [by] if isinstance(by, str) else [str(name) for name in by]
+
     rule = "name one column or several different ones"
     require(bool(columns) and len({*columns}) == len(columns), "by", rule, by)
+
     taken = next((name for name in columns if name in ANSWERS), None)
     require(
         taken is None,
@@ -155,6 +158,7 @@ def _plan(frame: Any, asked: Mapping[str, Any]) -> SecretPlan:
         odds=None,
         store=None,
     )
+
     rule = "be given together with max_groups and max_rows"
     require(person is None or limits is not None, "person", rule, person)
     lower, upper = frame_bounds(frame, asked["value"], asked["lower"], asked["upper"])
@@ -174,6 +178,7 @@ def _answered(
 ) -> SecretMeans:
     """Answer for every group that came out, from releases alone; the kind of a frame is public."""
     plan = releases.plan
+
     level = asked["level"]
     settings = AgentsSettings(
         lower=plan.lower,
@@ -224,6 +229,7 @@ def _table(
         refresh=None,
     )
 
+    # Answers as of public groups, with noise whose variance is of both sums.
     host = PersonalEstimates(settings, options)
     pool = FollowedReleases(settings).posterior
     people = host.public_population(releases.columns(), pool, releases.names)

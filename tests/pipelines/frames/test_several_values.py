@@ -150,7 +150,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "half a ratio": ({"ratio": ("late",)}, "^ratio must name two different columns"),
     "a column": ({"value": pd.Series([777.0])}, "^value must be the name of a column, got Series"),
     "columns": ({"value": [pd.Series([777.0])]}, "^value must be the name of a column, got Series"),
-    "a statistic": ({"value": "late", "statistics": ["median"]}, "^statistics must be of mean, sum, variance, got 'median'"),
+    "a statistic": ({"value": "late", "statistics": ["median"]}, "^statistics must be of mean, sum, variance, got"),
     "a store": (
         {"value": ["late", "delay"], "store": "s.db", "secret": None, "lower": 0, "upper": 1},
         "^store must be left out",
