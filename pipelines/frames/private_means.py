@@ -49,6 +49,7 @@ from meanstream.pipelines.frames.rows_at_hand import (
 from meanstream.pipelines.frames.secret_groups.secret_means import secret_means
 from meanstream.pipelines.frames.values.columns_of_budget import columns_of_budget
 from meanstream.pipelines.frames.values.further_statistics import valid_statistics, with_sums
+from meanstream.pipelines.frames.values.groups_of_a_person import with_max_groups
 from meanstream.pipelines.frames.values.learned_bound_means import (
     means_with_learned_bounds,
     needs_bounds,
@@ -103,7 +104,7 @@ def private_means(
     time: str | None = None,
     person: str | None = None,
     per_person: int | None = None,
-    max_groups: int | None = None,
+    max_groups: int | str | None = None,
     max_rows: int | None = None,
     releases: int | None = None,
     schedule: str | None = None,
@@ -162,10 +163,10 @@ def private_means(
         Column that says which person a row is about, and how many rows of one person count in a
         group: the first ones in time, and of those at one time a keyed choice. Epsilon then
         protects all rows of a person in a group; the noise is `per_person` times as large.
-    max_groups, max_rows : int, optional
+    max_groups, max_rows : int (or "auto"), optional
         With `person` instead of `per_person`: in how many groups a person's rows count, and how
         many in each; a keyed hash draws which. Epsilon then protects all rows of a person in all
-        groups together.
+        groups together. With max_groups="auto" the number follows from who is in which group.
     releases : int, optional
         Releases of a group that share the budget. With a store 12, one for each call that finds new
         rows of the group: a year of months. Without a store 1, as one call releases once.
@@ -274,6 +275,10 @@ def private_means(
     question = dict(locals())
     check_arguments(private_means, SETTINGS, settings, HINTS)
     require_numbers(lower=lower, upper=upper, epsilon=epsilon, delta=delta)
+
+    # How many groups of a person count may follow from who is in which.
+    if max_groups == "auto":
+        return private_means(frame, **with_max_groups(frame, question))
 
     # Groups that are secret have a release of their own, of all arguments.
     if private_counts or groups is not None:

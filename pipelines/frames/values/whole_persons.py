@@ -58,7 +58,7 @@ class PersonLimits:
 
 
 def valid_person_limits(
-    max_groups: int | None, max_rows: int | None, **others: Any
+    max_groups: int | str | None, max_rows: int | None, **others: Any
 ) -> PersonLimits | None:
     """Give the limits of a person, if some are declared; refuse what does not go with them."""
     if max_groups is None and max_rows is None:

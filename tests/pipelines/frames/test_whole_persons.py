@@ -140,3 +140,77 @@ def test_several_columns_of_whole_persons_share_the_budget() -> None:
 def test_mistakes_are_refused_in_one_line(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         meanstream.private_means(rows(50), **{**ASKED, **changes})
+
+
+def worked(seed: int = 1) -> pa.Table:
+    """Customers of one to fifty shops, as purchases are."""
+    rng = np.random.default_rng(seed)
+    shops_of = np.minimum(rng.geometric(0.15, 1500), 50)
+    shop = np.concatenate([rng.choice(80, shops, replace=False) for shops in shops_of])
+    mean = rng.normal(5, 1, 80)
+    return pa.table(
+        {
+            "shop": shop,
+            "customer": np.repeat(np.arange(1500), shops_of),
+            "paid": np.clip(rng.normal(mean[shop], 1.7), 0, 10),
+        }
+    )
+
+
+def test_the_number_of_groups_follows_from_who_is_where_alone() -> None:
+    """More budget pays for more groups; values decide nothing, and a number gives the same bytes."""
+    table = worked()
+    key = {"secret": SECRET, "name": "auto"}
+    chosen = []
+
+    for epsilon in (0.5, 5.0, 50.0):
+        asked = ASKED | {"max_rows": 1, "epsilon": epsilon, "delta": 0.0} | key
+        auto = meanstream.private_means(table, **asked, max_groups="auto")
+        number = int(auto.notes[0].partition("at most ")[2].split()[0])
+        same = meanstream.private_means(table, **asked, max_groups=number)
+        assert auto.table.equals(same.table)
+
+        other = table.set_column(2, "paid", pa.array(np.zeros(len(table))))
+        again = meanstream.private_means(other, **asked, max_groups="auto")
+        assert again.notes[0] == auto.notes[0]
+        chosen.append(number)
+
+    assert 1 <= chosen[0] < chosen[1] < chosen[2] <= 50
+
+
+def test_the_chosen_number_is_nearly_the_best() -> None:
+    """By the error of what groups release and share, over four keys: within a quarter of the least."""
+    table = worked()
+    shop, paid = (np.asarray(table[name]) for name in ("shop", "paid"))
+    truth = np.bincount(shop, paid) / np.bincount(shop)
+
+    def error(number: int | str) -> float:
+        squares = []
+        for seed in range(4):
+            key = {
+                "secret": f"{int(SECRET, 16) ^ (seed * 0x9E3779B97F4A7C15):032x}",
+                "name": "best",
+            }
+            asked = ASKED | {"max_rows": 1, "epsilon": 5.0, "delta": 0.0} | key
+            found = meanstream.private_means(table, **asked, max_groups=number).table
+            of = truth[np.asarray(found["shop"])]
+            squares.append(np.square(np.asarray(found["mean"]) - of).mean())
+        return float(np.mean(squares))
+
+    assert error("auto") < 1.25 * min(error(number) for number in (1, 2, 4, 8, 16))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"private_counts": True}, "max_groups must be a number with private_counts"),
+        ({"person": None}, "person must be given with max_groups"),
+        ({"max_rows": None}, "max_rows must be a number, got None"),
+        ({"store": "state.db"}, "store must be left out with max_groups"),
+    ],
+)
+def test_where_no_number_can_follow_it_is_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        meanstream.private_means(
+            rows(), **{**ASKED, "max_rows": 2, "max_groups": "auto", **options}
+        )
