@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from numbers import Integral, Real
 from unicodedata import is_normalized
@@ -39,7 +39,10 @@ def value_text(value: object) -> str:
     >>> value_text(Path("a.csv")), value_text(-1.0), value_text("x" * 5000)[-24:]
     ("'a.csv'", '-1.0', ' ... of 5,002 characters')
     """
-    text = repr(os.fspath(value) if isinstance(value, os.PathLike) else value)
+    try:
+        text = repr(os.fspath(value) if isinstance(value, os.PathLike) else value)
+    except ValueError:  # of more digits than Python writes
+        return "a number of thousands of digits"
 
     if len(text) <= LONGEST_TEXT:
         return text
@@ -98,7 +101,26 @@ def valid_float(name: str, value: object) -> float:
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
         return float(value) + 0.0
     require(not isinstance(value, bool) and isinstance(value, Real), name, "be a number", value)
-    return float(value) + 0.0  # type: ignore[arg-type]  # -0.0 is 0.0
+    try:
+        return float(value) + 0.0  # type: ignore[arg-type]  # -0.0 is 0.0
+    except OverflowError:
+        raise ValueError(f"{name} must be below 1.8e308, got {value_text(value)}") from None
+
+
+def valid_floats(name: str, values: object) -> list[float]:
+    """Give each number of a sequence its one spelling.
+
+    Examples
+    --------
+    >>> valid_floats("exceeds", [30, "15"])
+    [30.0, 15.0]
+    >>> valid_floats("quantiles", 0.5)
+    Traceback (most recent call last):
+    ValueError: quantiles must be a sequence of numbers, such as [0.5], got 0.5
+    """
+    listed = isinstance(values, Iterable) and not isinstance(values, str | bytes)
+    require(listed, name, "be a sequence of numbers, such as [0.5]", values)
+    return [valid_float(name, value) for value in values]  # type: ignore[attr-defined]
 
 
 def valid_int(name: str, value: object) -> int:

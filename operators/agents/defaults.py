@@ -8,7 +8,7 @@ from typing import Any
 from meanstream.operators.agents.release_times import Counts, Every
 from meanstream.operators.counters.optimal import LONGEST, Optimal
 from meanstream.operators.counters.toeplitz import Toeplitz
-from meanstream.operators.validation import require
+from meanstream.operators.validation import require, valid_floats
 
 SPREAD_SHARE = 0.1
 """Part of the budget for votes on the spread by default (measured by
@@ -46,10 +46,11 @@ def usual_histogram(
     quantiles: Sequence[float], exceeds: Sequence[float], given: dict[str, Any]
 ) -> dict[str, Any]:
     """Give the settings of a histogram where something is requested of it, and none where nothing is."""
-    share = given.get("histogram_share", HISTOGRAM_SHARE if quantiles or len(exceeds) else 0.0)
-    if quantiles or len(exceeds):
+    thresholds = valid_floats("exceeds", exceeds)
+    share = given.get("histogram_share", HISTOGRAM_SHARE if quantiles or thresholds else 0.0)
+    if quantiles or thresholds:
         require(share != 0, "histogram_share", "be more than 0 with quantiles or exceeds", share)
-        return {"histogram_share": share, "exceeds": tuple(exceeds)}
+        return {"histogram_share": share, "exceeds": tuple(thresholds)}
 
     require(not share, "histogram_share", "be left out without quantiles or exceeds", share)
     return {}

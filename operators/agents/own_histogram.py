@@ -21,7 +21,7 @@ from meanstream.operators.noise.draw_owners import AGENT_HISTOGRAMS
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds
 from meanstream.operators.records import Bools, Floats, Ints, ReleaseColumns, Words
-from meanstream.operators.validation import require, valid_float
+from meanstream.operators.validation import require, valid_floats
 
 EVEN_BINS = 17
 """Bins of equal width between the bounds; the two bounds themselves are bins of their own."""
@@ -80,7 +80,7 @@ def histogram_thresholds(exceeds: Sequence[float], lower: float, upper: float) -
     >>> histogram_thresholds([30, "15"], -30.0, 120.0)
     (15.0, 30.0)
     """
-    found = tuple(sorted({valid_float("exceeds", one) for one in exceeds}))
+    found = tuple(sorted({*valid_floats("exceeds", exceeds)}))
     for one in found:
         require(lower <= one < upper, "exceeds", f"lie in [{lower!r}, {upper!r})", one)
 

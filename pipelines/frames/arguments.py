@@ -10,6 +10,8 @@ from difflib import get_close_matches
 from inspect import Parameter, signature
 from typing import Any
 
+from meanstream.operators.validation import require
+
 
 def require_numbers(**values: Any) -> None:
     """Refuse a text in place of a number, which would be read as one elsewhere.
@@ -23,6 +25,31 @@ def require_numbers(**values: Any) -> None:
     for name, value in values.items():
         if isinstance(value, str | bytes):
             raise ValueError(f"{name} must be a number, got the text {value!r}")
+
+
+def require_texts(**values: Any) -> None:
+    """Refuse what is no text where a name or a duration is needed.
+
+    Examples
+    --------
+    >>> require_texts(time="at", window=7)
+    Traceback (most recent call last):
+    ValueError: window must be text, got 7
+    """
+    for name, value in values.items():
+        require(isinstance(value, str), name, "be text", value)
+
+
+def require_columns(option: str, names: Any) -> None:
+    """Refuse what names no columns.
+
+    Examples
+    --------
+    >>> require_columns("by", None)
+    Traceback (most recent call last):
+    ValueError: by must be the name of a column or several, got None
+    """
+    require(isinstance(names, Iterable), option, "be the name of a column or several", names)
 
 
 def check_arguments(

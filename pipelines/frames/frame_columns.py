@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from meanstream.operators.records import AnyInts, Floats, Ints, Words
-from meanstream.operators.validation import closest_valid, require
+from meanstream.operators.validation import closest_valid, require, value_text
 from meanstream.pipelines.frames.dirty_columns import (
     ZONE,
     is_text,
@@ -309,7 +309,9 @@ def _table(frame: Any, wanted: dict[str, list[str]]) -> pa.Table:
         for name in names:
             if name not in known:
                 hint = _index_hint(frame, name) or closest_valid(name, known)
-                raise ValueError(f"{option} must be a column of the frame, got {name!r}{hint}")
+                raise ValueError(
+                    f"{option} must be a column of the frame, got {value_text(name)}{hint}"
+                )
 
             if known.count(name) > 1:
                 raise ValueError(

@@ -45,7 +45,8 @@ def _coded_column(table: pa.Table, name: str, option: str) -> tuple[AnyInts, pa.
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if pa.types.is_floating(kind) or pa.types.is_nested(kind) or _is_no_name(kind):
         raise ValueError(
-            f"{option} must be a column of names (text, integers, dates, true and false), got {kind} in {name!r}"
+            f"{option} must be a column of names (text, integers, dates, true and false), got {kind} in {name!r}: "
+            "frame[name].astype(str) makes text of it"
         )
 
     if not pa.types.is_dictionary(column.type):
@@ -93,7 +94,8 @@ def _coded(plain: pa.ChunkedArray) -> tuple[AnyInts, pa.Array]:
 
 
 def _is_no_name(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_interval(kind) or pa.types.is_run_end_encoded(kind))
+    is_of_a_library = isinstance(kind, pa.BaseExtensionType)  # such as periods of pandas
+    return bool(is_of_a_library or pa.types.is_interval(kind) or pa.types.is_run_end_encoded(kind))
 
 
 def key_order(keys: pa.Table) -> Ints:

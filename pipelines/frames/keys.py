@@ -23,4 +23,11 @@ def frame_key(secret: str | bytes | None, name: str | None) -> tuple[bytes, str]
             "name must be given with secret, since it separates deployments with one key, got None"
         )
 
-    return require_secret_key(os.fsencode(secret), "secret"), name
+    # Not the key itself: an error is no place for it.
+    if not isinstance(secret, str | bytes):
+        raise ValueError(f"secret must be text or bytes, got {type(secret).__name__}")
+
+    try:
+        return require_secret_key(os.fsencode(secret), "secret"), name
+    except UnicodeEncodeError:
+        raise ValueError("secret must be text that UTF-8 can hold, got another") from None

@@ -23,7 +23,11 @@ from meanstream.operators.collaboration.registry import Collaboration, collabora
 from meanstream.operators.collaboration.shares.shares_quantiles import valid_quantiles
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.validation import require
-from meanstream.pipelines.frames.arguments import check_arguments, require_numbers
+from meanstream.pipelines.frames.arguments import (
+    check_arguments,
+    require_columns,
+    require_numbers,
+)
 from meanstream.pipelines.frames.budget_shares import spread_share_of_rows
 from meanstream.pipelines.frames.decisions.joint_columns import joint_columns
 from meanstream.pipelines.frames.frame_columns import FrameSamples, frame_samples
@@ -292,6 +296,7 @@ def private_means(
         max_groups, max_rows, person=person, per_person=per_person, odds=odds, store=store
     )
     _check_columns(
+        by,
         time,
         person,
         scheduled=schedule is not None,
@@ -422,6 +427,7 @@ def _releases(releases: int | None, schedule: str | None, *, stored: bool) -> in
     )
     several = "be 1 without a store or a schedule: one call releases once, and the rest of the budget is lost"
     require(stored or schedule is not None or most == 1, "releases", several, most)
+    require(schedule is None or isinstance(schedule, str), "schedule", "be text", schedule)
     minutes = schedule is not None and _MINUTES.fullmatch(schedule) is not None
     rule = "name minutes as min (every:1min), since m reads like month; for months call once a month with a store"
     require(not minutes, "schedule", rule, schedule)
@@ -429,7 +435,10 @@ def _releases(releases: int | None, schedule: str | None, *, stored: bool) -> in
     return most
 
 
-def _check_columns(time: str | None, person: str | None, *, scheduled: bool, limited: bool) -> None:
+def _check_columns(
+    by: object, time: str | None, person: str | None, *, scheduled: bool, limited: bool
+) -> None:
+    require_columns("by", by)
     untimed = "be given with schedule, which releases on the way: the order of the rows is private"
     require(not scheduled or time is not None, "time", untimed, time)
     rule = "be given together with per_person, or max_groups and max_rows"

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
 from meanstream.operators.estimators.registry import estimator_name, estimator_taken_for
-from meanstream.operators.validation import require
-from meanstream.pipelines.frames.arguments import check_arguments, require_numbers
+from meanstream.operators.validation import require, valid_float, valid_floats
+from meanstream.pipelines.frames.arguments import (
+    check_arguments,
+    require_numbers,
+    require_texts,
+)
 from meanstream.pipelines.frames.frame_columns import FrameSamples, frame_samples
 from meanstream.pipelines.frames.keys import frame_key
 from meanstream.pipelines.frames.private_frame import PrivateFrame
@@ -150,6 +154,7 @@ def private_windows(
     """
     check_arguments(private_windows, SETTINGS, settings, HINTS)
     require_numbers(lower=lower, upper=upper, epsilon=epsilon)
+    require_texts(by=by, value=value, time=time, window=window)
     window = _calendar(window, tz, first_weekday)
     key, called = frame_key(secret, name)
     by_default = estimator_taken_for("curator") if central else _by_default(window, settings)
@@ -179,15 +184,15 @@ def private_windows(
     chosen = by_default if estimator is None else estimator_name(estimator)
 
     agreed = RoundsSettings(
-        lower=float(cast(float, lower)),
-        upper=float(cast(float, upper)),
+        lower=valid_float("lower", lower),
+        upper=valid_float("upper", upper),
         epsilon=epsilon,
         window=window,
         estimator=chosen,
-        level=level,
+        level=valid_float("level", level),
         name=called,
         categories=None if categories is None else require_categories(categories),
-        quantiles=None if quantiles is None else tuple(quantiles),
+        quantiles=None if quantiles is None else tuple(valid_floats("quantiles", quantiles)),
         **settings,
     )
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from meanstream.pipelines.own_errors import describe_own_error, is_own_error_raised
+
 
 class BadOption(Exception):  # noqa: N818 - it is what the user gave, not a fault of the program
     """An option that breaks a rule.
@@ -25,7 +27,21 @@ def refusing_options() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise BadOption(str(error)) from None
+        raise BadOption(_own_text(error)) from None
+
+
+def _own_text(error: Exception) -> str:
+    """Say what one of our errors says.
+
+    **Privacy.** The text of a foreign error may show what stands in a file, and names no option.
+    """
+    if isinstance(error, BadOption) or is_own_error_raised(error):
+        return str(error)
+
+    said = describe_own_error(error)
+    return (
+        f"options must be such that they can be read, got {said['error']} in {said.get('at', 'C')}"
+    )
 
 
 class Refusals:
@@ -51,8 +67,8 @@ class Refusals:
         try:
             yield
         except (ValueError, BadOption) as error:
-            if str(error) not in self._lines:
-                self._lines.append(str(error))
+            if (text := _own_text(error)) not in self._lines:
+                self._lines.append(text)
 
     def end(self) -> None:
         """Refuse what was noted, if anything was."""

@@ -33,6 +33,7 @@ def read_covariates_file(place: str, key: str) -> AgentCovariates:
 def _read(path: str, key: str, _modified: int, _size: int) -> AgentCovariates:
     try:
         table = parquet.read_table(path) if path.endswith(".parquet") else _csv(path, key)
+        _ = table.column_names  # which are no UTF-8, perhaps
     except OSError as error:
         raise ValueError(
             f"covariates must be a readable file, got {path!r} ({error.strerror or 'unreadable'})"

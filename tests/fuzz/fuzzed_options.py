@@ -171,15 +171,17 @@ ALIASES = {
 """Other words for an option, in what is about the thing that it names."""
 COMBINED = (
     r" (must (be given|come|not come|be of the engine|be left out with|be in the source|"
-    r"be a store that reads one topic)"
-    r"|takes no option)"
+    r"be a store that reads one topic|have one of|be a file with --json)"
+    r"|takes no option| to follow, got )"
 )
 """A rule on several options together has no value to show."""
 FOUND_FALSE = {("ledger verify", "rows"), ("ledger verify", "head")}
 """What is compared with a ledger that is read: a ledger that has lost rows is exit code 1, no bad
 option."""
+BEGINNING = 900
+"""Characters of a value that is longer than a line takes."""
 RUNNING = {"dry_run", "quiet", "help", "help_all", "config"}
-BESIDE = {"flights.csv", "absent"}
+BESIDE = {"flights.csv", "absent", "state.db"}
 """What the line may name instead, where the command is stopped by its --out."""
 
 
@@ -310,7 +312,7 @@ class World:
         return {
             path.name: (path.stat().st_size, path.stat().st_mtime_ns)
             for path in self.folder.iterdir()
-            if not path.name.endswith((".lock", "-shm", "-wal"))
+            if path.is_dir() or not path.name.endswith((".lock", "-shm", "-wal"))
         }
 
     def try_one(self, option: Option, value: Any, in_file: bool, found: Found) -> None:
@@ -354,6 +356,8 @@ class World:
         said = ran.err.decode(errors="surrogatepass")
         if "Traceback" in said or "its text is not shown" in said:
             found.fault("traceback", **what, said=said[-400:])
+        elif ran.code == 1 and "No space left on device" in said and len(lines) == 1:
+            found.ended["taken, and no room"] += 1
         elif "memory must suffice" in said:
             found.ended["taken, and too large"] += 1
         elif ran.code == 1 and (
@@ -400,6 +404,8 @@ def _shows(said: str, value: Any) -> bool:
         text in said for text in (str(value), repr(value), ascii(value), repr(str(value)))
     ) or value in ("", [], {}):
         return True
+    if len(str(value)) > BEGINNING and str(value)[:BEGINNING] in said:
+        return True  # of a value that fills screens the beginning is enough
     numbers = [_number(text) for text in re.findall(r"[-+]?(?:nan|inf|[\d.]+(?:e[-+]?\d+)?)", said)]
     meant = [_number(text) for text in str(value).split(",")]
     if None not in meant:

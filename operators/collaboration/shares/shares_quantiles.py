@@ -13,7 +13,7 @@ from meanstream.operators.agents.own_histogram import CELLS, histogram_edges
 from meanstream.operators.collaboration.shares.shares_posterior import SharesPosterior
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.records import Floats
-from meanstream.operators.validation import require, valid_float
+from meanstream.operators.validation import require, valid_floats
 
 WITHIN_BINS = 0.1
 """Of the width of a bin: how far a quantile may lie from where equal density within the bin puts it
@@ -34,7 +34,7 @@ def valid_quantiles(quantiles: object) -> tuple[float, ...]:
     >>> valid_quantiles([0.9, ".5"])
     (0.5, 0.9)
     """
-    found = tuple(sorted({valid_float("quantiles", one) for one in quantiles}))  # type: ignore[attr-defined]
+    found = tuple(sorted({*valid_floats("quantiles", quantiles)}))
     for one in found:
         require(0 < one < 1, "quantiles", "lie in (0, 1)", one)
 

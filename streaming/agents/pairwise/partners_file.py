@@ -25,6 +25,7 @@ def read_partners_file(path: Path) -> dict[str, tuple[str, ...]]:
     )
     try:
         table = csv.read_csv(path, convert_options=options)
+        names = set(table.column_names)  # which are no UTF-8, perhaps
     except OSError as error:
         raise ValueError(
             f"partners must be a readable file, got {str(path)!r} ({error.strerror})"
@@ -35,7 +36,7 @@ def read_partners_file(path: Path) -> dict[str, tuple[str, ...]]:
         ) from None
 
     require(
-        set(COLUMNS) <= set(table.column_names),
+        set(COLUMNS) <= names,
         "partners",
         "have columns agent and partner",
         str(path),
