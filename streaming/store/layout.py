@@ -37,6 +37,8 @@ def create_layout(database: Database) -> None:
 
 def check_layout(database: Database, tables: Mapping[str, str]) -> None:
     """Refuse a file whose tables are not exactly those of its version."""
-    schema = dict(database.rows("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL"))
+    schema: dict[str, str] = dict(
+        database.rows("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL")
+    )
     if schema != tables:
         raise database.damage("its tables")

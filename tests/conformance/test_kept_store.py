@@ -1,0 +1,180 @@
+"""A store of 0.3.0 that was killed in the middle of a stream: this version still reads it byte for
+byte, and goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conformance.make_kept_store import event_schemas, facts_of, make, run_in
+from tests.pipelines.command_line import meanstream
+
+KEPT = Path(__file__).parent / "kept_0_3"
+FACTS: dict[str, Any] = json.loads((KEPT / "facts.json").read_text())
+RELEASED = ("release_id", "agent", "index", "time", "n", "total", "mean", "noise_variance")
+"""What a release must say in every later version, too; fields may be added."""
+READING = {
+    "ledger verify": ("ledger", "verify"),
+    "budget": ("budget",),
+    "store show": ("store", "show"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy that may be changed."""
+    return Path(shutil.copytree(KEPT, tmp_path / "kept"))
+
+
+def holds(wanted: Any, given: Any) -> bool:
+    """Whether there is all that there was, with the same values; fields may be added."""
+    if isinstance(wanted, Mapping):
+        return all(name in given and holds(value, given[name]) for name, value in wanted.items())
+    if isinstance(wanted, list):
+        return len(wanted) == len(given) and all(map(holds, wanted, given))
+    return bool(wanted == given)
+
+
+def released(path: Path) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    return [{name: line[name] for name in RELEASED} for line in lines]
+
+
+def outputs(folder: Path) -> list[bytes]:
+    """The releases of the kept ledger, as they left."""
+    lines = [json.loads(line) for line in (folder / "ledger.jsonl").read_bytes().splitlines()]
+    return [line["output"].encode() for line in lines if "output" in line]
+
+
+def test_every_reading_command_says_what_it_said_and_changes_nothing(folder: Path) -> None:
+    before = (folder / "state.db").read_bytes()
+    facts = facts_of(folder)
+    assert holds(FACTS["verify"], facts["verify"])
+    assert holds(FACTS["show"], facts["show"])
+
+    # When a budget ends is a forecast, which may be made in another way.
+    assert holds(FACTS["budget"]["summary"], facts["budget"]["summary"])
+    agents = [{**agent, "ends": None} for agent in FACTS["budget"]["agents"]]
+    assert holds(agents, [{**agent, "ends": None} for agent in facts["budget"]["agents"]])
+    assert (folder / "state.db").read_bytes() == before
+
+
+def test_the_signed_head_and_the_export_are_the_same(folder: Path) -> None:
+    store = ("--store", str(folder / "state.db"))
+    signed = ("--signature", str(folder / "head.json"), "--signer", str(folder / "signer.pub"))
+    assert meanstream("ledger", "verify", *store, *signed).code == 0
+    assert meanstream("ledger", "export", *store, "--to", str(folder / "again.jsonl")).code == 0
+    assert (folder / "again.jsonl").read_bytes() == (folder / "ledger.jsonl").read_bytes()
+
+
+def test_a_run_goes_on_where_the_killed_one_stopped(folder: Path) -> None:
+    delivered = len(released(folder / "releases.jsonl"))
+    ran = run_in(folder)
+    assert ran.code == 0, ran.err.decode()
+
+    # What was charged leaves as it was written; the rest is what the whole run released.
+    lines = (folder / "releases.jsonl").read_bytes().splitlines()
+    charged = outputs(folder)
+    assert lines[: len(charged)] == charged
+    assert len(lines) > len(charged) > delivered > 0
+    assert len(charged) == FACTS["verify"]["rows"]
+    assert released(folder / "releases.jsonl") == released(folder / "all_releases.jsonl")
+
+    store = ("--store", str(folder / "state.db"))
+    signed = ("--signature", str(folder / "head.json"), "--signer", str(folder / "signer.pub"))
+    verified = meanstream("ledger", "verify", *store, *signed, "--json")
+    assert verified.json["rows"] == len(lines)
+
+
+def test_the_same_input_under_the_same_name_and_key_gives_the_same_releases(folder: Path) -> None:
+    (folder / "state.db").unlink()
+    (folder / "releases.jsonl").unlink()
+    assert run_in(folder).code == 0
+    assert released(folder / "releases.jsonl") == released(folder / "all_releases.jsonl")
+
+
+@pytest.mark.parametrize("name", ["ledger verify", "budget", "ledger export"])
+def test_a_changed_row_of_the_store_is_found(name: str, folder: Path) -> None:
+    store = ("--store", str(folder / "tampered" / "state.db"))
+    words = ("--to", str(folder / "new.jsonl")) if name == "ledger export" else ()
+    ran = meanstream(*name.split(), *store, *words)
+    assert ran.code in {1, 2}
+    assert ran.out == b""
+    assert b"store must be undamaged, got a fault in row" in ran.err
+    assert not (folder / "new.jsonl").exists()
+
+
+@pytest.mark.parametrize("step", [-1, 1])
+@pytest.mark.parametrize("name", READING)
+def test_a_schema_that_is_not_known_is_refused_with_what_to_do(
+    name: str, step: int, folder: Path
+) -> None:
+    with closing(sqlite3.connect(folder / "state.db")) as connection:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        connection.execute(f"PRAGMA user_version = {version + step}")
+
+    refused = meanstream(*READING[name], "--store", str(folder / "state.db")).message
+    assert f"got {version + step} in" in refused
+    cure = "a later release of Meanstream wrote it: use that one"
+    assert refused.endswith(cure if step > 0 else "see Upgrading in docs/deployment.md")
+
+
+def changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What an event of today lacks of the one that was, and what it asks for besides."""
+    read, written = now["validation"], now["serialization"]
+    found = [
+        f"{name} is another type"
+        for name, field in was["serialization"]["properties"].items()
+        if plain(field) != plain(written["properties"].get(name))
+    ]
+    added = set(read.get("required", ())) - set(was["validation"].get("required", ()))
+    left = set(was["serialization"].get("required", ())) - set(written.get("required", ()))
+    return [
+        *found,
+        *(f"{name} is required now" for name in added),
+        *(f"{n} may lack" for n in left),
+    ]
+
+
+def plain(field: Any) -> Any:
+    """A field's type without the words about it."""
+    if isinstance(field, dict):
+        return {
+            key: plain(value) for key, value in field.items() if key not in {"description", "title"}
+        }
+    return [plain(value) for value in field] if isinstance(field, list) else field
+
+
+def test_events_have_all_fields_that_they_had_and_ask_for_no_others() -> None:
+    now = event_schemas()
+    for name, was in json.loads((KEPT / "event_schemas.json").read_text()).items():
+        assert changes(was, now[name]) == [], name
+
+
+def test_a_field_that_is_gone_new_or_of_another_type_is_found() -> None:
+    was = event_schemas()["release"]
+    for mode in ("validation", "serialization"):
+        now = json.loads(json.dumps(was))
+        now[mode]["required"] = [*now[mode]["required"], "more"]
+        assert bool(changes(was, now)) == (mode == "validation")
+    del now["serialization"]["properties"]["total"]
+    now["serialization"]["required"].remove("n")
+    now["validation"]["required"].append("more")
+    assert len(changes(was, now)) == 3
+
+
+def test_the_command_makes_such_files_today(tmp_path: Path) -> None:
+    make(tmp_path / "made")
+    names = {str(path.relative_to(KEPT)) for path in KEPT.rglob("*") if path.is_file()}
+    made = tmp_path / "made"
+    assert {str(path.relative_to(made)) for path in made.rglob("*") if path.is_file()} == names
+    assert (
+        json.loads((made / "facts.json").read_text())["verify"]["rows"] == FACTS["verify"]["rows"]
+    )
