@@ -139,5 +139,5 @@ def chained_bytes(rows: LedgerColumns, names: Sequence[bytes]) -> tuple[bytes, b
 
 
 def chain_value(start: bytes, digests: Sequence[bytes]) -> bytes:
-    """Give the chain's value after rows of a segment, from the value at its begin and three digests."""
+    """Give the chain's value, from the one at the segment's begin and three digests of rows."""
     return sha256(start + b"".join(digests)).digest()

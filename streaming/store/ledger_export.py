@@ -1,4 +1,7 @@
-"""A ledger as JSON lines, which anyone can verify without the store: names, outputs and values of the chain."""
+"""A ledger as JSON lines: names, outputs and values of the chain.
+
+Anyone can verify them without the store.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +33,10 @@ VERSION = 1
 def export_ledger(store: Path, target: Path, *, rows: int | None = None) -> LedgerReport:
     """Write the rows of a ledger, or its first ones, into a new file; all rows are verified before.
 
-    **Privacy.** An export holds what left the process, and of the rest one digest per segment. Input versions are
-    private, and they are in that digest alone, as they are in the chain's values. Of agents and rounds it is public; of
-    agents that query each other each row is private to its reader.
+    **Privacy.** An export holds what left the process, and of the rest one digest per segment.
+    Input versions are private, and they are in that digest alone, as they are in the chain's
+    values. Of agents and rounds it is public; of agents that query each other a row is private to
+    its reader.
 
     Returns
     -------
@@ -78,7 +82,7 @@ class _Export:
         self._chain = START
 
     def lines(self) -> Iterator[bytes]:
-        """Give the lines: what the export is of, rows, and a value of the chain after each segment."""
+        """Give the lines: a header, rows, and a value of the chain after each segment."""
         name = (self._store.settings() or {}).get("name")
         yield _line({"format": FORMAT, "version": VERSION, "deployment": name, "rows": self._rows})
 

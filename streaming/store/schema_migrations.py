@@ -1,4 +1,7 @@
-"""How a store of an older schema version becomes one of this version: numbered steps, all or none of them."""
+"""How a store of an older schema version becomes one of this version.
+
+Numbered steps: all of them, or none.
+"""
 
 from __future__ import annotations
 
@@ -74,4 +77,5 @@ def _refusal(database: Database, version: int) -> str:
         else "a release before 0.3.0 wrote it: see Upgrading in docs/deployment.md"
     )
 
-    return f"store must have schema version {readable}, got {version} in {str(database.path)!r}; {cure}"
+    rule = f"store must have schema version {readable}, got {version} in {str(database.path)!r}"
+    return f"{rule}; {cure}"

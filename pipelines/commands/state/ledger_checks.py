@@ -127,7 +127,7 @@ def back_up_ledger(*, store: Path, to: Path, as_json: bool) -> None:
 
 
 def export_rows(*, store: Path, to: Path, rows: int | None, as_json: bool) -> None:
-    """Write a ledger as JSON lines that verify without the store, and print its rows, agents and head."""
+    """Write a ledger as JSON lines, and print its rows, agents and head."""
     with refusing_options():
         require(rows is None or rows >= 0, "rows", "be at least 0", rows)
         require_own_paths_apart({"to": to}, own_files_of_store(store))

@@ -98,8 +98,9 @@ def ledger_export(
 ) -> None:
     """Write a ledger as JSON lines that others can verify without the store: releases and chain.
 
-    The export holds no raw data and no input digests. It is as public as the releases in it. With a signed head it
-    proves them. docs/reference/formats.md describes the format; examples/verify_ledger.mjs verifies it.
+    The export holds no raw data and no input digests. It is as public as the releases in it, and
+    with a signed head it proves them. docs/reference/formats.md describes the format, and
+    examples/verify_ledger.mjs verifies it.
 
     \b
     Example:
