@@ -1,5 +1,6 @@
-"""Make the files of tests/conformance/kept_0_3: a store that was killed in the middle of a stream,
-its exported ledger and signed head, copies that were tampered with, and the schemas of all events.
+"""Make the files of tests/conformance/kept_0_3: stores of agents and of rounds that were killed in the
+middle of a stream, an exported ledger and its signed head, copies that were tampered with, a shard of
+a Beam job, and the schemas of all events.
 
 `python -m tests.conformance.make_kept_store FOLDER` makes them in a new folder. Those in the
 repository are of the release that they are named after. They are never made again.
@@ -21,6 +22,7 @@ from meanstream.pipelines.commands.run import run_engine
 from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.events.wire import EVENTS
 from meanstream.streaming.store.ledger_signature import make_signing_key
+from tests.conformance.make_kept_beam import make_beam_state
 from tests.pipelines.command_line import SECRET, Ran, arguments, meanstream, spoil_row
 from tests.streaming.support.dying import DieAt
 
@@ -42,8 +44,32 @@ OPTIONS: dict[str, Any] = {
     "batch_size": 16,
     "quiet": True,
 }
-DELIVERIES = 8
-"""Deliveries before the process dies, with five releases that are charged and not yet written."""
+ROUNDS: dict[str, Any] = {
+    "source": "samples.csv",
+    "user": "agent",
+    "id": "id",
+    "lower": -30,
+    "upper": 120,
+    "window": "12h",
+    "epsilon": 1,
+    "user_budget": 9,
+    "name": "kept rounds",
+    "store": "state.db",
+    "sink": "means.jsonl",
+    "reports": "reports.jsonl",
+    "stages": "stages.jsonl",
+    "batch_size": 16,
+    "quiet": True,
+}
+RUNS = {"agents": OPTIONS, "rounds": ROUNDS}
+"""Options of `meanstream run`, by what runs."""
+RELEASED = {
+    "agents": ["releases.jsonl"],
+    "rounds": ["reports.jsonl", "stages.jsonl", "means.jsonl"],
+}
+"""Files of what left the process, by what runs."""
+DELIVERIES = {"agents": 8, "rounds": 19}
+"""Deliveries before the process dies; then rows are charged that were never written."""
 
 Lines = list[dict[str, Any]]
 
@@ -57,10 +83,10 @@ def write_input(path: Path) -> None:
     path.write_text("\n".join(["agent,value,time,id", *lines]) + "\n", encoding="utf-8")
 
 
-def run_in(folder: Path) -> Ran:
+def run_in(folder: Path, kind: str = "agents") -> Ran:
     """Run the engine on the input in a folder; it continues the store that is there."""
     with chdir(folder):
-        words = ("run", "agents", *arguments(OPTIONS))
+        words = ("run", kind, *arguments(RUNS[kind]))
         return meanstream(*words, environment={"MEANSTREAM_SECRET": SECRET})
 
 
@@ -71,23 +97,25 @@ def done(*words: str) -> bytes:
     return ran.out
 
 
-def make_store(folder: Path) -> None:
-    """Make a store whose process dies, what it has released, and the releases of a run that lives."""
+def make_store(folder: Path, kind: str) -> None:
+    """Make a store whose process dies, what it has released, and all that a run releases which lives."""
     whole = folder / "whole"
     whole.mkdir(parents=True)
     write_input(whole / "samples.csv")
     shutil.copy(whole / "samples.csv", folder)
-    assert run_in(whole).code == 0
-    shutil.copy(whole / "releases.jsonl", folder / "all_releases.jsonl")
+    ran = run_in(whole, kind)
+    assert ran.code == 0, ran.err.decode()
+    for name in RELEASED[kind]:
+        shutil.copy(whole / name, folder / f"all_{name}")
     shutil.rmtree(whole)
 
-    dying = DieAt(CrashPoint.WRITE_RELEASES, Moment.BEFORE, DELIVERIES + 1)
+    dying = DieAt(CrashPoint.WRITE_RELEASES, Moment.BEFORE, DELIVERIES[kind] + 1)
     with patch.object(run_engine, "no_crash", dying):
-        ran = run_in(folder)
+        ran = run_in(folder, kind)
     assert ran.code == 1
     assert b"Died" in ran.err
     for name in ("state.db.lock", "estimates.jsonl"):
-        (folder / name).unlink()
+        (folder / name).unlink(missing_ok=True)
 
 
 def sign_and_export(folder: Path, key: Path) -> None:
@@ -212,12 +240,15 @@ def tamper(folder: Path, other_key: Path) -> dict[str, str]:
 
 def make(folder: Path) -> None:
     """Make all files in a new folder."""
-    make_store(folder)
+    make_store(folder, "agents")
+    make_store(folder / "rounds", "rounds")
+    make_beam_state(folder / "beam")
     keys = [folder / "signing.key", folder / "other.key"]
     for key in keys:
         make_signing_key(key)
     sign_and_export(folder, keys[0])
-    facts = {**facts_of(folder), "tampered": tamper(folder, keys[1])}
+    facts = {**facts_of(folder), "rounds": facts_of(folder / "rounds")}
+    facts["tampered"] = tamper(folder, keys[1])
     for key in keys:  # nobody needs to sign again
         key.unlink()
         Path(f"{key}.pub").unlink()

@@ -1,5 +1,5 @@
-"""A store of 0.3.0 that was killed in the middle of a stream: this version still reads it byte for
-byte, and goes on where it stopped."""
+"""Stores of 0.3.0 that were killed in the middle of a stream, and a shard of a Beam job: this version
+still reads them byte for byte, and goes on where they stopped."""
 
 from __future__ import annotations
 
@@ -13,8 +13,18 @@ from typing import Any
 
 import pytest
 
+from meanstream.pipelines.beam.keyed_state.beam_state import StateMark
+from meanstream.streaming.store.store_identity import OtherIdentityError
+from tests.conformance.make_kept_beam import (
+    IDENTITY,
+    KEPT_WINDOWS,
+    Cell,
+    release_window,
+    shard_of,
+)
+from tests.conformance.make_kept_store import RELEASED as KEPT_FILES
 from tests.conformance.make_kept_store import event_schemas, facts_of, make, run_in
-from tests.pipelines.command_line import meanstream
+from tests.pipelines.command_line import SECRET, meanstream
 
 KEPT = Path(__file__).parent / "kept_0_3"
 FACTS: dict[str, Any] = json.loads((KEPT / "facts.json").read_text())
@@ -98,6 +108,53 @@ def test_the_same_input_under_the_same_name_and_key_gives_the_same_releases(fold
     (folder / "releases.jsonl").unlink()
     assert run_in(folder).code == 0
     assert released(folder / "releases.jsonl") == released(folder / "all_releases.jsonl")
+
+
+def test_rounds_say_what_they_said_and_go_on_where_they_stopped(folder: Path) -> None:
+    place = folder / "rounds"
+    before = (place / "state.db").read_bytes()
+    assert holds(FACTS["rounds"], facts_of(place))
+    assert (place / "state.db").read_bytes() == before
+    reports = (place / "reports.jsonl").read_bytes().splitlines()
+    delivered = [line for line in reports if b'"user"' in line]
+    assert FACTS["rounds"]["verify"]["rows"] > len(delivered) > 0
+
+    ran = run_in(place, "rounds")
+    assert ran.code == 0, ran.err.decode()
+    for name in KEPT_FILES["rounds"]:
+        written, whole = (place / name).read_bytes(), (place / f"all_{name}").read_bytes()
+        assert len(written) > len((KEPT / "rounds" / name).read_bytes()) > 0
+        same = [json.loads(line) for line in written.splitlines()]
+        assert holds([json.loads(line) for line in whole.splitlines()], same)
+
+
+def test_a_shard_of_a_beam_job_releases_what_it_would_have_released() -> None:
+    place = KEPT / "beam"
+    encoded = (place / "shard.bin").read_bytes()
+    releases = json.loads((place / "releases.json").read_text())
+    shard = shard_of(encoded)
+    windows = range(KEPT_WINDOWS, 2 * KEPT_WINDOWS)
+    after = [[list(one) for one in release_window(shard, number)] for number in windows]
+    assert after == releases["after"]
+    assert sum(map(len, after)) > 0
+
+    # It is the shard of a job that never stopped.
+    whole = shard_of()
+    before = [[list(one) for one in release_window(whole, n)] for n in range(KEPT_WINDOWS)]
+    assert before == releases["before"]
+    with pytest.raises(ValueError, match="snapshot must match its checksum"):
+        shard_of(encoded[:-1] + bytes([encoded[-1] ^ 1]))
+
+
+def test_the_mark_of_a_beam_state_is_known_again() -> None:
+    made = (KEPT / "beam" / "made.json").read_bytes()
+    StateMark(IDENTITY, SECRET.encode()).claim(Cell(made))
+    for identity, secret in (
+        ({**IDENTITY, "shards": 4}, SECRET),
+        (IDENTITY, SECRET[::-1]),
+    ):
+        with pytest.raises(OtherIdentityError):
+            StateMark(identity, secret.encode()).claim(Cell(made))
 
 
 @pytest.mark.parametrize("name", ["ledger verify", "budget", "ledger export"])

@@ -64,6 +64,15 @@ def test_the_kept_ledger_is_sound() -> None:
     assert dict(line.split() for line in out.splitlines()) == {k: str(v) for k, v in facts.items()}
 
 
+def test_the_kept_ledger_of_rounds_is_sound(tmp_path: Path) -> None:
+    shutil.copy(KEPT / "rounds" / "state.db", tmp_path)
+    export_ledger(tmp_path / "state.db", tmp_path / "l.jsonl")
+    code, out, err = read(tmp_path / "l.jsonl")
+    assert (code, err) == (0, "")
+    facts = {**FACTS["rounds"]["verify"], "releases": 0, "signed": "none"}
+    assert dict(line.split() for line in out.splitlines()) == {k: str(v) for k, v in facts.items()}
+
+
 @pytest.mark.parametrize("name", TAMPERED)
 def test_an_export_that_was_tampered_with_is_named(name: str) -> None:
     says = FACTS["tampered"][f"{name}.jsonl"]
