@@ -65,9 +65,9 @@ class Database:
         self.is_empty = False
         uri = f"{path.resolve().as_uri()}?mode={'ro' if read_only and _has_log(path) else 'rw'}"
         with self._readable_faults():
-            self._connection = sqlite3.connect(
-                uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS
-            )
+            self._file = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS)
+
+        self._connection = self._file  # or a copy of it in memory
 
         try:
             self._begin(read_only=read_only)
@@ -78,6 +78,15 @@ class Database:
     def close(self) -> None:
         """End; what was not committed is gone."""
         self._connection.close()
+        self._file.close()
+
+    def use_copy_in_memory(self) -> None:
+        """Go on with a copy in memory, which may be changed; the file stays as it is."""
+        with self._readable_faults():
+            memory = sqlite3.connect(":memory:", isolation_level=None)
+            self._file.backup(memory)
+
+        self._connection = memory
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> None:
         """Run a statement that gives no rows."""
@@ -138,10 +147,10 @@ class Database:
         return bool(self.one("PRAGMA wal_checkpoint(TRUNCATE)") == 0)
 
     def copy_to(self, path: Path) -> None:
-        """Write what this connection sees into an empty file, page by page."""
+        """Write what this connection sees of the file into an empty one, page by page."""
         with self._readable_faults(), closing(sqlite3.connect(path)) as target:
             try:
-                self._connection.backup(target)
+                self._file.backup(target)
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode not in _FAULTS_OF_WRITING:  # nothing else is written
                     raise

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from meanstream.streaming.store.database import APPLICATION_ID, Database, StoreError
+from collections.abc import Mapping
+
+from meanstream.streaming.store.database import APPLICATION_ID, Database
 
 VERSION = 5
-"""Of every store: a file of another version is refused."""
+"""Schema version of the stores that are written; older ones are migrated."""
 
 _LEDGER_RULES = {
     "ledger_keeps": "CREATE TRIGGER ledger_keeps BEFORE UPDATE ON ledger "
@@ -33,12 +35,10 @@ def create_layout(database: Database) -> None:
     database.execute(f"PRAGMA user_version = {VERSION}")
 
 
-def check_layout(database: Database) -> None:
-    """Refuse a file of another version, or whose tables are not exactly those of this one."""
-    version = database.one("PRAGMA user_version")
-    if version != VERSION:
-        raise StoreError(
-            f"store must have schema version {VERSION}, got {version} in {str(database.path)!r}"
-        )
-    if dict(database.rows("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL")) != TABLES:
+def check_layout(database: Database, tables: Mapping[str, str]) -> None:
+    """Refuse a file whose tables are not exactly those of its version."""
+    schema: dict[str, str] = dict(
+        database.rows("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL")
+    )
+    if schema != tables:
         raise database.damage("its tables")

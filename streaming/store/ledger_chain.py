@@ -111,23 +111,11 @@ class LedgerChain:
 
         `names` are those of all agents, by number.
         """
-        name = [names[a] for a in np.asarray(rows.agent).tolist()]
-        numbers = np.empty(len(rows), _ROW)
-        for field, _ in _NUMBERS:
-            numbers[field] = getattr(rows, field)
-
-        for field, texts in (("name", name), ("output", rows.output)):
-            numbers[field] = np.fromiter(map(len, texts), np.int64, len(rows))
-
-        for digest, data in zip(
-            self._digests, (numbers.tobytes(), *map(b"".join, (name, rows.output))), strict=True
-        ):
+        for digest, data in zip(self._digests, chained_bytes(rows, names), strict=True):
             digest.update(data)
 
         self.rows += len(rows)
-        self.value = sha256(
-            self._start + b"".join(digest.digest() for digest in self._digests)
-        ).digest()
+        self.value = chain_value(self._start, [digest.digest() for digest in self._digests])
 
         if self.room == SEGMENT:
             self._begin()
@@ -135,3 +123,21 @@ class LedgerChain:
     def _begin(self) -> None:
         self._start = self.value
         self._digests = (sha256(), sha256(), sha256())
+
+
+def chained_bytes(rows: LedgerColumns, names: Sequence[bytes]) -> tuple[bytes, bytes, bytes]:
+    """Give what the chain takes of rows: their numbers, their agents' names, their outputs."""
+    owners = [names[a] for a in np.asarray(rows.agent).tolist()]
+    numbers = np.empty(len(rows), _ROW)
+    for field, _ in _NUMBERS:
+        numbers[field] = getattr(rows, field)
+
+    for field, texts in (("name", owners), ("output", rows.output)):
+        numbers[field] = np.fromiter(map(len, texts), np.int64, len(rows))
+
+    return numbers.tobytes(), b"".join(owners), b"".join(rows.output)
+
+
+def chain_value(start: bytes, digests: Sequence[bytes]) -> bytes:
+    """Give the chain's value, from the one at the segment's begin and three digests of rows."""
+    return sha256(start + b"".join(digests)).digest()

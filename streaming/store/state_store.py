@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
+from meanstream.streaming.store import layout
 from meanstream.streaming.store.database import (
     DamagedStoreError,
     Database,
@@ -17,7 +18,12 @@ from meanstream.streaming.store.database import (
     keep_database_to_owner,
 )
 from meanstream.streaming.store.kind import require_store_kind, store_kind
-from meanstream.streaming.store.layout import VERSION, check_layout, create_layout
+from meanstream.streaming.store.layout import create_layout
+from meanstream.streaming.store.schema_migrations import (
+    PUBLIC,
+    checked_schema_version,
+    migrate_schema,
+)
 from meanstream.streaming.store.spend_ledger import Ledger
 from meanstream.streaming.store.store_identity import (
     OtherIdentityError,
@@ -93,7 +99,9 @@ a store keeps its settings; another value needs a new --store, whose budget adds
             if begun and store._database.is_empty:
                 Witness.of(path).check(None, 0)
 
-            store._prepare()
+            version = store._prepare()
+            store._require_same_before_migration(version, settings, secret)
+            migrate_schema(store._database, store, version)
             store.require_same(settings, secret)
 
             if store.state("identity") is None:
@@ -122,7 +130,8 @@ a store keeps its settings; another value needs a new --store, whose budget adds
             raise
 
         try:
-            store._prepare()
+            version = store._prepare()
+            migrate_schema(store._database, store, version)
             keep_database_to_owner(_files_of(path))
         except BaseException:
             store.close()
@@ -132,7 +141,10 @@ a store keeps its settings; another value needs a new --store, whose budget adds
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Look into a store as it is now, also while another process runs on it."""
+        """Look into a store as it is now, also while another process runs on it.
+
+        One of an older schema version is migrated in memory; its file stays as it is.
+        """
         if not path.is_file():
             raise StoreError(f"store must be an existing file, got {str(path)!r}")
         witness = Witness.of(path)
@@ -144,9 +156,10 @@ a store keeps its settings; another value needs a new --store, whose budget adds
 
         # The witness beside the store tells an older copy from the store itself.
         try:
-            check_layout(store._database)
-            store._check_version()
+            version = checked_schema_version(store._database)
+            store._check_version(version)
             witness.check(store.public_id(), store.commits())
+            store._migrate_in_memory(version)
         except BaseException:
             store.close()
             raise
@@ -206,7 +219,7 @@ a store keeps its settings; another value needs a new --store, whose budget adds
         Random, made with it, and independent of secret and content.
         """
         if self._id is None:
-            self._id = str(self.state("public")["id"])
+            self._id = str(self.state(PUBLIC)["id"])
 
         return self._id
 
@@ -259,8 +272,8 @@ a store keeps its settings; another value needs a new --store, whose budget adds
 
     # -- internals -------------------------------------------------------------------------------------------
 
-    def _prepare(self) -> None:
-        """Create the tables of a new file; refuse a file of another version."""
+    def _prepare(self) -> int:
+        """Create the tables of a new file; give its schema version if it can be read."""
         if self._database.is_empty:
             with self.transaction():
                 create_layout(self._database)
@@ -269,19 +282,35 @@ a store keeps its settings; another value needs a new --store, whose budget adds
 
             self._database.fold()  # from now on the file itself says which store it is
 
-        check_layout(self._database)
+        version = checked_schema_version(self._database)
         self.check()
-        self._check_version()
+        self._check_version(version)
         self.ledger.check_end()
         Witness.of(self.path).check(self.public_id(), self.commits())
 
-    def _put_public(self) -> None:
-        self.put_state("public", {"id": secrets.token_hex(16), "version": VERSION})
+        return version
 
-    def _check_version(self) -> None:
+    def _put_public(self) -> None:
+        self.put_state(PUBLIC, {"id": secrets.token_hex(16), "version": layout.VERSION})
+
+    def _check_version(self, version: int) -> None:
         """Compare the file's version with the one under seal."""
-        if self.state("public").get("version") != VERSION:
+        if self.state(PUBLIC).get("version") != version:
             raise self._database.damage("its version")
+
+    def _migrate_in_memory(self, version: int) -> None:
+        """Show a store of an older version as one of this version, without a change of its file."""
+        if version != layout.VERSION:
+            self._database.use_copy_in_memory()
+            migrate_schema(self._database, self, version)
+
+    def _require_same_before_migration(
+        self, version: int, settings: Mapping[str, Any], secret: bytes
+    ) -> None:
+        """Refuse other settings or another secret before the file is changed for good."""
+        if version != layout.VERSION:
+            with closing(type(self).read(self.path)) as migrated:
+                migrated.require_same(settings, secret)
 
     def _identify(self, settings: Mapping[str, Any], secret: bytes) -> None:
         """Begin with settings and a secret."""

@@ -14,7 +14,7 @@ from meanstream.streaming.events.wire import EVENTS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-GROUPS, ENTRIES, PAGES = 4, 25, 49
+GROUPS, ENTRIES, PAGES = 4, 25, 50
 """What the left column shows of the site before a page is opened: longer lists are not read."""
 
 

@@ -132,6 +132,7 @@ BASES: dict[str, str] = {
     "dlq replay": "--source {folder}/flights.csv --store {folder}/state.db --from {folder}/dead.jsonl --dry-run",
     "ledger verify": "--store {folder}/state.db",
     "ledger backup": "--store {folder}/state.db --to {folder}/copy.db",
+    "ledger export": "--store {folder}/state.db --to {folder}/ledger.jsonl",
     "ledger sign": "--store {folder}/state.db --signing-key {folder}/signing.key --to {folder}/head.json",
     "secret new": "{folder}/key",
     "store show": "--store {folder}/state.db",
@@ -154,7 +155,7 @@ BASES: dict[str, str] = {
 
 ALIASES = {
     "secret_file": "secret",
-    "to": "backup",
+    "to": "backup export",
     "file": "secret kind store",  # of `init` the first argument is tried
     "names": "name",
     "address": "releases",

@@ -379,6 +379,8 @@ def read_all(watched: Watched) -> None:
     """All that anybody is given of a store, and of the file of dead letters."""
     watched.run("report", "report", "report.html", store="state.db")
     watched.run("ledger backup", "ledger", "backup", "--store", "state.db", "--to", "copy.db")
+    export = ("ledger", "export", "--store", "state.db", "--to", "ledger.jsonl")
+    watched.run("ledger export", *export)
     for store in ("state.db", "copy.db"):
         watched.run(f"budget of {store}", "budget", "--store", store, "--json")
         watched.run(f"ledger verify of {store}", "ledger", "verify", "--store", store)

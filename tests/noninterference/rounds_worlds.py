@@ -242,6 +242,7 @@ def on_beam(folder: Path, users: int, changed: str | None, estimator: str) -> Se
 def read_all(watched: Watched, store: str) -> None:
     """All that anybody is given of a store, and of a copy of it."""
     watched.run("ledger backup", "ledger", "backup", "--store", store, "--to", "copy.db")
+    watched.run("ledger export", "ledger", "export", "--store", store, "--to", "ledger.jsonl")
     watched.run("report", "report", "report.html", store=store)
     for one in (store, "copy.db"):
         watched.run(f"budget of {one}", "budget", "--store", one, "--json")

@@ -101,6 +101,7 @@ COMMANDS = {
     "get": "readers",
     "ledger verify": "readers",
     "ledger backup": "readers",
+    "ledger export": "readers",
     "ledger sign": "readers",
     "store show": "settings only",
     "store adopt": "settings only",

@@ -1,4 +1,4 @@
-"""What `meanstream ledger` does: audits a chain, signs its head, copies a store."""
+"""What `meanstream ledger` does: audits a chain, signs its head, exports rows, copies a store."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from meanstream.streaming.own_paths import (
     require_own_paths_apart,
 )
 from meanstream.streaming.store.database import CopyFailedError
+from meanstream.streaming.store.ledger_export import export_ledger
 from meanstream.streaming.store.ledger_signature import (
     BadSignatureError,
     deployment_of_ledger,
@@ -121,6 +122,23 @@ def back_up_ledger(*, store: Path, to: Path, as_json: bool) -> None:
         raise RunFailed(str(error)) from None
     except StoreError as error:
         raise BadOption(str(error)) from None
+
+    _show(report, as_json=as_json)
+
+
+def export_rows(*, store: Path, to: Path, rows: int | None, as_json: bool) -> None:
+    """Write a ledger as JSON lines, and print its rows, agents and head."""
+    with refusing_options():
+        require(rows is None or rows >= 0, "rows", "be at least 0", rows)
+        require_own_paths_apart({"to": to}, own_files_of_store(store))
+        require_no_store_file("to", to)
+
+        try:
+            report = export_ledger(store, to, rows=rows)
+        except (DamagedStoreError, CopyFailedError) as error:
+            raise RunFailed(str(error)) from None
+        except StoreError as error:
+            raise BadOption(str(error)) from None
 
     _show(report, as_json=as_json)
 

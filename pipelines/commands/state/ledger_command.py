@@ -22,7 +22,7 @@ SignerOption = Annotated[
 
 @app.callback()
 def ledger() -> None:
-    """Verify, sign and back up the ledger of releases."""
+    """Verify, sign, export and back up the ledger of releases."""
 
 
 @app.command("verify")
@@ -81,6 +81,34 @@ def ledger_sign(
     from meanstream.pipelines.commands.state.ledger_checks import sign_ledger
 
     sign_ledger(store=store, signing_key=signing_key, to=to, as_json=as_json)
+
+
+@app.command("export")
+def ledger_export(
+    *,
+    store: Annotated[Path, cli_option("Store of an engine, which may be running.", INPUT)],
+    to: Annotated[Path, cli_option("New file for the export (JSON lines).", OUTPUT)],
+    rows: Annotated[
+        int | None,
+        cli_option(
+            "Number of rows to export, such as those of a signed head (default: all).", INPUT
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a ledger as JSON lines that others can verify without the store: releases and chain.
+
+    The export holds no raw data and no input digests. It is as public as the releases in it, and
+    with a signed head it proves them. docs/reference/formats.md describes the format, and
+    examples/verify_ledger.mjs verifies it.
+
+    \b
+    Example:
+      meanstream ledger export --store state.db --to ledger.jsonl
+    """  # noqa: D301 - click reads the escape
+    from meanstream.pipelines.commands.state.ledger_checks import export_rows
+
+    export_rows(store=store, to=to, rows=rows, as_json=as_json)
 
 
 @app.command("backup")
