@@ -12,6 +12,7 @@ from meanstream.operators.agents.noise_choice import mechanism_facts
 from meanstream.operators.records import Bools, Ints, ReleaseColumns
 from meanstream.pipelines.frames.budget_shares import epsilon_of_releases
 from meanstream.pipelines.frames.frame_columns import FrameSamples
+from meanstream.pipelines.frames.groups import look_alikes
 
 TOLD_DELTA = 1e-6
 """At which the cost of several calls is told beside that without a delta."""
@@ -143,6 +144,11 @@ class FrameReleases:
             one = len(self.forgotten) == 1
             left_out = "1 group is" if one else f"{len(self.forgotten):,} groups are"
             yield f"{left_out} left out: the store has forgotten {'it' if one else 'them'}"
+
+        alike = look_alikes(samples.names)
+        if alike:
+            said = f"{alike:,} names of groups differ from another one only in case or blanks"
+            yield f"{said}: each is a group of its own"
 
         if samples.dropped:
             yield f"{samples.dropped:,} rows with a missing value were left out; which rows have one is public"

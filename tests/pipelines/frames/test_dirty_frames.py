@@ -218,3 +218,13 @@ def test_integers_and_text_in_one_column_are_named(option: str, call: str) -> No
     with pytest.raises(ValueError, match=re.escape(said)) as refusal:
         meanstream.private_means(frame, **{"by": "g", "value": "v", option: "m"}, **BOUNDS, **SAME)
     assert "777" not in str(refusal.value)
+
+
+def test_names_that_differ_only_in_case_or_blanks_are_counted_in_a_note() -> None:
+    frame = pd.DataFrame({"g": ["S1", "s1 ", "S2", "S3"] * 10, "v": np.arange(40.0)})
+    means = meanstream.private_means(frame, by="g", value="v", **BOUNDS, **SAME)
+    said = "2 names of groups differ from another one only in case or blanks: each is a group of its own"
+    assert said in means.notes
+    clean = frame.assign(g=frame["g"].str.strip().str.upper())
+    means = meanstream.private_means(clean, by="g", value="v", **BOUNDS, **SAME)
+    assert not any("blanks" in note for note in means.notes)
