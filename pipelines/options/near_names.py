@@ -9,6 +9,8 @@ from typing import Any
 
 NEAR = 0.8
 """Share of equal letters from which on a name may be meant by a misspelled one."""
+ALIKE = 0.65
+"""The same for short names of commands."""
 SHORTEST = 3
 """Letters from which on the beginning of one option alone is taken for it."""
 FIRST = ("run", "explain", "plan")
@@ -102,7 +104,7 @@ def _near_commands(unknown: str, paths: list[str]) -> list[str]:
         return sorted(ends, key=lambda path: path.partition(" ")[0] not in FIRST)
 
     first = [path for path in paths if " " not in path]
-    near = get_close_matches(unknown, first, n=1, cutoff=0.7)
+    near = get_close_matches(unknown, first, n=1, cutoff=ALIKE)
     if near:
         return near
 
