@@ -33,7 +33,7 @@ SHOWN = {"small": 0.1, "median": 0.5, "large": 0.9}
 """Groups whose half-widths are shown, by the share of groups that are smaller."""
 
 
-NEEDS = {"spread": "your guess at the standard deviation of the groups' means, in the value's unit"}
+NEEDS = {"spread": "your guess at the standard deviation of the means of groups"}
 UNREAD = "a plan reads numbers of rows and no values: leave it out"
 HINTS = dict.fromkeys(("value", "time", "nulls", "missing", "target"), UNREAD)
 """Arguments of `private_means` that a plan has no use for."""

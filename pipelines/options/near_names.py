@@ -13,7 +13,7 @@ ALIKE = 0.65
 """The same for short names of commands."""
 SHORTEST = 3
 """Letters from which on the beginning of one option alone is taken for it."""
-FIRST = ("run", "explain", "plan")
+FIRST = ("run", "explain")
 """Groups whose commands are named before those of others."""
 SHOWN = 3
 """Commands that a message names, at most."""
@@ -40,8 +40,6 @@ OTHER_COMMANDS = {
     "status": "store show",
     "erase": "store forget",
     "delete": "store forget",
-    "predict": "plan",
-    "power": "plan",
     "example": "demo",
     "examples": "demo",
     "config": "init",

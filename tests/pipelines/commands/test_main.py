@@ -223,7 +223,7 @@ def test_only_a_near_option_is_suggested(words: list[str], said: str) -> None:
     ("word", "end"),
     [
         ("rn", "Did you mean 'run'?"),
-        ("agents", "Did you mean 'run agents', 'explain agents', 'plan agents'?"),
+        ("agents", "Did you mean 'run agents', 'explain agents', 'simulate agents'?"),
         ("runagents", "Did you mean 'run agents'?"),
         ("forget", "Did you mean 'store forget'?"),
         ("verify", "Did you mean 'ledger verify'?"),
