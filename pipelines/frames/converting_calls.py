@@ -41,6 +41,7 @@ SAFE = {
 """Notations that may be mixed, with the one whose call reads all of them."""
 SEPARATORS = {GROUPED_COMMA: ".", GROUPED: ","}
 """What stands between thousands, beside a space and an apostrophe."""
+ISO_TIMES = "write them all as 2026-01-31T08:00:00Z"
 ONE_NOTATION = "write them in one notation first"
 DAY_FIRST = r"^\s*(1[3-9]|2\d|3[01])[./-]\d"
 MONTH_FIRST = r"^\s*\d{1,2}[./-](1[3-9]|2\d|3[01])[./-]"
@@ -94,16 +95,16 @@ def times_advice(frame: Any, name: str, texts: pa.ChunkedArray) -> str:
     if kinds == {DAYS}:
         form, sure = _day_format(texts)
         if form is None:
-            return "write them all as 2026-01-31T08:00:00Z"
+            return ISO_TIMES
 
         said = f"{_times_call(frame, name, form)} converts it"
         return said if sure else f"{said} if the day comes first"
 
     if kinds == {PLAIN}:
         return f"{_numbers_call(frame, name, PLAIN, mixed=True)} makes seconds of it"
-    if kinds == {TIMES} or not kinds:
+    if kinds == {TIMES}:
         return f"{_times_call(frame, name, None)} converts it"
-    return "write them all as 2026-01-31T08:00:00Z"
+    return ISO_TIMES
 
 
 def text_advice(frame: Any, name: str) -> str:

@@ -16,6 +16,8 @@ from meanstream.pipelines.frames.groups import look_alikes
 
 TOLD_DELTA = 1e-6
 """At which the cost of several calls is told beside that without a delta."""
+CLIPPED = "count as the nearest bound, also a code such as -999 (missing=)"
+"""What becomes of values outside the bounds."""
 CALLS = (2, 30)
 """Numbers of calls whose joint cost a result states: a second look, and a month of days."""
 
@@ -162,9 +164,9 @@ def bounds_note(settings: AgentsSettings) -> str:
     Examples
     --------
     >>> bounds_note(AgentsSettings(lower=0, upper=200, epsilon=1, delta=1e-6))
-    'Values outside [0, 200] count as the nearest bound'
+    'Values outside [0, 200] count as the nearest bound, also a code such as -999 (missing=)'
     """
-    return f"Values outside [{settings.lower:g}, {settings.upper:g}] count as the nearest bound"
+    return f"Values outside [{settings.lower:g}, {settings.upper:g}] {CLIPPED}"
 
 
 def _protected(

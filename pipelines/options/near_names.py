@@ -15,6 +15,8 @@ SHORTEST = 3
 """Letters from which on the beginning of one option alone is taken for it."""
 FIRST = ("run", "explain")
 """Groups whose commands are named before those of others."""
+MOST_COMPARED = 10_000
+"""Agents among which a misspelled one is looked for."""
 SHOWN = 3
 """Commands that a message names, at most."""
 OTHER_WORDS = {
@@ -90,6 +92,24 @@ def near_command(message: str, root: Any) -> str:
     if not near:
         return f"{unknown[0]} `meanstream --help` lists them."
     return f"{unknown[0]} Did you mean {', '.join(map(repr, near[:SHOWN]))}?"
+
+
+def near_agent(unknown: str, known: Sequence[str]) -> str:
+    """End of a message on an unknown agent: one that differs in case or blanks, or by a slip.
+
+    Examples
+    --------
+    >>> near_agent("D10 ", ["d10", "d11"]), near_agent("d10", ["d10"])
+    ("; did you mean 'd10'?", '')
+    """
+    plain = unknown.strip().casefold()
+    others = [name for name in known if name != unknown]
+    near = [name for name in others if name.strip().casefold() == plain]
+    near = near or get_close_matches(unknown, others[:MOST_COMPARED], n=1, cutoff=NEAR)
+
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return ""
 
 
 def _near_commands(unknown: str, paths: list[str]) -> list[str]:

@@ -18,6 +18,7 @@ from meanstream.pipelines.frames.budget_shares import (
     spread_share_of_rows,
 )
 from meanstream.pipelines.frames.frame_columns import frame_columns, group_sizes
+from meanstream.pipelines.frames.frame_releases import CLIPPED
 from meanstream.pipelines.frames.frame_result import PrivateMeans, frame_like
 from meanstream.pipelines.frames.frame_table import ShownTable
 from meanstream.pipelines.frames.values.missing_values import further_columns, missing_as_nulls
@@ -136,6 +137,12 @@ def several_means(  # noqa: PLR0917 - the question of one call
         notes.append(
             f"{dropped:,} rows with a missing value were left out; which rows have one is public"
         )
+
+    bounds = [
+        f"[{result.settings.lower:g}, {result.settings.upper:g}] ({name})"
+        for name, result in results.items()
+    ]
+    notes.append(f"Values outside {', '.join(bounds)} {CLIPPED}")
 
     return SeveralMeans(
         table=_joined(results, ratio),

@@ -228,3 +228,18 @@ def test_names_that_differ_only_in_case_or_blanks_are_counted_in_a_note() -> Non
     clean = frame.assign(g=frame["g"].str.strip().str.upper())
     means = meanstream.private_means(clean, by="g", value="v", **BOUNDS, **SAME)
     assert not any("blanks" in note for note in means.notes)
+
+
+def test_words_for_times_get_no_call_that_would_make_all_of_them_missing() -> None:
+    with pytest.raises(ValueError, match=r"other text \(48\) in column 't': write them all as"):
+        parsed(with_times(["May the first", "noon"] * 24))
+
+
+def test_times_beside_words_get_the_call_that_makes_the_words_missing() -> None:
+    frame = with_times([f"{hour}Z" for hour in HOURS[:-1]] + ["n/a"])
+    with pytest.raises(ValueError, match="other text") as refusal:
+        parsed(frame)
+    call = re.search(r"in column 't': (.*) converts it", str(refusal.value))
+    assert call is not None
+    frame["t"] = made(call[1], frame)
+    assert len(parsed(frame, nulls="drop")) == 47
