@@ -123,12 +123,16 @@ class MechanismFacts:
     @property
     def said(self) -> str:
         """The facts as a clause."""
-        own = f"{self.mechanism}, standard deviation {self.stddev:.4g} in a sum, guessed right at most "
-        own += percent_of_guesses(self.guessed_right)
-        if not self.other:
+        own = (
+            f"{self.mechanism}, standard deviation {self.stddev:.4g} in a sum: a guess between two "
+        )
+        own += f"values is right at most {percent_of_guesses(self.guessed_right)} of the time"
+
+        # An equal one is the same law under another name.
+        if not self.other or f"{self.other_stddev:.4g}" == f"{self.stddev:.4g}":
             return own
 
-        best = f"the best other at this label is {self.other}, {self.other_stddev:.4g}, "
+        best = f"next best: {self.other}, {self.other_stddev:.4g}, "
         return f"{own}; {best}{percent_of_guesses(self.other_guessed_right)}"
 
 
@@ -141,9 +145,9 @@ def mechanism_facts(settings: AgentsSettings) -> MechanismFacts:
     >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, horizon=12, spread_share=0)
     >>> own, other = mechanism_facts(settings).said.split("; ")
     >>> own
-    'pm1.staircase, standard deviation 3.531 in a sum, guessed right at most 72.4 %'
+    'pm1.staircase, standard deviation 3.531 in a sum: a guess between two values is right at most 72.4 % of the time'
     >>> other
-    'the best other at this label is pm1.laplace, 3.606, 69.7 %'
+    'next best: pm1.laplace, 3.606, 69.7 %'
     """
     # With a memory there is only one mechanism to speak of.
     own = mechanism_name(settings), _stddev(settings), settings.guessed_right

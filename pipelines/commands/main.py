@@ -20,6 +20,7 @@ from meanstream.pipelines.commands.run.collection import pause_collection, resum
 from meanstream.pipelines.commands.run.run_logs import log_lines_of_defect
 from meanstream.pipelines.options.declaration import cli_option
 from meanstream.pipelines.options.help_text import with_environment_and_headings
+from meanstream.pipelines.options.near_names import near_command
 from meanstream.pipelines.options.option_errors import BadOption, RunFailed
 from meanstream.pipelines.options.parsing import TypedValues, refusing_typed_in_one_line
 from meanstream.pipelines.options.typer_commands import prepare_commands
@@ -256,7 +257,10 @@ def _unexpected(error: Exception, typed: TypedValues) -> tuple[int, str, bool]:
             return 2, f"meanstream: {rule}\n", True
 
     if isinstance(error, _CLICK_ERROR):
-        return 2, f"meanstream: {error.format_message()}\n", True  # type: ignore[attr-defined]
+        message = error.format_message()  # type: ignore[attr-defined]
+        if _named_part(sys.argv) is None:
+            message = near_command(message, _command(None, None, only_listed=False))
+        return 2, f"meanstream: {message}\n", True
 
     if isinstance(error, MemoryError):
         return (

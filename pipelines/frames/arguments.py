@@ -7,10 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from functools import wraps
 from inspect import Parameter, signature
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from meanstream.operators.validation import require
+
+Accepted = ParamSpec("Accepted")
+Answer = TypeVar("Answer")
+FRAME_NEEDS = {
+    "by": "the column of groups",
+    "value": "the column of numbers",
+    "time": "the column of event times",
+    "lower": "the lower bound of a value, chosen without a look at the data",
+    "upper": "the upper bound of a value, chosen without a look at the data",
+    "epsilon": "the privacy budget",
+}
+"""What arguments of frames are, to say which one is missing."""
 
 
 def require_numbers(**values: Any) -> None:
@@ -86,3 +99,49 @@ def check_arguments(
             raise TypeError(f"{said}; did you mean {close[0]!r}?")
 
         raise TypeError(f"{said}; it accepts {', '.join(known)}")
+
+
+def named_arguments(
+    needs: Mapping[str, str], hints: Mapping[str, str] | None = None
+) -> Callable[[Callable[Accepted, Answer]], Callable[Accepted, Answer]]:
+    """Decorate a function of a frame: a missing or unknown argument is answered with what it is.
+
+    Examples
+    --------
+    >>> @named_arguments({"spread": "your guess at how far means differ"})
+    ... def plan(frame, *, spread): ...
+    >>> plan({})
+    Traceback (most recent call last):
+    TypeError: plan() needs spread=, your guess at how far means differ
+    >>> plan({}, "group")
+    Traceback (most recent call last):
+    TypeError: plan() takes the frame alone by position: name the others, such as spread=...
+    """
+    said = {**FRAME_NEEDS, **needs}
+
+    def decorate(function: Callable[Accepted, Answer]) -> Callable[Accepted, Answer]:
+        parameters = signature(function).parameters
+        needed = [name for name in said if _has_no_default(parameters.get(name))]
+        open_ended = any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())
+
+        @wraps(function)
+        def checked(*args: Accepted.args, **kwargs: Accepted.kwargs) -> Answer:
+            if not open_ended:
+                check_arguments(function, (), kwargs, hints)
+            if len(args) > 1:
+                first = f"{function.__name__}() takes the frame alone by position"
+                raise TypeError(f"{first}: name the others, such as {needed[0]}=...")
+
+            missing = next((name for name in needed if name not in kwargs), None)
+            if missing is not None:
+                raise TypeError(f"{function.__name__}() needs {missing}=, {said[missing]}")
+
+            return function(*args, **kwargs)
+
+        return checked
+
+    return decorate
+
+
+def _has_no_default(parameter: Parameter | None) -> bool:
+    return parameter is not None and parameter.default is Parameter.empty

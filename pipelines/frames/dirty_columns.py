@@ -11,13 +11,25 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+PLAIN = "numbers"
+DECIMAL_COMMA = "numbers such as 12,50"
+GROUPED_COMMA = "numbers such as 1.234,50"
+GROUPED = "numbers such as 1,234.50"
+OTHER_NUMBERS = "numbers with a comma or a space"
+UNIT = "numbers with a unit or a sign"
+TIMES = "times"
+DAYS = "days such as 31/12/2026"
+DAYS_PATTERN = r"^\s*\d{1,2}[./-]\d{1,2}[./-]\d{2,4}"
 TEXT_KINDS = (
     ("empty", r"^\s*$"),
-    ("numbers", r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"),
-    ("numbers with a comma or a space", r"^\s*[+-]?\d[\d., '\xA0]*\s*$"),
-    ("numbers with a unit or a sign", r"^[^\d]{0,4}[+-]?\d[\d., ]*[^\d]{0,8}$"),
-    ("times", r"^\s*\d{4}-\d{2}-\d{2}"),
-    ("days such as 31/12/2026", r"^\s*\d{1,2}[./-]\d{1,2}[./-]\d{2,4}"),
+    (PLAIN, r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"),
+    (DECIMAL_COMMA, r"^\s*[+-]?(0,\d+|\d+,(\d{1,2}|\d{4,}))\s*$"),
+    (GROUPED_COMMA, r"^\s*[+-]?\d{1,3}([. '\xA0]\d{3})+,\d+\s*$"),
+    (GROUPED, r"^\s*[+-]?\d{1,3}([, '\xA0]\d{3})+(\.\d+)?\s*$"),
+    (DAYS, DAYS_PATTERN),
+    (OTHER_NUMBERS, r"^\s*[+-]?\d[\d., '\xA0]*\s*$"),
+    (UNIT, r"^[^\d]{0,4}[+-]?\d[\d., ]*[^\d]{0,8}$"),
+    (TIMES, r"^\s*\d{4}-\d{2}-\d{2}"),
 )
 """Kinds of text by their form; a text is of the first that it matches."""
 OTHER_TEXT = "other text"
@@ -68,7 +80,7 @@ def kinds_said(column: pa.ChunkedArray) -> str:
     Examples
     --------
     >>> kinds_said(pa.chunked_array([["12,50", "n/a", "3.1", "", "7,25"]]))
-    'text: numbers with a comma or a space (2), empty (1), numbers (1), other text (1)'
+    'text: numbers such as 12,50 (2), empty (1), numbers (1), other text (1)'
     >>> kinds_said(pa.chunked_array([[True, False]]))
     'true and false'
     """
@@ -79,17 +91,23 @@ def kinds_said(column: pa.ChunkedArray) -> str:
             return names[0]
         return str(column.type)
 
-    rest = plain_text(column)
-    counts = []
-    for name, pattern in TEXT_KINDS:
-        matches = pc.match_substring_regex(rest, pattern)
-        counts.append((name, pc.sum(matches).as_py() or 0))
-        rest = rest.filter(pc.invert(matches))
-
-    counts.append((OTHER_TEXT, len(rest)))
-    shown = sorted((pair for pair in counts if pair[1]), key=lambda pair: -pair[1])
+    counts = kinds_of_text(column).items()
+    shown = sorted(counts, key=lambda pair: -pair[1])
 
     return f"text: {', '.join(f'{name} ({count:,})' for name, count in shown)}"
+
+
+def kinds_of_text(column: pa.ChunkedArray) -> dict[str, int]:
+    """Numbers of a column's texts by their kind, of the kinds that occur."""
+    rest = plain_text(column).drop_null()
+    counts = {}
+    for name, pattern in TEXT_KINDS:
+        matches = pc.match_substring_regex(rest, pattern)
+        counts[name] = pc.sum(matches).as_py() or 0
+        rest = rest.filter(pc.invert(matches))
+
+    counts[OTHER_TEXT] = len(rest)
+    return {name: count for name, count in counts.items() if count}
 
 
 def python_kinds_said(frame: Any, name: str) -> str:
@@ -104,39 +122,6 @@ def python_kinds_said(frame: Any, name: str) -> str:
     return " and ".join(shown)
 
 
-def numbers_call(frame: Any, name: str) -> str:
-    """Call that makes numbers of a column, in the library of its frame."""
-    match _library(frame):
-        case "pandas":
-            return f"pd.to_numeric(frame[{name!r}], errors='coerce')"
-        case "polars":
-            return f"pl.col({name!r}).cast(pl.Float64, strict=False)"
-        case "duckdb":
-            return f'try_cast("{name}" AS DOUBLE)'
-
-    return f"pyarrow.compute.cast(frame[{name!r}], 'float64')"
-
-
-def times_call(frame: Any, name: str) -> str:
-    """Call that makes times of a column, in the library of its frame."""
-    match _library(frame):
-        case "pandas":
-            return f"pd.to_datetime(frame[{name!r}], utc=True)"
-        case "polars":
-            return f"pl.col({name!r}).str.to_datetime(time_zone='UTC', strict=False)"
-        case "duckdb":
-            return f'try_cast("{name}" AS TIMESTAMP)'
-
-    return f"pyarrow.compute.strptime(frame[{name!r}], format='%Y-%m-%d', unit='s')"
-
-
-def text_call(frame: Any, name: str) -> str:
-    """Call that makes text of a column of several types."""
-    if _library(frame) == "pandas":
-        return f"frame[{name!r}].astype(str)"
-
-    return f"text in every row of {name!r}"
-
-
-def _library(frame: Any) -> str:
-    return type(frame).__module__.partition(".")[0].lstrip("_")
+def python_texts(frame: Any, name: str) -> pa.ChunkedArray:
+    """Texts among Python's values in a column that Arrow cannot convert."""
+    return pa.chunked_array([[value for value in frame[name].tolist() if isinstance(value, str)]])

@@ -13,15 +13,20 @@ import pyarrow.compute as pc
 
 from meanstream.operators.records import AnyInts, Floats, Ints, Words
 from meanstream.operators.validation import closest_valid, require, value_text
+from meanstream.pipelines.frames.converting_calls import (
+    frame_advice,
+    library_of,
+    numbers_advice,
+    text_advice,
+    times_advice,
+)
 from meanstream.pipelines.frames.dirty_columns import (
     ZONE,
     is_text,
     kinds_said,
-    numbers_call,
     plain_text,
     python_kinds_said,
-    text_call,
-    times_call,
+    python_texts,
 )
 from meanstream.pipelines.frames.groups import (
     key_names,
@@ -350,11 +355,20 @@ def _mixed_types(frame: Any, mixed: list[str], wanted: dict[str, list[str]]) -> 
     # The call that mends it, as the column would need it.
     if kinds:
         option = next(option for option, names in wanted.items() if mixed[0] in names)
-        calls = {"value": numbers_call, "time": times_call}
-        call = calls.get(option, text_call)(frame, mixed[0])
-        said += f" ({mixed[0]!r} has {kinds}): {call} makes them one type"
+        said += f" ({mixed[0]!r} has {kinds}): {_mixed_advice(frame, mixed[0], option)}"
 
     return ValueError(said)
+
+
+def _mixed_advice(frame: Any, name: str, option: str) -> str:
+    """Call that makes one type of a column of several, as its option needs it."""
+    texts = python_texts(frame, name)
+    if option == "value":
+        return numbers_advice(frame, name, texts, mixed=True)
+    if option == "time":
+        return times_advice(frame, name, texts)
+
+    return text_advice(frame, name)
 
 
 def _index_hint(frame: Any, name: str) -> str:
@@ -399,9 +413,8 @@ def _column_names(frame: Any, option: str = "frame") -> list[str]:
 
     if names is None:
         rule = "be a frame of pandas, polars (collected), DuckDB or Arrow"
-        raise TypeError(
-            f"{option} must {rule}, got {type(frame).__module__}.{type(frame).__name__}"
-        )
+        got = f"{type(frame).__module__}.{type(frame).__name__}"
+        raise TypeError(f"{option} must {rule}, got {got}{frame_advice(frame)}")
 
     return [str(name) for name in names]
 
@@ -433,16 +446,17 @@ def _numbers(frame: Any, table: pa.Table, name: str) -> Floats:
     numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     if not (numeric or pa.types.is_boolean(kind)):
         got = f"{kinds_said(column)} in column {name!r}"
-        call = f"{numbers_call(frame, name)} converts it, and nulls='drop' leaves out the rest"
-        raise ValueError(f"value must be a column of numbers, got {got}: {call}")
+        advice = f": {numbers_advice(frame, name, column)}" if is_text(kind) else ""
+        raise ValueError(f"value must be a column of numbers, got {got}{advice}")
 
     # Not finite is not a number to clip, and a count of such rows says enough.
     found: Floats = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)
     wrong = len(found) - int(np.isfinite(found).sum())
     if wrong:
-        raise ValueError(
-            f"value must be finite in every row, got {wrong:,} that are not in column {name!r}"
-        )
+        said = f"value must be finite in every row, got {wrong:,} that are not in column {name!r}"
+        if library_of(frame) == "polars" and np.isnan(found).any():
+            said += f"; pl.col({name!r}).fill_nan(None) makes nulls of NaN"
+        raise ValueError(said)
 
     return found
 
@@ -485,10 +499,10 @@ def _order(
     when = TimeParser("s").parse(column)
     wrong = np.isnan(when)
     if wrong.any() and is_text(table.column(name).type):
-        others = table.column(name).filter(pa.array(wrong))
+        texts = plain_text(table.column(name))
         rule = "be times, ISO 8601 text such as 2026-01-31T08:00:00Z, or seconds in every row"
-        got = f"{kinds_said(others)} in column {name!r}"
-        raise ValueError(f"time must {rule}, got {got}: {times_call(frame, name)} converts others")
+        got = f"{kinds_said(texts.filter(pa.array(wrong)))} in column {name!r}"
+        raise ValueError(f"time must {rule}, got {got}: {times_advice(frame, name, texts)}")
 
     if wrong.any():
         rule = "lie between the years 1900 and 2100 in every row (numbers are seconds since 1970)"

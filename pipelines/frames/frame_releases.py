@@ -12,9 +12,12 @@ from meanstream.operators.agents.noise_choice import mechanism_facts
 from meanstream.operators.records import Bools, Ints, ReleaseColumns
 from meanstream.pipelines.frames.budget_shares import epsilon_of_releases
 from meanstream.pipelines.frames.frame_columns import FrameSamples
+from meanstream.pipelines.frames.groups import look_alikes
 
 TOLD_DELTA = 1e-6
 """At which the cost of several calls is told beside that without a delta."""
+CLIPPED = "count as the nearest bound, also a code such as -999 (missing=)"
+"""What becomes of values outside the bounds."""
 CALLS = (2, 30)
 """Numbers of calls whose joint cost a result states: a second look, and a month of days."""
 
@@ -144,6 +147,11 @@ class FrameReleases:
             left_out = "1 group is" if one else f"{len(self.forgotten):,} groups are"
             yield f"{left_out} left out: the store has forgotten {'it' if one else 'them'}"
 
+        alike = look_alikes(samples.names)
+        if alike:
+            said = f"{alike:,} names of groups differ from another one only in case or blanks"
+            yield f"{said}: each is a group of its own"
+
         if samples.dropped:
             yield f"{samples.dropped:,} rows with a missing value were left out; which rows have one is public"
 
@@ -156,9 +164,9 @@ def bounds_note(settings: AgentsSettings) -> str:
     Examples
     --------
     >>> bounds_note(AgentsSettings(lower=0, upper=200, epsilon=1, delta=1e-6))
-    'Values outside [0, 200] count as the nearest bound'
+    'Values outside [0, 200] count as the nearest bound, also a code such as -999 (missing=)'
     """
-    return f"Values outside [{settings.lower:g}, {settings.upper:g}] count as the nearest bound"
+    return f"Values outside [{settings.lower:g}, {settings.upper:g}] {CLIPPED}"
 
 
 def _protected(

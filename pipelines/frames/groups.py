@@ -127,6 +127,20 @@ def key_names(keys: pa.Table) -> list[str]:
     ]
 
 
+def look_alikes(names: list[str]) -> int:
+    """Public: the number of names that differ from another one only in case or in blanks.
+
+    Examples
+    --------
+    >>> look_alikes(["S001", "s001 ", "S002"])
+    2
+    """
+    plain = pc.utf8_lower(pc.utf8_trim_whitespace(pa.array(names, pa.string())))
+    counts = pc.value_counts(plain).field("counts")
+
+    return pc.sum(counts.filter(pc.greater(counts, 1))).as_py() or 0
+
+
 def key_texts(column: pa.ChunkedArray, name: str, option: str = "by") -> list[str]:
     """Write keys as texts; those that no one could be shown are refused."""
     return list(key_text_array(column, name, option).to_pylist())

@@ -23,7 +23,7 @@ from meanstream.operators.validation import (
     valid_float,
     valid_int,
 )
-from meanstream.pipelines.frames.arguments import require_numbers
+from meanstream.pipelines.frames.arguments import named_arguments, require_numbers
 from meanstream.pipelines.frames.budget_shares import spread_share_of_rows
 from meanstream.pipelines.frames.forecasts import ForecastTable
 from meanstream.pipelines.frames.frame_columns import counted_sizes, group_sizes
@@ -35,6 +35,14 @@ SHOWN = {"small": 0.1, "median": 0.5, "large": 0.9}
 """Groups whose half-widths are shown, by the share of groups that are smaller."""
 
 
+NEEDS = {"spread": "your guess at the standard deviation of the means of groups"}
+UNREAD = "a plan reads numbers of rows and no values: leave it out"
+HINTS = dict.fromkeys(("value", "time", "nulls", "missing", "target"), UNREAD)
+"""Arguments of `private_means` that a plan has no use for."""
+HINTS["store"] = "releases= is the number of calls that share the budget of a store"
+
+
+@named_arguments(NEEDS, HINTS)
 def plan_means(
     frame: Any,
     *,

@@ -15,12 +15,14 @@ from meanstream.operators.estimators.registry import estimator_name, estimator_t
 from meanstream.operators.validation import require, valid_float, valid_floats
 from meanstream.pipelines.frames.arguments import (
     check_arguments,
+    named_arguments,
     require_numbers,
     require_texts,
 )
 from meanstream.pipelines.frames.frame_columns import FrameSamples, frame_samples
 from meanstream.pipelines.frames.keys import frame_key
 from meanstream.pipelines.frames.private_frame import PrivateFrame
+from meanstream.pipelines.frames.values.missing_values import missing_as_nulls
 from meanstream.streaming.events.round_events import WindowEstimate
 from meanstream.streaming.rounds.calendar_days import LONGEST
 from meanstream.streaming.rounds.round_runner import Directory, Outcome, RoundRunner
@@ -46,6 +48,7 @@ SETTINGS = tuple(field.name for field in fields(RoundsSettings) if field.init)
 """Further settings of rounds."""
 
 
+@named_arguments({"by": "the column of users", "window": "such as month, week or 7d"})
 def private_windows(
     frame: Any,
     *,
@@ -61,6 +64,7 @@ def private_windows(
     tz: str | None = None,
     first_weekday: str | None = None,
     nulls: str = "refuse",
+    missing: Sequence[float] = (),
     central: bool = False,
     estimator: str | type[Any] | None = None,
     level: float = 0.95,
@@ -106,6 +110,8 @@ def private_windows(
         What to do with missing values: "refuse", or "drop". A row without a user or a time is then
         left out; one without a value still makes its user take part: with the middle of the bounds,
         or a random category, if the user has no other value in the window.
+    missing : sequence of float
+        Numbers that stand for a missing value, such as -999: they are nulls from here on.
     central : bool
         Anyone who calls this is trusted with every row, and adds noise to sums: far more precise.
         Otherwise each user's report is randomized by itself, as it would be on the user's own
@@ -179,6 +185,8 @@ def private_windows(
         require(not central, "central", "be False with quantiles: no curator answers them", central)
         by_default = estimator_taken_for("quantiles")
 
+    rule = "be left out with categories, which are texts"
+    require(categories is None or not len(missing), "missing", rule, missing)
     require(lower is not None, "lower", "be given without categories", lower)
     require(upper is not None, "upper", "be given without categories", upper)
     chosen = by_default if estimator is None else estimator_name(estimator)
@@ -203,7 +211,7 @@ def private_windows(
     if not agreed.one_mean and categories is None and quantiles is None:
         raise ValueError(f"estimator must be one of one mean here, got {chosen!r}")
     samples = frame_samples(
-        frame,
+        missing_as_nulls(frame, [value], missing, [by, time]),
         by=by,
         value=value,
         time=time,

@@ -7,13 +7,13 @@ import math
 import os
 import re
 from collections.abc import Callable
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from meanstream.pipelines.options.near_names import near_option
 from meanstream.pipelines.options.option_errors import BadOption
 
 # Typer comes with a click of its own, or uses the package, by its version.
@@ -26,8 +26,6 @@ LARGEST = 2**63 - 1
 LONGEST_NAME = 255
 LONGEST_PATH = 4095
 """Bytes of a name in a path, and of a path: no file system here takes more."""
-NEAR = 0.8
-"""Share of equal letters from which on an option may be meant by a misspelled one."""
 SHOWN_AND_DONE = ("help", "version")
 """Options that end a command: typed twice they mean nothing else."""
 _NUMBER = re.compile(
@@ -187,13 +185,9 @@ def _once_each(make_parser: Callable[[Any], Any], context: Any) -> Any:
 
 
 def _near_option(context: Any, unknown: str) -> str:
-    """End of a message that names the option which differs from a misspelled one by a slip."""
+    """End of a message that names the option which may be meant."""
     known = [name for one in context.command.params if not one.hidden for name in one.opts]
-    near = get_close_matches(unknown, [*known, "--help"], n=1, cutoff=NEAR)
-
-    if near:
-        return f"; did you mean {near[0]!r}?"
-    return ""
+    return near_option(unknown, [*known, "--help"])
 
 
 def _refuse_argument(context: Any, unknown: str, given: list[str]) -> None:

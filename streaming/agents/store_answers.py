@@ -124,6 +124,13 @@ class StoreAnswers:
 
         return {**msgspec.json.decode(lines.lines[0]), **age, "budget": budget}
 
+    def names(self) -> list[str]:
+        """Public: the agents that the store knows."""
+        with self._lock:
+            known = self._newest()
+
+        return [] if known is None else list(known.places)
+
     def public(self) -> PublicAnswers | None:
         """Public: give what the releases say of the agents.
 

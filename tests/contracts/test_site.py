@@ -103,7 +103,8 @@ QUESTIONS = (
     "bounded contributions",
     "bounds from the data", "clipped values", "nan", "weights", "counts, sums and variance", "laplace", "pure epsilon",
     "accuracy before", "budget that is left", "rolling mean", "jupyter", "erase a person", "rebalance", "retained",
-    "protobuf", "upgrade", "kubernetes",
+    "protobuf", "upgrade", "kubernetes", "text instead of numbers", "dates as", "-999", "duplicate groups", "one row",
+    "the model", "prior", "shrinkage", "intervals", "two teams", "start again", "epsilon",
 )  # fmt: skip
 """What people ask first, as they type it into a search."""
 

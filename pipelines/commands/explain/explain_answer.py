@@ -24,6 +24,9 @@ CONTENTS = {
 }
 """What is protected, and what an adversary would guess of it, by the unit of privacy."""
 
+SURE = 0.9995
+"""Share of right guesses from which on a percentage would be rounded to 100."""
+
 
 def explain_answer(
     unit: str, adversary: str, total: str, odds: dict[str, Any], *, per_person: int | None = None
@@ -40,10 +43,7 @@ def explain_answer(
     If one person contributed ten samples: at most 88.2 % of the time.
     """
     what, guess = CONTENTS[unit]
-    once, ten = (
-        f"at most {100 * odds[name]:.1f} % of the time"
-        for name in ("guessed_right", "guessed_right_several")
-    )
+    once, ten = (_how_often(odds[name]) for name in ("guessed_right", "guessed_right_several"))
     sources = (
         "all releases" if unit in ("sample", "person") else "all that is published of a window"
     )
@@ -67,3 +67,10 @@ def explain_answer_lines(answer: dict[str, str]) -> list[str]:
         f"how much        {answer['how_much']}",
         f"ten samples     {answer['ten_samples']}",
     ]
+
+
+def _how_often(share: float) -> str:
+    """How often a guess is right; never quite always."""
+    if share >= SURE:
+        return "nearly always"
+    return f"at most {100 * share:.1f} % of the time"

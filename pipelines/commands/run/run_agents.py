@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from meanstream.operators.agents.agent_memory import AUTO, LIFE
 from meanstream.pipelines.commands.run.agents_dry_run import dry_run_agents
 from meanstream.pipelines.commands.run.checks import check_agents_options, ending_run
+from meanstream.pipelines.commands.run.no_samples import NoSampleWarning, with_sample_warning
 from meanstream.pipelines.commands.run.private_files import (
     private_agents_figures,
     write_private_figures,
@@ -104,7 +105,12 @@ def run_agents_engine(
         private_apart=False,
     )
 
-    return run_engine(kind, options, settings, watching(options, settings, also=also), crash)
+    warning = NoSampleWarning(options)
+    watched = watching(options, settings, also=with_sample_warning(warning, also))
+    stats = run_engine(kind, options, settings, watched, crash)
+    warning.end(stats)
+
+    return stats
 
 
 def _open_settled(

@@ -10,6 +10,7 @@ import typer
 
 from meanstream.pipelines.options.base import JsonOption, print_options_json
 from meanstream.pipelines.options.declaration import INPUT, OUTPUT, cli_option
+from meanstream.pipelines.options.near_names import near_agent
 from meanstream.pipelines.options.option_errors import BadOption
 
 if TYPE_CHECKING:
@@ -63,20 +64,21 @@ def get(
     try:
         answers = StoreAnswers(store)
         if agent is not None:
-            _write_estimate(answers.answer(agent), agent, store, as_json=as_json)
+            estimate = answers.answer(agent)
+            if estimate is None:
+                rule = f"have a sample that counts in {str(store)!r}"
+                hint = near_agent(agent, answers.names())
+                raise BadOption(f"agent must {rule}, got {agent!r}{hint}")
+
+            _write_estimate(estimate, as_json=as_json)
         else:
             _write_decision(answers, store, difference, top, as_json=as_json)
     except StoreError as error:
         raise BadOption(str(error)) from None
 
 
-def _write_estimate(
-    estimate: dict[str, Any] | None, agent: str, store: Path, *, as_json: bool
-) -> None:
+def _write_estimate(estimate: dict[str, Any], *, as_json: bool) -> None:
     """Write an agent's estimate."""
-    if estimate is None:
-        raise BadOption(f"agent must have a sample that counts in {str(store)!r}, got {agent!r}")
-
     if as_json:
         print_options_json(estimate)
         return

@@ -81,7 +81,7 @@ class NamedMeans:
         others = np.delete(np.arange(len(value)), row)
         table = self._table({name: pa.array(column) for name, column in columns.items()})
         notes = (
-            f"Differences from {to!r}: all {self.level:.0%} intervals hold together; "
+            f"Differences from {_plain_key(to)!r}: all {self.level:.0%} intervals hold together; "
             "probability: of being above",
             FREE,
         )
@@ -195,3 +195,13 @@ def _plain_keys(keys: pa.Table) -> list[Any]:
     if len(columns) == 1:
         return list(columns[0])
     return list(zip(*columns, strict=True))
+
+
+def _plain_key(key: Any) -> Any:
+    """Key as Python writes it, also where a frame gave a number of NumPy."""
+    if isinstance(key, tuple):
+        return tuple(_plain_key(part) for part in key)
+    if isinstance(key, np.generic):
+        return key.item()
+
+    return key

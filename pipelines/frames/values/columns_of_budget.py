@@ -18,6 +18,7 @@ from meanstream.pipelines.frames.values.further_statistics import VARIANCE
 from meanstream.pipelines.frames.values.missing_values import further_columns
 from meanstream.pipelines.frames.values.several_means import (
     SeveralMeans,
+    clipped_sentence,
     joined_columns,
     several_means,
 )
@@ -130,7 +131,8 @@ def _of_values(
 
     # What is protected is said of values: their squares are no columns of the frame.
     counted = f"all {len(found.results)} values"
-    notes = (found.notes[0].replace(counted, "all values"), *found.notes[1:])
+    protected = found.notes[0].replace(counted, "all values")
+    notes = (protected, *found.notes[1:-1], clipped_sentence(results))
     if isinstance(value, str):
         only = results[value]
         return replace(only, notes=(notes[0], *only.notes[1:]))

@@ -18,6 +18,7 @@ from meanstream.pipelines.frames.budget_shares import (
     spread_share_of_rows,
 )
 from meanstream.pipelines.frames.frame_columns import frame_columns, group_sizes
+from meanstream.pipelines.frames.frame_releases import CLIPPED
 from meanstream.pipelines.frames.frame_result import PrivateMeans
 from meanstream.pipelines.frames.frame_table import ShownTable
 from meanstream.pipelines.frames.private_frame import frame_like
@@ -139,6 +140,8 @@ def several_means(  # noqa: PLR0917 - the question of one call
             f"{dropped:,} rows with a missing value were left out; which rows have one is public"
         )
 
+    notes.append(clipped_sentence(results))
+
     return SeveralMeans(
         table=joined_columns(results, ratio),
         notes=tuple(notes),
@@ -146,6 +149,15 @@ def several_means(  # noqa: PLR0917 - the question of one call
         keys=results[columns[0]].keys,
         original=frame,
     )
+
+
+def clipped_sentence(results: Mapping[str, PrivateMeans]) -> str:
+    """Say what becomes of values beyond the bounds of each column."""
+    bounds = [
+        f"[{result.settings.lower:g}, {result.settings.upper:g}] ({name})"
+        for name, result in results.items()
+    ]
+    return f"Values outside {', '.join(bounds)} {CLIPPED}"
 
 
 def _value_columns(value: str | Sequence[str] | None, ratio: Sequence[str] | None) -> list[str]:

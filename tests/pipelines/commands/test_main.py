@@ -16,6 +16,7 @@ from meanstream.pipelines.commands import main
 from meanstream.pipelines.commands.command_parts import PARTS
 from meanstream.pipelines.commands.main import app
 from meanstream.pipelines.options.help_text import with_environment_and_headings
+from meanstream.pipelines.options.near_names import OTHER_COMMANDS, OTHER_WORDS
 from meanstream.pipelines.options.parsing import TypedValues
 from meanstream.streaming.client_logs import ClientLogs, current_client_logs
 from tests.pipelines.command_line import meanstream
@@ -200,10 +201,52 @@ def test_no_summary_in_a_list_of_commands_is_cut() -> None:
         (["run", "agents", "--sorce", "x"], "No such option: --sorce; did you mean '--source'?"),
         (["run", "agents", "--nothing-like-it"], "No such option: --nothing-like-it"),
         (["run", "agents", "--hlep"], "No such option: --hlep; did you mean '--help'?"),
+        (["run", "agents", "--eps", "1"], "No such option: --eps; did you mean '--epsilon'?"),
+        (["run", "agents", "--max-"], "No such option: --max-"),
+        (["run", "agents", "--input", "x"], "No such option: --input; did you mean '--source'?"),
+        (["run", "agents", "--bounds", "0"], "No such option: --bounds; did you mean '--lower'?"),
+        (
+            ["run", "agents", "--group-by", "x"],
+            "No such option: --group-by; did you mean '--agent'?",
+        ),
+        (
+            ["run", "rounds", "--group-by", "x"],
+            "No such option: --group-by; did you mean '--user'?",
+        ),
     ],
 )
 def test_only_a_near_option_is_suggested(words: list[str], said: str) -> None:
     assert meanstream(*words).message == said
+
+
+@pytest.mark.parametrize(
+    ("word", "end"),
+    [
+        ("rn", "Did you mean 'run'?"),
+        ("agents", "Did you mean 'run agents', 'explain agents', 'simulate agents'?"),
+        ("runagents", "Did you mean 'run agents'?"),
+        ("forget", "Did you mean 'store forget'?"),
+        ("verify", "Did you mean 'ledger verify'?"),
+        ("erase", "Did you mean 'store forget'?"),
+        ("qqqq", "`meanstream --help` lists them."),
+    ],
+)
+def test_a_word_that_is_no_command_names_the_command_that_may_be_meant(word: str, end: str) -> None:
+    assert meanstream(word).message == f"No such command '{word}'. {end}"
+
+
+def test_every_word_of_another_tool_stands_for_something_that_there_is() -> None:
+    """A word that is an option or a command itself would never be looked up."""
+    paths = {" ".join(path) for path in commands()}
+    paths |= {path.partition(" ")[0] for path in paths}
+    assert {*OTHER_COMMANDS.values()} <= paths
+    assert paths.isdisjoint(OTHER_COMMANDS)
+    shown = (
+        meanstream("run", "agents", "--help-all").out
+        + meanstream("run", "rounds", "--help-all").out
+    )
+    options = {*re.findall(r"--[a-z-]+", shown.decode())}
+    assert {*OTHER_WORDS} <= options
 
 
 def test_a_typo_in_a_file_of_options_is_named(tmp_path: Path) -> None:

@@ -130,3 +130,10 @@ def test_a_store_answers_the_same_questions(tmp_path: Path) -> None:
     assert "got 'F'" in get("--difference", "A", "F")
     assert "twice" in get("--difference", "A", "A")
     assert "from 1 to the number of agents, 5, got 9" in get("--top", "9")
+
+
+def test_a_group_from_a_frame_is_named_as_python_writes_it() -> None:
+    """A key that a frame gives is a number of NumPy, which shows as np.int64(1)."""
+    result = answered("day")
+    note = result.compare(to=np.int64(1)).notes[0]
+    assert note.startswith("Differences from 1: ")

@@ -158,3 +158,27 @@ def test_an_explanation_of_persons_is_about_them() -> None:
 def test_an_explanation_of_laplace_noise_has_pure_odds() -> None:
     found = asked(TABLE, noise="laplace", counter="pm1", spread_share=0, collaboration="none")
     assert "at most 69.7 % of the time" in found.explain().replace("\n  ", " ")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"spread": None}, "plan_means() needs spread=, your guess at the standard deviation"),
+        ({"by": None}, "plan_means() needs by=, the column of groups"),
+        ({"value": "days"}, "unexpected argument 'value': a plan reads numbers of rows and no values"),
+        ({"store": "s.db"}, "unexpected argument 'store': releases= is the number of calls"),
+        ({"epsilom": 1}, "unexpected argument 'epsilom'; did you mean 'epsilon'?"),
+    ],
+)  # fmt: skip
+def test_a_missing_or_unknown_argument_is_answered_with_what_it_is(
+    changes: dict[str, Any], said: str
+) -> None:
+    arguments = {name: given for name, given in {**GUESSED, **changes}.items() if given is not None}
+    with pytest.raises(TypeError, match=re.escape(said)):
+        meanstream.plan_means(STAYS, **arguments)
+
+
+def test_arguments_by_position_are_answered_with_their_names() -> None:
+    by_position: Any = meanstream.plan_means
+    with pytest.raises(TypeError, match="takes the frame alone by position: name the others"):
+        by_position(STAYS, "ward", 0, 30)

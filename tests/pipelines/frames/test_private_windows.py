@@ -381,3 +381,30 @@ def test_windows_explain_and_report_what_they_promise(tmp_path: Path) -> None:
 def test_a_text_is_no_number(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} must be a number, got the text '1'"):
         meanstream.private_windows(TABLE, **{**ASKED, name: "1"})
+
+
+def test_a_number_that_stands_for_a_missing_value_is_none() -> None:
+    """As a null would be, and as far from the bound that it would be clipped to."""
+    value = TABLE.column("v").to_pylist()
+    codes = [-999.0 if row % 3 == 0 else one for row, one in enumerate(value)]
+    nulls = [None if one == -999.0 else one for one in codes]
+    dropped = {**ASKED, "nulls": "drop", "central": True}
+    coded = meanstream.private_windows(
+        TABLE.set_column(1, "v", pa.array(codes)), **dropped, missing=[-999]
+    )
+    empty = meanstream.private_windows(TABLE.set_column(1, "v", pa.array(nulls)), **dropped)
+    assert coded.table.equals(empty.table)
+    clipped = meanstream.private_windows(TABLE.set_column(1, "v", pa.array(codes)), **dropped)
+    assert not clipped.table.equals(empty.table)
+
+
+def test_missing_numbers_are_refused_where_values_are_texts() -> None:
+    asked = {name: given for name, given in ASKED.items() if name not in ("lower", "upper")}
+    with pytest.raises(ValueError, match="missing must be left out with categories"):
+        meanstream.private_windows(TABLE, **asked, categories=["a", "b=*"], missing=[-999])
+
+
+def test_a_window_that_is_not_given_is_named_with_what_it_is() -> None:
+    asked = {name: given for name, given in ASKED.items() if name != "window"}
+    with pytest.raises(TypeError, match=r"private_windows\(\) needs window=, such as month"):
+        meanstream.private_windows(TABLE, **asked)

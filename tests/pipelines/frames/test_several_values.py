@@ -117,8 +117,12 @@ def test_numbers_that_stand_for_a_missing_value_are_nulls() -> None:
 
 def test_every_result_says_what_becomes_of_values_beyond_the_bounds() -> None:
     found = asked(value="delay", lower=0, upper=60)
-    assert "Values outside [0, 60] count as the nearest bound" in found.notes
+    rule = "count as the nearest bound, also a code such as -999 (missing=)"
+    assert f"Values outside [0, 60] {rule}" in found.notes
     assert found.explain().count("Values outside") == 1
+
+    several = asked(value=["delay", "flights"], lower=0, upper=[60, 5])
+    assert f"Values outside [0, 60] (delay), [0, 5] (flights) {rule}" in several.notes
 
 
 def test_a_ratio_has_an_interval() -> None:

@@ -245,5 +245,5 @@ def test_the_first_three_lines_answer() -> None:
         "how much        epsilon 1: from all that is published of a window they guess which of two equally likely "
         "contents "
         "it has at most 73.1 % of the time.",
-        "ten samples     In one window the same. If one user is in ten windows: at most 100.0 % of the time.",
+        "ten samples     In one window the same. If one user is in ten windows: nearly always.",
     ]

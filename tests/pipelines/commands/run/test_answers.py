@@ -87,6 +87,8 @@ def test_the_store_answers_as_the_run_did_with_age_and_budget(filled: Path) -> N
 def test_an_agent_or_a_store_that_is_none_is_one_line(filled: Path, tmp_path: Path) -> None:
     message = meanstream("get", "dan", "--store", str(filled / "state.db")).message
     assert message.startswith("agent must have a sample that counts in ")
+    misspelled = meanstream("get", " Ann", "--store", str(filled / "state.db")).message
+    assert misspelled.endswith("got ' Ann'; did you mean 'ann'?")
     assert meanstream("get", "ann", "--store", str(tmp_path / "no.db")).message.startswith(
         "store must be"
     )
