@@ -56,7 +56,7 @@ COALITIONS = (5, 50)
 """Readers who pool what they received, in the line that says what that makes of epsilon."""
 WITHOUT = (
     "collaboration", "covariates", "quantiles", "exceeds", "histogram_share", "spread_share", "memory", "person",
-    "per_person", "final_release", "releases", "population", "notices", "answers", "answer_tokens",
+    "per_person", "final_release", "releases", "population", "notices",
 )  # fmt: skip
 """Options that say something of releases which everyone reads."""
 
@@ -65,12 +65,13 @@ WITHOUT = (
 class Pairs:
     """A run of agents that query each other.
 
-    Its settings, its options but for the schedule, and its capacity.
+    Its settings, its options but for the schedule, its capacity, and the file of its partners.
     """
 
     settings: Any
     options: AgentsOptions
     capacity: int
+    partners_file: Path | None
 
 
 def pairwise_options(options: AgentsOptions) -> Pairs:
@@ -113,7 +114,7 @@ def pairwise_options(options: AgentsOptions) -> Pairs:
     require(most is None or asked <= most or asked == MAX_AGENTS, "max_agents", rule, asked)
     capacity = asked if most is None else min(asked, most)
 
-    return Pairs(settings, replace(plain, max_agents=capacity), capacity)
+    return Pairs(settings, replace(plain, max_agents=capacity), capacity, options.partners)
 
 
 def host_pairs(options: AgentsOptions) -> None:
@@ -178,6 +179,7 @@ def run_pairs(pairs: Pairs, *, crash: CrashHook | None = None) -> EngineStats:
             noise=deployment.noise,
             options=taken.options,
             unused=taken.unused,
+            partners_file=pairs.partners_file,
             **shared,
         )
 

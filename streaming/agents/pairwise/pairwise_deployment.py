@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.noise.keyed import KeyedNoise
+from meanstream.operators.rings import ring_module
 from meanstream.streaming.store.deployment_store import (
     check_deployment_store,
     kept_deployment_settings,
@@ -17,6 +18,9 @@ from meanstream.streaming.store.deployment_store import (
 from meanstream.streaming.store.kind import SIDE
 from meanstream.streaming.store.secret_source import key_derived_from_secret, noise_from_secret
 from meanstream.streaming.store.state_store import Store
+
+_OWN = ("schedule", "weights", "variance", "stddev", "significance")
+"""Settings of pairs that a store keeps, besides those of a release."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -55,6 +59,22 @@ def check_pairwise_deployment(path: Path, pairs: Any, *, environment: Mapping[st
     Say whether there is a store.
     """
     return check_deployment_store(path, _identity(pairs), environment=environment)
+
+
+def saved_pairwise_settings(saved: Mapping[str, Any], partners: Any = None) -> Any:
+    """Read the settings of pairs as a store keeps them, with the graph of partners if it is known.
+
+    A store keeps a digest of the graph: without it, everyone may query everyone.
+    """
+    # What has no meaning among pairs is not kept, and is as `PairwiseStreamSettings` wants it.
+    named = {one.name for one in fields(AgentsSettings)} - {"schedule"}
+    release = AgentsSettings(
+        **{name: value for name, value in saved.items() if name in named}, spread_share=0.0
+    )
+
+    kind = ring_module("lab.papers.colme.pairwise_stream_settings").PairwiseStreamSettings
+    own = {name: saved[name] for name in _OWN}
+    return kind(release=release, partners=partners, **own)
 
 
 def _identity(pairs: Any) -> dict[str, Any]:

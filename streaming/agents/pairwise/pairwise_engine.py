@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,8 @@ class PairwiseEngine(Engine):
         Of `meanstream.lab.papers.colme`.
     options : EngineOptions
         `max_agents` is the capacity of the federation.
+    partners_file : Path, optional
+        Where the graph of partners comes from, so that whoever answers from the store finds it.
     **more
         As for `Engine`.
 
@@ -55,9 +58,10 @@ class PairwiseEngine(Engine):
     both stay in the store and in private figures.
     """
 
-    def __init__(self, *, pairs: Any, **more: Any) -> None:
+    def __init__(self, *, pairs: Any, partners_file: Path | None = None, **more: Any) -> None:
         # The engine of agents, with pairs in the place of its releases.
         self._pairs = pairs
+        self._partners_file = partners_file
         super().__init__(settings=pairs.release, **more)
         kind = ring_module("lab.papers.colme.pairwise_stream").PairwiseStream
         self.stream: Any = kind(pairs, more["noise"], capacity=self._options.max_agents)
@@ -65,7 +69,7 @@ class PairwiseEngine(Engine):
         self.stats.look_ahead = None
 
     def _make_delivery(self, sinks: Sinks, **more: Any) -> Delivery:
-        due = DuePairwiseEstimates(self._pairs, self._options)
+        due = DuePairwiseEstimates(self._pairs, self._options, self._partners_file)
         return super()._make_delivery(
             sinks, due=due, charged=PairRelease, answers=PAIRWISE_ANSWERS, **more
         )
@@ -73,12 +77,7 @@ class PairwiseEngine(Engine):
     def _restore(self, state: dict[str, Any]) -> None:
         self._intake.restore(self._store, state["intake"])
 
-        # Pairs are saved by kind and chunk.
-        for kind in KINDS:
-            for chunk, columns in self._store.chunks(kind):
-                self.stream.restore(kind, chunk, columns)
-
-        self.stream.restored(self._intake.names)
+        restore_pairs(self._store, self.stream, self._intake.names)
         self._event_time = -math.inf if state["event_time"] is None else state["event_time"]
         self._by_clock = bool(state["by_clock"])
 
@@ -153,6 +152,15 @@ class PairwiseEngine(Engine):
         self._store.put_state("engine", state)
         self._save_history()
         self.delivery.save()
+
+
+def restore_pairs(store: Store, stream: Any, names: list[str]) -> None:
+    """Fill a `PairwiseStream` with what the last commit saved."""
+    for kind in KINDS:
+        for chunk, columns in store.chunks(kind):
+            stream.restore(kind, chunk, columns)
+
+    stream.restored(names)
 
 
 def pair_rows(batches: list[Any], names: list[str], release: Any, *, released: bool) -> LedgerRows:
