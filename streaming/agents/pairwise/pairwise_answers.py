@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from meanstream.streaming.agents.pairwise.pairs_at_rest import pairs_at_rest
+from meanstream.streaming.agents.pairwise.pairwise_deployment import pooled_epsilon
 from meanstream.streaming.agents.pairwise.pairwise_estimates import pairwise_estimate_lines
 from meanstream.streaming.agents.store_answers import age_of
 from meanstream.streaming.store.database import StoreError
@@ -77,7 +78,7 @@ class CommittedPairs:
             "spent": most,
             "remaining": horizon - most,
             "horizon": horizon,
-            "epsilon_of_all_readers": settings.coalition_epsilon(max(len(released), 1)),
+            "epsilon_of_all_readers": pooled_epsilon(settings, len(released)),
         }
 
 

@@ -11,7 +11,10 @@ import msgspec
 import numpy as np
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.streaming.agents.pairwise.pairwise_deployment import saved_pairwise_settings
+from meanstream.streaming.agents.pairwise.pairwise_deployment import (
+    pooled_epsilon,
+    saved_pairwise_settings,
+)
 from meanstream.streaming.store.database import StoreError
 from meanstream.streaming.store.deployment_store import kept_deployment_settings
 from meanstream.streaming.store.kind import OF_PAIRS, require_store_kind
@@ -112,7 +115,7 @@ def pair_budgets(path: Path, *, as_of: float | None = None) -> PairBudgets:
 
     # All readers of an agent, pooled, are a coalition.
     pooled = {
-        number: settings.coalition_epsilon(max(number, 1))
+        number: pooled_epsilon(settings, number)
         for number in {len(rows) for rows in readers.values()}
     }
     agents = [_of_agent(name, rows, settings.release, pooled) for name, rows in readers.items()]

@@ -15,7 +15,7 @@ from meanstream.streaming.store.deployment_store import (
     kept_deployment_settings,
     open_deployment_store,
 )
-from meanstream.streaming.store.kind import SIDE
+from meanstream.streaming.store.kind import OF_PAIRS, SIDE, store_kind
 from meanstream.streaming.store.secret_source import key_derived_from_secret, noise_from_secret
 from meanstream.streaming.store.state_store import Store
 
@@ -75,6 +75,30 @@ def saved_pairwise_settings(saved: Mapping[str, Any], partners: Any = None) -> A
     kind = ring_module("lab.papers.colme.pairwise_stream_settings").PairwiseStreamSettings
     own = {name: saved[name] for name in _OWN}
     return kind(release=release, partners=partners, **own)
+
+
+def pooled_epsilon(pairs: Any, readers: int) -> float:
+    """Give what epsilon becomes, at the same delta, if so many readers of an agent pool.
+
+    Of one reader it is the promise.
+    """
+    if readers <= 1:
+        return float(pairs.release.epsilon)
+    return float(pairs.coalition_epsilon(readers))
+
+
+def pairs_settings_of_store(path: Path) -> tuple[Any, int] | None:
+    """Read the settings of a store of pairs, and how many agents it has; None if it is of others."""
+    store = Store.read(path)
+    try:
+        saved = store.settings()
+        agents = len(store.agents())
+    finally:
+        store.close()
+
+    if saved is None or store_kind(saved) != OF_PAIRS:
+        return None
+    return saved_pairwise_settings(saved), agents
 
 
 def _identity(pairs: Any) -> dict[str, Any]:

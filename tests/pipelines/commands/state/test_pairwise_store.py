@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections import Counter
 from contextlib import closing
@@ -38,10 +39,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def write(path: Path, begin: int = 0) -> Path:
+def write(path: Path, begin: int = 0, shift: float = 0.0) -> Path:
     rng = np.random.default_rng(3 + begin)
     means = np.where(np.arange(len(NAMES)) % 2, 0.2, 0.8)
     values = means + rng.normal(0, 0.05, (STEPS, len(NAMES)))
+    values[:, 0] += shift
     rows = [
         f"{name},{value!r},{60 * (begin + step)}"
         for step, row in enumerate(values.tolist())
@@ -282,6 +284,63 @@ def test_agents_ask_for_their_answers_over_http(schedule: str, folder: Path) -> 
                 assert {name: found[name] for name in line} == line
                 assert (found["budget"]["spent"] is None) == (schedule != "round_robin")
         connection.close()
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_explain_says_what_one_reader_learns_and_several_who_pool(
+    schedule: str, folder: Path
+) -> None:
+    run(folder, schedule=schedule, partners=folder / "partners.csv", counter="pm2", horizon=9)
+    found = on_store(folder, "explain", "agents", "--json").json
+    settings = PairwiseStreamSettings(
+        release=AgentsSettings(
+            lower=0, upper=1, epsilon=1, delta=1e-6, counter="pm2", horizon=9, spread_share=0
+        )
+    )
+    assert found["readers_who_pool"] == [
+        {"readers": 1, "epsilon": 1.0},
+        *({"readers": n, "epsilon": pytest.approx(settings.coalition_epsilon(n))} for n in (5, 50)),
+    ]
+    assert (found["releases"]["schedule"], found["mechanism"]["horizon"]) == (schedule, 9)
+    assert found["name"] == "test"
+    shown = on_store(folder, "explain", "agents").out.decode()
+    assert "goes to its reader alone" in shown
+    assert "per-person" not in shown, "no option of a pairwise schedule"
+    assert (
+        "registry must be left out" in on_store(folder, "explain", "agents", "--registry").message
+    )
+
+
+def test_explain_takes_the_file_of_a_pairwise_run(folder: Path) -> None:
+    config = folder / "run.yaml"
+    config.write_text("lower: 0\nupper: 1\nepsilon: 1\nschedule: round_robin\nmode: tuned\n")
+    found = meanstream("explain", "agents", "--config", str(config), "--json").json
+    assert [one["readers"] for one in found["readers_who_pool"]] == [1, 5, 50]
+    config.write_text(config.read_text() + "collaboration: tests\n")
+    message = meanstream("explain", "agents", "--config", str(config)).message
+    assert "collaboration must be left out with --schedule round_robin" in message
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_report_is_the_same_whatever_the_values_are(schedule: str, folder: Path) -> None:
+    """Two worlds: all values of one agent differ, and with them releases, classes and queries."""
+    reports = []
+    releases = []
+    for world, shift in (("w1", 0.0), ("w2", -0.6)):
+        place = folder / world
+        place.mkdir()
+        write(place / "samples.csv", shift=shift)
+        run(place, schedule=schedule, epsilon=30)
+        assert on_store(place, "report", str(place / "r.html")).code == 0
+        text = (place / "r.html").read_text()
+        reports.append(re.sub(r"<tr><th>made</th>.*?</tr>|/\S*/w[12]/", "", text))
+        releases.append([json.loads(row[-2])["total"] for row in stored_rows(place / "state.db")])
+
+    assert reports[0] == reports[1]
+    assert releases[0] != releases[1]
+    assert ("<svg" in reports[0]) == (schedule == "round_robin")
+    assert "Readers who pool" in reports[0]
+    assert f"--schedule {schedule}" in reports[0]
 
 
 def test_a_run_goes_on_with_room_for_fewer_agents(folder: Path) -> None:
