@@ -191,9 +191,10 @@ def run_pairs(pairs: Pairs, *, crash: CrashHook | None = None) -> EngineStats:
         private_apart=False,
     )
 
-    return run_engine(
-        kind, options, release, watching(options, release, make_metrics=public_pairs_metrics), crash
-    )
+    # An agent has a budget for each of its readers: there is no one end to foretell.
+    watched = watching(options, release, make_metrics=public_pairs_metrics, foretells=False)
+
+    return run_engine(kind, options, release, watched, crash)
 
 
 def public_pairs_metrics(**options: Any) -> Metrics:

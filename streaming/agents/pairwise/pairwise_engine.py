@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from meanstream.operators.rings import ring_module
 from meanstream.streaming.agents.agents_delivery import OWN_ANSWERS, Delivery
 from meanstream.streaming.agents.agents_engine import Engine
 from meanstream.streaming.agents.agents_releases import release_dead_letter_lines
+from meanstream.streaming.agents.pairwise.pairs_picture import pairs_picture
 from meanstream.streaming.agents.pairwise.pairwise_estimates import DuePairwiseEstimates
 from meanstream.streaming.crash import CrashPoint, crash_step
 from meanstream.streaming.engine.own_events import Key, OwnEvents
@@ -67,6 +69,7 @@ class PairwiseEngine(Engine):
         self.stream: Any = kind(pairs, more["noise"], capacity=self._options.max_agents)
         self.agents = self.stream
         self.stats.look_ahead = None
+        self.stats.pairs_picture = partial(pairs_picture, self.stream)
 
     def _make_delivery(self, sinks: Sinks, **more: Any) -> Delivery:
         due = DuePairwiseEstimates(self._pairs, self._options, self._partners_file)
