@@ -33,6 +33,7 @@ def agents_mechanism(settings: AgentsSettings) -> dict[str, Any]:
         "horizon": settings.most_releases,
         "column_norm": counter.l2_sensitivity,
         "levels": getattr(counter, "levels", None),
+        # The noise, and what the best other one would be.
         "noise": settings.noise,
         "least_noise": asdict(mechanism_facts(settings)),
         "calibration": settings.calibration if settings.noise == "gaussian" else None,
@@ -40,14 +41,16 @@ def agents_mechanism(settings: AgentsSettings) -> dict[str, Any]:
         "published": "the noisy integer sum on the grid",
         "tail_delta": fresh.tail_delta,
         "epsilon_slack": fresh.epsilon_slack,
-        "noise_source": "keyed: a function of the secret, the agent, the release and its exact input",
+        "noise_source": "keyed: a function of the secret, the agent, the release and its exact "
+        "input",
     }
 
 
 def agents_bounds_lines(bounds: dict[str, Any]) -> list[str]:
     """Write the bounds of values for reading."""
     return [
-        f"bounds          [{bounds['lower']:g}, {bounds['upper']:g}], values outside {bounds['values_outside']};"
+        f"bounds          [{bounds['lower']:g}, {bounds['upper']:g}], "
+        f"values outside {bounds['values_outside']};"
         f" sensitivity of a sum {bounds['sensitivity']:g}"
         f" = {bounds['sensitivity_in_grid_units']} grid units of {bounds['resolution']:g}",
     ]
@@ -65,6 +68,7 @@ def agents_mechanism_lines(mechanism: dict[str, Any], *, reader: str | None = No
             else f"at most {mechanism['horizon']} releases,"
         )
         + f" column norm {mechanism['column_norm']:.4g}",
+        # What a draw adds, and by what it is chosen.
         f"noise           {mechanism['noise']}"
         + (f" ({mechanism['calibration']} calibration)" if mechanism["calibration"] else "")
         + f", standard deviation {mechanism['stddev_of_a_fresh_draw']:.6g} per fresh draw",

@@ -1,4 +1,4 @@
-"""`meanstream explain agents` of agents that query each other: what one reader learns, and what several do."""
+"""`meanstream explain agents` of agents that query each other: what one reader learns, and several."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ READERS = (1, 5, 50)
 """Readers who pool what they received of one agent."""
 SCHEDULES = {
     "round_robin": "at each of its samples an agent queries its next partner",
-    "restricted_round_robin": "at each of its samples an agent queries the next partner of its class",
+    "restricted_round_robin": "at each of its samples an agent queries the next of its class",
 }
 
 
@@ -75,10 +75,13 @@ def explain_pairs_facts(settings: Any, agents: int | None = None) -> dict[str, A
         "name": release.name,
         "mode": release.mode,
         "privacy_unit": release.privacy_unit,
-        "neighboring": "two streams that differ in the value of one sample of one agent (replace-one)",
+        "neighboring": "two streams that differ in the value of one sample of one agent "
+        "(replace-one)",
+        # How much, for whom.
         "unit": _unit(release),
         "odds": odds,
         "public": "names of agents, numbers and times of their samples, validity of records",
+        # By which mechanism, and when.
         "bounds": agents_bounds(release),
         "mechanism": agents_mechanism(settings.means),
         "releases": {
@@ -113,11 +116,15 @@ def explain_pairs_text(facts: dict[str, Any]) -> str:
         f"mode            {facts['mode']}",
         f"neighboring     {facts['neighboring']}",
         f"public          {facts['public']}",
-        f"total           ({total['epsilon']:g}, {total['delta']:g})-differential privacy: {total['over']}",
-        f"                with rounding errors of float64, epsilon is at most {total['epsilon_with_numerics']:.9g}",
+        # Of one reader, and of several.
+        f"total           ({total['epsilon']:g}, {total['delta']:g})-differential privacy: "
+        f"{total['over']}",
+        "                with rounding errors of float64, epsilon is at most "
+        f"{total['epsilon_with_numerics']:.9g}",
         f"readers         epsilon by number of readers who pool what they received of one agent, "
         f"at delta {total['delta']:g}:",
         f"                {pooled}",
+        # By which mechanism, and what becomes of it.
         *explain_unit_lines(facts["unit"], total["delta"]),
         *explain_odds_lines(facts["odds"]),
         *agents_bounds_lines(facts["bounds"]),
@@ -141,8 +148,10 @@ def _answer(release: Any, odds: dict[str, Any]) -> dict[str, str]:
     )
 
     return {
-        "protected": f"{what}, against each agent that queries its agent, even if it knows all other samples.",
-        "how_much": f"({release.epsilon:g}, {release.delta:g}): from all that it received it guesses {guess} {once}.",
+        "protected": f"{what}, against each agent that queries its agent, even if it knows all "
+        "other samples.",
+        "how_much": f"({release.epsilon:g}, {release.delta:g}): from all that it received it "
+        f"guesses {guess} {once}.",
         "ten_samples": f"If one person contributed ten samples: {ten}.",
     }
 
@@ -158,7 +167,7 @@ def _who_sees_what(schedule: str) -> dict[str, str]:
     """Say who sees what; who was queried how often depends on values under one of the schedules."""
     counts = "and how many releases there were" if schedule == "round_robin" else "no more"
     return {
-        "the engine and its store": "raw samples while they are processed, exact sums, all releases",
+        "the engine and its store": "raw samples while they are processed, sums, all releases",
         "an agent": "its own estimate and its class, made of its samples and of what it received",
         "a partner": "nothing of a query: it does not see who queries it",
         "everyone": f"numbers of samples, redacted dead letters, {counts}; no release",

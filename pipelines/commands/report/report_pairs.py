@@ -117,7 +117,7 @@ def _elsewhere_part(path: Path) -> ReportPart:
         "whom is for the operator."
     )
 
-    return ReportPart(title="What is not in this file", text=said, lines="\n".join(lines))
+    return ReportPart(title="Where the answers are", text=said, lines="\n".join(lines))
 
 
 def _reliability_part(whole: PairBudgets, ledger: LedgerReport) -> ReportPart:

@@ -1,4 +1,4 @@
-"""What `meanstream budget` prints of agents that query each other: how often who released to whom."""
+"""What `meanstream budget` prints of agents that query each other."""
 
 from __future__ import annotations
 

@@ -321,6 +321,57 @@ def test_explain_takes_the_file_of_a_pairwise_run(folder: Path) -> None:
     assert "collaboration must be left out with --schedule round_robin" in message
 
 
+REFUSALS = {
+    "plan": (
+        (
+            "plan",
+            "agents",
+            "--sizes",
+            "point:40",
+            "--agents",
+            "6",
+            "--stddev",
+            ".05",
+            "--spread",
+            ".2",
+        ),
+        "`run agents` with its default --schedule has some for all",
+    ),
+    "mcp": (("mcp",), "`meanstream report` has what everyone may know of it"),
+    "run": (
+        (
+            "run",
+            "agents",
+            "--source",
+            "synthetic:3,9",
+            "--lower",
+            "0",
+            "--upper",
+            "1",
+            "--epsilon",
+            "1",
+        ),
+        "go on with its --schedule round_robin",
+    ),
+}
+
+
+@pytest.mark.parametrize("command", REFUSALS)
+def test_what_is_not_for_pairs_is_refused_with_a_way_out(command: str, folder: Path) -> None:
+    run(folder)
+    words, way_out = REFUSALS[command]
+    message = on_store(folder, *words).message
+    assert "one of agents that query each other: " in message
+    assert message.endswith(way_out), message
+
+
+def test_a_partition_of_pairs_cannot_move_to_another_store(folder: Path) -> None:
+    run(folder)
+    places = ("--from", str(folder / "state.db"), "--to", str(folder / "other.db"))
+    message = meanstream("store", "move", *places, "--partition", "0").message
+    assert message.endswith("their pairs live in one store; --partners FILE lets each query fewer")
+
+
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_report_is_the_same_whatever_the_values_are(schedule: str, folder: Path) -> None:
     """Two worlds: all values of one agent differ, and with them releases, classes and queries."""
