@@ -61,7 +61,7 @@ def page_figures(
     **Privacy.** As the view: for `kind` "rounds" it holds public figures only, for the others private ones, too.
     """
     last = view.turns[-1] if view.turns else None
-    common = {
+    common: dict[str, Any] = {
         "version": view.version,
         "about": dict(view.about),
         "kind": kind,
@@ -82,7 +82,7 @@ def page_figures(
         return common | {"bounds": bounds, "windows": rows}
 
     population = None if view.population is None else population_figure(view.population)
-    pairs = {} if view.pairs is None else _pairs_figures(view.pairs, common["counts"], horizon)
+    pairs = {} if view.pairs is None else _pairs_figures(view.pairs, horizon)
     records = {
         "flow": _flow(view),
         "rejects": {} if last is None else dict(Counter(dict(last.rejected)).most_common()),
@@ -100,16 +100,17 @@ def page_figures(
 
     shown = {"convergence": convergence, "population": population, "pairs": None}
 
-    return common | records | due | judged | shown | pairs
+    figures = common | records | due | judged | shown | pairs
+    if view.pairs is not None:
+        figures["counts"] = {**figures["counts"], "releases": view.pairs.releases}
+
+    return figures
 
 
-def _pairs_figures(
-    picture: PairsPicture, counts: Mapping[str, Any], horizon: int | None
-) -> dict[str, Any]:
-    """Private: classes, releases and budgets of agents that query each other."""
+def _pairs_figures(picture: PairsPicture, horizon: int | None) -> dict[str, Any]:
+    """Private: classes and budgets of agents that query each other."""
     return {
         "pairs": asdict(picture),
-        "counts": {**counts, "releases": picture.releases},
         "budget": budget_histogram_record(picture.pairs, picture.spent, horizon),
     }
 

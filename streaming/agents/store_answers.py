@@ -10,7 +10,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 import numpy as np
@@ -28,7 +28,7 @@ from meanstream.streaming.agents.public_population import PublicPopulation
 from meanstream.streaming.agents.saved_agents import SavedAgents
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.store.database import StoreError
-from meanstream.streaming.store.kind import OF_AGENTS, OF_PAIRS, require_store_kind, store_kind
+from meanstream.streaming.store.kind import OF_AGENTS, require_store_kind
 from meanstream.streaming.store.state_store import Store
 from meanstream.streaming.store.store_deployment import saved_deployment_settings
 
@@ -149,6 +149,9 @@ class StoreAnswers:
         How agents are answered; by default as in the last run that answered some.
     """
 
+    kinds: ClassVar[tuple[str, ...]] = (OF_AGENTS,)
+    """Kinds of stores that are answered from."""
+
     def __init__(self, path: Path, options: EngineOptions | None = None) -> None:
         self._path = path
         self._options = options
@@ -195,7 +198,7 @@ class StoreAnswers:
                     f"store must have been begun by an engine, got {str(self._path)!r}"
                 )
 
-            require_store_kind(self._path, saved, OF_AGENTS, OF_PAIRS)
+            require_store_kind(self._path, saved, *self.kinds)
             state = store.state("engine")
             if state is None or state["event_time"] is None:
                 return None
@@ -203,13 +206,14 @@ class StoreAnswers:
             if known is not None and known.number == store.commits():
                 return known
 
-            if store_kind(saved) == OF_PAIRS:
-                from meanstream.streaming.agents.pairwise.pairwise_answers import committed_pairs
-
-                return committed_pairs(store, saved, float(state["event_time"]))
-            return _committed_agents(store, saved, state, self._options)
+            return self._committed(store, saved, state)
         finally:
             store.close()
+
+    def _committed(
+        self, store: Store, saved: dict[str, Any], state: dict[str, Any]
+    ) -> CommittedAnswers:
+        return _committed_agents(store, saved, state, self._options)
 
 
 def _committed_agents(

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from meanstream.streaming.agents.answered import AnsweredAgents
     from meanstream.streaming.agents.first_release import FirstRelease
     from meanstream.streaming.agents.pairwise.pairs_picture import PairsPicture
-from meanstream.streaming.agents.public_population import PublicPopulation
+    from meanstream.streaming.agents.public_population import PublicPopulation
 
 
 @dataclass(slots=True)

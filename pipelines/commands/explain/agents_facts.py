@@ -59,12 +59,13 @@ if TYPE_CHECKING:
     from meanstream.operators.agents.memory.kept_sums import KeptSums
     from meanstream.operators.agents.memory.window import KeptWindow
     from meanstream.pipelines.options.agents_options import AgentsOptions
+    from meanstream.pipelines.options.asked import ExplainAgentsOptions
 
 ENDLESS_SHOWN = 100
 """Release by which noise that has a limit is near it."""
 
 
-def explain_agents(options: AgentsOptions, *, registry: bool) -> None:
+def explain_agents(options: ExplainAgentsOptions, *, registry: bool) -> None:
     """Print the facts, as a record of the registry of deployments if that is requested."""
     if (pairs := explained_pairs(options, registry=registry)) is not None:
         if options.json:

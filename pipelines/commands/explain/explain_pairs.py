@@ -52,7 +52,7 @@ def explained_pairs(options: ExplainAgentsOptions, *, registry: bool) -> dict[st
     if found is not None:
         return explain_pairs_facts(*found)
 
-    from meanstream.pipelines.commands.run.run_pairwise import pairwise_options
+    from meanstream.pipelines.options.pairwise_options import pairwise_options
 
     with refusing_options():
         return explain_pairs_facts(pairwise_options(options).settings)

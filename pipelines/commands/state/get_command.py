@@ -59,14 +59,14 @@ def get(
       meanstream get --difference N14228 N24211 --store state.db
       meanstream get --top 10 --store state.db
     """  # noqa: D301 - click reads the escape
-    from meanstream.streaming.agents.store_answers import StoreAnswers
+    from meanstream.streaming.agents.pairwise.pairwise_answers import HostedAnswers
     from meanstream.streaming.store.state_store import StoreError
 
     if sum(choice is not None for choice in (agent, difference, top)) != 1:
         raise BadOption("get must have one of AGENT, --difference A B and --top N")
 
     try:
-        answers = StoreAnswers(store)
+        answers = HostedAnswers(store)
         if agent is not None:
             _write_estimate(answers.answer(agent), agent, store, as_json=as_json)
         else:

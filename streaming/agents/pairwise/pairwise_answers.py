@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -12,8 +12,9 @@ import numpy as np
 from meanstream.streaming.agents.pairwise.pairs_at_rest import pairs_at_rest
 from meanstream.streaming.agents.pairwise.pairwise_deployment import pooled_epsilon
 from meanstream.streaming.agents.pairwise.pairwise_estimates import pairwise_estimate_lines
-from meanstream.streaming.agents.store_answers import age_of
+from meanstream.streaming.agents.store_answers import CommittedAnswers, StoreAnswers, age_of
 from meanstream.streaming.store.database import StoreError
+from meanstream.streaming.store.kind import OF_AGENTS, OF_PAIRS, store_kind
 from meanstream.streaming.store.state_store import Store
 
 
@@ -82,7 +83,20 @@ class CommittedPairs:
         }
 
 
-def committed_pairs(store: Store, saved: Mapping[str, Any], event_time: float) -> CommittedPairs:
+class HostedAnswers(StoreAnswers):
+    """Private: answers agents from a store of `run agents`, whichever schedule it has."""
+
+    kinds: ClassVar[tuple[str, ...]] = (OF_AGENTS, OF_PAIRS)
+
+    def _committed(
+        self, store: Store, saved: dict[str, Any], state: dict[str, Any]
+    ) -> CommittedAnswers:
+        if store_kind(saved) == OF_PAIRS:
+            return _committed_pairs(store, saved, float(state["event_time"]))
+        return super()._committed(store, saved, state)
+
+
+def _committed_pairs(store: Store, saved: Mapping[str, Any], event_time: float) -> CommittedPairs:
     """Read what the last commit says of agents that query each other."""
     answers = (store.state("delivered") or {}).get("answers", {})
     stream = pairs_at_rest(store, saved)

@@ -125,10 +125,13 @@ class PairwiseState:
         """Private: return the classes that the tests have found, each with its agents' places."""
         pair = self._state["pair"]
         accepted = (pair["precision"] > 0) & ~pair["rejected"]
-        matrices = (
-            self._layout.matrix(flags, self._nodes) for flags in (accepted, pair["rejected"])
+        present = self._own["count"][: self._nodes] > 0
+
+        return classes_of_pairs(
+            self._layout.matrix(accepted, self._nodes),
+            self._layout.matrix(pair["rejected"], self._nodes),
+            present,
         )
-        return classes_of_pairs(*matrices, self._own["count"][: self._nodes] > 0)
 
     def raw_means(self, places: Ints) -> Floats:
         """Private: return the raw means of agents by their places, in the value's unit."""

@@ -16,9 +16,9 @@ from meanstream.lab.papers.colme.pairwise_schedule import PAIRWISE_SCHEDULES
 from meanstream.lab.papers.colme.pairwise_stream import PairwiseStream
 from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.pipelines.commands.run.run_pairwise import pairwise_options as checked_pairs
 from meanstream.pipelines.commands.run.run_pairwise import public_pairs_metrics, run_pairs
 from meanstream.pipelines.options.agents_options import PAIRWISE, AgentsOptions
+from meanstream.pipelines.options.pairwise_options import pairwise_options as checked_pairs
 from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.engine.engine_stats import EngineStats
