@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from meanstream.pipelines.options.option_errors import BadOption
 from meanstream.pipelines.options.shared_options import BUDGET
@@ -31,6 +31,22 @@ def settings_of_agents_store(path: Path) -> AgentsSettings:
 
     with _refusing_store():
         return own_settings(path)
+
+
+def pairs_of_store(path: Path) -> tuple[Any, int] | None:
+    """Read the settings of a store of agents that query each other, and how many agents it has.
+
+    None if the store is of another kind.
+
+    Raises
+    ------
+    BadOption
+        If there is no store.
+    """
+    from meanstream.streaming.agents.pairwise.pairwise_deployment import pairs_settings_of_store
+
+    with _refusing_store():
+        return pairs_settings_of_store(path)
 
 
 def settings_of_rounds_store(path: Path) -> RoundsSettings:

@@ -17,7 +17,7 @@ from meanstream.pipelines.page.private_requests import (
     hosts_of_this_machine,
     require_loopback,
 )
-from meanstream.streaming.agents.store_answers import StoreAnswers
+from meanstream.streaming.agents.pairwise.pairwise_answers import HostedAnswers
 from meanstream.streaming.metrics.background import BackgroundServer, parse_server_address
 from meanstream.streaming.metrics.connections import BoundedThreads
 from meanstream.streaming.store.database import StoreError
@@ -115,14 +115,14 @@ class AnswersServer(BackgroundServer["_AnswersServer"]):
         known = check_answers(address, tokens, remote=remote)
         super().__init__("answers", address, _AnswersServer, _AnswersHandler)
         self.token = None if known else secrets.token_urlsafe(24)
-        self._server.answers = StoreAnswers(store)
+        self._server.answers = HostedAnswers(store)
         self._server.tokens = known or {OPERATOR: str(self.token)}
         self._server.hosts = hosts_of_this_machine(self.host, remote=remote)
         self.url += AGENTS
 
 
 class _AnswersServer(BoundedThreads):
-    answers: StoreAnswers
+    answers: HostedAnswers
     tokens: Mapping[str, str]
     hosts: set[str] | None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from meanstream.streaming.agents.budget_forecast import (
@@ -13,6 +14,7 @@ from meanstream.streaming.agents.budget_forecast import (
     days_text,
 )
 from meanstream.streaming.agents.first_release import FirstRelease
+from meanstream.streaming.agents.pairwise.pairs_picture import PairsPicture
 from meanstream.streaming.agents.public_population import population_count_probability
 from meanstream.streaming.metrics.carried_figures import carried_figures
 from meanstream.streaming.metrics.history import flow_points
@@ -59,7 +61,7 @@ def page_figures(
     **Privacy.** As the view: for `kind` "rounds" it holds public figures only, for the others private ones, too.
     """
     last = view.turns[-1] if view.turns else None
-    common = {
+    common: dict[str, Any] = {
         "version": view.version,
         "about": dict(view.about),
         "kind": kind,
@@ -80,6 +82,7 @@ def page_figures(
         return common | {"bounds": bounds, "windows": rows}
 
     population = None if view.population is None else population_figure(view.population)
+    pairs = {} if view.pairs is None else _pairs_figures(view.pairs, horizon)
     records = {
         "flow": _flow(view),
         "rejects": {} if last is None else dict(Counter(dict(last.rejected)).most_common()),
@@ -95,7 +98,21 @@ def page_figures(
     events = 0 if last is None else last.events
     judged = {"judgement": run_judgement(convergence["gain"], events, records["rejects"])}
 
-    return common | records | due | judged | {"convergence": convergence, "population": population}
+    shown = {"convergence": convergence, "population": population, "pairs": None}
+
+    figures = common | records | due | judged | shown | pairs
+    if view.pairs is not None:
+        figures["counts"] = {**figures["counts"], "releases": view.pairs.releases}
+
+    return figures
+
+
+def _pairs_figures(picture: PairsPicture, horizon: int | None) -> dict[str, Any]:
+    """Private: classes and budgets of agents that query each other."""
+    return {
+        "pairs": asdict(picture),
+        "budget": budget_histogram_record(picture.pairs, picture.spent, horizon),
+    }
 
 
 def run_judgement(gain: float | None, events: int, rejects: Mapping[str, int]) -> str:

@@ -79,13 +79,7 @@ def forget_agent(store: Store, name: str) -> ForgottenAgent:
         agents, kept = agents_at_rest(store, saved_deployment_settings(saved))
         agents.forget(np.array([number]))
         kept.save_whole(store, agents)
-        waiting = _drop_rows(store, PENDING, number)
-        _drop_rows(store, ROWS_READ, number)
-
-        if (history := store.state(HISTORY)) is not None:
-            store.put_state(
-                HISTORY, {what: one for what, one in history.items() if what != "newest"}
-            )
+        waiting = drop_agent_samples(store, number)
 
         if not releases:
             store.rename_agent(number, f"forgotten-{secrets.token_hex(8)}")
@@ -94,6 +88,20 @@ def forget_agent(store: Store, name: str) -> ForgottenAgent:
 
     store.erase_deleted()
     return ForgottenAgent(name, releases, waiting, name_kept=releases > 0)
+
+
+def drop_agent_samples(store: Store, number: int) -> int:
+    """Drop the samples of an agent that wait, and what a page has shown of all.
+
+    Say how many waited.
+    """
+    waiting = _drop_rows(store, PENDING, number)
+    _drop_rows(store, ROWS_READ, number)
+
+    if (history := store.state(HISTORY)) is not None:
+        store.put_state(HISTORY, {what: one for what, one in history.items() if what != "newest"})
+
+    return waiting
 
 
 def _drop_rows(store: Store, kind: str, number: int) -> int:

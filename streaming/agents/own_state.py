@@ -49,7 +49,10 @@ def own_settings(path: Path) -> AgentsSettings:
 
     if identity is None:
         raise StoreError(f"store must have been begun by an engine, got {str(path)!r}")
-    require_store_kind(path, identity["settings"], OF_AGENTS)
+    to_all = (
+        "each release is for one reader; `run agents` with its default --schedule has some for all"
+    )
+    require_store_kind(path, identity["settings"], OF_AGENTS, with_pairs=to_all)
     return saved_deployment_settings(identity["settings"])
 
 

@@ -10,7 +10,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 import numpy as np
@@ -37,21 +37,6 @@ AGAIN = 10.0
 its own work."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Commit:
-    """Private: what a commit says of all agents."""
-
-    number: int
-    agents: Agents
-    places: dict[str, int]
-    followed: FollowedReleases
-    estimates: PersonalEstimates
-    population: PublicPopulation
-    shares: SharesPrior | None
-    time: float
-    event_time: float
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicAnswers:
     """Public: what a store's releases alone say of its agents.
@@ -71,6 +56,91 @@ class PublicAnswers:
     level: float
 
 
+class CommittedAnswers(Protocol):
+    """Private: what a commit says of all agents."""
+
+    @property
+    def number(self) -> int:
+        """Which commit of the store it is."""
+
+    def answer(self, name: str) -> dict[str, Any] | None:
+        """Give an agent's estimate and its budget; None if no sample of it counts."""
+
+    def names(self) -> list[str]:
+        """Public: the agents that the commit knows."""
+
+    def public(self) -> PublicAnswers | None:
+        """Public: give what the releases say of the agents; None if nothing was released."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    """Private: what a commit of agents says of all of them."""
+
+    number: int
+    agents: Agents
+    places: dict[str, int]
+    followed: FollowedReleases
+    estimates: PersonalEstimates
+    population: PublicPopulation
+    shares: SharesPrior | None
+    event_time: float
+
+    def names(self) -> list[str]:
+        return list(self.places)
+
+    def answer(self, name: str) -> dict[str, Any] | None:
+        number = self.places.get(name)
+        if number is None:
+            return None
+
+        own = self.agents.own(np.array([number]))
+        if not own.count.any():  # it lives in another store, or is forgotten
+            return None
+
+        lines = self.estimates.answer(
+            self.agents.names,
+            own,
+            self.followed.posterior,
+            self.population.fitted,
+            self.event_time,
+            shares=self.shares,
+        )
+        spent = int(self.agents.spent()[number])
+        most = self.agents.settings.most_releases  # none: there is no end
+        budget = {
+            "spent": spent,
+            "remaining": None if most is None else most - spent,
+            "horizon": most,
+        }
+
+        return {**msgspec.json.decode(lines.lines[0]), **age_of(self.event_time), "budget": budget}
+
+    def public(self) -> PublicAnswers | None:
+        population = self.population
+        if not len(population.releases):
+            return None
+
+        released = population.releases.agent.tolist()
+        names = tuple(self.agents.names[number] for number in released)
+        answer = population.answers(all_rows=True)
+        lower, value, upper = np.clip(
+            [answer.lower, answer.value, answer.upper], population.lower, population.upper
+        )
+        own = JointMeans.independent(value, lower, upper, answer.level)
+
+        return PublicAnswers(
+            names=names,
+            joint=(population.joint() or own).centered_on(value),
+            level=answer.level,
+        )
+
+
+def age_of(event_time: float) -> dict[str, float]:
+    """Say how old an answer is."""
+    return {"age_seconds": round(time.time() - event_time, 3)}
+
+
 class StoreAnswers:
     """Private: answers agents from a store that an engine fills, each from its own samples and everyone's releases.
 
@@ -85,10 +155,13 @@ class StoreAnswers:
         How agents are answered; by default as in the last run that answered some.
     """
 
+    kinds: ClassVar[tuple[str, ...]] = (OF_AGENTS,)
+    """Kinds of stores that are answered from."""
+
     def __init__(self, path: Path, options: EngineOptions | None = None) -> None:
         self._path = path
         self._options = options
-        self._known: _Commit | None = None
+        self._known: CommittedAnswers | None = None
         self._read_again = 0.0
         self._lock = threading.Lock()  # one reads, the others wait and take what it has read
 
@@ -99,37 +172,14 @@ class StoreAnswers:
         """
         with self._lock:
             known = self._newest()
-            number = None if known is None else known.places.get(name)
-            if known is None or number is None:
-                return None
-
-            own = known.agents.own(np.array([number]))
-            if not own.count.any():  # it lives in another store, or is forgotten
-                return None
-            pool = known.followed.posterior
-            fitted = known.population.fitted
-            names = known.agents.names
-            time_of = known.event_time
-            lines = known.estimates.answer(names, own, pool, fitted, time_of, shares=known.shares)
-
-        settings = known.agents.settings
-        spent = int(known.agents.spent()[number])
-        most = settings.most_releases  # none: there is no end
-        budget = {
-            "spent": spent,
-            "remaining": None if most is None else most - spent,
-            "horizon": most,
-        }
-        age = {"age_seconds": round(time.time() - known.event_time, 3)}
-
-        return {**msgspec.json.decode(lines.lines[0]), **age, "budget": budget}
+            return None if known is None else known.answer(name)
 
     def names(self) -> list[str]:
         """Public: the agents that the store knows."""
         with self._lock:
             known = self._newest()
 
-        return [] if known is None else list(known.places)
+        return [] if known is None else known.names()
 
     def public(self) -> PublicAnswers | None:
         """Public: give what the releases say of the agents.
@@ -139,25 +189,11 @@ class StoreAnswers:
         with self._lock:
             known = self._newest()
 
-        if known is None or not len(known.population.releases):
+        if known is None:
             return None
+        return known.public()
 
-        released = known.population.releases.agent.tolist()
-        names = tuple(known.agents.names[number] for number in released)
-        population = known.population
-        answer = population.answers(all_rows=True)
-        lower, value, upper = np.clip(
-            [answer.lower, answer.value, answer.upper], population.lower, population.upper
-        )
-        own = JointMeans.independent(value, lower, upper, answer.level)
-
-        return PublicAnswers(
-            names=names,
-            joint=(population.joint() or own).centered_on(value),
-            level=answer.level,
-        )
-
-    def _newest(self) -> _Commit | None:
+    def _newest(self) -> CommittedAnswers | None:
         """Read the store, unless that was done a moment ago."""
         if time.monotonic() >= self._read_again:
             began = time.monotonic()
@@ -166,54 +202,66 @@ class StoreAnswers:
 
         return self._known
 
-    def _read(self, known: _Commit | None) -> _Commit | None:
+    def _read(self, known: CommittedAnswers | None) -> CommittedAnswers | None:
         store = Store.read(self._path)
         try:
-            identity = store.state("identity")
-            state = store.state("engine")
-
-            if identity is None:
+            saved = store.settings()
+            if saved is None:
                 raise StoreError(
                     f"store must have been begun by an engine, got {str(self._path)!r}"
                 )
 
-            require_store_kind(self._path, identity["settings"], OF_AGENTS)
+            require_store_kind(self._path, saved, *self.kinds)
+            state = store.state("engine")
             if state is None or state["event_time"] is None:
                 return None
-            number = store.commits()
 
-            if known is not None and known.number == number:
+            if known is not None and known.number == store.commits():
                 return known
-            settings = saved_deployment_settings(identity["settings"])
-            # A copy to read: it releases nothing, so its noise is never asked for.
-            agents = Agents(
-                settings, KeyedNoise(secrets.token_bytes(32), deployment="copy", purpose="none")
-            )
-            agents.add_agents(store.agents())
-            SavedAgents().restore(store, agents)
-            followed = FollowedReleases(settings)
-            followed.restore(state["variance"], agents.latest())
-            restore_own_releases(store, followed)
-            options = self._options or _answer_options(store)
+
+            return self._committed(store, saved, state)
         finally:
             store.close()
 
-        estimates = PersonalEstimates(settings, options)
-        population = estimates.public_population(
-            followed.combined(agents.latest()), followed.posterior, agents.names
-        )
+    def _committed(
+        self, store: Store, saved: dict[str, Any], state: dict[str, Any]
+    ) -> CommittedAnswers:
+        return _committed_agents(store, saved, state, self._options)
 
-        return _Commit(
-            number=number,
-            agents=agents,
-            places={name: place for place, name in enumerate(agents.names)},
-            followed=followed,
-            estimates=estimates,
-            population=population,
-            shares=estimates.shares.fit_newest(agents.names, agents.latest()),
-            time=time.monotonic(),
-            event_time=float(state["event_time"]),
-        )
+
+def _committed_agents(
+    store: Store,
+    saved: dict[str, Any],
+    state: dict[str, Any],
+    given: EngineOptions | None,
+) -> _Commit:
+    """Read what the last commit says of agents whose releases everyone reads."""
+    # A copy to read: it releases nothing, so its noise is never asked for.
+    settings = saved_deployment_settings(saved)
+    agents = Agents(
+        settings, KeyedNoise(secrets.token_bytes(32), deployment="copy", purpose="none")
+    )
+    agents.add_agents(store.agents())
+    SavedAgents().restore(store, agents)
+    followed = FollowedReleases(settings)
+    followed.restore(state["variance"], agents.latest())
+    restore_own_releases(store, followed)
+
+    estimates = PersonalEstimates(settings, given or _answer_options(store))
+    population = estimates.public_population(
+        followed.combined(agents.latest()), followed.posterior, agents.names
+    )
+
+    return _Commit(
+        number=store.commits(),
+        agents=agents,
+        places={name: place for place, name in enumerate(agents.names)},
+        followed=followed,
+        estimates=estimates,
+        population=population,
+        shares=estimates.shares.fit_newest(agents.names, agents.latest()),
+        event_time=float(state["event_time"]),
+    )
 
 
 def _answer_options(store: Store) -> EngineOptions:

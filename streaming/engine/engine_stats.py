@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from meanstream.streaming.agents.answered import AnsweredAgents
     from meanstream.streaming.agents.first_release import FirstRelease
+    from meanstream.streaming.agents.pairwise.pairs_picture import PairsPicture
     from meanstream.streaming.agents.public_population import PublicPopulation
 
 
@@ -71,6 +72,9 @@ class EngineStats:
         restricted_round_robin it depends on values: for the trust domain only.
     samples_per_partner : float or None
         Median of each agent's samples over its partners, with a pairwise schedule.
+    pairs_picture : callable or None
+        Draws classes and budgets of agents that query each other; for the engine's own thread.
+        **Privacy.** Depends on values: for the trust domain only.
     population : PublicPopulation or None
         What the releases said at the last refresh.
     answers : Answered or None
@@ -114,6 +118,7 @@ class EngineStats:
     most_spent: int = 0
     messages: int = 0
     samples_per_partner: float | None = None
+    pairs_picture: Callable[[], PairsPicture] | None = None
     population: PublicPopulation | None = None
     answers: AnsweredAgents | None = None
     commit_seconds: float = 0.0

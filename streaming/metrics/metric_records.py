@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from meanstream.streaming.agents.first_release import FirstRelease
+from meanstream.streaming.agents.pairwise.pairs_picture import PairsPicture
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.events.times import iso_time
 
@@ -110,6 +111,7 @@ class PageView:
     turns: tuple[TurnRecord, ...]
     precision: tuple[Precision, ...] = ()
     population: FittedPicture | None = None
+    pairs: PairsPicture | None = None
     windows: tuple[dict[str, Any], ...] = ()
 
 

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from meanstream.operators.counters.base import counter_limit
 from meanstream.operators.records import Floats
 from meanstream.streaming.agents.answered import AnsweredAgents
 from meanstream.streaming.agents.first_release import FirstRelease
+from meanstream.streaming.agents.pairwise.pairs_picture import PairsPicture
 from meanstream.streaming.agents.public_population import PublicPopulation
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.metrics.engine_metrics import HasBounds
@@ -155,6 +156,15 @@ class Telemetry:
         return {}
 
 
+class _Seen(NamedTuple):
+    """Private: what is new of the statistics of agents."""
+
+    answered: AnsweredAgents | None
+    precise: Precision | None
+    population: FittedPicture | None
+    pairs: PairsPicture | None
+
+
 class AgentsTelemetry(Telemetry):
     """Telemetry of agents.
 
@@ -189,6 +199,7 @@ class AgentsTelemetry(Telemetry):
         self._precision: Thinned[Precision] = Thinned(MOST_POINTS)
         self._answers: Thinned[AnsweredAgents] = Thinned(MOST_POINTS)
         self._population: FittedPicture | None = None
+        self._pairs: PairsPicture | None = None
         self._seen: tuple[AnsweredAgents | None, PublicPopulation | None] = (None, None)
 
     def history(self, agent: str) -> list[dict[str, Any]]:
@@ -242,9 +253,7 @@ class AgentsTelemetry(Telemetry):
             for point in points:
                 self._precision.add(point)
 
-    def _look(
-        self, stats: EngineStats
-    ) -> tuple[AnsweredAgents | None, Precision | None, FittedPicture | None]:
+    def _look(self, stats: EngineStats) -> _Seen:
         answers, population = self._seen
 
         # Only what is new since the last look is computed.
@@ -263,12 +272,15 @@ class AgentsTelemetry(Telemetry):
             self._next = stats.look_ahead()
             self._ahead_due = self._clock() + AHEAD_SECONDS
 
-        return answered, precise, None if fresh is None else telemetry_of_population(fresh)
+        # Classes are as new as the answers; before these it is known that there will be some.
+        due = answered is not None or self._pairs is None
+        drawn = stats.pairs_picture() if due and stats.pairs_picture is not None else None
+        fitted = None if fresh is None else telemetry_of_population(fresh)
 
-    def _keep(
-        self, own: tuple[AnsweredAgents | None, Precision | None, FittedPicture | None]
-    ) -> None:
-        answered, precise, population = own
+        return _Seen(answered, precise, fitted, drawn)
+
+    def _keep(self, own: _Seen) -> None:
+        answered, precise, population, pairs = own
         if precise is not None and answered is not None:
             self._precision.add(precise)
             self._answers.add(answered)
@@ -283,10 +295,14 @@ class AgentsTelemetry(Telemetry):
         if population is not None:
             self._population = population
 
+        if pairs is not None:
+            self._pairs = pairs
+
     def _shown(self) -> dict[str, Any]:
         return {
             "precision": self._precision.points(),
             "population": self._population,
+            "pairs": self._pairs,
             "flow": self._before,
             "next_release": self._next,
             "answered_until": self._answered_until,

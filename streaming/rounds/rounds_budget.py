@@ -89,7 +89,8 @@ def has_rounds_budget(store: Path) -> bool:
 
     if identity is None:
         return False
-    require_store_kind(store, identity["settings"], OF_AGENTS, OF_USERS)
+    public = "`meanstream report` has what everyone may know of it"
+    require_store_kind(store, identity["settings"], OF_AGENTS, OF_USERS, with_pairs=public)
     return store_kind(identity["settings"]) == OF_USERS
 
 

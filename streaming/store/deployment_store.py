@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from meanstream.streaming.store.kind import store_kind
 from meanstream.streaming.store.secret_source import (
     is_named_secret,
     load_secret,
@@ -21,6 +22,19 @@ def kept_deployment_settings(store: Store) -> dict[str, Any]:
     if settings is None:
         raise StoreError(f"store must have begun, got {str(store.path)!r}")
     return settings
+
+
+def kind_of_store(path: Path) -> str | None:
+    """Read whose a store is; None if no engine has begun it."""
+    store = Store.read(path)
+    try:
+        settings = store.settings()
+    finally:
+        store.close()
+
+    if settings is None:
+        return None
+    return store_kind(settings)
 
 
 def open_deployment_store(

@@ -34,10 +34,18 @@ def store_kind(settings: Mapping[str, Any]) -> str:
     return _KINDS.get(side, str(side))
 
 
-def require_store_kind(path: Path, settings: Mapping[str, Any], *kinds: str) -> None:
-    """Refuse a store of another kind, before anything is made of its settings."""
+def require_store_kind(
+    path: Path, settings: Mapping[str, Any], *kinds: str, with_pairs: str = ""
+) -> None:
+    """Refuse a store of another kind, before anything is made of its settings.
+
+    `with_pairs` says what can be done with a store of agents that query each other instead.
+    """
     found = store_kind(settings)
-    if found not in kinds:
-        raise StoreError(
-            f"store must be one of {' or of '.join(kinds)}, got {str(path)!r}, one of {found}"
-        )
+    if found in kinds:
+        return
+
+    way_out = f": {with_pairs}" if with_pairs and found == OF_PAIRS else ""
+    raise StoreError(
+        f"store must be one of {' or of '.join(kinds)}, got {str(path)!r}, one of {found}{way_out}"
+    )

@@ -248,7 +248,9 @@ a store keeps its settings; another value needs a new --store, whose budget adds
         identity = self.state("identity")
         if identity is None:
             return
-        require_store_kind(self.path, identity["settings"], store_kind(settings))
+        saved = identity["settings"]
+        same = f"go on with its --schedule {saved.get('schedule')}"
+        require_store_kind(self.path, saved, store_kind(settings), with_pairs=same)
         given = (
             {**settings, "name": identity["settings"]["name"]}
             if settings.get("name") is None

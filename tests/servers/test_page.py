@@ -33,7 +33,9 @@ from meanstream.pipelines.page.page_figures import page_figures, page_figures_of
 from meanstream.pipelines.page.page_server import PageServer
 from meanstream.streaming.agents.agents_engine import Engine
 from meanstream.streaming.agents.ledger_forecast import budget_outlook
+from meanstream.streaming.agents.pairwise.pairs_picture import pairs_picture
 from meanstream.streaming.engine.engine_options import EngineOptions
+from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.events.event_columns import Batch
 from meanstream.streaming.metrics.metric_records import budget_histogram_record
 from meanstream.streaming.metrics.rounds_telemetry import RoundsTelemetry
@@ -55,6 +57,7 @@ from tests.servers.support.browser import (
     opened_browser,
     until,
 )
+from tests.streaming.metrics.test_pairs_telemetry import RELEASE, answers_of, stream_of
 
 SECRET = {"MEANSTREAM_SECRET": "7c1e94b05fa3d2681be60c9d37f25a84"}
 AGENTS = AgentsSettings(
@@ -349,6 +352,37 @@ def test_means_that_go_with_counts_are_drawn(tmp_path: Path, browser: Browser) -
         assert overlaps(driver) == []
         assert without_numbers(driver) == []
         assert complaints(driver) == []
+
+
+def test_classes_of_agents_that_query_each_other_are_drawn(browser: Browser) -> None:
+    stream = stream_of(200)
+    telemetry = AgentsTelemetry(settings=RELEASE)
+    stats = EngineStats(pairs_picture=partial(pairs_picture, stream), answers=answers_of(stream))
+    telemetry.observe(stats)
+    with PageServer("127.0.0.1:0", telemetry, bounds=(0.0, 10.0)) as server:
+        driver = browser()
+        driver.get(server.url)
+        assert until(lambda: drawn(driver, "classes")) >= 3
+        assert driver.find_element("id", "classes-text").text.startswith("3 classes. ")
+        assert not driver.find_element("id", "population-card").is_displayed()
+        assert tile(driver, "releases") == "864"
+        assert (
+            "Each reader of an agent has a budget" in driver.find_element("id", "budget-text").text
+        )
+        assert (
+            driver.execute_script("return document.querySelector('#budget .ytitle').textContent")
+            == "pairs"
+        )
+        assert overlaps(driver) == []
+        assert without_numbers(driver) == []
+        assert complaints(driver) == []
+
+
+def test_a_page_of_other_agents_has_no_classes(agents_url: str, browser: Browser) -> None:
+    driver = browser()
+    driver.get(agents_url)
+    until(lambda: drawn(driver, "convergence"))
+    assert not driver.find_element("id", "classes-card").is_displayed()
 
 
 def test_quantiles_of_one_agent_are_a_table(tmp_path: Path, browser: Browser) -> None:

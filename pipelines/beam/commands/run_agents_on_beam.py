@@ -10,9 +10,9 @@ from meanstream.operators.validation import require
 from meanstream.pipelines.beam.commands.run_on_beam import Command, Places, run_beam_command
 from meanstream.pipelines.beam.commands.run_on_dataflow import DATAFLOW
 from meanstream.pipelines.commands.run.checks import check_agents
-from meanstream.pipelines.commands.run.run_pairwise import pairwise_options
 from meanstream.pipelines.options.agents_options import PAIRWISE
 from meanstream.pipelines.options.option_errors import refusing_options
+from meanstream.pipelines.options.pairwise_options import pairwise_options
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings

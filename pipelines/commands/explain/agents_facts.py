@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from meanstream.operators.agents.noise_choice import MechanismFacts, mechanism_facts
 from meanstream.operators.agents.release_times import Counts
 from meanstream.operators.agents.vote_of_spread import (
     BY_CONTENT,
@@ -30,12 +29,19 @@ from meanstream.pipelines.commands.explain.explain_histogram import (
     explain_histogram,
     explain_histogram_lines,
 )
+from meanstream.pipelines.commands.explain.explain_mechanism import (
+    agents_bounds,
+    agents_bounds_lines,
+    agents_mechanism,
+    agents_mechanism_lines,
+)
 from meanstream.pipelines.commands.explain.explain_odds import (
     explain_errors_of_agents,
     explain_errors_of_agents_lines,
     explain_odds_lines,
     explain_odds_of_agents,
 )
+from meanstream.pipelines.commands.explain.explain_pairs import explain_pairs_text, explained_pairs
 from meanstream.pipelines.commands.explain.explain_registry import (
     print_registry_record,
     registry_record_of_agents,
@@ -53,13 +59,21 @@ if TYPE_CHECKING:
     from meanstream.operators.agents.memory.kept_sums import KeptSums
     from meanstream.operators.agents.memory.window import KeptWindow
     from meanstream.pipelines.options.agents_options import AgentsOptions
+    from meanstream.pipelines.options.asked import ExplainAgentsOptions
 
 ENDLESS_SHOWN = 100
 """Release by which noise that has a limit is near it."""
 
 
-def explain_agents(options: AgentsOptions, *, registry: bool) -> None:
+def explain_agents(options: ExplainAgentsOptions, *, registry: bool) -> None:
     """Print the facts, as a record of the registry of deployments if that is requested."""
+    if (pairs := explained_pairs(options, registry=registry)) is not None:
+        if options.json:
+            print_options_json(pairs)
+        else:
+            sys.stdout.write(explain_pairs_text(pairs))
+        return
+
     with refusing_options():
         settings = options.settings()
         collaboration = explain_command_collaboration(
@@ -112,8 +126,8 @@ def explain_command_privacy(
         "odds": odds,
         "public": "names of agents, numbers and times of their samples, validity of records"
         + ("" if settings.per_person is None else "; which samples were beyond a person's limit"),
-        "bounds": _bounds(settings),
-        "mechanism": _mechanism(settings),
+        "bounds": agents_bounds(settings),
+        "mechanism": agents_mechanism(settings),
         "releases": releases,
         "by_epsilon": explain_errors_of_agents(settings, _releases),
         "votes": _votes(settings),
@@ -132,37 +146,6 @@ def explain_command_privacy(
             "an agent": "its own estimate, which contains its raw mean, and everything public",
             "everyone": "releases, the fitted population, budget events, redacted dead letters",
         },
-    }
-
-
-def _bounds(settings: AgentsSettings) -> dict[str, Any]:
-    grid = settings.grid
-    return {
-        "lower": settings.lower,
-        "upper": settings.upper,
-        "values_outside": "are clipped",
-        "resolution": grid.resolution,
-        "sensitivity": (settings.upper - settings.lower) * (settings.per_person or 1),
-        "sensitivity_in_grid_units": grid.span * (settings.per_person or 1),
-    }
-
-
-def _mechanism(settings: AgentsSettings) -> dict[str, Any]:
-    counter = settings.mechanism
-    fresh = settings.fresh
-    return {
-        "counter": counter.name,
-        "horizon": settings.most_releases,
-        "column_norm": counter.l2_sensitivity,
-        "levels": getattr(counter, "levels", None),
-        "noise": settings.noise,
-        "least_noise": asdict(mechanism_facts(settings)),
-        "calibration": settings.calibration if settings.noise == "gaussian" else None,
-        "stddev_of_a_fresh_draw": float(fresh.variance) ** 0.5 * settings.grid.resolution,
-        "published": "the noisy integer sum on the grid",
-        "tail_delta": fresh.tail_delta,
-        "epsilon_slack": fresh.epsilon_slack,
-        "noise_source": "keyed: a function of the secret, the agent, the release and its exact input",
     }
 
 
@@ -310,23 +293,8 @@ def explain_command_text(facts: dict[str, Any]) -> str:
         f"                after {total['after']}",
         *explain_unit_lines(unit, total["delta"]),
         *explain_odds_lines(facts["odds"]),
-        f"bounds          [{bounds['lower']:g}, {bounds['upper']:g}], values outside {bounds['values_outside']};"
-        f" sensitivity of a sum {bounds['sensitivity']:g}"
-        f" = {bounds['sensitivity_in_grid_units']} grid units of {bounds['resolution']:g}",
-        f"counter         {mechanism['counter']}, "
-        + (
-            "no end of releases,"
-            if mechanism["horizon"] is None
-            else f"at most {mechanism['horizon']} releases,"
-        )
-        + f" column norm {mechanism['column_norm']:.4g}",
-        f"noise           {mechanism['noise']}"
-        + (f" ({mechanism['calibration']} calibration)" if mechanism["calibration"] else "")
-        + f", standard deviation {mechanism['stddev_of_a_fresh_draw']:.6g} per fresh draw",
-        f"                {MechanismFacts(**mechanism['least_noise']).said}",
-        f"                {mechanism['noise_source']}; {mechanism['published']} is published",
-        f"                numerical slack per draw: delta {mechanism['tail_delta']:.1e},"
-        f" epsilon {mechanism['epsilon_slack']:.1e}",
+        *agents_bounds_lines(bounds),
+        *agents_mechanism_lines(mechanism),
         f"releases        {releases['schedule']}"
         + (
             f"; memory {releases['memory']}: older samples {_weigh(releases['memory'])}"

@@ -36,7 +36,8 @@ def report(
 ) -> None:
     """Write charts and the privacy promise into one HTML file.
 
-    Figures of a store come from releases or reports alone, so the file may be public.
+    Figures of a store come from releases or reports alone, so the file may be public. Agents that
+    query each other have no releases for everyone: their report has what readers who pool learn.
 
     \b
     Examples:

@@ -18,6 +18,7 @@ from meanstream.pipelines.commands.report.report_charts import (
     counts_chart,
     population_chart,
 )
+from meanstream.pipelines.commands.report.report_pairs import report_of_pairs
 from meanstream.pipelines.commands.report.report_parts import (
     ReportPage,
     ReportPart,
@@ -39,6 +40,8 @@ from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.times import iso_time
 from meanstream.streaming.metrics.metric_records import budget_histogram_record
 from meanstream.streaming.rounds.rounds_budget import has_rounds_budget
+from meanstream.streaming.store.deployment_store import kind_of_store
+from meanstream.streaming.store.kind import OF_PAIRS
 from meanstream.streaming.store.state_store import Store
 from meanstream.streaming.store.store_audit import LedgerReport, audit_ledger
 
@@ -76,6 +79,8 @@ def report_of_store(path: Path) -> ReportPage:
     # The chain is verified before anything is drawn from it.
     ledger = audit_ledger(path)
 
+    if kind_of_store(path) == OF_PAIRS:
+        return report_of_pairs(path, ledger)
     if has_rounds_budget(path):
         return report_of_rounds(path, ledger)
     return _of_agents(path, ledger)

@@ -59,15 +59,20 @@ def showing_page(
     remote: bool = False,
     store: Path | None = None,
     only_read: bool = False,
+    foretells: bool = True,
 ) -> Iterator[Callable[[], None]]:
-    """Serve a page as long as the context is open; its address is told by `announcing_address`."""
+    """Serve a page as long as the context is open; its address is told by `announcing_address`.
+
+    It foretells when budgets end, where each agent has one budget.
+    """
     from meanstream.pipelines.page.page_server import PageServer
 
     bounds = (settings.lower, settings.upper)
     one = all(
         isinstance(bound, int | float) for bound in bounds
     )  # vectors may have others for each coordinate
-    outlook = budget_outlook(settings, None if only_read else store, least=PAGE_SECONDS)
+    ledger = store if foretells and not only_read else None
+    outlook = budget_outlook(settings, ledger, least=PAGE_SECONDS)
     suffix = COLLABORATE_PAGE_SUFFIX if only_read else PAGE_SUFFIX
 
     with PageServer(

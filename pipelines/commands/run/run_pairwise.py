@@ -8,14 +8,10 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meanstream.operators.agents.agents_settings import MAX_HORIZON
-from meanstream.operators.limits import MAX_AGENTS
-from meanstream.operators.rings import ring_module
 from meanstream.operators.validation import require
 from meanstream.pipelines.commands.run.agents_dry_run import dry_run_facts, dry_run_name
 from meanstream.pipelines.commands.run.checks import (
@@ -35,13 +31,13 @@ from meanstream.pipelines.commands.run.run_logs import LOGGER, logging_to_stderr
 from meanstream.pipelines.commands.run.watching import watching
 from meanstream.pipelines.options.base import option_environment, print_options_json
 from meanstream.pipelines.options.option_errors import refusing_options
+from meanstream.pipelines.options.pairwise_options import Pairs, pairwise_options
 from meanstream.streaming.agents.pairwise.pairwise_deployment import (
     PairwiseDeployment,
     check_pairwise_deployment,
     open_pairwise_deployment,
 )
 from meanstream.streaming.agents.pairwise.pairwise_engine import PairwiseEngine
-from meanstream.streaming.agents.pairwise.partners_file import read_partners_file
 
 if TYPE_CHECKING:
     from meanstream.pipelines.options.agents_options import AgentsOptions
@@ -54,66 +50,6 @@ LEAST_PER_PARTNER = 3
 """Samples of an agent for each of its partners: an estimated variance alone needs two releases."""
 COALITIONS = (5, 50)
 """Readers who pool what they received, in the line that says what that makes of epsilon."""
-WITHOUT = (
-    "collaboration", "covariates", "quantiles", "exceeds", "histogram_share", "spread_share", "memory", "person",
-    "per_person", "final_release", "releases", "population", "notices", "answers", "answer_tokens",
-)  # fmt: skip
-"""Options that say something of releases which everyone reads."""
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """A run of agents that query each other.
-
-    Its settings, its options but for the schedule, and its capacity.
-    """
-
-    settings: Any
-    options: AgentsOptions
-    capacity: int
-
-
-def pairwise_options(options: AgentsOptions) -> Pairs:
-    """Check the options of a pairwise schedule.
-
-    Raises
-    ------
-    ValueError
-        Naming the option, the rule and the value.
-    """
-    # Options that have no meaning among pairs are refused, not ignored.
-    for name in WITHOUT:
-        given = getattr(options, name)
-        require(given is None, name, f"be left out with --schedule {options.schedule}", str(given))
-
-    # A counter of independent increments has room for any number of releases.
-    counter = options.counter or "pm1"
-    horizon = options.horizon or (
-        MAX_HORIZON if counter == "pm1" else None
-    )  # of pm1 it costs nothing
-    plain = replace(
-        options, schedule="preferred:10", weights=None, variance=None, partners=None, collaboration="tests",
-        counter=counter, horizon=horizon, spread_share=0.0,
-    )  # fmt: skip
-
-    settings = ring_module("lab.papers.colme.pairwise_stream_settings").PairwiseStreamSettings(
-        release=plain.settings(),
-        schedule=options.schedule,
-        weights=options.weights or "last",
-        variance=options.variance or "",
-        stddev=options.stddev,
-        partners=None if options.partners is None else read_partners_file(options.partners),
-    )
-
-    # The state grows with pairs of agents: their number is bounded.
-    most = settings.most_agents
-
-    asked = options.max_agents
-    rule = f"be at most {most} with --schedule {options.schedule}, or come with --partners"
-    require(most is None or asked <= most or asked == MAX_AGENTS, "max_agents", rule, asked)
-    capacity = asked if most is None else min(asked, most)
-
-    return Pairs(settings, replace(plain, max_agents=capacity), capacity)
 
 
 def host_pairs(options: AgentsOptions) -> None:
@@ -178,6 +114,7 @@ def run_pairs(pairs: Pairs, *, crash: CrashHook | None = None) -> EngineStats:
             noise=deployment.noise,
             options=taken.options,
             unused=taken.unused,
+            partners_file=pairs.partners_file,
             **shared,
         )
 
@@ -189,9 +126,10 @@ def run_pairs(pairs: Pairs, *, crash: CrashHook | None = None) -> EngineStats:
         private_apart=False,
     )
 
-    return run_engine(
-        kind, options, release, watching(options, release, make_metrics=public_pairs_metrics), crash
-    )
+    # An agent has a budget for each of its readers: there is no one end to foretell.
+    watched = watching(options, release, make_metrics=public_pairs_metrics, foretells=False)
+
+    return run_engine(kind, options, release, watched, crash)
 
 
 def public_pairs_metrics(**options: Any) -> Metrics:

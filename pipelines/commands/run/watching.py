@@ -174,6 +174,7 @@ def watching(
     also: Callable[[EngineStats], None] | None = None,
     progress: Progress | LoggedProgress | None = None,
     only_read: bool = False,
+    foretells: bool = True,
 ) -> Iterator[Watch]:
     """Show progress, and serve metrics, probes and a page where they are requested, as long as the context is open."""
     health = EngineHealth()
@@ -205,6 +206,7 @@ def watching(
                 "remote": options.page_remote,
                 "store": options.store,
                 "only_read": only_read,
+                "foretells": foretells,
             }
             tell.append(
                 opened.enter_context(showing_page(options.page, telemetry, settings, **page))

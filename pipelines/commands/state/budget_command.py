@@ -26,8 +26,9 @@ def budget(
     """Show the budget of each agent: spent, left, when it ends.
 
     `ends` is the time of the agent's last release, at the rate between its first and its newest one. For rounds:
-    each user's reports, with epsilon each, and the rest of the user's budget. Every row of the ledger is checked
-    against its hash chain.
+    each user's reports, with epsilon each, and the rest of the user's budget. For agents that
+    query each other: each agent's readers, and what epsilon becomes if they pool. Every row of the
+    ledger is checked against its hash chain.
 
     \b
     Examples:

@@ -9,16 +9,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from meanstream.operators.validation import printable
+from meanstream.pipelines.commands.state.pair_budget_tables import show_pair_budgets
 from meanstream.pipelines.options.base import print_options_json
 from meanstream.pipelines.options.option_errors import BadOption
 from meanstream.streaming.agents.agents_budget import AgentBudget, BudgetSummary, agents_budgets
 from meanstream.streaming.agents.budget_forecast import budget_forecast_text
+from meanstream.streaming.agents.pairwise.pairwise_budget import pair_budgets
 from meanstream.streaming.events.times import iso_time
 from meanstream.streaming.rounds.rounds_budget import (
     RoundsBudgets,
     has_rounds_budget,
     rounds_budgets,
 )
+from meanstream.streaming.store.deployment_store import kind_of_store
+from meanstream.streaming.store.kind import OF_PAIRS
 from meanstream.streaming.store.state_store import StoreError
 
 
@@ -26,6 +30,10 @@ def show_budget(*, store: Path, agent: str | None, as_of: str | None, as_json: b
     """Show the budget of each agent: spent, left, when it ends."""
     until = None if as_of is None else _seconds(as_of)
     try:
+        if kind_of_store(store) == OF_PAIRS:
+            show_pair_budgets(pair_budgets(store, as_of=until), agent, as_json=as_json)
+            return
+
         if has_rounds_budget(store):
             _show_rounds(rounds_budgets(store, as_of=until), agent, as_json=as_json)
             return

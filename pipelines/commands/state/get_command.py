@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MOST_RANKED = 20_000
 """Agents that are ranked: the work grows with the square of their number."""
+MOST_NAMED = 20
+"""Members of a class that are named in words; --json has all."""
 
 
 def get(
@@ -48,6 +50,9 @@ def get(
     The last run computed an estimate from the agent's own samples and all releases; it is private to this agent and the
     operator of the store. `--difference` and `--top` rest on releases alone and are public. Nothing is spent.
 
+    Of agents that query each other it also names the other members of the agent's class; their
+    releases are for their readers alone, so there is no `--difference` and no `--top`.
+
     \b
     Examples:
       meanstream get N14228 --store state.db
@@ -55,14 +60,14 @@ def get(
       meanstream get --difference N14228 N24211 --store state.db
       meanstream get --top 10 --store state.db
     """  # noqa: D301 - click reads the escape
-    from meanstream.streaming.agents.store_answers import StoreAnswers
+    from meanstream.streaming.agents.pairwise.pairwise_answers import HostedAnswers
     from meanstream.streaming.store.state_store import StoreError
 
     if sum(choice is not None for choice in (agent, difference, top)) != 1:
         raise BadOption("get must have one of AGENT, --difference A B and --top N")
 
     try:
-        answers = StoreAnswers(store)
+        answers = HostedAnswers(store)
         if agent is not None:
             estimate = answers.answer(agent)
             if estimate is None:
@@ -183,19 +188,64 @@ def _shown(found: Mapping[str, Any]) -> str:
 
     low, high = found["interval"]
     own_low, own_high = found["local_interval"]
-    budget = found["budget"]
-    of = f"{budget['spent']} releases, which have no end" if budget["horizon"] is None else None
-    spent = of or f"{budget['spent']} of {budget['horizon']} releases spent"
 
     return (
         f"{printable(found['agent'])}: {found['value']:g} [{low:g}, {high:g}] ({100 * found['level']:g} %), "
         f"of {found['n']:,} samples\n"
         f"alone: {found['local']:g} [{own_low:g}, {own_high:g}]\n"
         f"{_of_its_values(found)}"
+        f"{_members(found)}"
         f"as of {found['time']}, {_duration(found['age_seconds'])} ago\n"
-        f"budget: {spent}, protected at "
-        f"({found['epsilon']:g}, {found['delta']:g})\n"
+        f"budget: {_budget(found)}\n"
     )
+
+
+def _budget(found: Mapping[str, Any]) -> str:
+    """Say what the agent has spent, and what it is protected at."""
+    budget = found["budget"]
+    promise = f"protected at ({found['epsilon']:g}, {found['delta']:g})"
+    if "readers" in budget:
+        return f"{_pairs_budget(budget)}, {promise} towards each reader"
+
+    if budget["horizon"] is None:
+        return f"{budget['spent']} releases, which have no end, {promise}"
+    return f"{budget['spent']} of {budget['horizon']} releases spent, {promise}"
+
+
+def _pairs_budget(budget: Mapping[str, Any]) -> str:
+    """Say how often an agent that is queried has released, where that is for the agent.
+
+    Examples
+    --------
+    >>> _pairs_budget({"readers": None, "spent": None, "remaining": None, "horizon": 40})
+    'at most 40 releases to each reader'
+    """
+    if budget["readers"] is None:  # it depends on values of the readers
+        return f"at most {budget['horizon']} releases to each reader"
+    return (
+        f"{budget['readers']} readers, at most {budget['spent']} of {budget['horizon']} "
+        f"releases to one (epsilon {budget['epsilon_of_all_readers']:.4g} if all pool)"
+    )
+
+
+def _members(found: Mapping[str, Any]) -> str:
+    r"""Name the other agents of the agent's class, where agents query each other.
+
+    Examples
+    --------
+    >>> _members({"members": ["ann", "bob"]}), _members({"members": []}), _members({})
+    ('class: with ann, bob\n', 'class: no other agent\n', '')
+    """
+    from meanstream.operators.validation import printable
+
+    if "members" not in found:
+        return ""
+
+    members = found["members"]
+    named = ", ".join(printable(name) for name in members[:MOST_NAMED])
+    more = f" and {len(members) - MOST_NAMED:,} more" if len(members) > MOST_NAMED else ""
+
+    return f"class: with {named}{more}\n" if members else "class: no other agent\n"
 
 
 def _of_its_values(found: Mapping[str, Any]) -> str:

@@ -26,6 +26,7 @@ def forget(
     stay public, and the budget that they spent stays spent. Estimates already written stay in their sinks, and older
     backups keep what they hold: delete these yourself. Of a user of rounds the sums of open windows leave, reports
     stay, and samples that come later count again within what is left of the budget.
+    What others have received of an agent that they query stays with them, and in their estimates.
 
     \b
     Example:

@@ -16,9 +16,10 @@ from meanstream.pipelines.options.base import print_options_json
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 from meanstream.streaming.agents.forget_agent import forget_agent
 from meanstream.streaming.agents.moves.agents_homes import moves_summary
+from meanstream.streaming.agents.pairwise.forget_paired_agent import forget_paired_agent
 from meanstream.streaming.replay.reopen import reopened_source_name
 from meanstream.streaming.rounds.forget_user import forget_user
-from meanstream.streaming.store.kind import OF_USERS, store_kind
+from meanstream.streaming.store.kind import OF_PAIRS, OF_USERS, store_kind
 from meanstream.streaming.store.source_identity import (
     adopt_source_identity,
     adopt_source_identity_of_copy,
@@ -27,14 +28,21 @@ from meanstream.streaming.store.source_identity import (
 )
 from meanstream.streaming.store.state_store import Store, StoreError
 
+FORGETS = {OF_USERS: forget_user, OF_PAIRS: forget_paired_agent}
+"""How stores forget that are not of agents whose releases everyone reads."""
+STAYS = {
+    OF_USERS: "rounds stay spent in the ledger",
+    OF_PAIRS: "releases stay with their readers, and stay spent in the ledger",
+}
+
 
 def forget_in_store(*, agent: str, store: Path, as_json: bool) -> None:
     """Erase all that is private of an agent, or of a user of rounds, from a store, for good."""
     try:
         opened = Store.amend(store)
         try:
-            of_rounds = store_kind(opened.settings() or {}) == OF_USERS
-            gone = (forget_user if of_rounds else forget_agent)(opened, agent)
+            kind = store_kind(opened.settings() or {})
+            gone = FORGETS.get(kind, forget_agent)(opened, agent)
         finally:
             opened.close()
     except StoreError as error:
@@ -44,13 +52,9 @@ def forget_in_store(*, agent: str, store: Path, as_json: bool) -> None:
         print_options_json(asdict(gone))
         return
 
-    public = (
-        "rounds stay spent in the ledger"
-        if of_rounds
-        else "releases stay public, and stay spent in the ledger"
-    )
+    stays = STAYS.get(kind, "releases stay public, and stay spent in the ledger")
     kept = (
-        f"{gone.releases:,} {public}"
+        f"{gone.releases:,} {stays}"
         if gone.name_kept
         else "it had released nothing, and its name is gone, too"
     )

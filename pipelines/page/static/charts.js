@@ -223,6 +223,26 @@ function drawPopulation(found) {
     { showlegend: true }));
 }
 
+// Agents whose tests accept each other, directly or over others.
+function drawClasses(found) {
+  const alone = found.alone ? `; ${number(found.alone)} agents are alone` : "";
+  const more = found.n_classes > found.classes.length ? `; the ${number(found.classes.length)} largest are drawn` : "";
+  byId("classes-text").textContent = found.n_classes
+    ? `${number(found.n_classes)} classes${more}${alone}. Agents of a class cannot be told apart, directly or over others. ` +
+      "The bars reach from the lowest to the highest raw mean."
+    : "";
+  if (!found.n_classes) {
+    empty("classes", "No classes yet. With the first exchanges between agents they are drawn here.");
+    return;
+  }
+  const at = (name) => found.classes.map((one) => one[name]);
+  draw("classes", [
+    { x: at("mean"), y: at("agents"), name: "classes", mode: "markers", marker: { size: 10, color: color("blue") },
+      error_x: { type: "data", symmetric: false, array: found.classes.map((one) => one.highest - one.mean),
+        arrayminus: found.classes.map((one) => one.mean - one.lowest), color: color("blue"), thickness: 1.5 } },
+  ], layout({ title: "mean of the class, value's unit" }, { title: "agents", rangemode: "tozero" }));
+}
+
 function drawShares(shares) {
   const table = byId("agent-shares");
   const cell = (text) => Object.assign(document.createElement("td"), { textContent: text });
@@ -344,7 +364,7 @@ function drawStages(row, bounds) {
 }
 
 function drawBudget(found, kind) {
-  const who = kind === "rounds" ? "users" : "agents";
+  const who = { rounds: "users", pairs: "pairs" }[kind] ?? "agents";
   const what = kind === "rounds" ? "rounds" : "releases";
   if (!found || !found.agents.some((n) => n > 0)) {
     byId("budget-text").textContent = "";
@@ -353,7 +373,8 @@ function drawBudget(found, kind) {
   }
   const limit = found.horizon === null ? "; there is no limit" : ` of ${number(found.horizon)} ${what}`;
   const unit = found.horizon === null ? ` ${what}` : "";
-  byId("budget-text").textContent = `The most that one of the ${who} has spent: ${number(found.most)}${unit}${limit}.`;
+  const each = kind === "pairs" ? " Each reader of an agent has a budget of its own." : "";
+  byId("budget-text").textContent = `The most that one of the ${who} has spent: ${number(found.most)}${unit}${limit}.${each}`;
   draw("budget", [{ x: found.labels, y: found.agents, type: "bar", marker: { color: color("blue") } }],
     layout({ title: found.horizon === null ? `${what} paid for` : "spent share of the budget", type: "category" }, { title: who }));
 }

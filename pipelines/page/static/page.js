@@ -133,14 +133,17 @@ function render() {
     drawStages(found.windows[index], found.bounds);
   } else {
     drawConvergence(found.convergence, found.first_release, axis);
-    drawPopulation(found.population);
+    byId("classes-card").hidden = !found.pairs; // of agents that query each other
+    byId("population-card").hidden = Boolean(found.pairs);
+    if (found.pairs) drawClasses(found.pairs);
+    else drawPopulation(found.population);
     byId("agent-card").hidden = !found.searchable;
     drawFlow(found.flow, found.running);
     drawRejects(found.rejects);
   }
   byId("protected").textContent = found.protected;
   drawForecast(found.forecast);
-  drawBudget(found.budget, found.kind);
+  drawBudget(found.budget, found.pairs ? "pairs" : found.kind);
 }
 
 async function search(name) {

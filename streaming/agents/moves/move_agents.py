@@ -152,7 +152,8 @@ def _settings_at_rest(store: Store) -> AgentsSettings:
     saved = store.settings()
     if saved is None:
         raise StoreError(f"store must have been begun by an engine, got {str(store.path)!r}")
-    require_store_kind(store.path, saved, OF_AGENTS)
+    apart = "their pairs live in one store; --partners FILE lets each query fewer"
+    require_store_kind(store.path, saved, OF_AGENTS, with_pairs=apart)
     _require_delivered(store)
 
     return saved_deployment_settings(saved)

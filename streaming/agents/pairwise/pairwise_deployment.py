@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.noise.keyed import KeyedNoise
+from meanstream.operators.rings import ring_module
 from meanstream.streaming.store.deployment_store import (
     check_deployment_store,
     kept_deployment_settings,
     open_deployment_store,
 )
-from meanstream.streaming.store.kind import SIDE
+from meanstream.streaming.store.kind import OF_PAIRS, SIDE, store_kind
 from meanstream.streaming.store.secret_source import key_derived_from_secret, noise_from_secret
 from meanstream.streaming.store.state_store import Store
+
+_OWN = ("schedule", "weights", "variance", "stddev", "significance")
+"""Settings of pairs that a store keeps, besides those of a release."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -55,6 +59,46 @@ def check_pairwise_deployment(path: Path, pairs: Any, *, environment: Mapping[st
     Say whether there is a store.
     """
     return check_deployment_store(path, _identity(pairs), environment=environment)
+
+
+def saved_pairwise_settings(saved: Mapping[str, Any], partners: Any = None) -> Any:
+    """Read the settings of pairs as a store keeps them, with the graph of partners if it is known.
+
+    A store keeps a digest of the graph: without it, everyone may query everyone.
+    """
+    # What has no meaning among pairs is not kept, and is as `PairwiseStreamSettings` wants it.
+    named = {one.name for one in fields(AgentsSettings)} - {"schedule"}
+    release = AgentsSettings(
+        **{name: value for name, value in saved.items() if name in named}, spread_share=0.0
+    )
+
+    kind = ring_module("lab.papers.colme.pairwise_stream_settings").PairwiseStreamSettings
+    own = {name: saved[name] for name in _OWN}
+    return kind(release=release, partners=partners, **own)
+
+
+def pooled_epsilon(pairs: Any, readers: int) -> float:
+    """Give what epsilon becomes, at the same delta, if so many readers of an agent pool.
+
+    Of one reader it is the promise.
+    """
+    if readers <= 1:
+        return float(pairs.release.epsilon)
+    return float(pairs.coalition_epsilon(readers))
+
+
+def pairs_settings_of_store(path: Path) -> tuple[Any, int] | None:
+    """Read the settings of a store of pairs, and how many agents it has; None if it is of others."""
+    store = Store.read(path)
+    try:
+        saved = store.settings()
+        agents = len(store.agents())
+    finally:
+        store.close()
+
+    if saved is None or store_kind(saved) != OF_PAIRS:
+        return None
+    return saved_pairwise_settings(saved), agents
 
 
 def _identity(pairs: Any) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 import time
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from meanstream.operators.rings import ring_module
 from meanstream.streaming.agents.agents_delivery import OWN_ANSWERS, Delivery
 from meanstream.streaming.agents.agents_engine import Engine
 from meanstream.streaming.agents.agents_releases import release_dead_letter_lines
+from meanstream.streaming.agents.pairwise.pairs_picture import pairs_picture
 from meanstream.streaming.agents.pairwise.pairwise_estimates import DuePairwiseEstimates
 from meanstream.streaming.crash import CrashPoint, crash_step
 from meanstream.streaming.engine.own_events import Key, OwnEvents
@@ -45,6 +48,8 @@ class PairwiseEngine(Engine):
         Of `meanstream.lab.papers.colme`.
     options : EngineOptions
         `max_agents` is the capacity of the federation.
+    partners_file : Path, optional
+        Where the graph of partners comes from, so that whoever answers from the store finds it.
     **more
         As for `Engine`.
 
@@ -55,17 +60,19 @@ class PairwiseEngine(Engine):
     both stay in the store and in private figures.
     """
 
-    def __init__(self, *, pairs: Any, **more: Any) -> None:
+    def __init__(self, *, pairs: Any, partners_file: Path | None = None, **more: Any) -> None:
         # The engine of agents, with pairs in the place of its releases.
         self._pairs = pairs
+        self._partners_file = partners_file
         super().__init__(settings=pairs.release, **more)
         kind = ring_module("lab.papers.colme.pairwise_stream").PairwiseStream
         self.stream: Any = kind(pairs, more["noise"], capacity=self._options.max_agents)
         self.agents = self.stream
         self.stats.look_ahead = None
+        self.stats.pairs_picture = partial(pairs_picture, self.stream)
 
     def _make_delivery(self, sinks: Sinks, **more: Any) -> Delivery:
-        due = DuePairwiseEstimates(self._pairs, self._options)
+        due = DuePairwiseEstimates(self._pairs, self._options, self._partners_file)
         return super()._make_delivery(
             sinks, due=due, charged=PairRelease, answers=PAIRWISE_ANSWERS, **more
         )
@@ -73,12 +80,7 @@ class PairwiseEngine(Engine):
     def _restore(self, state: dict[str, Any]) -> None:
         self._intake.restore(self._store, state["intake"])
 
-        # Pairs are saved by kind and chunk.
-        for kind in KINDS:
-            for chunk, columns in self._store.chunks(kind):
-                self.stream.restore(kind, chunk, columns)
-
-        self.stream.restored(self._intake.names)
+        restore_pairs(self._store, self.stream, self._intake.names)
         self._event_time = -math.inf if state["event_time"] is None else state["event_time"]
         self._by_clock = bool(state["by_clock"])
 
@@ -153,6 +155,15 @@ class PairwiseEngine(Engine):
         self._store.put_state("engine", state)
         self._save_history()
         self.delivery.save()
+
+
+def restore_pairs(store: Store, stream: Any, names: list[str]) -> None:
+    """Fill a `PairwiseStream` with what the last commit saved."""
+    for kind in KINDS:
+        for chunk, columns in store.chunks(kind):
+            stream.restore(kind, chunk, columns)
+
+    stream.restored(names)
 
 
 def pair_rows(batches: list[Any], names: list[str], release: Any, *, released: bool) -> LedgerRows:

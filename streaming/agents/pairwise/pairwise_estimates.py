@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,17 @@ class DuePairwiseEstimates(DueEstimates):
     no population: what one agent received is for no other.
     """
 
-    def __init__(self, pairs: Any, options: EngineOptions) -> None:
+    def __init__(
+        self, pairs: Any, options: EngineOptions, partners_file: Path | None = None
+    ) -> None:
         super().__init__(pairs.release, options)
         self._pairs = pairs
         self._options = options
         self._answers = {"level": options.level, "refresh": options.refresh}
+
+        # Whoever answers from the store needs the graph, of which the store has a digest.
+        if partners_file is not None:
+            self._answers["partners"] = str(partners_file.resolve())
 
     def _refreshed(
         self,
@@ -39,45 +46,59 @@ class DuePairwiseEstimates(DueEstimates):
         answer, alone = agents.estimate(chosen, level=self._options.level)
         names = [agents.names[number] for number in chosen.tolist()]
         counts = agents.counts()[chosen]
-
         interval = _ends(answer)
-        local_interval = _ends(alone)
-        columns: dict[str, Any] = {
-            "agent": names,
-            "n": counts.tolist(),
-            "value": answer.value.tolist(),
-            "interval": interval.tolist(),
-            "local": alone.value.tolist(),
-            "local_interval": local_interval.tolist(),
-            "effective_class_size": answer.effective_class_size.tolist(),
-            "class_size": answer.class_size.tolist(),
-            "component": answer.component.tolist(),
-            "membership": answer.membership.tolist(),
-        }
-
-        if self._options.members:
-            columns["members"] = [agents.members(number) for number in chosen.tolist()]
 
         answered = AnsweredAgents(
             time=event_time, names=tuple(names), agent=chosen, count=counts, value=answer.value, interval=interval,
-            local=alone.value, local_interval=local_interval, effective_class_size=answer.effective_class_size,
-            class_size=answer.class_size,
+            local=alone.value, local_interval=_ends(alone),
+            effective_class_size=answer.effective_class_size, class_size=answer.class_size,
         )  # fmt: skip
-        lines = encode_columns_as_lines(PersonalEstimate, columns, self._constants(event_time))
+        members = self._options.members
+        lines = pairwise_estimate_lines(
+            agents, chosen, (answer, alone), event_time, members=members
+        )
         width = float(np.median(interval[:, 1] - interval[:, 0]) / 2) if len(chosen) else None
 
         return MadeEstimates(lines, EventLines(Population, []), width, None, answered)
 
-    def _constants(self, time: float) -> dict[str, Any]:
-        release = self._pairs.release
-        return {
-            "time": iso_times(np.array([time]))[0],
-            "level": self._options.level,
-            "method": "pairwise",
-            "epsilon": float(release.epsilon),
-            "delta": float(release.delta),
-            "mode": release.mode,
-        }
+
+def pairwise_estimate_lines(
+    agents: Any,
+    chosen: Ints,
+    answers: tuple[AgentEstimates, AgentEstimates],
+    event_time: float,
+    *,
+    members: bool,
+) -> EventLines:
+    """Write estimates of some agents, and what each has alone; each line is for its agent only."""
+    answer, alone = answers
+    columns: dict[str, Any] = {
+        "agent": [agents.names[number] for number in chosen.tolist()],
+        "n": agents.counts()[chosen].tolist(),
+        "value": answer.value.tolist(),
+        "interval": _ends(answer).tolist(),
+        "local": alone.value.tolist(),
+        "local_interval": _ends(alone).tolist(),
+        "effective_class_size": answer.effective_class_size.tolist(),
+        "class_size": answer.class_size.tolist(),
+        "component": answer.component.tolist(),
+        "membership": answer.membership.tolist(),
+    }
+
+    if members:
+        columns["members"] = [agents.members(number) for number in chosen.tolist()]
+
+    release = agents.settings.release
+    same = {
+        "time": iso_times(np.array([event_time]))[0],
+        "level": answer.level,
+        "method": "pairwise",
+        "epsilon": float(release.epsilon),
+        "delta": float(release.delta),
+        "mode": release.mode,
+    }
+
+    return encode_columns_as_lines(PersonalEstimate, columns, same)
 
 
 def _ends(answer: AgentEstimates) -> Floats:

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_matrix
 
 from meanstream.operators.collaboration.same_mean_tests import ClassSums
-from meanstream.operators.records import Floats, Ints
+from meanstream.operators.records import Bools, Floats, Ints
 from meanstream.operators.validation import require
 
 BLOCK = 512
@@ -81,10 +82,25 @@ class Everyone:
 
         return sums
 
+    def matrix(self, flags: Bools, agents: int) -> Any:
+        """Return a flag of all pairs as a sparse matrix, by agent and reader."""
+        whole = flags.reshape(self.capacity, self.capacity)
+        return csr_matrix(whole[:agents, :agents])
+
+    def readers(self, target: int, agents: int) -> tuple[Ints, Ints]:
+        """Return who may query an agent, and the rows of these pairs."""
+        reader = np.flatnonzero(np.arange(agents) != target)
+        return reader, target * self.capacity + reader
+
     def partners(self, pair: Mapping[str, Any], reader: int, agents: int) -> Ints:
         """Return the agents whose pair with a reader passes the test."""
-        weight, _ = _passing(pair, np.arange(agents) * self.capacity + reader)
+        weight, _ = _passing(pair, self.partner_rows(reader, agents))
         return np.flatnonzero(weight)
+
+    def partner_rows(self, reader: int, agents: int) -> Ints:
+        """Return the rows of the pairs in which an agent is the reader, and its own, which is empty."""
+        rows: Ints = np.arange(agents) * self.capacity + reader
+        return rows
 
 
 class PartnerGraph:
@@ -169,14 +185,30 @@ class PartnerGraph:
             *(np.bincount(self._reader, c, most).astype(np.float64)[reader] for c in columns)
         )
 
-    def partners(self, pair: Mapping[str, Any], reader: int, agents: int) -> Ints:  # noqa: ARG002 - the graph decides
+    def matrix(self, flags: Bools, agents: int) -> Any:
+        """Return a flag of all pairs as a sparse matrix, by agent and reader."""
+        row = np.flatnonzero(flags)
+        places = (self._target[row], self._reader[row])
+        return csr_matrix((np.ones(len(row), np.bool_), places), shape=(agents, agents))
+
+    def readers(self, target: int, agents: int) -> tuple[Ints, Ints]:  # noqa: ARG002 - by the graph
+        """Return who may query an agent, and the rows of these pairs."""
+        row = np.flatnonzero(self._target == target)
+        return self._reader[row], row
+
+    def partners(self, pair: Mapping[str, Any], reader: int, agents: int) -> Ints:
         """Return the agents whose pair with a reader passes the test."""
-        if reader >= len(self._degree):
-            return np.zeros(0, np.int64)
-        row = self._first[: self._degree[reader]] + self._rank[reader]
+        row = self.partner_rows(reader, agents)
         weight, _ = _passing(pair, row)
 
         return np.sort(self._target[row[weight > 0]])
+
+    def partner_rows(self, reader: int, agents: int) -> Ints:  # noqa: ARG002 - the graph decides
+        """Return the rows of the pairs in which an agent is the reader."""
+        if reader >= len(self._degree):
+            return np.zeros(0, np.int64)
+        rows: Ints = self._first[: self._degree[reader]] + self._rank[reader]
+        return rows
 
 
 def _passing(pair: Mapping[str, Any], row: Ints) -> tuple[Floats, Floats]:

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from meanstream.lab.papers.colme.pairwise_classes import classes_of_pairs
 from meanstream.lab.papers.colme.pairwise_partners import BLOCK
 from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
-from meanstream.operators.records import Ints
+from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require
 
 _OWN = (
@@ -28,6 +29,9 @@ _OWN = (
     "released",
     "seen",
 )
+
+_STAYS = ("agent", "last", "released")
+"""Of an agent that is forgotten: its number, its place in a round, and what it has spent."""
 
 
 class PairwiseState:
@@ -79,7 +83,9 @@ class PairwiseState:
     def seen_since(self, time: float) -> Ints:
         """Return the numbers of the agents with a sample at `time` or later, in their order."""
         seen = np.flatnonzero(self._node >= 0)
-        later: Ints = seen[self._own["seen"][self._node[seen]] >= time]
+        own = self._own
+        node = self._node[seen]
+        later: Ints = seen[(own["seen"][node] >= time) & (own["count"][node] > 0)]  # not forgotten
         return later
 
     def counts(self) -> Ints:
@@ -91,11 +97,88 @@ class PairwiseState:
         """Public: the median of each agent's samples over its partners; None where no agent has partners."""
         node = np.flatnonzero(self._own["agent"][: self._nodes] > 0)
         degree = self._layout.degree(node, np.full(len(node), self._present))
-        shares = self._own["count"][node][degree > 0] / degree[degree > 0]
+        count = self._own["count"][node]
+        counts = (degree > 0) & (count > 0)  # a forgotten agent has none
+        shares = count[counts] / degree[counts]
 
         if len(shares):
             return float(np.median(shares))
         return None
+
+    def released_to(self, agent: int) -> dict[str, int]:
+        """Return how many releases an agent made to each reader that has some, by name.
+
+        **Privacy.** For the operator; under round_robin it is a function of the times of samples.
+        """
+        if self._node[agent] < 0:
+            return {}
+        reader, row = self._layout.readers(int(self._node[agent]), self._nodes)
+        index = self._state["pair"]["index"][row]
+        some = np.flatnonzero(index)
+
+        return {
+            self._names[node]: made
+            for node, made in zip(reader[some].tolist(), index[some].tolist(), strict=True)
+        }
+
+    def classes(self) -> list[Ints]:
+        """Private: return the classes that the tests have found, each with its agents' places."""
+        pair = self._state["pair"]
+        accepted = (pair["precision"] > 0) & ~pair["rejected"]
+        present = self._own["count"][: self._nodes] > 0
+
+        return classes_of_pairs(
+            self._layout.matrix(accepted, self._nodes),
+            self._layout.matrix(pair["rejected"], self._nodes),
+            present,
+        )
+
+    def raw_means(self, places: Ints) -> Floats:
+        """Private: return the raw means of agents by their places, in the value's unit."""
+        grid = self._grid
+        mean = self._own["mean"][places]
+        return np.asarray(grid.lower + (mean + grid.span // 2) * grid.resolution)
+
+    def releases_by_pair(self) -> Ints:
+        """Private: return how many pairs have exchanged how many releases."""
+        index = self._state["pair"]["index"]
+        return np.bincount(index[index > 0], minlength=1)
+
+    def has_received(self, agent: int) -> bool:
+        """Say whether an agent has received any release."""
+        node = int(self._node[agent])
+        rows = self._layout.partner_rows(node, self._nodes) if node >= 0 else np.zeros(0, np.int64)
+        return bool(self._state["pair"]["index"][rows].any())
+
+    def forget(self, agent: int) -> None:
+        """Drop all that is private of an agent; it must send nothing more.
+
+        What others have received of it stays theirs, and how often it has released stays spent.
+        """
+        # Its own samples; its place among the agents stays.
+        node = int(self._node[agent])
+        if node < 0:
+            return
+        for name, array in self._own.items():
+            if name not in _STAYS:
+                array[node] = 0
+
+        self._dirty_own.add(node // BLOCK)
+
+        # As a reader it keeps nothing of what it received.
+        rows = self._layout.partner_rows(node, self._nodes)
+        for name, array in self._arrays():
+            if name != "pair index":
+                array[rows] = 0
+
+        # What the noise was makes sums exact: of those that others received, it goes.
+        received = self._layout.readers(node, self._nodes)[1]
+        for name, array in self._arrays():
+            if not name.startswith("pair "):
+                array[received] = 0
+
+        changed = self._layout.blocks(np.concatenate([rows, received]))
+        self._dirty_pairs |= set(changed.tolist())
 
     def changes(self) -> Iterator[tuple[str, int, dict[str, Any]]]:
         """Private: give what changed since the last call, as columns in numbered chunks of two kinds."""
@@ -132,8 +215,10 @@ class PairwiseState:
 
         rows = self._layout.rows_of(chunk)
         for name, array in self._arrays():
+            # Saved with room for more agents or for fewer: what is beyond either was never used.
             part = array[rows]
-            part[: len(columns[name])] = columns[name]
+            kept = columns[name][: len(part)]
+            part[: len(kept)] = kept
 
     def snapshot(self) -> dict[str, Any]:
         """Private: the whole state as columns, without room for agents that have not come."""

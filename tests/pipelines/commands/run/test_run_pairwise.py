@@ -16,14 +16,14 @@ from meanstream.lab.papers.colme.pairwise_schedule import PAIRWISE_SCHEDULES
 from meanstream.lab.papers.colme.pairwise_stream import PairwiseStream
 from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.pipelines.commands.run.run_pairwise import pairwise_options as checked_pairs
 from meanstream.pipelines.commands.run.run_pairwise import public_pairs_metrics, run_pairs
 from meanstream.pipelines.options.agents_options import PAIRWISE, AgentsOptions
+from meanstream.pipelines.options.pairwise_options import pairwise_options as checked_pairs
 from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.store.secret_source import load_secret, noise_from_secret
-from tests.pipelines.command_line import SECRET, Ran, arguments, asks, meanstream
+from tests.pipelines.command_line import SECRET, Ran, arguments, meanstream
 from tests.streaming.support.dying import DieAt, Died
 from tests.streaming.support.stored_rows import stored_rows
 
@@ -295,15 +295,6 @@ def test_public_metrics_do_not_count_releases(folder: Path) -> None:
     assert len(ledger(folder)) > 100
     assert page(7) == page(9)
     assert not [name for name, value in page(7) if "ledger" in name and np.isfinite(value)]
-
-
-def test_other_commands_refuse_a_store_of_pairs(folder: Path) -> None:
-    assert run(folder).code == 0
-    for words in (["budget"], ["get", NAMES[0]], ["report", str(folder / "r.html")]):
-        ran = asks(*words, "--store", str(folder / "state.db"))
-        assert (ran.code, ran.err.count(b"\n")) == (2, 1), (words, ran.err)
-        assert b"one of agents that query each other" in ran.err
-    assert asks("ledger", "verify", "--store", str(folder / "state.db")).code == 0
 
 
 def test_a_dry_run_says_what_readers_learn_who_pool(folder: Path) -> None:
