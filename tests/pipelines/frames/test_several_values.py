@@ -141,7 +141,7 @@ def test_fiellers_intervals_cover() -> None:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "no bounds": ({"value": "delay"}, "^lower must be given for the numbers of column 'delay', chosen without"),
+    "no bounds": ({"value": "delay", "upper": 60}, "^lower must be given for the numbers of column 'delay', chosen"),
     "bounds of flags": ({"value": "late", "upper": 2}, "^upper must be 1 for true and false, got 2"),
     "too few": ({"value": ["delay", "late"], "lower": [1], "upper": 2}, "^lower must have one bound for each of the 2"),
     "not named": ({"value": ["delay", "late"], "lower": 0, "upper": {"x": 1}}, "^upper must name value columns"),
