@@ -44,7 +44,7 @@ def magnitude_edges(fineness: int) -> Floats:
     Examples
     --------
     >>> edges = magnitude_edges(2)
-    >>> edges[len(edges) // 2 :][:3].tolist(), edges[-1]
+    >>> edges[len(edges) // 2 :][:3].tolist(), float(edges[-1])
     ([0.0, 9.54e-07, 1.35e-06], 1100000000000.0)
     """
     powers = 2.0 ** (np.arange(fineness * SMALLEST, fineness * LARGEST + 1) / fineness)
