@@ -30,11 +30,11 @@ def columns() -> dict[str, tuple[pd.DataFrame, str, str]]:
     weather = pd.read_csv(DATA / "weather.csv")
     weather["date"] = 100 * weather["month"] + weather["day"]
     asked = [
-        (flights, "tailnum", "dep_delay"),
-        (flights, "dest", "arr_delay"),
-        (flights, "tailnum", "distance"),
         (weather, "date", "wind_speed"),
         (weather, "date", "temp"),
+        (flights, "dest", "arr_delay"),
+        (flights, "tailnum", "dep_delay"),
+        (flights, "tailnum", "distance"),
         (flights, "carrier", "air_time"),
     ]
     return {
@@ -58,7 +58,10 @@ def compared(frame: pd.DataFrame, by: str, value: str, runs: int) -> tuple[float
         for low, high in itertools.product(LOWEST, HIGHEST)
     ]
     grid = [bounds for bounds in grid if bounds["lower"] < bounds["upper"]]
-    best = min(grid, key=lambda bounds: squared_error(frame, by, value, **bounds))
+    # Two runs each, so that luck does not choose the best one.
+    best = min(
+        grid, key=lambda bounds: sum(squared_error(frame, by, value, **bounds) for _ in range(2))
+    )
 
     known = np.array([squared_error(frame, by, value, **best) for _ in range(runs)])
     learned = np.array([squared_error(frame, by, value) for _ in range(runs)])

@@ -239,6 +239,41 @@ def test_the_same_count_catches_a_threshold_without_noise(monkeypatch: pytest.Mo
     assert proved_delta(1.0, *twin) > 0.99
 
 
+def proved_epsilon(*, factor: float = 1.0) -> float:
+    """Epsilon that 20,000 groups prove, half of which have a row more, at the upper bound.
+
+    The event is that the sum above `lower` is no less than it is with the row.
+    """
+    half = SINGLES // 2
+    sizes = np.repeat([30, 31], half)
+    frame = pa.table(
+        {"shop": np.repeat(np.arange(SINGLES), sizes), "paid": np.full(sizes.sum(), 10.0)}
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            noisy_sums,
+            "_drawn",
+            lambda law, bits: np.rint(factor * DRAWN(law, bits)).astype(np.int64),
+        )
+        table = secret(frame, groups=[*range(SINGLES)], delta=0, collaboration="none").releases
+
+    span = SecretPlan(lower=0, upper=10, epsilon=1.0, declared=True).grid.span
+    is_high = np.asarray(table["above"]) >= 31 * span
+    without, with_row = np.count_nonzero(is_high[:half]), np.count_nonzero(is_high[half:])
+    upper = beta.ppf(1 - FALSE_ALARM / 2, without + 1, half - without)
+    lower = beta.ppf(FALSE_ALARM / 2, with_row, half - with_row + 1)
+    return float(np.log(lower / upper))
+
+
+def test_the_product_proves_most_of_epsilon_and_never_more() -> None:
+    """Confidence 1 - 1e-6; of .95, the part of sums, at most .8 can be shown by so many groups."""
+    assert 0.7 < proved_epsilon() <= 1.0
+
+
+def test_the_same_audit_catches_half_of_the_noise() -> None:
+    assert proved_epsilon(factor=0.5) > 1.5
+
+
 # Worlds: everything that leaves is a function of the noisy sums.
 
 ROW = {"shop": "s01", "customer": 5_001, "paid": 3.0, "open": True}

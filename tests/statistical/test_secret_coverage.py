@@ -98,7 +98,7 @@ def ends(table: pa.Table) -> tuple[Ints, Floats, Floats, Floats]:
 
 @pytest.mark.parametrize("name", POPULATIONS)
 def test_intervals_cover_the_long_run_means(name: str) -> None:
-    """About 3,000 intervals in 12 frames: .935 to .975.
+    """About 3,000 intervals in 12 frames: .93 to .976.
 
     By a binomial law 4 standard errors of .95 are .016, beyond which one lies by a chance of 6e-5;
     the groups of one frame share a prior, which makes its errors alike, and the other 1 % is what

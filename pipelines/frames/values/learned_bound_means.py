@@ -12,6 +12,7 @@ import pyarrow as pa
 from meanstream.operators.agents.noise_choice import percent_of_guesses
 from meanstream.operators.noise.group_privacy import GROUPS
 from meanstream.operators.noise.privacy_odds import odds_of_a_guess
+from meanstream.operators.records import Ints
 from meanstream.operators.validation import require, require_epsilon, valid_float
 from meanstream.pipelines.frames.frame_columns import FrameSamples, frame_columns, frame_samples
 from meanstream.pipelines.frames.frame_releases import CALLS
@@ -32,8 +33,11 @@ from meanstream.streaming.store.secret_source import noise_from_secret
 if TYPE_CHECKING:
     from meanstream.pipelines.commands.report.report_parts import ReportPart
 
-SHARE = 0.05
-"""Part of epsilon for bounds."""
+LEAST_SHARE, MOST_SHARE = 0.02, 0.1
+ENOUGH = 1_000.0
+"""Rows times epsilon of the bounds that find them well."""
+LARGE = 10_000.0
+"""Rows of a median group, times epsilon, whose means can spare all of epsilon for bounds."""
 FEWEST = 300.0
 """Rows times epsilon of the call, below which nothing is found."""
 WAYS_OUT = {
@@ -117,6 +121,31 @@ def means_with_learned_bounds(
     **Privacy.** Bounds are chosen by a noisy histogram and public numbers of rows. Histogram and
     means are two mechanisms about the same rows, whose epsilons add up.
     """
+    epsilon = _checked_epsilon(asked)
+
+    # One key for both; that of a call without a secret is not kept.
+    samples = _samples(frame, asked)
+    key, deployment = frame_key(asked["secret"], asked["name"])
+    rule = f"be given: {len(samples.group):,} rows are too few to learn bounds at this epsilon"
+    require(len(samples.group) * epsilon >= FEWEST, "lower", rule, None)
+    part = epsilon * bounds_share(np.bincount(samples.group), epsilon)
+    lower, upper = _learned(samples, asked, (part, epsilon - part), (key, deployment))
+
+    # The means, as anyone would ask for them who knows the bounds.
+    options = {name: asked[name] for name in asked if name not in ("frame", "settings")}
+    options |= asked["settings"]
+    options |= {"lower": lower, "upper": upper, "epsilon": epsilon - part}
+    options |= {"secret": key, "name": deployment}
+    result = means(frame, **options)
+
+    # The result says what both cost together.
+    columns = {name: getattr(result, name) for name in PrivateMeans.__dataclass_fields__}
+    columns["notes"] = _notes(result, epsilon)
+    return LearnedBoundMeans(epsilon=epsilon, **columns)
+
+
+def _checked_epsilon(asked: Mapping[str, Any]) -> float:
+    """Refuse what does not go with bounds that are learned, and give epsilon."""
     for name, way in WAYS_OUT.items():
         rule = f"be left out where bounds are learned: {way}"
         value = asked[name]
@@ -125,25 +154,24 @@ def means_with_learned_bounds(
     require(asked["epsilon"] is not None, "epsilon", "be given where bounds are learned", None)
     epsilon = valid_float("epsilon", asked["epsilon"])
     require_epsilon(epsilon)
+    return epsilon
 
-    # One key for both; that of a call without a secret is not kept.
-    samples = _samples(frame, asked)
-    key, deployment = frame_key(asked["secret"], asked["name"])
-    rule = f"be given: {len(samples.group):,} rows are too few to learn bounds at this epsilon"
-    require(len(samples.group) * epsilon >= FEWEST, "lower", rule, None)
-    lower, upper = _learned(samples, asked, epsilon, (key, deployment))
 
-    # The means, as anyone would ask for them who knows the bounds.
-    options = {name: asked[name] for name in asked if name not in ("frame", "settings")}
-    options |= asked["settings"]
-    options |= {"lower": lower, "upper": upper, "epsilon": epsilon * (1 - SHARE)}
-    options |= {"secret": key, "name": deployment}
-    result = means(frame, **options)
+def bounds_share(sizes: Ints, epsilon: float) -> float:
+    """Give the part of epsilon for bounds that fits a frame, by public numbers of rows.
 
-    # The result says what both cost together.
-    columns = {name: getattr(result, name) for name in PrivateMeans.__dataclass_fields__}
-    columns["notes"] = _notes(result, epsilon)
-    return LearnedBoundMeans(epsilon=epsilon, **columns)
+    Few rows need more. So do large groups, whose means have little noise: there, what bounds cut
+    off matters more.
+
+    Examples
+    --------
+    >>> [bounds_share(np.full(groups, n), 1.0) for groups, n in ((20, 100), (300, 100), (9, 20_000))]
+    [0.1, 0.033, 0.1]
+    """
+    rows = float(sizes.sum())
+    median = float(np.median(sizes[sizes > 0]))
+    needed = max(ENOUGH / (rows * epsilon), median * epsilon / LARGE)
+    return min(MOST_SHARE, max(round(needed, 3), LEAST_SHARE))
 
 
 def _samples(frame: Any, asked: Mapping[str, Any]) -> FrameSamples:
@@ -160,7 +188,10 @@ def _samples(frame: Any, asked: Mapping[str, Any]) -> FrameSamples:
 
 
 def _learned(
-    samples: FrameSamples, asked: Mapping[str, Any], epsilon: float, key: tuple[bytes, str]
+    samples: FrameSamples,
+    asked: Mapping[str, Any],
+    parts: tuple[float, float],
+    key: tuple[bytes, str],
 ) -> tuple[float, float]:
     """Release the histogram of the rows that count, and choose bounds by it."""
     limits = valid_person_limits(
@@ -181,17 +212,18 @@ def _learned(
 
     # Rows of large groups count less, as each group is one mean.
     sizes = np.bincount(samples.group, minlength=len(samples.names))
-    part = SHARE * epsilon
-    weight = row_weights(np.maximum(sizes, 1), part / units)[samples.group]
-    counts, edges = noisy_magnitudes(samples.value, weight, epsilon=part, units=units, source=noise)
-    return best_bounds(counts, edges, sizes[sizes > 0], epsilon=(epsilon - part) / units)
+    weight = row_weights(np.maximum(sizes, 1), parts[0] / units)[samples.group]
+    counts, edges = noisy_magnitudes(
+        samples.value, weight, epsilon=parts[0], units=units, source=noise
+    )
+    return best_bounds(counts, edges, sizes[sizes > 0], epsilon=parts[1] / units)
 
 
 def _notes(result: PrivateMeans, epsilon: float) -> tuple[str, ...]:
     """Say what bounds and means promise together, and what the bounds are."""
     settings = result.settings
     protected = result.notes[0].partition("-differentially private ")[2]
-    costs = ", ".join(f"{calls} calls are epsilon {calls * epsilon:g}" for calls in CALLS)
+    costs = ", ".join(_cost_of_calls(calls, epsilon, settings.delta) for calls in CALLS)
     learned = (
         f"The bounds [{settings.lower:g}, {settings.upper:g}] were learned by a noisy histogram, "
         "which has cost a part of epsilon"
@@ -210,3 +242,11 @@ def _notes(result: PrivateMeans, epsilon: float) -> tuple[str, ...]:
             notes.append(note)
 
     return tuple(notes)
+
+
+def _cost_of_calls(calls: int, epsilon: float, delta: float) -> str:
+    """Say what several calls cost together, by basic composition."""
+    cost = f"{calls} calls are epsilon {calls * epsilon:g}"
+    if delta:
+        return f"{cost} and delta {calls * delta:g}"
+    return cost

@@ -15,7 +15,7 @@ from meanstream.operators.records import Bools, Floats, Ints
 PURPOSE = "learned bounds"
 SMALLEST, LARGEST = -20, 40
 """Powers of two between which magnitudes have bins; larger ones are in the outermost."""
-FINENESS = ((1_000.0, 1), (20_000.0, 2), (math.inf, 4))
+FINENESS = ((300.0, 1), (20_000.0, 2), (math.inf, 4))
 """Bins of each octave, by the number of counted rows times epsilon up to which it has so many."""
 UNIT = 1_000
 """What a row of a small group counts; those of larger groups count less, in whole numbers."""
@@ -29,7 +29,7 @@ SURELY = 12.0
 PER_OCTAVE = 1.0
 """Logarithms of how much rarer noise passes: for a bin that is surely full, and for one that is so
 many octaves beyond the largest of these. A false bin far out would cost more than all others."""
-OF_GROUPS = 0.1
+OF_GROUPS = 0.2
 """Part of the variance of what bounds cut off that is taken to be between groups.
 
 Cut values are often those of a few groups, which lose far more than the average.
@@ -44,7 +44,7 @@ def magnitude_edges(fineness: int) -> Floats:
     Examples
     --------
     >>> edges = magnitude_edges(2)
-    >>> edges[len(edges) // 2 :][:3].tolist(), edges[-1]
+    >>> edges[len(edges) // 2 :][:3].tolist(), float(edges[-1])
     ([0.0, 9.54e-07, 1.35e-06], 1100000000000.0)
     """
     powers = 2.0 ** (np.arange(fineness * SMALLEST, fineness * LARGEST + 1) / fineness)

@@ -13,7 +13,7 @@ from meanstream.operators.noise.distributions import LaplaceNoise
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Floats
 from meanstream.pipelines.frames.values import learned_bound_means, learned_bounds
-from meanstream.pipelines.frames.values.learned_bound_means import SHARE, LearnedBoundMeans
+from meanstream.pipelines.frames.values.learned_bound_means import LearnedBoundMeans, bounds_share
 from meanstream.pipelines.frames.values.learned_bounds import (
     UNIT,
     best_bounds,
@@ -167,15 +167,15 @@ def test_edges_are_sorted_and_hold_zero() -> None:
 def test_a_result_says_what_bounds_and_means_cost_together() -> None:
     found = means(rows(), delta=1e-6)
     assert found.guarantee.startswith("(1, 1e-06)-differentially private towards the value of one")
-    assert found.settings.epsilon == pytest.approx(1 - SHARE)
-    assert found.bounds_epsilon == pytest.approx(SHARE)
+    assert found.settings.epsilon == pytest.approx(0.95)
+    assert found.bounds_epsilon == pytest.approx(0.05)
     lower, upper = found.settings.lower, found.settings.upper
     assert found.notes[1].startswith(f"The bounds [{lower:g}, {upper:g}] were learned")
     text = " ".join(found.explain().split())
     assert "guess right at most 73.1 % of the time" in text
     assert "5 rows of one person epsilon 5" in text or "epsilon 4.9" in text
     assert "epsilon in all" in text
-    assert "2 calls are epsilon 2, 30 calls are epsilon 30 at most" in text
+    assert "2 calls are epsilon 2 and delta 2e-06, 30 calls are epsilon 30 and delta 3e-05" in text
     assert np.all(np.abs(np.asarray(found.table["mean"]) - 52) < 6)
 
 
@@ -214,3 +214,11 @@ def test_persons_missing_values_and_further_options_go_on() -> None:
 def test_what_cannot_be_learned_is_refused_in_one_line(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         means(rows(), **changes)
+
+
+def test_the_part_of_epsilon_is_a_function_of_public_numbers_of_rows() -> None:
+    sizes = np.full(50, 400)
+    assert bounds_share(sizes, 1.0) == 0.05
+    assert bounds_share(sizes, 0.1) == 0.1
+    assert bounds_share(np.full(5_000, 60), 1.0) == 0.02
+    assert bounds_share(np.append(np.full(5, 60_000), 3), 1.0) == 0.1
