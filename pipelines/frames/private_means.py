@@ -299,15 +299,11 @@ def private_means(
         by,
         time,
         person,
-        scheduled=schedule is not None,
+        schedule=schedule,
         limited=per_person is not None or limits is not None,
     )
     kinds = valid_statistics(statistics)
 
-    # What goes together.
-    require_target(
-        target, store=store, schedule=schedule, nested=nested, shares=[*quantiles, *exceeds]
-    )
     check_nested(nested, by, collaboration, coverage=coverage, covariates=covariates)
 
     # Several columns are as many calls that share the budget.
@@ -351,6 +347,8 @@ def private_means(
             lambda each: replace(private, epsilon=each, counter=private.counter),
             cast("float", epsilon),
         )
+    shares = [*asked, *private.exceeds]
+    require_target(target, store=store, schedule=schedule, nested=nested, shares=shares)
     more = [*level_columns(nested), *shares_columns(asked, private.exceeds)]
     _check_names(samples, [*ANSWERS, *kinds, MOVED, LEFT, *more])
     declared = None if covariates is None else frame_covariates(frame, covariates, samples, by=by)
@@ -427,7 +425,6 @@ def _releases(releases: int | None, schedule: str | None, *, stored: bool) -> in
     )
     several = "be 1 without a store or a schedule: one call releases once, and the rest of the budget is lost"
     require(stored or schedule is not None or most == 1, "releases", several, most)
-    require(schedule is None or isinstance(schedule, str), "schedule", "be text", schedule)
     minutes = schedule is not None and _MINUTES.fullmatch(schedule) is not None
     rule = "name minutes as min (every:1min), since m reads like month; for months call once a month with a store"
     require(not minutes, "schedule", rule, schedule)
@@ -436,11 +433,12 @@ def _releases(releases: int | None, schedule: str | None, *, stored: bool) -> in
 
 
 def _check_columns(
-    by: object, time: str | None, person: str | None, *, scheduled: bool, limited: bool
+    by: object, time: str | None, person: str | None, *, schedule: object, limited: bool
 ) -> None:
     require_columns("by", by)
     untimed = "be given with schedule, which releases on the way: the order of the rows is private"
-    require(not scheduled or time is not None, "time", untimed, time)
+    require(schedule is None or isinstance(schedule, str), "schedule", "be text", schedule)
+    require(schedule is None or time is not None, "time", untimed, time)
     rule = "be given together with per_person, or max_groups and max_rows"
     require((person is not None) == limited, "person", rule, person)
 
