@@ -15,8 +15,9 @@ import pytest
 
 import meanstream
 from meanstream.pipelines.frames import stored as frames_stored
-from meanstream.streaming.store.database import StoreError
+from meanstream.streaming.store.database import Database, StoreError
 from meanstream.streaming.store.state_store import Store
+from meanstream.streaming.store.store_audit import audit_ledger
 from tests.pipelines.command_line import meanstream as command
 from tests.pipelines.frames.test_private_means import BOUNDS, SECRET, TABLE, asked
 
@@ -374,3 +375,44 @@ def test_a_forgotten_group_is_left_out_and_its_rows_are_gone(
     opened.close()
     assert number not in noted
     assert len(noted) == 2 * MONTH * (GROUPS - 1)
+
+
+def test_a_call_without_space_charges_nothing_and_is_repeated_with_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever the space ends: one line, and with space the releases that a whole disk has."""
+    rows = pa.table({"g": [f"g{i % 40}" for i in range(800)], "v": [i % 9.0 for i in range(800)]})
+    tables = [rows.slice(0, 400), rows]
+    given: dict[str, Any] = {"by": "g", "value": "v", "lower": 0, "upper": 10, "epsilon": 1.0}
+    begin = Database._begin
+
+    def answer(store: Path, table: pa.Table) -> list[object]:
+        result = meanstream.private_means(table, store=store, name="full", **given)
+        return list(result.to_arrow().to_pylist())
+
+    expected = [answer(tmp_path / "whole.db", table) for table in tables]
+    whole = audit_ledger(tmp_path / "whole.db")
+    failed = []
+    for pages in range(3, (tmp_path / "whole.db").stat().st_size // 4096, 3):
+        store = tmp_path / f"{pages}.db"
+        left = list(zip(tables, expected, strict=True))
+
+        def limited(database: Database, *, read_only: bool, pages: int = pages) -> None:
+            begin(database, read_only=read_only)
+            database.rows(f"PRAGMA max_page_count = {pages}")
+
+        def until_it_is_full(left: list[Any] = left, store: Path = store) -> None:
+            while left:
+                assert answer(store, left[0][0]) == left[0][1]
+                del left[0]
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Database, "_begin", limited)
+            with pytest.raises(StoreError, match="must have space"):
+                until_it_is_full()
+
+        failed.append(len(left))
+        for table, same in left:
+            assert answer(store, table) == same
+        assert audit_ledger(store) == whole
+    assert {*failed} == {1, 2}
