@@ -32,7 +32,7 @@ PER_OCTAVE = 1.0
 """Logarithms of how much rarer noise passes: for a bin that leads alone, for one that is surely
 full, and for one that is so many octaves beyond the largest of these. A false bin far out would
 cost more than all others."""
-OF_GROUPS = 0.2
+OF_GROUPS = 0.4
 """Part of the variance of what bounds cut off that is taken to be between groups.
 
 Cut values are often those of a few groups, which lose far more than the average.
