@@ -11,6 +11,7 @@ from meanstream.operators.noise.distributions import LaplaceNoise
 from meanstream.operators.noise.draw_owners import BOUND_COUNTS
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds, keyed_owner_words
 from meanstream.operators.records import Bools, Floats, Ints
+from meanstream.operators.validation import require
 
 PURPOSE = "learned bounds"
 SMALLEST, LARGEST = -20, 40
@@ -25,11 +26,13 @@ FALSE_BINS = 0.03
 """Expected number of empty bins near the values that are taken for full ones."""
 NEAR = 8
 """Octaves below the largest magnitude whose bins are near it."""
+LIKELY = 4.0
 SURELY = 12.0
 PER_OCTAVE = 1.0
-"""Logarithms of how much rarer noise passes: for a bin that is surely full, and for one that is so
-many octaves beyond the largest of these. A false bin far out would cost more than all others."""
-OF_GROUPS = 0.2
+"""Logarithms of how much rarer noise passes: for a bin that leads alone, for one that is surely
+full, and for one that is so many octaves beyond the largest of these. A false bin far out would
+cost more than all others."""
+OF_GROUPS = 0.4
 """Part of the variance of what bounds cut off that is taken to be between groups.
 
 Cut values are often those of a few groups, which lose far more than the average.
@@ -118,7 +121,13 @@ def _is_full(counts: Floats, edges: Floats) -> Bools:
     other = np.where(magnitude > magnitude.min(), counts, 0.0)  # many values are 0 in many columns
     is_sure = other > math.log(len(counts) / 2) + SURELY
 
-    largest = magnitude[is_sure].max() if is_sure.any() else magnitude[np.argmax(other)]
+    if not is_sure.any():
+        # Where nothing is sure, the likeliest bin leads, unless noise may well have made it.
+        is_sure = (other == other.max()) & (other > math.log(len(counts) / 2) + LIKELY)
+        if not is_sure.any():
+            return np.zeros(len(counts), np.bool_)
+
+    largest = magnitude[is_sure].max()
 
     # Bins that are near the largest may be full sooner than the many below, and those far out.
     octaves = np.log2(magnitude / largest)
@@ -156,9 +165,8 @@ def best_bounds(
     (0.0, 2.0)
     """
     full = np.flatnonzero(counts)
-    if not len(full):
-        return -1.0, 1.0
-
+    rule = "be given: too few values show bounds at this epsilon, a part of which is spent"
+    require(len(full) > 0, "lower", rule, None)
     unique, groups = np.unique(sizes, return_counts=True)
     errors = ExpectedErrors(
         weight=counts[full] / counts[full].sum(),

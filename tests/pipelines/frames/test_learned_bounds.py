@@ -222,3 +222,18 @@ def test_the_part_of_epsilon_is_a_function_of_public_numbers_of_rows() -> None:
     assert bounds_share(sizes, 0.1) == 0.1
     assert bounds_share(np.full(5_000, 60), 1.0) == 0.02
     assert bounds_share(np.append(np.full(5, 60_000), 3), 1.0) == 0.1
+
+
+def test_a_column_that_is_nearly_always_zero_is_refused_by_noisy_counts() -> None:
+    """In 100 histograms of zeros no bin far out is taken for a full one: 2 % each may be."""
+    weight = np.full(20_000, UNIT)
+    refused = 0
+    for seed in range(100):
+        counts, edges = noisy_magnitudes(
+            np.zeros(20_000), weight, epsilon=0.05, units=1, source=source(f"z{seed}")
+        )
+        if not counts.any():
+            refused += 1
+            with pytest.raises(ValueError, match=r"^lower must be given: too few values show"):
+                best_bounds(counts, edges, np.full(100, 200), epsilon=0.95)
+    assert refused >= 92

@@ -120,7 +120,7 @@ def test_several_columns_and_the_sentence_below_the_table() -> None:
     [
         ({"target": "row"}, "target must be 'population' or 'rows', got 'row'"),
         ({"store": "state.db"}, "target must be 'population' with store"),
-        ({"schedule": "every:1d", "time": "day"}, "target must be 'population' with schedule"),
+        ({"schedule": "every:1d", "time": "shop"}, "target must be 'population' with schedule"),
         ({"quantiles": [0.5]}, "target must be 'population' with quantiles or exceeds"),
     ],
 )
