@@ -142,12 +142,14 @@ def test_a_step_that_fails_leaves_the_store_as_it_was(
     def fail(database: Database, tables: StoreTables) -> None:
         extend_notes(database, tables) if failing == "second" else add_notes(database, tables)
         if failing == "tables":
-            database.execute("CREATE TABLE notes (number INTEGER)")
-        raise OSError("the machine is gone")
+            database.execute("CREATE TABLE more (number INTEGER)")
+        else:
+            raise OSError("the machine is gone")
 
     steps(*{"first": (fail, extend_notes), "second": (add_notes, fail), "tables": (fail,)}[failing])
     monkeypatch.setattr(Store, "_require_same_before_migration", lambda *_: None)
-    with pytest.raises((OSError, StoreError)):
+    kind = DamagedStoreError if failing == "tables" else OSError
+    with pytest.raises(kind):
         open_store(filled.parent)
 
     monkeypatch.undo()
