@@ -138,11 +138,11 @@ def several_means(  # noqa: PLR0917 - the question of one call
             f"{dropped:,} rows with a missing value were left out; which rows have one is public"
         )
 
-    bounds = [
+    clipped = [
         f"[{result.settings.lower:g}, {result.settings.upper:g}] ({name})"
         for name, result in results.items()
     ]
-    notes.append(f"Values outside {', '.join(bounds)} {CLIPPED}")
+    notes.append(f"Values outside {', '.join(clipped)} {CLIPPED}")
 
     return SeveralMeans(
         table=_joined(results, ratio),
