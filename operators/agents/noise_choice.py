@@ -121,6 +121,11 @@ class MechanismFacts:
     other_guessed_right: float = math.nan
 
     @property
+    def other_differs(self) -> bool:
+        """Whether there is another mechanism with other noise: of one release two may be one law."""
+        return self.other != "" and f"{self.other_stddev:.4g}" != f"{self.stddev:.4g}"
+
+    @property
     def said(self) -> str:
         """The facts as a clause."""
         own = (
@@ -128,8 +133,7 @@ class MechanismFacts:
         )
         own += f"values is right at most {percent_of_guesses(self.guessed_right)} of the time"
 
-        # An equal one is the same law under another name.
-        if not self.other or f"{self.other_stddev:.4g}" == f"{self.stddev:.4g}":
+        if not self.other_differs:
             return own
 
         best = f"next best: {self.other}, {self.other_stddev:.4g}, "
