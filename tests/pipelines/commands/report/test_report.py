@@ -391,7 +391,10 @@ def test_what_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text('{"a": 1}')
     (tmp_path / "broken.json").write_text('{"a": ')
     assert "one of the two" in meanstream("report", out).message
-    assert "one of the two" in meanstream("report", out, "--store", "a", "--result", "b").message
+    assert (
+        meanstream("report", out, "--store", "a", "--result", "b").message
+        == "report must have one of --store FILE and --result FILE"
+    )
     for name in ("other.json", "broken.json"):
         assert (
             "result must be what"
