@@ -145,11 +145,14 @@ def mechanism_facts(settings: AgentsSettings) -> MechanismFacts:
 
     Examples
     --------
+    >>> import re
     >>> from meanstream.operators.agents.agents_settings import AgentsSettings
     >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, horizon=12, spread_share=0)
-    >>> own, other = mechanism_facts(settings).said.split("; ")
+    >>> own, guess, other = re.split("[:;] ", mechanism_facts(settings).said, maxsplit=2)
     >>> own
-    'pm1.staircase, standard deviation 3.531 in a sum: a guess between two values is right at most 72.4 % of the time'
+    'pm1.staircase, standard deviation 3.531 in a sum'
+    >>> guess
+    'a guess between two values is right at most 72.4 % of the time'
     >>> other
     'next best: pm1.laplace, 3.606, 69.7 %'
     """
