@@ -121,6 +121,11 @@ class MechanismFacts:
     other_guessed_right: float = math.nan
 
     @property
+    def other_differs(self) -> bool:
+        """Whether there is another mechanism with other noise: of one release two may be one law."""
+        return self.other != "" and f"{self.other_stddev:.4g}" != f"{self.stddev:.4g}"
+
+    @property
     def said(self) -> str:
         """The facts as a clause."""
         own = (
@@ -128,8 +133,7 @@ class MechanismFacts:
         )
         own += f"values is right at most {percent_of_guesses(self.guessed_right)} of the time"
 
-        # An equal one is the same law under another name.
-        if not self.other or f"{self.other_stddev:.4g}" == f"{self.stddev:.4g}":
+        if not self.other_differs:
             return own
 
         best = f"next best: {self.other}, {self.other_stddev:.4g}, "
@@ -141,11 +145,14 @@ def mechanism_facts(settings: AgentsSettings) -> MechanismFacts:
 
     Examples
     --------
+    >>> import re
     >>> from meanstream.operators.agents.agents_settings import AgentsSettings
     >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, horizon=12, spread_share=0)
-    >>> own, other = mechanism_facts(settings).said.split("; ")
+    >>> own, guess, other = re.split("[:;] ", mechanism_facts(settings).said, maxsplit=2)
     >>> own
-    'pm1.staircase, standard deviation 3.531 in a sum: a guess between two values is right at most 72.4 % of the time'
+    'pm1.staircase, standard deviation 3.531 in a sum'
+    >>> guess
+    'a guess between two values is right at most 72.4 % of the time'
     >>> other
     'next best: pm1.laplace, 3.606, 69.7 %'
     """

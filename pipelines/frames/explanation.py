@@ -165,12 +165,12 @@ def _numbers(settings: AgentsSettings) -> list[tuple[str, str]]:
 
 
 def _mechanisms(settings: AgentsSettings) -> list[tuple[str, str]]:
-    """Give the noise of a sum by the mechanism in use, and by the best other one at this label."""
+    """Give the noise of a sum by the mechanism in use, and the next best at the same epsilon."""
     facts = mechanism_facts(settings)
     own = f"{facts.stddev:.4g} by {facts.mechanism}, guessed right at most "
     rows = [("noise of a sum", own + percent_of_guesses(facts.guessed_right))]
-    if facts.other:
+    if facts.other_differs:
         other = f"{facts.other_stddev:.4g} by {facts.other}, guessed right at most "
-        rows.append(("by the best other", other + percent_of_guesses(facts.other_guessed_right)))
+        rows.append(("next best", other + percent_of_guesses(facts.other_guessed_right)))
 
     return rows

@@ -116,5 +116,18 @@ def test_what_people_ask_first_has_a_heading_of_its_own() -> None:
     assert [words for words in QUESTIONS if words not in headings] == []
 
 
+def test_long_lines_of_code_break_and_are_not_cut() -> None:
+    """At 900 px a third of the commands of the pages went beyond their box."""
+    style = (DOCS / "_site" / "static" / "site.css").read_text()
+    longest = max(
+        len(line)
+        for page in DOCS.rglob("*.md")
+        for block in re.findall(r"(?ms)^```\w*\n(.*?)^```", page.read_text())
+        for line in block.splitlines()
+    )
+    assert longest > 105  # what fits there
+    assert re.search(r"div\.highlight pre \{[^}]*white-space: pre-wrap", style)
+
+
 def test_the_docs_stay_few() -> None:
     assert len([*DOCS.rglob("*.md")]) <= PAGES

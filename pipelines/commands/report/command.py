@@ -56,7 +56,7 @@ def report(
     from meanstream.streaming.store.state_store import StoreError
 
     if (store is None) == (result is None):
-        raise BadOption("store must be given, or result: one of the two")
+        raise BadOption("report must have one of --store FILE and --result FILE")
     require_matplotlib_for_plots()
     _check_report_path(out, store=store, read={"result": result})
 

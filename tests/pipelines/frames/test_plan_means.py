@@ -182,3 +182,13 @@ def test_arguments_by_position_are_answered_with_their_names() -> None:
     by_position: Any = meanstream.plan_means
     with pytest.raises(TypeError, match="takes the frame alone by position: name the others"):
         by_position(STAYS, "ward", 0, 30)
+
+
+def test_an_equal_mechanism_under_another_name_is_not_shown() -> None:
+    """Of one release, `two_level.staircase` and `pm1.staircase` are one law."""
+    asked_of_one = {"by": "ward", "value": "days", "lower": 0, "upper": 30, "epsilon": 1}
+    once = meanstream.private_means(STAYS, **asked_of_one)
+    assert not any("next best" in note for note in once.notes)
+    assert "next best" not in once.explain()
+    named = meanstream.private_means(STAYS, **asked_of_one, noise="laplace", counter="pm1")
+    assert any("next best: pm1.staircase" in note for note in named.notes)

@@ -390,8 +390,11 @@ def test_what_is_refused(tmp_path: Path) -> None:
     out = str(tmp_path / "out.html")
     (tmp_path / "other.json").write_text('{"a": 1}')
     (tmp_path / "broken.json").write_text('{"a": ')
-    assert "one of the two" in meanstream("report", out).message
-    assert "one of the two" in meanstream("report", out, "--store", "a", "--result", "b").message
+    assert "one of --store FILE and --result FILE" in meanstream("report", out).message
+    assert (
+        meanstream("report", out, "--store", "a", "--result", "b").message
+        == "report must have one of --store FILE and --result FILE"
+    )
     for name in ("other.json", "broken.json"):
         assert (
             "result must be what"
