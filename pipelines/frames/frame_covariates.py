@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
 from meanstream.operators.collaboration.covariates.covariate_design import SampleCount
+from meanstream.operators.collaboration.covariates.learned_effects import LIKELY
 from meanstream.operators.validation import closest_valid, printable
 from meanstream.pipelines.frames.frame_columns import (
     FrameSamples,
@@ -22,9 +23,6 @@ from meanstream.pipelines.frames.frame_columns import (
 )
 from meanstream.pipelines.frames.groups import key_names, rows_by_key
 from meanstream.streaming.agents.declared_covariates import covariates_of_columns, declared_column
-
-LIKELY = 0.5
-"""Attributes at least so likely to have an effect are named in what is said of a result."""
 
 
 def frame_covariates(

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from meanstream.operators.collaboration.covariates.learned_effects import LIKELY
 from meanstream.streaming.agents.budget_forecast import (
     ForecastSummary,
     budget_forecast_text,
@@ -207,9 +208,18 @@ def population_figure(picture: FittedPicture) -> dict[str, Any]:
         "spread": said.get("spread"),
         "density": said.get("density"),
         "goes_with_count": _goes_with_count(said),
-        "covariates": said.get("covariates"),
+        "covariates": _covariates_figure(said.get("covariates")),
         "dependent": said.get("dependent"),
     }
+
+
+def _covariates_figure(learned: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Public: what declared attributes explain, and which of them are shown to have an effect."""
+    if learned is None:
+        return None
+    attributes = [{**one, "shown": one["probability"] >= LIKELY} for one in learned["attributes"]]
+
+    return {**learned, "attributes": attributes}
 
 
 def _goes_with_count(said: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -104,7 +104,14 @@ def reproduce_kent(  # noqa: PLR0917 - options of a command
 
         shown.append(_panel(panel, measured))
 
-    result: dict[str, Any] = {"figure": figure, "runs": runs, "seed": seed, "panels": shown}
+    # A figure of formulas has no runs.
+    simulated = any(curve.points for panel in panels for curve in panel.curves)
+    result: dict[str, Any] = {
+        "figure": figure,
+        "runs": runs if simulated else None,
+        "seed": seed,
+        "panels": shown,
+    }
     draw_kent(result, picture)
     result |= {"note": NOTES[figure], "png": str(picture)}
     if json:
@@ -238,9 +245,21 @@ def measure_reproduced_kent(
     return best.mse, None if best.stderr is None else 2.0 * best.stderr
 
 
+def _heading(result: dict[str, Any]) -> str:
+    """Say what the figures are of: runs with bars, or formulas."""
+    name = f"figure {result['figure']}"
+    if result["runs"] is None:
+        return f"{name}, of formulas: no runs"
+
+    bars = [bar for panel in result["panels"] for curve in panel["curves"] for bar in curve["bar"]]
+    drawn = "; +- are the bars of the picture" if any(bar is not None for bar in bars) else ""
+
+    return f"{name}, {result['runs']} runs{drawn}"
+
+
 def _as_text(result: dict[str, Any]) -> str:
     """Lay out our numbers next to the reference."""
-    lines = [f"figure {result['figure']}, {result['runs']} runs; +- are the bars of the picture"]
+    lines = [_heading(result)]
     for panel in result["panels"]:
         lines.append(f"\n{panel['title']}: {panel['quantity']} ({panel['axis']})")
         for curve in panel["curves"]:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from meanstream.operators.collaboration.covariates.learned_effects import LIKELY
 from meanstream.operators.collaboration.followed_releases import FollowedReleases, NewestReleases
 from meanstream.operators.records import Floats, ReleaseColumns
 from meanstream.pipelines.commands.explain import agents_facts as explain
@@ -238,12 +239,19 @@ def covariates_parts(found: dict[str, Any] | None) -> list[ReportPart]:
         (
             one["name"],
             f"explains {one['explained']:.0%}, size {report_part_number(one['size'])}, standard error "
-            f"{report_part_number(one['standard_error'])}, probability {one['probability']:.0%}",
+            f"{report_part_number(one['standard_error'])}, {_effect(one['probability'])}",
         )
         for one in found["attributes"]
     ]
 
     return [ReportPart(title="Public covariates", text=said, table=table)]
+
+
+def _effect(probability: float) -> str:
+    """Say how probable an effect is, where releases show one; by the prior alone it is even."""
+    if probability < LIKELY:
+        return "no effect shown"
+    return f"probability {probability:.0%}"
 
 
 def report_convergence_of_store(

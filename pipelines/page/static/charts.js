@@ -176,7 +176,8 @@ function drawCovariates(found) {
   table.tBodies[0].replaceChildren(...(found ? found.attributes : []).map((one) => {
     const row = document.createElement("tr");
     const size = `${number(one.size)} ± ${number(one.standard_error, 2)}`;
-    row.append(...[one.name, `${Math.round(100 * one.explained)} %`, size, `${Math.round(100 * one.probability)} %`].map(cell));
+    const effect = one.shown ? `${Math.round(100 * one.probability)} %` : "no effect shown"; // else the prior speaks
+    row.append(...[one.name, `${Math.round(100 * one.explained)} %`, size, effect].map(cell));
     return row;
   }));
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -196,6 +197,15 @@ def test_text_shows_the_reference_beside_ours(tmp_path: Path):
     ).out.decode()
     assert "(reference 52)" in out
     assert "semi user level, epsilon 1 (exact)" in out
+    assert out.startswith("figure 2, 2 runs; +- are the bars of the picture\n")
+
+
+def test_a_figure_of_formulas_has_no_runs(tmp_path: Path):
+    words = ("reproduce", "kent", "--figure", "1", "--out", str(tmp_path))
+    assert asks(*words).out.decode().startswith("figure 1, of formulas: no runs\n")
+    result = json.loads(asks(*words, "--json").out)
+    assert result["runs"] is None
+    assert {bar for p in result["panels"] for c in p["curves"] for bar in c["bar"]} == {None}
 
 
 def test_a_figure_s_point_is_a_simulation_of_its_own():

@@ -94,6 +94,27 @@ def test_what_was_learned_is_in_the_result() -> None:
     assert asked().covariates is None
 
 
+def test_a_column_without_effect_is_not_named_as_a_likely_one() -> None:
+    """At most a twentieth of such columns may be: more than three of ten by chance once in 1,000."""
+    named = 0
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        means = rng.normal(50, 8, 40)
+        of = np.repeat(np.arange(40), 60)
+        columns = {"noise": rng.normal(size=40), "tells": means + rng.normal(0, 4, 40)}
+        frame = pa.table(
+            {
+                "school": [f"S{i:02d}" for i in of.tolist()],
+                "points": (means[of] + rng.normal(0, 10, len(of))).clip(0, 100),
+                **{name: column[of] for name, column in columns.items()},
+            }
+        )
+        note = asked(frame, covariates=["noise", "tells"]).notes[-1]
+        named += "noise (" in note
+        assert "tells (" in note, note
+    assert named <= 3
+
+
 @pytest.mark.parametrize(
     ("covariates", "message"),
     [

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from meanstream.pipelines.commands.report import report_store as store_report
+from meanstream.pipelines.page.page_figures import population_figure
 from meanstream.streaming.agents.own_state import own_settings
+from meanstream.streaming.metrics.metric_records import FittedPicture
 from tests.pipelines.command_line import arguments, asks, run_agents
 
 BOUNDS = {"lower": -30, "upper": 120, "epsilon": 1, "delta": 1e-6}
@@ -76,6 +78,26 @@ def test_covariates_change_estimates_and_no_release(
     refused = asks("get", "N1", "--store", str(folder / "state.db"))
     assert "covariates must be a readable file" in refused.err.decode()
     assert len(refused.err.splitlines()) == 1
+
+
+def test_an_attribute_is_said_to_have_an_effect_where_releases_show_one() -> None:
+    """By the prior alone a column has about a half: that is not read as an effect."""
+    one = {"explained": 0.1, "size": 2.0, "standard_error": 0.5}
+    learned = {
+        "explained": 0.4,
+        "attributes": [
+            {"name": "engine", "probability": 0.97, **one},
+            {"name": "seats", "probability": 0.64, **one},
+        ],
+    }
+    (part,) = store_report.covariates_parts(learned)
+    said = dict(part.table)
+    assert said["engine"].endswith("standard error 0.5, probability 97%")
+    assert said["seats"].endswith("standard error 0.5, no effect shown")
+    picture = FittedPicture(description={"method": "m", "covariates": learned}, agents=9, at=())
+    shown = population_figure(picture)["covariates"]
+    assert [one["shown"] for one in shown["attributes"]] == [True, False]
+    assert shown["explained"] == 0.4
 
 
 def test_another_file_needs_no_new_store_and_spends_nothing(folder: Path) -> None:
