@@ -25,6 +25,7 @@ from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.validation import require
 from meanstream.pipelines.frames.arguments import (
     check_arguments,
+    named_arguments,
     require_columns,
     require_numbers,
 )
@@ -93,6 +94,7 @@ CHUNK = 1 << 20
 """Samples that are taken at a time: what they touch fits into the processor's caches."""
 
 
+@named_arguments({})
 def private_means(
     frame: Any,
     *,
