@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from meanstream.lab.simulation.dependence_laws import (
+from meanstream.lab.simulation.drift.dependence_laws import (
     DependenceConfig,
     DependenceResult,
     simulate_dependence,

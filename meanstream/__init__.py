@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from meanstream.operators.agents.agents import Agents
     from meanstream.operators.agents.agents_settings import AgentsSettings
     from meanstream.operators.agents.running_mean import PrivateMean
-    from meanstream.operators.collaboration.mixture_prior import LearnedPrior
+    from meanstream.operators.collaboration.prior.mixture_prior import LearnedPrior
     from meanstream.operators.estimators.registry import ESTIMATORS, build_estimator
     from meanstream.operators.noise.keyed import KeyedNoise
     from meanstream.pipelines.frames.forecasts import (
@@ -56,7 +56,7 @@ _HOME = {
     "AgentsSettings": "meanstream.operators.agents.agents_settings",
     "ESTIMATORS": "meanstream.operators.estimators.registry",
     "KeyedNoise": "meanstream.operators.noise.keyed",
-    "LearnedPrior": "meanstream.operators.collaboration.mixture_prior",
+    "LearnedPrior": "meanstream.operators.collaboration.prior.mixture_prior",
     "PrivateMean": "meanstream.operators.agents.running_mean",
     "build_estimator": "meanstream.operators.estimators.registry",
     "forecast_agents": "meanstream.pipelines.frames.forecasts",

@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 import pytest
 
-from meanstream.operators.collaboration.prior_by_count import PriorByCount
+from meanstream.operators.collaboration.prior.prior_by_count import PriorByCount
 
 _kept: dict[str, bytes] = {}
 _fit = PriorByCount.fit_summary

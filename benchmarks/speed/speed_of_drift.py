@@ -16,8 +16,13 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from meanstream.lab.simulation.drift_learners import ExponentialMean
-from meanstream.lab.simulation.simulated_drift import AGES, DriftConfig, DriftPart, simulate_drift
+from meanstream.lab.simulation.drift.drift_learners import ExponentialMean
+from meanstream.lab.simulation.drift.simulated_drift import (
+    AGES,
+    DriftConfig,
+    DriftPart,
+    simulate_drift,
+)
 
 CHANGES = {
     "step": "step:0.2,0.5@5000",

@@ -14,9 +14,9 @@ from meanstream.operators.collaboration.covariates.covariate_design import Covar
 from meanstream.operators.collaboration.covariates.covariate_releases import CovariateReleases
 from meanstream.operators.collaboration.covariates.prior_with_covariates import PriorWithCovariates
 from meanstream.operators.collaboration.james_stein import JamesStein
-from meanstream.operators.collaboration.mixture_prior import LearnedPrior
-from meanstream.operators.collaboration.prior_by_count import PriorByCount
-from meanstream.operators.collaboration.release_bins import ReleaseBins
+from meanstream.operators.collaboration.prior.mixture_prior import LearnedPrior
+from meanstream.operators.collaboration.prior.prior_by_count import PriorByCount
+from meanstream.operators.collaboration.prior.release_bins import ReleaseBins
 from meanstream.operators.collaboration.same_mean_tests import SameMeanTests
 from meanstream.operators.collaboration.sorted_releases import SortedReleases
 from meanstream.operators.collaboration.two_variances import (

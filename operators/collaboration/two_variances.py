@@ -11,7 +11,7 @@ from meanstream.operators.collaboration.covariates.prior_with_covariates_fitted 
     FittedWithCovariates,
 )
 from meanstream.operators.collaboration.levels.prior_of_levels_fitted import FittedLevels
-from meanstream.operators.collaboration.prior_by_count_fitted import FittedByCount
+from meanstream.operators.collaboration.prior.prior_by_count_fitted import FittedByCount
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans
 
 ALIKE = 1.02

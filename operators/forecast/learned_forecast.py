@@ -9,7 +9,11 @@ import numpy as np
 from scipy.special import gammaincinv, ndtri
 
 from meanstream.operators.collaboration.alone import half_width_alone
-from meanstream.operators.collaboration.normal_prior import FLAT_POWER, LEAST_SPREAD, MOST_SPREAD
+from meanstream.operators.collaboration.prior.normal_prior import (
+    FLAT_POWER,
+    LEAST_SPREAD,
+    MOST_SPREAD,
+)
 from meanstream.operators.records import Floats
 
 _SPREADS = 60

@@ -8,7 +8,7 @@ from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.metrics.engine_metrics import Metrics
 from meanstream.streaming.metrics.families import LIVE
 from meanstream.streaming.metrics.rounds_metrics import RoundsMetrics, window_answer_figures
-from meanstream.streaming.rounds.statistician_stats import REFUSED_REPORTS, statistician_stats
+from meanstream.streaming.rounds.sides.statistician_stats import REFUSED_REPORTS, statistician_stats
 
 _OF_WINDOWS = (
     *(

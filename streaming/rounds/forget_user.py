@@ -10,7 +10,7 @@ import secrets
 from meanstream.streaming.agents.forget_agent import ForgottenAgent
 from meanstream.streaming.engine.engine_loop import HISTORY
 from meanstream.streaming.rounds.rounds_engine import OPEN_WINDOWS
-from meanstream.streaming.rounds.user_side import WAITING_ROUNDS
+from meanstream.streaming.rounds.sides.user_side import WAITING_ROUNDS
 from meanstream.streaming.store.database import StoreError
 from meanstream.streaming.store.kind import OF_USERS, require_store_kind
 from meanstream.streaming.store.state_store import Store

@@ -35,10 +35,10 @@ from meanstream.streaming.rounds.rounds_intake import RoundsIntake
 from meanstream.streaming.rounds.rounds_own_answers import OWN_ANSWERS
 from meanstream.streaming.rounds.rounds_settings import NO_ORDER, RoundsSettings
 from meanstream.streaming.rounds.rounds_stats import RoundsStats
+from meanstream.streaming.rounds.sides.user_side import WaitingRounds
 from meanstream.streaming.rounds.stage_results import StageResultsLocation
 from meanstream.streaming.rounds.summarize_users import UserSums, summarize_entries
 from meanstream.streaming.rounds.user_places import slot_key
-from meanstream.streaming.rounds.user_side import WaitingRounds
 from meanstream.streaming.rounds.window_widths import Window
 from meanstream.streaming.sinks.sink_group import Sinks
 from meanstream.streaming.sinks.sink_protocol import check_sink_trust

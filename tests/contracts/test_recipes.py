@@ -110,7 +110,7 @@ TRIED = {
         lines=(
             (
                 "operators/collaboration/registry.py",
-                "from meanstream.operators.collaboration.release_bins import ReleaseBins",
+                "from meanstream.operators.collaboration.prior.release_bins import ReleaseBins",
                 "from meanstream.operators.collaboration.added import Added",
             ),
             (

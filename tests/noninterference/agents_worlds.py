@@ -20,9 +20,9 @@ from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamS
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.vote_of_spread import SpreadVote
-from meanstream.operators.collaboration import posterior_table
+from meanstream.operators.collaboration.prior import posterior_table
 from meanstream.pipelines.beam.agents.agent_transforms import CollaboratePairwise
-from meanstream.pipelines.beam.agents.pairwise_replies import PairBatchCoder
+from meanstream.pipelines.beam.agents.pairs.pairwise_replies import PairBatchCoder
 from meanstream.streaming.crash import CrashPoint, Moment
 from tests.noninterference.comparison import Seen, of_others
 from tests.noninterference.product import ENVIRONMENT, Clock, Watched, same_clock_and_coins

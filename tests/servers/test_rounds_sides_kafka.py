@@ -21,7 +21,7 @@ from meanstream.pipelines.commands.run.run_statistician import open_reports
 from meanstream.pipelines.options.rounds_options import RoundsOptions
 from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.open_sink import open_sink
-from meanstream.streaming.rounds.rounds_statistician import (
+from meanstream.streaming.rounds.sides.rounds_statistician import (
     PUBLIC_SECRET,
     Statistician,
     statistician_identity,

@@ -14,7 +14,7 @@ from meanstream.pipelines.options.declaration import INPUT, OUTPUT, cli_option
 from meanstream.pipelines.options.option_errors import refusing_options
 
 if TYPE_CHECKING:
-    from meanstream.lab.simulation.simulated_drift import DriftConfig, MakeLearner
+    from meanstream.lab.simulation.drift.simulated_drift import DriftConfig, MakeLearner
 
 AGES = (50, 100, 150, 200, 300, 500, 700, 1000, 1400, 2000, 3000, 5000)
 AGENTS = 200
@@ -76,7 +76,7 @@ def reproduce_drift(
 
 def _measure(runs: int, seed: int, *, progress: bool) -> dict[str, Any]:
     """Simulate every curve, on the same means and samples."""
-    from meanstream.lab.simulation.simulated_drift import hosted_agents, simulate_drift
+    from meanstream.lab.simulation.drift.simulated_drift import hosted_agents, simulate_drift
 
     curves = []
     ages = AGES
@@ -95,7 +95,7 @@ def _measure(runs: int, seed: int, *, progress: bool) -> dict[str, Any]:
 
 
 def _configuration(curve: dict[str, str], runs: int, seed: int) -> DriftConfig:
-    from meanstream.lab.simulation.simulated_drift import DriftConfig
+    from meanstream.lab.simulation.drift.simulated_drift import DriftConfig
 
     given: dict[str, Any] = {
         name: curve[name] for name in ("memory", "collaboration") if name in curve
@@ -113,7 +113,7 @@ def _configuration(curve: dict[str, str], runs: int, seed: int) -> DriftConfig:
 
 def _alone(label: str) -> MakeLearner:
     """Give how to make an agent alone that looks for nothing."""
-    from meanstream.lab.simulation.drift_learners import ExponentialMean, WindowMean
+    from meanstream.lab.simulation.drift.drift_learners import ExponentialMean, WindowMean
 
     if "EWMA" in label:
         return lambda config, *_: ExponentialMean(LENGTH, stddev=config.stddev)

@@ -13,7 +13,7 @@ from meanstream.lab.simulate.simulate_options import (
     integers_option,
     print_simulated_agents,
 )
-from meanstream.lab.simulation.dependence_laws import (
+from meanstream.lab.simulation.drift.dependence_laws import (
     CHECKPOINTS,
     DependenceConfig,
     DependenceResult,

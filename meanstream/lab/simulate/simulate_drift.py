@@ -9,7 +9,7 @@ from meanstream.lab.simulate.simulate_options import (
     integers_option,
     print_simulated_agents,
 )
-from meanstream.lab.simulation.simulated_drift import (
+from meanstream.lab.simulation.drift.simulated_drift import (
     STEPS,
     DriftConfig,
     DriftPart,

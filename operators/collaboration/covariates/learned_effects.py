@@ -26,7 +26,7 @@ from meanstream.operators.collaboration.covariates.effect_models import (
     averaged_effects,
     weigh_effect_models,
 )
-from meanstream.operators.collaboration.prior_by_count import TRIMMED
+from meanstream.operators.collaboration.prior.prior_by_count import TRIMMED
 from meanstream.operators.records import AnyInts, Floats, Ints
 
 LIKELY = 0.8

@@ -19,10 +19,10 @@ from meanstream.operators.collaboration.covariates.learned_effects import learn_
 from meanstream.operators.collaboration.covariates.prior_with_covariates_fitted import (
     FittedWithCovariates,
 )
-from meanstream.operators.collaboration.fit_of_bins import releases_fit_for_bins
-from meanstream.operators.collaboration.mixture_prior import LearnedPrior
-from meanstream.operators.collaboration.prior_by_count import TRIMMED, PriorByCount
-from meanstream.operators.collaboration.release_bins import ReleaseBins
+from meanstream.operators.collaboration.prior.fit_of_bins import releases_fit_for_bins
+from meanstream.operators.collaboration.prior.mixture_prior import LearnedPrior
+from meanstream.operators.collaboration.prior.prior_by_count import TRIMMED, PriorByCount
+from meanstream.operators.collaboration.prior.release_bins import ReleaseBins
 from meanstream.operators.collaboration.variance.variance_posterior import (
     VariancePosterior,
     variance_posterior_typical,

@@ -14,9 +14,12 @@ from scipy.special import expit
 from meanstream.operators.collaboration.alone import half_width_alone
 from meanstream.operators.collaboration.count_classes import count_class
 from meanstream.operators.collaboration.covariates.learned_effects import LearnedEffects
-from meanstream.operators.collaboration.mixture_posterior import bounded_means, mixture_distances
-from meanstream.operators.collaboration.prior_by_count_fitted import FittedByCount
-from meanstream.operators.collaboration.prior_fitted import FittedPrior
+from meanstream.operators.collaboration.prior.mixture_posterior import (
+    bounded_means,
+    mixture_distances,
+)
+from meanstream.operators.collaboration.prior.prior_by_count_fitted import FittedByCount
+from meanstream.operators.collaboration.prior.prior_fitted import FittedPrior
 from meanstream.operators.records import AgentEstimates, Floats, Ints, OwnMeans
 
 USED = 0.8

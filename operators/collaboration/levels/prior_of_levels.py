@@ -16,9 +16,9 @@ from meanstream.operators.collaboration.levels.level_spreads import (
     prior_of_the_whole,
 )
 from meanstream.operators.collaboration.levels.prior_of_levels_fitted import FittedLevels
-from meanstream.operators.collaboration.prior_by_count import PriorByCount
-from meanstream.operators.collaboration.prior_by_count_fitted import FittedByCount
-from meanstream.operators.collaboration.release_bins import ReleaseBins
+from meanstream.operators.collaboration.prior.prior_by_count import PriorByCount
+from meanstream.operators.collaboration.prior.prior_by_count_fitted import FittedByCount
+from meanstream.operators.collaboration.prior.release_bins import ReleaseBins
 from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
 from meanstream.operators.records import Floats, ReleaseColumns
 

@@ -13,7 +13,7 @@ from meanstream.operators.collaboration.covariates.prior_with_covariates_fitted 
 )
 from meanstream.operators.collaboration.levels.group_tree import GroupTree
 from meanstream.operators.collaboration.levels.level_spreads import LevelSpreads
-from meanstream.operators.collaboration.prior_by_count_fitted import FittedByCount
+from meanstream.operators.collaboration.prior.prior_by_count_fitted import FittedByCount
 from meanstream.operators.records import AgentEstimates, Floats, Ints, OwnMeans, ReleaseColumns
 
 _MOVED = ("value", "lower", "upper")

@@ -52,7 +52,7 @@ from meanstream.pipelines.beam.agents.answer_agents import (
 )
 from meanstream.pipelines.beam.agents.collaborated import Collaborated, collaborated
 from meanstream.pipelines.beam.agents.hashed_covariates import agent_covariates
-from meanstream.pipelines.beam.agents.pairwise_turns import (
+from meanstream.pipelines.beam.agents.pairs.pairwise_turns import (
     CollaboratePairwise,
     PairwiseCollaborated,
 )

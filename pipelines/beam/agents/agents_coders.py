@@ -21,8 +21,8 @@ from meanstream.operators.collaboration.covariates.prior_with_covariates_fitted 
 )
 from meanstream.operators.collaboration.james_stein import FittedJamesStein
 from meanstream.operators.collaboration.noise_share import FittedNoise
-from meanstream.operators.collaboration.prior_by_count_fitted import FittedByCount
-from meanstream.operators.collaboration.prior_fitted import FittedPrior
+from meanstream.operators.collaboration.prior.prior_by_count_fitted import FittedByCount
+from meanstream.operators.collaboration.prior.prior_fitted import FittedPrior
 from meanstream.operators.collaboration.registry import SUMMARIES, Collaboration
 from meanstream.operators.collaboration.same_mean_tests import FittedTests
 from meanstream.operators.collaboration.shares.shares_prior import SharesPrior

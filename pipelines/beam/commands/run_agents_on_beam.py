@@ -67,7 +67,7 @@ def _run_pairs_on_beam(options: AgentsOptions, runner: str) -> None:
     def run(
         _: AgentsSettings, source: SourceLocation, places: Places, **more: Any
     ) -> dict[str, int]:
-        from meanstream.pipelines.beam.agents.pairs_from_files import run_pairs_file
+        from meanstream.pipelines.beam.agents.pairs.pairs_from_files import run_pairs_file
 
         return run_pairs_file(pairs.settings, source, places, **more)
 

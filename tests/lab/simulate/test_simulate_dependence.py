@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meanstream.lab.simulation.dependence_laws import DependenceConfig, simulate_dependence
+from meanstream.lab.simulation.drift.dependence_laws import DependenceConfig, simulate_dependence
 from tests.pipelines.command_line import asks
 
 SMALL = "--agents 20 --checkpoints 20,60 --runs 2 --dependence ar:0.5"

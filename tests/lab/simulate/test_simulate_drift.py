@@ -9,7 +9,7 @@ import pytest
 
 from meanstream.lab.reproduce import reproduce_drift
 from meanstream.lab.simulate.simulate_drift import LEFT_OUT
-from meanstream.lab.simulation.simulated_drift import DriftConfig, simulate_drift
+from meanstream.lab.simulation.drift.simulated_drift import DriftConfig, simulate_drift
 from tests.pipelines.command_line import asks
 
 SMALL = "--agents 6 --steps 800 --runs 2 --change step:0.4,0.5@200 --memory half-life:200"

@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from meanstream.lab.simulation.drift_learners import ExponentialMean, WindowMean
-from meanstream.lab.simulation.mean_changes import ChangeOfMeans
-from meanstream.lab.simulation.simulated_drift import DriftConfig, simulate_drift
+from meanstream.lab.simulation.drift.drift_learners import ExponentialMean, WindowMean
+from meanstream.lab.simulation.drift.mean_changes import ChangeOfMeans
+from meanstream.lab.simulation.drift.simulated_drift import DriftConfig, simulate_drift
 
 
 @pytest.mark.parametrize(

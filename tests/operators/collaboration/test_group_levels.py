@@ -22,8 +22,8 @@ from meanstream.operators.collaboration.levels.level_spreads import (
 )
 from meanstream.operators.collaboration.levels.prior_of_levels import PriorOfLevels
 from meanstream.operators.collaboration.levels.prior_of_levels_fitted import FittedLevels
-from meanstream.operators.collaboration.prior_by_count import PriorByCount
-from meanstream.operators.collaboration.prior_by_count_fitted import FittedByCount
+from meanstream.operators.collaboration.prior.prior_by_count import PriorByCount
+from meanstream.operators.collaboration.prior.prior_by_count_fitted import FittedByCount
 from meanstream.operators.collaboration.registry import means_of_releases
 from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
 from meanstream.operators.records import AgentEstimates, Floats, Ints, OwnMeans, ReleaseColumns

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from meanstream.operators.collaboration.mixture_prior import LearnedPrior
-from meanstream.operators.collaboration.posterior_table import look_up_posterior
-from meanstream.operators.collaboration.prior_fit import fit_prior_mixtures
-from meanstream.operators.collaboration.prior_fitted import FittedPrior
-from meanstream.operators.collaboration.prior_points import Points
-from meanstream.operators.collaboration.release_bins import bin_releases
+from meanstream.operators.collaboration.prior.mixture_prior import LearnedPrior
+from meanstream.operators.collaboration.prior.posterior_table import look_up_posterior
+from meanstream.operators.collaboration.prior.prior_fit import fit_prior_mixtures
+from meanstream.operators.collaboration.prior.prior_fitted import FittedPrior
+from meanstream.operators.collaboration.prior.prior_points import Points
+from meanstream.operators.collaboration.prior.release_bins import bin_releases
 from meanstream.operators.records import Floats, OwnMeans, ReleaseColumns
 
 

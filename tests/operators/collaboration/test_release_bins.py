@@ -10,22 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meanstream.operators.collaboration import release_bins
-from meanstream.operators.collaboration.mixture_prior import LearnedPrior
-from meanstream.operators.collaboration.prior_fit import NormalMixture, fit_prior_mixtures
-from meanstream.operators.collaboration.prior_points import (
+from meanstream.operators.collaboration.prior import release_bins
+from meanstream.operators.collaboration.prior.mixture_prior import LearnedPrior
+from meanstream.operators.collaboration.prior.prior_fit import NormalMixture, fit_prior_mixtures
+from meanstream.operators.collaboration.prior.prior_points import (
     EXACT,
     CellPoints,
     Points,
     prior_point_octave_classes,
     prior_point_octave_means,
 )
+from meanstream.operators.collaboration.prior.release_bins import ReleaseBins
 from meanstream.operators.collaboration.registry import (
     COLLABORATIONS,
     SUMMARIES,
     make_collaboration,
 )
-from meanstream.operators.collaboration.release_bins import ReleaseBins
 from meanstream.operators.records import Floats, Ints, ReleaseColumns
 
 LOWER, UPPER = -30.0, 120.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meanstream.operators.collaboration.prior_by_count import PriorByCount
+from meanstream.operators.collaboration.prior.prior_by_count import PriorByCount
 from meanstream.operators.collaboration.registry import answers_from_releases, make_collaboration
 from meanstream.operators.records import AgentEstimates, Floats, ReleaseColumns
 

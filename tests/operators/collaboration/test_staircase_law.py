@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from meanstream.operators.collaboration.normal_prior import NormalPrior, ReleaseCells
+from meanstream.operators.collaboration.prior.normal_prior import NormalPrior, ReleaseCells
 from meanstream.operators.collaboration.release_law import release_law
 from meanstream.operators.noise.distributions import STEEP, StaircaseNoise
 

@@ -11,7 +11,7 @@ import pytest
 
 from meanstream.lab.simulation.broadcast import simulate_broadcast
 from meanstream.lab.simulation.config import SimulationConfig
-from meanstream.lab.simulation.simulated_drift import DriftConfig, simulate_drift
+from meanstream.lab.simulation.drift.simulated_drift import DriftConfig, simulate_drift
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.defaults import SPREAD_SHARE

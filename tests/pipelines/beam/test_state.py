@@ -37,7 +37,7 @@ from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.answer_agents import AnswerAgents
 from meanstream.pipelines.beam.agents.fit_population import FitReleases
 from meanstream.pipelines.beam.agents.gather_releases import GatherShard
-from meanstream.pipelines.beam.agents.pairwise_turns import StepFederation
+from meanstream.pipelines.beam.agents.pairs.pairwise_turns import StepFederation
 from meanstream.pipelines.beam.agents.release_agents import ReleaseShard
 from meanstream.pipelines.beam.agents.ticks import _ToShards, tick_bits
 from meanstream.pipelines.beam.keyed_state import beam_state as state

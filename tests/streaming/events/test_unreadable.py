@@ -15,7 +15,7 @@ from meanstream.streaming.engine import own_events
 from meanstream.streaming.kafka.reading import newest_messages
 from meanstream.streaming.replay.dead_letters import read_dead_letters
 from meanstream.streaming.rounds import rounds_own_answers
-from meanstream.streaming.rounds.received_reports import read_report
+from meanstream.streaming.rounds.sides.received_reports import read_report
 from meanstream.streaming.sources import releases_file
 
 NAMES = ("agent", "release_id", "round_id", "user", "time", "zzz")

@@ -13,13 +13,13 @@ from meanstream.lab.audits.scripted_source import MemorySink, ScriptedSource, Se
 from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.metrics.statistician_metrics import StatisticianMetrics
-from meanstream.streaming.rounds.rounds_statistician import (
+from meanstream.streaming.rounds.rounds_stats import RoundsStats
+from meanstream.streaming.rounds.sides.rounds_statistician import (
     PUBLIC_SECRET,
     Statistician,
     statistician_identity,
 )
-from meanstream.streaming.rounds.rounds_stats import RoundsStats
-from meanstream.streaming.rounds.statistician_stats import (
+from meanstream.streaming.rounds.sides.statistician_stats import (
     REFUSED_REPORTS,
     StatisticianStats,
     statistician_stats,

@@ -25,7 +25,7 @@ from meanstream.streaming.rounds import rounds_curator as curator
 from meanstream.streaming.rounds.round_runner import RoundRunner
 from meanstream.streaming.rounds.rounds_budget import rounds_budgets
 from meanstream.streaming.rounds.rounds_curator import curator_noise_once, curator_sum
-from meanstream.streaming.rounds.rounds_statistician import statistician_identity
+from meanstream.streaming.rounds.sides.rounds_statistician import statistician_identity
 from meanstream.streaming.rounds.summarize_users import summarize
 from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.window_widths import MICROS, Window

@@ -17,21 +17,21 @@ from meanstream.streaming.crash import CrashHook, no_crash
 from meanstream.streaming.engine.engine_loop import never_stop_loop
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.event_columns import Batch, Rejects
-from meanstream.streaming.rounds.received_reports import ReportsFile
 from meanstream.streaming.rounds.rounds_deployment import (
     open_rounds_deployment,
     rounds_deployment_identity,
 )
 from meanstream.streaming.rounds.rounds_engine import RoundsEngine
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
-from meanstream.streaming.rounds.rounds_statistician import (
+from meanstream.streaming.rounds.rounds_stats import RoundsStats
+from meanstream.streaming.rounds.sides.received_reports import ReportsFile
+from meanstream.streaming.rounds.sides.rounds_statistician import (
     PUBLIC_SECRET,
     Statistician,
     statistician_identity,
 )
-from meanstream.streaming.rounds.rounds_stats import RoundsStats
+from meanstream.streaming.rounds.sides.statistician_stats import StatisticianStats
 from meanstream.streaming.rounds.stage_results import StageResultsFile
-from meanstream.streaming.rounds.statistician_stats import StatisticianStats
 from meanstream.streaming.sinks.jsonl_sink import JsonlSink
 from meanstream.streaming.sinks.sink_group import Sinks
 from meanstream.streaming.sinks.sink_protocol import Trust

@@ -24,13 +24,13 @@ from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.pipelines.beam.agents import pairwise_turns as pairwise
 from meanstream.pipelines.beam.agents.agent_transforms import CollaboratePairwise, SnapshotReleases
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
-from meanstream.pipelines.beam.agents.pairwise_replies import (
+from meanstream.pipelines.beam.agents.pairs.pairwise_replies import (
     PairBatch,
     PairBatchCoder,
     pairwise_release_ids,
 )
-from meanstream.pipelines.beam.agents.pairwise_shard import FederationShard
-from meanstream.pipelines.beam.agents.pairwise_turns import StepFederation
+from meanstream.pipelines.beam.agents.pairs.pairwise_shard import FederationShard
+from meanstream.pipelines.beam.agents.pairs.pairwise_turns import StepFederation
 from meanstream.pipelines.beam.element_types.events import DamagedBytesError
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.store.secret_source import noise_from_secret

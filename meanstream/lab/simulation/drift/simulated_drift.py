@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from meanstream.lab.simulation.data import DataModel, MeansModel, data_half_width
-from meanstream.lab.simulation.drift_learners import DriftLearner, HostedAgents
-from meanstream.lab.simulation.mean_changes import MOST_SAMPLES, ChangeOfMeans, MovingMeans
+from meanstream.lab.simulation.drift.drift_learners import DriftLearner, HostedAgents
+from meanstream.lab.simulation.drift.mean_changes import MOST_SAMPLES, ChangeOfMeans, MovingMeans
 from meanstream.lab.simulation.simulation_result import Track
 from meanstream.operators.agents.agent_memory import AUTO, FOREVER, parse_memory
 from meanstream.operators.agents.agents_settings import AgentsSettings

@@ -36,12 +36,12 @@ from meanstream.pipelines.beam.agents.agents_parts import (
 )
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.charges import ReleaseLedger
-from meanstream.pipelines.beam.agents.pairwise_replies import (
+from meanstream.pipelines.beam.agents.pairs.pairwise_replies import (
     PairBatch,
     pairwise_release_columns,
     pairwise_release_ids,
 )
-from meanstream.pipelines.beam.agents.pairwise_shard import FederationShard, PairTurn
+from meanstream.pipelines.beam.agents.pairs.pairwise_shard import FederationShard, PairTurn
 from meanstream.pipelines.beam.agents.release_agents import REFUSALS
 from meanstream.pipelines.beam.agents.split_agents import SplitByShard
 from meanstream.pipelines.beam.agents.ticks import TickShards, TicksOf

@@ -11,7 +11,7 @@ from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamS
 from meanstream.pipelines.beam.agents.agents_elements import EstimateBatch
 from meanstream.pipelines.beam.agents.agents_from_files import WINDOWS, ReadAgents
 from meanstream.pipelines.beam.agents.agents_parts import agents_part_outputs, agents_part_split
-from meanstream.pipelines.beam.agents.pairwise_turns import (
+from meanstream.pipelines.beam.agents.pairs.pairwise_turns import (
     StepFederation,
     pairwise_capacity,
     step_pairs,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meanstream.operators.collaboration.release_bins import ReleaseBins
+from meanstream.operators.collaboration.prior.release_bins import ReleaseBins
 from meanstream.operators.records import Bools, Floats, ReleaseColumns
 from meanstream.operators.validation import require, require_bounds
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meanstream.operators.collaboration.prior_points import Moments, Points
+from meanstream.operators.collaboration.prior.prior_points import Moments, Points
 from meanstream.operators.records import Bools, Floats
 
 CANDIDATES = 256

@@ -11,15 +11,15 @@ from typing import Any, Self
 import numpy as np
 
 from meanstream.operators.collaboration.alone import half_width_alone
-from meanstream.operators.collaboration.mixture_posterior import (
+from meanstream.operators.collaboration.noise_share import FittedNoise, NoiseShare
+from meanstream.operators.collaboration.prior.mixture_posterior import (
     bounded_means,
     mixture_densities,
     mixture_distances,
     mixture_sum,
 )
-from meanstream.operators.collaboration.noise_share import FittedNoise, NoiseShare
-from meanstream.operators.collaboration.posterior_table import Posterior, look_up_posterior
-from meanstream.operators.collaboration.prior_fit import NormalMixture
+from meanstream.operators.collaboration.prior.posterior_table import Posterior, look_up_posterior
+from meanstream.operators.collaboration.prior.prior_fit import NormalMixture
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans
 
 NEGLIGIBLE_MODEL = 0.02

@@ -12,17 +12,17 @@ import numpy as np
 from scipy.special import gammaln
 
 from meanstream.operators.collaboration.alone import FittedAlone
-from meanstream.operators.collaboration.fit_of_bins import FitOfBins, releases_fit_for_bins
 from meanstream.operators.collaboration.noise_share import NoiseShare
-from meanstream.operators.collaboration.prior_fit import (
+from meanstream.operators.collaboration.prior.fit_of_bins import FitOfBins, releases_fit_for_bins
+from meanstream.operators.collaboration.prior.prior_fit import (
     MANY,
     NormalMixture,
     fit_prior_mixtures,
     prior_fit_best_spread,
 )
-from meanstream.operators.collaboration.prior_fitted import FittedPrior
-from meanstream.operators.collaboration.prior_points import Points
-from meanstream.operators.collaboration.release_bins import ReleaseBins, bin_releases
+from meanstream.operators.collaboration.prior.prior_fitted import FittedPrior
+from meanstream.operators.collaboration.prior.prior_points import Points
+from meanstream.operators.collaboration.prior.release_bins import ReleaseBins, bin_releases
 from meanstream.operators.collaboration.variance.variance_posterior import (
     VariancePosterior,
     variance_posterior_typical,

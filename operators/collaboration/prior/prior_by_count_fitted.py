@@ -14,18 +14,18 @@ import numpy as np
 from meanstream.operators.collaboration.alone import half_width_alone
 from meanstream.operators.collaboration.count_classes import CLASS_COUNTS, count_class
 from meanstream.operators.collaboration.joint.joint_means import JointMeans
-from meanstream.operators.collaboration.mixture_posterior import (
+from meanstream.operators.collaboration.noise_share import FittedNoise, NoiseShare
+from meanstream.operators.collaboration.prior.mixture_posterior import (
     MixturePrior,
     bounded_means,
     mixture_posterior,
     released_mixture_posterior,
 )
-from meanstream.operators.collaboration.mixture_prior import Models, normalized_prior
-from meanstream.operators.collaboration.noise_share import FittedNoise, NoiseShare
-from meanstream.operators.collaboration.normal_prior import NormalPrior
-from meanstream.operators.collaboration.prior_fitted import FittedPrior
+from meanstream.operators.collaboration.prior.mixture_prior import Models, normalized_prior
+from meanstream.operators.collaboration.prior.normal_prior import NormalPrior
+from meanstream.operators.collaboration.prior.prior_fitted import FittedPrior
+from meanstream.operators.collaboration.prior.separate_classes import Classes
 from meanstream.operators.collaboration.release_law import is_shaped
-from meanstream.operators.collaboration.separate_classes import Classes
 from meanstream.operators.records import AgentEstimates, Floats, Ints, OwnMeans
 from meanstream.operators.validation import require_between
 

@@ -12,12 +12,15 @@ from typing import ClassVar
 import numpy as np
 
 from meanstream.operators.collaboration.alone import FittedAlone
-from meanstream.operators.collaboration.fit_of_bins import FitOfBins, releases_fit_for_bins
-from meanstream.operators.collaboration.mixture_prior import LearnedPrior
-from meanstream.operators.collaboration.normal_prior import NormalPrior
-from meanstream.operators.collaboration.prior_by_count_fitted import FittedByCount
-from meanstream.operators.collaboration.release_bins import ReleaseBins
-from meanstream.operators.collaboration.separate_classes import separate_classes, weighed_exactly
+from meanstream.operators.collaboration.prior.fit_of_bins import FitOfBins, releases_fit_for_bins
+from meanstream.operators.collaboration.prior.mixture_prior import LearnedPrior
+from meanstream.operators.collaboration.prior.normal_prior import NormalPrior
+from meanstream.operators.collaboration.prior.prior_by_count_fitted import FittedByCount
+from meanstream.operators.collaboration.prior.release_bins import ReleaseBins
+from meanstream.operators.collaboration.prior.separate_classes import (
+    separate_classes,
+    weighed_exactly,
+)
 from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
 from meanstream.operators.records import Floats, ReleaseColumns
 

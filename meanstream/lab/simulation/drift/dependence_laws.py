@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from meanstream.lab.simulation.dependent_samples import DependentSamples
+from meanstream.lab.simulation.drift.dependent_samples import DependentSamples
 from meanstream.lab.simulation.simulation_result import Track
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.collaboration.followed_releases import FollowedReleases

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meanstream.operators.collaboration.mixture_prior import Models, normalized_prior
-from meanstream.operators.collaboration.normal_prior import ReleaseCells
-from meanstream.operators.collaboration.prior_fit import NormalMixture
+from meanstream.operators.collaboration.prior.mixture_prior import Models, normalized_prior
+from meanstream.operators.collaboration.prior.normal_prior import ReleaseCells
+from meanstream.operators.collaboration.prior.prior_fit import NormalMixture
 from meanstream.operators.collaboration.release_law import is_shaped, release_law
 from meanstream.operators.records import Floats
 

@@ -11,8 +11,8 @@ from typing import Any, Self
 import numpy as np
 
 from meanstream.operators.collaboration.noise_share import NoiseShare
-from meanstream.operators.collaboration.normal_prior import ReleaseCells
-from meanstream.operators.collaboration.prior_points import (
+from meanstream.operators.collaboration.prior.normal_prior import ReleaseCells
+from meanstream.operators.collaboration.prior.prior_points import (
     EXACT,
     FINEST,
     NODE,

@@ -27,14 +27,14 @@ from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.round_events import Report, StageReports
 from meanstream.streaming.rounds.event_lines import estimate_event_line, stage_event_line
-from meanstream.streaming.rounds.received_reports import (
+from meanstream.streaming.rounds.rounds_curator import NO_SIDES
+from meanstream.streaming.rounds.rounds_settings import NO_ORDER, RoundsSettings
+from meanstream.streaming.rounds.sides.received_reports import (
     ReceivedReports,
     ReportsLocation,
     read_report,
 )
-from meanstream.streaming.rounds.rounds_curator import NO_SIDES
-from meanstream.streaming.rounds.rounds_settings import NO_ORDER, RoundsSettings
-from meanstream.streaming.rounds.statistician_stats import StatisticianStats
+from meanstream.streaming.rounds.sides.statistician_stats import StatisticianStats
 from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.window_widths import Window
 from meanstream.streaming.sinks.sink_group import Sinks

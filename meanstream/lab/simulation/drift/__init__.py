@@ -1,0 +1,1 @@
+"""Means that move, and samples that depend on each other."""

@@ -1,0 +1,1 @@
+"""The learned prior: its fit to releases, and the posterior of an agent's mean."""

@@ -1,0 +1,1 @@
+"""Rounds on two sides: users who report, and the statistician who asks."""
