@@ -80,7 +80,9 @@ PARTS = {
         "Attack the running code for a lower bound on its privacy loss.",
     ),
     "dlq": _Part("state.dlq_command", "List, show and replay dead letters (rejected records)."),
-    "ledger": _Part("state.ledger_command", "Verify, sign and back up the ledger of releases."),
+    "ledger": _Part(
+        "state.ledger_command", "Verify, sign, export and back up the ledger of releases."
+    ),
     "secret": _Part(
         "state.secret_command", "Make keys for the noise and for signatures of a ledger."
     ),

@@ -52,7 +52,7 @@ class Refusals:
     >>> refusals = Refusals()
     >>> for size in (-1, -2):
     ...     with refusals.collecting():
-    ...         raise ValueError(f"size must be positive, got {size}")
+    ...         raise BadOption(f"size must be positive, got {size}")
     >>> refusals.end()
     Traceback (most recent call last):
     meanstream.pipelines.options.option_errors.BadOption: size must be positive, got -1; size must be positive, got -2

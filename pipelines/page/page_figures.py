@@ -109,7 +109,7 @@ def page_figures(
 
 
 def _pairs_figures(picture: PairsPicture, horizon: int | None) -> dict[str, Any]:
-    """Private: classes and budgets of agents that query each other."""
+    """Public: budgets of agents that query each other."""
     return {
         "pairs": asdict(picture),
         "budget": budget_histogram_record(picture.pairs, picture.spent, horizon),

@@ -272,7 +272,7 @@ class AgentsTelemetry(Telemetry):
             self._next = stats.look_ahead()
             self._ahead_due = self._clock() + AHEAD_SECONDS
 
-        # Classes are as new as the answers; before these it is known that there will be some.
+        # Pairs are drawn as often as answers; before these it is known that there will be some.
         due = answered is not None or self._pairs is None
         drawn = stats.pairs_picture() if due and stats.pairs_picture is not None else None
         fitted = None if fresh is None else telemetry_of_population(fresh)

@@ -105,7 +105,7 @@ def test_the_readme_leads_somewhere_where_the_repository_is_not() -> None:
         (ROOT / "README.md").read_text(), "1.0", "https://h.org/m/"
     )
     assert "](docs/" not in ours
-    assert "| a data frame, over time |" in ours
+    assert "| a data frame, groups within groups, over time |" in ours
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.operators.collaboration import posterior_table, prior_fitted
+from meanstream.operators.collaboration.prior import posterior_table, prior_fitted
 from meanstream.operators.collaboration.prior.posterior_table import Evaluate, Posterior
 from meanstream.operators.collaboration.registry import COLLABORATIONS, make_collaboration
 from meanstream.operators.collaboration.two_variances import (

@@ -23,6 +23,7 @@ from meanstream.operators.records import Floats
 from meanstream.pipelines.frames import private_means as frames_means
 from meanstream.pipelines.frames import stored as frames_stored
 from meanstream.pipelines.frames.frame_releases import FrameReleases
+from meanstream.pipelines.frames.rows_at_hand import Target
 from meanstream.streaming.engine.engine_options import EngineOptions
 from tests.pipelines.frames.test_growing_frames import monthly, months, public
 from tests.pipelines.frames.test_private_means import SECRET
@@ -83,8 +84,10 @@ def test_answers_are_made_of_releases_alone(
     kept: list[tuple[FrameReleases, EngineOptions, Any]] = []
     answered = frames_means._answered
 
-    def keep(released: FrameReleases, options: EngineOptions, *, nested: bool) -> Any:
-        answer = answered(released, options, nested=nested)
+    def keep(
+        released: FrameReleases, options: EngineOptions, target: Target, *, nested: bool
+    ) -> Any:
+        answer = answered(released, options, target, nested=nested)
         kept.append((released, options, answer[0]))
         return answer
 
@@ -92,7 +95,7 @@ def test_answers_are_made_of_releases_alone(
     found = monthly(months(1, 1), tmp_path / "s.db", collaboration=collaboration, quantiles=[0.5])
     ((released, options, answer),) = kept
     released.samples.value[:] = np.nan
-    assert answered(released, options, nested=False)[0].equals(answer)
+    assert answered(released, options, "population", nested=False)[0].equals(answer)
     assert answer.select(found.to_arrow().column_names).equals(found.to_arrow())
 
 

@@ -354,7 +354,7 @@ def test_means_that_go_with_counts_are_drawn(tmp_path: Path, browser: Browser) -
         assert complaints(driver) == []
 
 
-def test_classes_of_agents_that_query_each_other_are_drawn(browser: Browser) -> None:
+def test_budgets_of_agents_that_query_each_other_are_drawn(browser: Browser) -> None:
     stream = stream_of(200)
     telemetry = AgentsTelemetry(settings=RELEASE)
     stats = EngineStats(pairs_picture=partial(pairs_picture, stream), answers=answers_of(stream))
@@ -362,8 +362,7 @@ def test_classes_of_agents_that_query_each_other_are_drawn(browser: Browser) -> 
     with PageServer("127.0.0.1:0", telemetry, bounds=(0.0, 10.0)) as server:
         driver = browser()
         driver.get(server.url)
-        assert until(lambda: drawn(driver, "classes")) >= 3
-        assert driver.find_element("id", "classes-text").text.startswith("3 classes. ")
+        until(lambda: drawn(driver, "budget"))
         assert not driver.find_element("id", "population-card").is_displayed()
         assert tile(driver, "releases") == "864"
         assert (
@@ -376,13 +375,6 @@ def test_classes_of_agents_that_query_each_other_are_drawn(browser: Browser) -> 
         assert overlaps(driver) == []
         assert without_numbers(driver) == []
         assert complaints(driver) == []
-
-
-def test_a_page_of_other_agents_has_no_classes(agents_url: str, browser: Browser) -> None:
-    driver = browser()
-    driver.get(agents_url)
-    until(lambda: drawn(driver, "convergence"))
-    assert not driver.find_element("id", "classes-card").is_displayed()
 
 
 def test_quantiles_of_one_agent_are_a_table(tmp_path: Path, browser: Browser) -> None:

@@ -224,26 +224,6 @@ function drawPopulation(found) {
     { showlegend: true }));
 }
 
-// Agents whose tests accept each other, directly or over others.
-function drawClasses(found) {
-  const alone = found.alone ? `; ${number(found.alone)} agents are alone` : "";
-  const more = found.n_classes > found.classes.length ? `; the ${number(found.classes.length)} largest are drawn` : "";
-  byId("classes-text").textContent = found.n_classes
-    ? `${number(found.n_classes)} classes${more}${alone}. Agents of a class cannot be told apart, directly or over others. ` +
-      "The bars reach from the lowest to the highest raw mean."
-    : "";
-  if (!found.n_classes) {
-    empty("classes", "No classes yet. With the first exchanges between agents they are drawn here.");
-    return;
-  }
-  const at = (name) => found.classes.map((one) => one[name]);
-  draw("classes", [
-    { x: at("mean"), y: at("agents"), name: "classes", mode: "markers", marker: { size: 10, color: color("blue") },
-      error_x: { type: "data", symmetric: false, array: found.classes.map((one) => one.highest - one.mean),
-        arrayminus: found.classes.map((one) => one.mean - one.lowest), color: color("blue"), thickness: 1.5 } },
-  ], layout({ title: "mean of the class, value's unit" }, { title: "agents", rangemode: "tozero" }));
-}
-
 function drawShares(shares) {
   const table = byId("agent-shares");
   const cell = (text) => Object.assign(document.createElement("td"), { textContent: text });

@@ -133,10 +133,8 @@ function render() {
     drawStages(found.windows[index], found.bounds);
   } else {
     drawConvergence(found.convergence, found.first_release, axis);
-    byId("classes-card").hidden = !found.pairs; // of agents that query each other
-    byId("population-card").hidden = Boolean(found.pairs);
-    if (found.pairs) drawClasses(found.pairs);
-    else drawPopulation(found.population);
+    byId("population-card").hidden = Boolean(found.pairs); // agents that query each other have none
+    if (!found.pairs) drawPopulation(found.population);
     byId("agent-card").hidden = !found.searchable;
     drawFlow(found.flow, found.running);
     drawRejects(found.rejects);

@@ -69,7 +69,10 @@ class PairwiseEngine(Engine):
         self.stream: Any = kind(pairs, more["noise"], capacity=self._options.max_agents)
         self.agents = self.stream
         self.stats.look_ahead = None
-        self.stats.pairs_picture = partial(pairs_picture, self.stream)
+
+        # Who queried whom depends on values under the other schedule, and is on no page.
+        if pairs.schedule == "round_robin":
+            self.stats.pairs_picture = partial(pairs_picture, self.stream)
 
     def _make_delivery(self, sinks: Sinks, **more: Any) -> Delivery:
         due = DuePairwiseEstimates(self._pairs, self._options, self._partners_file)

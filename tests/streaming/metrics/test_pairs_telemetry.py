@@ -1,4 +1,4 @@
-"""What the page shows of agents that query each other: their classes, and budgets by pair."""
+"""What the page shows of agents that query each other: budgets by pair, and nothing of classes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pytest
 
 from meanstream.lab.papers.colme.pairwise_stream import PairwiseStream
 from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
@@ -60,28 +59,19 @@ def figures(telemetry: AgentsTelemetry) -> dict[str, Any]:
     return page_figures(telemetry.view(), kind="agents", horizon=telemetry.horizon, bounds=None)
 
 
-def test_the_page_draws_classes_and_what_pairs_have_spent() -> None:
+def test_the_page_draws_what_pairs_have_spent() -> None:
     stream = stream_of(200)
     telemetry = AgentsTelemetry(settings=RELEASE)
     stats = EngineStats(pairs_picture=partial(pairs_picture, stream), answers=answers_of(stream))
     telemetry.observe(stats)
     found = figures(telemetry)
-    pairs = found["pairs"]
-    assert (pairs["n_classes"], pairs["alone"]) == (3, 0)
-    assert [one["agents"] for one in pairs["classes"]] == [3, 3, 3]
-
-    # Of 200 samples of deviation .1 a raw mean is known to .007: five of these at most.
-    for one, mean in zip(sorted(pairs["classes"], key=lambda c: c["mean"]), (2, 4, 7), strict=True):
-        assert one["lowest"] <= one["mean"] <= one["highest"]
-        assert one["lowest"] == pytest.approx(mean, abs=0.04)
-        assert one["highest"] == pytest.approx(mean, abs=0.04)
 
     # Each pair is at its horizon of 12 releases.
     assert found["counts"]["releases"] == 9 * 8 * 12
     assert found["budget"]["agents"] == [0] * 10 + [72]
 
 
-def test_classes_are_as_new_as_the_answers() -> None:
+def test_pairs_are_as_new_as_the_answers() -> None:
     stream = stream_of(200)
     telemetry = AgentsTelemetry(settings=RELEASE)
     drawn = []
@@ -93,26 +83,23 @@ def test_classes_are_as_new_as_the_answers() -> None:
     stats = EngineStats(pairs_picture=picture)
     for _ in range(3):
         telemetry.observe(stats)
-    assert len(drawn) == 1, "before the first answers the page knows that there will be classes"
+    assert len(drawn) == 1, "before the first answers the page knows that there will be pairs"
     stats.answers = answers_of(stream)
     for _ in range(3):
         telemetry.observe(stats)
     assert len(drawn) == 2
 
 
-def test_agents_without_exchanges_and_those_forgotten_are_in_no_class() -> None:
+def test_agents_without_exchanges_have_spent_nothing_and_forgotten_ones_what_they_had() -> None:
     alone = pairs_picture(stream_of(1, partners={NAMES[0]: ("dee",)}))
-    assert (alone.n_classes, alone.alone, alone.pairs) == (0, 9, 0)
+    assert (alone.releases, alone.pairs) == (0, 0)
     stream = stream_of(200)
     before = pairs_picture(stream)
     stream.forget(0)
-    left = pairs_picture(stream)
-    assert sum(one.agents for one in before.classes) + before.alone == 9
-    assert sum(one.agents for one in left.classes) + left.alone == 8
-    assert left.spent == before.spent
+    assert pairs_picture(stream).spent == before.spent
 
 
-def test_a_page_of_other_agents_has_no_classes() -> None:
+def test_a_page_of_other_agents_has_no_pairs() -> None:
     telemetry = AgentsTelemetry(settings=RELEASE)
     telemetry.observe(EngineStats())
     assert figures(telemetry)["pairs"] is None

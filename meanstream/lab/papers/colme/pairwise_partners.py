@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_matrix
 
 from meanstream.operators.collaboration.same_mean_tests import ClassSums
-from meanstream.operators.records import Bools, Floats, Ints
+from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require
 
 BLOCK = 512
@@ -81,11 +80,6 @@ class Everyone:
                 np.add(total, column, out=total)
 
         return sums
-
-    def matrix(self, flags: Bools, agents: int) -> Any:
-        """Return a flag of all pairs as a sparse matrix, by agent and reader."""
-        whole = flags.reshape(self.capacity, self.capacity)
-        return csr_matrix(whole[:agents, :agents])
 
     def readers(self, target: int, agents: int) -> tuple[Ints, Ints]:
         """Return who may query an agent, and the rows of these pairs."""
@@ -184,12 +178,6 @@ class PartnerGraph:
         return ClassSums(
             *(np.bincount(self._reader, c, most).astype(np.float64)[reader] for c in columns)
         )
-
-    def matrix(self, flags: Bools, agents: int) -> Any:
-        """Return a flag of all pairs as a sparse matrix, by agent and reader."""
-        row = np.flatnonzero(flags)
-        places = (self._target[row], self._reader[row])
-        return csr_matrix((np.ones(len(row), np.bool_), places), shape=(agents, agents))
 
     def readers(self, target: int, agents: int) -> tuple[Ints, Ints]:  # noqa: ARG002 - by the graph
         """Return who may query an agent, and the rows of these pairs."""

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from meanstream.lab.papers.colme.pairwise_classes import classes_of_pairs
 from meanstream.lab.papers.colme.pairwise_partners import BLOCK
 from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
-from meanstream.operators.records import Floats, Ints
+from meanstream.operators.records import Ints
 from meanstream.operators.validation import require
 
 _OWN = (
@@ -120,24 +119,6 @@ class PairwiseState:
             self._names[node]: made
             for node, made in zip(reader[some].tolist(), index[some].tolist(), strict=True)
         }
-
-    def classes(self) -> list[Ints]:
-        """Private: return the classes that the tests have found, each with its agents' places."""
-        pair = self._state["pair"]
-        accepted = (pair["precision"] > 0) & ~pair["rejected"]
-        present = self._own["count"][: self._nodes] > 0
-
-        return classes_of_pairs(
-            self._layout.matrix(accepted, self._nodes),
-            self._layout.matrix(pair["rejected"], self._nodes),
-            present,
-        )
-
-    def raw_means(self, places: Ints) -> Floats:
-        """Private: return the raw means of agents by their places, in the value's unit."""
-        grid = self._grid
-        mean = self._own["mean"][places]
-        return np.asarray(grid.lower + (mean + grid.span // 2) * grid.resolution)
 
     def releases_by_pair(self) -> Ints:
         """Private: return how many pairs have exchanged how many releases."""

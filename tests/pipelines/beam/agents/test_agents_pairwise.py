@@ -21,9 +21,9 @@ from apache_beam.transforms.userstate import StateSpec
 from meanstream.lab.papers.colme.pairwise_stream import PairwiseStream
 from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.pipelines.beam.agents import pairwise_turns as pairwise
 from meanstream.pipelines.beam.agents.agent_transforms import CollaboratePairwise, SnapshotReleases
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
+from meanstream.pipelines.beam.agents.pairs import pairwise_turns as pairwise
 from meanstream.pipelines.beam.agents.pairs.pairwise_replies import (
     PairBatch,
     PairBatchCoder,
