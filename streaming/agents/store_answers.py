@@ -194,8 +194,8 @@ class StoreAnswers:
         return known.public()
 
     def _newest(self) -> CommittedAnswers | None:
-        """Read the store, unless that was done a moment ago."""
-        if time.monotonic() >= self._read_again:
+        """Read the store, unless that was done a moment ago and found a commit."""
+        if self._known is None or time.monotonic() >= self._read_again:
             began = time.monotonic()
             self._known = self._read(self._known)
             self._read_again = time.monotonic() + AGAIN * (time.monotonic() - began)
