@@ -305,7 +305,6 @@ def private_means(
         limited=per_person is not None or limits is not None,
     )
     kinds = valid_statistics(statistics)
-
     check_nested(nested, by, collaboration, coverage=coverage, covariates=covariates)
 
     # Several columns are as many calls that share the budget.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from meanstream.pipelines.frames.decisions.decided_tables import (
@@ -13,13 +14,13 @@ from meanstream.pipelines.frames.decisions.decided_tables import (
 from meanstream.pipelines.frames.decisions.named_means import NamedMeans
 
 
-class DecidedMeans:
+class DecidedMeans(ABC):
     """Public: a result whose groups can be compared, at no privacy cost."""
 
     @property
+    @abstractmethod
     def named_means(self) -> NamedMeans:
         """The groups by their names, with the joint posterior of their means."""
-        raise NotImplementedError
 
     def difference(self, first: Any, second: Any) -> Difference:
         """Estimate by how much the mean of one group is above that of another.

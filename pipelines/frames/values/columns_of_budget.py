@@ -15,21 +15,23 @@ from meanstream.operators.validation import require
 from meanstream.pipelines.frames.frame_columns import frame_columns
 from meanstream.pipelines.frames.frame_result import PrivateMeans
 from meanstream.pipelines.frames.values.further_statistics import VARIANCE
-from meanstream.pipelines.frames.values.missing_values import further_columns
+from meanstream.pipelines.frames.values.missing_values import further_columns, missing_as_nulls
 from meanstream.pipelines.frames.values.several_means import (
     SeveralMeans,
     clipped_sentence,
     joined_columns,
     several_means,
 )
-from meanstream.pipelines.frames.values.value_bounds import bound_of_each, bounds_of_column
+from meanstream.pipelines.frames.values.value_bounds import (
+    bound_of_each,
+    bounds_of_column,
+    is_number,
+)
 
 if TYPE_CHECKING:
     from meanstream.pipelines.frames.values.value_bounds import Bounds
 
 _SQUARE = "{} squared"
-
-
 SINGLE = ("frame", "value", "lower", "upper", "epsilon", "delta", "odds", "ratio", "settings")
 """Arguments that are each column's own, or of the whole call."""
 SECRET = ("private_counts", "groups")
@@ -86,18 +88,23 @@ def means_with_variances(  # noqa: PLR0917 - the question of one call
     """
     columns = [value] if isinstance(value, str) else list(value)
     require(options["store"] is None, "store", "be left out with variances", str(options["store"]))
-    table = frame_columns(frame, further_columns(options), option="value", needed=columns)
+    others = further_columns(options)
+    table = frame_columns(frame, others, option="value", needed=columns)
+
+    # Numbers that stand for a missing value do so before they are squared, and in no square.
+    table = missing_as_nulls(table, columns, options["missing"], others)
     ends = _ends(table, columns, bounds)
 
     # A square of true and false is no further question.
+    # What is neither is refused where values are read.
     asked = dict(ends)
     for name, (low, high) in ends.items():
-        if not pa.types.is_boolean(table.schema.field(name).type):
+        if is_number(table.schema.field(name).type):
             table = _with_square(table, name, low, high)
             asked[_SQUARE.format(name)] = (0.0, (high - low) ** 2 / 4)
 
     both = [low for low, _ in asked.values()], [high for _, high in asked.values()]
-    found = several_means(means, table, list(asked), None, both, budget, options)
+    found = several_means(means, table, list(asked), None, both, budget, {**options, "missing": ()})
     return _of_values(found, value, ends, frame)
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from meanstream.operators.agents.noise_choice import percent_of_guesses
 from meanstream.operators.noise.group_privacy import GROUPS
@@ -24,6 +23,7 @@ from meanstream.pipelines.frames.values.learned_bounds import (
     row_weights,
 )
 from meanstream.pipelines.frames.values.missing_values import further_columns, missing_as_nulls
+from meanstream.pipelines.frames.values.value_bounds import is_number
 from meanstream.pipelines.frames.values.whole_persons import (
     samples_within_limits,
     valid_person_limits,
@@ -106,9 +106,7 @@ def needs_bounds(frame: Any, value: Any) -> bool:
     if not isinstance(value, str):
         return False
     kind = frame_columns(frame, [], option="value", needed=[value]).schema.field(value).type
-    return bool(
-        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    )
+    return is_number(kind)
 
 
 def means_with_learned_bounds(

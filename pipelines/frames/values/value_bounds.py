@@ -50,6 +50,13 @@ def frame_bounds(frame: Any, name: str, lower: Any, upper: Any) -> tuple[float, 
     return bounds_of_column(kind, name, lower, upper)
 
 
+def is_number(kind: pa.DataType) -> bool:
+    """Say whether a column holds numbers, which true and false are not."""
+    return bool(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    )
+
+
 def bounds_of_column(kind: pa.DataType, name: str, lower: Any, upper: Any) -> tuple[float, float]:
     """Give the bounds of a column; those of truth values are 0 and 1 by themselves.
 

@@ -253,3 +253,25 @@ def test_squares_are_of_clipped_values_and_nulls_stay_nulls() -> None:
 def test_what_variances_do_not_have_is_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         asked(value="delay", lower=0, upper=60, statistics=["variance"], **options)
+
+
+def test_a_square_that_equals_a_missing_number_leaves_no_row_out() -> None:
+    """Which rows count is public: it must not follow from a value. Of bounds 0 and 60 the middle is
+    30, and the square of 33 is 9."""
+    table = pa.table({"g": ["a"] * 6, "v": [33.0, 27.0, 9.0, 1.0, 50.0, 60.0]})
+    options = {"lower": 0, "upper": 60, "missing": [9], "nulls": "drop"}
+    plain = asked(table, value="v", **options)
+    found = asked(table, value="v", statistics=["variance"], **options)
+    assert found.table["rows"].to_pylist() == plain.table["rows"].to_pylist() == [5]
+
+
+@pytest.mark.parametrize("kind", ["text", "encoded numbers"])
+def test_variances_of_what_is_no_number_are_refused_without_a_value(kind: str) -> None:
+    text = pa.array(["secret", "2"])
+    values = text if kind == "text" else pa.array([777.0, 2.0]).dictionary_encode()
+    table = pa.table({"g": ["a", "b"], "v": values})
+    with pytest.raises(ValueError, match="value must be a column of numbers") as refused:
+        asked(table, value="v", lower=0, upper=60, statistics=["variance"])
+
+    assert "secret" not in str(refused.value)
+    assert "777" not in str(refused.value)
