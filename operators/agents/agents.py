@@ -16,7 +16,13 @@ from meanstream.operators.agents.dependence.energies import own_samples_with_ene
 from meanstream.operators.agents.dependence.pairs import own_pairs
 from meanstream.operators.agents.host_votes import NO_PAIRS, HostPairs, HostVotes
 from meanstream.operators.agents.memory.decay import ReleasedSums
-from meanstream.operators.agents.memory.kept_sums import SQUARES_BASE, SumsNow
+from meanstream.operators.agents.memory.kept_sums import (
+    SQUARES_BASE,
+    TOLD_COUNT,
+    TOLD_TOTAL,
+    TOLD_VARIANCE,
+    SumsNow,
+)
 from meanstream.operators.agents.own_histogram import HistogramColumns, histograms_of_releases
 from meanstream.operators.agents.own_moments import BLOCK
 from meanstream.operators.agents.pairs_by_content import ContentPairs
@@ -29,10 +35,22 @@ from meanstream.operators.agents.released_rows import (
     released_columns,
 )
 from meanstream.operators.agents.sorting import samples_by_agent
-from meanstream.operators.agents.state import CHUNK, NEVER, AgentRows
+from meanstream.operators.agents.state import (
+    CHUNK,
+    COUNT,
+    COUNTER,
+    NEVER,
+    RELEASED,
+    RELEASED_COUNT,
+    RELEASED_TOTAL,
+    SEEN,
+    AgentRows,
+)
+from meanstream.operators.agents.state_columns import Columns
 from meanstream.operators.agents.vote_of_spread import (
     BY_CONTENT,
     BY_TIME,
+    VOTE_NOISED,
     SpreadPairs,
     spread_vote_bins,
 )
@@ -292,8 +310,7 @@ class Agents:
 
     def latest(self) -> ReleaseColumns:
         """Public: the newest release of every agent that has made one."""
-        rows = self._state.columns
-        return self._newest(np.flatnonzero(rows["released"][: self.n_agents]))
+        return self._newest(np.flatnonzero(self.spent()))
 
     def histograms(self) -> HistogramColumns:
         """Public: the noised histogram of every agent that has released one.
@@ -319,17 +336,16 @@ class Agents:
 
     def seen_since(self, time: float) -> Ints:
         """Public: the agents with a sample that counts at `time` or later, in seconds of event time."""
-        rows = self._state.columns
-        n = self.n_agents
-        return np.flatnonzero((rows["seen"][:n] >= time) & (rows["count"][:n] > 0))
+        seen = self._state.public(SEEN, slice(self.n_agents))
+        return np.flatnonzero((seen >= time) & (self.counts() > 0))
 
     def counts(self) -> Ints:
         """Public: number of samples of each agent that count so far."""
-        return self._state.columns["count"][: self.n_agents].copy()
+        return self._state.public(COUNT, slice(self.n_agents)).copy()
 
     def spent(self) -> Ints:
         """Public: number of releases each agent has made, of `settings.most_releases`."""
-        return self._state.columns["released"][: self.n_agents].copy()
+        return self._state.public(RELEASED, slice(self.n_agents)).copy()
 
     def dirty_chunks(self) -> list[int]:
         """Chunks of 1024 agents that changed since the last `mark_clean`."""
@@ -343,27 +359,27 @@ class Agents:
         """Forget what changed: it has been saved."""
         self._state.mark_clean()
 
-    def snapshot_chunk(self, chunk: int, *, copy: bool = True) -> dict[str, np.ndarray]:
+    def snapshot_chunk(self, chunk: int, *, copy: bool = True) -> Columns:
         """Private: one chunk's state as plain arrays.
 
         Without a copy they change with the next samples.
         """
         return self._state.snapshot(chunk, self.n_agents, window=self._window, copy=copy)
 
-    def restore_chunk(self, chunk: int, state: dict[str, np.ndarray]) -> None:
+    def restore_chunk(self, chunk: int, state: Columns) -> None:
         """Put one chunk's state back; its agents must have been added before."""
         self._state.restore(chunk, state)
         self._window = max(self._window, np.int64(state["window"]))
         self._forget_sums()
 
-    def rows(self, agents: Ints | slice) -> dict[str, np.ndarray]:
+    def rows(self, agents: Ints | slice) -> Columns:
         """Private: the state of some agents as plain arrays, one row each.
 
         Of a slice they change with it.
         """
         return self._state.rows(agents, self._window)
 
-    def put_rows(self, agents: Ints, rows: dict[str, np.ndarray]) -> None:
+    def put_rows(self, agents: Ints, rows: Columns) -> None:
         """Put the state of some agents in place of what these have."""
         self._window = self._state.put_rows(agents, rows, self._window)
         self._forget_sums()
@@ -593,17 +609,17 @@ class Agents:
     def _newest(self, agent: Ints) -> ReleaseColumns:
         """Public: the newest release of each of some agents that have made one."""
         # With a memory, what was released is about the samples that still counted, not about all.
-        rows = self._state.columns
+        public = self._state.public
         forgets = self.settings.kept is not None
         return released_columns(
             self.settings,
             agent=agent,
-            index=rows["released"][agent],
-            count=rows["told_count" if forgets else "released_count"][agent],
-            total=rows["told_total" if forgets else "released_total"][agent],
+            index=public(RELEASED, agent),
+            count=public(TOLD_COUNT if forgets else RELEASED_COUNT, agent),
+            total=public(TOLD_TOTAL if forgets else RELEASED_TOTAL, agent),
             votes=self._votes(agent),
             histogram=self._histogram(agent),
-            variance=rows["told_variance"][agent] if forgets else None,
+            variance=public(TOLD_VARIANCE, agent) if forgets else None,
         )
 
     def _release_all(self, agent: Ints, now: _Now, pending: PendingReleases) -> None:
@@ -680,7 +696,7 @@ class Agents:
 
         # A counter adds noise of its own to each release, some of it shared with earlier ones.
         if settings.kept is None:
-            state = {name: rows["counter_" + name] for name in self._counter_state}
+            state = {name: rows[COUNTER + name] for name in self._counter_state}
             noise = settings.mechanism.step(state, agent, index, fresh)
             noised = now.total + np.rint(noise).astype(np.int64)
             return ReleasedSums(now.count, noised, settings.sum_variance(index))
@@ -697,13 +713,13 @@ class Agents:
         """Public: the votes that each agent has cast; without entries where no one votes."""
         if self.settings.vote is None:
             return records_without_votes()
-        return np.asarray(self._state.columns["vote_noised"][agent], np.int64)
+        return np.asarray(self._state.public(VOTE_NOISED, agent), np.int64)
 
     def _histogram(self, agent: Ints) -> Ints:
         """Public: the noised histogram of each agent; without columns where there are none."""
         if self.settings.histogram is None:
             return np.zeros((len(agent), 0), np.int64)
-        return np.asarray(self._state.columns["histogram_noised"][agent], np.int64)
+        return np.asarray(self._state.public(self.settings.histogram.noised, agent), np.int64)
 
 
 @dataclass(slots=True)
@@ -745,7 +761,7 @@ class _Batch:
         time = self.time[self.order]
         return np.flatnonzero(np.append(time[1:] != time[:-1], True))
 
-    def to_the_end_of_its_time(self, rows: dict[str, np.ndarray], place: Ints, count: Ints) -> Ints:
+    def to_the_end_of_its_time(self, rows: Columns, place: Ints, count: Ints) -> Ints:
         """Give the count of some agents at the last sample of the time that `count` is in."""
         before = rows["count"][self.who[place]]
         last = self.starts[place] + (count - before) - 1
@@ -761,7 +777,7 @@ class _Batch:
 
         return np.asarray(count + np.minimum(end, agents_last) - last, np.int64)
 
-    def reached(self, rows: dict[str, np.ndarray], place: Ints, at: Ints) -> tuple[_Now, Ints]:
+    def reached(self, rows: Columns, place: Ints, at: Ints) -> tuple[_Now, Ints]:
         """Give what some agents have at these counts, and which of the samples completes each."""
         a = self.who[place]
         last = self.starts[place] + (at - rows["count"][a]) - 1

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from meanstream.operators.agents.state_columns import PRIVATE, Column, Columns, Table
 from meanstream.operators.records import Bools, Floats, Ints
 
 BLOCK = 16
@@ -21,7 +22,6 @@ _SURELY = 0.999
 _CELLS = 1 << 15
 """Blocks and moments that are compared at once: they stay in the processor's cache."""
 _EXACT = ("number", "total")
-Columns = dict[str, np.ndarray]
 
 
 class OwnMoment(NamedTuple):
@@ -33,6 +33,17 @@ class OwnMoment(NamedTuple):
     number: Ints
     total: Ints
     squares: Floats
+
+    @staticmethod
+    def columns(which: str, shape: tuple[int, ...] = (), start: float = 0) -> Table:
+        """One that is kept of each agent, or several; its number begins with `start`."""
+        name = f"own_{which}_"
+        of = "changes"
+        return (
+            Column(name + "number", np.int64, shape, start=start, privacy=PRIVATE, of=of),
+            Column(name + "total", np.int64, shape, privacy=PRIVATE, of=of),
+            Column(name + "squares", np.float64, shape, privacy=PRIVATE, of=of),
+        )
 
     @classmethod
     def of(cls, rows: Columns, which: str, agent: Ints) -> OwnMoment:

@@ -10,9 +10,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from meanstream.operators.agents.state_columns import PRIVATE, PUBLIC, Column, Columns
 from meanstream.operators.records import Floats, Ints
 
-Columns = dict[str, np.ndarray]
+TIMED_PAIR_COLUMNS = (
+    Column("vote_first", np.int64, privacy=PRIVATE, of="votes"),
+    Column("vote_waits", np.uint8, privacy=PUBLIC, of="votes"),
+    Column("vote_time", np.float64, start=-np.inf, privacy=PUBLIC, of="votes"),
+)
+"""The sample that waits for its partner, whether there is one, and the time of the last sample."""
 
 
 class TimedPairs(NamedTuple):
@@ -36,15 +42,6 @@ class TimedPairs(NamedTuple):
     complete: Ints
 
 
-def timed_pairs_columns(n: int) -> Columns:
-    """State of `n` agents that have seen nothing: the sample that waits for its partner."""
-    return {
-        "vote_first": np.zeros(n, np.int64),
-        "vote_waits": np.zeros(n, np.uint8),
-        "vote_time": np.full(n, -np.inf),  # of the last sample
-    }
-
-
 def timed_pairs(  # noqa: PLR0917
     rows: Columns, who: Ints, point: Ints, time: Floats, starts: Ints, added: Ints
 ) -> TimedPairs:
@@ -62,7 +59,8 @@ def timed_pairs(  # noqa: PLR0917
 
     Examples
     --------
-    >>> rows = timed_pairs_columns(1)
+    >>> from meanstream.operators.agents.state_columns import empty_columns
+    >>> rows = empty_columns(TIMED_PAIR_COLUMNS, 1)
     >>> zero, five = np.zeros(1, np.int64), np.array([5])
     >>> time = np.array([0.0, 1.0, 1.0, 2.0, 3.0])
     >>> timed_pairs(rows, zero, np.array([3, 9, 8, 7, 1]), time, zero, five).difference.tolist()

@@ -98,19 +98,7 @@ class PendingReleases:
         if not self.agent:
             none = np.zeros(0, np.int64)
             nothing = np.zeros(0)
-            votes = (
-                records_without_votes()
-                if settings.vote is None
-                else settings.vote.columns(0)["vote_noised"]
-            )
-
             histogram = settings.histogram
-            told = (
-                records_without_columns()
-                if histogram is None
-                else histogram.columns(0)["histogram_noised"]
-            )
-
             return ReleaseBatch(
                 releases=released_columns(
                     settings,
@@ -118,8 +106,10 @@ class PendingReleases:
                     index=none,
                     count=none,
                     total=none,
-                    votes=votes,
-                    histogram=told,
+                    votes=records_without_votes(),
+                    histogram=records_without_columns()
+                    if histogram is None
+                    else histogram.noised.empty(0),
                     variance=nothing,
                 ),
                 version=np.zeros(0, np.uint64),

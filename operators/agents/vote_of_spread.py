@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
-from meanstream.operators.agents.pairs_by_time import TimedPairs, timed_pairs_columns
+from meanstream.operators.agents.pairs_by_time import TIMED_PAIR_COLUMNS, TimedPairs
+from meanstream.operators.agents.state_columns import PRIVATE, PUBLIC, Column, Columns, Table
 from meanstream.operators.noise.distributions import GaussianNoise, LaplaceNoise
 from meanstream.operators.noise.draw_owners import AGENT_VOTES
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds
@@ -82,6 +84,20 @@ def spread_vote_bins(difference: Ints, span: int) -> AnyInts:
     return bins
 
 
+VOTE_NOISED = Column(
+    "vote_noised", np.int64, (2 + VOTE_BINS,), privacy=PUBLIC, of="votes", kept=True
+)
+"""As `ReleaseColumns.votes`."""
+VOTE_COLUMNS: Table = (
+    Column(
+        "vote_pairs", np.int64, (VOTE_BINS,), privacy=PRIVATE, of="votes"
+    ),  # since the last vote
+    Column("vote_since", np.float64, privacy=PUBLIC, of="votes"),  # how many they are
+    VOTE_NOISED,
+    *TIMED_PAIR_COLUMNS,
+)
+
+
 @dataclass(frozen=True, slots=True)
 class SpreadVote:
     """Counts pairs of agents' samples and noises the counts when it is time.
@@ -111,6 +127,7 @@ class SpreadVote:
     span: int
     noise: GaussianNoise | LaplaceNoise
     forgets: bool = False
+    columns: ClassVar[Table] = VOTE_COLUMNS
 
     def possible(self, releases: ReleaseColumns, noise_variance: Floats) -> Bools:
         """Tell which releases carry votes that a host with these bounds and this budget may have cast.
@@ -138,16 +155,7 @@ class SpreadVote:
 
         return np.asarray(possible & (number > 0) & (pairs >= number), np.bool_)
 
-    def columns(self, n: int) -> dict[str, np.ndarray]:
-        """State of `n` agents that have seen nothing: private but for `vote_noised`."""
-        return {
-            "vote_pairs": np.zeros((n, VOTE_BINS), np.int64),  # since the last vote
-            "vote_since": np.zeros(n),  # how many they are, as public counts say
-            "vote_noised": np.zeros((n, 2 + VOTE_BINS), np.int64),  # as `ReleaseColumns.votes`
-            **timed_pairs_columns(n),
-        }
-
-    def pairs(self, rows: dict[str, np.ndarray], who: Ints, pairs: TimedPairs) -> SpreadPairs:
+    def pairs(self, rows: Columns, who: Ints, pairs: TimedPairs) -> SpreadPairs:
         """Put the pairs of a batch into bins.
 
         Parameters
@@ -224,9 +232,7 @@ class SpreadVote:
 
         return votes
 
-    def cast_alone(
-        self, rows: dict[str, np.ndarray], agent: Ints, ids: NoiseIds, noise: KeyedNoise
-    ) -> None:
+    def cast_alone(self, rows: Columns, agent: Ints, ids: NoiseIds, noise: KeyedNoise) -> None:
         """Have those agents vote whose pairs are enough, each with its own pairs alone."""
         due = np.flatnonzero(self.due(rows["vote_since"][agent], rows["vote_noised"][agent, 1]))
         if not len(due):

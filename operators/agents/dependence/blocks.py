@@ -10,7 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from meanstream.operators.agents.agent_memory import Memory
-from meanstream.operators.agents.dependence.pairs import Columns, OwnPairs, own_pairs_columns
+from meanstream.operators.agents.dependence.pairs import PAIR_COLUMNS, OwnPairs
+from meanstream.operators.agents.state_columns import (
+    PRIVATE,
+    PUBLIC,
+    Column,
+    Columns,
+    Table,
+    declared_columns,
+)
 from meanstream.operators.records import Ints
 
 SLOTS = 32
@@ -78,19 +86,26 @@ class OwnBlocks:
 
     memory: Memory
 
-    def columns(self, n: int) -> Columns:
-        """State of `n` agents that have seen nothing."""
-        names = ("pair_squares_low", "pair_squares_high") + (
-            ("block_first",) if self.memory.forgets else ()
-        )
-        wide = (TOTALS, PAIRS) if self.memory.forgets else (TOTALS,)
+    @property
+    def columns(self) -> Table:
+        """What it keeps of each agent; blocks begin and end at public numbers of samples."""
+        of = "dependence"
+        squares = ("pair_squares_low", "pair_squares_high")
+        ends: tuple[str, ...] = (TOTALS,)
+        first: Table = ()
 
-        return {
-            **own_pairs_columns(n),
-            **{name: np.zeros(n, np.int64) for name in names},
-            **{name: np.zeros((n, SLOTS), np.int64) for name in wide},
-            "block_log": np.zeros(n, np.uint8),
-        }
+        # Without a memory blocks begin with the first sample, and their pairs are all pairs.
+        if self.memory.forgets:
+            ends = (TOTALS, PAIRS)
+            first = (Column("block_first", np.int64, privacy=PUBLIC, of=of),)
+
+        return (
+            *PAIR_COLUMNS,
+            *declared_columns(squares, np.int64, privacy=PRIVATE, of=of),
+            *first,
+            *declared_columns(ends, np.int64, (SLOTS,), privacy=PRIVATE, of=of),
+            Column("block_log", np.uint8, privacy=PUBLIC, of=of),
+        )
 
     def early_totals(self, rows: Columns, agent: Ints) -> tuple[Ints, Ints]:
         """Private: number and sum of the first samples of agents without a memory.

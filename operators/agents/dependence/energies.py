@@ -15,7 +15,7 @@ from meanstream.operators.agents.dependence.blocks import (
     TOTALS,
     OwnBlocks,
 )
-from meanstream.operators.agents.dependence.pairs import Columns
+from meanstream.operators.agents.state_columns import Columns
 from meanstream.operators.records import ENERGIES, Floats, Ints, OwnSamples
 
 LEAST_SAMPLES = 16

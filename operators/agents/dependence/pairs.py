@@ -9,9 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from meanstream.operators.agents.state_columns import PRIVATE, Column, Columns
 from meanstream.operators.records import Ints
 
-Columns = dict[str, np.ndarray]
+PAIR_COLUMNS = (Column("pair_first", np.int64, privacy=PRIVATE, of="dependence"),)
+"""The sample that waits for its partner."""
 
 
 class OwnPairs(NamedTuple):
@@ -30,11 +32,6 @@ class OwnPairs(NamedTuple):
     waits: Ints
     number: Ints
     difference: Ints
-
-
-def own_pairs_columns(n: int) -> Columns:
-    """State of `n` agents that have seen nothing: the sample that waits for its partner."""
-    return {"pair_first": np.zeros(n, np.int64)}
 
 
 def own_pairs(rows: Columns, who: Ints, point: Ints, starts: Ints, added: Ints) -> OwnPairs:

@@ -10,6 +10,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from meanstream.operators.agents.released_change_tests import ReleaseChanges
+from meanstream.operators.agents.state_columns import (
+    PRIVATE,
+    PUBLIC,
+    Column,
+    Table,
+    columns_of_counter,
+    declared_columns,
+)
 from meanstream.operators.counters.base import State
 from meanstream.operators.counters.decayed import Decayed
 from meanstream.operators.counters.windowed import Windowed
@@ -74,7 +82,8 @@ class DecayedSums:
     --------
     >>> from meanstream.operators.counters.base import ENDLESS
     >>> sums = DecayedSums(Decayed(ENDLESS, decay=0.5), GaussianNoise(1000.0))
-    >>> state, row = sums.init(1), np.array([0])
+    >>> from meanstream.operators.agents.state_columns import empty_columns
+    >>> state, row = empty_columns(sums.columns, 1), np.array([0])
     >>> more = {"count": np.array([100]), "total": np.array([7000]), "fresh": np.zeros(1)}
     >>> for k in (1, 2, 3):
     ...     told = sums.release(state, row, index=np.array([k]), **more)
@@ -86,19 +95,18 @@ class DecayedSums:
     fresh: GaussianNoise
     changes: ReleaseChanges | None = None
 
-    def init(self, n_rows: int) -> State:
-        """State of rows that have not released.
-
-        `weight`, `squared_weight` and `noised` are public.
-        """
-        reals = {name: np.zeros(n_rows) for name in ("weight", "squared_weight", "noise")}
-        tested = {} if self.changes is None else self.changes.init(n_rows)
-        return {
-            **reals,
-            "noised": np.zeros(n_rows, np.int64),
-            **self.counter.init(n_rows),
-            **tested,
-        }
+    @property
+    def columns(self) -> Table:
+        """State of a row."""
+        weights = ("weight", "squared_weight")
+        tested = () if self.changes is None else self.changes.columns
+        return (
+            *declared_columns(weights, np.float64, privacy=PUBLIC, of="noise"),
+            Column("noise", np.float64, privacy=PRIVATE, of="noise"),
+            Column("noised", np.int64, privacy=PUBLIC, of="noise"),
+            *columns_of_counter(self.counter),
+            *tested,
+        )
 
     def decay(self, index: Ints, waited: Ints | None = None) -> Floats:
         """Give what these releases multiply the past by."""
@@ -131,7 +139,7 @@ class DecayedSums:
         Parameters
         ----------
         state : State
-            From `init`; changed in place.
+            With `columns`; changed in place.
         rows, index : int array, shape (m,)
             Distinct rows, and the number of this release of each, from 1.
         count, total : int array, shape (m,)
@@ -207,7 +215,8 @@ class WindowedSums:
     --------
     >>> from meanstream.operators.counters.base import ENDLESS
     >>> sums = WindowedSums(Windowed(ENDLESS, window=2), GaussianNoise(1000.0))
-    >>> state, row = sums.init(1), np.array([0])
+    >>> from meanstream.operators.agents.state_columns import empty_columns
+    >>> state, row = empty_columns(sums.columns, 1), np.array([0])
     >>> more = {"count": np.array([10]), "fresh": np.zeros(1)}
     >>> for k in (1, 2, 3):
     ...     told = sums.release(state, row, index=np.array([k]), total=np.array([700 * k]), **more)
@@ -218,14 +227,15 @@ class WindowedSums:
     counter: Windowed
     fresh: GaussianNoise
 
-    def init(self, n_rows: int) -> State:
-        """State of rows that have not released."""
-        wide = (n_rows, self.counter.window)
-        return {
-            "counts": np.zeros(wide, np.int64),
-            "totals": np.zeros(wide, np.int64),
-            **self.counter.init(n_rows),
-        }
+    @property
+    def columns(self) -> Table:
+        """State of a row."""
+        wide = (self.counter.window,)
+        return (
+            Column("counts", np.int64, wide, privacy=PUBLIC, of="noise"),
+            Column("totals", np.int64, wide, privacy=PRIVATE, of="noise"),
+            *columns_of_counter(self.counter),
+        )
 
     def release(
         self, state: State, rows: Ints, *, index: Ints, count: Ints, total: Ints, fresh: Floats

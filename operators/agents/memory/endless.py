@@ -13,6 +13,7 @@ import numpy as np
 from meanstream.operators.agents.agent_memory import Memory
 from meanstream.operators.agents.memory.decay import DecayedSums, WindowedSums
 from meanstream.operators.agents.release_times import Counts, Geometric, Steady, parse_release_times
+from meanstream.operators.agents.state_columns import empty_columns
 from meanstream.operators.counters.base import ENDLESS, State
 from meanstream.operators.counters.decayed import Decayed, decay_of_half_life
 from meanstream.operators.counters.windowed import LONGEST_WINDOW, Windowed
@@ -96,7 +97,7 @@ class EndlessReleases:
         Noise, what it is of, and samples and sum at the last release.
         """
         nothing = {"marked": np.zeros((n_rows, 2), np.int64), "told_variance": np.zeros(n_rows)}
-        return {**self._sums(GaussianNoise(1.0)).init(n_rows), **nothing}
+        return {**empty_columns(self._sums(GaussianNoise(1.0)).columns, n_rows), **nothing}
 
     def release(
         self,

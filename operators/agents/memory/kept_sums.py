@@ -14,6 +14,15 @@ from meanstream.operators.agents.change_tests import OwnChanges
 from meanstream.operators.agents.memory.decay import DecayedSums, ReleasedSums
 from meanstream.operators.agents.own_moments import OwnMoment
 from meanstream.operators.agents.release_times import Every
+from meanstream.operators.agents.state_columns import (
+    PRIVATE,
+    PUBLIC,
+    Column,
+    Columns,
+    Table,
+    declared_columns,
+    prefixed_columns,
+)
 from meanstream.operators.agents.vote_of_spread import SpreadVote
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.records import Floats, Ints, OwnSamples
@@ -34,7 +43,11 @@ _OWN = {
 _BEFORE = "before_"
 """Of the same columns, for what lies before the newest change: it may turn out that there was
 none."""
-Columns = dict[str, np.ndarray]
+TOLD_COUNT = Column("told_count", np.int64, privacy=PUBLIC, of="memory", kept=True)
+TOLD_TOTAL = Column("told_total", np.int64, privacy=PUBLIC, of="memory", kept=True)
+TOLD_VARIANCE = Column("told_variance", np.float64, privacy=PUBLIC, of="memory", kept=True)
+TURN = Column("turn", np.int64, privacy=PUBLIC, of="memory")
+"""What the newest release said, and the turn of event time that it closed."""
 
 
 class SumsNow(NamedTuple):
@@ -97,10 +110,10 @@ class KeptSums:
 
     Notes
     -----
-    **Privacy.** Columns that begin with `told_` or `sums_` are public, but `sums_noise` and `sums_buffers`; the rest is
-    private to the agent. An agent's own samples have the weights of its releases: those since the newest one count
-    wholly, and the others as they will in the next one. So what is known of it does not depend on when a turn was
-    closed, or on batches. What lies before a change of its own mean (`OwnChanges`) is left out.
+    **Privacy.** Each column says whether it is private to the agent. An agent's own samples have the weights of its
+    releases: those since the newest one count wholly, and the others as they will in the next one. So what is known of
+    it does not depend on when a turn was closed, or on batches. What lies before a change of its own mean
+    (`OwnChanges`) is left out.
     """
 
     sums: DecayedSums
@@ -108,17 +121,19 @@ class KeptSums:
     grid: FixedPoint
     vote: SpreadVote | None = None
 
-    def columns(self, n: int) -> Columns:
-        """State of `n` agents that have seen nothing."""
-        # What is kept by each agent: sums up to a mark, and what came before a change.
-        ints = ("marked_total", "turn", "told_count", "told_total")
-        reals = ("own_weight", "own_squared_weight", "kept_total", "kept_squares", "told_variance")
-        return {
-            **{name: np.zeros(n, np.int64) for name in ints},
-            **{name: np.zeros(n) for name in (*reals, *(_BEFORE + own for own in _OWN.values()))},
-            **{SUMS + name: column for name, column in self.sums.init(n).items()},
-            **self.changes.columns(n),
-        }
+    @property
+    def columns(self) -> Table:
+        """Sums up to a mark and before a change, the newest release, the noise, own changes."""
+        own = declared_columns(_OWN.values(), np.float64, privacy=PRIVATE, of="memory")
+        return (
+            Column("marked_total", np.int64, privacy=PRIVATE, of="memory"),
+            *(TURN, TOLD_COUNT, TOLD_TOTAL),
+            *own,
+            TOLD_VARIANCE,
+            *prefixed_columns(_BEFORE, own),
+            *prefixed_columns(SUMS, self.sums.columns),
+            *self.changes.columns,
+        )
 
     @property
     def changes(self) -> OwnChanges:
@@ -187,7 +202,7 @@ class KeptSums:
             One draw each.
         """
         # The state of the counter is in the agents' columns.
-        state = {name: rows[SUMS + name] for name in self.sums.init(0)}
+        state = {column.name: rows[SUMS + column.name] for column in self.sums.columns}
         waited = self._waited(rows, agent, turn)
         decay = self.sums.decay(index, waited)
         kept = self._added(rows, agent, now.moment, decay)

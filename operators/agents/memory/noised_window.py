@@ -17,6 +17,12 @@ from meanstream.operators.agents.released_change_tests import (
     WARNED,
     WARNING,
 )
+from meanstream.operators.agents.state_columns import (
+    PUBLIC,
+    Table,
+    columns_of_counter,
+    declared_columns,
+)
 from meanstream.operators.counters.base import State
 from meanstream.operators.counters.sliding import Sliding
 from meanstream.operators.noise.distributions import GaussianNoise
@@ -54,7 +60,8 @@ class NoisedWindow:
     --------
     >>> from meanstream.operators.counters.base import ENDLESS
     >>> sums = NoisedWindow(Sliding(ENDLESS, window=2), GaussianNoise(1000.0), slots=2)
-    >>> state, row = sums.init(1), np.array([0])
+    >>> from meanstream.operators.agents.state_columns import empty_columns
+    >>> state, row = empty_columns(sums.columns, 1), np.array([0])
     >>> more = {"count": np.array([10]), "fresh": np.zeros(1), "joins": np.array([False])}
     >>> for k in (1, 2, 3):
     ...     told = sums.release(state, row, index=np.array([k]), total=np.array([700 * k]), sample=np.ones(1),
@@ -68,12 +75,13 @@ class NoisedWindow:
     slots: int
     tests: bool = True
 
-    def init(self, n_rows: int) -> State:
-        """State of rows that have not released: public, but for the noise of the `increments`."""
-        slots = {
-            name: np.zeros((n_rows, self.slots), np.int64) for name in ("counts", "noised", "parts")
-        }
-        return {**slots, **self.counter.init(n_rows)}
+    @property
+    def columns(self) -> Table:
+        """State of a row."""
+        slots = declared_columns(
+            ("counts", "noised", "parts"), np.int64, (self.slots,), privacy=PUBLIC, of="noise"
+        )
+        return (*slots, *columns_of_counter(self.counter))
 
     def release(
         self,
@@ -93,7 +101,7 @@ class NoisedWindow:
         Parameters
         ----------
         state : State
-            From `init`; changed in place.
+            With `columns`; changed in place.
         rows, index : int array, shape (m,)
             Distinct rows, and the number of this release of each, from 1.
         count, total : int array, shape (m,)

@@ -15,7 +15,10 @@ from meanstream.operators.agents.memory.decay import ReleasedSums
 from meanstream.operators.agents.memory.kept_sums import (
     REFLECTED,
     SUMS,
-    Columns,
+    TOLD_COUNT,
+    TOLD_TOTAL,
+    TOLD_VARIANCE,
+    TURN,
     Outlook,
     SumsNow,
     sample_bound,
@@ -23,6 +26,15 @@ from meanstream.operators.agents.memory.kept_sums import (
 from meanstream.operators.agents.memory.noised_window import NoisedWindow, slots_with_room
 from meanstream.operators.agents.own_moments import OwnMoment
 from meanstream.operators.agents.release_times import Every, Steady
+from meanstream.operators.agents.state_columns import (
+    PRIVATE,
+    PUBLIC,
+    Column,
+    Columns,
+    Table,
+    empty_columns,
+    prefixed_columns,
+)
 from meanstream.operators.agents.vote_of_spread import SpreadVote
 from meanstream.operators.counters.sliding import Sliding
 from meanstream.operators.noise.distributions import GaussianNoise
@@ -31,7 +43,6 @@ from meanstream.operators.records import Bools, Floats, Ints, OwnSamples
 
 _SLOT = "kept_"
 """Of columns with what an agent had when a slot began."""
-_NEVER = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +66,9 @@ class KeptWindow:
 
     Notes
     -----
-    **Privacy.** Columns that begin with `told_`, `sums_` or `slot_` are public, but `sums_increments`; the rest is
-    private to the agent. A slot leaves as a whole, when its first sample does: at a number of samples or at a turn,
-    which are public. An agent that is silent releases nothing, and what it has said last stays as it is.
+    **Privacy.** Each column says whether it is private to the agent. A slot leaves as a whole, when its first sample
+    does: at a number of samples or at a turn, which are public. An agent that is silent
+    releases nothing, and what it has said last stays as it is.
 
     An agent's own samples are those of its releases and all that are newer, less what lies before
     the newest change of its own mean (`OwnChanges`).
@@ -91,19 +102,20 @@ class KeptWindow:
         slots = 2 * (length // (times.gap + 1)) + 1
         return cls(NoisedWindow(counter, fresh, slots), length, times.gap, None, grid, vote)
 
-    def columns(self, n: int) -> Columns:
-        """State of `n` agents that have seen nothing."""
-        slots = (n, self.sums.slots)
-        return {
-            **{name: np.zeros(n, np.int64) for name in ("turn", "told_count", "told_total")},
-            "told_variance": np.zeros(n),
-            "slot_begin": np.full(slots, _NEVER),  # turn or number of samples
-            _SLOT + "number": np.zeros(slots, np.int64),
-            _SLOT + "total": np.zeros(slots, np.int64),
-            _SLOT + "squares": np.zeros(slots),
-            **{SUMS + name: column for name, column in self.sums.init(n).items()},
-            **self.changes.columns(n),
-        }
+    @property
+    def columns(self) -> Table:
+        """The newest release, what each slot began with, the noised slots, own changes."""
+        slots = (self.sums.slots,)
+        begin = np.iinfo(np.int64).min
+        return (
+            *(TURN, TOLD_COUNT, TOLD_TOTAL, TOLD_VARIANCE),
+            Column("slot_begin", np.int64, slots, start=begin, privacy=PUBLIC, of="memory"),
+            Column(_SLOT + "number", np.int64, slots, privacy=PUBLIC, of="memory"),
+            Column(_SLOT + "total", np.int64, slots, privacy=PRIVATE, of="memory"),
+            Column(_SLOT + "squares", np.float64, slots, privacy=PRIVATE, of="memory"),
+            *prefixed_columns(SUMS, self.sums.columns),
+            *self.changes.columns,
+        )
 
     @property
     def changes(self) -> OwnChanges:
@@ -112,7 +124,7 @@ class KeptWindow:
 
     def outlook(self, count: Ints) -> Outlook:
         """Public: what releases after these numbers of samples, each in a turn, hold of a mean that stays."""
-        rows = self.columns(1)
+        rows = empty_columns(self.columns, 1)
         agent = np.zeros(1, np.int64)
         nothing = np.zeros(1, np.int64)
         found = []
@@ -171,7 +183,7 @@ class KeptWindow:
         left = self._left(rows, agent, here)
         left[:, -1] = False
         told = self.sums.release(
-            {name: rows[SUMS + name] for name in self.sums.init(0)},
+            {column.name: rows[SUMS + column.name] for column in self.sums.columns},
             agent,
             index=index,
             count=now.number - mark.number,

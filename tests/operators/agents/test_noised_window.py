@@ -10,6 +10,7 @@ import pytest
 from meanstream.operators.agents.memory.decay import ReleasedSums
 from meanstream.operators.agents.memory.noised_window import NoisedWindow
 from meanstream.operators.agents.released_change_tests import MOVED
+from meanstream.operators.agents.state_columns import empty_columns
 from meanstream.operators.counters.base import ENDLESS
 from meanstream.operators.counters.sliding import Sliding
 from meanstream.operators.noise.distributions import GaussianNoise
@@ -26,7 +27,7 @@ def released(
     """Release increments of many rows, shape (releases, rows); those in `joins` join the slot
     before."""
     rows = np.arange(totals.shape[1])
-    state, found = sums.init(len(rows)), []
+    state, found = empty_columns(sums.columns, len(rows)), []
     for k, (total, fresh) in enumerate(zip(totals, draws, strict=True)):
         given = {
             "index": np.full(len(rows), k + 1),
