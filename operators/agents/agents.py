@@ -11,23 +11,21 @@ from functools import cached_property
 
 import numpy as np
 
+from meanstream.operators.agents.admission import COUNTS, PersonCounts
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.agents.dependence.energies import own_samples_with_energies
-from meanstream.operators.agents.dependence.pairs import own_pairs
-from meanstream.operators.agents.host_votes import NO_PAIRS, HostPairs, HostVotes
-from meanstream.operators.agents.memory.decay import ReleasedSums
-from meanstream.operators.agents.memory.kept_sums import (
+from meanstream.operators.agents.half_life_memory import (
     SQUARES_BASE,
     TOLD_COUNT,
     TOLD_TOTAL,
     TOLD_VARIANCE,
+    ReleasedSums,
     SumsNow,
 )
+from meanstream.operators.agents.host_votes import NO_PAIRS, HostPairs, HostVotes
+from meanstream.operators.agents.own_blocks import own_pairs
 from meanstream.operators.agents.own_histogram import HistogramColumns, histograms_of_releases
 from meanstream.operators.agents.own_moments import BLOCK
-from meanstream.operators.agents.pairs_by_content import ContentPairs
-from meanstream.operators.agents.pairs_by_time import timed_pairs
-from meanstream.operators.agents.person_limits import COUNTS, PersonCounts
+from meanstream.operators.agents.own_samples import own_samples_with_energies
 from meanstream.operators.agents.release_times import Counts, Every
 from meanstream.operators.agents.released_rows import (
     PendingReleases,
@@ -51,8 +49,10 @@ from meanstream.operators.agents.vote_of_spread import (
     BY_CONTENT,
     BY_TIME,
     VOTE_NOISED,
+    ContentPairs,
     SpreadPairs,
     spread_vote_bins,
+    timed_pairs,
 )
 from meanstream.operators.noise.canonical import canonical_spelling
 from meanstream.operators.noise.draw_owners import AGENT_MEANS

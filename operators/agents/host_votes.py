@@ -15,10 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meanstream.operators.agents.pairs_by_time import TimedPairs
 from meanstream.operators.agents.released_rows import PendingReleases
 from meanstream.operators.agents.state import AgentRows
-from meanstream.operators.agents.vote_of_spread import SpreadVote, spread_vote_bins
+from meanstream.operators.agents.vote_of_spread import SpreadVote, TimedPairs, spread_vote_bins
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds
 from meanstream.operators.records import VOTE_BINS, AnyInts, Floats, Ints
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from meanstream.operators.agents.admission import Fates
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.agents.person_limits import Fates
 from meanstream.operators.records import (
     Floats,
     Ints,
@@ -27,7 +27,7 @@ class ReleaseBatch:
 
     `exhausted` lists the agents that made the last release of their horizon in this call. `fates`
     says of each sample that was given whether it counts
-    (`meanstream.operators.agents.person_limits`); None if all of them do. `before` has what these
+    (`meanstream.operators.agents.admission`); None if all of them do. `before` has what these
     agents, if anything, had released last before the call; only `Agents` knows it. `drift` says of
     each release, with a memory that forgets, whether the mean behind it has changed
     (`meanstream.operators.agents.released_change_tests`), and `since` the number of the release

@@ -14,7 +14,7 @@ from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.change_tests import OwnChanges
 from meanstream.operators.agents.change_tests import Tested as Found
-from meanstream.operators.agents.memory.kept_sums import KeptSums
+from meanstream.operators.agents.half_life_memory import KeptSums
 from meanstream.operators.agents.own_moments import OwnMoment
 from meanstream.operators.agents.state_columns import PUBLIC
 from meanstream.operators.noise.keyed import KeyedNoise

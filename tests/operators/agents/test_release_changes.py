@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
-from meanstream.operators.agents.memory.decay import DecayedSums, ReleasedSums
+from meanstream.operators.agents.half_life_memory import DecayedSums, ReleasedSums
 from meanstream.operators.agents.released_change_tests import MOVED, WARNED, ReleaseChanges
 from meanstream.operators.agents.state_columns import empty_columns
 from meanstream.operators.counters.base import ENDLESS

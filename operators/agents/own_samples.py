@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from meanstream.operators.agents.dependence.blocks import (
+from meanstream.operators.agents.own_blocks import (
     PAIRS,
     PAIRS_BASE,
     SLOTS,
