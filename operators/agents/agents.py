@@ -5,7 +5,6 @@ Exact running means, noisy means released on schedule, a batch of samples at a t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -38,6 +37,7 @@ from meanstream.operators.agents.state import (
     COUNT,
     COUNTER,
     NEVER,
+    NOT_BEGUN,
     RELEASED,
     RELEASED_COUNT,
     RELEASED_TOTAL,
@@ -56,7 +56,7 @@ from meanstream.operators.agents.vote_of_spread import (
 )
 from meanstream.operators.noise.canonical import canonical_spelling
 from meanstream.operators.noise.draw_owners import AGENT_MEANS
-from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds, keyed_owner_words
+from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds
 from meanstream.operators.records import (
     AnyInts,
     Floats,
@@ -70,9 +70,6 @@ from meanstream.operators.validation import require
 
 __all__ = ["CHUNK", "Agents", "AgentsSettings", "ReleaseBatch"]
 
-_NOT_BEGUN = np.int64(np.iinfo(np.int64).min)
-"""The window before there was a sample: event time may begin before 1970, in a window of a negative
-number."""
 _TOGETHER = 10_000
 """Agents whose releases are computed at once."""
 _MOST_BLOCKS = 64
@@ -80,7 +77,7 @@ _MOST_BLOCKS = 64
 _SUMS = ("count", "total", "squares_high", "squares_low")
 
 
-class Agents:
+class Agents(AgentRows):
     """Every agent's running mean, and its noisy releases, which anyone may read.
 
     Released: on schedule, the agent's noised prefix sum and its sample count, as integers on the
@@ -137,39 +134,18 @@ class Agents:
     def __init__(
         self, settings: AgentsSettings, noise: KeyedNoise, *, votes_alone: bool = False
     ) -> None:
+        super().__init__(settings)
         self.settings = settings
-        self.names: list[str] = []
         self.persons = None if settings.per_person is None else PersonCounts(settings.per_person)
 
         # Other settings draw other noise: what one release would have in two deployments cannot be
         # compared.
         self._noise = noise.derived("agents", canonical_spelling(settings))
-        self._window = _NOT_BEGUN
-        self._state = AgentRows(settings)
         self._host: HostVotes | None = None
 
         # With a memory that forgets, an agent's own votes bound what its samples vary by.
         if settings.vote is not None and settings.kept is None and not votes_alone:
-            self._host = HostVotes(settings.vote, self._noise, self._state)
-
-    @property
-    def n_agents(self) -> int:
-        """Number of agents that were ever added."""
-        return len(self.names)
-
-    def add_agents(self, names: Sequence[str], words: Words | None = None) -> None:
-        """Give new agents the next indices, in the order of `names`.
-
-        `words` are their hashes, where they are known.
-        """
-        if not names:
-            return
-        first = self.n_agents
-        last = self.n_agents + len(names)
-        self._state.reserve(last)
-        self._state.owner[first:last] = keyed_owner_words(names) if words is None else words
-        self.names.extend(names)
-        self._state.touch(np.arange(first, last))
+            self._host = HostVotes(settings.vote, self._noise, self)
 
     def update(
         self, agent: Ints, value: Floats, time: Floats, person: Words | None = None
@@ -208,7 +184,7 @@ class Agents:
 
         if person is None:
             raise ValueError("person must be given with per_person, got None")
-        fates = self.persons.take(self._state.owner[agent, 0], person)
+        fates = self.persons.take(self.owner[agent, 0], person)
         counts = fates == COUNTS
 
         return replace(self._update(agent[counts], point[counts], time[counts]), fates=fates)
@@ -261,8 +237,8 @@ class Agents:
         weighted.
         """
         index = np.arange(self.n_agents) if agents is None else np.asarray(agents, np.int64)
-        count, total, high, low = (self._state.columns[name][index] for name in _SUMS)
-        rows = self._state.columns
+        count, total, high, low = (self.columns[name][index] for name in _SUMS)
+        rows = self.columns
         kept = self.settings.kept
         blocks = self.settings.blocks
 
@@ -290,7 +266,7 @@ class Agents:
         """Private: own samples by cells; without columns where there is no histogram."""
         if self.settings.histogram is None:
             return np.zeros((len(index), 0), np.int64)
-        return np.asarray(self._state.columns["histogram_own"][index], np.int64)
+        return np.asarray(self.columns["histogram_own"][index], np.int64)
 
     def _own_of(
         self, index: Ints, count: Ints, total: Ints, squares: Floats, cells: Ints
@@ -336,63 +312,16 @@ class Agents:
 
     def seen_since(self, time: float) -> Ints:
         """Public: the agents with a sample that counts at `time` or later, in seconds of event time."""
-        seen = self._state.public(SEEN, slice(self.n_agents))
+        seen = self.public(SEEN, slice(self.n_agents))
         return np.flatnonzero((seen >= time) & (self.counts() > 0))
 
     def counts(self) -> Ints:
         """Public: number of samples of each agent that count so far."""
-        return self._state.public(COUNT, slice(self.n_agents)).copy()
+        return self.public(COUNT, slice(self.n_agents)).copy()
 
     def spent(self) -> Ints:
         """Public: number of releases each agent has made, of `settings.most_releases`."""
-        return self._state.public(RELEASED, slice(self.n_agents)).copy()
-
-    def dirty_chunks(self) -> list[int]:
-        """Chunks of 1024 agents that changed since the last `mark_clean`."""
-        return self._state.dirty_chunks()
-
-    def changed(self) -> Ints:
-        """Agents that changed since the last `mark_clean`."""
-        return self._state.changed()
-
-    def mark_clean(self) -> None:
-        """Forget what changed: it has been saved."""
-        self._state.mark_clean()
-
-    def snapshot_chunk(self, chunk: int, *, copy: bool = True) -> Columns:
-        """Private: one chunk's state as plain arrays.
-
-        Without a copy they change with the next samples.
-        """
-        return self._state.snapshot(chunk, self.n_agents, window=self._window, copy=copy)
-
-    def restore_chunk(self, chunk: int, state: Columns) -> None:
-        """Put one chunk's state back; its agents must have been added before."""
-        self._state.restore(chunk, state)
-        self._window = max(self._window, np.int64(state["window"]))
-        self._forget_sums()
-
-    def rows(self, agents: Ints | slice) -> Columns:
-        """Private: the state of some agents as plain arrays, one row each.
-
-        Of a slice they change with it.
-        """
-        return self._state.rows(agents, self._window)
-
-    def put_rows(self, agents: Ints, rows: Columns) -> None:
-        """Put the state of some agents in place of what these have."""
-        self._window = self._state.put_rows(agents, rows, self._window)
-        self._forget_sums()
-
-    def forget(self, agents: Ints) -> None:
-        """Drop all that is private of some agents.
-
-        Their releases stay, and they must send nothing more.
-
-        **Privacy.** The counter's state goes, too: a further release would not continue the ones before.
-        """
-        self._state.forget(agents)
-        self._forget_sums()
+        return self.public(RELEASED, slice(self.n_agents)).copy()
 
     def count_pairs(self, pairs: ContentPairs) -> None:
         """Take pairs of samples by their content, to be voted on with a later release.
@@ -406,10 +335,6 @@ class Agents:
             bins = spread_vote_bins(pairs.difference, self.settings.grid.span)
             self._host.count(HostPairs(pairs.agent, bins, pairs.agent), pairs.number)
 
-    def _forget_sums(self) -> None:
-        if self._host is not None:
-            self._host.forget_sums()
-
     def _add(self, agent: AnyInts, point: AnyInts, time: Floats, pending: PendingReleases) -> None:
         """Add samples to the sums.
 
@@ -417,7 +342,7 @@ class Agents:
         """
         if len(agent) == 0:
             return
-        rows = self._state.columns
+        rows = self.columns
 
         # Samples by agent, in their order; prefix sums give each agent's total at any of its
         # samples.
@@ -472,14 +397,14 @@ class Agents:
         rows["count"][who] = batch.count
         rows["seen"][who] = time[order[ends]]
         rows["total"][who] += prefix[ends] - before
-        self._state.touch(who)
+        self.touch(who)
 
     def _add_squares(self, who: Ints, point: Ints, starts: Ints, added: Ints | None) -> None:
         """Add squares around the middle of the grid to the sums.
 
         `point` is overwritten where they are not known.
         """
-        rows = self._state.columns
+        rows = self.columns
 
         # The squares of a batch, if a memory has not summed them up already.
         if added is None:
@@ -494,7 +419,7 @@ class Agents:
 
     def _test(self, batch: _Batch, place: Ints) -> None:
         """Ask after each block up to the next release, with a memory, whether the own means of agents have changed."""
-        rows = self._state.columns
+        rows = self.columns
         kept = self.settings.kept
         if kept is None:
             return
@@ -539,7 +464,7 @@ class Agents:
 
         Pairs that the host votes on are given apart.
         """
-        rows = self._state.columns
+        rows = self.columns
         vote = self.settings.vote
         histogram = self.settings.histogram
         counted = []
@@ -566,18 +491,18 @@ class Agents:
 
     def _close_windows(self, window: np.int64, times: Every, pending: PendingReleases) -> None:
         """Release for everyone with new samples when event time has left the current window."""
-        if window <= self._window:
+        if window <= self.window:
             return
 
         # The first sample opens a window; there is nothing before it to release.
-        if self._window != _NOT_BEGUN:
-            self._release_waiting(float((self._window + 1) * times.seconds), pending)
+        if self.window != NOT_BEGUN:
+            self._release_waiting(float((self.window + 1) * times.seconds), pending)
 
-        self._window = window
+        self.window = window
 
     def _release_waiting(self, time: float, pending: PendingReleases) -> None:
         """Release for everyone with new samples and releases left."""
-        rows = self._state.columns
+        rows = self.columns
         n = self.n_agents
         waiting = (rows["count"][:n] > rows["released_count"][:n]) & (
             rows["released"][:n] < self.settings.horizon
@@ -590,7 +515,7 @@ class Agents:
             )
             begun = len(pending.agent)
             self._release_all(a, now, pending)
-            self._state.touch(a)
+            self.touch(a)
 
             # Nobody has new pairs here: the host votes once for all of them together.
             if self._host is not None:
@@ -609,7 +534,7 @@ class Agents:
     def _newest(self, agent: Ints) -> ReleaseColumns:
         """Public: the newest release of each of some agents that have made one."""
         # With a memory, what was released is about the samples that still counted, not about all.
-        public = self._state.public
+        public = self.public
         forgets = self.settings.kept is not None
         return released_columns(
             self.settings,
@@ -633,10 +558,10 @@ class Agents:
 
     def _release(self, agent: Ints, now: _Now, pending: PendingReleases) -> None:
         """Noise one sum per agent and note it; `agent` has no repetition."""
-        rows = self._state.columns
+        rows = self.columns
         settings = self.settings
         index = rows["released"][agent] + 1
-        self._state.reserve_releases(int(np.max(index, initial=0)))
+        self.reserve_releases(int(np.max(index, initial=0)))
 
         # Who follows releases subtracts what each agent said before.
         pending.before.append(self._newest(agent[index > 1]))
@@ -649,11 +574,11 @@ class Agents:
         if histogram is not None:
             some = np.flatnonzero(histogram.due(rows, agent, now.count))
             version[some] = histogram.version(rows, agent[some], version[some], self._noise)
-            own = NoiseIds(self._state.owner[agent[some]], index[some], version[some])
+            own = NoiseIds(self.owner[agent[some]], index[some], version[some])
             if len(some):
                 histogram.cast(rows, agent[some], now.count[some], own, self._noise)
 
-        ids = NoiseIds(owner=self._state.owner[agent], index=index, version=version)
+        ids = NoiseIds(owner=self.owner[agent], index=index, version=version)
         if settings.vote is not None and self._host is None:
             settings.vote.cast_alone(rows, agent, ids, self._noise)
 
@@ -691,7 +616,7 @@ class Agents:
 
         With a memory, its variance and the drift.
         """
-        rows = self._state.columns
+        rows = self.columns
         settings = self.settings
 
         # A counter adds noise of its own to each release, some of it shared with earlier ones.
@@ -701,7 +626,7 @@ class Agents:
             noised = now.total + np.rint(noise).astype(np.int64)
             return ReleasedSums(now.count, noised, settings.sum_variance(index))
 
-        turn = np.full(len(agent), self._window)
+        turn = np.full(len(agent), self.window)
         sums = SumsNow(now.count, now.total, rows["squares_high"][agent], now.squares)
         return settings.kept.release(rows, agent, index=index, now=sums, turn=turn, fresh=fresh)
 
@@ -713,13 +638,13 @@ class Agents:
         """Public: the votes that each agent has cast; without entries where no one votes."""
         if self.settings.vote is None:
             return records_without_votes()
-        return np.asarray(self._state.public(VOTE_NOISED, agent), np.int64)
+        return np.asarray(self.public(VOTE_NOISED, agent), np.int64)
 
     def _histogram(self, agent: Ints) -> Ints:
         """Public: the noised histogram of each agent; without columns where there are none."""
         if self.settings.histogram is None:
             return np.zeros((len(agent), 0), np.int64)
-        return np.asarray(self._state.public(self.settings.histogram.noised, agent), np.int64)
+        return np.asarray(self.public(self.settings.histogram.noised, agent), np.int64)
 
 
 @dataclass(slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
@@ -18,6 +20,7 @@ from meanstream.operators.agents.state_columns import (
     empty_columns,
     prefixed_columns,
 )
+from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.records import Bools, Ints, Words
 from meanstream.operators.validation import require
 
@@ -26,6 +29,9 @@ CHUNK = 1024
 
 NEVER = np.iinfo(np.int64).max
 SNAPSHOT_VERSION = 5
+NOT_BEGUN = np.int64(np.iinfo(np.int64).min)
+"""The window before there was a sample: event time may begin before 1970, in a window of a negative
+number."""
 _ROOM = 4
 """Times as many rows are reserved: what no agent has touched yet takes no memory, and to move rows
 costs time."""
@@ -77,31 +83,62 @@ def agents_table(settings: AgentsSettings) -> Table:
 class AgentRows:
     """Private: one row per agent, in columns; an agent is its index.
 
+    Parameters
+    ----------
+    settings : AgentsSettings
+        They say which columns there are.
+
     Attributes
     ----------
+    names : list of str
+        Of all agents that were ever added.
+    owner : uint64 array (capacity, 2)
+        Hash of each agent's name.
     table : tuple of Column
         What the columns are.
     columns : dict of arrays (capacity, ...)
         Sums, counts, the last release, the counter's state.
-    owner : uint64 array (capacity, 2)
-        Hash of each agent's name.
+    window : int64
+        The turn of a schedule of event time that the newest sample was in.
+    replaced : int
+        How often rows were put in place of others.
     """
 
     def __init__(self, settings: AgentsSettings) -> None:
+        self.names: list[str] = []
         self.table = agents_table(settings)
-        self._rows = 0
+        self.window = NOT_BEGUN
+        self.replaced = 0
         self._releases = 1
         self.columns = empty_columns(self.table, CHUNK, self._releases)
         self.owner: Words = np.zeros((CHUNK, 2), np.uint64)
         self._dirty: Bools = np.zeros(CHUNK, np.bool_)
 
+    @property
+    def n_agents(self) -> int:
+        """Number of agents that were ever added."""
+        return len(self.names)
+
+    def add_agents(self, names: Sequence[str], words: Words | None = None) -> None:
+        """Give new agents the next indices, in the order of `names`.
+
+        `words` are their hashes, where they are known.
+        """
+        if not names:
+            return
+        first = self.n_agents
+        last = first + len(names)
+        self._reserve(last)
+        self.owner[first:last] = keyed_owner_words(names) if words is None else words
+        self.names.extend(names)
+        self._dirty[first:last] = True
+
     def public(self, column: Column[Public], agents: Ints | slice) -> np.ndarray:
         """Public: a column of some agents, which may leave; type checkers refuse a private one."""
         return self.columns[column.name][agents]
 
-    def reserve(self, needed: int) -> None:
+    def _reserve(self, needed: int) -> None:
         """Have room for that many agents."""
-        self._rows = max(needed, self._rows)
         capacity = len(self.owner)
         if needed <= capacity:
             return
@@ -125,7 +162,7 @@ class AgentRows:
                 self._releases = min(1 << (number - 1).bit_length(), *column.shape)
                 before = self.columns[column.name]
                 after = column.empty(len(before), self._releases)
-                after[: self._rows, : before.shape[1]] = before[: self._rows]
+                after[: self.n_agents, : before.shape[1]] = before[: self.n_agents]
                 self.columns[column.name] = after
 
     def touch(self, agents: Ints) -> None:
@@ -133,12 +170,16 @@ class AgentRows:
         self._dirty[agents] = True
 
     def forget(self, agents: Ints) -> None:
-        """Leave of these agents the columns that are kept, as if they had sent nothing."""
+        """Leave of some agents what is kept of their releases; they must send nothing more.
+
+        **Privacy.** The counter's state goes, too: a further release would not continue the ones before.
+        """
         for column in self.table:
             if not column.kept:
                 self.columns[column.name][agents] = column.start
 
         self.touch(agents)
+        self.replaced += 1
 
     def dirty_chunks(self) -> list[int]:
         """Chunks that changed since the last `mark_clean`."""
@@ -152,42 +193,39 @@ class AgentRows:
         """Forget what changed: it has been saved."""
         self._dirty[:] = False
 
-    def snapshot(self, chunk: int, n_agents: int, *, window: np.int64, copy: bool) -> Columns:
-        """Give one chunk as plain arrays, with a version and the window that event time is in."""
-        part = slice(chunk * CHUNK, min((chunk + 1) * CHUNK, n_agents))
-        state = {
-            name: column[part].copy() if copy else column[part]
-            for name, column in self.columns.items()
-        }
+    def snapshot_chunk(self, chunk: int, *, copy: bool = True) -> Columns:
+        """Private: one chunk's state as plain arrays.
 
-        return {"version": np.array(SNAPSHOT_VERSION), "window": np.array(window), **state}
+        Without a copy they change with the next samples.
+        """
+        rows = self.rows(slice(chunk * CHUNK, min((chunk + 1) * CHUNK, self.n_agents)))
+        if copy:
+            rows = {name: column.copy() for name, column in rows.items()}
 
-    def restore(self, chunk: int, state: Columns) -> None:
-        """Put back what `snapshot` gave."""
+        return {"version": np.array(SNAPSHOT_VERSION), **rows}
+
+    def restore_chunk(self, chunk: int, state: Columns) -> None:
+        """Put one chunk's state back; its agents must have been added before."""
         version = int(state["version"])
         require(version == SNAPSHOT_VERSION, "snapshot version", f"be {SNAPSHOT_VERSION}", version)
         names = set(state) - {"version", "window"}
         expected = set(self.columns)
         require(names == expected, "snapshot columns", f"be {sorted(expected)}", sorted(names))
-        first = chunk * CHUNK
         n = len(state[COUNT.name])
-        self._put(slice(first, first + n), state, n)
+        self._put(slice(chunk * CHUNK, chunk * CHUNK + n), state, n)
 
-    def rows(self, agents: Ints | slice, window: np.int64) -> Columns:
-        """Give the rows of some agents: copies, or of a slice views."""
-        return {
-            "window": np.array(window),
-            **{name: column[agents] for name, column in self.columns.items()},
-        }
+    def rows(self, agents: Ints | slice) -> Columns:
+        """Private: the state of some agents as plain arrays, one row each.
 
-    def put_rows(self, agents: Ints, rows: Columns, window: np.int64) -> np.int64:
-        """Put rows in place of those of some agents.
-
-        Give the later window of theirs and this one.
+        Of a slice they change with it.
         """
+        rows = {name: column[agents] for name, column in self.columns.items()}
+        return {"window": np.array(self.window), **rows}
+
+    def put_rows(self, agents: Ints, rows: Columns) -> None:
+        """Put the state of some agents in place of what these have."""
         self._put(agents, rows, len(agents))
         self.touch(agents)
-        return max(window, np.int64(rows["window"]))
 
     def _put(self, where: slice | Ints, state: Columns, n: int) -> None:
         """Put the rows of `n` agents in place of others, once all columns have been checked."""
@@ -204,3 +242,7 @@ class AgentRows:
             self.reserve_releases(values.shape[1])
             self.columns[column.name][where, values.shape[1] :] = 0.0
             self.columns[column.name][where, : values.shape[1]] = values
+
+        # Event time goes on from the later of both windows.
+        self.window = max(self.window, np.int64(state["window"]))
+        self.replaced += 1

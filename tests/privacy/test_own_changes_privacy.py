@@ -72,7 +72,7 @@ def stream(**how: Any) -> tuple[list[bytes], dict[str, np.ndarray], list[float]]
         told.append(b"".join(np.ascontiguousarray(column).tobytes() for column in columns))
     rows = agents.rows(np.arange(AGENTS))
     # The noise is private, and the same in all worlds here.
-    same = [c.name for c in agents._state.table if c.privacy is PUBLIC or c.of == "noise"]
+    same = [c.name for c in agents.table if c.privacy is PUBLIC or c.of == "noise"]
     public = {name: rows[name] for name in same}
     return [*told, agents.spent().tobytes()], public, agents.own().mean.tolist()
 

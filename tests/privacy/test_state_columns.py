@@ -98,8 +98,8 @@ def world(settings: AgentsSettings, differs: int | None, told: Told) -> tuple[li
 
     # Next to the words' ends: a square more carries over.
     for name in ("squares_low", "pair_squares_low"):
-        if name in agents._state.columns:
-            agents._state.columns[name][FEW] = 2**62 - 1
+        if name in agents.columns:
+            agents.columns[name][FEW] = 2**62 - 1
 
     rng, middle = np.random.default_rng(3), settings.grid.span // 2
     time = np.arange(SAMPLES, dtype=np.float64)

@@ -104,14 +104,14 @@ def test_nothing_private_is_left_in_the_file_nor_in_later_backups(
 
 def test_every_column_that_no_release_has_shown_is_as_of_a_new_agent(begun: Any) -> None:
     agents = at_rest(begun)
-    for column in agents._state.columns.values():  # also those that this schedule leaves empty
+    for column in agents.columns.values():  # also those that this schedule leaves empty
         column[0] = 1
     agents.forget(np.array([0]))
     fresh = at_rest(begun)
     fresh.add_agents(["new"])
     new = fresh.rows(np.array([fresh.n_agents - 1]))
     rows = agents.rows(np.array([0]))
-    for column in agents._state.table:
+    for column in agents.table:
         assert np.array_equal(rows[column.name], new[column.name]) != column.kept, column
 
 
