@@ -42,6 +42,7 @@ from benchmarks.real.sets import RealSet, real_sets
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.defaults import AT_THE_END, HISTOGRAM_SHARE
+from meanstream.operators.agents.own_histogram import histograms_of_releases
 from meanstream.operators.collaboration.shares.asked_shares import ShareQueries
 from meanstream.operators.collaboration.shares.shares_prior import NoisedShares, fit_shares_prior
 from meanstream.operators.noise.keyed import KeyedNoise
@@ -184,7 +185,11 @@ def answered(
 ) -> dict[str, Floats]:
     """Answer all owners' quantiles, shape (owners, quantiles) each."""
     agents = released(data.owner[mine], data.value[mine], int(data.owner.max()) + 1, settings, seed)
-    asked, told, raw = asked_of(data, settings), agents.histograms(), agents.own_histograms()
+    asked, told, raw = (
+        asked_of(data, settings),
+        histograms_of_releases(agents.latest()),
+        agents.own().cells,
+    )
     if settings.histogram is None:
         raise SystemExit("quantiles needs a share of the budget for histograms")
     exact = settings.histogram.bins_of_cells(raw)[told.agent]
@@ -215,10 +220,10 @@ def coverages(data: RealSet, settings: AgentsSettings, seeds: range) -> Iterator
         size = np.exp(rng.uniform(np.log(5), np.log(100), len(laws))).astype(int)
         drawn = np.concatenate([rng.choice(v, n) for v, n in zip(laws, size, strict=True)])
         agents = released(np.repeat(np.arange(len(laws)), size), drawn, len(laws), settings, seed)
-        asked, told = asked_of(data, settings), agents.histograms()
+        asked, told = asked_of(data, settings), histograms_of_releases(agents.latest())
         prior = asked.fit(told, told.agent)
         for method, answer in (
-            ("learned", asked.own(prior, agents.own_histograms())),
+            ("learned", asked.own(prior, agents.own().cells)),
             ("released", asked.released(prior, told)),
         ):
             every = np.concatenate([answer.quantiles, answer.exceeds], axis=1)

@@ -5,7 +5,7 @@ Exact running means, noisy means released on schedule, a batch of samples at a t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -13,25 +13,21 @@ import numpy as np
 from meanstream.operators.agents.admission import COUNTS, PersonCounts
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.half_life_memory import (
-    SQUARES_BASE,
     TOLD_COUNT,
     TOLD_TOTAL,
     TOLD_VARIANCE,
     ReleasedSums,
-    SumsNow,
 )
 from meanstream.operators.agents.host_votes import NO_PAIRS, HostPairs, HostVotes
-from meanstream.operators.agents.own_blocks import own_pairs
-from meanstream.operators.agents.own_histogram import HistogramColumns, histograms_of_releases
-from meanstream.operators.agents.own_moments import BLOCK
-from meanstream.operators.agents.own_samples import own_samples_with_energies
+from meanstream.operators.agents.own_moments import BLOCK, SumsNow
+from meanstream.operators.agents.own_samples import own_samples
 from meanstream.operators.agents.release_times import Counts, Every
 from meanstream.operators.agents.released_rows import (
     PendingReleases,
     ReleaseBatch,
     released_columns,
 )
-from meanstream.operators.agents.sorting import samples_by_agent
+from meanstream.operators.agents.sorting import SortedSamples
 from meanstream.operators.agents.state import (
     CHUNK,
     COUNT,
@@ -44,7 +40,6 @@ from meanstream.operators.agents.state import (
     SEEN,
     AgentRows,
 )
-from meanstream.operators.agents.state_columns import Columns
 from meanstream.operators.agents.vote_of_spread import (
     BY_CONTENT,
     BY_TIME,
@@ -74,7 +69,6 @@ _TOGETHER = 10_000
 """Agents whose releases are computed at once."""
 _MOST_BLOCKS = 64
 """Of one agent, looked at together: what is computed for each grows with their number."""
-_SUMS = ("count", "total", "squares_high", "squares_low")
 
 
 class Agents(AgentRows):
@@ -236,79 +230,12 @@ class Agents(AgentRows):
         Where older samples weigh less, `count` is the effective number of them, and the rest is
         weighted.
         """
-        index = np.arange(self.n_agents) if agents is None else np.asarray(agents, np.int64)
-        count, total, high, low = (self.columns[name][index] for name in _SUMS)
-        rows = self.columns
-        kept = self.settings.kept
-        blocks = self.settings.blocks
-
-        # With a memory the sums are those of what it still holds.
-        if kept is not None:
-            own = kept.own(rows, index)
-            begin = kept.begin(rows, index)
-        else:
-            own = self._own_of(
-                index, count, total, high * float(SQUARES_BASE) + low, self._cells(index)
-            )
-            begin = None
-
-            # A mean of the early half tells whether the rest was drawn from the same law.
-            if blocks is not None:
-                early, early_total = blocks.early_totals(rows, index)
-                early_mean = self.settings.grid.mean(early_total, np.maximum(early, 1))
-                own = replace(own, early_mean=np.where(early > 0, early_mean, np.nan))
-
-        if blocks is None:
-            return own
-        return own_samples_with_energies(blocks, rows, own, self.settings.grid.resolution, begin)
-
-    def _cells(self, index: Ints) -> Ints:
-        """Private: own samples by cells; without columns where there is no histogram."""
-        if self.settings.histogram is None:
-            return np.zeros((len(index), 0), np.int64)
-        return np.asarray(self.columns["histogram_own"][index], np.int64)
-
-    def _own_of(
-        self, index: Ints, count: Ints, total: Ints, squares: Floats, cells: Ints
-    ) -> OwnSamples:
-        """Give means and deviations of exact sums."""
-        grid = self.settings.grid
-        n = np.maximum(count, 1)
-
-        # Squares are kept around the middle of the grid: what cancels here is small against them.
-        centered = (total - count * (grid.span // 2)).astype(np.float64)
-        deviations = np.maximum(squares - centered * centered / n, 0.0) * grid.resolution**2
-        mean = np.where(count > 0, grid.mean(total, n), np.nan)
-
-        return OwnSamples(
-            agent=index, count=count, mean=mean, squared_deviations=deviations, cells=cells
-        )
+        agent = np.arange(self.n_agents) if agents is None else np.asarray(agents, np.int64)
+        return own_samples(self.settings, self.columns, agent)
 
     def latest(self) -> ReleaseColumns:
         """Public: the newest release of every agent that has made one."""
         return self._newest(np.flatnonzero(self.spent()))
-
-    def histograms(self) -> HistogramColumns:
-        """Public: the noised histogram of every agent that has released one.
-
-        Of no one where there are none.
-        """
-        return histograms_of_releases(self.latest())
-
-    def own_histograms(self, agents: Ints | None = None) -> Ints:
-        """Private: each agent's own samples by cells, exactly, shape (n, cells).
-
-        For that agent only.
-        """
-        require(
-            self.settings.histogram is not None,
-            "histogram_share",
-            "be more than 0 for histograms",
-            0.0,
-        )
-        index = np.arange(self.n_agents) if agents is None else np.asarray(agents, np.int64)
-
-        return self._cells(index)
 
     def seen_since(self, time: float) -> Ints:
         """Public: the agents with a sample that counts at `time` or later, in seconds of event time."""
@@ -338,30 +265,24 @@ class Agents(AgentRows):
     def _add(self, agent: AnyInts, point: AnyInts, time: Floats, pending: PendingReleases) -> None:
         """Add samples to the sums.
 
-        On the way, release at every count that the geometric schedule names.
+        On the way, release at every count that the schedule names.
         """
         if len(agent) == 0:
             return
         rows = self.columns
-
-        # Samples by agent, in their order; prefix sums give each agent's total at any of its
-        # samples.
-        order, who, starts, added = samples_by_agent(agent, self.n_agents)
-        ends = starts + added - 1
-        sorted_point = point[order].astype(np.int64, copy=False)
-        prefix = np.cumsum(sorted_point)
-        before = prefix[starts] - sorted_point[starts]
-
-        counted, paired = self._counted(
-            who, sorted_point, starts=starts, added=added, prefix=prefix, time=time, order=order
+        batch = SortedSamples(
+            rows,
+            agent,
+            point,
+            time,
+            n_agents=self.n_agents,
+            middle=self.settings.grid.span // 2,
         )
-        squared = None if self.settings.kept is None else self._squares_before(sorted_point, starts)
-        batch = _Batch(
-            who, starts, rows["count"][who] + added, before, prefix, squared, order, time
-        )
+        counted, paired = self._counted(batch)
 
         # A place is an agent of the batch; each turn of the loop makes the next release of all
         # that are due.
+        who = batch.who
         place = np.arange(len(who))
         begun = len(pending.agent)
         moments: list[Ints] = []
@@ -373,52 +294,28 @@ class Agents(AgentRows):
                 break
 
             # The order within one event time is not public: a release waits for its end.
-            due = batch.to_the_end_of_its_time(rows, place, rows["due"][who[place]])
-            a = who[place]
-            now, last = batch.reached(rows, place, due)
+            due = batch.to_the_end_of_its_time(place, rows["due"][who[place]])
+            now, last = batch.reached(place, due)
 
             # What a release votes on are the pairs up to its own last sample.
             for counts in counted:
-                counts.count(place, last + 1 - starts[place])
+                counts.count(place, last + 1 - batch.starts[place])
 
-            self._release_all(a, now, pending)
-            moments.append(order[last].astype(np.int64, copy=False))
+            self._release_all(who[place], now, pending)
+            moments.append(batch.order[last].astype(np.int64, copy=False))
 
         # What came after the last release waits, in the same bins, for the next one.
         for counts in counted:
-            counts.count(np.arange(len(who)), added)
+            counts.count(np.arange(len(who)), batch.added)
 
         if self._host is not None:
             self._host.cast(paired, moments, pending, begun)
 
-        self._add_squares(
-            who, sorted_point, starts, None if squared is None else squared[0][ends] - squared[1]
-        )
-        rows["count"][who] = batch.count
-        rows["seen"][who] = time[order[ends]]
-        rows["total"][who] += prefix[ends] - before
+        batch.add_to(rows)
         self.touch(who)
 
-    def _add_squares(self, who: Ints, point: Ints, starts: Ints, added: Ints | None) -> None:
-        """Add squares around the middle of the grid to the sums.
-
-        `point` is overwritten where they are not known.
-        """
-        rows = self.columns
-
-        # The squares of a batch, if a memory has not summed them up already.
-        if added is None:
-            point -= self.settings.grid.span // 2
-            point *= point
-            added = np.add.reduceat(point, starts)
-
-        # Two integers of 64 bits hold the sum exactly, so that no order of batches changes it.
-        squares = rows["squares_low"][who] + added
-        rows["squares_low"][who] = squares % SQUARES_BASE
-        rows["squares_high"][who] += squares // SQUARES_BASE
-
-    def _test(self, batch: _Batch, place: Ints) -> None:
-        """Ask after each block up to the next release, with a memory, whether the own means of agents have changed."""
+    def _test(self, batch: SortedSamples, place: Ints) -> None:
+        """Ask after each block up to the next release, with a memory, whether own means have changed."""
         rows = self.columns
         kept = self.settings.kept
         if kept is None:
@@ -428,39 +325,26 @@ class Agents(AgentRows):
         until = np.minimum(rows["due"][batch.who[place]], batch.count[place])
         while True:
             blocks = (until - rows["own_due"][batch.who[place]]) // BLOCK + 1
-            some = blocks > 0
-            place, until, blocks = place[some], until[some], blocks[some]
+            waiting = blocks > 0
+            place, until, blocks = place[waiting], until[waiting], blocks[waiting]
             if not len(place):
                 return
 
-            a = batch.who[place]
-
             # As many blocks as most agents have are tested at a time; the others come in the next
             # turns.
-            many = np.arange(min(int(blocks.mean()), _MOST_BLOCKS))
-            at = rows["own_due"][a, np.newaxis] + BLOCK * np.minimum(
-                many, blocks[:, np.newaxis] - 1
+            agent = batch.who[place]
+            which = np.arange(min(int(blocks.mean()), _MOST_BLOCKS))
+            ends = np.minimum(which, blocks[:, np.newaxis] - 1)
+            now, _ = batch.reached(
+                place[:, np.newaxis], rows["own_due"][agent, np.newaxis] + BLOCK * ends
             )
-            now, _ = batch.reached(rows, place[:, np.newaxis], at)
-            sums = SumsNow(now.count, now.total, rows["squares_high"][a, np.newaxis], now.squares)
+            blocks = np.minimum(blocks, len(which))
 
-            for who, moment in kept.changes.to_test(
-                rows, a, sums.moment, np.minimum(blocks, len(many))
-            ):
+            for who, moment in kept.changes.to_test(rows, agent, now.moment, blocks):
                 kept.test(rows, who, moment)
 
-    def _counted(
-        self,
-        who: Ints,
-        point: Ints,
-        *,
-        starts: Ints,
-        added: Ints,
-        prefix: Ints,
-        time: Floats,
-        order: AnyInts,
-    ) -> tuple[list[SpreadPairs], HostPairs]:
-        """Put the pairs of a batch, and its samples, into the bins of what is voted and told of them, and into blocks.
+    def _counted(self, batch: SortedSamples) -> tuple[list[SpreadPairs], HostPairs]:
+        """Put the pairs of a batch, and its samples, into the bins of votes and histograms, and into blocks.
 
         Pairs that the host votes on are given apart.
         """
@@ -472,20 +356,17 @@ class Agents(AgentRows):
 
         # Pairs within an agent's own samples, for its own long-run variance.
         if self.settings.blocks is not None:
-            own = own_pairs(rows, who, point, starts, added)
-            self.settings.blocks.add(
-                rows, who, added=added, starts=starts, prefix=prefix, pairs=own
-            )
+            self.settings.blocks.add(rows, batch)
 
         if vote is not None and self.settings.pairs == BY_TIME:
-            pairs = timed_pairs(rows, who, point, time[order], starts, added)
+            pairs = timed_pairs(rows, batch.who, batch.point, batch.time, batch.starts, batch.added)
             if self._host is None:
-                counted.append(vote.pairs(rows, who, pairs))
+                counted.append(vote.pairs(rows, batch.who, pairs))
             else:
-                paired = self._host.of_batch(who, pairs, order)
+                paired = self._host.of_batch(batch.who, pairs, batch.order)
 
         if histogram is not None:
-            counted.append(histogram.samples(rows, who, point, starts))
+            counted.append(histogram.samples(rows, batch.who, batch.point, batch.starts))
 
         return counted, paired
 
@@ -507,29 +388,18 @@ class Agents(AgentRows):
         waiting = (rows["count"][:n] > rows["released_count"][:n]) & (
             rows["released"][:n] < self.settings.horizon
         )
-        a = np.flatnonzero(waiting)
+        agent = np.flatnonzero(waiting)
+        if not len(agent):
+            return
 
-        if len(a):
-            now = _Now(
-                rows["count"][a], rows["total"][a], np.full(len(a), time), rows["squares_low"][a]
-            )
-            begun = len(pending.agent)
-            self._release_all(a, now, pending)
-            self.touch(a)
+        now = SumsNow.of(rows, agent)._replace(time=np.full(len(agent), time))
+        begun = len(pending.agent)
+        self._release_all(agent, now, pending)
+        self.touch(agent)
 
-            # Nobody has new pairs here: the host votes once for all of them together.
-            if self._host is not None:
-                self._host.cast(NO_PAIRS, [np.zeros(len(a), np.int64)], pending, begun)
-
-    def _squares_before(self, point: Ints, starts: Ints) -> tuple[Ints, Ints]:
-        """Sum up squares around the middle of the grid.
-
-        To each sample, and to before each agent's first.
-        """
-        squares = point - self.settings.grid.span // 2
-        squares *= squares
-        prefix = np.cumsum(squares)
-        return prefix, prefix[starts] - squares[starts]
+        # Nobody has new pairs here: the host votes once for all of them together.
+        if self._host is not None:
+            self._host.cast(NO_PAIRS, [np.zeros(len(agent), np.int64)], pending, begun)
 
     def _newest(self, agent: Ints) -> ReleaseColumns:
         """Public: the newest release of each of some agents that have made one."""
@@ -547,7 +417,7 @@ class Agents(AgentRows):
             variance=public(TOLD_VARIANCE, agent) if forgets else None,
         )
 
-    def _release_all(self, agent: Ints, now: _Now, pending: PendingReleases) -> None:
+    def _release_all(self, agent: Ints, now: SumsNow, pending: PendingReleases) -> None:
         """Release for some agents, of whom none is repeated, in parts.
 
         What is computed at once stays in a cache.
@@ -556,7 +426,7 @@ class Agents(AgentRows):
             part = slice(first, first + _TOGETHER)
             self._release(agent[part], now.take(part), pending)
 
-    def _release(self, agent: Ints, now: _Now, pending: PendingReleases) -> None:
+    def _release(self, agent: Ints, now: SumsNow, pending: PendingReleases) -> None:
         """Noise one sum per agent and note it; `agent` has no repetition."""
         rows = self.columns
         settings = self.settings
@@ -567,16 +437,16 @@ class Agents(AgentRows):
         pending.before.append(self._newest(agent[index > 1]))
 
         # The same count and sum have the same noise on every retry; another sum has another.
-        version = self._noise.version_of(now.count, now.total)
+        version = self._noise.version_of(now.number, now.total)
         histogram = settings.histogram
 
         # Histograms are released at some of the releases only, as they cost the same at each.
         if histogram is not None:
-            some = np.flatnonzero(histogram.due(rows, agent, now.count))
+            some = np.flatnonzero(histogram.due(rows, agent, now.number))
             version[some] = histogram.version(rows, agent[some], version[some], self._noise)
             own = NoiseIds(self.owner[agent[some]], index[some], version[some])
             if len(some):
-                histogram.cast(rows, agent[some], now.count[some], own, self._noise)
+                histogram.cast(rows, agent[some], now.number[some], own, self._noise)
 
         ids = NoiseIds(owner=self.owner[agent], index=index, version=version)
         if settings.vote is not None and self._host is None:
@@ -587,13 +457,13 @@ class Agents(AgentRows):
 
         # What was released is kept exactly as it was told: a restart must not draw again.
         rows["released"][agent] = index
-        rows["released_count"][agent] = now.count
+        rows["released_count"][agent] = now.number
         rows["released_total"][agent] = told.total
 
         if isinstance(settings.times, Counts):
             goes_on = index < settings.horizon
             # Many samples of one time may have passed several numbers of the schedule.
-            passed = np.maximum(index, settings.times.releases_up_to(now.count))
+            passed = np.maximum(index, settings.times.releases_up_to(now.number))
             upcoming = settings.times.at(np.where(goes_on, passed, 0) + 1)
             rows["due"][agent] = np.where(goes_on, upcoming, NEVER)
 
@@ -611,7 +481,7 @@ class Agents(AgentRows):
             since=told.since,
         )
 
-    def _noised(self, agent: Ints, index: Ints, now: _Now, fresh: Floats) -> ReleasedSums:
+    def _noised(self, agent: Ints, index: Ints, now: SumsNow, fresh: Floats) -> ReleasedSums:
         """Give the number of samples in a release and its noised sum.
 
         With a memory, its variance and the drift.
@@ -624,11 +494,10 @@ class Agents(AgentRows):
             state = {name: rows[COUNTER + name] for name in self._counter_state}
             noise = settings.mechanism.step(state, agent, index, fresh)
             noised = now.total + np.rint(noise).astype(np.int64)
-            return ReleasedSums(now.count, noised, settings.sum_variance(index))
+            return ReleasedSums(now.number, noised, settings.sum_variance(index))
 
         turn = np.full(len(agent), self.window)
-        sums = SumsNow(now.count, now.total, rows["squares_high"][agent], now.squares)
-        return settings.kept.release(rows, agent, index=index, now=sums, turn=turn, fresh=fresh)
+        return settings.kept.release(rows, agent, index=index, now=now, turn=turn, fresh=fresh)
 
     @cached_property
     def _counter_state(self) -> list[str]:
@@ -645,71 +514,3 @@ class Agents(AgentRows):
         if self.settings.histogram is None:
             return np.zeros((len(agent), 0), np.int64)
         return np.asarray(self.public(self.settings.histogram.noised, agent), np.int64)
-
-
-@dataclass(slots=True)
-class _Now:
-    """What some agents have at the moment of a release.
-
-    All their samples, exactly, and the event time.
-    """
-
-    count: Ints
-    total: Ints
-    time: Floats
-    squares: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-
-    def take(self, part: slice) -> _Now:
-        """Select some of the agents."""
-        return _Now(self.count[part], self.total[part], self.time[part], self.squares[part])
-
-
-@dataclass(frozen=True)
-class _Batch:
-    """Samples by agent: who, where each begins, its count at the end.
-
-    Sums to each sample, and to before each agent; where each sample stood, and the times there.
-    """
-
-    who: Ints
-    starts: Ints
-    count: Ints
-    before: Ints
-    prefix: Ints
-    squares: tuple[Ints, Ints] | None
-    order: Ints
-    time: Floats
-
-    @cached_property
-    def ends_of_times(self) -> Ints:
-        """Places of samples that the next one is not simultaneous with."""
-        time = self.time[self.order]
-        return np.flatnonzero(np.append(time[1:] != time[:-1], True))
-
-    def to_the_end_of_its_time(self, rows: Columns, place: Ints, count: Ints) -> Ints:
-        """Give the count of some agents at the last sample of the time that `count` is in."""
-        before = rows["count"][self.who[place]]
-        last = self.starts[place] + (count - before) - 1
-        agents_last = self.starts[place] + (self.count[place] - before) - 1
-
-        next_one = np.minimum(last + 1, agents_last)
-        same_time = self.time[self.order[next_one]] == self.time[self.order[last]]
-        goes_on = (last < agents_last) & same_time
-        if not goes_on.any():
-            return count
-
-        end = self.ends_of_times[np.searchsorted(self.ends_of_times, last)]
-
-        return np.asarray(count + np.minimum(end, agents_last) - last, np.int64)
-
-    def reached(self, rows: Columns, place: Ints, at: Ints) -> tuple[_Now, Ints]:
-        """Give what some agents have at these counts, and which of the samples completes each."""
-        a = self.who[place]
-        last = self.starts[place] + (at - rows["count"][a]) - 1
-        total = rows["total"][a] + self.prefix[last] - self.before[place]
-        now = _Now(at, total, self.time[self.order[last]])
-
-        if self.squares is not None:
-            now.squares = rows["squares_low"][a] + self.squares[0][last] - self.squares[1][place]
-
-        return now, last

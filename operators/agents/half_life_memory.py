@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from meanstream.operators.agents.change_tests import OwnChanges
-from meanstream.operators.agents.own_moments import OwnMoment
+from meanstream.operators.agents.own_moments import OwnMoment, SumsNow
 from meanstream.operators.agents.release_times import Every
 from meanstream.operators.agents.released_change_tests import ReleaseChanges
 from meanstream.operators.agents.state_columns import (
@@ -200,8 +200,6 @@ class DecayedSums:
         )
 
 
-SQUARES_BASE = np.int64(1) << 62
-"""Sums of squares are kept exactly, in two words of this base."""
 SUMS = "sums_"
 """Of columns with the state of the noised sums."""
 REFLECTED = 0.9
@@ -221,24 +219,6 @@ TOLD_TOTAL = Column("told_total", np.int64, privacy=PUBLIC, of="memory", kept=Tr
 TOLD_VARIANCE = Column("told_variance", np.float64, privacy=PUBLIC, of="memory", kept=True)
 TURN = Column("turn", np.int64, privacy=PUBLIC, of="memory")
 """What the newest release said, and the turn of event time that it closed."""
-
-
-class SumsNow(NamedTuple):
-    """Private: exact sums of all samples of some agents so far, in grid units.
-
-    Squares around the middle.
-    """
-
-    number: Ints
-    total: Ints
-    squares_high: Ints
-    squares_low: Ints
-
-    @property
-    def moment(self) -> OwnMoment:
-        """The same for a test of changes."""
-        squares = self.squares_high * float(SQUARES_BASE) + self.squares_low
-        return OwnMoment(self.number, self.total, np.asarray(squares, np.float64))
 
 
 class Outlook(NamedTuple):
@@ -456,8 +436,7 @@ class KeptSums:
 
     def _weighed(self, rows: Columns, agent: Ints) -> WeighedSamples:
         """Weigh all samples of some agents as their next release will, if there are new ones."""
-        names = ("count", "total", "squares_high", "squares_low")
-        now = SumsNow(*(rows[name][agent] for name in names))
+        now = SumsNow.of(rows, agent)
         turn = rows["turn"][agent]
 
         # Event time goes on while an agent is silent.

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from meanstream.operators.agents.agent_memory import Memory
+from meanstream.operators.agents.sorting import SortedSamples
 from meanstream.operators.agents.state_columns import (
     PRIVATE,
     PUBLIC,
@@ -177,31 +178,19 @@ class OwnBlocks:
 
         return np.where(some, early, 0), np.where(some, rows[TOTALS][agent, slot], 0)
 
-    def add(
-        self, rows: Columns, who: Ints, *, added: Ints, starts: Ints, prefix: Ints, pairs: OwnPairs
-    ) -> None:
-        """Take in the samples of a batch, which are in the order of their agents.
-
-        Parameters
-        ----------
-        rows : dict
-            The agents' state; `count` and `total` are those before the batch.
-        who, added, starts : int array, shape (m,)
-            Agents of the batch, how many samples there are of each, and where they begin.
-        prefix : int array, shape (n,)
-            Sum of all samples of the batch up to each of them.
-        pairs : OwnPairs
-            Of the same samples.
-        """
-        count = rows["count"][who]
-        log = self._raise(rows, who, count, count + added)
-        last = (count + added) >> log
+    def add(self, rows: Columns, batch: SortedSamples) -> None:
+        """Take in the samples of a batch."""
+        who = batch.who
+        pairs = own_pairs(rows, who, batch.point, batch.starts, batch.added)
+        count = batch.before.number
+        log = self._raise(rows, who, count, batch.count)
+        last = batch.count >> log
         first = np.maximum((count >> log) + 1, last - (SLOTS - 1))
         squares = pairs.difference * pairs.difference
         before = np.cumsum(pairs.number) - pairs.number
         sums = (np.cumsum(squares) if self.memory.forgets else squares, before)
-        blocks = (count, starts, log)
-        self._mark(rows, who, blocks=blocks, ends=(first, last), prefix=prefix, squares=sums)
+        blocks = (count, batch.starts, log)
+        self._mark(rows, who, blocks=blocks, ends=(first, last), prefix=batch.prefix, squares=sums)
         some = np.flatnonzero(pairs.number)
 
         if len(some):

@@ -18,10 +18,9 @@ from meanstream.operators.agents.half_life_memory import (
     TURN,
     Outlook,
     ReleasedSums,
-    SumsNow,
     sample_bound,
 )
-from meanstream.operators.agents.own_moments import OwnMoment
+from meanstream.operators.agents.own_moments import OwnMoment, SumsNow
 from meanstream.operators.agents.release_times import Every, Steady
 from meanstream.operators.agents.released_change_tests import (
     CHANGED,
@@ -310,7 +309,7 @@ class KeptWindow:
         plain = replace(self, sums=replace(self.sums, tests=False), vote=None)
 
         for k, number in enumerate(count):
-            now = SumsNow(np.array([number]), nothing, nothing, nothing)
+            now = SumsNow(np.array([number]), nothing, nothing, nothing, np.zeros(1))
             index = np.array([k + 1])
             told = plain.release(rows, agent, index=index, now=now, turn=index, fresh=np.zeros(1))
             found.append((told.count[0], told.count[0], told.variance[0]))
@@ -399,9 +398,7 @@ class KeptWindow:
 
         For that agent only.
         """
-        now = SumsNow(
-            *(rows[name][agent] for name in ("count", "total", "squares_high", "squares_low"))
-        ).moment
+        now = SumsNow.of(rows, agent).moment
         released = rows["released_count"][agent] if self.times is None else rows["turn"][agent]
 
         base = self._base(rows, agent, self._here(rows, agent))
