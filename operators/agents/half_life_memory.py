@@ -1,4 +1,4 @@
-"""Means of agents with a half-life: decayed sums, what is released of them, own samples."""
+"""Means of agents with a half-life: sums that forget, what is released of them, own samples."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from meanstream.operators.agents.state_columns import (
 from meanstream.operators.agents.vote_of_spread import SpreadVote
 from meanstream.operators.counters.base import State
 from meanstream.operators.counters.decayed import Decayed
+from meanstream.operators.counters.windowed import Windowed
 from meanstream.operators.noise.distributions import GaussianNoise
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.records import Floats, Ints, OwnSamples
@@ -198,6 +199,62 @@ class DecayedSums:
             np.rint(noised * scale).astype(np.int64),
             variance * scale * scale + ROUNDED,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class WindowedSums:
+    """Sums of the newest increments.
+
+    Parameters
+    ----------
+    counter : Windowed
+        Noise of the sums.
+    fresh : GaussianNoise
+        Of one draw, in grid units.
+
+    Notes
+    -----
+    **Privacy.** The sum of the increments in the window is an exact integer, noised by one.
+
+    Examples
+    --------
+    >>> from meanstream.operators.counters.base import ENDLESS
+    >>> sums = WindowedSums(Windowed(ENDLESS, window=2), GaussianNoise(1000.0))
+    >>> from meanstream.operators.agents.state_columns import empty_columns
+    >>> state, row = empty_columns(sums.columns, 1), np.array([0])
+    >>> more = {"count": np.array([10]), "fresh": np.zeros(1)}
+    >>> for k in (1, 2, 3):
+    ...     told = sums.release(state, row, index=np.array([k]), total=np.array([700 * k]), **more)
+    >>> told.count.tolist(), told.total.tolist()
+    ([20], [3500])
+    """
+
+    counter: Windowed
+    fresh: GaussianNoise
+
+    @property
+    def columns(self) -> Table:
+        """State of a row."""
+        wide = (self.counter.window,)
+        return (
+            Column("counts", np.int64, wide, privacy=PUBLIC, of="noise"),
+            Column("totals", np.int64, wide, privacy=PRIVATE, of="noise"),
+            *columns_of_counter(self.counter),
+        )
+
+    def release(
+        self, state: State, rows: Ints, *, index: Ints, count: Ints, total: Ints, fresh: Floats
+    ) -> ReleasedSums:
+        """Release once for each of some rows; see `DecayedSums.release`."""
+        for name, newest in (("counts", count), ("totals", total)):
+            state[name][rows] = np.concatenate(
+                [state[name][rows, 1:], newest[:, np.newaxis]], axis=1
+            )
+
+        noise = self.counter.step(state, rows, index, fresh)
+        noised = state["totals"][rows].sum(axis=1) + np.rint(noise).astype(np.int64)
+        variance = self.counter.noise_variance(index) * self.fresh.variance + ROUNDED
+        return ReleasedSums(state["counts"][rows].sum(axis=1), noised, variance)
 
 
 SUMS = "sums_"

@@ -12,14 +12,9 @@ import numpy as np
 from river import stats
 
 from meanstream.operators.agents.agent_memory import FOREVER, Memory, parse_memory
-from meanstream.operators.agents.half_life_memory import ROUNDED, DecayedSums, ReleasedSums
+from meanstream.operators.agents.half_life_memory import DecayedSums, WindowedSums
 from meanstream.operators.agents.release_times import Counts, Geometric, Steady, parse_release_times
 from meanstream.operators.agents.state_columns import (
-    PRIVATE,
-    PUBLIC,
-    Column,
-    Table,
-    columns_of_counter,
     empty_columns,
 )
 from meanstream.operators.counters.base import ENDLESS, Counter, State
@@ -31,7 +26,7 @@ from meanstream.operators.noise.distributions import GaussianNoise
 from meanstream.operators.noise.draw_owners import PRIVATE_MEAN
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import TAIL_DELTA, NoiseIds, NoiseSource
-from meanstream.operators.records import Floats, Ints, Words
+from meanstream.operators.records import Floats, Words
 from meanstream.operators.validation import (
     require,
     require_between,
@@ -516,62 +511,6 @@ def _release_times(schedule: str | int, horizon: int) -> tuple[int, ...]:
 
 
 _ROW = np.zeros(1, np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class WindowedSums:
-    """Sums of the newest increments.
-
-    Parameters
-    ----------
-    counter : Windowed
-        Noise of the sums.
-    fresh : GaussianNoise
-        Of one draw, in grid units.
-
-    Notes
-    -----
-    **Privacy.** The sum of the increments in the window is an exact integer, noised by one.
-
-    Examples
-    --------
-    >>> from meanstream.operators.counters.base import ENDLESS
-    >>> sums = WindowedSums(Windowed(ENDLESS, window=2), GaussianNoise(1000.0))
-    >>> from meanstream.operators.agents.state_columns import empty_columns
-    >>> state, row = empty_columns(sums.columns, 1), np.array([0])
-    >>> more = {"count": np.array([10]), "fresh": np.zeros(1)}
-    >>> for k in (1, 2, 3):
-    ...     told = sums.release(state, row, index=np.array([k]), total=np.array([700 * k]), **more)
-    >>> told.count.tolist(), told.total.tolist()
-    ([20], [3500])
-    """
-
-    counter: Windowed
-    fresh: GaussianNoise
-
-    @property
-    def columns(self) -> Table:
-        """State of a row."""
-        wide = (self.counter.window,)
-        return (
-            Column("counts", np.int64, wide, privacy=PUBLIC, of="noise"),
-            Column("totals", np.int64, wide, privacy=PRIVATE, of="noise"),
-            *columns_of_counter(self.counter),
-        )
-
-    def release(
-        self, state: State, rows: Ints, *, index: Ints, count: Ints, total: Ints, fresh: Floats
-    ) -> ReleasedSums:
-        """Release once for each of some rows; see `DecayedSums.release`."""
-        for name, newest in (("counts", count), ("totals", total)):
-            state[name][rows] = np.concatenate(
-                [state[name][rows, 1:], newest[:, np.newaxis]], axis=1
-            )
-
-        noise = self.counter.step(state, rows, index, fresh)
-        noised = state["totals"][rows].sum(axis=1) + np.rint(noise).astype(np.int64)
-        variance = self.counter.noise_variance(index) * self.fresh.variance + ROUNDED
-        return ReleasedSums(state["counts"][rows].sum(axis=1), noised, variance)
 
 
 @dataclass(frozen=True, slots=True)
