@@ -25,6 +25,7 @@ from meanstream.operators.agents.release_times import Counts, Every
 from meanstream.operators.agents.released_rows import (
     PendingReleases,
     ReleaseBatch,
+    ReleasedPiece,
     released_columns,
 )
 from meanstream.operators.agents.sorting import SortedSamples
@@ -284,7 +285,7 @@ class Agents(AgentRows):
         # that are due.
         who = batch.who
         place = np.arange(len(who))
-        begun = len(pending.agent)
+        begun = len(pending.pieces)
         moments: list[Ints] = []
 
         while True:
@@ -393,7 +394,7 @@ class Agents(AgentRows):
             return
 
         now = SumsNow.of(rows, agent)._replace(time=np.full(len(agent), time))
-        begun = len(pending.agent)
+        begun = len(pending.pieces)
         self._release_all(agent, now, pending)
         self.touch(agent)
 
@@ -467,7 +468,7 @@ class Agents(AgentRows):
             upcoming = settings.times.at(np.where(goes_on, passed, 0) + 1)
             rows["due"][agent] = np.where(goes_on, upcoming, NEVER)
 
-        pending.add(
+        piece = ReleasedPiece(
             agent=agent,
             index=index,
             count=told.count,
@@ -480,6 +481,7 @@ class Agents(AgentRows):
             drift=told.drift,
             since=told.since,
         )
+        pending.pieces.append(piece)
 
     def _noised(self, agent: Ints, index: Ints, now: SumsNow, fresh: Floats) -> ReleasedSums:
         """Give the number of samples in a release and its noised sum.
