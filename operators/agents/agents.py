@@ -296,14 +296,14 @@ class Agents(AgentRows):
 
             # The order within one event time is not public: a release waits for its end.
             due = batch.to_the_end_of_its_time(place, rows["due"][who[place]])
-            now, last = batch.reached(place, due)
+            sums, sample_index = batch.reached(place, due)
 
             # What a release votes on are the pairs up to its own last sample.
             for counts in counted:
-                counts.count(place, last + 1 - batch.starts[place])
+                counts.count(place, sample_index + 1 - batch.starts[place])
 
-            self._release_all(who[place], now, pending)
-            moments.append(batch.order[last].astype(np.int64, copy=False))
+            self._release_all(who[place], sums, pending)
+            moments.append(batch.order[sample_index].astype(np.int64, copy=False))
 
         # What came after the last release waits, in the same bins, for the next one.
         for counts in counted:
@@ -318,8 +318,8 @@ class Agents(AgentRows):
     def _test(self, batch: SortedSamples, place: Ints) -> None:
         """Ask after each block up to the next release, with a memory, whether own means have changed."""
         rows = self.columns
-        kept = self.settings.kept
-        if kept is None:
+        memory = self.settings.kept
+        if memory is None:
             return
 
         # Tests run after each block of samples, up to the next release or the end of the batch.
@@ -334,15 +334,15 @@ class Agents(AgentRows):
             # As many blocks as most agents have are tested at a time; the others come in the next
             # turns.
             agent = batch.who[place]
-            which = np.arange(min(int(blocks.mean()), _MOST_BLOCKS))
-            ends = np.minimum(which, blocks[:, np.newaxis] - 1)
-            now, _ = batch.reached(
+            offsets = np.arange(min(int(blocks.mean()), _MOST_BLOCKS))
+            ends = np.minimum(offsets, blocks[:, np.newaxis] - 1)
+            sums, _ = batch.reached(
                 place[:, np.newaxis], rows["own_due"][agent, np.newaxis] + BLOCK * ends
             )
-            blocks = np.minimum(blocks, len(which))
+            blocks = np.minimum(blocks, len(offsets))
 
-            for who, moment in kept.changes.to_test(rows, agent, now.moment, blocks):
-                kept.test(rows, who, moment)
+            for who, moment in memory.changes.to_test(rows, agent, sums.moment, blocks):
+                memory.test(rows, who, moment)
 
     def _counted(self, batch: SortedSamples) -> tuple[list[SpreadPairs], HostPairs]:
         """Put the pairs of a batch, and its samples, into the bins of votes and histograms, and into blocks.
@@ -393,9 +393,9 @@ class Agents(AgentRows):
         if not len(agent):
             return
 
-        now = SumsNow.of(rows, agent)._replace(time=np.full(len(agent), time))
+        sums = SumsNow.of(rows, agent)._replace(time=np.full(len(agent), time))
         begun = len(pending.pieces)
-        self._release_all(agent, now, pending)
+        self._release_all(agent, sums, pending)
         self.touch(agent)
 
         # Nobody has new pairs here: the host votes once for all of them together.
@@ -423,9 +423,9 @@ class Agents(AgentRows):
 
         What is computed at once stays in a cache.
         """
-        for first in range(0, len(agent), _TOGETHER):
-            part = slice(first, first + _TOGETHER)
-            self._release(agent[part], now.take(part), pending)
+        for start in range(0, len(agent), _TOGETHER):
+            chunk = slice(start, start + _TOGETHER)
+            self._release(agent[chunk], now.take(chunk), pending)
 
     def _release(self, agent: Ints, now: SumsNow, pending: PendingReleases) -> None:
         """Noise one sum per agent and note it; `agent` has no repetition."""
@@ -443,23 +443,25 @@ class Agents(AgentRows):
 
         # Histograms are released at some of the releases only, as they cost the same at each.
         if histogram is not None:
-            some = np.flatnonzero(histogram.due(rows, agent, now.number))
-            version[some] = histogram.version(rows, agent[some], version[some], self._noise)
-            own = NoiseIds(self.owner[agent[some]], index[some], version[some])
-            if len(some):
-                histogram.cast(rows, agent[some], now.number[some], own, self._noise)
+            counted = np.flatnonzero(histogram.due(rows, agent, now.number))
+            version[counted] = histogram.version(
+                rows, agent[counted], version[counted], self._noise
+            )
+            counted_ids = NoiseIds(self.owner[agent[counted]], index[counted], version[counted])
+            if len(counted):
+                histogram.cast(rows, agent[counted], now.number[counted], counted_ids, self._noise)
 
         ids = NoiseIds(owner=self.owner[agent], index=index, version=version)
         if settings.vote is not None and self._host is None:
             settings.vote.cast_alone(rows, agent, ids, self._noise)
 
         fresh = settings.fresh.sample(self._noise.bits(ids, AGENT_MEANS.at()))
-        told = self._noised(agent, index, now, fresh)
+        released = self._noised(agent, index, now, fresh)
 
         # What was released is kept exactly as it was told: a restart must not draw again.
         rows["released"][agent] = index
         rows["released_count"][agent] = now.number
-        rows["released_total"][agent] = told.total
+        rows["released_total"][agent] = released.total
 
         if isinstance(settings.times, Counts):
             goes_on = index < settings.horizon
@@ -471,15 +473,15 @@ class Agents(AgentRows):
         piece = ReleasedPiece(
             agent=agent,
             index=index,
-            count=told.count,
-            total=told.total,
+            count=released.count,
+            total=released.total,
             votes=self._votes(agent),
             histogram=self._histogram(agent),
             version=version,
             time=now.time,
-            variance=told.variance,
-            drift=told.drift,
-            since=told.since,
+            variance=released.variance,
+            drift=released.drift,
+            since=released.since,
         )
         pending.pieces.append(piece)
 

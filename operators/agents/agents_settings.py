@@ -281,8 +281,8 @@ class AgentsSettings:
             share > 0 or not self.exceeds, "histogram_share", "be more than 0 with exceeds", share
         )
         plain = self.mode == "tuned" and not self.remembers.forgets
-        other = "be 0, without quantiles and exceeds, in paper mode and with a memory that forgets"
-        require(plain or not share, "histogram_share", other, share)
+        rule = "be 0, without quantiles and exceeds, in paper mode and with a memory that forgets"
+        require(plain or not share, "histogram_share", rule, share)
 
     def _remember(self) -> None:
         """Bring memory, horizon and counter, which go together, to their types."""
@@ -722,16 +722,16 @@ def settings_identity(settings: AgentsSettings) -> dict[str, Any]:
     >>> "memory" in settings_identity(AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6))
     False
     """
-    found = asdict(settings)
-    del found["odds"]  # epsilon says it
+    identity = asdict(settings)
+    del identity["odds"]  # epsilon says it
 
     if settings.memory == FOREVER:
-        del found["memory"]
+        del identity["memory"]
 
     if settings.pairs == BY_TIME:
-        del found["pairs"]
+        del identity["pairs"]
 
     if not settings.histogram_share:
-        del found["histogram_share"], found["exceeds"]
+        del identity["histogram_share"], identity["exceeds"]
 
-    return found
+    return identity

@@ -184,18 +184,18 @@ class DecayedSums:
 
         since = self.changes.step(state, rows, index=index, decay=decay, held=held, sample=sample)
         variance = since.noise * self.fresh.variance + rounding
-        told = self._scaled(since.total, since.weight, since.squared_weight, variance)
-        return replace(told, drift=since.drift, since=since.at)
+        scaled = self._scaled(since.total, since.weight, since.squared_weight, variance)
+        return replace(scaled, drift=since.drift, since=since.at)
 
     @staticmethod
     def _scaled(
         noised: Floats | Ints, weight: Floats, squared: Floats, variance: Floats
     ) -> ReleasedSums:
         """Scale sums to the effective number of samples."""
-        told = effective_counts(weight, squared)
-        scale = told / weight
+        effective = effective_counts(weight, squared)
+        scale = effective / weight
         return ReleasedSums(
-            told.astype(np.int64),
+            effective.astype(np.int64),
             np.rint(noised * scale).astype(np.int64),
             variance * scale * scale + ROUNDED,
         )
@@ -334,13 +334,13 @@ class KeptSums:
     @property
     def columns(self) -> Table:
         """Sums up to a mark and before a change, the newest release, the noise, own changes."""
-        own = declared_columns(_OWN.values(), np.float64, privacy=PRIVATE, of="memory")
+        weighed = declared_columns(_OWN.values(), np.float64, privacy=PRIVATE, of="memory")
         return (
             Column("marked_total", np.int64, privacy=PRIVATE, of="memory"),
             *(TURN, TOLD_COUNT, TOLD_TOTAL),
-            *own,
+            *weighed,
             TOLD_VARIANCE,
-            *prefixed_columns(_BEFORE, own),
+            *prefixed_columns(_BEFORE, weighed),
             *prefixed_columns(SUMS, self.sums.columns),
             *self.changes.columns,
         )
@@ -357,9 +357,9 @@ class KeptSums:
 
         # A mean that stays loses with each release what the memory forgets.
         decays = self.sums.decay(index)
-        for k, more in enumerate(np.diff(count, prepend=0)):
+        for k, added in enumerate(np.diff(count, prepend=0)):
             past = sums[:, k - 1] * [decays[k], decays[k] ** 2] if k else np.zeros(2)
-            sums[:, k] = past + more
+            sums[:, k] = past + added
 
         return Outlook(
             sums[0], sums[1], self.sums.counter.noise_variance(index) * self.sums.fresh.variance
@@ -380,18 +380,18 @@ class KeptSums:
         """
         # A change that was taken back gives its samples back.
         tested = self.changes.test(rows, agent, now)
-        who = agent[tested.undone]
+        owners = agent[tested.undone]
         for name in _OWN.values():
-            rows[name][who] += rows[_BEFORE + name][who]
+            rows[name][owners] += rows[_BEFORE + name][owners]
 
         # After a change only what came since it counts, and the rest is kept apart.
-        who = agent[tested.changed]
-        before = self._added(rows, who, tested.since, 1.0)
+        owners = agent[tested.changed]
+        before = self._added(rows, owners, tested.since, 1.0)
         for name, column in _OWN.items():
-            rows[_BEFORE + column][who] = getattr(before, name)
-            rows[column][who] = 0.0
+            rows[_BEFORE + column][owners] = getattr(before, name)
+            rows[column][owners] = 0.0
 
-        tested.since.put(rows, "marked", who)
+        tested.since.put(rows, "marked", owners)
 
     def release(
         self, rows: Columns, agent: Ints, *, index: Ints, now: SumsNow, turn: Ints, fresh: Floats
@@ -415,10 +415,10 @@ class KeptSums:
         state = {column.name: rows[SUMS + column.name] for column in self.sums.columns}
         waited = self._waited(rows, agent, turn)
         decay = self.sums.decay(index, waited)
-        kept = self._added(rows, agent, now.moment, decay)
+        weighed = self._added(rows, agent, now.moment, decay)
 
         # New samples since the mark, with fresh noise, on what was kept.
-        told = self.sums.release(
+        released = self.sums.release(
             state,
             agent,
             index=index,
@@ -432,25 +432,30 @@ class KeptSums:
         # The mark moves to this release.
         now.moment.put(rows, "marked", agent)
         said: Columns = {
-            "told_count": told.count,
-            "told_total": told.total,
-            "told_variance": told.variance,
+            "told_count": released.count,
+            "told_total": released.total,
+            "told_variance": released.variance,
             "turn": turn,
             "marked_total": now.total,
         }
 
-        for name, values in {**said, **{_OWN[n]: getattr(kept, n) for n in kept._fields}}.items():
+        for name, values in {
+            **said,
+            **{_OWN[n]: getattr(weighed, n) for n in weighed._fields},
+        }.items():
             rows[name][agent] = values
 
         # Samples from before a change fade as the others do.
-        some = np.flatnonzero(
+        changed = np.flatnonzero(
             rows[_BEFORE + _OWN["weight"]][agent]
         )  # few: the others have seen no change
         for name in _OWN.values():
-            past = decay[some] * decay[some] if name == "own_squared_weight" else decay[some]
-            rows[_BEFORE + name][agent[some]] *= past
+            past = (
+                decay[changed] * decay[changed] if name == "own_squared_weight" else decay[changed]
+            )
+            rows[_BEFORE + name][agent[changed]] *= past
 
-        return told
+        return released
 
     def own(self, rows: Columns, agent: Ints) -> OwnSamples:
         """Private: the samples of some agents, weighed; for that agent only.
@@ -459,20 +464,24 @@ class KeptSums:
         stated.
         """
         # In widths of the grid, around its middle.
-        kept = self._weighed(rows, agent)
+        weighed = self._weighed(rows, agent)
         grid = self.grid
-        some = kept.weight > 0
-        weight = np.where(some, kept.weight, 1.0)
-        mean = kept.total / weight
+        has_samples = weighed.weight > 0
+        weight = np.where(has_samples, weighed.weight, 1.0)
+        mean = weighed.total / weight
 
         # Of samples with unequal weights, the number of equal ones that is worth the same.
-        effective = np.where(some, weight * weight / np.where(some, kept.squared_weight, 1.0), 0.0)
+        effective = np.where(
+            has_samples, weight * weight / np.where(has_samples, weighed.squared_weight, 1.0), 0.0
+        )
         effective = np.floor(effective + 1e-6)
         deviations = (
-            np.maximum(kept.squares / weight - mean * mean, 0.0) * effective * grid.resolution**2
+            np.maximum(weighed.squares / weight - mean * mean, 0.0) * effective * grid.resolution**2
         )
 
-        value = np.where(some, grid.lower + (mean + grid.span // 2) * grid.resolution, np.nan)
+        value = np.where(
+            has_samples, grid.lower + (mean + grid.span // 2) * grid.resolution, np.nan
+        )
 
         # Where own samples lost a change that releases did not, others are ahead.
         released = rows[SUMS + "weight"][agent] - self.sums.left_out(
@@ -493,7 +502,7 @@ class KeptSums:
 
     def _weighed(self, rows: Columns, agent: Ints) -> WeighedSamples:
         """Weigh all samples of some agents as their next release will, if there are new ones."""
-        now = SumsNow.of(rows, agent)
+        sums = SumsNow.of(rows, agent)
         turn = rows["turn"][agent]
 
         # Event time goes on while an agent is silent.
@@ -502,10 +511,10 @@ class KeptSums:
             turn = self.times.turn(seen)
 
         decay = self.sums.decay(rows["released"][agent] + 1, self._waited(rows, agent, turn))
-        kept = self._added(rows, agent, now.moment, decay)
-        new = now.number > rows["released_count"][agent]
+        weighed = self._added(rows, agent, sums.moment, decay)
+        new = sums.number > rows["released_count"][agent]
         return WeighedSamples(
-            *(np.where(new, getattr(kept, n), rows[_OWN[n]][agent]) for n in kept._fields)
+            *(np.where(new, getattr(weighed, n), rows[_OWN[n]][agent]) for n in weighed._fields)
         )
 
     def _waited(self, rows: Columns, agent: Ints, turn: Ints) -> Ints | None:

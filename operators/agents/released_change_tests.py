@@ -123,15 +123,15 @@ class ReleaseChanges:
             Bound on the variance of a sample, public, in squared grid units.
         """
         if len(rows) > _TOGETHER:
-            parts = [slice(first, first + _TOGETHER) for first in range(0, len(rows), _TOGETHER)]
-            found = [
+            parts = [slice(start, start + _TOGETHER) for start in range(0, len(rows), _TOGETHER)]
+            results = [
                 self.step(
                     state, rows[p], index=index[p], decay=decay[p], held=held[p], sample=sample[p]
                 )
                 for p in parts
             ]
 
-            return Since(*(np.concatenate(column) for column in zip(*found, strict=True)))
+            return Since(*(np.concatenate(column) for column in zip(*results, strict=True)))
 
         # Rows come last here: what is computed of all of them at once lies together.
         columns, at = (np.ascontiguousarray(state[name][rows].T) for name in (_PAST, "change_at"))
@@ -158,10 +158,10 @@ class ReleaseChanges:
 
         with_now[ORDERS, moved] = with_now[best, moved]
         at[:ORDERS, moved] = 0
-        kept = np.concatenate([now, with_now[[ORDERS]], self._with_buffers(held).T])
+        newest = np.concatenate([now, with_now[[ORDERS]], self._with_buffers(held).T])
         buffers *= self.counter.buffers.decay[:, np.newaxis, np.newaxis]
         order = np.minimum(counter_lowest_bit(index), ORDERS - 1)
-        past[:, order, each] = kept
+        past[:, order, each] = newest
         at[order, each] = index
         state[_PAST][rows] = columns.T
         state["change_at"][rows] = at.T
@@ -193,20 +193,20 @@ class ReleaseChanges:
         current = now[:, np.newaxis]
         after = current[_WEIGHT] - split[_WEIGHT]
         before = split[_WEIGHT] - base[_WEIGHT]
-        some = (at[:ORDERS] > 0) & (np.minimum(after, before) > 0)
-        after[~some] = before[~some] = 1.0
+        valid = (at[:ORDERS] > 0) & (np.minimum(after, before) > 0)
+        after[~valid] = before[~valid] = 1.0
 
         a = np.divide(1.0, after, out=after)
         c = np.divide(1.0, before, out=before)
-        both = a + c
+        inverse_sum = a + c
         difference = (current[_SUM] - split[_SUM]) * a
         difference -= (split[_SUM] - base[_SUM]) * c
 
         # a (a Now - 2 both With_now) + both (both Split - 2 c With_base) + c (c Base + 2 a
         # Base_with_now)
-        noise = a * current[_NOISE] - 2.0 * (both * with_now[:ORDERS])
+        noise = a * current[_NOISE] - 2.0 * (inverse_sum * with_now[:ORDERS])
         noise *= a
-        noise += both * (both * split[_NOISE] - 2.0 * (c * split[_WITH_BASE]))
+        noise += inverse_sum * (inverse_sum * split[_NOISE] - 2.0 * (c * split[_WITH_BASE]))
         noise += c * (c * base[_NOISE] + 2.0 * (a * with_now[ORDERS:]))
         noise *= self.draw
         samples = (current[_SQUARED] - split[_SQUARED]) * (a * a)
@@ -214,7 +214,7 @@ class ReleaseChanges:
         samples += (split[_SQUARED] - base[_SQUARED]) * (c * c)
         samples *= sample
         noise += samples
-        noise[~some] = np.inf
+        noise[~valid] = np.inf
         difference *= difference
         difference /= noise
 

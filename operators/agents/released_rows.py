@@ -124,10 +124,10 @@ class PendingReleases:
         every = ReleaseColumns.joined(self.before)
         if not len(every):
             return every
-        first = np.full(int(agent.max()) + 1, np.iinfo(np.int64).max)
-        np.minimum.at(first, agent, index)
+        first_index = np.full(int(agent.max()) + 1, np.iinfo(np.int64).max)
+        np.minimum.at(first_index, agent, index)
 
-        return every.take(every.index < first[every.agent])
+        return every.take(every.index < first_index[every.agent])
 
 
 def _order(time: Floats, agent: Ints, index: Ints) -> slice | Ints:

@@ -363,9 +363,11 @@ class PrivateMean(stats.base.Univariate):
         """Make the counter of sums that keep everything."""
         require(counter in _COUNTERS, "counter", f"be one of {', '.join(_COUNTERS)}", counter)
         # What a window's sums vary by does not grow with the number of updates.
-        known = counter == Optimal.name and not self.removals
+        by_schedule = counter == Optimal.name and not self.removals
         sampling = (
-            optimal_counter_sampling(np.array(self._times[:horizon]), self.epsilon) if known else ()
+            optimal_counter_sampling(np.array(self._times[:horizon]), self.epsilon)
+            if by_schedule
+            else ()
         )
 
         return make_counter(counter, horizon=horizon, sampling=sampling)
@@ -422,9 +424,9 @@ class PrivateMean(stats.base.Univariate):
     def _settings(self) -> dict[str, Any]:
         # The usual counter has no entry: streams from before there was another go on with their
         # key.
-        other = {} if self.counter == _USUAL_COUNTER else {"mechanism": self.counter}
-        other |= {} if self._endless is None else {"memory": self.memory}
-        return {**{name: getattr(self, name) for name in _SETTINGS}, **other}
+        named = {} if self.counter == _USUAL_COUNTER else {"mechanism": self.counter}
+        named |= {} if self._endless is None else {"memory": self.memory}
+        return {**{name: getattr(self, name) for name in _SETTINGS}, **named}
 
     def _key_digest(self) -> int:
         zero = np.zeros(1, dtype=np.int64)
@@ -613,14 +615,14 @@ class EndlessReleases:
         fresh : float array, shape (1,)
             The draw.
         """
-        more = np.array([count, total]) - state["marked"][0]
-        told = self._sums(noise).release(
-            state, _ROW, index=np.array([index]), count=more[:1], total=more[1:], fresh=fresh
+        added = np.array([count, total]) - state["marked"][0]
+        released = self._sums(noise).release(
+            state, _ROW, index=np.array([index]), count=added[:1], total=added[1:], fresh=fresh
         )
         state["marked"][0] = count, total
-        state["told_variance"][:] = told.variance
+        state["told_variance"][:] = released.variance
 
-        return int(told.count[0]), int(told.total[0])
+        return int(released.count[0]), int(released.total[0])
 
     def _sums(self, noise: GaussianNoise) -> DecayedSums | WindowedSums:
         if isinstance(self.counter, Decayed):

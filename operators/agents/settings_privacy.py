@@ -36,13 +36,13 @@ def pure_losses(settings: AgentsSettings, agents: int) -> LossDistribution:
 
     # The worst of all that promises a share is an answer of two, and so are several steps of a
     # staircase.
-    one = laplace_losses(each, step)
+    of_draw = laplace_losses(each, step)
     if isinstance(settings.fresh, StaircaseNoise):
         equal = settings.fresh.equal_mass if settings.per_person in (None, 1) else 0.0
-        one = three_point_losses(each, equal, step)
+        of_draw = three_point_losses(each, equal, step)
 
     shares = [three_point_losses(share, step=step) for share in counted]
-    return composed_losses([repeated_losses(one, draws), *shares])
+    return composed_losses([repeated_losses(of_draw, draws), *shares])
 
 
 def agents_numeric_slack(settings: AgentsSettings) -> float:
@@ -94,7 +94,7 @@ def _slacks(settings: AgentsSettings) -> list[float | None]:
 
 def _changed(settings: AgentsSettings, **changes: Any) -> AgentsSettings:
     """Give the same settings with some fields changed, which nothing has checked."""
-    other = object.__new__(type(settings))
+    unchecked = object.__new__(type(settings))
     same = {each.name: getattr(settings, each.name) for each in fields(settings)}
-    other.__dict__.update(same | changes)
-    return other
+    unchecked.__dict__.update(same | changes)
+    return unchecked

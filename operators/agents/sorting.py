@@ -156,34 +156,34 @@ class SortedSamples:
 
     def to_the_end_of_its_time(self, place: Ints, count: Ints) -> Ints:
         """Give the count of some agents at the last sample of the time that `count` is in."""
-        last = self._sample(place, count)
+        sample = self._sample(place, count)
         agents_last = self.ends[place]
-        goes_on = (last < agents_last) & (
-            self.time[np.minimum(last + 1, agents_last)] == self.time[last]
+        goes_on = (sample < agents_last) & (
+            self.time[np.minimum(sample + 1, agents_last)] == self.time[sample]
         )
         if not goes_on.any():
             return count
 
-        end = self._ends_of_times[np.searchsorted(self._ends_of_times, last)]
-        return np.asarray(count + np.minimum(end, agents_last) - last, np.int64)
+        end = self._ends_of_times[np.searchsorted(self._ends_of_times, sample)]
+        return np.asarray(count + np.minimum(end, agents_last) - sample, np.int64)
 
     def reached(self, place: Ints, count: Ints) -> tuple[SumsNow, Ints]:
         """Give what some agents have at these counts, and which of the samples completes each."""
-        last = self._sample(place, count)
+        sample = self._sample(place, count)
         before = self.starts[place] - 1
         total, low = (
-            sums[last] - np.where(before < 0, 0, sums[before])
+            sums[sample] - np.where(before < 0, 0, sums[before])
             for sums in (self.prefix, self._squares_to)
         )
-        now = SumsNow(
+        moment = SumsNow(
             count,
             self.before.total[place] + total,
             self.before.squares_high[place],
             self.before.squares_low[place] + low,
-            self.time[last],
+            self.time[sample],
         )
 
-        return now, last
+        return moment, sample
 
     def _sample(self, place: Ints, count: Ints) -> Ints:
         """The sample with which some agents have that many."""
