@@ -6,7 +6,6 @@ Exact running means, noisy means released on schedule, a batch of samples at a t
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
 
 import numpy as np
 
@@ -41,6 +40,7 @@ from meanstream.operators.agents.state import (
     SEEN,
     AgentRows,
 )
+from meanstream.operators.agents.state_columns import columns_under
 from meanstream.operators.agents.vote_of_spread import (
     BY_CONTENT,
     BY_TIME,
@@ -439,19 +439,10 @@ class Agents(AgentRows):
 
         # The same count and sum have the same noise on every retry; another sum has another.
         version = self._noise.version_of(now.number, now.total)
-        histogram = settings.histogram
-
-        # Histograms are released at some of the releases only, as they cost the same at each.
-        if histogram is not None:
-            counted = np.flatnonzero(histogram.due(rows, agent, now.number))
-            version[counted] = histogram.version(
-                rows, agent[counted], version[counted], self._noise
-            )
-            counted_ids = NoiseIds(self.owner[agent[counted]], index[counted], version[counted])
-            if len(counted):
-                histogram.cast(rows, agent[counted], now.number[counted], counted_ids, self._noise)
-
         ids = NoiseIds(owner=self.owner[agent], index=index, version=version)
+        if settings.histogram is not None:
+            settings.histogram.release(rows, agent, now.number, ids, self._noise)
+
         if settings.vote is not None and self._host is None:
             settings.vote.cast_alone(rows, agent, ids, self._noise)
 
@@ -462,13 +453,8 @@ class Agents(AgentRows):
         rows["released"][agent] = index
         rows["released_count"][agent] = now.number
         rows["released_total"][agent] = released.total
-
         if isinstance(settings.times, Counts):
-            goes_on = index < settings.horizon
-            # Many samples of one time may have passed several numbers of the schedule.
-            passed = np.maximum(index, settings.times.releases_up_to(now.number))
-            upcoming = settings.times.at(np.where(goes_on, passed, 0) + 1)
-            rows["due"][agent] = np.where(goes_on, upcoming, NEVER)
+            rows["due"][agent] = self._next_due(settings.times, index, now.number)
 
         piece = ReleasedPiece(
             agent=agent,
@@ -485,6 +471,15 @@ class Agents(AgentRows):
         )
         pending.pieces.append(piece)
 
+    def _next_due(self, times: Counts, index: Ints, number: Ints) -> Ints:
+        """Numbers of samples at the releases after these; `NEVER` past the horizon."""
+        goes_on = index < self.settings.horizon
+
+        # Many samples of one time may have passed several numbers of the schedule.
+        passed = np.maximum(index, times.releases_up_to(number))
+        upcoming = times.at(np.where(goes_on, passed, 0) + 1)
+        return np.where(goes_on, upcoming, NEVER)
+
     def _noised(self, agent: Ints, index: Ints, now: SumsNow, fresh: Floats) -> ReleasedSums:
         """Give the number of samples in a release and its noised sum.
 
@@ -495,17 +490,12 @@ class Agents(AgentRows):
 
         # A counter adds noise of its own to each release, some of it shared with earlier ones.
         if settings.kept is None:
-            state = {name: rows[COUNTER + name] for name in self._counter_state}
-            noise = settings.mechanism.step(state, agent, index, fresh)
+            noise = settings.mechanism.step(columns_under(COUNTER, rows), agent, index, fresh)
             noised = now.total + np.rint(noise).astype(np.int64)
             return ReleasedSums(now.number, noised, settings.sum_variance(index))
 
         turn = np.full(len(agent), self.window)
         return settings.kept.release(rows, agent, index=index, now=now, turn=turn, fresh=fresh)
-
-    @cached_property
-    def _counter_state(self) -> list[str]:
-        return list(self.settings.mechanism.init(1))
 
     def _votes(self, agent: Ints) -> Ints:
         """Public: the votes that each agent has cast; without entries where no one votes."""

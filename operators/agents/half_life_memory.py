@@ -18,6 +18,7 @@ from meanstream.operators.agents.state_columns import (
     Columns,
     Table,
     columns_of_counter,
+    columns_under,
     declared_columns,
     prefixed_columns,
 )
@@ -411,15 +412,13 @@ class KeptSums:
         fresh : float array, shape (m,)
             One draw each.
         """
-        # The state of the counter is in the agents' columns.
-        state = {column.name: rows[SUMS + column.name] for column in self.sums.columns}
         waited = self._waited(rows, agent, turn)
         decay = self.sums.decay(index, waited)
         weighed = self._added(rows, agent, now.moment, decay)
 
         # New samples since the mark, with fresh noise, on what was kept.
         released = self.sums.release(
-            state,
+            columns_under(SUMS, rows),
             agent,
             index=index,
             count=now.number - rows["released_count"][agent],
@@ -429,20 +428,9 @@ class KeptSums:
             sample=sample_bound(rows, agent, self.vote, self.grid),
         )
 
-        # The mark moves to this release.
-        now.moment.put(rows, "marked", agent)
-        said: Columns = {
-            "told_count": released.count,
-            "told_total": released.total,
-            "told_variance": released.variance,
-            "turn": turn,
-            "marked_total": now.total,
-        }
-
-        for name, values in {
-            **said,
-            **{_OWN[n]: getattr(weighed, n) for n in weighed._fields},
-        }.items():
+        keep_release(rows, agent, released, turn, now)
+        rows["marked_total"][agent] = now.total
+        for name, values in zip(_OWN.values(), weighed, strict=True):
             rows[name][agent] = values
 
         # Samples from before a change fade as the others do.
@@ -540,6 +528,16 @@ class KeptSums:
             total=decay * rows["kept_total"][agent] + total,
             squares=decay * rows["kept_squares"][agent] + squares,
         )
+
+
+def keep_release(
+    rows: Columns, agent: Ints, released: ReleasedSums, turn: Ints, now: SumsNow
+) -> None:
+    """Keep what some agents have released, and where the next release begins."""
+    now.moment.put(rows, "marked", agent)
+    said = (released.count, released.total, released.variance, turn)
+    for column, values in zip((TOLD_COUNT, TOLD_TOTAL, TOLD_VARIANCE, TURN), said, strict=True):
+        rows[column.name][agent] = values
 
 
 def sample_bound(rows: Columns, agent: Ints, vote: SpreadVote | None, grid: FixedPoint) -> Floats:

@@ -258,6 +258,20 @@ class SampleHistogram:
 
         return SpreadPairs(counts=rows["histogram_new"], who=who, bins=bins, first=starts)
 
+    def release(
+        self, rows: Columns, agent: Ints, count: Ints, ids: NoiseIds, noise: KeyedNoise
+    ) -> None:
+        """Release counts of the agents that are due, with their releases after `count` samples.
+
+        Counts are a part of the input of these releases, whose versions in `ids` change in place.
+        """
+        due = np.flatnonzero(self.due(rows, agent, count))
+        if not len(due):
+            return
+
+        ids.version[due] = self.version(rows, agent[due], ids.version[due], noise)
+        self.cast(rows, agent[due], count[due], ids.take(due), noise)
+
     def due(self, rows: Columns, agent: Ints, count: Ints) -> Bools:
         """Tell which agents release counts with their release after `count` samples."""
         return np.asarray(count // FACTOR >= rows["histogram_count"][agent])

@@ -61,6 +61,11 @@ class Since(NamedTuple):
     at: Ints
 
 
+def drift_of_ratio(ratio: Floats) -> Ints:
+    """What squared differences of means over their variance say: `NOTHING`, `WARNED` or `MOVED`."""
+    return np.where(ratio > CHANGED, MOVED, np.where(ratio > WARNING, WARNED, NOTHING))
+
+
 @dataclass(frozen=True, slots=True)
 class ReleaseChanges:
     """Tests each release for a change since some of those before.
@@ -150,7 +155,7 @@ class ReleaseChanges:
         largest = ratio.max(axis=0)
 
         each = np.arange(len(rows))
-        drift = np.where(largest > CHANGED, MOVED, np.where(largest > WARNING, WARNED, NOTHING))
+        drift = drift_of_ratio(largest)
         moved = np.flatnonzero(drift == MOVED)
         best = np.argmax(ratio[:, moved], axis=0)
         past[:, ORDERS, moved] = past[:, best, moved]

@@ -129,6 +129,15 @@ def prefixed_columns(prefix: str, table: Table) -> Table:
     return tuple(replace(column, name=prefix + column.name) for column in table)
 
 
+def columns_under(prefix: str, rows: Columns) -> Columns:
+    """The columns whose names begin with a prefix, under the rest of their names."""
+    return {
+        name.removeprefix(prefix): column
+        for name, column in rows.items()
+        if name.startswith(prefix)
+    }
+
+
 def empty_columns(table: Table, n: int, releases: int | None = None) -> Columns:
     """State of `n` agents that have sent nothing."""
     return {column.name: column.empty(n, releases) for column in table}

@@ -248,9 +248,8 @@ class SpreadVote:
             return
 
         voters = agent[due]
-        voter_ids = NoiseIds(owner=ids.owner[due], index=ids.index[due], version=ids.version[due])
         rows["vote_noised"][voters] += self.cast(
-            rows["vote_pairs"][voters], rows["vote_since"][voters], voter_ids, noise
+            rows["vote_pairs"][voters], rows["vote_since"][voters], ids.take(due), noise
         )
         rows["vote_pairs"][voters] = 0
         rows["vote_since"][voters] = 0.0

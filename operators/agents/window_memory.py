@@ -18,17 +18,12 @@ from meanstream.operators.agents.half_life_memory import (
     TURN,
     Outlook,
     ReleasedSums,
+    keep_release,
     sample_bound,
 )
 from meanstream.operators.agents.own_moments import OwnMoment, SumsNow
 from meanstream.operators.agents.release_times import Every, Steady
-from meanstream.operators.agents.released_change_tests import (
-    CHANGED,
-    MOVED,
-    NOTHING,
-    WARNED,
-    WARNING,
-)
+from meanstream.operators.agents.released_change_tests import MOVED, drift_of_ratio
 from meanstream.operators.agents.state_columns import (
     PRIVATE,
     PUBLIC,
@@ -36,6 +31,7 @@ from meanstream.operators.agents.state_columns import (
     Columns,
     Table,
     columns_of_counter,
+    columns_under,
     declared_columns,
     empty_columns,
     prefixed_columns,
@@ -175,7 +171,7 @@ class NoisedWindow:
             largest = np.maximum(largest, ratio)
             newest *= 2
 
-        drift = np.where(largest > CHANGED, MOVED, np.where(largest > WARNING, WARNED, NOTHING))
+        drift = drift_of_ratio(largest)
         keep = np.where(drift == MOVED, best, self.slots)
         before_change = np.arange(self.slots) < self.slots - keep[:, np.newaxis]
         for values in kept.values():
@@ -370,7 +366,7 @@ class KeptWindow:
         left = self._left(rows, agent, position)
         left[:, -1] = False
         released = self.sums.release(
-            {column.name: rows[SUMS + column.name] for column in self.sums.columns},
+            columns_under(SUMS, rows),
             agent,
             index=index,
             count=now.number - mark.number,
@@ -381,12 +377,7 @@ class KeptWindow:
             sample=sample_bound(rows, agent, self.vote, self.grid),
         )
 
-        now.moment.put(rows, "marked", agent)
-        rows["turn"][agent] = turn
-        rows["told_count"][agent] = released.count
-        rows["told_total"][agent] = released.total
-        rows["told_variance"][agent] = released.variance
-
+        keep_release(rows, agent, released, turn, now)
         return released
 
     def begin(self, rows: Columns, agent: Ints) -> Ints:
