@@ -21,7 +21,7 @@ from meanstream.operators.agents.own_moments import (
 )
 from meanstream.operators.agents.state_columns import PUBLIC, Column, Columns, Table
 from meanstream.operators.counters.base import counter_lowest_bit
-from meanstream.operators.records import Bools, Floats, Ints
+from meanstream.operators.records import AnyInts, Bools, Floats, Ints
 
 ORDERS = 10
 EACH = 3
@@ -365,24 +365,16 @@ class OwnChanges:
             valid &= (begin > cut) | (cut > end) | (cut <= 0)
             span += end > cut
 
+        span[~valid] = 0
         count, total, squares = (np.where(valid, values, 0.0) for values in (count, total, squares))
 
-        # Variance within blocks, and of the blocks' means between changes.
+        # Variance within blocks; that of their means between changes is more where they depend.
         mean = total / np.maximum(count, 1.0)
         within = (squares - total * mean).sum(axis=1) / np.maximum((count - valid).sum(axis=1), 1.0)
-        between = np.zeros(len(agent))
-        freedom = np.zeros(len(agent))
-
-        for number in range(1, 4):  # nothing that counts lies before all of them
-            weight = np.where(span == number, count, 0.0)
-            parts = (valid & (span == number)).sum(axis=1)
-            middle = (weight * mean).sum(axis=1) / np.maximum(weight.sum(axis=1), 1.0)
-            between += (weight * (mean - middle[:, np.newaxis]) ** 2).sum(axis=1)
-            freedom += np.maximum(parts - 1, 0)
+        between, freedom = _between_blocks(span, count, mean)
+        factor = between / freedom / np.maximum(within, LEAST_VARIANCE)
 
         # Means that vary more than chance explains make the factor; else it is 1.
-        freedom = np.maximum(freedom, 1.0)
-        factor = between / freedom / np.maximum(within, LEAST_VARIANCE)
         believed = factor > 1.0 + _STDERRS * np.sqrt(2.0 / freedom)
         return np.asarray(np.where(believed, np.minimum(factor, SPELLS), 1.0))
 
@@ -390,3 +382,21 @@ class OwnChanges:
     def _ratio(number: Ints, square: Floats) -> Floats:
         """Twice the log likelihood ratio of a change among that many samples."""
         return np.asarray(number * np.log1p(square / (number - 2.0)))
+
+
+def _between_blocks(span: AnyInts, count: Floats, mean: Floats) -> tuple[Floats, Floats]:
+    """Squared deviations of blocks' means from those of their spans, and degrees of freedom, 1 at least.
+
+    A block is in one of three spans; in span 0 it counts for nothing.
+    """
+    squares = np.zeros(len(span))
+    freedom = np.zeros(len(span))
+
+    for number in range(1, 4):
+        inside = span == number
+        weight = np.where(inside, count, 0.0)
+        middle = (weight * mean).sum(axis=1) / np.maximum(weight.sum(axis=1), 1.0)
+        squares += (weight * (mean - middle[:, np.newaxis]) ** 2).sum(axis=1)
+        freedom += np.maximum(inside.sum(axis=1) - 1, 0)
+
+    return squares, np.maximum(freedom, 1.0)

@@ -62,21 +62,53 @@ def own_pairs(rows: Columns, who: Ints, point: Ints, starts: Ints, added: Ints) 
     """
     before = rows["count"][who]
     waits = before % 2
-    number = (waits + added) // 2
+    pairs = neighbors(point, starts, added, waits, rows["pair_first"][who])
+    rows["pair_first"][who] = np.where((before + added) % 2 == 1, point[starts + added - 1], 0)
+
+    return OwnPairs(waits, pairs.number, pairs.difference)
+
+
+class Neighbors(NamedTuple):
+    """Private: pairs of neighbors in a sequence of each agent.
+
+    Attributes
+    ----------
+    number : int array (m,)
+        How many pairs each sequence completes.
+    second : int array (p,)
+        With which value each is complete.
+    difference : int array (p,)
+        Absolute difference of the two values.
+    """
+
+    number: Ints
+    second: Ints
+    difference: Ints
+
+
+def neighbors(value: Ints, starts: Ints, length: Ints, waits: Ints, waiting: Ints) -> Neighbors:
+    """Pair the values of sequences that lie one after the other.
+
+    Where `waits` is 1 the value `waiting` came before the first one of its sequence.
+
+    Examples
+    --------
+    >>> one = np.array([1])
+    >>> neighbors(np.array([3, 9, 8]), 0 * one, 3 * one, one, 7 * one).difference.tolist()
+    [4, 1]
+    """
+    number = (waits + length) // 2
     ends = np.cumsum(number)
     second = 2 * np.arange(int(ends[-1])) + np.repeat(
         starts + 1 - waits - 2 * (ends - number), number
     )
+    difference = value[second] - value[second - 1]
 
-    step = np.empty_like(point)
-    step[0] = 0
-    np.subtract(point[1:], point[:-1], out=step[1:])
-    difference = step[second]
+    # The first value of a pair may have waited.
     waited = np.flatnonzero((waits == 1) & (number > 0))
-    difference[(ends - number)[waited]] = point[starts[waited]] - rows["pair_first"][who[waited]]
-    rows["pair_first"][who] = np.where((before + added) % 2 == 1, point[starts + added - 1], 0)
+    difference[(ends - number)[waited]] = value[starts[waited]] - waiting[waited]
 
-    return OwnPairs(waits, number, np.abs(difference, out=difference))
+    return Neighbors(number, second, np.abs(difference, out=difference))
 
 
 SLOTS = 32

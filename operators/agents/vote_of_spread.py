@@ -19,6 +19,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from scipy.special import betainc
 
+from meanstream.operators.agents.own_blocks import neighbors
 from meanstream.operators.agents.state_columns import PRIVATE, PUBLIC, Column, Columns, Table
 from meanstream.operators.noise.distributions import GaussianNoise, LaplaceNoise
 from meanstream.operators.noise.draw_owners import AGENT_VOTES
@@ -359,23 +360,14 @@ def timed_pairs(  # noqa: PLR0917
     alone = point[fitting]
 
     waits = rows["vote_waits"][who].astype(np.int64)
-    waiting = rows["vote_first"][who]
-    number = (waits + fit) // 2
-    ends = np.cumsum(number)
-    second = 2 * np.arange(int(ends[-1])) + np.repeat(
-        begin + 1 - waits - 2 * (ends - number), number
-    )
-    difference = alone[second] - alone[second - 1]
-    waited = np.flatnonzero((waits == 1) & (number > 0))
-    difference[(ends - number)[waited]] = alone[begin[waited]] - waiting[waited]
-
+    pairs = neighbors(alone, begin, fit, waits, rows["vote_first"][who])
     left = (waits + fit) % 2
     newest = np.flatnonzero((left == 1) & (fit > 0))
     rows["vote_first"][who[newest]] = alone[(begin + fit - 1)[newest]]
     rows["vote_first"][who[left == 0]] = 0
     rows["vote_waits"][who] = left
 
-    return TimedPairs(number, starts, np.abs(difference, out=difference), fitting[second])
+    return TimedPairs(pairs.number, starts, pairs.difference, fitting[pairs.second])
 
 
 def _alone_at_their_time(
