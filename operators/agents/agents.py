@@ -40,7 +40,7 @@ from meanstream.operators.agents.state import (
     SEEN,
     AgentRows,
 )
-from meanstream.operators.agents.state_columns import columns_under
+from meanstream.operators.agents.state_columns import chunks, columns_under
 from meanstream.operators.agents.vote_of_spread import (
     BY_CONTENT,
     BY_TIME,
@@ -419,12 +419,8 @@ class Agents(AgentRows):
         )
 
     def _release_all(self, agent: Ints, now: SumsNow, pending: PendingReleases) -> None:
-        """Release for some agents, of whom none is repeated, in parts.
-
-        What is computed at once stays in a cache.
-        """
-        for start in range(0, len(agent), _TOGETHER):
-            chunk = slice(start, start + _TOGETHER)
+        """Release for some agents, of whom none is repeated."""
+        for chunk in chunks(len(agent), _TOGETHER):
             self._release(agent[chunk], now.take(chunk), pending)
 
     def _release(self, agent: Ints, now: SumsNow, pending: PendingReleases) -> None:

@@ -221,47 +221,42 @@ class AgentsSettings:
             object.__setattr__(self, name, valid_float(name, getattr(self, name)))
 
         self._remember()
-        if self.levels is not None:
-            object.__setattr__(self, "levels", valid_int("levels", self.levels))
+        for name in ("levels", "per_person"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, valid_int(name, getattr(self, name)))
 
-        if self.name is not None:
-            require_name(self.name)
-
-        require_bounds(self.lower, self.upper)
-        require(
-            self.upper - self.lower <= WIDEST,
-            "lower",
-            f"be at most {WIDEST:g} below upper ({self.upper!r})",
-            self.lower,
-        )
-
-        rule = f"be at least {NARROWEST:g} below upper ({self.upper!r})"
-        require(self.upper - self.lower >= NARROWEST, "lower", rule, self.lower)
-        require_epsilon(self.epsilon)
-        require(0 <= self.delta < 1, "delta", "lie in [0, 1)", self.delta)
-        require(self.mode in ("tuned", "paper"), "mode", "be 'tuned' or 'paper'", self.mode)
-
-        if self.per_person is not None:
-            object.__setattr__(self, "per_person", valid_int("per_person", self.per_person))
-            require(
-                1 <= self.per_person <= MAX_PER_PERSON,
-                "per_person",
-                f"lie in 1..{MAX_PER_PERSON}",
-                self.per_person,
-            )
-
-        require(0 <= self.spread_share < 1, "spread_share", "lie in [0, 1)", self.spread_share)
+        self._check_plain()
         require(usual > 0 or not self.spread_share, "spread_share", SHARE_RULE, self.spread_share)
-        known = (BY_TIME, BY_CONTENT)
-        require(self.pairs in known, "pairs", f"be one of {', '.join(known)}", self.pairs)
         self._check_histogram()
         _ = self.numeric_slack  # it checks its own parameters, as the noise and the schedule do
         object.__setattr__(self, "schedule", str(self.times))
 
         if self.levels is None and self.counter == Pm2.name:
-            object.__setattr__(
-                self, "levels", make_counter(self.counter, horizon=self.horizon).parts
-            )
+            parts = make_counter(self.counter, horizon=self.horizon).parts
+            object.__setattr__(self, "levels", parts)
+
+    def _check_plain(self) -> None:
+        """Refuse what is out of range by itself."""
+        if self.name is not None:
+            require_name(self.name)
+
+        require_bounds(self.lower, self.upper)
+        width = self.upper - self.lower
+        below = f"below upper ({self.upper!r})"
+        require(width <= WIDEST, "lower", f"be at most {WIDEST:g} {below}", self.lower)
+        require(width >= NARROWEST, "lower", f"be at least {NARROWEST:g} {below}", self.lower)
+        require_epsilon(self.epsilon)
+        require(0 <= self.delta < 1, "delta", "lie in [0, 1)", self.delta)
+        require(self.mode in ("tuned", "paper"), "mode", "be 'tuned' or 'paper'", self.mode)
+        require(
+            self.per_person is None or 1 <= self.per_person <= MAX_PER_PERSON,
+            "per_person",
+            f"lie in 1..{MAX_PER_PERSON}",
+            self.per_person,
+        )
+        require(0 <= self.spread_share < 1, "spread_share", "lie in [0, 1)", self.spread_share)
+        pairings = (BY_TIME, BY_CONTENT)
+        require(self.pairs in pairings, "pairs", f"be one of {', '.join(pairings)}", self.pairs)
 
     def _check_histogram(self) -> None:
         """Bring the thresholds to their type, and refuse a histogram where there can be none."""

@@ -19,7 +19,7 @@ from meanstream.operators.agents.own_moments import (
     own_doubts,
     own_threshold,
 )
-from meanstream.operators.agents.state_columns import PUBLIC, Column, Columns, Table
+from meanstream.operators.agents.state_columns import PUBLIC, Column, Columns, Table, chunks
 from meanstream.operators.counters.base import counter_lowest_bit
 from meanstream.operators.records import AnyInts, Bools, Floats, Ints
 
@@ -149,8 +149,7 @@ class OwnChanges:
 
             # Tests in parts, as what they compare grows with the number of moments.
             start = rows["own_start_number"][agent[place]]
-            for begin in range(0, len(place), _TOGETHER):
-                chunk = slice(begin, begin + _TOGETHER)
+            for chunk in chunks(len(place), _TOGETHER):
                 yield agent[place[chunk]], now.take((place[chunk], block[chunk]))
 
             # Whose start has moved is tested at all blocks that follow.

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from meanstream.operators.agents.state_columns import PRIVATE, Column, Columns, Table
+from meanstream.operators.agents.state_columns import PRIVATE, Column, Columns, Table, chunks
 from meanstream.operators.records import Bools, Floats, Ints
 
 SQUARES_BASE = np.int64(1) << 62
@@ -130,10 +130,7 @@ def own_doubts(rows: Columns, agent: Ints, now: OwnMoment, middle: int) -> Bools
     doubts = np.empty(now.number.shape, np.bool_)
     start = OwnMoment.of(rows, "start", agent).take((slice(None), np.newaxis))
     moments = rows["own_past_number"].shape[1] + now.number.shape[1]
-    chunk_size = max(1, _CELLS // (moments * now.number.shape[1]))
-
-    for begin in range(0, len(agent), chunk_size):
-        chunk = slice(begin, begin + chunk_size)
+    for chunk in chunks(len(agent), max(1, _CELLS // (moments * now.number.shape[1]))):
         doubts[chunk] = _doubts(rows, agent[chunk], start.take(chunk), now.take(chunk), middle)
 
     return doubts

@@ -17,7 +17,7 @@ from meanstream.operators.agents.own_blocks import (
     OwnBlocks,
 )
 from meanstream.operators.agents.own_moments import SumsNow
-from meanstream.operators.agents.state_columns import Columns
+from meanstream.operators.agents.state_columns import Columns, chunks
 from meanstream.operators.records import ENERGIES, Floats, Ints, OwnSamples
 
 LEAST_SAMPLES = 16
@@ -108,12 +108,9 @@ def own_samples_with_energies(
     log = rows["block_log"][own.agent].astype(np.int64)
     enough = np.flatnonzero(own.count >= LEAST_SAMPLES)
 
-    for start in range(0, len(enough), _TOGETHER):
-        chunk = enough[start : start + _TOGETHER]
-        alone = len(chunk) == 1
-        chunk = (
-            np.repeat(chunk, 2) if alone else chunk
-        )  # sums run along columns then, in one order for any number
+    for part in chunks(len(enough), _TOGETHER):
+        # Sums run along columns, in one order for any number of agents but one.
+        chunk = np.resize(enough[part], max(2, len(enough[part])))
         squares = own.squared_deviations[chunk] / resolution**2
         columns = _Part(blocks, rows, own.agent[chunk], None if begin is None else begin[chunk])
         chunk_energies, free = columns.energies(own.count[chunk].astype(np.float64), squares)

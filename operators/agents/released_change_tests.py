@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meanstream.operators.agents.state_columns import PUBLIC, Column, Table
+from meanstream.operators.agents.state_columns import PUBLIC, Column, Table, chunks
 from meanstream.operators.counters.base import State, counter_lowest_bit
 from meanstream.operators.counters.decayed import Decayed
 from meanstream.operators.counters.toeplitz import toeplitz_weighted
@@ -127,17 +127,17 @@ class ReleaseChanges:
         sample : float array, shape (m,)
             Bound on the variance of a sample, public, in squared grid units.
         """
-        if len(rows) > _TOGETHER:
-            parts = [slice(start, start + _TOGETHER) for start in range(0, len(rows), _TOGETHER)]
-            results = [
-                self.step(
-                    state, rows[p], index=index[p], decay=decay[p], held=held[p], sample=sample[p]
-                )
-                for p in parts
-            ]
+        results = [
+            self._step(
+                state, rows[c], index=index[c], decay=decay[c], held=held[c], sample=sample[c]
+            )
+            for c in chunks(max(len(rows), 1), _TOGETHER)
+        ]
+        return Since(*(np.concatenate(column) for column in zip(*results, strict=True)))
 
-            return Since(*(np.concatenate(column) for column in zip(*results, strict=True)))
-
+    def _step(
+        self, state: State, rows: Ints, *, index: Ints, decay: Floats, held: Floats, sample: Floats
+    ) -> Since:
         # Rows come last here: what is computed of all of them at once lies together.
         columns, at = (np.ascontiguousarray(state[name][rows].T) for name in (_PAST, "change_at"))
         past = columns.reshape(-1, *at.shape)
@@ -151,21 +151,13 @@ class ReleaseChanges:
         with_now = toeplitz_weighted(
             buffers.reshape(len(buffers), -1).T, self.counter.buffers.weight
         ).reshape(at.shape)
-        ratio = self._ratio(past, at, now, with_now, sample)
-        largest = ratio.max(axis=0)
+        drift = self._begin_again(past, at, with_now, self._ratio(past, at, now, with_now, sample))
 
-        each = np.arange(len(rows))
-        drift = drift_of_ratio(largest)
-        moved = np.flatnonzero(drift == MOVED)
-        best = np.argmax(ratio[:, moved], axis=0)
-        past[:, ORDERS, moved] = past[:, best, moved]
-        at[ORDERS, moved] = at[best, moved]
-
-        with_now[ORDERS, moved] = with_now[best, moved]
-        at[:ORDERS, moved] = 0
+        # This release takes the place of the one before it whose number has as many factors of two.
         newest = np.concatenate([now, with_now[[ORDERS]], self._with_buffers(held).T])
         buffers *= self.counter.buffers.decay[:, np.newaxis, np.newaxis]
         order = np.minimum(counter_lowest_bit(index), ORDERS - 1)
+        each = np.arange(len(rows))
         past[:, order, each] = newest
         at[order, each] = index
         state[_PAST][rows] = columns.T
@@ -180,6 +172,19 @@ class ReleaseChanges:
             drift=drift,
             at=at[ORDERS].copy(),
         )
+
+    @staticmethod
+    def _begin_again(past: Floats, at: Ints, with_now: Floats, ratio: Floats) -> Ints:
+        """Let the sums of rows whose mean has changed begin at their best candidate; say which have."""
+        drift = drift_of_ratio(ratio.max(axis=0))
+        moved = np.flatnonzero(drift == MOVED)
+        best = np.argmax(ratio[:, moved], axis=0)
+
+        for values in (*past, at, with_now):
+            values[ORDERS, moved] = values[best, moved]
+
+        at[:ORDERS, moved] = 0
+        return drift
 
     @staticmethod
     def left_out(past: Floats) -> Floats:
