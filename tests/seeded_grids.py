@@ -15,7 +15,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-
 LEAST = 3
 """Parameters; a test with fewer is no grid."""
 LONG = 0.5
