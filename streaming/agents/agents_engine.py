@@ -269,6 +269,14 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
             or bool(read and lag and soon)
         )
 
+    def _seconds_until_due(self) -> float:
+        """Give how far the watermark is from the next multiple of `refresh`."""
+        refresh = self._options.refresh
+        watermark = self._intake.watermark
+        if not refresh or not math.isfinite(watermark):
+            return math.inf
+        return refresh - watermark % refresh
+
     def _deliver(self, stop: Callable[[], bool], *, ended: bool) -> None:
         known = self.agents, self._followed, self._event_time
         self.delivery.deliver(*known, stop, ended=ended, by_clock=self._by_clock)
