@@ -33,7 +33,7 @@ from meanstream.streaming.store.store_audit import OtherLedgerError, audit_ledge
 from meanstream.streaming.store.store_deployment import saved_deployment_settings
 
 if TYPE_CHECKING:
-    from meanstream.lab.audits.topic_audit_options import AuditTopicOptions
+    from meanstream.lab.audits.audit_options import AuditTopicOptions
     from meanstream.lab.evidence.audit_record import AuditRow
     from meanstream.operators.agents.agents_settings import AgentsSettings
     from meanstream.operators.records import Ints

@@ -9,9 +9,12 @@ from itertools import product
 import numpy as np
 import pytest
 
-from meanstream.lab.simulation.item_level import item_level_reach, item_level_sparse_error
-from meanstream.lab.simulation.phase_transition import phase_transition_error
-from meanstream.lab.simulation.vector_rounds import VectorConfig, simulate_vectors
+from meanstream.lab.simulation.kent_schemes import (
+    item_level_reach,
+    item_level_sparse_error,
+    phase_transition_error,
+)
+from meanstream.lab.simulation.simulated_rounds import VectorConfig, simulate_vectors
 
 
 @pytest.mark.parametrize(("epsilon", "half_width"), [(4.0, 0.02), (2.0, 0.05)])

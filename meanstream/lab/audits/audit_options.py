@@ -1,11 +1,13 @@
-"""The options of `audit engine`: those of a run, and how large the audit is."""
+"""The options of `audit engine` and `audit topic`: those of a run, and what is audited of it."""
 
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from pydantic.dataclasses import dataclass
 
+from meanstream.pipelines.options.agent_side import AgentSideOptions
 from meanstream.pipelines.options.agents_options import AgentsOptions
 from meanstream.pipelines.options.base import DEFERRED
 from meanstream.pipelines.options.declaration import INPUT, cli_option
@@ -77,3 +79,14 @@ class AuditEngineOptions(OfStore, AgentsOptions):
         given = {name: value for name, value in usual.items() if getattr(self, name) is None}
 
         return AgentsOptions.settings(replace(self, **given))
+
+
+@dataclass(frozen=True, kw_only=True, config=DEFERRED)
+class AuditTopicOptions(OfStore, AgentSideOptions):
+    """What the makers of the releases have agreed on, and where the releases are."""
+
+    store: AskedStoreOption = Path("meanstream.db")
+    address: Annotated[
+        str | None,
+        typer.Argument(help="Releases: kafka://HOST:PORT/TOPIC or FILE.jsonl.", metavar="ADDRESS"),
+    ] = None
