@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from meanstream.operators.agents.admission import COUNTS, UNCOUNTED, Fates
 from meanstream.operators.agents.agents import Agents, AgentsSettings, ReleaseBatch
-from meanstream.operators.agents.person_limits import COUNTS, UNCOUNTED, Fates
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Ints

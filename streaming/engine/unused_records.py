@@ -9,7 +9,7 @@ import logging
 
 import numpy as np
 
-from meanstream.operators.agents.person_limits import UNCOUNTED
+from meanstream.operators.agents.admission import UNCOUNTED
 from meanstream.operators.records import Ints
 from meanstream.streaming.events.event_columns import Rejects
 from meanstream.streaming.store.state_store import Store

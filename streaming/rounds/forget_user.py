@@ -5,14 +5,15 @@ Sums of windows that are open or wait for a stage leave the store; spent budget 
 
 from __future__ import annotations
 
-import secrets
-
-from meanstream.streaming.agents.forget_agent import ForgottenAgent
-from meanstream.streaming.engine.engine_loop import HISTORY
+from meanstream.streaming.agents.forget_agent import (
+    ForgottenAgent,
+    drop_name,
+    drop_shown_widths,
+    require_stored_name,
+)
 from meanstream.streaming.rounds.rounds_engine import OPEN_WINDOWS
 from meanstream.streaming.rounds.sides.user_side import WAITING_ROUNDS
-from meanstream.streaming.store.database import StoreError
-from meanstream.streaming.store.kind import OF_USERS, require_store_kind
+from meanstream.streaming.store.kind import OF_USERS
 from meanstream.streaming.store.state_store import Store
 
 
@@ -31,27 +32,12 @@ def forget_user(store: Store, name: str) -> ForgottenAgent:
     the user. Reports were protected by epsilon when they left, and stay. The spent budget stays with the name; a user
     who has spent nothing leaves no name. Samples that come later count again, within what is left of the budget.
     """
-    saved = store.settings()
-    if saved is None:
-        raise StoreError(f"store must have been begun by an engine, got {str(store.path)!r}")
-    require_store_kind(store.path, saved, OF_USERS)
-    names = store.agents()
-
-    if name not in names:
-        raise StoreError(f"user must be one that the store has samples of, got {name!r}")
-    number = names.index(name)
-    spent = store.ledger.spent()
-    rounds = int(spent[number]) if number < len(spent) else 0
-
+    _, number, rounds = require_stored_name(store, OF_USERS, "user", name)
     with store.transaction():
         dropped = sum(_drop_sums(store, kind, number) for kind in (OPEN_WINDOWS, WAITING_ROUNDS))
-        if (history := store.state(HISTORY)) is not None:
-            store.put_state(
-                HISTORY, {what: one for what, one in history.items() if what != "newest"}
-            )
-
+        drop_shown_widths(store)
         if not rounds:
-            store.rename_agent(number, f"forgotten-{secrets.token_hex(8)}")
+            drop_name(store, number)
 
     store.erase_deleted()
     return ForgottenAgent(name, rounds, dropped, name_kept=rounds > 0)

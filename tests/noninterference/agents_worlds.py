@@ -440,10 +440,10 @@ def releases_as(
             counts = pending.votes[-1][i].tolist(), pending.histogram[-1][i].tolist()
             made = int(pending.total[-1][i]), int(pending.version[-1][i]), *counts
             noised, version, votes, histogram = told.setdefault((self.names[a], index), made)
-            pending.total[-1][i] = self._state.columns["released_total"][a] = noised
-            pending.votes[-1][i] = self._state.columns["vote_noised"][a] = votes
+            pending.total[-1][i] = self.columns["released_total"][a] = noised
+            pending.votes[-1][i] = self.columns["vote_noised"][a] = votes
             if histogram:
-                pending.histogram[-1][i] = self._state.columns["histogram_noised"][a] = histogram
+                pending.histogram[-1][i] = self.columns["histogram_noised"][a] = histogram
             pending.version[-1][i] = version
 
     with pytest.MonkeyPatch.context() as changes:

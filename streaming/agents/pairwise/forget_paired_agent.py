@@ -5,13 +5,15 @@ Its samples and what it received leave the store; what it has spent stays.
 
 from __future__ import annotations
 
-import secrets
-
-from meanstream.streaming.agents.forget_agent import ForgottenAgent, drop_agent_samples
+from meanstream.streaming.agents.forget_agent import (
+    ForgottenAgent,
+    drop_agent_samples,
+    drop_name,
+    require_stored_name,
+)
 from meanstream.streaming.agents.pairwise.pairs_at_rest import pairs_at_rest
 from meanstream.streaming.engine.forgotten import add_forgotten_agent
-from meanstream.streaming.store.database import StoreError
-from meanstream.streaming.store.kind import OF_PAIRS, require_store_kind
+from meanstream.streaming.store.kind import OF_PAIRS
 from meanstream.streaming.store.state_store import Store
 
 
@@ -33,19 +35,7 @@ def forget_paired_agent(store: Store, name: str) -> ForgottenAgent:
     estimates too, and the ledger keeps every release to it and of it. An agent without any release
     leaves no name.
     """
-    saved = store.settings()
-    if saved is None:
-        raise StoreError(f"store must have been begun by an engine, got {str(store.path)!r}")
-
-    require_store_kind(store.path, saved, OF_PAIRS)
-    names = store.agents()
-    if name not in names:
-        raise StoreError(f"agent must be one that the store has samples of, got {name!r}")
-
-    number = names.index(name)
-    spent = store.ledger.spent()
-    releases = int(spent[number]) if number < len(spent) else 0
-
+    saved, number, releases = require_stored_name(store, OF_PAIRS, "agent", name)
     with store.transaction():
         stream = pairs_at_rest(store, saved)
         stream.forget(number)
@@ -57,7 +47,7 @@ def forget_paired_agent(store: Store, name: str) -> ForgottenAgent:
         # The ledger names it as a reader, too.
         kept = releases > 0 or stream.has_received(number)
         if not kept:
-            store.rename_agent(number, f"forgotten-{secrets.token_hex(8)}")
+            drop_name(store, number)
 
         add_forgotten_agent(store, number)
 

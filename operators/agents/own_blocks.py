@@ -1,17 +1,83 @@
-"""An agent's own samples in blocks.
-
-How much means of neighboring blocks differ, which shows how samples depend.
-"""
+"""An agent's own samples in pairs and blocks, whose means show how samples depend."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from meanstream.operators.agents.agent_memory import Memory
-from meanstream.operators.agents.dependence.pairs import Columns, OwnPairs, own_pairs_columns
+from meanstream.operators.agents.sorting import SortedSamples
+from meanstream.operators.agents.state_columns import (
+    PRIVATE,
+    PUBLIC,
+    Column,
+    Columns,
+    Table,
+    declared_columns,
+)
 from meanstream.operators.records import Ints
+
+PAIR_COLUMNS = (Column("pair_first", np.int64, privacy=PRIVATE, of="dependence"),)
+"""The sample that waits for its partner."""
+
+
+class OwnPairs(NamedTuple):
+    """Private: samples 2i-1 and 2i of the agents of a batch.
+
+    Attributes
+    ----------
+    waits : int array (m,)
+        1 where the first sample of a pair came before the batch, else 0.
+    number : int array (m,)
+        How many pairs each agent of the batch completes.
+    difference : int array (p,)
+        Absolute difference of the two samples, in grid units, in the order of their agents.
+    """
+
+    waits: Ints
+    number: Ints
+    difference: Ints
+
+
+def own_pairs(rows: Columns, who: Ints, point: Ints, starts: Ints, added: Ints) -> OwnPairs:
+    """Pair the samples of a batch; the samples without a partner are put into the state.
+
+    Parameters
+    ----------
+    rows : dict
+        The agents' state; `count` is that before the batch.
+    who, starts, added : int array, shape (m,)
+        Agents of the batch, where the samples of each begin, and how many there are.
+    point : int array, shape (n,)
+        The samples, in grid units.
+
+    Examples
+    --------
+    >>> rows = {"count": np.array([1]), "pair_first": np.array([7])}
+    >>> zero = np.zeros(1, np.int64)
+    >>> own_pairs(rows, zero, np.array([3, 9, 9]), zero, np.array([3])).difference.tolist()
+    [4, 0]
+    """
+    before = rows["count"][who]
+    waits = before % 2
+    number = (waits + added) // 2
+    ends = np.cumsum(number)
+    second = 2 * np.arange(int(ends[-1])) + np.repeat(
+        starts + 1 - waits - 2 * (ends - number), number
+    )
+
+    step = np.empty_like(point)
+    step[0] = 0
+    np.subtract(point[1:], point[:-1], out=step[1:])
+    difference = step[second]
+    waited = np.flatnonzero((waits == 1) & (number > 0))
+    difference[(ends - number)[waited]] = point[starts[waited]] - rows["pair_first"][who[waited]]
+    rows["pair_first"][who] = np.where((before + added) % 2 == 1, point[starts + added - 1], 0)
+
+    return OwnPairs(waits, number, np.abs(difference, out=difference))
+
 
 SLOTS = 32
 """Ends of blocks that are kept: there are at most 31 blocks, and at least 16 once there are 16
@@ -78,19 +144,26 @@ class OwnBlocks:
 
     memory: Memory
 
-    def columns(self, n: int) -> Columns:
-        """State of `n` agents that have seen nothing."""
-        names = ("pair_squares_low", "pair_squares_high") + (
-            ("block_first",) if self.memory.forgets else ()
-        )
-        wide = (TOTALS, PAIRS) if self.memory.forgets else (TOTALS,)
+    @property
+    def columns(self) -> Table:
+        """What it keeps of each agent; blocks begin and end at public numbers of samples."""
+        of = "dependence"
+        squares = ("pair_squares_low", "pair_squares_high")
+        ends: tuple[str, ...] = (TOTALS,)
+        first: Table = ()
 
-        return {
-            **own_pairs_columns(n),
-            **{name: np.zeros(n, np.int64) for name in names},
-            **{name: np.zeros((n, SLOTS), np.int64) for name in wide},
-            "block_log": np.zeros(n, np.uint8),
-        }
+        # Without a memory blocks begin with the first sample, and their pairs are all pairs.
+        if self.memory.forgets:
+            ends = (TOTALS, PAIRS)
+            first = (Column("block_first", np.int64, privacy=PUBLIC, of=of),)
+
+        return (
+            *PAIR_COLUMNS,
+            *declared_columns(squares, np.int64, privacy=PRIVATE, of=of),
+            *first,
+            *declared_columns(ends, np.int64, (SLOTS,), privacy=PRIVATE, of=of),
+            Column("block_log", np.uint8, privacy=PUBLIC, of=of),
+        )
 
     def early_totals(self, rows: Columns, agent: Ints) -> tuple[Ints, Ints]:
         """Private: number and sum of the first samples of agents without a memory.
@@ -105,31 +178,19 @@ class OwnBlocks:
 
         return np.where(some, early, 0), np.where(some, rows[TOTALS][agent, slot], 0)
 
-    def add(
-        self, rows: Columns, who: Ints, *, added: Ints, starts: Ints, prefix: Ints, pairs: OwnPairs
-    ) -> None:
-        """Take in the samples of a batch, which are in the order of their agents.
-
-        Parameters
-        ----------
-        rows : dict
-            The agents' state; `count` and `total` are those before the batch.
-        who, added, starts : int array, shape (m,)
-            Agents of the batch, how many samples there are of each, and where they begin.
-        prefix : int array, shape (n,)
-            Sum of all samples of the batch up to each of them.
-        pairs : OwnPairs
-            Of the same samples.
-        """
-        count = rows["count"][who]
-        log = self._raise(rows, who, count, count + added)
-        last = (count + added) >> log
+    def add(self, rows: Columns, batch: SortedSamples) -> None:
+        """Take in the samples of a batch."""
+        who = batch.who
+        pairs = own_pairs(rows, who, batch.point, batch.starts, batch.added)
+        count = batch.before.number
+        log = self._raise(rows, who, count, batch.count)
+        last = batch.count >> log
         first = np.maximum((count >> log) + 1, last - (SLOTS - 1))
         squares = pairs.difference * pairs.difference
         before = np.cumsum(pairs.number) - pairs.number
         sums = (np.cumsum(squares) if self.memory.forgets else squares, before)
-        blocks = (count, starts, log)
-        self._mark(rows, who, blocks=blocks, ends=(first, last), prefix=prefix, squares=sums)
+        blocks = (count, batch.starts, log)
+        self._mark(rows, who, blocks=blocks, ends=(first, last), prefix=batch.prefix, squares=sums)
         some = np.flatnonzero(pairs.number)
 
         if len(some):

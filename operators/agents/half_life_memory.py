@@ -1,25 +1,205 @@
-"""The sums of agents that forget.
-
-What each keeps of its own samples, and what it has released of them.
-"""
+"""Means of agents with a half-life: decayed sums, what is released of them, own samples."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from meanstream.operators.agents.change_tests import OwnChanges
-from meanstream.operators.agents.memory.decay import DecayedSums, ReleasedSums
-from meanstream.operators.agents.own_moments import OwnMoment
+from meanstream.operators.agents.own_moments import OwnMoment, SumsNow
 from meanstream.operators.agents.release_times import Every
+from meanstream.operators.agents.released_change_tests import ReleaseChanges
+from meanstream.operators.agents.state_columns import (
+    PRIVATE,
+    PUBLIC,
+    Column,
+    Columns,
+    Table,
+    columns_of_counter,
+    declared_columns,
+    prefixed_columns,
+)
 from meanstream.operators.agents.vote_of_spread import SpreadVote
+from meanstream.operators.counters.base import State
+from meanstream.operators.counters.decayed import Decayed
+from meanstream.operators.noise.distributions import GaussianNoise
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.records import Floats, Ints, OwnSamples
 
-SQUARES_BASE = np.int64(1) << 62
-"""Sums of squares are kept exactly, in two words of this base."""
+ROUNDED = 1 / 12
+"""Variance of what rounding to an integer adds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedSums:
+    """Public: what a release says.
+
+    Attributes
+    ----------
+    count : int array
+        Samples of equal weight whose mean would vary as much: the effective number.
+    total : int array
+        Sum in grid units of that many samples with the released mean.
+    variance : float array
+        Variance of the privacy noise in `total`, in squared grid units.
+    drift, since : int array or None
+        Whether the mean has changed (`ReleaseChanges`), and the number of the release after which
+        the sum begins; None where no one asks.
+    """
+
+    count: Ints
+    total: Ints
+    variance: Floats
+    drift: Ints | None = None
+    since: Ints | None = None
+
+
+def effective_counts(weight: Floats, squared_weight: Floats) -> Floats:
+    """Public: effective numbers of samples, for sums of their weights and of the squares of these."""
+    return np.maximum(np.floor(weight * weight / squared_weight + 1e-6), 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class DecayedSums:
+    """Sums in which increments weigh less at each later release.
+
+    Parameters
+    ----------
+    counter : Decayed
+        Noise of the decayed sums.
+    fresh : GaussianNoise
+        Of one draw, in grid units.
+    changes : ReleaseChanges, optional
+        Tests the releases for a change of the mean; sums begin again after one. By default they
+        never do.
+
+    Notes
+    -----
+    **Privacy.** Only exact integers are noised, and integers come out: release k adds to what is public
+    `x_k + round(noise_k - D_k noise_{k-1})`, the increment with the noise that turns decayed sums into decayed sums.
+    The rest, decaying what was released before and scaling it to the effective count, is computed from public numbers.
+    All releases are a function of `C x + fresh` (`Decayed`).
+
+    Examples
+    --------
+    >>> from meanstream.operators.counters.base import ENDLESS
+    >>> sums = DecayedSums(Decayed(ENDLESS, decay=0.5), GaussianNoise(1000.0))
+    >>> from meanstream.operators.agents.state_columns import empty_columns
+    >>> state, row = empty_columns(sums.columns, 1), np.array([0])
+    >>> more = {"count": np.array([100]), "total": np.array([7000]), "fresh": np.zeros(1)}
+    >>> for k in (1, 2, 3):
+    ...     told = sums.release(state, row, index=np.array([k]), **more)
+    >>> told.count.tolist(), (told.total / told.count).round().tolist()
+    ([233], [70.0])
+    """
+
+    counter: Decayed
+    fresh: GaussianNoise
+    changes: ReleaseChanges | None = None
+
+    @property
+    def columns(self) -> Table:
+        """State of a row."""
+        weights = ("weight", "squared_weight")
+        tested = () if self.changes is None else self.changes.columns
+        return (
+            *declared_columns(weights, np.float64, privacy=PUBLIC, of="noise"),
+            Column("noise", np.float64, privacy=PRIVATE, of="noise"),
+            Column("noised", np.int64, privacy=PUBLIC, of="noise"),
+            *columns_of_counter(self.counter),
+            *tested,
+        )
+
+    def decay(self, index: Ints, waited: Ints | None = None) -> Floats:
+        """Give what these releases multiply the past by."""
+        decay = self.counter.decays(index)
+
+        if waited is None:
+            return decay
+        return decay * self.counter.waited(waited)
+
+    def left_out(self, past: Floats) -> Floats:
+        """Public: weight of what lies before the newest change, given what `changes` keeps of some rows."""
+        if self.changes is None:
+            return np.zeros(len(past))
+        return self.changes.left_out(past)
+
+    def release(
+        self,
+        state: State,
+        rows: Ints,
+        *,
+        index: Ints,
+        count: Ints,
+        total: Ints,
+        fresh: Floats,
+        waited: Ints | None = None,
+        sample: Floats | None = None,
+    ) -> ReleasedSums:
+        """Release once for each of some rows.
+
+        Parameters
+        ----------
+        state : State
+            With `columns`; changed in place.
+        rows, index : int array, shape (m,)
+            Distinct rows, and the number of this release of each, from 1.
+        count, total : int array, shape (m,)
+            Samples since the release before, and their exact sum in grid units.
+        fresh : float array, shape (m,)
+            One draw each.
+        waited : int array, shape (m,), optional
+            Turns that each has let pass since the release before.
+        sample : float array, shape (m,), optional
+            Public bound on the variance of a sample, in squared grid units; with `changes`, and
+            only then.
+        """
+        decay = self.decay(index, waited)
+        if waited is not None:
+            self.counter.wait(state, rows, waited)
+
+        turn = self.counter.decays(index)
+        held = state["shared"][rows] * (turn * turn)[:, np.newaxis, np.newaxis]
+        before = decay * state["noise"][rows]
+        noise = self.counter.step(state, rows, index, fresh)
+        increment = total + np.rint(noise - before).astype(np.int64)
+        noised = np.rint(decay * state["noised"][rows]).astype(np.int64) + increment
+
+        weight = decay * state["weight"][rows] + count
+        squared = decay * decay * state["squared_weight"][rows] + count
+        state["noise"][rows] = noise
+        state["noised"][rows] = noised
+        state["weight"][rows] = weight
+        state["squared_weight"][rows] = squared
+        # Each release has rounded twice, and what was rounded before has decayed.
+        rounding = 2 * ROUNDED / (1.0 - self.counter.decay**2)
+
+        if self.changes is None or sample is None:
+            return self._scaled(
+                noised, weight, squared, state["variance"][rows] * self.fresh.variance + rounding
+            )
+
+        since = self.changes.step(state, rows, index=index, decay=decay, held=held, sample=sample)
+        variance = since.noise * self.fresh.variance + rounding
+        told = self._scaled(since.total, since.weight, since.squared_weight, variance)
+        return replace(told, drift=since.drift, since=since.at)
+
+    @staticmethod
+    def _scaled(
+        noised: Floats | Ints, weight: Floats, squared: Floats, variance: Floats
+    ) -> ReleasedSums:
+        """Scale sums to the effective number of samples."""
+        told = effective_counts(weight, squared)
+        scale = told / weight
+        return ReleasedSums(
+            told.astype(np.int64),
+            np.rint(noised * scale).astype(np.int64),
+            variance * scale * scale + ROUNDED,
+        )
+
+
 SUMS = "sums_"
 """Of columns with the state of the noised sums."""
 REFLECTED = 0.9
@@ -34,25 +214,11 @@ _OWN = {
 _BEFORE = "before_"
 """Of the same columns, for what lies before the newest change: it may turn out that there was
 none."""
-Columns = dict[str, np.ndarray]
-
-
-class SumsNow(NamedTuple):
-    """Private: exact sums of all samples of some agents so far, in grid units.
-
-    Squares around the middle.
-    """
-
-    number: Ints
-    total: Ints
-    squares_high: Ints
-    squares_low: Ints
-
-    @property
-    def moment(self) -> OwnMoment:
-        """The same for a test of changes."""
-        squares = self.squares_high * float(SQUARES_BASE) + self.squares_low
-        return OwnMoment(self.number, self.total, np.asarray(squares, np.float64))
+TOLD_COUNT = Column("told_count", np.int64, privacy=PUBLIC, of="memory", kept=True)
+TOLD_TOTAL = Column("told_total", np.int64, privacy=PUBLIC, of="memory", kept=True)
+TOLD_VARIANCE = Column("told_variance", np.float64, privacy=PUBLIC, of="memory", kept=True)
+TURN = Column("turn", np.int64, privacy=PUBLIC, of="memory")
+"""What the newest release said, and the turn of event time that it closed."""
 
 
 class Outlook(NamedTuple):
@@ -97,10 +263,10 @@ class KeptSums:
 
     Notes
     -----
-    **Privacy.** Columns that begin with `told_` or `sums_` are public, but `sums_noise` and `sums_buffers`; the rest is
-    private to the agent. An agent's own samples have the weights of its releases: those since the newest one count
-    wholly, and the others as they will in the next one. So what is known of it does not depend on when a turn was
-    closed, or on batches. What lies before a change of its own mean (`OwnChanges`) is left out.
+    **Privacy.** Each column says whether it is private to the agent. An agent's own samples have the weights of its
+    releases: those since the newest one count wholly, and the others as they will in the next one. So what is known of
+    it does not depend on when a turn was closed, or on batches. What lies before a change of its own mean
+    (`OwnChanges`) is left out.
     """
 
     sums: DecayedSums
@@ -108,17 +274,19 @@ class KeptSums:
     grid: FixedPoint
     vote: SpreadVote | None = None
 
-    def columns(self, n: int) -> Columns:
-        """State of `n` agents that have seen nothing."""
-        # What is kept by each agent: sums up to a mark, and what came before a change.
-        ints = ("marked_total", "turn", "told_count", "told_total")
-        reals = ("own_weight", "own_squared_weight", "kept_total", "kept_squares", "told_variance")
-        return {
-            **{name: np.zeros(n, np.int64) for name in ints},
-            **{name: np.zeros(n) for name in (*reals, *(_BEFORE + own for own in _OWN.values()))},
-            **{SUMS + name: column for name, column in self.sums.init(n).items()},
-            **self.changes.columns(n),
-        }
+    @property
+    def columns(self) -> Table:
+        """Sums up to a mark and before a change, the newest release, the noise, own changes."""
+        own = declared_columns(_OWN.values(), np.float64, privacy=PRIVATE, of="memory")
+        return (
+            Column("marked_total", np.int64, privacy=PRIVATE, of="memory"),
+            *(TURN, TOLD_COUNT, TOLD_TOTAL),
+            *own,
+            TOLD_VARIANCE,
+            *prefixed_columns(_BEFORE, own),
+            *prefixed_columns(SUMS, self.sums.columns),
+            *self.changes.columns,
+        )
 
     @property
     def changes(self) -> OwnChanges:
@@ -187,7 +355,7 @@ class KeptSums:
             One draw each.
         """
         # The state of the counter is in the agents' columns.
-        state = {name: rows[SUMS + name] for name in self.sums.init(0)}
+        state = {column.name: rows[SUMS + column.name] for column in self.sums.columns}
         waited = self._waited(rows, agent, turn)
         decay = self.sums.decay(index, waited)
         kept = self._added(rows, agent, now.moment, decay)
@@ -268,8 +436,7 @@ class KeptSums:
 
     def _weighed(self, rows: Columns, agent: Ints) -> WeighedSamples:
         """Weigh all samples of some agents as their next release will, if there are new ones."""
-        names = ("count", "total", "squares_high", "squares_low")
-        now = SumsNow(*(rows[name][agent] for name in names))
+        now = SumsNow.of(rows, agent)
         turn = rows["turn"][agent]
 
         # Event time goes on while an agent is silent.

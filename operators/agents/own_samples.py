@@ -8,14 +8,16 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from meanstream.operators.agents.dependence.blocks import (
+from meanstream.operators.agents.agents_settings import AgentsSettings
+from meanstream.operators.agents.own_blocks import (
     PAIRS,
     PAIRS_BASE,
     SLOTS,
     TOTALS,
     OwnBlocks,
 )
-from meanstream.operators.agents.dependence.pairs import Columns
+from meanstream.operators.agents.own_moments import SumsNow
+from meanstream.operators.agents.state_columns import Columns
 from meanstream.operators.records import ENERGIES, Floats, Ints, OwnSamples
 
 LEAST_SAMPLES = 16
@@ -28,6 +30,52 @@ _LEVELS = 4
 _TOGETHER = 1 << 11
 """Agents at a time: what is computed of them stays in the processor's cache."""
 _Floats32 = NDArray[np.float32]
+
+
+def own_samples(settings: AgentsSettings, rows: Columns, agent: Ints) -> OwnSamples:
+    """Private: the samples of some agents, summed up, each for that agent only."""
+    kept = settings.kept
+    blocks = settings.blocks
+    begin = None
+
+    # With a memory the sums are those of what it still holds.
+    if kept is None:
+        own = _all_samples(settings, rows, agent)
+    else:
+        own = kept.own(rows, agent)
+        begin = kept.begin(rows, agent)
+
+    if blocks is None:
+        return own
+    return own_samples_with_energies(blocks, rows, own, settings.grid.resolution, begin)
+
+
+def _all_samples(settings: AgentsSettings, rows: Columns, agent: Ints) -> OwnSamples:
+    """Means and deviations of exact sums, and samples by cells where there is a histogram."""
+    grid = settings.grid
+    now = SumsNow.of(rows, agent).moment
+    n = np.maximum(now.number, 1)
+
+    # Squares are kept around the middle of the grid: what cancels here is small against them.
+    centered = (now.total - now.number * (grid.span // 2)).astype(np.float64)
+    deviations = np.maximum(now.squares - centered * centered / n, 0.0) * grid.resolution**2
+    own = OwnSamples(
+        agent=agent,
+        count=now.number,
+        mean=np.where(now.number > 0, grid.mean(now.total, n), np.nan),
+        squared_deviations=deviations,
+    )
+
+    if settings.histogram is not None:
+        own = replace(own, cells=np.asarray(rows["histogram_own"][agent], np.int64))
+
+    if settings.blocks is None:
+        return own
+
+    # A mean of the early half tells whether the rest was drawn from the same law.
+    early, early_total = settings.blocks.early_totals(rows, agent)
+    early_mean = grid.mean(early_total, np.maximum(early, 1))
+    return replace(own, early_mean=np.where(early > 0, early_mean, np.nan))
 
 
 def own_samples_with_energies(
