@@ -265,7 +265,7 @@ def _answers(
     The second is the number of windows that one user took part in, at most.
     """
     runner = RoundRunner(settings, key, Directory(samples.names))
-    runner.begin(np.zeros(0, np.int64))
+    runner.begin_turn(np.zeros(0, np.int64))
     found = []
     user = samples.group.astype(np.int64)
     sums = summarize_windows(settings.windows, user, samples.value, samples.times(), settings.grid)

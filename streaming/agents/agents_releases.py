@@ -24,14 +24,10 @@ from meanstream.streaming.events.encode import (
     ObjectColumn,
     encode_columns_as_lines,
 )
-from meanstream.streaming.events.event_columns import Rejects, column_partitions, column_positions
 from meanstream.streaming.events.release_ids import release_ids
 from meanstream.streaming.events.times import iso_times
-from meanstream.streaming.events.topic_names import topic_partition
 from meanstream.streaming.events.wire import (
     BudgetEvent,
-    DeadLetter,
-    PrivateDeadLetter,
     Refusal,
     Release,
 )
@@ -197,25 +193,6 @@ def release_refusal_lines(
     }
 
     return encode_columns_as_lines(Refusal, columns, {"asked": 1})
-
-
-def release_dead_letter_lines(
-    rejects: Rejects, source: str, kind: type[DeadLetter] | type[PrivateDeadLetter] = DeadLetter
-) -> EventLines:
-    """Tell which records were not used and why."""
-    position = np.array(rejects.position, np.int64)
-    places = [topic_partition(source, number) for number in column_partitions(position).tolist()]
-    columns: dict[str, Any] = {
-        "reason": rejects.reason,
-        "partition": [partition for _, partition in places],
-        "position": column_positions(position).tolist(),
-        "size": rejects.size,
-    }
-
-    if any(name != source for name, _ in places):  # several topics
-        columns["source"] = [name for name, _ in places]
-
-    return encode_columns_as_lines(kind, columns, {"source": source})
 
 
 def _privacy(settings: AgentsSettings) -> dict[str, Any]:

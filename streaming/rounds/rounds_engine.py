@@ -6,8 +6,7 @@ Samples to windows, each window once to reports and an estimate, exactly once.
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,14 +14,21 @@ from typing import Any
 import numpy as np
 
 from meanstream.operators.validation import require
-from meanstream.streaming.agents.agents_releases import release_dead_letter_lines
 from meanstream.streaming.clock import Clock
-from meanstream.streaming.crash import CrashHook, CrashPoint, crash_step, no_crash
+from meanstream.streaming.crash import CrashHook, no_crash
 from meanstream.streaming.engine.engine_delivery import ROUNDS_OUTBOX, CommittedDelivery
 from meanstream.streaming.engine.engine_health import EngineHealth
-from meanstream.streaming.engine.engine_loop import EngineLoop
 from meanstream.streaming.engine.engine_options import EngineOptions
+from meanstream.streaming.engine.keepers import (
+    Commit,
+    EndKeeper,
+    IntakeKeeper,
+    Keeper,
+    KeptEngine,
+    PiecesKeeper,
+)
 from meanstream.streaming.engine.letter_room import LetterRoom
+from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.event_columns import Batch, Position, Rejects
 from meanstream.streaming.events.round_events import Charge, Report, WindowEstimate
 from meanstream.streaming.events.times import known_time
@@ -43,13 +49,14 @@ from meanstream.streaming.rounds.window_widths import Window
 from meanstream.streaming.sinks.sink_group import Sinks
 from meanstream.streaming.sinks.sink_protocol import check_sink_trust
 from meanstream.streaming.sources.source_protocol import Source, let_source_rest
+from meanstream.streaming.store.spend_ledger import LedgerRows
 from meanstream.streaming.store.state_store import Store
 
 _log = logging.getLogger("meanstream.rounds")
 OPEN_WINDOWS = "rounds_open"
 
 
-class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
+class RoundsEngine(KeptEngine[RoundsStats, Outcome]):
     """Reads samples, keeps each window's sums per user, and runs a round when a window has ended.
 
     One turn: read a batch, admit it, run the rounds of the windows that have closed, commit
@@ -135,15 +142,30 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         # The sides of the rounds: users with open windows, and rounds that wait for results.
         self._settings = settings
         self._results = results
-        most = options.max_dead_letters
-        asked = sinks.dead_letters is not None
-        self._letters = LetterRoom(store, most, self.stats, asked=asked, warns=False)
         self._intake = RoundsIntake(settings, options, source, self.stats, slot_key(secret))
         self._windows = OpenWindows(settings.windows, self._intake.places)
         self._directory = Directory(self._intake.names)
-
         self._runner = RoundRunner(settings, secret, self._directory)
         self._waiting = WaitingRounds(settings, self._runner, self._directory)
+
+        # Rejected records are private here: that their letters are full is in no log.
+        letters = LetterRoom(
+            store,
+            options.max_dead_letters,
+            self.stats,
+            source.name,
+            asked=sinks.dead_letters is not None,
+            kind=PrivateDeadLetter,
+        )
+        self.keepers = [
+            IntakeKeeper(self._intake, self.stats),
+            self._waiting,
+            EndKeeper(),
+            self._runner,
+            PiecesKeeper(OPEN_WINDOWS, self._windows),
+            OutcomeKeeper(self._intake, store, self.stats),
+            letters,
+        ]
         self.delivery = CommittedDelivery(
             store=store,
             sinks=sinks,
@@ -158,30 +180,18 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
             answers=OWN_ANSWERS,
         )
 
-        self._saved_users = 0
         self._again = False  # a window or a stage was taken: there may be another one
         self._own_users = OwnUsers(source)
         self._homes_unknown = False  # whether a window waits to know who lives here
 
     def _restore(self, state: dict[str, Any]) -> None:
-        self._intake.restore(self._store, state["intake"])
-        self._directory = self._runner.directory = self._waiting.directory = Directory(
-            self._intake.names
-        )
-
-        # Windows that had not ended, and rounds of which not all stages are done.
-        for number, columns in self._store.chunks(OPEN_WINDOWS):
-            self._windows.restore(number, columns)
-
-        self._waiting.restore(self._store, state["waiting"])
-        self._runner.carried = state.get("carried")
+        super()._restore(state)
         self._again = True  # the last commit may have left windows that have ended
 
     def _begun(self) -> dict[str, Any]:
-        self.stats.agents = self._saved_users = len(self._intake.names)
-        self.stats.spent = self._spent()
+        begun = super()._begun()
         self._see()
-        return {}  # users and times of samples are not for logs
+        return begun
 
     def _has_waiting(self) -> bool:
         return bool(len(self._windows) or len(self._waiting))
@@ -242,7 +252,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
             return outcome
 
         # What each user has paid so far decides who may still take part.
-        self._runner.begin(self._store.ledger.spent())
+        self._runner.begin_turn(self._store.ledger.spent())
         self._waiting.reserve()
 
         if ended is not None:
@@ -295,71 +305,61 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
 
         return None
 
+    def _charges(self, taken: Outcome) -> LedgerRows:
+        return taken.rows
+
     def _commit(self, position: Position, taken: Outcome, rejects: Rejects, *, ended: bool) -> None:
-        began = time.perf_counter()
-        store = self._store
+        super()._commit(position, taken, rejects, ended=ended)
+        self._see()
 
-        # All or nothing: position, open windows, charges and events are in one transaction.
-        with store.transaction():
-            with crash_step(CrashPoint.SAVE_POSITION, self._crash):
-                self._save_state(position, ended=ended)
-
-            with crash_step(CrashPoint.SAVE_SNAPSHOT, self._crash):
-                new, dropped = self._windows.changes()
-                for number, columns in new.items():
-                    store.put_chunk(OPEN_WINDOWS, number, columns)
-
-                store.drop_chunks(OPEN_WINDOWS, dropped)
-
-            # The charge is committed before a report leaves.
-            with crash_step(CrashPoint.CHARGE_LEDGER, self._crash):
-                refused = store.ledger.charge(taken.rows)
-
-            with crash_step(CrashPoint.FILL_OUTBOX, self._crash):
-                letters = release_dead_letter_lines(
-                    self._letters.admit(rejects), self._source.name, PrivateDeadLetter
-                )
-                for events in (*taken.events, letters):
-                    store.post(events.kind.topic, events.lines)
-
-        self._saved_users = len(self._intake.names)
-        self._count(taken, len(refused), rejects)
-        self.stats.commit_seconds = time.perf_counter() - began
-
-    def _save_state(self, position: Position, *, ended: bool) -> None:
-        self._positions[self._source.name] = position
-        state = {
-            "positions": self._positions,
-            "intake": self._intake.save(self._store, self._saved_users),
-            "waiting": self._waiting.save(self._store),
-            "ended": ended,
-        } | ({} if self._runner.carried is None else {"carried": self._runner.carried})
-        self._store.put_state("rounds", state)
-        self._save_history()
-        self.delivery.save()
-
-    def _count(self, outcome: Outcome, refused: int, rejects: Rejects) -> None:
+    def _see(self) -> None:
         stats = self.stats
-        stats.releases += len(outcome.rows) - refused
-        stats.refusals += refused
+        reached = self._intake.watermark
+        stats.open_windows = len(self._windows)
+        stats.waiting = len(self._waiting)
+        stats.results_refused = self._waiting.refused
+        stats.event_time = stats.watermark = known_time(reached)
+
+
+class OutcomeKeeper(Keeper[Outcome]):
+    """Lets the events of rounds out, and counts what became of them and what users have spent."""
+
+    def __init__(self, intake: RoundsIntake, store: Store, stats: RoundsStats) -> None:
+        self._intake = intake
+        self._store = store
+        self._stats = stats
+
+    def begin(self) -> dict[str, Any]:
+        """Count what users have spent; users and times of samples are not for logs."""
+        self._stats.spent = self._spent()
+        return {}
+
+    def post(self, commit: Commit[Outcome]) -> Iterable[EventLines]:
+        """Give the events."""
+        return commit.taken.events
+
+    def count(self, commit: Commit[Outcome]) -> None:
+        """Count rounds, answers and charges."""
+        stats = self._stats
+        outcome = commit.taken
+        stats.releases += len(commit.rows) - len(commit.refused)
+        stats.refusals += len(commit.refused)
         stats.rounds += outcome.finished
         stats.over_budget += outcome.refused
+
         answers = [line for e in outcome.events if e.kind is WindowEstimate for line in e.lines]
         stats.estimates += len(answers)
         stats.answer = answers[-1] if answers else stats.answer
         stats.answers_of_turn = tuple(answers)
 
         # The ledger is asked only where something was charged.
-        if len(outcome.rows):
+        if len(commit.rows):
             stats.spent = self._spent()
 
-        stats.rejected.update(rejects.reason)
         if refused_samples := self._intake.places.take_refused():
             stats.rejected["too_many_agents"] += refused_samples
 
         stats.full = self._intake.places.full
-        stats.commits += 1
-        self._see()
 
     def _spent(self) -> tuple[int, ...]:
         """Count users by the rounds they have paid for.
@@ -370,11 +370,3 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         known = len(self._intake.names)
         spent = self._store.ledger.spent()[:known]
         return tuple(np.bincount(np.pad(spent, (0, known - len(spent))), minlength=1).tolist())
-
-    def _see(self) -> None:
-        stats = self.stats
-        reached = self._intake.watermark
-        stats.open_windows = len(self._windows)
-        stats.waiting = len(self._waiting)
-        stats.results_refused = self._waiting.refused
-        stats.event_time = stats.watermark = known_time(reached)

@@ -6,7 +6,7 @@ What each receives is charged before its estimate leaves.
 from __future__ import annotations
 
 import math
-import time
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,17 @@ import numpy as np
 from meanstream.operators.rings import ring_module
 from meanstream.streaming.agents.agents_delivery import OWN_ANSWERS, Delivery
 from meanstream.streaming.agents.agents_engine import Engine
-from meanstream.streaming.agents.agents_releases import release_dead_letter_lines
+from meanstream.streaming.agents.agents_keepers import EventTimeKeeper
 from meanstream.streaming.agents.pairwise.pairs_picture import pairs_picture
 from meanstream.streaming.agents.pairwise.pairwise_estimates import DuePairwiseEstimates
-from meanstream.streaming.crash import CrashPoint, crash_step
+from meanstream.streaming.engine.engine_intake import Intake
+from meanstream.streaming.engine.engine_stats import EngineStats
+from meanstream.streaming.engine.keepers import Commit, EndKeeper, IntakeKeeper, Keeper
 from meanstream.streaming.engine.own_events import Key, OwnEvents
-from meanstream.streaming.events.encode import encode_columns_as_lines
-from meanstream.streaming.events.event_columns import Position, Rejects
+from meanstream.streaming.events.encode import EventLines, encode_columns_as_lines
+from meanstream.streaming.events.event_columns import Rejects
 from meanstream.streaming.events.release_ids import release_ids
-from meanstream.streaming.events.times import iso_time, iso_times, known_time
+from meanstream.streaming.events.times import iso_times
 from meanstream.streaming.events.wire import PairRelease
 from meanstream.streaming.sinks.sink_group import Sinks
 from meanstream.streaming.store.database import StoreError
@@ -74,23 +76,21 @@ class PairwiseEngine(Engine):
         if pairs.schedule == "round_robin":
             self.stats.pairs_picture = partial(pairs_picture, self.stream)
 
+        self._event_time = EventTimeKeeper(self._intake, self.stats)
+        self.keepers = [
+            IntakeKeeper(self._intake, self.stats),
+            EndKeeper(),
+            PairsKeeper(self.stream, self._intake, self.stats, self._store.path),
+            self._letters,
+            self._unused,
+            self._event_time,
+        ]
+
     def _make_delivery(self, sinks: Sinks, **more: Any) -> Delivery:
         due = DuePairwiseEstimates(self._pairs, self._options, self._partners_file)
         return super()._make_delivery(
             sinks, due=due, charged=PairRelease, answers=PAIRWISE_ANSWERS, **more
         )
-
-    def _restore(self, state: dict[str, Any]) -> None:
-        self._intake.restore(self._store, state["intake"])
-
-        restore_pairs(self._store, self.stream, self._intake.names)
-        self._event_time = -math.inf if state["event_time"] is None else state["event_time"]
-        self._by_clock = bool(state["by_clock"])
-
-    def _begun(self) -> dict[str, Any]:
-        self.stats.agents = self._saved_agents = len(self._intake.names)
-        self._note_waiting(released=True)
-        return {"agents": self.stats.agents, "event_time": iso_time(self._event_time)}
 
     def _update(self, active: tuple[int, ...], rejects: Rejects, *, ended: bool) -> list[Any]:  # noqa: ARG002
         due = self._intake.due(active, ended=ended and self._options.drain)
@@ -99,65 +99,49 @@ class PairwiseEngine(Engine):
         # The watermark orders samples; each may make its agent query others.
         if len(due.time):
             made = [self.stream.take(due.agent, due.value, due.time, self._intake.names)]
-            self._event_time = float(due.time[-1])
-            self._by_clock = False
+            self._event_time.pass_to(float(due.time[-1]))
 
-        self._note_waiting(released=True)
+        self._event_time.show(released=True)
         return made
 
-    def _commit(
-        self, position: Position, taken: list[Any], rejects: Rejects, *, ended: bool
-    ) -> None:
-        began = time.perf_counter()
+    def _charges(self, taken: list[Any]) -> LedgerRows:
+        """Write what agents told their readers, as rows of the ledger."""
+        release = self._pairs.release
+        released = self._pairs.variance == "released"
+        return pair_rows(taken, self._intake.names, release, released=released)
 
-        # Rows of the ledger are what agents told their readers.
-        store = self._store
-        names = self._intake.names
-        rows = pair_rows(
-            taken, names, self._pairs.release, released=self._pairs.variance == "released"
-        )
 
-        with store.transaction():
-            with crash_step(CrashPoint.SAVE_POSITION, self._crash):
-                self._save_pairs_state(position, ended=ended)
+class PairsKeeper(Keeper[list[Any]]):
+    """Keeps what the agents of a `PairwiseStream` know, and counts what they told each other."""
 
-            with crash_step(CrashPoint.SAVE_SNAPSHOT, self._crash):
-                for kind, chunk, columns in self.stream.changes():
-                    store.put_chunk(kind, chunk, columns)
+    def __init__(self, stream: Any, intake: Intake, stats: EngineStats, place: Path) -> None:
+        self._stream = stream
+        self._intake = intake
+        self._stats = stats
+        self._place = place
 
-            # Charges first, as everywhere.
-            with crash_step(CrashPoint.CHARGE_LEDGER, self._crash):
-                if store.ledger.charge(rows):  # cannot be: pairs and ledger are committed together
-                    raise StoreError(
-                        f"store must have the pairs of its ledger, got {str(store.path)!r}: it was changed"
-                    )
+    def restore(self, store: Store, state: Mapping[str, Any]) -> None:  # noqa: ARG002
+        """Give the agents the state of the last commit."""
+        restore_pairs(store, self._stream, self._intake.names)
 
-            with crash_step(CrashPoint.FILL_OUTBOX, self._crash):
-                letters = release_dead_letter_lines(self._letters.admit(rejects), self._source.name)
-                store.post(letters.kind.topic, letters.lines)
-                self._unused.save(rejects)
+    def save(self, store: Store) -> None:
+        """Write what changed."""
+        for kind, chunk, columns in self._stream.changes():
+            store.put_chunk(kind, chunk, columns)
 
-        self._saved_agents = len(names)
-        self.stats.messages += len(rows)
+    def post(self, commit: Commit[list[Any]]) -> Iterable[EventLines]:
+        """Refuse a ledger that knows other releases: pairs and ledger are committed together."""
+        if commit.refused:
+            raise StoreError(
+                f"store must have the pairs of its ledger, got {str(self._place)!r}: it was changed"
+            )
 
-        # What readers could learn is public: messages, and samples for each partner.
-        self.stats.samples_per_partner = self.stream.samples_per_partner()
-        self.stats.rejected.update(rejects.reason)
-        self.stats.commits += 1
-        self.stats.commit_seconds = time.perf_counter() - began
+        return ()
 
-    def _save_pairs_state(self, position: Position, *, ended: bool) -> None:
-        self._positions[self._source.name] = position
-        state: dict[str, Any] = {
-            "positions": self._positions,
-            "intake": self._intake.save(self._store, self._saved_agents),
-            "ended": ended,
-            "event_time": known_time(self._event_time),
-            "by_clock": self._by_clock,
-        }
-        self._store.put_state("engine", state)
-        self._save_history()
-        self.delivery.save()
+    def count(self, commit: Commit[list[Any]]) -> None:
+        """Count messages, and what readers could learn, which is public."""
+        self._stats.messages += len(commit.rows)
+        self._stats.samples_per_partner = self._stream.samples_per_partner()
 
 
 def restore_pairs(store: Store, stream: Any, names: list[str]) -> None:
