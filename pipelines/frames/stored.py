@@ -35,10 +35,10 @@ from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.engine.forgotten import forgotten_agents
 from meanstream.streaming.engine.keepers import Commit, Keeper
 from meanstream.streaming.events.event_columns import Batch, Position, Rejects, SampleColumns
-from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.sinks.sink_protocol import Sinks
 from meanstream.streaming.store.database import StoreError
+from meanstream.streaming.store.deployment_store import Deployment, open_deployment
 from meanstream.streaming.store.state_store import Store
-from meanstream.streaming.store.store_deployment import Deployment, open_deployment
 
 POINTWISE_CALLS = "frame_pointwise_calls"
 """State of a store: how many calls gave intervals that hold each by itself."""

@@ -23,10 +23,10 @@ from meanstream.streaming.agents.agents_keepers import (
     DriftKeeper,
     EventTimeKeeper,
     FollowedKeeper,
+    ReleaseOutlook,
 )
 from meanstream.streaming.agents.agents_releases import release_rows
 from meanstream.streaming.agents.first_release import FirstReleaseWatch
-from meanstream.streaming.agents.release_outlook import ReleaseOutlook
 from meanstream.streaming.clock import Clock
 from meanstream.streaming.crash import CrashHook, no_crash
 from meanstream.streaming.engine.engine_health import EngineHealth
@@ -44,7 +44,7 @@ from meanstream.streaming.engine.letter_room import LetterRoom
 from meanstream.streaming.engine.silence import Silence
 from meanstream.streaming.engine.unused_records import UnusedRecords
 from meanstream.streaming.events.event_columns import Batch, Rejects
-from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.sinks.sink_protocol import Sinks
 from meanstream.streaming.sources.source_protocol import AtHand, Shared, Source, let_source_rest
 from meanstream.streaming.store.spend_ledger import LedgerRows
 from meanstream.streaming.store.state_store import Store
@@ -79,7 +79,7 @@ class Engine(KeptEngine[EngineStats, list[ReleaseBatch]]):
         its name.
     noise : KeyedNoise
         The keyed noise of this deployment
-        (`meanstream.streaming.store.store_deployment.open_deployment`).
+        (`meanstream.streaming.store.deployment_store.open_deployment`).
     store : Store
         Opened for writing. The engine does not close it.
     sinks : Sinks

@@ -13,12 +13,17 @@ from meanstream.operators.agents.agents import Agents, AgentsSettings, ReleaseBa
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.streaming.agents.agents_releases import (
     OWN_RELEASES,
+    DriftsOfReleases,
     release_budget_lines,
     release_refusal_lines,
     restore_own_releases,
 )
-from meanstream.streaming.agents.drift_events import DriftsOfReleases
-from meanstream.streaming.agents.first_release import FirstReleaseWatch
+from meanstream.streaming.agents.first_release import (
+    FirstRelease,
+    FirstReleaseWatch,
+    expected_first_release,
+    next_release,
+)
 from meanstream.streaming.agents.saved_agents import SavedAgents
 from meanstream.streaming.engine.engine_intake import Intake
 from meanstream.streaming.engine.engine_stats import EngineStats
@@ -26,6 +31,57 @@ from meanstream.streaming.engine.keepers import Commit, Keeper
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.times import iso_time, known_time
 from meanstream.streaming.store.state_store import Store
+
+
+class ReleaseOutlook:
+    """Looks at who has sent how much, and what waits for event time; for the engine's own thread.
+
+    **Privacy.** Numbers and times of agents' samples are public.
+    """
+
+    def __init__(
+        self,
+        settings: AgentsSettings,
+        lateness: float,
+        agents: Agents,
+        intake: Intake,
+        stats: EngineStats,
+    ) -> None:
+        self._settings = settings
+        self._lateness = lateness
+        self._agents = agents
+        self._intake = intake
+        self._stats = stats
+
+    def first(self) -> FirstRelease:
+        """Say when the first release can be expected, while there was none."""
+        agent, times = self._intake.waiting_samples()
+        return expected_first_release(
+            self._settings.times,
+            self._lateness,
+            counted=self._agents.counts(),
+            agent=agent,
+            times=times,
+            since=self._stats.event_time,
+        )
+
+    def following(self) -> FirstRelease | None:
+        """Say when the next release of any agent can be expected.
+
+        None if all have made their last one.
+        """
+        agent, times = self._intake.waiting_samples()
+        return next_release(
+            self._settings.times,
+            self._lateness,
+            counted=self._agents.counts(),
+            spent=self._agents.spent(),
+            horizon=self._settings.horizon,
+            agent=agent,
+            times=times,
+            since=self._stats.event_time,
+        )
+
 
 Releases = Commit[list[ReleaseBatch]]
 """A commit of agents whose releases everyone reads."""

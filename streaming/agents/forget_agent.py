@@ -7,19 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meanstream.streaming.agents.moves.agents_homes import departed_agents
-from meanstream.streaming.agents.moves.copied_agents import (
+from meanstream.streaming.agents.copied_agents import (
     PENDING,
     agents_at_rest,
     replace_chunk_rows,
 )
-from meanstream.streaming.agents.moves.move_agents import settle_move
+from meanstream.streaming.agents.move_agents import departed_agents, settle_move
 from meanstream.streaming.engine.engine_loop import HISTORY
 from meanstream.streaming.engine.forgotten import add_forgotten_agent
 from meanstream.streaming.store.database import StoreError
-from meanstream.streaming.store.kind import OF_AGENTS, require_store_kind
+from meanstream.streaming.store.deployment_store import saved_deployment_settings
 from meanstream.streaming.store.state_store import Store
-from meanstream.streaming.store.store_deployment import saved_deployment_settings
+from meanstream.streaming.store.store_identity import OF_AGENTS, require_store_kind
 
 ROWS_READ = "frame rows"
 """Kind of the chunks that know the rows of a frame again that were read, with their agents."""

@@ -22,8 +22,7 @@ from meanstream.streaming.events.base import Event
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.wire import EVENTS
 from meanstream.streaming.repeated_lines import OncePerSecond
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.sinks.sink_protocol import DeliveryFailedError, SinkPosition
+from meanstream.streaming.sinks.sink_protocol import DeliveryFailedError, SinkPosition, Sinks
 from meanstream.streaming.store.source_identity import OLDER_COPY
 from meanstream.streaming.store.state_store import Store
 

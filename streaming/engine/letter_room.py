@@ -11,8 +11,12 @@ import numpy as np
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.engine.keepers import Commit, Keeper
 from meanstream.streaming.events.encode import EventLines, encode_columns_as_lines
-from meanstream.streaming.events.event_columns import Rejects, column_partitions, column_positions
-from meanstream.streaming.events.topic_names import topic_partition
+from meanstream.streaming.events.event_columns import (
+    Rejects,
+    column_partitions,
+    column_positions,
+    topic_partition,
+)
 from meanstream.streaming.events.wire import DeadLetter, PrivateDeadLetter
 from meanstream.streaming.store.state_store import Store
 

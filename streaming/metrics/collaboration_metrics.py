@@ -6,8 +6,13 @@ from typing import Any, ClassVar
 
 from meanstream.streaming.agents.collaboration_stats import collaboration_stats
 from meanstream.streaming.engine.engine_stats import EngineStats
-from meanstream.streaming.metrics.engine_metrics import Metrics
-from meanstream.streaming.metrics.families import COUNTERS, DISTRIBUTIONS, GAUGES, LIVE
+from meanstream.streaming.metrics.engine_metrics import (
+    COUNTERS,
+    DISTRIBUTIONS,
+    GAUGES,
+    LIVE,
+    Metrics,
+)
 from meanstream.streaming.metrics.private_answers import PrivateMetrics
 from meanstream.streaming.metrics.telemetry import AgentsTelemetry
 from meanstream.streaming.sources.received_releases import NOT_RECEIVED

@@ -8,8 +8,7 @@ from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from meanstream.streaming.engine.engine_health import EngineHealth
-from meanstream.streaming.metrics.background import BackgroundServer
-from meanstream.streaming.metrics.connections import BoundedThreads
+from meanstream.streaming.metrics.background import BackgroundServer, BoundedThreads
 from meanstream.streaming.metrics.engine_metrics import Metrics
 
 _log = logging.getLogger("meanstream.metrics")

@@ -16,21 +16,19 @@ from meanstream.operators.records import Ints, Words
 from meanstream.operators.rounds.round_records import Estimate, Public, Tally
 from meanstream.streaming.engine.keepers import Commit, Keeper
 from meanstream.streaming.events.encode import EventLines
-from meanstream.streaming.rounds.event_lines import (
+from meanstream.streaming.rounds.rounds_settings import RoundsSettings
+from meanstream.streaming.rounds.summarize_users import UserSums
+from meanstream.streaming.rounds.window_round import (
+    WindowRound,
     complete_event_line,
+    curator_charge_lines,
+    curator_noise_once,
+    curator_sum,
     estimate_event_line,
     refusal_event_lines,
     report_event_lines,
     stage_event_line,
 )
-from meanstream.streaming.rounds.rounds_curator import (
-    curator_charge_lines,
-    curator_noise_once,
-    curator_sum,
-)
-from meanstream.streaming.rounds.rounds_settings import RoundsSettings
-from meanstream.streaming.rounds.summarize_users import UserSums
-from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.window_widths import MICROS, Window
 from meanstream.streaming.store.spend_ledger import LedgerRows
 from meanstream.streaming.store.state_store import Store

@@ -10,14 +10,14 @@ import numpy as np
 
 from meanstream.streaming.agents.agents_budget import budget_charged_until
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
-from meanstream.streaming.store.kind import (
+from meanstream.streaming.store.state_store import Store
+from meanstream.streaming.store.store_identity import (
     OF_AGENTS,
     OF_USERS,
     SIDE,
     require_store_kind,
     store_kind,
 )
-from meanstream.streaming.store.state_store import Store
 
 
 @dataclass(frozen=True, slots=True)

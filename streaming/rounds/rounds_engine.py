@@ -6,18 +6,22 @@ Samples to windows, each window once to reports and an estimate, exactly once.
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from meanstream.operators.validation import require
+from meanstream.streaming.agents.forget_agent import ForgottenAgent
 from meanstream.streaming.clock import Clock
 from meanstream.streaming.crash import CrashHook, no_crash
 from meanstream.streaming.engine.engine_delivery import ROUNDS_OUTBOX, CommittedDelivery
 from meanstream.streaming.engine.engine_health import EngineHealth
+from meanstream.streaming.engine.engine_loop import HISTORY
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.engine.keepers import (
     Commit,
@@ -28,29 +32,63 @@ from meanstream.streaming.engine.keepers import (
     PiecesKeeper,
 )
 from meanstream.streaming.engine.letter_room import LetterRoom
-from meanstream.streaming.events.encode import EventLines
+from meanstream.streaming.engine.own_events import Key, OwnEvents, own_event_keys
+from meanstream.streaming.events.encode import UNREADABLE, EventLines
 from meanstream.streaming.events.event_columns import Batch, Position, Rejects
 from meanstream.streaming.events.round_events import Charge, Report, WindowEstimate
 from meanstream.streaming.events.times import known_time
 from meanstream.streaming.events.wire import PrivateDeadLetter
 from meanstream.streaming.rounds.open_windows import OpenWindows
 from meanstream.streaming.rounds.round_runner import Directory, Outcome, RoundRunner
-from meanstream.streaming.rounds.rounds_curator import NO_SIDES
-from meanstream.streaming.rounds.rounds_homes import OwnUsers
 from meanstream.streaming.rounds.rounds_intake import RoundsIntake
-from meanstream.streaming.rounds.rounds_own_answers import OWN_ANSWERS
 from meanstream.streaming.rounds.rounds_settings import NO_ORDER, RoundsSettings
 from meanstream.streaming.rounds.rounds_stats import RoundsStats
-from meanstream.streaming.rounds.sides.user_side import WaitingRounds
 from meanstream.streaming.rounds.stage_results import StageResultsLocation
 from meanstream.streaming.rounds.summarize_users import UserSums, summarize_entries
-from meanstream.streaming.rounds.user_places import slot_key
+from meanstream.streaming.rounds.user_places import OwnUsers, slot_key
+from meanstream.streaming.rounds.user_side import WAITING_ROUNDS, WaitingRounds
+from meanstream.streaming.rounds.window_round import NO_SIDES
 from meanstream.streaming.rounds.window_widths import Window
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.sinks.sink_protocol import check_sink_trust
+from meanstream.streaming.sinks.sink_protocol import Sinks, check_sink_trust
 from meanstream.streaming.sources.source_protocol import Source, let_source_rest
+from meanstream.streaming.store.database import StoreError
 from meanstream.streaming.store.spend_ledger import LedgerRows
 from meanstream.streaming.store.state_store import Store
+from meanstream.streaming.store.store_identity import OF_USERS, require_store_kind
+
+
+class _OfRound(msgspec.Struct):
+    round_id: str
+
+
+_OF_ROUND = msgspec.json.Decoder(_OfRound)
+
+
+def _round_key(line: bytes) -> Key | None:
+    """Tell the round of an event; None if the line is none of a round.
+
+    Examples
+    --------
+    >>> _round_key(b'{"round_id":"delays/2013","value":6.5}'), _round_key(b'a note of somebody else')
+    (('delays/2013',), None)
+    """
+    try:
+        return (_OF_ROUND.decode(line).round_id,)
+    except UNREADABLE:
+        return None
+
+
+def _knows_rounds(store: Store, since: int, keys: set[Key]) -> bool:
+    keys = keys - own_event_keys((line for _, _, line in store.outbox()), _round_key)
+    return any(keys <= own_event_keys(store.ledger.after(seq), _round_key) for seq in (since, 0))
+
+
+OWN_ANSWERS = (
+    OwnEvents(role="means", option="sink", key=_round_key, knows=_knows_rounds),
+    OwnEvents(role="stages", option="stages", key=_round_key, knows=_knows_rounds),
+)
+"""Of the sinks of rounds, besides reports."""
+
 
 _log = logging.getLogger("meanstream.rounds")
 OPEN_WINDOWS = "rounds_open"
@@ -89,7 +127,7 @@ class RoundsEngine(KeptEngine[RoundsStats, Outcome]):
     -----
     **Privacy.** Everything that leaves is epsilon-differentially private with respect to all that one user sent within
     a window. Public are: who took part in which window, in an order that hangs on names alone. When windows close is
-    public too (`meanstream.streaming.rounds.closing`), and so are sessions' ends. `stats` is private: `public_stats`
+    public too (`WindowClosing`), and so are sessions' ends. `stats` is private: `public_stats`
     gives what anyone may know of it.
     """
 
@@ -370,3 +408,65 @@ class OutcomeKeeper(Keeper[Outcome]):
         known = len(self._intake.names)
         spent = self._store.ledger.spent()[:known]
         return tuple(np.bincount(np.pad(spent, (0, known - len(spent))), minlength=1).tolist())
+
+
+def forget_user(store: Store, name: str) -> ForgottenAgent:
+    """Erase all that is private of a user of rounds from a store at rest.
+
+    Raises
+    ------
+    StoreError
+        If the store is of another kind or does not have the user, or someone reads the store
+        meanwhile.
+
+    Notes
+    -----
+    **Privacy.** Sums of the user's windows are overwritten in the file; a window that closes later is answered without
+    the user. Reports were protected by epsilon when they left, and stay. The spent budget stays with the name; a user
+    who has spent nothing leaves no name. Samples that come later count again, within what is left of the budget.
+    """
+    saved = store.settings()
+    if saved is None:
+        raise StoreError(f"store must have been begun by an engine, got {str(store.path)!r}")
+    require_store_kind(store.path, saved, OF_USERS)
+    names = store.agents()
+
+    if name not in names:
+        raise StoreError(f"user must be one that the store has samples of, got {name!r}")
+    number = names.index(name)
+    spent = store.ledger.spent()
+    rounds = int(spent[number]) if number < len(spent) else 0
+
+    with store.transaction():
+        dropped = sum(_drop_sums(store, kind, number) for kind in (OPEN_WINDOWS, WAITING_ROUNDS))
+        if (history := store.state(HISTORY)) is not None:
+            store.put_state(
+                HISTORY, {what: one for what, one in history.items() if what != "newest"}
+            )
+
+        if not rounds:
+            store.rename_agent(number, f"forgotten-{secrets.token_hex(8)}")
+
+    store.erase_deleted()
+    return ForgottenAgent(name, rounds, dropped, name_kept=rounds > 0)
+
+
+def _drop_sums(store: Store, kind: str, number: int) -> int:
+    """Drop a user's rows of all windows; return how many samples they were."""
+    samples = 0
+    for chunk, columns in list(store.chunks(kind)):
+        kept = columns["user"] != number
+        if kept.all():
+            continue
+        samples += int(columns["count"][~kept].sum())
+
+        if kind == OPEN_WINDOWS and not kept.any():  # a window of this user alone is none
+            store.drop_chunks(kind, [chunk])
+            continue
+
+        rows = {
+            name: column if name == "window" else column[kept] for name, column in columns.items()
+        }
+        store.put_chunk(kind, chunk, rows)
+
+    return samples

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from meanstream.operators.durations import duration_text
-from meanstream.streaming.events.topic_names import topics_joined
+from meanstream.streaming.events.event_columns import topics_joined
 from meanstream.streaming.store.state_store import Store, StoreError
 
 _STATE = "source"

@@ -17,9 +17,9 @@ from meanstream.streaming.agents.pairwise.pairwise_deployment import (
 )
 from meanstream.streaming.store.database import StoreError
 from meanstream.streaming.store.deployment_store import kept_deployment_settings
-from meanstream.streaming.store.kind import OF_PAIRS, require_store_kind
 from meanstream.streaming.store.state_store import Store
 from meanstream.streaming.store.store_audit import audited_rows
+from meanstream.streaming.store.store_identity import OF_PAIRS, require_store_kind
 
 
 @dataclass(frozen=True, slots=True)

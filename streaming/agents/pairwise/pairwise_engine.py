@@ -6,6 +6,7 @@ What each receives is charged before its estimate leaves.
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -13,25 +14,129 @@ from typing import Any
 
 import numpy as np
 
+from meanstream.operators.noise.keyed import KeyedNoise
+from meanstream.operators.records import AgentEstimates, Floats, Ints
 from meanstream.operators.rings import ring_module
-from meanstream.streaming.agents.agents_delivery import OWN_ANSWERS, Delivery
+from meanstream.streaming.agents.agents_delivery import (
+    OWN_ANSWERS,
+    Delivery,
+    DueEstimates,
+    MadeEstimates,
+)
 from meanstream.streaming.agents.agents_engine import Engine
 from meanstream.streaming.agents.agents_keepers import EventTimeKeeper
+from meanstream.streaming.agents.forget_agent import ForgottenAgent, drop_agent_samples
 from meanstream.streaming.agents.pairwise.pairs_picture import pairs_picture
-from meanstream.streaming.agents.pairwise.pairwise_estimates import DuePairwiseEstimates
+from meanstream.streaming.agents.pairwise.pairwise_deployment import (
+    read_partners_file,
+    saved_pairwise_settings,
+)
+from meanstream.streaming.agents.public_population import AnsweredAgents
 from meanstream.streaming.engine.engine_intake import Intake
+from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.engine.engine_stats import EngineStats
+from meanstream.streaming.engine.forgotten import add_forgotten_agent
 from meanstream.streaming.engine.keepers import Commit, EndKeeper, IntakeKeeper, Keeper
 from meanstream.streaming.engine.own_events import Key, OwnEvents
 from meanstream.streaming.events.encode import EventLines, encode_columns_as_lines
 from meanstream.streaming.events.event_columns import Rejects
-from meanstream.streaming.events.release_ids import release_ids
 from meanstream.streaming.events.times import iso_times
-from meanstream.streaming.events.wire import PairRelease
-from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.events.wire import PairRelease, PersonalEstimate, Population, release_ids
+from meanstream.streaming.sinks.sink_protocol import Sinks
 from meanstream.streaming.store.database import StoreError
 from meanstream.streaming.store.spend_ledger import LedgerRows
 from meanstream.streaming.store.state_store import Store
+from meanstream.streaming.store.store_identity import OF_PAIRS, require_store_kind
+
+
+class DuePairwiseEstimates(DueEstimates):
+    """Knows when the estimates of agents that query each other are due, and makes them.
+
+    **Privacy.** An estimate is a function of the agent's own samples and of what it received; so is its class. There is
+    no population: what one agent received is for no other.
+    """
+
+    def __init__(
+        self, pairs: Any, options: EngineOptions, partners_file: Path | None = None
+    ) -> None:
+        super().__init__(pairs.release, options)
+        self._pairs = pairs
+        self._options = options
+        self._answers = {"level": options.level, "refresh": options.refresh}
+
+        # Whoever answers from the store needs the graph, of which the store has a digest.
+        if partners_file is not None:
+            self._answers["partners"] = str(partners_file.resolve())
+
+    def _refreshed(
+        self,
+        agents: Any,
+        followed: Any,  # noqa: ARG002
+        which: Ints | None,
+        event_time: float,  # noqa: ARG002, RUF100
+    ) -> MadeEstimates:
+        chosen = agents.seen_since(-np.inf) if which is None else which
+        answer, alone = agents.estimate(chosen, level=self._options.level)
+        names = [agents.names[number] for number in chosen.tolist()]
+        counts = agents.counts()[chosen]
+        interval = _ends(answer)
+
+        answered = AnsweredAgents(
+            time=event_time, names=tuple(names), agent=chosen, count=counts, value=answer.value, interval=interval,
+            local=alone.value, local_interval=_ends(alone),
+            effective_class_size=answer.effective_class_size, class_size=answer.class_size,
+        )  # fmt: skip
+        members = self._options.members
+        lines = pairwise_estimate_lines(
+            agents, chosen, (answer, alone), event_time, members=members
+        )
+        width = float(np.median(interval[:, 1] - interval[:, 0]) / 2) if len(chosen) else None
+
+        return MadeEstimates(lines, EventLines(Population, []), width, None, answered)
+
+
+def pairwise_estimate_lines(
+    agents: Any,
+    chosen: Ints,
+    answers: tuple[AgentEstimates, AgentEstimates],
+    event_time: float,
+    *,
+    members: bool,
+) -> EventLines:
+    """Write estimates of some agents, and what each has alone; each line is for its agent only."""
+    answer, alone = answers
+    columns: dict[str, Any] = {
+        "agent": [agents.names[number] for number in chosen.tolist()],
+        "n": agents.counts()[chosen].tolist(),
+        "value": answer.value.tolist(),
+        "interval": _ends(answer).tolist(),
+        "local": alone.value.tolist(),
+        "local_interval": _ends(alone).tolist(),
+        "effective_class_size": answer.effective_class_size.tolist(),
+        "class_size": answer.class_size.tolist(),
+        "component": answer.component.tolist(),
+        "membership": answer.membership.tolist(),
+    }
+
+    if members:
+        columns["members"] = [agents.members(number) for number in chosen.tolist()]
+
+    release = agents.settings.release
+    same = {
+        "time": iso_times(np.array([event_time]))[0],
+        "level": answer.level,
+        "method": "pairwise",
+        "epsilon": float(release.epsilon),
+        "delta": float(release.delta),
+        "mode": release.mode,
+    }
+
+    return encode_columns_as_lines(PersonalEstimate, columns, same)
+
+
+def _ends(answer: AgentEstimates) -> Floats:
+    return np.stack([answer.lower, answer.upper], axis=1)
+
 
 KINDS = ("pairwise agents", "pairs")
 """Kinds of the chunks of what agents know."""
@@ -270,3 +375,95 @@ PAIRWISE_ANSWERS = (
     ),
 )
 """Of the sinks of agents that query each other."""
+
+
+def pairs_at_rest(store: Store, saved: Mapping[str, Any]) -> Any:
+    """Private: the `PairwiseStream` of a store, with noise that is never asked for.
+
+    Raises
+    ------
+    StoreError
+        If the store has a graph of partners that the file of the last run does not hold any more.
+    """
+    settings = saved_pairwise_settings(saved, _partners(store, saved))
+    noise = KeyedNoise(secrets.token_bytes(32), deployment="copy", purpose="none")
+    names = store.agents()
+
+    kind = ring_module("lab.papers.colme.pairwise_stream").PairwiseStream
+    stream = kind(settings, noise, capacity=max(len(names), 2))
+    restore_pairs(store, stream, names)
+
+    return stream
+
+
+def _partners(store: Store, saved: Mapping[str, Any]) -> dict[str, tuple[str, ...]] | None:
+    """Public: read who may query whom from the file of the last run; the store has its digest."""
+    if saved["partners"] is None:
+        return None
+
+    place = (store.state("delivered") or {}).get("answers", {}).get("partners")
+    way_out = "run once more with --partners, which may be where the file is now"
+    if place is None:
+        raise StoreError(f"store must know its file of partners, got none: {way_out}")
+
+    try:
+        partners = read_partners_file(Path(place))
+    except ValueError as error:
+        raise StoreError(f"{error}: {way_out}") from None
+
+    if saved_pairwise_settings(saved, partners).plain()["partners"] != saved["partners"]:
+        raise StoreError(
+            f"partners must be those that the store began with, got others in {place!r}: {way_out}"
+        )
+
+    return partners
+
+
+def forget_paired_agent(store: Store, name: str) -> ForgottenAgent:
+    """Erase all that is private of an agent from a pairwise store at rest.
+
+    Its further samples are rejected.
+
+    Raises
+    ------
+    StoreError
+        If the store is of another kind or does not have the agent, or someone reads the store
+        meanwhile.
+
+    Notes
+    -----
+    **Privacy.** Its sums, its samples that wait, what it makes of what it received, and the noise
+    of its pairs are overwritten in the file. Its readers keep what they received, in their
+    estimates too, and the ledger keeps every release to it and of it. An agent without any release
+    leaves no name.
+    """
+    saved = store.settings()
+    if saved is None:
+        raise StoreError(f"store must have been begun by an engine, got {str(store.path)!r}")
+
+    require_store_kind(store.path, saved, OF_PAIRS)
+    names = store.agents()
+    if name not in names:
+        raise StoreError(f"agent must be one that the store has samples of, got {name!r}")
+
+    number = names.index(name)
+    spent = store.ledger.spent()
+    releases = int(spent[number]) if number < len(spent) else 0
+
+    with store.transaction():
+        stream = pairs_at_rest(store, saved)
+        stream.forget(number)
+        for kind, chunk, columns in stream.changes():
+            store.put_chunk(kind, chunk, columns)
+
+        waiting = drop_agent_samples(store, number)
+
+        # The ledger names it as a reader, too.
+        kept = releases > 0 or stream.has_received(number)
+        if not kept:
+            store.rename_agent(number, f"forgotten-{secrets.token_hex(8)}")
+
+        add_forgotten_agent(store, number)
+
+    store.erase_deleted()
+    return ForgottenAgent(name, releases, waiting, name_kept=kept)

@@ -15,8 +15,8 @@ from meanstream.streaming.agents.agents_releases import release_rows
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.wire import Release
 from meanstream.streaming.kafka.writing.kafka_transaction import KafkaTransaction
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.store import store_deployment as deployment
+from meanstream.streaming.sinks.sink_protocol import Sinks
+from meanstream.streaming.store import deployment_store as deployment
 
 
 def notes_before_flush() -> None:

@@ -13,10 +13,12 @@ import pytest
 
 from meanstream.streaming.engine.letter_room import dead_letter_lines
 from meanstream.streaming.engine.unused_records import UnusedRecords
-from meanstream.streaming.events.event_columns import Rejects, column_partitions, column_position
-from meanstream.streaming.events.topic_names import (
+from meanstream.streaming.events.event_columns import (
     MOST_PARTITIONS,
     MOST_TOPICS,
+    Rejects,
+    column_partitions,
+    column_position,
     topic_partition,
     topics_index,
     topics_own_positions,
