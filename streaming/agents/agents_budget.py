@@ -386,8 +386,7 @@ def agents_budgets(store: Path, *, as_of: float | None = None, foretell: bool = 
 
     Every row of the ledger is checked.
     """
-    opened = Store.read(store)
-    try:
+    with Store.read(store) as opened:
         names = opened.agents()
         identity = opened.state("identity")
         settings = (
@@ -405,8 +404,6 @@ def agents_budgets(store: Path, *, as_of: float | None = None, foretell: bool = 
         )
         here = ~departed_agents(opened)
         refused = opened.ledger.head().refused if as_of is None else None
-    finally:
-        opened.close()
 
     ends = (
         None if forecast is None else forecast.ends(parse_release_times(str(settings["schedule"])))

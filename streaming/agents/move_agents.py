@@ -317,13 +317,8 @@ def _drop(giver: Store, settings: AgentsSettings, partition: int) -> None:
     moves = Moves.of(giver)
     note = giver.state(MOVING)
     number = _moved_numbers(giver, partition)
-    taker = Store.read(Path(note["to"]))
-
-    # The taker's number may be higher by now.
-    try:
+    with Store.read(Path(note["to"])) as taker:
         moves.number = max(moves.number, Moves.of(taker).number)
-    finally:
-        taker.close()
 
     # Their samples leave; that they have left stays.
     with giver.transaction():

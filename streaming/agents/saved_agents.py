@@ -121,11 +121,8 @@ class OwnState:
 
 def own_settings(path: Path) -> AgentsSettings:
     """Read the settings that a store was begun with."""
-    store = Store.read(path)
-    try:
+    with Store.read(path) as store:
         identity = store.state("identity")
-    finally:
-        store.close()
 
     if identity is None:
         raise StoreError(f"store must have been begun by an engine, got {str(path)!r}")
@@ -156,8 +153,7 @@ def read_own_state(
 
     None if nothing was taken in, what is known if nothing was since.
     """
-    store = Store.read(path)
-    try:
+    with Store.read(path) as store:
         state = store.state("engine")
         if state is None or state["event_time"] is None:
             return None
@@ -175,8 +171,6 @@ def read_own_state(
         )
         agents.add_agents(store.agents())
         SavedAgents().restore(store, agents)
-    finally:
-        store.close()
 
     return OwnState(
         names=agents.names, own=agents.own(), event_time=state["event_time"], commit=commit

@@ -203,8 +203,7 @@ class StoreAnswers:
         return self._known
 
     def _read(self, known: CommittedAnswers | None) -> CommittedAnswers | None:
-        store = Store.read(self._path)
-        try:
+        with Store.read(self._path) as store:
             saved = store.settings()
             if saved is None:
                 raise StoreError(
@@ -220,8 +219,6 @@ class StoreAnswers:
                 return known
 
             return self._committed(store, saved, state)
-        finally:
-            store.close()
 
     def _committed(
         self, store: Store, saved: dict[str, Any], state: dict[str, Any]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import accumulate
@@ -118,7 +117,7 @@ def disk_ledger_size(path: Path) -> tuple[int, int] | tuple[None, None]:
     None where it cannot be read.
     """
     try:
-        with closing(Store.read(path)) as store:
+        with Store.read(path) as store:
             head = store.ledger.head()
     except StoreError:
         return None, None

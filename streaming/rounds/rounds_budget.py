@@ -81,11 +81,8 @@ class RoundsBudgets:
 
 def has_rounds_budget(store: Path) -> bool:
     """Tell whether a store is that of the users' side of rounds."""
-    opened = Store.read(store)
-    try:
+    with Store.read(store) as opened:
         identity = opened.state("identity")
-    finally:
-        opened.close()
 
     if identity is None:
         return False
@@ -99,13 +96,10 @@ def rounds_budgets(store: Path, *, as_of: float | None = None) -> RoundsBudgets:
 
     Every row of the ledger is checked.
     """
-    opened = Store.read(store)
-    try:
+    with Store.read(store) as opened:
         names = opened.agents()
         settings = opened.state("identity")["settings"]
         reports = budget_charged_until(opened, len(names), math.inf if as_of is None else as_of)
-    finally:
-        opened.close()
 
     agreed = RoundsSettings.of_plain(
         {name: value for name, value in settings.items() if name != SIDE}

@@ -113,11 +113,8 @@ def check_rounds_deployment(
 
 def own_rounds_settings(path: Path) -> RoundsSettings:
     """Read the settings that a store of rounds was begun with."""
-    store = Store.read(path)
-    try:
+    with Store.read(path) as store:
         saved = store.settings()
-    finally:
-        store.close()
 
     if saved is None:
         raise StoreError(f"store must have been begun by an engine, got {str(path)!r}")

@@ -50,10 +50,13 @@ class WindowClosing:
     So windows close in one of three ways, and each is a function of the operator's clock and of who
     takes part in what:
 
-    - A source in the order of event time (a sorted file): a window closes when a later window has begun. Nothing can come
+    - A source in the order of event time (a sorted file): a window closes when a later window
+      has begun. Nothing can come
       late, so the moment decides nothing.
-    - Another source that ends (`--no-sort`, `--until-end`, a pipe): all windows close at its end. Every sample counts.
-    - A source without end (a topic, a file that grows): a window closes by the operator's clock, when its end is the
+    - Another source that ends (`--no-sort`, `--until-end`, a pipe): all windows close at its
+      end. Every sample counts.
+    - A source without end (a topic, a file that grows): a window closes by the operator's
+      clock, when its end is the
       allowed lateness ago. The source is then read to where it ended at that moment, and no further,
       before the windows close. So how much others have sent, the size of batches and the speed of
       reading decide nothing, and a backlog counts as a whole. Sessions close at the next multiple of

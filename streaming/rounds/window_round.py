@@ -1,7 +1,7 @@
 """One round of one window, step by step: users' reports, their tally, what each stage finds.
 
 Both hosts, the users' side alone and the statistician's side alone call these functions with the
-same arguments and therefore write the same bytes; `event_lines` writes them.
+same arguments and therefore write the same bytes.
 """
 
 from __future__ import annotations

@@ -31,11 +31,8 @@ def kept_deployment_settings(store: Store) -> dict[str, Any]:
 
 def kind_of_store(path: Path) -> str | None:
     """Read whose a store is; None if no engine has begun it."""
-    store = Store.read(path)
-    try:
+    with Store.read(path) as store:
         settings = store.settings()
-    finally:
-        store.close()
 
     if settings is None:
         return None
@@ -79,11 +76,8 @@ def check_deployment_store(
 
     if not exists:
         return False
-    store = Store.read(path)
-    try:
+    with Store.read(path) as store:
         store.require_same(identity, secret)
-    finally:
-        store.close()
 
     return True
 

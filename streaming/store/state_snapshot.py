@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -36,7 +37,34 @@ def _checksum(body: bytes) -> bytes:
     return hashlib.sha256(body).digest()[:CHECKSUM_BYTES]  # processors have instructions for it
 
 
-Columns = dict[str, "np.ndarray[Any, Any]"]
+Array = np.ndarray[Any, Any]
+Columns = dict[str, Array]
+Header = TypeVar("Header")
+
+_RAW_HEADER = msgspec.json.Decoder(list[tuple[str, str, tuple[int, ...]]])
+
+
+def _framed(magic: bytes, header: Any, parts: Iterable[bytes | memoryview]) -> bytes:
+    """Write a mark, a version, and the header with its length before what it is about."""
+    head = msgspec.json.encode(header)
+    return b"".join(
+        [magic, VERSION.to_bytes(2, "little"), len(head).to_bytes(4, "little"), head, *parts]
+    )
+
+
+def _header(body: bytes, magic: bytes, decoder: msgspec.json.Decoder[Header]) -> tuple[Header, int]:
+    """Read the header, and tell where it ends."""
+    start = len(magic)
+    if body[:start] != magic:
+        raise CorruptedSnapshotError("snapshot must start with its mark, got other bytes")
+
+    version = int.from_bytes(body[start : start + 2], "little")
+    if version != VERSION:
+        raise CorruptedSnapshotError(f"snapshot must have version {VERSION}, got {version}")
+
+    begin = start + 6
+    end = begin + int.from_bytes(body[start + 2 : begin], "little")
+    return decoder.decode(body[begin:end]), end
 
 
 def encode_snapshot_columns(columns: Columns) -> bytes:
@@ -67,10 +95,7 @@ def write_snapshot_columns(columns: Columns) -> bytes:
         header.append((name, kind, array.shape))
         parts.append(np.ascontiguousarray(array, dtype=kind).reshape(-1).view(np.uint8).data)
 
-    head = msgspec.json.encode(header)
-    return b"".join(
-        [MAGIC, VERSION.to_bytes(2, "little"), len(head).to_bytes(4, "little"), head, *parts]
-    )
+    return _framed(MAGIC, header, parts)
 
 
 def decode_snapshot_columns(data: bytes) -> Columns:
@@ -85,19 +110,7 @@ def read_snapshot_columns(body: bytes) -> Columns:
 
 def view_snapshot_columns(body: bytes) -> Columns:
     """Read what `write_snapshot_columns` wrote without a copy, as read-only arrays that keep `body` alive."""
-    start = len(MAGIC)
-    if body[:start] != MAGIC:
-        raise CorruptedSnapshotError("snapshot must start with its mark, got other bytes")
-    version = int.from_bytes(body[start : start + 2], "little")
-
-    if version != VERSION:
-        raise CorruptedSnapshotError(f"snapshot must have version {VERSION}, got {version}")
-    length = int.from_bytes(body[start + 2 : start + 6], "little")
-    start += 6
-    header = msgspec.json.decode(
-        body[start : start + length], type=list[tuple[str, str, tuple[int, ...]]]
-    )
-    start += length
+    header, start = _header(body, MAGIC, _RAW_HEADER)
     columns: Columns = {}
 
     for name, kind, shape in header:
@@ -107,8 +120,6 @@ def view_snapshot_columns(body: bytes) -> Columns:
 
     return columns
 
-
-Array = np.ndarray[Any, Any]
 
 PACKED_MAGIC = b"MSPACK"
 
@@ -133,7 +144,7 @@ class _Column(msgspec.Struct, array_like=True):
     bitmap: bool = False
 
 
-_HEADER = msgspec.json.Decoder(list[_Column])
+_PACKED_HEADER = msgspec.json.Decoder(list[_Column])
 
 
 def pack_columns(columns: Columns) -> bytes:
@@ -167,24 +178,12 @@ def pack_columns(columns: Columns) -> bytes:
         parts.append(np.ascontiguousarray(stored).view(np.uint8).data)
         header.append(entry)
 
-    head = msgspec.json.encode(header)
-    return b"".join(
-        [PACKED_MAGIC, VERSION.to_bytes(2, "little"), len(head).to_bytes(4, "little"), head, *parts]
-    )
+    return _framed(PACKED_MAGIC, header, parts)
 
 
 def unpack_columns(body: bytes) -> Columns:
     """Read what `pack_columns` wrote."""
-    start = len(PACKED_MAGIC)
-    if body[:start] != PACKED_MAGIC:
-        raise CorruptedSnapshotError("snapshot must start with its mark, got other bytes")
-    version = int.from_bytes(body[start : start + 2], "little")
-
-    if version != VERSION:
-        raise CorruptedSnapshotError(f"snapshot must have version {VERSION}, got {version}")
-    length = int.from_bytes(body[start + 2 : start + 6], "little")
-    header = _HEADER.decode(body[start + 6 : start + 6 + length])
-    start += 6 + length
+    header, start = _header(body, PACKED_MAGIC, _PACKED_HEADER)
     columns: Columns = {}
 
     for entry in header:

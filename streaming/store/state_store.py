@@ -316,6 +316,12 @@ a store keeps its settings; another value needs a new --store, whose budget adds
         if self._lock is not None:
             self._lock.close()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def keep(self) -> None:
         """Say that the run begins.
 
@@ -366,11 +372,6 @@ a store keeps its settings; another value needs a new --store, whose budget adds
             self._id = str(self.state(PUBLIC)["id"])
 
         return self._id
-
-    def file_bytes(self) -> int:
-        """Tell the size of the file and its write-ahead log."""
-        files = (self.path, self.path.with_name(self.path.name + "-wal"))
-        return sum(file.stat().st_size for file in files if file.exists())
 
     def copy_to(self, path: Path) -> None:
         """Write the store as it is now into an empty file; see `store_backup.back_up_store`."""

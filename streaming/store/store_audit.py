@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -54,8 +53,7 @@ def audit_ledger(store: Path, noted: NotedLedger | None = None) -> LedgerReport:
     A ledger whose head was noted is its own prefix forever after: rows that were changed later are
     found even if the chain was computed again and sealed again.
     """
-    opened = Store.read(store)
-    try:
+    with Store.read(store) as opened:
         prefix = _Prefix(noted or NotedLedger())
         for block in audited_rows(opened):
             prefix.take(block)
@@ -63,8 +61,6 @@ def audit_ledger(store: Path, noted: NotedLedger | None = None) -> LedgerReport:
         prefix.check()
         head = opened.ledger.head()
         return LedgerReport(head.rows, len(opened.ledger.charges()), head.chain)
-    finally:
-        opened.close()
 
 
 def audited_rows(store: Store) -> Iterator[LedgerBlock]:
@@ -141,7 +137,7 @@ def export_ledger(store: Path, target: Path, *, rows: int | None = None) -> Ledg
     LedgerReport
         Rows, agents and head of what was exported.
     """
-    with closing(Store.read(store)) as opened:
+    with Store.read(store) as opened:
         count = opened.ledger.rows() if rows is None else rows
         require(
             0 <= count <= opened.ledger.rows(),
@@ -238,8 +234,7 @@ def back_up_store(store: Path, place: Path) -> LedgerReport:
     LedgerReport
         Rows, agents and head of the copy's ledger, to be noted elsewhere.
     """
-    opened = Store.read(store)
-    try:
+    with Store.read(store) as opened:
         _make(place)
         try:
             opened.copy_to(place)
@@ -257,8 +252,6 @@ def back_up_store(store: Path, place: Path) -> LedgerReport:
         finally:  # anyone who reads a copy leaves these next to it; there is nothing in them
             for suffix in ("-wal", "-shm"):
                 place.with_name(place.name + suffix).unlink(missing_ok=True)
-    finally:
-        opened.close()
 
     return report
 

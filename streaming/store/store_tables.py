@@ -122,18 +122,6 @@ class StoreTables:
             return self._unsealed(rows[name], name)
         return None
 
-    def sealed_state(self, name: str) -> Any:
-        """Read a value by its own seal alone, which stores of every version have.
-
-        None if there is none.
-        """
-        # Older versions may lack the list of contents, so that only the seal is checked.
-        data = self._database.one("SELECT value FROM state WHERE name = ?", (name,))
-
-        if data is None:
-            return None
-        return self._unsealed(data, name)
-
     def agents(self) -> list[str]:
         """List the names of all agents, by number."""
         names: list[str] = []

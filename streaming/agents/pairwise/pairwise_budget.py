@@ -100,14 +100,11 @@ def pair_budgets(path: Path, *, as_of: float | None = None) -> PairBudgets:
 
     Every row of the ledger is checked.
     """
-    store = Store.read(path)
-    try:
+    with Store.read(path) as store:
         saved = kept_deployment_settings(store)
         require_store_kind(path, saved, OF_PAIRS)
         names = store.agents()
         spent = _spent(store, math.inf if as_of is None else as_of)
-    finally:
-        store.close()
 
     settings = saved_pairwise_settings(saved)
     horizon = settings.release.horizon

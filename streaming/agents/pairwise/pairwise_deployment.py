@@ -139,12 +139,9 @@ def pooled_epsilon(pairs: Any, readers: int) -> float:
 
 def pairs_settings_of_store(path: Path) -> tuple[Any, int] | None:
     """Read the settings of a store of pairs, and how many agents it has; None if it is of others."""
-    store = Store.read(path)
-    try:
+    with Store.read(path) as store:
         saved = store.settings()
         agents = len(store.agents())
-    finally:
-        store.close()
 
     if saved is None or store_kind(saved) != OF_PAIRS:
         return None

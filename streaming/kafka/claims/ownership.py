@@ -34,7 +34,6 @@ from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 
 WAIT_SECONDS = 15.0
 ATTEMPTS = 8
-MAX_OWNER = 200
 _MARK = "meanstream-store="
 
 FormerOwners = Mapping[int, Collection[str]]
