@@ -99,9 +99,10 @@ class Engine(KeptEngine[EngineStats, list[ReleaseBatch]]):
 
     Notes
     -----
-    **Privacy.** Releases and all that is written to public sinks is (epsilon, delta)-differentially private with
-    respect to the value of any one sample, or, with `per_person`, to all samples of one person within an agent; times,
-    ids, agents and the validity of a sample are public, and which were beyond a person's limit.
+    **Privacy.** Releases and all that is written to public sinks is (epsilon, delta)-differentially
+    private with respect to the value of any one sample, or, with `per_person`, to all samples of
+    one person within an agent; times, ids, agents and the validity of a sample are public, and
+    which were beyond a person's limit.
     """
 
     state_name = "engine"

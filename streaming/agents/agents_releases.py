@@ -44,7 +44,8 @@ from meanstream.streaming.store.state_store import Store
 class DriftsOfReleases:
     """Public: whose releases show that their mean has changed, or may have.
 
-    **Privacy.** It follows from charged releases; what a refused one shows is left out, since no one sees that release.
+    **Privacy.** It follows from charged releases; what a refused one shows is left out, since no
+    one sees that release.
 
     Attributes
     ----------

@@ -83,8 +83,8 @@ class Collaborator:
 
     Notes
     -----
-    **Privacy.** It spends nothing. What it learns of other organizations' agents are their releases; an estimate mixes
-    in its agent's own raw mean and goes to the estimates' sink only.
+    **Privacy.** It spends nothing. What it learns of other organizations' agents are their
+    releases; an estimate mixes in its agent's own raw mean and goes to the estimates' sink only.
     """
 
     def __init__(

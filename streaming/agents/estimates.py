@@ -136,8 +136,8 @@ def _key(names: Sequence[str]) -> Ints:
 class ShareEstimates:
     """Estimates quantiles and exceedances of agents' distributions.
 
-    **Privacy.** The prior is fitted to public releases only. An answer mixes in its agent's own samples: it is
-    addressed to that agent.
+    **Privacy.** The prior is fitted to public releases only. An answer mixes in its agent's own
+    samples: it is addressed to that agent.
     """
 
     def __init__(self, settings: AgentsSettings, options: EngineOptions) -> None:
@@ -233,8 +233,8 @@ class PersonalEstimates:
     strangers : bool
         Releases come from other deployments, whose counts may be lies.
 
-    **Privacy.** The population is fitted to public releases only. An estimate mixes in its agent's raw mean: it is
-    addressed to that agent.
+    **Privacy.** The population is fitted to public releases only. An estimate mixes in its agent's
+    raw mean: it is addressed to that agent.
     """
 
     def __init__(

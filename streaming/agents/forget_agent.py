@@ -51,10 +51,11 @@ def forget_agent(store: Store, name: str) -> ForgottenAgent:
 
     Notes
     -----
-    **Privacy.** Sums, counters, own tests and histograms, samples that wait, and the half-widths that a page has shown
-    are overwritten in the file; a backup that is made later does not hold them. Its releases were public before and
-    stay so, with its name; its spent budget stays in the ledger. An agent that has released nothing leaves no name.
-    Estimates that were written are in their sinks, and older backups hold what they held.
+    **Privacy.** Sums, counters, own tests and histograms, samples that wait, and the half-widths
+    that a page has shown are overwritten in the file; a backup that is made later does not hold
+    them. Its releases were public before and stay so, with its name; its spent budget stays in the
+    ledger. An agent that has released nothing leaves no name. Estimates that were written are in
+    their sinks, and older backups hold what they held.
     """
     settle_move(store)
     saved = store.settings()

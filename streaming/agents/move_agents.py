@@ -139,9 +139,10 @@ def move_partition(
 
     Notes
     -----
-    **Privacy.** The ledger rows of the agents are appended to the taker's ledger, so that their budgets and the indexes
-    of their noise go on; in the giver they stay, as what it has released. Samples that wait are moved, too; those that
-    lie behind the taker's event time count as of that time.
+    **Privacy.** The ledger rows of the agents are appended to the taker's ledger, so that their
+    budgets and the indexes of their noise go on; in the giver they stay, as what it has released.
+    Samples that wait are moved, too; those that lie behind the taker's event time count as of that
+    time.
     """
     settle_move(giver)
     settings = _require_fit(giver, taker, partition)

@@ -98,8 +98,8 @@ MOST_SHOWN = 1024
 class PublicPopulation:
     """Public: what everyone's releases said at one refresh.
 
-    **Privacy.** It holds releases and what was fitted to them, nothing of an agent's own samples: all that is computed
-    from it is post-processing.
+    **Privacy.** It holds releases and what was fitted to them, nothing of an agent's own samples:
+    all that is computed from it is post-processing.
 
     Attributes
     ----------

@@ -144,8 +144,8 @@ def age_of(event_time: float) -> dict[str, float]:
 class StoreAnswers:
     """Private: answers agents from a store that an engine fills, each from its own samples and everyone's releases.
 
-    **Privacy.** An answer mixes in its agent's raw mean: it is for that agent and who runs the store. It spends
-    nothing.
+    **Privacy.** An answer mixes in its agent's raw mean: it is for that agent and who runs the
+    store. It spends nothing.
 
     Parameters
     ----------

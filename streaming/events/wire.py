@@ -121,8 +121,8 @@ class Release(PublicEvent):
 
     The only thing that others learn from its samples.
 
-    **Privacy.** All releases of an agent together are (epsilon, delta)-differentially private for the replacement of
-    one sample's value.
+    **Privacy.** All releases of an agent together are (epsilon, delta)-differentially private for
+    the replacement of one sample's value.
     """
 
     topic: ClassVar[str] = "release"
@@ -161,8 +161,8 @@ class PairRelease(PrivateEvent):
 
     The running sum with noise of an agent that it queried; kept in the ledger.
 
-    **Privacy.** All releases of one agent to one reader are (epsilon, delta)-differentially private for the replacement
-    of one sample's value. Readers who pool theirs learn more.
+    **Privacy.** All releases of one agent to one reader are (epsilon, delta)-differentially private
+    for the replacement of one sample's value. Readers who pool theirs learn more.
     """
 
     topic: ClassVar[str] = "pair_release"
@@ -354,7 +354,8 @@ class DeadLetter(_Unused, PublicEvent):
 class PrivateDeadLetter(_Unused, PrivateEvent):
     """Private, for who runs the users' side: notice of a record that was not used in rounds.
 
-    **Privacy.** Rounds protect how many samples a user sends and when, which the place and the reason tell of.
+    **Privacy.** Rounds protect how many samples a user sends and when, which the place and the
+    reason tell of.
     """
 
     topic: ClassVar[str] = "private_dead_letter"

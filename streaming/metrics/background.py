@@ -69,8 +69,9 @@ class BoundedThreads(ThreadingMixIn, HTTPServer):
 class RequestsWithoutBody(BaseHTTPRequestHandler):
     """Refuses a request with a body, or with a head that can be read in two ways, and closes its connection.
 
-    **Privacy.** A body would be read as the next request. Behind a proxy, which sends the requests of many over one
-    connection, a stranger's would be answered in place of another's, and that one's answer be the stranger's.
+    **Privacy.** A body would be read as the next request. Behind a proxy, which sends the requests
+    of many over one connection, a stranger's would be answered in place of another's, and that
+    one's answer be the stranger's.
     """
 
     error_message_format = (

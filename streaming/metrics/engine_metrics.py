@@ -225,11 +225,12 @@ class Metrics(Collector):
 
     Notes
     -----
-    **Privacy.** Metrics are outputs that anyone may read. Shown are counts, event times, what was released or refused,
-    and post-processing of the releases. Half-widths and effective class sizes are those that anyone could compute from
-    the releases (`PublicPopulation.precision`); those of the personal estimates, and the number of clipped values,
-    depend on raw values and are not shown. No metric has a label of an agent. Durations are shown and assumed not to
-    depend on values.
+    **Privacy.** Metrics are outputs that anyone may read. Shown are counts, event times, what was
+    released or refused, and post-processing of the releases. Half-widths and effective class sizes
+    are those that anyone could compute from the releases (`PublicPopulation.precision`); those of
+    the personal estimates, and the number of clipped values, depend on raw values and are not
+    shown. No metric has a label of an agent. Durations are shown and assumed not to depend on
+    values.
 
     Metrics of the population exist after the first refresh of estimates; `prior_spread` and
     `prior_count_ratio` only where a prior was learned, because a spread of 0 says that the agents

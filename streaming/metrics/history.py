@@ -1,6 +1,7 @@
 """What a page of agents has shown, as it outlives a restart in the store: plain values, bounded.
 
-**Privacy.** Half-widths of personal estimates depend on raw values: the store is inside the trust domain like the page.
+**Privacy.** Half-widths of personal estimates depend on raw values: the store is inside the trust
+domain like the page.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ class MetricsServer(BackgroundServer["_Server"]):
 
     Notes
     -----
-    **Privacy.** All three answers are public. There is no authentication: listen where only those who may know the
-    state of the engine can connect.
+    **Privacy.** All three answers are public. There is no authentication: listen where only those
+    who may know the state of the engine can connect.
     """
 
     def __init__(

@@ -34,9 +34,9 @@ class PrivateMetrics(Metrics):
 
     Notes
     -----
-    **Privacy.** The number of clipped values depends on values; so do the sizes of files, memory and the time of the
-    processor, if only by how long a number is when it is written. Serve this where only those can connect who may see
-    the samples themselves.
+    **Privacy.** The number of clipped values depends on values; so do the sizes of files, memory
+    and the time of the processor, if only by how long a number is when it is written. Serve this
+    where only those can connect who may see the samples themselves.
     """
 
     counters: ClassVar[dict[str, str]] = {
@@ -103,7 +103,8 @@ class PrivateRoundsMetrics(PrivateMetrics):
 
     Notes
     -----
-    **Privacy.** How many records came, when, and what became of them tells how many samples users send and when.
+    **Privacy.** How many records came, when, and what became of them tells how many samples users
+    send and when.
     """
 
     counters: ClassVar[dict[str, str]] = {

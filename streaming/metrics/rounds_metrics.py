@@ -45,10 +45,10 @@ class RoundsMetrics(Metrics):
 
     Notes
     -----
-    **Privacy.** Rounds protect how many samples a user sends and when: shown is `public_stats` of the figures, whatever
-    is observed, that is who reported, how often, what was answered and how long ago. The rest is shown by
-    `PrivateRoundsMetrics`.
-    The answer shown is a public event (`round_events.WindowEstimate`), made of reports alone.
+    **Privacy.** Rounds protect how many samples a user sends and when: shown is `public_stats` of
+    the figures, whatever is observed, that is who reported, how often, what was answered and how
+    long ago. The rest is shown by `PrivateRoundsMetrics`. The answer shown is a public event
+    (`round_events.WindowEstimate`), made of reports alone.
     """
 
     counters: ClassVar[dict[str, str]] = {
@@ -194,7 +194,8 @@ class StatisticianMetrics(RoundsMetrics):
 
     Notes
     -----
-    **Privacy.** All that this side reads are reports, which everyone may read: its counts say nothing else.
+    **Privacy.** All that this side reads are reports, which everyone may read: its counts say
+    nothing else.
     """
 
     counters: ClassVar[dict[str, str]] = {

@@ -82,7 +82,8 @@ class Telemetry:
 
     Notes
     -----
-    **Privacy.** This class keeps counts, times and what was released; see its subclasses for what they add.
+    **Privacy.** This class keeps counts, times and what was released; see its subclasses for what
+    they add.
     """
 
     kind = "engine"
@@ -181,8 +182,9 @@ class AgentsTelemetry(Telemetry):
 
     Notes
     -----
-    **Privacy.** It keeps personal estimates, which mix in raw means: a page of it stays in the trust domain of the
-    engine (`run agents` is a hosted deployment: engine and store hold more than this).
+    **Privacy.** It keeps personal estimates, which mix in raw means: a page of it stays in the
+    trust domain of the engine (`run agents` is a hosted deployment: engine and store hold more than
+    this).
     """
 
     kind = "agents"
@@ -367,9 +369,10 @@ class RoundsTelemetry(Telemetry):
 
     Notes
     -----
-    **Privacy.** Everything it keeps is public: it takes `public_stats` of the figures, and takes it in only where that
-    has changed. How many windows end in one turn depends on how many samples everyone sends: the version of what is
-    shown is a function of what is shown, and not of how often something was.
+    **Privacy.** Everything it keeps is public: it takes `public_stats` of the figures, and takes it
+    in only where that has changed. How many windows end in one turn depends on how many samples
+    everyone sends: the version of what is shown is a function of what is shown, and not of how
+    often something was.
     """
 
     kind = "rounds"

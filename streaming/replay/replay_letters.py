@@ -254,8 +254,8 @@ def prepare_replay(
     and final releases; also if an earlier replay was killed before it did. Otherwise what is
     replayed waits for event time like any sample.
 
-    **Privacy.** A replay adds samples to the sums, each once. Noise, ledger and horizon are those of the store: no
-    release is made again, and no index has a second noise.
+    **Privacy.** A replay adds samples to the sums, each once. Noise, ledger and horizon are those
+    of the store: no release is made again, and no index has a second noise.
     """
     state = store.state("engine")
     positions = {} if state is None else state["positions"]

@@ -190,7 +190,8 @@ class Statistician:
 
     Notes
     -----
-    **Privacy.** It knows reports, all of which are public, and neither samples nor the secret: it spends nothing.
+    **Privacy.** It knows reports, all of which are public, and neither samples nor the secret: it
+    spends nothing.
     """
 
     def __init__(

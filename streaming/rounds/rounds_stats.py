@@ -53,9 +53,10 @@ def rounds_stats(stats: EngineStats) -> RoundsStats:
 def public_stats(stats: RoundsStats) -> RoundsStats:
     """Give what anyone may know of an engine of rounds: the rest is as if nothing had been read.
 
-    **Privacy.** Rounds protect how many samples a user sends, and when. Users are those who have been charged, so
-    that no one is seen before a window with data of it has ended. What is left out is private: how many records were
-    read, used, not used, clipped; event times, lags, windows that are open, batches.
+    **Privacy.** Rounds protect how many samples a user sends, and when. Users are those who have
+    been charged, so that no one is seen before a window with data of it has ended. What is left out
+    is private: how many records were read, used, not used, clipped; event times, lags, windows that
+    are open, batches.
     """
     return RoundsStats(
         agents=sum(stats.spent[1:]),

@@ -211,9 +211,10 @@ class Windows:
 
     Notes
     -----
-    **Privacy.** A user is protected within one window. Sliding windows overlap: what a user did then is in
-    `overlap` windows, and costs that many times epsilon. Fixed and sliding windows begin and end at times that no user
-    decides; a session begins and ends with a sample, whose time is therefore public.
+    **Privacy.** A user is protected within one window. Sliding windows overlap: what a user did
+    then is in `overlap` windows, and costs that many times epsilon. Fixed and sliding windows begin
+    and end at times that no user decides; a session begins and ends with a sample, whose time is
+    therefore public.
 
     Examples
     --------

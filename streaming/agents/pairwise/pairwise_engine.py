@@ -52,8 +52,8 @@ from meanstream.streaming.store.store_identity import OF_PAIRS, require_store_ki
 class DuePairwiseEstimates(DueEstimates):
     """Knows when the estimates of agents that query each other are due, and makes them.
 
-    **Privacy.** An estimate is a function of the agent's own samples and of what it received; so is its class. There is
-    no population: what one agent received is for no other.
+    **Privacy.** An estimate is a function of the agent's own samples and of what it received; so is
+    its class. There is no population: what one agent received is for no other.
     """
 
     def __init__(
@@ -162,9 +162,9 @@ class PairwiseEngine(Engine):
 
     Notes
     -----
-    **Privacy.** What leaves is the estimate of an agent, for that agent only: a function of its own samples and of what
-    it received. Who queried whom, and how many releases there were, depends on values under restricted_round_robin:
-    both stay in the store and in private figures.
+    **Privacy.** What leaves is the estimate of an agent, for that agent only: a function of its own
+    samples and of what it received. Who queried whom, and how many releases there were, depends on
+    values under restricted_round_robin: both stay in the store and in private figures.
     """
 
     def __init__(self, *, pairs: Any, partners_file: Path | None = None, **more: Any) -> None:

@@ -85,9 +85,10 @@ class AgentClaims:
 
     Notes
     -----
-    **Privacy.** A claim says that an agent has sent a sample that is valid in form, and which store it lives in: both
-    are public of agents. Of rounds who has sent something is protected until a window has ended: a user is claimed
-    when it takes part in its first one, which is public then, in the order of reports.
+    **Privacy.** A claim says that an agent has sent a sample that is valid in form, and which store
+    it lives in: both are public of agents. Of rounds who has sent something is protected until a
+    window has ended: a user is claimed when it takes part in its first one, which is public then,
+    in the order of reports.
     """
 
     def __init__(

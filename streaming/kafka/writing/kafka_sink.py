@@ -285,9 +285,10 @@ class KafkaSinks:
 
     Notes
     -----
-    **Privacy.** The number of a delivery and how many events it had can be seen by anyone who may describe the group.
-    Of rounds that must not tell of rejected records: how many there are, and when, hangs on how many samples users
-    send. For the same reason no probe tells that what is delivered apart waits for its brokers.
+    **Privacy.** The number of a delivery and how many events it had can be seen by anyone who may
+    describe the group. Of rounds that must not tell of rejected records: how many there are, and
+    when, hangs on how many samples users send. For the same reason no probe tells that what is
+    delivered apart waits for its brokers.
     """
 
     def __init__(

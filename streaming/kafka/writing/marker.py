@@ -33,9 +33,10 @@ VERSION = 1
 class Written:
     """How many events of one type one delivery wrote to one topic, and a digest of them.
 
-    **Privacy.** Consumer groups can be looked at by others than the readers of a private topic, so private events are
-    only counted: a digest of few and short lines can be guessed. How many there are follows, of agents, from who
-    produced samples, which is public; of rounds they are noted in a group of their own.
+    **Privacy.** Consumer groups can be looked at by others than the readers of a private topic, so
+    private events are only counted: a digest of few and short lines can be guessed. How many there
+    are follows, of agents, from who produced samples, which is public; of rounds they are noted in
+    a group of their own.
     """
 
     count: int
