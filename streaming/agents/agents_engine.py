@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from meanstream.operators.agents.person_limits import COUNTS, UNCOUNTED, Fates
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Ints
-from meanstream.streaming.agents.agents_delivery import Delivery
+from meanstream.streaming.agents.agents_delivery import OWN_ANSWERS, DueEstimates, EstimatedState
 from meanstream.streaming.agents.agents_keepers import (
     AgentsKeeper,
     BudgetKeeper,
@@ -29,6 +29,7 @@ from meanstream.streaming.agents.agents_releases import release_rows
 from meanstream.streaming.agents.first_release import FirstReleaseWatch
 from meanstream.streaming.clock import Clock
 from meanstream.streaming.crash import CrashHook, no_crash
+from meanstream.streaming.engine.engine_delivery import OUTBOX, CommittedDelivery
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.engine.engine_intake import Intake
 from meanstream.streaming.engine.engine_options import EngineOptions
@@ -41,9 +42,12 @@ from meanstream.streaming.engine.keepers import (
     PiecesKeeper,
 )
 from meanstream.streaming.engine.letter_room import LetterRoom
+from meanstream.streaming.engine.own_events import OwnEvents
 from meanstream.streaming.engine.silence import Silence
 from meanstream.streaming.engine.unused_records import UnusedRecords
+from meanstream.streaming.events.base import Event
 from meanstream.streaming.events.event_columns import Batch, Rejects
+from meanstream.streaming.events.wire import Release
 from meanstream.streaming.sinks.sink_protocol import Sinks
 from meanstream.streaming.sources.source_protocol import AtHand, Shared, Source, let_source_rest
 from meanstream.streaming.store.spend_ledger import LedgerRows
@@ -106,8 +110,9 @@ class Engine(KeptEngine[EngineStats, list[ReleaseBatch]]):
     """
 
     state_name = "engine"
+    charged: ClassVar[type[Event]] = Release
+    own_answers: ClassVar[Collection[OwnEvents]] = OWN_ANSWERS
     log = _log
-    delivery: Delivery
 
     def __init__(
         self,
@@ -136,7 +141,7 @@ class Engine(KeptEngine[EngineStats, list[ReleaseBatch]]):
         )
 
         # The state: agents, what waits for the watermark, and what everyone's releases say.
-        self.agents = Agents(settings, noise)
+        self.agents = self._make_agents(settings, noise)
         self._settings = settings
         self._intake = Intake(
             settings.grid,
@@ -159,7 +164,21 @@ class Engine(KeptEngine[EngineStats, list[ReleaseBatch]]):
         self._event_time = EventTimeKeeper(self._intake, self.stats, first_release)
 
         # What leaves, and who keeps what: the state, then dead letters, notices and drifts.
-        self.delivery = self._make_delivery(sinks)
+        state = EstimatedState(self.agents, self._followed, self._event_time, self.stats)
+        self.delivery = CommittedDelivery(
+            store=store,
+            sinks=sinks,
+            stats=self.stats,
+            clock=self._clock,
+            health=self.health,
+            crash=crash,
+            meanwhile=partial(let_source_rest, source),
+            charged=self.charged,
+            charged_role="releases",
+            outbox=OUTBOX,
+            answers=self.own_answers,
+            due=self._make_due(state),
+        )
         self._letters = LetterRoom(
             store,
             self._options.max_dead_letters,
@@ -188,19 +207,11 @@ class Engine(KeptEngine[EngineStats, list[ReleaseBatch]]):
             self._event_time,
         ]
 
-    def _make_delivery(self, sinks: Sinks, **more: Any) -> Delivery:
-        return Delivery(
-            store=self._store,
-            sinks=sinks,
-            settings=self._settings,
-            options=self._options,
-            stats=self.stats,
-            clock=self._clock,
-            health=self.health,
-            crash=self._crash,
-            meanwhile=partial(let_source_rest, self._source),
-            **more,
-        )
+    def _make_agents(self, settings: AgentsSettings, noise: KeyedNoise) -> Agents:
+        return Agents(settings, noise)
+
+    def _make_due(self, state: EstimatedState) -> DueEstimates:
+        return DueEstimates(self._settings, self._options, state)
 
     def _has_waiting(self) -> bool:
         return bool(self._intake.waiting)
@@ -268,15 +279,7 @@ class Engine(KeptEngine[EngineStats, list[ReleaseBatch]]):
         )
 
     def _deliver(self, stop: Callable[[], bool], *, ended: bool) -> None:
-        event_time = self._event_time
-        self.delivery.deliver(
-            self.agents,
-            self._followed,
-            event_time.reached,
-            stop,
-            ended=ended,
-            by_clock=event_time.by_clock,
-        )
+        self.delivery.deliver(stop, ended=ended)
 
     def _update(
         self, active: tuple[int, ...], rejects: Rejects, *, ended: bool

@@ -147,6 +147,8 @@ class EventTimeKeeper(Keeper[Any]):
         Newest event time taken into the sums, in seconds.
     by_clock : bool
         Whether the answers that are due are due by the clock, in the silence of the source.
+    first_release : FirstReleaseWatch or None
+        Looks for the first release; None where no one waits for one.
     """
 
     def __init__(
@@ -156,7 +158,7 @@ class EventTimeKeeper(Keeper[Any]):
         self.by_clock = False
         self._intake = intake
         self._stats = stats
-        self._first_release = first
+        self.first_release = first
 
     def restore(self, store: Store, state: Mapping[str, Any]) -> None:  # noqa: ARG002
         """Go on from there."""
@@ -185,8 +187,8 @@ class EventTimeKeeper(Keeper[Any]):
         stats.pending = self._intake.waiting
 
         stats.first_release = None
-        if self._first_release is not None and not released and not any(stats.spent[1:]):
-            stats.first_release = self._first_release.newest(stats.pending, stats.accepted)
+        if self.first_release is not None and not released and not any(stats.spent[1:]):
+            stats.first_release = self.first_release.newest(stats.pending, stats.accepted)
 
 
 class BudgetKeeper(Keeper[list[ReleaseBatch]]):

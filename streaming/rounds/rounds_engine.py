@@ -256,7 +256,7 @@ class RoundsEngine(KeptEngine[RoundsStats, Outcome]):
         return self._rounds(reached, now.latest, patient=ended)
 
     def _deliver(self, stop: Callable[[], bool], *, ended: bool) -> None:  # noqa: ARG002 - nothing more is due then
-        self.delivery.deliver_committed(stop)
+        self.delivery.deliver(stop)
 
     def _turn(self, batch: Batch, stop: Callable[[], bool], *, ended: bool) -> bool:
         """Take a batch in, and then one window, or stage, after the other, each in a commit of its own.

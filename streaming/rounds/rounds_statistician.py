@@ -241,7 +241,7 @@ class Statistician:
         state = self._store.state("statistician") or {}
         self._rounds = {name: _Progress(**one) for name, one in state.items()}
         self._delivery.resume()
-        self._delivery.deliver_committed(stop)
+        self._delivery.deliver(stop)
         self._health.waiting("reports are being read")
         self._notify()
         self._pass(stop)
@@ -282,7 +282,7 @@ class Statistician:
 
             self._delivery.save()
 
-        self._delivery.deliver_committed(stop)
+        self._delivery.deliver(stop)
         self._notify()
 
     def _notify(self) -> None:

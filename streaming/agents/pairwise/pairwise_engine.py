@@ -5,26 +5,27 @@ What each receives is charged before its estimate leaves.
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import AgentEstimates, Floats, Ints
 from meanstream.operators.rings import ring_module
 from meanstream.streaming.agents.agents_delivery import (
     OWN_ANSWERS,
-    Delivery,
     DueEstimates,
+    EstimatedState,
     MadeEstimates,
+    committed_event_time,
 )
 from meanstream.streaming.agents.agents_engine import Engine
-from meanstream.streaming.agents.agents_keepers import EventTimeKeeper
 from meanstream.streaming.agents.forget_agent import ForgottenAgent, drop_agent_samples
 from meanstream.streaming.agents.pairwise.pairs_picture import pairs_picture
 from meanstream.streaming.agents.pairwise.pairwise_deployment import (
@@ -37,12 +38,11 @@ from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.engine.forgotten import add_forgotten_agent
 from meanstream.streaming.engine.keepers import Commit, EndKeeper, IntakeKeeper, Keeper
-from meanstream.streaming.engine.own_events import Key, OwnEvents
+from meanstream.streaming.engine.own_events import Key
 from meanstream.streaming.events.encode import EventLines, encode_columns_as_lines
 from meanstream.streaming.events.event_columns import Rejects
 from meanstream.streaming.events.times import iso_times
 from meanstream.streaming.events.wire import PairRelease, PersonalEstimate, Population, release_ids
-from meanstream.streaming.sinks.sink_protocol import Sinks
 from meanstream.streaming.store.database import StoreError
 from meanstream.streaming.store.spend_ledger import LedgerRows
 from meanstream.streaming.store.state_store import Store
@@ -57,10 +57,13 @@ class DuePairwiseEstimates(DueEstimates):
     """
 
     def __init__(
-        self, pairs: Any, options: EngineOptions, partners_file: Path | None = None
+        self,
+        pairs: Any,
+        options: EngineOptions,
+        state: EstimatedState,
+        partners_file: Path | None = None,
     ) -> None:
-        super().__init__(pairs.release, options)
-        self._pairs = pairs
+        super().__init__(pairs.release, options, state)
         self._options = options
         self._answers = {"level": options.level, "refresh": options.refresh}
 
@@ -68,27 +71,27 @@ class DuePairwiseEstimates(DueEstimates):
         if partners_file is not None:
             self._answers["partners"] = str(partners_file.resolve())
 
-    def _refreshed(
-        self,
-        agents: Any,
-        followed: Any,  # noqa: ARG002
-        which: Ints | None,
-        event_time: float,  # noqa: ARG002, RUF100
-    ) -> MadeEstimates:
+    def _refreshed(self, which: Ints | None) -> MadeEstimates:
+        agents: Any = self._agents
+        time = self._event_time.reached
         chosen = agents.seen_since(-np.inf) if which is None else which
         answer, alone = agents.estimate(chosen, level=self._options.level)
-        names = [agents.names[number] for number in chosen.tolist()]
-        counts = agents.counts()[chosen]
         interval = _ends(answer)
 
         answered = AnsweredAgents(
-            time=event_time, names=tuple(names), agent=chosen, count=counts, value=answer.value, interval=interval,
-            local=alone.value, local_interval=_ends(alone),
-            effective_class_size=answer.effective_class_size, class_size=answer.class_size,
-        )  # fmt: skip
-        members = self._options.members
+            time=time,
+            names=tuple(agents.names[number] for number in chosen.tolist()),
+            agent=chosen,
+            count=agents.counts()[chosen],
+            value=answer.value,
+            interval=interval,
+            local=alone.value,
+            local_interval=_ends(alone),
+            effective_class_size=answer.effective_class_size,
+            class_size=answer.class_size,
+        )
         lines = pairwise_estimate_lines(
-            agents, chosen, (answer, alone), event_time, members=members
+            agents, chosen, (answer, alone), time, members=self._options.members
         )
         width = float(np.median(interval[:, 1] - interval[:, 0]) / 2) if len(chosen) else None
 
@@ -142,6 +145,33 @@ KINDS = ("pairwise agents", "pairs")
 """Kinds of the chunks of what agents know."""
 
 
+def _knows_estimates(store: Store, since: int, keys: set[Key]) -> bool:  # noqa: ARG001 - not in the ledger
+    """Compare with the last commit.
+
+    Estimates are written after it, and written again of it after a crash.
+    """
+    # A place of answers may be ahead of the store only by what the store knows.
+    numbers = [np.zeros(0, np.int64)]
+    counts = [np.zeros(0, np.int64)]
+    for _, columns in store.chunks(KINDS[0]):
+        numbers.append(columns["agent"] - 1)
+        counts.append(columns["count"])
+
+    agent = np.concatenate(numbers)
+    count = np.concatenate(counts)
+    names = store.agents()
+    known = {names[a]: n for a, n in zip(agent.tolist(), count.tolist(), strict=True) if a >= 0}
+    time = committed_event_time(store)
+
+    return all(at <= time and n <= known.get(agent, 0) for at, agent, n in keys)
+
+
+PAIRWISE_ANSWERS = tuple(
+    replace(one, knows=_knows_estimates) for one in OWN_ANSWERS if one.role == "estimates"
+)
+"""Of the sinks of agents that query each other."""
+
+
 class PairwiseEngine(Engine):
     """Reads samples, lets each agent query one other at each of them, and lets estimates out.
 
@@ -167,22 +197,27 @@ class PairwiseEngine(Engine):
     values under restricted_round_robin: both stay in the store and in private figures.
     """
 
+    charged = PairRelease
+    own_answers = PAIRWISE_ANSWERS
+
     def __init__(self, *, pairs: Any, partners_file: Path | None = None, **more: Any) -> None:
         # The engine of agents, with pairs in the place of its releases.
         self._pairs = pairs
         self._partners_file = partners_file
         super().__init__(settings=pairs.release, **more)
-        kind = ring_module("lab.papers.colme.pairwise_stream").PairwiseStream
-        self.stream: Any = kind(pairs, more["noise"], capacity=self._options.max_agents)
-        self.agents = self.stream
-        self.stats.look_ahead = None
+        self.stats.look_ahead = self._event_time.first_release = None
 
         # Who queried whom depends on values under the other schedule, and is on no page.
         if pairs.schedule == "round_robin":
-            self.stats.pairs_picture = partial(pairs_picture, self.stream)
+            self.stats.pairs_picture = partial(pairs_picture, self.agents)
 
-        self._event_time = EventTimeKeeper(self._intake, self.stats)
-        self.keepers = [
+    def _make_agents(self, settings: AgentsSettings, noise: KeyedNoise) -> Any:  # noqa: ARG002
+        kind = ring_module("lab.papers.colme.pairwise_stream").PairwiseStream
+        self.stream: Any = kind(self._pairs, noise, capacity=self._options.max_agents)
+        return self.stream
+
+    def _make_keepers(self) -> list[Keeper[list[Any]]]:
+        return [
             IntakeKeeper(self._intake, self.stats),
             EndKeeper(),
             PairsKeeper(self.stream, self._intake, self.stats, self._store.path),
@@ -191,11 +226,8 @@ class PairwiseEngine(Engine):
             self._event_time,
         ]
 
-    def _make_delivery(self, sinks: Sinks, **more: Any) -> Delivery:
-        due = DuePairwiseEstimates(self._pairs, self._options, self._partners_file)
-        return super()._make_delivery(
-            sinks, due=due, charged=PairRelease, answers=PAIRWISE_ANSWERS, **more
-        )
+    def _make_due(self, state: EstimatedState) -> DueEstimates:
+        return DuePairwiseEstimates(self._pairs, self._options, state, self._partners_file)
 
     def _update(self, active: tuple[int, ...], rejects: Rejects, *, ended: bool) -> list[Any]:  # noqa: ARG002
         due = self._intake.due(active, ended=ended and self._options.drain)
@@ -336,45 +368,6 @@ def pair_release_ids(
         f"{one}:{other}"
         for one, other in zip(first, release_ids(names, reader, index), strict=True)
     ]
-
-
-def _knows_estimates(store: Store, since: int, keys: set[Key]) -> bool:  # noqa: ARG001 - not in the ledger
-    """Compare with the last commit.
-
-    Estimates are written after it, and written again of it after a crash.
-    """
-    # A place of answers may be ahead of the store only by what the store knows.
-    numbers = [np.zeros(0, np.int64)]
-    counts = [np.zeros(0, np.int64)]
-    for _, columns in store.chunks(KINDS[0]):
-        numbers.append(columns["agent"] - 1)
-        counts.append(columns["count"])
-
-    agent = np.concatenate(numbers)
-    count = np.concatenate(counts)
-    names = store.agents()
-    known = {names[a]: n for a, n in zip(agent.tolist(), count.tolist(), strict=True) if a >= 0}
-    state = store.state("engine")
-    time = (
-        -math.inf
-        if state is None or state["event_time"] is None
-        else round(state["event_time"], 6) + 1e-6
-    )
-
-    return all(at <= time and n <= known.get(agent, 0) for at, agent, n in keys)
-
-
-_ESTIMATES = next(one for one in OWN_ANSWERS if one.role == "estimates")
-PAIRWISE_ANSWERS = (
-    OwnEvents(
-        role=_ESTIMATES.role,
-        option=_ESTIMATES.option,
-        key=_ESTIMATES.key,
-        knows=_knows_estimates,
-        named=False,
-    ),
-)
-"""Of the sinks of agents that query each other."""
 
 
 def pairs_at_rest(store: Store, saved: Mapping[str, Any]) -> Any:
