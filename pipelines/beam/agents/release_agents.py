@@ -51,11 +51,11 @@ from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
 from meanstream.pipelines.beam.worker.beam_windows import with_window_time
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.agents.agents_releases import (
+    DriftsOfReleases,
     release_budget_lines,
     release_refusal_lines,
     release_rows,
 )
-from meanstream.streaming.agents.drift_events import DriftsOfReleases
 from meanstream.streaming.events.wire import BudgetEvent, DriftEvent, Refusal
 from meanstream.streaming.store.secret_source import noise_from_secret
 

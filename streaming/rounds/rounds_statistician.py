@@ -1,6 +1,6 @@
-"""The statistician's side alone: reports in, what each stage found and the estimates out.
+"""Reports as a statistician receives them.
 
-No raw type is known here.
+Where they are read, and those of one stage of one round.
 """
 
 from __future__ import annotations
@@ -8,10 +8,13 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 from pydantic import ValidationError
 
@@ -24,23 +27,119 @@ from meanstream.streaming.engine.engine_delivery import ROUNDS_OUTBOX, Committed
 from meanstream.streaming.engine.engine_health import Connected, EngineHealth
 from meanstream.streaming.engine.engine_loop import never_stop_loop
 from meanstream.streaming.engine.engine_stats import EngineStats
-from meanstream.streaming.events.encode import EventLines
+from meanstream.streaming.events.encode import UNREADABLE, EventLines
 from meanstream.streaming.events.round_events import Report, StageReports
-from meanstream.streaming.rounds.event_lines import estimate_event_line, stage_event_line
-from meanstream.streaming.rounds.rounds_curator import NO_SIDES
 from meanstream.streaming.rounds.rounds_settings import NO_ORDER, RoundsSettings
-from meanstream.streaming.rounds.sides.received_reports import (
-    ReceivedReports,
-    ReportsLocation,
-    read_report,
+from meanstream.streaming.rounds.rounds_stats import StatisticianStats
+from meanstream.streaming.rounds.window_round import (
+    NO_SIDES,
+    WindowRound,
+    estimate_event_line,
+    stage_event_line,
 )
-from meanstream.streaming.rounds.sides.statistician_stats import StatisticianStats
-from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.window_widths import Window
-from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.sinks.sink_protocol import Sinks
+from meanstream.streaming.sources.lines import LineReader
 from meanstream.streaming.sources.received_releases import MAX_INTEGER
-from meanstream.streaming.store.kind import SIDE
 from meanstream.streaming.store.state_store import Store
+from meanstream.streaming.store.store_identity import SIDE
+
+_READ_LINES = 65_536
+
+
+class ReportsLocation(Protocol):
+    """Where users' sides write.
+
+    Attributes
+    ----------
+    follows : bool
+        Whether a run goes on as more comes, until it is stopped.
+    """
+
+    follows: bool
+
+    def lines(self) -> Iterator[bytes | None]:
+        """Give what has come since the last reading, without line ends.
+
+        None for what is too long.
+        """
+
+    def grew(self) -> bool:
+        """Tell whether there is more than at the last reading."""
+
+
+class ReportsFile:
+    """A JSONL file of reports, read as a whole."""
+
+    follows = False
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def lines(self) -> Iterator[bytes | None]:
+        """Give the lines of the file."""
+        with closing(LineReader(self._path, option="from_reports")) as reader:
+            while (taken := reader.next_block(_READ_LINES)) is not None:
+                block, oversized = taken
+                yield from [None] * len(oversized)
+                yield from block.lines()
+
+    def grew(self) -> bool:
+        """Say no: anyone who wants more runs again."""
+        return False
+
+    def close(self) -> None:
+        """Nothing is open between two readings."""
+
+
+@dataclass(slots=True)
+class ReceivedReports:
+    """Reports of one stage of one round, as they came."""
+
+    users: list[str] = field(default_factory=list)
+    payload: list[tuple[int, ...]] = field(default_factory=list)
+    epsilon: list[float] = field(default_factory=list)
+    complete: StageReports | None = None
+    expected: int = 0
+    forgotten: int = 0
+
+    def forget(self) -> None:
+        """Let go of reports that no one asks for any more, but for their number."""
+        self.forgotten += len(self.users)
+        self.users = []
+        self.payload = []
+        self.epsilon = []
+
+
+class _Report(msgspec.Struct, forbid_unknown_fields=True):
+    """A report, read fast."""
+
+    round_id: str
+    user: str
+    stage: int
+    payload: tuple[int, ...]
+    epsilon: float
+    schema_version: int
+
+    def __post_init__(self) -> None:
+        if (
+            self.schema_version != 1
+            or self.stage < 0
+            or any(not -(2**63) <= x < 2**63 for x in self.payload)
+        ):
+            raise ValueError("report must be of schema version 1, with numbers of 64 bits")
+
+
+_REPORT = msgspec.json.Decoder(_Report)
+
+
+def read_report(line: bytes) -> _Report | None:
+    """Read a line; None if it is no report."""
+    try:
+        return _REPORT.decode(line)
+    except UNREADABLE:
+        return None
+
 
 _POLL_SECONDS = 0.2
 _log = logging.getLogger("meanstream.statistician")
@@ -91,7 +190,8 @@ class Statistician:
 
     Notes
     -----
-    **Privacy.** It knows reports, all of which are public, and neither samples nor the secret: it spends nothing.
+    **Privacy.** It knows reports, all of which are public, and neither samples nor the secret: it
+    spends nothing.
     """
 
     def __init__(
@@ -141,7 +241,7 @@ class Statistician:
         state = self._store.state("statistician") or {}
         self._rounds = {name: _Progress(**one) for name, one in state.items()}
         self._delivery.resume()
-        self._delivery.deliver_committed(stop)
+        self._delivery.deliver(stop)
         self._health.waiting("reports are being read")
         self._notify()
         self._pass(stop)
@@ -182,7 +282,7 @@ class Statistician:
 
             self._delivery.save()
 
-        self._delivery.deliver_committed(stop)
+        self._delivery.deliver(stop)
         self._notify()
 
     def _notify(self) -> None:

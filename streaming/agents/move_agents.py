@@ -1,38 +1,120 @@
-"""Moves the agents of a partition from one store to another.
+"""Which agents of a store live in it, and which it has given to another.
 
-State, budget and place in the topic, or nothing.
-
-Three commits. The giver notes what it is about to do, and to whom. The taker takes everything in
-one transaction: that is the move. The giver drops what it gave. Anyone who is killed in between
-leaves a giver with a note, which is settled by looking into the taker, before the giver lets
-anything out: either the taker has the move, and the giver drops its part, or it does not, and the
-note is taken back. So there is no time at which both could release, and none at which neither
-could.
+What `meanstream store move` leaves behind.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from meanstream.operators.agents.agents import AgentsSettings
-from meanstream.operators.records import Ints
-from meanstream.streaming.agents.moves.agents_homes import (
-    Moves,
-    departed_agents,
-    put_departed_agents,
-    received_moves,
-)
-from meanstream.streaming.agents.moves.copied_agents import copy_agents, drop_agents
+from meanstream.operators.records import Bools, Ints
+from meanstream.streaming.agents.copied_agents import copy_agents, drop_agents
 from meanstream.streaming.engine.engine_homes import home_partitions
-from meanstream.streaming.store.kind import OF_AGENTS, require_store_kind
+from meanstream.streaming.sources.source_protocol import AgentsOfStore
+from meanstream.streaming.store.deployment_store import saved_deployment_settings
 from meanstream.streaming.store.source_identity import source_identity_of
 from meanstream.streaming.store.state_store import Store, StoreError
-from meanstream.streaming.store.store_deployment import saved_deployment_settings
+from meanstream.streaming.store.store_identity import OF_AGENTS, require_store_kind
+
+MOVES = "moves"
+"""State of what was moved; the chunks of `GIVEN` and `RECEIVED` say which agents."""
+GIVEN = "given"
+RECEIVED = "received"
+
+
+@dataclass(slots=True)
+class Moves:
+    """What was ever moved from or to a store.
+
+    Attributes
+    ----------
+    number : int
+        Of the newest move that it took part in; greater than that of all before, in either store.
+    done : list of str
+        Ids of the moves to it.
+    given : list of int
+        Partitions that another store reads now.
+    former : dict
+        Ids of the stores that had a partition before, by partition.
+    """
+
+    number: int = 0
+    done: list[str] = field(default_factory=list)
+    given: list[int] = field(default_factory=list)
+    former: dict[str, list[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, store: Store) -> Moves:
+        """Read them."""
+        return cls(**(store.state(MOVES) or {}))
+
+    def save(self, store: Store) -> None:
+        """Note them, within a transaction."""
+        store.put_state(MOVES, asdict(self))
+
+
+def departed_agents(store: Store) -> Bools:
+    """Say for each agent that the store knows whether it lives in another one now."""
+    gone = np.zeros(len(store.agents()), np.bool_)
+    for _, columns in store.chunks(GIVEN):
+        gone[columns["agent"]] = True
+
+    return gone
+
+
+def put_departed_agents(store: Store, gone: Bools) -> None:
+    """Note it, within a transaction."""
+    store.put_chunk(GIVEN, 0, {"agent": np.flatnonzero(gone)})
+
+
+def received_moves(store: Store) -> Ints:
+    """Give for each agent the number of the move that brought it, 0 where none did."""
+    number = np.zeros(len(store.agents()), np.int64)
+    for _, columns in store.chunks(RECEIVED):
+        number[columns["agent"]] = columns["move"]
+
+    return number
+
+
+def agents_of_store(store: Store, most: int) -> AgentsOfStore:
+    """Tell a source that is shared which agents live in the store."""
+    names = store.agents()
+    moves = Moves.of(store)
+    gone = departed_agents(store)
+    brought = received_moves(store)
+
+    return AgentsOfStore(
+        names=tuple(names),
+        given=frozenset(names[i] for i in np.flatnonzero(gone).tolist()),
+        moves={names[i]: int(brought[i]) for i in np.flatnonzero(brought).tolist()},
+        departed_partitions=frozenset(moves.given),
+        former_owners={int(partition): tuple(stores) for partition, stores in moves.former.items()},
+        most=most,
+    )
+
+
+def moves_summary(store: Store) -> dict[str, Any] | None:
+    """Public: say how many agents and which partitions were given away and received.
+
+    None if none ever were.
+    """
+    moves = Moves.of(store)
+    if not moves.number:
+        return None
+    return {
+        "departed_partitions": moves.given,
+        "departed_agents": int(departed_agents(store).sum()),
+        "received_partitions": sorted(map(int, moves.former)),
+        "received_agents": int((received_moves(store) > 0).sum()),
+    }
+
 
 MOVING = "moving"
 """State of a giver between its note and the end of the move."""
@@ -57,9 +139,10 @@ def move_partition(
 
     Notes
     -----
-    **Privacy.** The ledger rows of the agents are appended to the taker's ledger, so that their budgets and the indexes
-    of their noise go on; in the giver they stay, as what it has released. Samples that wait are moved, too; those that
-    lie behind the taker's event time count as of that time.
+    **Privacy.** The ledger rows of the agents are appended to the taker's ledger, so that their
+    budgets and the indexes of their noise go on; in the giver they stay, as what it has released.
+    Samples that wait are moved, too; those that lie behind the taker's event time count as of that
+    time.
     """
     settle_move(giver)
     settings = _require_fit(giver, taker, partition)
@@ -235,13 +318,8 @@ def _drop(giver: Store, settings: AgentsSettings, partition: int) -> None:
     moves = Moves.of(giver)
     note = giver.state(MOVING)
     number = _moved_numbers(giver, partition)
-    taker = Store.read(Path(note["to"]))
-
-    # The taker's number may be higher by now.
-    try:
+    with Store.read(Path(note["to"])) as taker:
         moves.number = max(moves.number, Moves.of(taker).number)
-    finally:
-        taker.close()
 
     # Their samples leave; that they have left stays.
     with giver.transaction():

@@ -6,12 +6,14 @@ Rounds that wait for what the statistician finds, and go on when it is published
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from meanstream.operators.rounds.round_records import Public
+from meanstream.streaming.engine.keepers import Commit, Keeper
 from meanstream.streaming.rounds.round_runner import Directory, Outcome, RoundRunner
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.stage_results import (
@@ -48,7 +50,7 @@ class _Waiting:
     pinned: tuple[Public, ...] | None = ()
 
 
-class WaitingRounds:
+class WaitingRounds(Keeper[Outcome]):
     """Rounds between two stages; saved with the sums of the users who have not reported yet.
 
     **Privacy.** A user reports once, in its own stage, upon the first result of the stage before that is accepted:
@@ -182,23 +184,24 @@ class WaitingRounds:
                 "further refused stage results are only counted", extra={"told": MOST_LOGGED}
             )
 
-    def save(self, store: Store) -> list[Any]:
-        """Write what changed within a transaction; return the rest as plain values."""
+    def note(self, store: Store, commit: Commit[Outcome]) -> dict[str, Any]:  # noqa: ARG002
+        """Write what changed within a transaction; give the rest as plain values."""
         for number in sorted(self._changed):
             store.put_chunk(WAITING_ROUNDS, number, dict(self._rounds[number].sums.columns()))
 
         store.drop_chunks(WAITING_ROUNDS, self._dropped)
         self._changed = set()
         self._dropped = []
-        return [
+        waiting = [
             [n, *w.this.window, w.this.users, w.stage, w.pinned]
             for n, w in sorted(self._rounds.items())
         ]
+        return {"waiting": waiting}
 
-    def restore(self, store: Store, state: list[Any]) -> None:
+    def restore(self, store: Store, state: Mapping[str, Any]) -> None:
         """Continue from what was saved."""
         sums = dict(store.chunks(WAITING_ROUNDS))
-        for number, start, end, users, stage, *kept in state:
+        for number, start, end, users, stage, *kept in state["waiting"]:
             this = WindowRound(self._settings, Window(start, end), users)
             pinned = _pinned(stage, kept)
             self._rounds[number] = _Waiting(this, UserSums(**sums[number]), stage, pinned)
