@@ -148,6 +148,11 @@ class FrameSamples:
         return int(np.bincount(pairs[other]).max())
 
 
+def key_columns(by: str | Sequence[str]) -> list[str]:
+    """Names of the columns of groups, of which there are one or several."""
+    return [by] if isinstance(by, str) else [str(name) for name in by]
+
+
 def frame_samples(
     frame: Any,
     *,
@@ -167,7 +172,7 @@ def frame_samples(
     NaN.
     """
     # What the caller named is checked before the frame is touched.
-    grouping = [by] if isinstance(by, str) else [str(name) for name in by]
+    grouping = key_columns(by)
     if not grouping or len({*grouping}) < len(grouping):
         raise ValueError(f"by must name one column or several different ones, got {by!r}")
     require(nulls in ("refuse", "drop"), "nulls", "be 'refuse' or 'drop'", nulls)
@@ -232,7 +237,7 @@ def columns_of_options(frame: Any, wanted: dict[str, list[str]]) -> pa.Table:
 def group_sizes(frame: Any, by: str | Sequence[str], rows: str | None) -> Ints:
     """Public: the number of rows of each group, counted, or as a column of the frame says."""
     # Counted, or declared by a column of numbers.
-    grouping = [by] if isinstance(by, str) else [str(name) for name in by]
+    grouping = key_columns(by)
     table = _table(frame, {"by": grouping} | ({} if rows is None else {"rows": [rows]}))
     codes, keys = rows_by_key(table, grouping)
     if rows is None:
@@ -248,7 +253,7 @@ def group_sizes(frame: Any, by: str | Sequence[str], rows: str | None) -> Ints:
 
 def counted_sizes(frame: Any, by: str | Sequence[str], person: str, per_person: int) -> Ints:
     """Public: the number of rows of each group that count, at most so many of one person."""
-    grouping = [by] if isinstance(by, str) else [str(name) for name in by]
+    grouping = key_columns(by)
     table = _table(frame, {"by": grouping, "person": [person]})
     group, keys = rows_by_key(table, grouping)
     whose, persons = rows_by_key(table, [person], option="person")

@@ -20,7 +20,7 @@ import pytest
 
 import meanstream
 from meanstream.operators.records import Floats
-from meanstream.pipelines.frames import private_means as frames_means
+from meanstream.pipelines.frames import means_of_column as frames_means
 from meanstream.pipelines.frames import stored as frames_stored
 from meanstream.pipelines.frames.frame_releases import FrameReleases
 from meanstream.pipelines.frames.rows_at_hand import Target

@@ -46,18 +46,3 @@ def missing_as_nulls(
         table = table.set_column(table.column_names.index(name), name, cleared)
 
     return table
-
-
-def further_columns(options: Any) -> list[str]:
-    """Name the columns that are needed beside the values: keys, time, person, and covariates that are columns."""
-    by = options["by"]
-    known = options["covariates"]
-    names = [by] if isinstance(by, str) else list(by)
-    names += [options[name] for name in ("time", "person") if options[name] is not None]
-
-    if isinstance(known, str):
-        names.append(known)
-    elif isinstance(known, Sequence) and all(isinstance(name, str) for name in known):
-        names += known
-
-    return [*dict.fromkeys(names)]
