@@ -11,8 +11,6 @@ from meanstream.operators.collaboration.anytime_intervals import Coverage
 from meanstream.operators.collaboration.registry import Collaboration
 from meanstream.pipelines.frames.arguments import check_arguments, named_arguments
 from meanstream.pipelines.frames.frame_result import PrivateMeans
-from meanstream.pipelines.frames.means_of_column import means_of_column
-from meanstream.pipelines.frames.question import MeansQuestion
 from meanstream.pipelines.frames.rows_at_hand import Target
 from meanstream.pipelines.frames.secret_groups.secret_means import secret_means
 from meanstream.pipelines.frames.values.columns_of_budget import columns_of_budget
@@ -22,8 +20,10 @@ from meanstream.pipelines.frames.values.learned_bound_means import (
     needs_bounds,
     with_learned_bounds,
 )
+from meanstream.pipelines.frames.values.means_of_column import means_of_column
+from meanstream.pipelines.frames.values.question import MeansQuestion
 from meanstream.pipelines.frames.values.several_means import SeveralMeans
-from meanstream.pipelines.frames.values.value_bounds import Bounds
+from meanstream.pipelines.frames.values.value_columns import Bounds
 
 SETTINGS = ("counter", "noise", "calibration", "levels", "mode", "spread_share", "histogram_share")
 """Further settings of `AgentsSettings` that a frame may have."""

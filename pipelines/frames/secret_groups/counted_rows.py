@@ -22,7 +22,7 @@ from meanstream.pipelines.frames.frame_columns import (
     frame_samples,
 )
 from meanstream.pipelines.frames.groups import key_names, key_order
-from meanstream.pipelines.frames.values.missing_values import missing_as_nulls
+from meanstream.pipelines.frames.values.value_columns import missing_as_nulls
 from meanstream.streaming.events.hashing import MAX_ID_BYTES
 
 NAMES = "be a column of text, whole numbers or true and false with private_counts"

@@ -15,18 +15,18 @@ from meanstream.operators.agents.defaults import AT_THE_END
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.collaboration.registry import collaboration_name
 from meanstream.operators.validation import require
-from meanstream.pipelines.frames.decisions.joint_columns import joint_columns, take_joint
+from meanstream.pipelines.frames.arguments import frame_key
+from meanstream.pipelines.frames.decisions.named_means import joint_columns, take_joint
 from meanstream.pipelines.frames.frame_columns import FrameSamples, key_columns
 from meanstream.pipelines.frames.frame_result import wide_answers
-from meanstream.pipelines.frames.keys import frame_key
 from meanstream.pipelines.frames.private_frame import frame_like
-from meanstream.pipelines.frames.question import MeansQuestion
 from meanstream.pipelines.frames.rows_at_hand import means_meaning
 from meanstream.pipelines.frames.secret_groups.counted_rows import counted_rows
 from meanstream.pipelines.frames.secret_groups.noisy_sums import SecretReleases, released_sums
 from meanstream.pipelines.frames.secret_groups.secret_plan import ONE_ROW, SecretPlan
 from meanstream.pipelines.frames.secret_groups.secret_result import SecretMeans, secret_notes
-from meanstream.pipelines.frames.values.value_bounds import frame_bounds
+from meanstream.pipelines.frames.values.question import MeansQuestion
+from meanstream.pipelines.frames.values.value_columns import frame_bounds
 from meanstream.pipelines.frames.values.whole_persons import samples_within_limits
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.engine.engine_options import EngineOptions

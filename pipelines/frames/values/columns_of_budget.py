@@ -14,19 +14,19 @@ from meanstream.operators.records import Floats
 from meanstream.operators.validation import require
 from meanstream.pipelines.frames.frame_columns import frame_columns
 from meanstream.pipelines.frames.frame_result import PrivateMeans
-from meanstream.pipelines.frames.question import MeansQuestion
-from meanstream.pipelines.frames.values.further_statistics import VARIANCE
-from meanstream.pipelines.frames.values.missing_values import missing_as_nulls
+from meanstream.pipelines.frames.values.question import MeansQuestion
 from meanstream.pipelines.frames.values.several_means import (
     SeveralMeans,
     clipped_sentence,
     joined_columns,
     several_means,
 )
-from meanstream.pipelines.frames.values.value_bounds import (
+from meanstream.pipelines.frames.values.value_columns import (
+    VARIANCE,
     bound_of_each,
     bounds_of_column,
     is_number,
+    missing_as_nulls,
 )
 
 _SQUARE = "{} squared"

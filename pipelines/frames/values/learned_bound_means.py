@@ -13,18 +13,18 @@ from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.noise.privacy_odds import odds_of_a_guess
 from meanstream.operators.records import Ints
 from meanstream.operators.validation import require, require_epsilon, valid_float
+from meanstream.pipelines.frames.arguments import frame_key
 from meanstream.pipelines.frames.frame_columns import FrameSamples, frame_columns
 from meanstream.pipelines.frames.frame_releases import CALLS
 from meanstream.pipelines.frames.frame_result import PrivateMeans
-from meanstream.pipelines.frames.keys import frame_key
-from meanstream.pipelines.frames.question import MeansQuestion
 from meanstream.pipelines.frames.values.learned_bounds import (
     best_bounds,
     noisy_magnitudes,
     row_weights,
 )
+from meanstream.pipelines.frames.values.question import MeansQuestion
 from meanstream.pipelines.frames.values.several_means import SeveralMeans
-from meanstream.pipelines.frames.values.value_bounds import is_number
+from meanstream.pipelines.frames.values.value_columns import is_number
 from meanstream.pipelines.frames.values.whole_persons import samples_within_limits
 from meanstream.streaming.store.secret_source import noise_from_secret
 

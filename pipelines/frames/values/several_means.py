@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
+from scipy.special import ndtri
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.records import Floats
@@ -21,12 +22,10 @@ from meanstream.pipelines.frames.frame_columns import frame_columns, group_sizes
 from meanstream.pipelines.frames.frame_releases import CLIPPED
 from meanstream.pipelines.frames.frame_result import PrivateMeans
 from meanstream.pipelines.frames.frame_table import ShownTable
-from meanstream.pipelines.frames.means_of_column import means_of_column
 from meanstream.pipelines.frames.private_frame import frame_like
-from meanstream.pipelines.frames.question import MeansQuestion
-from meanstream.pipelines.frames.values.missing_values import missing_as_nulls
-from meanstream.pipelines.frames.values.ratio_intervals import fieller_intervals
-from meanstream.pipelines.frames.values.value_bounds import bound_of_each
+from meanstream.pipelines.frames.values.means_of_column import means_of_column
+from meanstream.pipelines.frames.values.question import MeansQuestion
+from meanstream.pipelines.frames.values.value_columns import bound_of_each, missing_as_nulls
 
 MOST_COLUMNS = 100
 _OF_VALUE = ("mean", "lower", "upper", "released", "noise_stddev")
@@ -244,3 +243,49 @@ def mean_and_error(result: PrivateMeans) -> tuple[Floats, Floats]:
     joint = result.joint
     shared = np.square(joint.weight) * joint.center_variance
     return joint.value, np.sqrt(np.square(joint.stddev) + shared)
+
+
+def fieller_intervals(
+    top: tuple[Floats, Floats], bottom: tuple[Floats, Floats], *, level: float
+) -> tuple[Floats, Floats, Floats]:
+    """Give the ratios of means, and the ends of their intervals.
+
+    Parameters
+    ----------
+    top, bottom : pair of float arrays
+        Means and their standard errors.
+    level : float
+        Nominal coverage.
+
+    Notes
+    -----
+    An interval holds the ratios r for which `top - r bottom` is within the errors of 0, when those of both means are
+    independent. Where the bottom mean is within its error of 0, it has no ends. Where rows with a higher top have a
+    lower bottom, the interval is too short for what both share by sampling.
+
+    References
+    ----------
+    E. C. Fieller, Some Problems in Interval Estimation, Journal of the Royal Statistical Society B 1954.
+
+    Examples
+    --------
+    >>> one = np.ones(2)
+    >>> ratio, low, high = fieller_intervals((6 * one, 0.3 * one), (np.array([2.0, 0.1]), 0.1 * one), level=0.95)
+    >>> ratio.round(1).tolist(), low.round(2).tolist(), high.round(2).tolist()
+    ([3.0, 60.0], [2.61, -inf], [3.45, inf])
+    """
+    squared = float(ndtri(0.5 + level / 2)) ** 2
+    a = top[0] ** 2 - squared * top[1] ** 2
+    b = bottom[0] ** 2 - squared * bottom[1] ** 2
+    product = top[0] * bottom[0]
+    root = np.sqrt(np.maximum(product**2 - a * b, 0.0))
+    ends = b > 0
+    safe = np.where(ends, b, 1.0)
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = top[0] / bottom[0]
+
+    low = np.where(ends, (product - root) / safe, -np.inf)
+    high = np.where(ends, (product + root) / safe, np.inf)
+
+    return ratio, low, high

@@ -14,6 +14,7 @@ import pyarrow as pa
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.defaults import AT_THE_END, usual_histogram
+from meanstream.operators.agents.own_histogram import histograms_of_releases
 from meanstream.operators.agents.person_limits import COUNTS
 from meanstream.operators.agents.vote_of_spread import BY_CONTENT, BY_TIME
 from meanstream.operators.collaboration.anytime_intervals import Coverage
@@ -22,31 +23,33 @@ from meanstream.operators.collaboration.registry import collaboration_name
 from meanstream.operators.collaboration.shares.shares_quantiles import valid_quantiles
 from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
 from meanstream.operators.noise.keyed import KeyedNoise
-from meanstream.operators.records import ReleaseColumns
+from meanstream.operators.records import Floats, ReleaseColumns
 from meanstream.operators.validation import require
+from meanstream.pipelines.frames.arguments import frame_key
 from meanstream.pipelines.frames.budget_shares import spread_share_of_rows
-from meanstream.pipelines.frames.decisions.joint_columns import joint_columns
+from meanstream.pipelines.frames.decisions.named_means import joint_columns
 from meanstream.pipelines.frames.frame_columns import FrameSamples
 from meanstream.pipelines.frames.frame_covariates import covariates_said, frame_covariates
+from meanstream.pipelines.frames.frame_levels import FrameLevels, LevelTables, level_columns
 from meanstream.pipelines.frames.frame_pairs import content_order, frame_pairs, row_digests
 from meanstream.pipelines.frames.frame_releases import FrameReleases
 from meanstream.pipelines.frames.frame_result import PrivateMeans
-from meanstream.pipelines.frames.frame_shares import shares_answers, shares_columns
 from meanstream.pipelines.frames.groups import key_order
-from meanstream.pipelines.frames.keys import frame_key
-from meanstream.pipelines.frames.levels.frame_levels import FrameLevels, level_columns
-from meanstream.pipelines.frames.levels.level_means import LevelTables
-from meanstream.pipelines.frames.question import MeansQuestion
 from meanstream.pipelines.frames.rows_at_hand import (
     Target,
     answers_of_rows,
     means_meaning,
 )
-from meanstream.pipelines.frames.values.further_statistics import valid_statistics, with_sums
-from meanstream.pipelines.frames.values.value_bounds import frame_bounds
+from meanstream.pipelines.frames.values.question import MeansQuestion
+from meanstream.pipelines.frames.values.value_columns import (
+    frame_bounds,
+    valid_statistics,
+    with_sums,
+)
 from meanstream.pipelines.frames.values.whole_persons import samples_within_limits
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.agents.public_population import PublicPopulation
+from meanstream.streaming.agents.share_estimates import ShareEstimates
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.long_work import tracked_work
 from meanstream.streaming.store.secret_source import noise_from_secret
@@ -384,3 +387,38 @@ def _result(
         covariates=answers.learned.get("covariates"),
         levels=answers.levels,
     )
+
+
+def shares_columns(quantiles: tuple[float, ...], exceeds: tuple[float, ...]) -> list[str]:
+    """Name the columns of the result.
+
+    Examples
+    --------
+    >>> shares_columns((0.9,), (30.0,))
+    ['q0.9', 'q0.9_lower', 'q0.9_upper', 'exceeds30', 'exceeds30_lower', 'exceeds30_upper']
+    """
+    names = [f"q{q!r}" for q in quantiles] + [f"exceeds{t!r}".removesuffix(".0") for t in exceeds]
+    return [name + end for name in names for end in ("", "_lower", "_upper")]
+
+
+def shares_answers(
+    settings: AgentsSettings, options: EngineOptions, names: Sequence[str], newest: ReleaseColumns
+) -> dict[str, Floats]:
+    """Public: answer every group that has released, from the releases alone.
+
+    A column for each name.
+    """
+    told = ShareEstimates(settings, options)
+    prior = told.fit_newest(names, newest)
+    if prior is None:  # nothing is requested
+        return {}
+
+    answers = told.released(prior, histograms_of_releases(newest))
+    columns = [
+        a[:, i, j]
+        for a in (answers.quantiles, answers.exceeds)
+        for i in range(a.shape[1])
+        for j in range(3)
+    ]
+
+    return dict(zip(shares_columns(options.quantiles, settings.exceeds), columns, strict=True))

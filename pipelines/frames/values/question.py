@@ -13,11 +13,13 @@ from meanstream.operators.collaboration.registry import Collaboration
 from meanstream.operators.validation import require
 from meanstream.pipelines.frames.arguments import require_columns, require_numbers, require_texts
 from meanstream.pipelines.frames.frame_columns import FrameSamples, frame_samples, key_columns
-from meanstream.pipelines.frames.levels.frame_levels import check_nested
+from meanstream.pipelines.frames.frame_levels import check_nested
 from meanstream.pipelines.frames.rows_at_hand import Target
-from meanstream.pipelines.frames.values.further_statistics import valid_statistics
-from meanstream.pipelines.frames.values.missing_values import missing_as_nulls
-from meanstream.pipelines.frames.values.value_bounds import Bounds
+from meanstream.pipelines.frames.values.value_columns import (
+    Bounds,
+    missing_as_nulls,
+    valid_statistics,
+)
 from meanstream.pipelines.frames.values.whole_persons import PersonLimits, valid_person_limits
 
 CALLS = 12
