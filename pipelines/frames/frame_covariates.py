@@ -16,12 +16,8 @@ from meanstream.operators.collaboration.covariates.agent_covariates import Agent
 from meanstream.operators.collaboration.covariates.covariate_design import SampleCount
 from meanstream.operators.collaboration.covariates.learned_effects import LIKELY
 from meanstream.operators.validation import closest_valid, printable
-from meanstream.pipelines.frames.frame_columns import (
-    FrameSamples,
-    frame_column_names,
-    frame_columns,
-    key_columns,
-)
+from meanstream.pipelines.frames.frame_columns import FrameSamples, key_columns
+from meanstream.pipelines.frames.frame_reader import frame_column_names, frame_columns
 from meanstream.pipelines.frames.groups import key_names, rows_by_key
 from meanstream.streaming.agents.declared_covariates import covariates_of_columns, declared_column
 

@@ -12,7 +12,7 @@ from scipy.special import ndtri
 
 from meanstream.operators.records import Floats
 from meanstream.operators.validation import require
-from meanstream.pipelines.frames.frame_columns import frame_columns
+from meanstream.pipelines.frames.frame_reader import frame_columns
 from meanstream.pipelines.frames.frame_result import PrivateMeans
 from meanstream.pipelines.frames.values.question import MeansQuestion
 from meanstream.pipelines.frames.values.several_means import (

@@ -9,7 +9,7 @@ import numpy as np
 from meanstream.operators.noise.calibration import calibrated_analytic_stddev
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require, require_epsilon, valid_float, valid_int
-from meanstream.pipelines.frames.frame_columns import frame_columns
+from meanstream.pipelines.frames.frame_reader import frame_columns
 from meanstream.pipelines.frames.values.question import MeansQuestion
 from meanstream.pipelines.frames.values.whole_persons import MOST_GROUPS
 

@@ -14,7 +14,8 @@ from meanstream.operators.noise.privacy_odds import odds_of_a_guess
 from meanstream.operators.records import Ints
 from meanstream.operators.validation import require, require_epsilon, valid_float
 from meanstream.pipelines.frames.arguments import frame_key
-from meanstream.pipelines.frames.frame_columns import FrameSamples, frame_columns
+from meanstream.pipelines.frames.frame_columns import FrameSamples
+from meanstream.pipelines.frames.frame_reader import frame_columns
 from meanstream.pipelines.frames.frame_releases import CALLS
 from meanstream.pipelines.frames.frame_result import PrivateMeans
 from meanstream.pipelines.frames.values.learned_bounds import (

@@ -18,7 +18,8 @@ from meanstream.pipelines.frames.budget_shares import (
     epsilon_of_releases,
     spread_share_of_rows,
 )
-from meanstream.pipelines.frames.frame_columns import frame_columns, group_sizes
+from meanstream.pipelines.frames.frame_columns import group_sizes
+from meanstream.pipelines.frames.frame_reader import frame_columns
 from meanstream.pipelines.frames.frame_releases import CLIPPED
 from meanstream.pipelines.frames.frame_result import PrivateMeans
 from meanstream.pipelines.frames.frame_table import ShownTable

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from meanstream.operators.validation import require, valid_float
-from meanstream.pipelines.frames.frame_columns import frame_columns
+from meanstream.pipelines.frames.frame_reader import frame_columns
 
 Bounds = float | Sequence[float | None] | Mapping[str, float] | None
 """One bound for all columns, one for each in their order, or by the names of columns."""
