@@ -27,7 +27,6 @@ from meanstream.pipelines.beam.agents.agents_elements import (
 )
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.charges import ShardSpend
-from meanstream.pipelines.beam.agents.journal import PART, StateJournal
 from meanstream.pipelines.beam.agents.shard_turns import (
     releases_together,
     steps_by_agent,
@@ -43,6 +42,7 @@ from meanstream.pipelines.beam.element_types.packed import (
     unpacked,
 )
 from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
+from meanstream.pipelines.beam.keyed_state.journal import PART, StateJournal
 
 NEVER = -(2**62)
 FORGOTTEN = "forgotten"

@@ -21,7 +21,6 @@ from meanstream.pipelines.beam.agents.agents_elements import (
     numbered_anew,
     record_agent_hash,
 )
-from meanstream.pipelines.beam.agents.journal import PART, StateJournal
 from meanstream.pipelines.beam.element_types.packed import (
     LATEST,
     packed,
@@ -29,6 +28,7 @@ from meanstream.pipelines.beam.element_types.packed import (
     packed_narrow,
     unpacked,
 )
+from meanstream.pipelines.beam.keyed_state.journal import PART, StateJournal
 from meanstream.streaming.store.state_snapshot import Columns
 
 _LATEST = tuple(

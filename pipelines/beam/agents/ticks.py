@@ -15,7 +15,8 @@ from apache_beam.utils.timestamp import Timestamp
 from meanstream.pipelines.beam.agents.agents_elements import ForShard, Tick, Ticks
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows, CarryNotes
 from meanstream.pipelines.beam.input.beam_intake import intake_in_global_window
-from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
+from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
+from meanstream.pipelines.beam.keyed_state.keyed_steps import Cells, KeyedStep
 from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
 from meanstream.pipelines.beam.worker.beam_windows import ForGood
 
@@ -82,39 +83,31 @@ class TicksOf(beam.PTransform):  # type: ignore[misc]
         ).with_output_types(KEYED)
 
 
-class _ToShards(Step):
+class _ToShards(KeyedStep):
     """Public: ticks to shards, as long as they are those that the state knows."""
 
-    MADE = MADE
-
     def __init__(self, owner: StateOwner, shards: int, *, everybody: bool = False) -> None:
-        self._owner = owner
+        super().__init__(owner)
         self._shards = shards
         self._everybody = everybody
-
-    def setup(self) -> None:
-        """Make the mark."""
-        self._mark = self._owner.mark()
 
     def start_bundle(self) -> None:
         """Begin without ticks."""
         self._ticks: dict[int, list[Tick]] = defaultdict(list)
         self._first: Timestamp | None = None
 
-    def process(
+    def take(
         self,
-        element: tuple[int, tuple[int, float, bytes]],
-        made: Any = beam.DoFn.StateParam(MADE),
-        time: Any = beam.DoFn.TimestampParam,
+        element: tuple[int, float, bytes],
+        cells: Cells,
     ) -> Iterator[tuple[int, ForShard]]:
         """Tell the shards of a window; of a bundle, each shard once."""
-        self._mark.claim(made)
-        number, newest, noted = element[1]
+        number, newest, noted = element
         shards = list(range(self._shards)) if self._everybody else tick_shards(noted)
         for shard in shards:
             self._ticks[shard].append(Tick(number, newest))
 
-        self._first = time if self._first is None or time < self._first else self._first
+        self._first = cells.time if self._first is None else min(cells.time, self._first)
         yield self._shards, Tick(number, newest, tick_bits(np.array(shards, np.int64)))
 
     def finish_bundle(self) -> Iterator[Any]:

@@ -8,22 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.coders import BytesCoder
-from apache_beam.transforms.timeutil import TimeDomain
-from apache_beam.transforms.userstate import ReadModifyWriteStateSpec, TimerSpec, on_timer
 
 from meanstream.operators.agents.admission import TOO_MANY, admission_names
 from meanstream.pipelines.beam.element_types.beam_samples import samples_by_shard
 from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
-from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
-from meanstream.pipelines.beam.rounds.round_queue import ARRIVED, FAR, NEAR, RoundQueue
+from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
+from meanstream.pipelines.beam.keyed_state.keyed_steps import Cells
+from meanstream.pipelines.beam.rounds.round_queue import RoundTurns
 from meanstream.pipelines.beam.rounds.rounds_elements import UserBatch
 from meanstream.pipelines.beam.rounds.rounds_windows import carried_in_window
 from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
-from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
+from meanstream.pipelines.beam.worker.beam_steps import Step
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.user_places import slot_key, slot_name_hashes
 
@@ -41,7 +38,7 @@ class UsersBySlot(Step):
             yield slot, batch.take(places)
 
 
-class EnforceBudget(Step):
+class EnforceBudget(RoundTurns):
     """Users of a slot, round after round in the order of time; who cannot pay does not enter.
 
     Rounds wait until event time has come to their release, so that an earlier round is always
@@ -54,62 +51,28 @@ class EnforceBudget(Step):
     `user_budget`.
     """
 
-    MADE = MADE
-    ARRIVED, NEAR, FAR = ARRIVED, NEAR, FAR
-    LEDGER = ReadModifyWriteStateSpec("ledger", BytesCoder())
-    RELEASE = TimerSpec("release", TimeDomain.WATERMARK)
+    VALUES = ("ledger",)
 
     def __init__(
         self, settings: RoundsSettings, owner: StateOwner, *, most: int | None = None
     ) -> None:
-        self._settings = settings
-        self._owner = owner
+        super().__init__(settings, owner)
         self._most = most  # users of a slot that ever enter
 
     def setup(self) -> None:
         """Begin to count."""
-        self._mark = self._owner.mark()
-        self._places = slot_key(self._owner.load())
+        super().setup()
+        self._places = slot_key(self.owner.load())
         self._refused = metric_counter("over_budget")
         self._beyond = metric_counter("rejected_", TOO_MANY, private=True)
 
-    def process(  # noqa: PLR0917 - Beam's way
-        self,
-        element: tuple[int, UserBatch],
-        arrived: Any = beam.DoFn.StateParam(ARRIVED),
-        near: Any = beam.DoFn.StateParam(NEAR),
-        far: Any = beam.DoFn.StateParam(FAR),
-        timer: Any = beam.DoFn.TimerParam(RELEASE),
-        ledger: Any = beam.DoFn.StateParam(LEDGER),
-        made: Any = beam.DoFn.StateParam(MADE),
-    ) -> None:
-        """Keep a round of this slot until its release."""
-        self._mark.claim(made, arrived, near, far, ledger)
-        RoundQueue(self._settings, arrived, near, far).wait(element[1], timer)
-
-    @on_timer(RELEASE)  # type: ignore[untyped-decorator]
-    @discreet_step
-    def release(  # noqa: PLR0917 - the same
-        self,
-        key: int = beam.DoFn.KeyParam,
-        time: Any = beam.DoFn.TimestampParam,
-        arrived: Any = beam.DoFn.StateParam(ARRIVED),
-        near: Any = beam.DoFn.StateParam(NEAR),
-        far: Any = beam.DoFn.StateParam(FAR),
-        ledger: Any = beam.DoFn.StateParam(LEDGER),
-        made: Any = beam.DoFn.StateParam(MADE),
-    ) -> Iterator[Any]:
+    def turn(self, due: list[UserBatch], cells: Cells) -> Iterator[Any]:
         """Charge and let go all rounds that are due, the earliest first."""
-        self._mark.claim(made, arrived, near, far, ledger)
-        due = RoundQueue(self._settings, arrived, near, far).due(time)
-        if not due:
-            return
-
-        spend = SpendLedger(ledger.read() or b"")
+        spend = SpendLedger(cells.ledger.read() or b"")
         for batch in due:
-            yield from self._enter(key, batch, spend)
+            yield from self._enter(cells.key, batch, spend)
 
-        ledger.write(spend.to_bytes())
+        cells.ledger.write(spend.to_bytes())
 
     def _enter(self, key: int, batch: UserBatch, spend: SpendLedger) -> Iterator[Any]:
         batch = self._with_room(batch, spend)

@@ -14,9 +14,13 @@ from meanstream.operators.validation import require
 from meanstream.pipelines.beam.element_types.beam_samples import SHARDS
 from meanstream.pipelines.beam.element_types.elements import SampleFields
 from meanstream.pipelines.beam.input.beam_intake import REJECTED, SampleIntake
-from meanstream.pipelines.beam.rounds.answer_rounds import AnswerOnce, AnswerRound, UsersTogether
+from meanstream.pipelines.beam.rounds.answer_rounds import (
+    AnswerCarried,
+    AnswerOnce,
+    AnswerRound,
+    UsersTogether,
+)
 from meanstream.pipelines.beam.rounds.budget_of_users import SLOTS
-from meanstream.pipelines.beam.rounds.carried_windows import AnswerCarried
 from meanstream.pipelines.beam.rounds.join_results import JoinUsers
 from meanstream.pipelines.beam.rounds.rounds_elements import ForRound
 from meanstream.pipelines.beam.rounds.rounds_windows import CarryRounds

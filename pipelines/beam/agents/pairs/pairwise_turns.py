@@ -11,15 +11,8 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.coders import BytesCoder
 from apache_beam.pvalue import TaggedOutput
-from apache_beam.transforms.timeutil import TimeDomain
-from apache_beam.transforms.userstate import (
-    BagStateSpec,
-    ReadModifyWriteStateSpec,
-    TimerSpec,
-    on_timer,
-)
+from apache_beam.utils.timestamp import Timestamp
 
 from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
 from meanstream.operators.agents.agents import ReleaseBatch
@@ -27,8 +20,7 @@ from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.noise.keyed import NoiseSource
 from meanstream.operators.records import Bools, Ints
 from meanstream.operators.validation import require
-from meanstream.pipelines.beam.agents.agents_coders import ForShardCoder
-from meanstream.pipelines.beam.agents.agents_elements import EstimateBatch, Packed, Tick
+from meanstream.pipelines.beam.agents.agents_elements import EstimateBatch, Tick
 from meanstream.pipelines.beam.agents.agents_parts import (
     SplitSamples,
     agents_part_outputs,
@@ -46,17 +38,16 @@ from meanstream.pipelines.beam.agents.release_agents import REFUSALS
 from meanstream.pipelines.beam.agents.split_agents import SplitByShard
 from meanstream.pipelines.beam.agents.ticks import TickShards, TicksOf
 from meanstream.pipelines.beam.agents.waiting_samples import (
-    WaitingTurns,
-    keep_waiting,
+    ShardTurns,
     take_waiting_samples,
     waiting_up_to,
 )
 from meanstream.pipelines.beam.element_types.elements import SampleFields
 from meanstream.pipelines.beam.input.beam_intake import SampleIntake
 from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
-from meanstream.pipelines.beam.keyed_state.beam_state import MADE, StateOwner
+from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
+from meanstream.pipelines.beam.keyed_state.keyed_steps import Cells
 from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
-from meanstream.pipelines.beam.worker.beam_steps import Step, discreet_step
 from meanstream.pipelines.beam.worker.beam_windows import ForGood, with_window_time
 from meanstream.pipelines.beam.worker.transform_arguments import (
     as_kind,
@@ -214,21 +205,16 @@ def step_pairs(
     return PairwiseCollaborated(estimates, releases, refusals, given.rejected)
 
 
-class StepFederation(Step):
+class StepFederation(ShardTurns):
     """Private to addressed: a federation, its samples and its ledger, as state of one key.
 
     **Privacy.** Noise is a function of (secret, ordered pair, index, input): what is executed again releases the same
     again. A release is charged in the state before it leaves.
     """
 
-    MADE = MADE
-    WAITING = BagStateSpec("waiting", BytesCoder())
-    TICKS = BagStateSpec("ticks", BytesCoder())
-    FEDERATION = ReadModifyWriteStateSpec("federation", BytesCoder())
-    CHARGES = ReadModifyWriteStateSpec("charges", BytesCoder())
-    LEDGER = BagStateSpec("ledger", BytesCoder())
-    TARGET = ReadModifyWriteStateSpec("target", BytesCoder())
-    DUE = TimerSpec("due", TimeDomain.WATERMARK)
+    VALUES = ("federation", "charges")
+    BAGS = ("ledger",)
+    TIMER = "due"
 
     def __init__(
         self,
@@ -241,9 +227,9 @@ class StepFederation(Step):
         plain = {"state": "pairwise", **settings.plain(), "refresh": windows.refresh}
 
         # State belongs to these settings and this secret, and refuses others.
-        self.owner = StateOwner(settings=plain, secret=secret)
+        owner = StateOwner(settings=plain, secret=secret)
+        super().__init__(owner, windows)
         self._settings = settings
-        self._windows = windows
         self._secret = secret
         self._level = options.level
         self._members = options.members
@@ -251,8 +237,7 @@ class StepFederation(Step):
 
     def setup(self) -> None:
         """Begin to count."""
-        self._coder = ForShardCoder()
-        self._mark = self.owner.mark()
+        super().setup()
         self._noise: NoiseSource | None = None
         # How many releases there are depends on values, where an agent queries those of its class
         # alone.
@@ -263,55 +248,25 @@ class StepFederation(Step):
             for why in ("late", "duplicate", "too_many_agents")
         }
 
-    def process(  # noqa: PLR0917 - all of the state that says whether it is another's
-        self,
-        element: tuple[int, Packed | Tick],
-        waiting: Any = beam.DoFn.StateParam(WAITING),
-        ticks: Any = beam.DoFn.StateParam(TICKS),
-        timer: Any = beam.DoFn.TimerParam(DUE),
-        state: Any = beam.DoFn.StateParam(FEDERATION),
-        charges: Any = beam.DoFn.StateParam(CHARGES),
-        made: Any = beam.DoFn.StateParam(MADE),
-        target: Any = beam.DoFn.StateParam(TARGET),
-    ) -> None:
-        """Keep samples until their window has ended."""
-        # Samples wait for their window, as for other agents.
-        self._mark.claim(made, waiting, ticks, state, charges)
-        turns = WaitingTurns(ticks, target, timer, self._coder, self._windows.released)
-        keep_waiting(element[1], waiting, turns)
+    def when(self, number: int) -> Timestamp:
+        """Give the time of a window's turn."""
+        return self._windows.released(number)
 
-    @on_timer(DUE)  # type: ignore[untyped-decorator]
-    @discreet_step
-    def due(  # noqa: PLR0917 - all of the state
-        self,
-        time: Any = beam.DoFn.TimestampParam,
-        waiting: Any = beam.DoFn.StateParam(WAITING),
-        ticks: Any = beam.DoFn.StateParam(TICKS),
-        state: Any = beam.DoFn.StateParam(FEDERATION),
-        charges: Any = beam.DoFn.StateParam(CHARGES),
-        ledger: Any = beam.DoFn.StateParam(LEDGER),
-        made: Any = beam.DoFn.StateParam(MADE),
-        target: Any = beam.DoFn.StateParam(TARGET),
-        timer: Any = beam.DoFn.TimerParam(DUE),
-    ) -> Iterator[Any]:
+    def turn(self, due: list[Tick], cells: Cells) -> Iterator[Any]:
         """Step through the windows that have ended, the earliest first.
 
         Charge, and only then tell.
         """
-        # Windows in their order, each with a charge before anything is told.
-        self._mark.claim(made, waiting, ticks, state, charges)
-        due = WaitingTurns(ticks, target, timer, self._coder, self._windows.released).take(time)
-        if not due:
-            return
-
-        samples = take_waiting_samples(waiting, due[-1].number, self._windows)
+        samples = take_waiting_samples(cells.waiting, due[-1].number, self._windows)
         if self._noise is None:
             self._noise = noise_from_secret(self._secret.load(), self._settings.name)
 
         # The state of the federation, and what it has spent.
-        shard = FederationShard(self._settings, self._noise, self._capacity, state.read() or b"")
-        spend = SpendLedger(charges.read() or b"")
-        rows = ReleaseLedger(spend, ledger.read)
+        shard = FederationShard(
+            self._settings, self._noise, self._capacity, cells.federation.read() or b""
+        )
+        spend = SpendLedger(cells.charges.read() or b"")
+        rows = ReleaseLedger(spend, cells.ledger.read)
         told: list[Any] = []
 
         for tick in due:
@@ -319,7 +274,7 @@ class StepFederation(Step):
             turn = shard.turn(taken, tick.number, self._windows)
             charged, refused, row = rows.charge(turn.released, shard.words(turn))
             if row is not None:
-                ledger.add(row)
+                cells.ledger.add(row)
 
             # An agent whose release was refused goes on alone.
             shard.alone[turn.reader[refused]] = True
@@ -329,8 +284,8 @@ class StepFederation(Step):
             told += self._tell(shard, charged, refused, turn, tick)
 
         # Both states are written before a result leaves.
-        charges.write(spend.to_bytes())
-        state.write(shard.to_bytes())
+        cells.charges.write(spend.to_bytes())
+        cells.federation.write(shard.to_bytes())
         yield from told
 
     def _tell(

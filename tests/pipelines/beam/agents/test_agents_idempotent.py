@@ -16,7 +16,6 @@ from apache_beam.internal import cloudpickle_pickler
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.pipeline_context import PipelineContext
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from apache_beam.transforms.userstate import StateSpec
 
 from meanstream.operators.agents.agents import ReleaseBatch
 from meanstream.operators.noise.canonical import canonical_spelling
@@ -53,6 +52,7 @@ from meanstream.streaming.store.state_snapshot import CorruptedSnapshotError
 from tests.pipelines.beam.support.agents_world import HOUR, SETTINGS, release_lines, samples
 from tests.pipelines.beam.support.collecting import run, run_pipeline
 from tests.pipelines.beam.support.fresh_noise import FreshNoise
+from tests.pipelines.beam.support.keyed import cells, fire, take
 from tests.streaming.support.rounds_world import SECRET
 
 REPEAT = ["--direct_runner_bundle_repeat=4"]
@@ -203,43 +203,6 @@ def test_the_ledger_gives_what_was_stored_and_refuses_another_input() -> None:
         ledger.charge(releases([7, 8], 4, 80), words)
 
 
-class Cell:
-    """Keyed state as a runner gives it."""
-
-    def __init__(self) -> None:
-        self.value: Any = None
-
-    def read(self) -> Any:
-        return self.value
-
-    def write(self, value: Any) -> None:
-        self.value = value
-
-    def clear(self) -> None:
-        self.value = None
-
-
-class Alarm:
-    """A timer, which is let go off by hand."""
-
-    def set(self, *_: Any, **__: Any) -> None:
-        """Note nothing."""
-
-
-class Bag:
-    def __init__(self) -> None:
-        self.values: list[bytes] = []
-
-    def read(self) -> list[bytes]:
-        return list(self.values)
-
-    def add(self, value: bytes) -> None:
-        self.values.append(value)
-
-    def clear(self) -> None:
-        self.values = []
-
-
 def life(
     state: dict[str, Any], part: AgentSamples, number: int, *, secret: str | None = None
 ) -> list[Any]:
@@ -249,16 +212,12 @@ def life(
     shard = ReleaseShard(SETTINGS, WINDOWS, place, owner, final_release=False)
     shard.setup()
     for element in (pack_for_coder(part), Tick(number, float(part.time.max()))):
-        cells = (state[k] for k in ("waiting", "ticks"))
-        names = ("agents", "head", "made", "target")
-        shard.process((0, element), *cells, Alarm(), *(state[k] for k in names))
-    names = ("waiting", "ticks", "agents", "changes", "head", "ledger", "made", "target")
-    return list(shard.due(0, WINDOWS.released(number), *(state[k] for k in names), Alarm()))
+        take(shard, element, state)
+    return list(fire(shard, WINDOWS.released(number), state))
 
 
 def fresh_state() -> dict[str, Any]:
-    bags = {name: Bag() for name in ("waiting", "ticks", "changes", "ledger")}
-    return bags | {name: Cell() for name in ("agents", "head", "made", "target")}
+    return cells(ReleaseShard)
 
 
 def public(out: list[Any]) -> list[bytes]:
@@ -357,7 +316,7 @@ def test_nothing_that_moves_or_stays_is_pickled() -> None:
     assert [name for name in primitive if "Newest" not in name] == []
     assert len(components.pcollections) > 20
     specs = (ReleaseShard, GatherShard, FitReleases, AnswerAgents)
-    stored = [spec for kind in specs for spec in vars(kind).values() if isinstance(spec, StateSpec)]
+    stored = [spec for kind in specs for spec in kind.SPECS.values()]
     assert {type(spec.coder) for spec in stored} == {BytesCoder}
     assert len(stored) == 23
 

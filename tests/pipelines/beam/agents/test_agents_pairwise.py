@@ -16,7 +16,6 @@ from apache_beam.coders import BytesCoder
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.pipeline_context import PipelineContext
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from apache_beam.transforms.userstate import StateSpec
 
 from meanstream.lab.papers.colme.pairwise_stream import PairwiseStream
 from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
@@ -271,7 +270,7 @@ def test_nothing_that_moves_or_stays_is_pickled() -> None:
         if "FastPrimitivesCoder" in _leaves(context.coders.get_by_id(one.coder_id))
     }
     assert [name for name in primitive if "Newest" not in name] == []  # notes are two numbers
-    stored = [spec for spec in vars(StepFederation).values() if isinstance(spec, StateSpec)]
+    stored = [*StepFederation.SPECS.values()]
     assert [type(spec.coder) for spec in stored] == [BytesCoder] * len(stored) != []
 
 

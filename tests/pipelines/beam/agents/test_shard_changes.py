@@ -19,14 +19,12 @@ from meanstream.pipelines.beam.agents.agents_coders import AgentReleasesCoder
 from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, AgentSamples, Tick
 from meanstream.pipelines.beam.agents.agents_shard import AgentShard
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
-from meanstream.pipelines.beam.agents.journal import PART, StateJournal
 from meanstream.pipelines.beam.agents.latest_by_agent import LatestOfShard
 from meanstream.pipelines.beam.element_types.beam_samples import RememberedWords
 from meanstream.pipelines.beam.element_types.events import DamagedBytesError
+from meanstream.pipelines.beam.keyed_state.journal import PART, StateJournal
 from meanstream.streaming.store.secret_source import noise_from_secret
 from tests.pipelines.beam.agents.test_agents_idempotent import (
-    Bag,
-    Cell,
     charged,
     fresh_state,
     life,
@@ -34,6 +32,7 @@ from tests.pipelines.beam.agents.test_agents_idempotent import (
     samples_of,
 )
 from tests.pipelines.beam.support.agents_world import SETTINGS
+from tests.pipelines.beam.support.keyed import Bag, Cell
 from tests.streaming.support.rounds_world import SECRET
 
 EACH = AgentWindows(refresh=60.0)
