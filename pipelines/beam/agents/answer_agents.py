@@ -17,24 +17,22 @@ from apache_beam.utils.timestamp import Timestamp
 
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.records import Ints, OwnSamples
-from meanstream.pipelines.beam.agents.agents_coders import FittedReleasesCoder, OwnBatchCoder
 from meanstream.pipelines.beam.agents.agents_elements import (
     AgentReleases,
     EstimateBatch,
+    FittedReleases,
     OwnBatch,
     record_agent_hash,
     records_of_agents,
 )
-from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
-from meanstream.pipelines.beam.agents.population_event import FittedReleases
-from meanstream.pipelines.beam.agents.ticks import tick_shards
-from meanstream.pipelines.beam.element_types.line_text import LineText, text_of_lines
+from meanstream.pipelines.beam.agents.agents_windows import AgentWindows, tick_shards
+from meanstream.pipelines.beam.element_types.columns_coder import ColumnsCoder
+from meanstream.pipelines.beam.element_types.events import LineText, text_of_lines
 from meanstream.pipelines.beam.input.beam_intake import intake_in_global_window
 from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
 from meanstream.pipelines.beam.keyed_state.keyed_steps import Cells, KeyedStep
 from meanstream.pipelines.beam.worker.beam_metrics import DistributionOf, metric_counter
-from meanstream.pipelines.beam.worker.beam_steps import Step
-from meanstream.pipelines.beam.worker.beam_windows import with_window_time
+from meanstream.pipelines.beam.worker.beam_steps import Step, with_window_time
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.wire import PersonalEstimate, Population, Release
@@ -63,7 +61,7 @@ class OwnByShard(Step):
 
     def setup(self) -> None:
         """Begin."""
-        self._coder = OwnBatchCoder()
+        self._coder = ColumnsCoder(OwnBatch)
 
     def process(self, element: OwnBatch) -> Iterator[tuple[int, bytes]]:
         """Key a batch; all of its agents are of one shard of `ReleaseMeans`."""
@@ -82,7 +80,7 @@ class PopulationToShards(Step):
 
     def setup(self) -> None:
         """Begin."""
-        self._coder = FittedReleasesCoder()
+        self._coder = ColumnsCoder(FittedReleases)
 
     def process(self, element: FittedReleases) -> Iterator[tuple[int, bytes]]:
         """Copy it."""
@@ -123,8 +121,8 @@ class AnswerAgents(KeyedStep):
         super().setup()
         self._estimates = metric_counter("estimates")
         self._lag = DistributionOf("answer_lag_milliseconds")
-        self._own = OwnBatchCoder()
-        self._population = FittedReleasesCoder()
+        self._own = ColumnsCoder(OwnBatch)
+        self._population = ColumnsCoder(FittedReleases)
         self._known: tuple[bytes, FittedReleases] | None = None
 
     def start_bundle(self) -> None:

@@ -1,29 +1,99 @@
-"""Public: what has changed in shards to the population of all of them, once per window, under one key."""
+"""Public: what has changed in shards to the population of all of them, at one key."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.agents.own_histogram import NO_HISTOGRAMS
+from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
+from meanstream.operators.collaboration.covariates.covariate_releases import CovariateReleases
+from meanstream.operators.collaboration.registry import ReleaseSummary
 from meanstream.operators.collaboration.variance.pooled_variance import PooledVariance
+from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.records import ReleaseColumns
-from meanstream.pipelines.beam.agents.agents_coders import PartialReleasesCoder
-from meanstream.pipelines.beam.agents.agents_elements import Tick
+from meanstream.pipelines.beam.agents.agents_elements import (
+    FittedReleases,
+    PartialReleases,
+    Tick,
+    record_agent_hash,
+)
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
-from meanstream.pipelines.beam.agents.hashed_covariates import HashedCovariates
-from meanstream.pipelines.beam.agents.population_event import FittedReleases, PartialReleases
 from meanstream.pipelines.beam.agents.waiting_samples import ShardTurns
+from meanstream.pipelines.beam.element_types.columns_coder import ColumnsCoder
 from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
 from meanstream.pipelines.beam.keyed_state.keyed_steps import Cells
 from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
-from meanstream.pipelines.beam.worker.beam_windows import with_window_time
+from meanstream.pipelines.beam.worker.beam_steps import with_window_time
+from meanstream.streaming.agents.declared_covariates import covariates_of_columns
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.engine.engine_options import EngineOptions
+
+
+class HashedCovariates:
+    """Adds the codes of attributes to the summary of everyone's releases.
+
+    State holds releases, and no codes.
+
+    So a pipeline that goes on with other attributes begins nothing again.
+    """
+
+    def __init__(self, covariates: AgentCovariates | None) -> None:
+        self._covariates = covariates
+        if covariates is None:
+            return
+        hashes = record_agent_hash(keyed_owner_words(list(covariates.names)))
+        order = np.argsort(hashes, kind="stable")
+        self._hashes = hashes[order]
+        self._codes = np.concatenate([covariates.codes[order], covariates.design.missing[None]])
+
+    def of_summary(self, summary: ReleaseSummary) -> ReleaseSummary:
+        """Add the codes of its agents, if there are any attributes."""
+        if self._covariates is None or not isinstance(summary, CovariateReleases):
+            return summary
+        place = np.searchsorted(self._hashes, summary.agent)
+        inside = np.minimum(place, max(len(self._hashes) - 1, 0))
+        known = (
+            self._hashes[inside] == summary.agent
+            if len(self._hashes)
+            else np.zeros(summary.n, np.bool_)
+        )
+
+        return replace(summary, codes=self._codes[np.where(known, inside, len(self._hashes))])
+
+
+def agent_covariates(given: Mapping[str, Mapping[str, Any]]) -> AgentCovariates:
+    """Read attributes that a pipeline is given.
+
+    A mapping from each agent to its attributes by name.
+
+    Examples
+    --------
+    >>> given = {"N1": {"engine": "jet", "seats": 55}, "N2": {"seats": 149}}
+    >>> agent_covariates(given).design.attributes[1].name
+    'seats'
+    """
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            f"covariates must map agents to their attributes, got {type(given).__name__}"
+        )
+
+    columns = dict.fromkeys(name for row in given.values() for name in row)
+    try:
+        table = {name: pa.array([row.get(name) for row in given.values()]) for name in columns}
+    except (pa.ArrowException, TypeError, ValueError):  # whose texts show values
+        raise ValueError(
+            "covariates must have one type of values in each column, got several"
+        ) from None
+
+    return covariates_of_columns(list(given), table)
 
 
 class FitReleases(ShardTurns):
@@ -52,7 +122,7 @@ class FitReleases(ShardTurns):
     def setup(self) -> None:
         """Begin without releases."""
         super().setup()
-        self._partial = PartialReleasesCoder()
+        self._partial = ColumnsCoder(PartialReleases)
         self._covariates = HashedCovariates(self._options.covariates)
         self._overtaken = metric_counter("windows_overtaken")
 

@@ -1,4 +1,4 @@
-"""Public: releases to the shards of their agents, everyone's newest one kept there, and what all of them show."""
+"""Public: releases to the shards of their agents, where everyone's newest one is kept."""
 
 from __future__ import annotations
 
@@ -18,32 +18,30 @@ from meanstream.operators.agents.own_histogram import HistogramColumns
 from meanstream.operators.agents.release_checks import PossibleReleases
 from meanstream.operators.agents.released_rows import with_noise_terms
 from meanstream.operators.collaboration.shares.newest_histograms import newest_histograms
-from meanstream.operators.records import ReleaseColumns, records_without_votes
+from meanstream.operators.records import Ints, ReleaseColumns, records_without_votes
 from meanstream.pipelines.beam.agents.agents_coders import (
-    AgentReleasesCoder,
-    PartialReleasesCoder,
     packed_releases_number,
 )
-from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, ForShard, Packed, Tick
-from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
-from meanstream.pipelines.beam.agents.by_shard import (
-    releases_shards,
-    releases_taken,
-    releases_to_shards,
+from meanstream.pipelines.beam.agents.agents_elements import (
+    AgentReleases,
+    ForShard,
+    Packed,
+    PartialReleases,
+    Tick,
+    numbered_anew,
 )
+from meanstream.pipelines.beam.agents.agents_windows import AgentWindows, tick_note, ticks_noted
 from meanstream.pipelines.beam.agents.latest_by_agent import LatestOfShard
-from meanstream.pipelines.beam.agents.population_event import PartialReleases
 from meanstream.pipelines.beam.agents.split_agents import NOTES
-from meanstream.pipelines.beam.agents.ticks import tick_note, ticks_noted
 from meanstream.pipelines.beam.agents.waiting_samples import ShardTurns
 from meanstream.pipelines.beam.element_types.beam_samples import BATCH, RememberedWords
+from meanstream.pipelines.beam.element_types.columns_coder import ColumnsCoder
 from meanstream.pipelines.beam.input.beam_intake import intake_in_global_window
 from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
 from meanstream.pipelines.beam.keyed_state.journal import StateJournal
 from meanstream.pipelines.beam.keyed_state.keyed_steps import Cells
 from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
-from meanstream.pipelines.beam.worker.beam_steps import Step
-from meanstream.pipelines.beam.worker.beam_windows import with_window_time
+from meanstream.pipelines.beam.worker.beam_steps import Step, with_window_time
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.wire import Release
@@ -65,7 +63,7 @@ class ReleasesByShard(Step):
     def setup(self) -> None:
         """Begin without agents."""
         self._words = RememberedWords()
-        self._coder = AgentReleasesCoder()
+        self._coder = ColumnsCoder(AgentReleases)
 
     def process(self, element: AgentReleases) -> Iterator[tuple[int, Packed]]:
         # Releases only: anything else here would be private.
@@ -76,7 +74,7 @@ class ReleasesByShard(Step):
 
 
 class ReceiveReleases(Step):
-    """Public: releases from anywhere, single or in batches, to the shards of their agents, by their event time.
+    """Public: releases from anywhere, single or in batches, to the shards of their agents.
 
     A note of each window that occurs, with the newest event time in it, goes to `NOTES`. What
     cannot have been made is left out and counted by reason (`rejected_too_precise`...).
@@ -98,7 +96,7 @@ class ReceiveReleases(Step):
     def setup(self) -> None:
         """Begin without agents."""
         self._words = RememberedWords()
-        self._coder = AgentReleasesCoder()
+        self._coder = ColumnsCoder(AgentReleases)
         self._possible = PossibleReleases(self._settings, max_samples=self._max_samples)
 
     def start_bundle(self) -> None:
@@ -194,8 +192,8 @@ class GatherShard(ShardTurns):
     def setup(self) -> None:
         """Begin without agents."""
         super().setup()
-        self._releases = AgentReleasesCoder()
-        self._partial = PartialReleasesCoder()
+        self._releases = ColumnsCoder(AgentReleases)
+        self._partial = ColumnsCoder(PartialReleases)
         self._words = RememberedWords()
         self._told: set[int] = set()  # shards whose state has been told
 
@@ -314,3 +312,36 @@ def _with_own_bins(releases: ReleaseColumns, settings: AgentsSettings) -> Releas
     if releases.histogram.shape[1] == width:
         return releases
     return replace(releases, histogram=np.zeros((len(releases), width), np.int64))
+
+
+def releases_to_shards(
+    batch: AgentReleases, words: RememberedWords, coder: ColumnsCoder, shards: int
+) -> Iterator[tuple[int, Packed]]:
+    """Split a batch by the shards of its agents."""
+    of_name = releases_shards(batch, words, shards)
+    if len(of_name) and np.all(of_name == of_name[0]):  # as a shard has made them
+        yield int(of_name[0]), Packed(coder.encode(batch))
+        return
+
+    of_release = of_name[batch.releases.agent]
+    for shard in np.unique(of_release).tolist():
+        yield shard, Packed(coder.encode(releases_taken(batch, of_release == shard)))
+
+
+def releases_shards(batch: AgentReleases, words: RememberedWords, shards: int) -> Ints:
+    """Give the shard of each name."""
+    return (batch.hashes(words.of)[:, 1] % np.uint64(shards)).astype(np.int64)
+
+
+def releases_taken(batch: AgentReleases, which: np.ndarray, **changes: Any) -> AgentReleases:
+    """Select releases, and the names that they have."""
+    releases = batch.releases.take(which)
+    used, agent = numbered_anew(releases.agent, len(batch.names))
+    return replace(
+        batch,
+        names=batch.names.take(pa.array(used)),
+        words=batch.words[used] if len(batch.words) else batch.words,
+        releases=replace(releases, agent=agent),
+        time=batch.time[which],
+        **changes,
+    )

@@ -247,7 +247,7 @@ class LatestOfShard:
         return with_noise_terms(self._settings, ReleaseColumns(agent=self._agent, **self._columns))
 
     def combined(self) -> ReleaseColumns:
-        """Give the newest release with the mean and the noise of all that its agent has released (`OwnReleases`)."""
+        """Give newest releases with mean and noise of all that their agents have released."""
         latest = self.latest()
 
         # Agents are numbered for the combination, and have their hashes again after it.

@@ -39,7 +39,7 @@ from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
 from meanstream.pipelines.beam.keyed_state.journal import StateJournal
 from meanstream.pipelines.beam.keyed_state.keyed_steps import Cells
 from meanstream.pipelines.beam.worker.beam_metrics import DistributionOf, metric_counter
-from meanstream.pipelines.beam.worker.beam_windows import with_window_time
+from meanstream.pipelines.beam.worker.beam_steps import with_window_time
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.agents.agents_releases import (
     release_budget_lines,
@@ -62,8 +62,9 @@ class ReleaseShard(ShardTurns):
     Samples wait until event time has passed the end of a window, so that their order does not
     depend on their arrival.
 
-    **Privacy.** Noise is a function of (secret, release id, input): what is executed again releases the same again. A
-    release is charged in the state, which is committed with what leaves, before it leaves.
+    **Privacy.** Noise is a function of (secret, release id, input): what is executed again releases
+    the same again. A release is charged in the state, which is committed with what leaves, before
+    it leaves.
     """
 
     VALUES = ("agents", "head")
@@ -98,7 +99,7 @@ class ReleaseShard(ShardTurns):
         self._lag = DistributionOf("release_lag_milliseconds")
 
     def take(self, element: ForShard, cells: Cells) -> None:
-        """Keep samples until their window has ended; forget an agent at once, between two windows."""
+        """Keep samples until their window has ended; forget an agent at once."""
         if not isinstance(element, ForgetAgent):
             super().take(element, cells)
             return

@@ -88,7 +88,7 @@ class ShardTurns(KeyedStep):
         return WaitingTurns(cells.ticks, cells.target, cells.timer, self.when)
 
     def _remembered(self, key: int, mark: bytes, make: Callable[[], _Shard]) -> _Shard:
-        """Give the shard as it was, if its state is still what it wrote; else make it of its state."""
+        """Give the shard as it was, if its state is still what it wrote; else make it."""
         known = self._known.pop(key, None)  # until it is written again it is not to be found
         if known is not None and known[0] == mark:
             shard: _Shard = known[1]

@@ -12,11 +12,11 @@ from typing import Any
 import apache_beam as beam
 
 from meanstream.operators.rounds.round_records import Estimate, Public
+from meanstream.pipelines.beam.element_types.columns_coder import ColumnsCoder
 from meanstream.pipelines.beam.element_types.events import beam_event_from_json, beam_event_to_json
 from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
 from meanstream.pipelines.beam.keyed_state.keyed_steps import Cells, KeyedStep
 from meanstream.pipelines.beam.rounds.round_queue import RoundTurns
-from meanstream.pipelines.beam.rounds.rounds_coders import UserBatchCoder
 from meanstream.pipelines.beam.rounds.rounds_elements import (
     ReportBatch,
     UserBatch,
@@ -187,7 +187,7 @@ class AnswerOnce(KeyedStep):
     def take(self, element: UserBatch, cells: Cells) -> Iterator[WindowEstimate]:
         """Answer, unless this was answered before."""
         secret = hashlib.sha256(self.owner.load()).digest()
-        digest = hashlib.blake2b(UserBatchCoder().encode(element), key=secret).digest()
+        digest = hashlib.blake2b(ColumnsCoder(UserBatch).encode(element), key=secret).digest()
         digest_released = cells.released.read()
 
         if digest_released is None:
@@ -203,8 +203,9 @@ class AnswerCarried(RoundTurns):
     A stage of a window depends on the answer of the window before it, so no two windows run at
     once. A million users' reports take a few seconds.
 
-    **Privacy.** Until a window is released its users' sums wait here, private; what is carried is a function of public
-    results. A bundle that is executed again begins from the same state and makes the same reports.
+    **Privacy.** Until a window is released its users' sums wait here, private; what is carried is a
+    function of public results. A bundle that is executed again begins from the same state and makes
+    the same reports.
     """
 
     VALUES = ("carried",)

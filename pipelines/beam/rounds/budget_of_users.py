@@ -8,19 +8,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
 from meanstream.operators.agents.admission import TOO_MANY, admission_names
-from meanstream.pipelines.beam.element_types.beam_samples import samples_by_shard
+from meanstream.pipelines.beam.element_types.beam_samples import SHARDS, samples_by_shard
 from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
-from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
+from meanstream.pipelines.beam.keyed_state.beam_state import MarkKeys, StateOwner
 from meanstream.pipelines.beam.keyed_state.keyed_steps import Cells
+from meanstream.pipelines.beam.rounds.answer_rounds import round_key
 from meanstream.pipelines.beam.rounds.round_queue import RoundTurns
-from meanstream.pipelines.beam.rounds.rounds_elements import UserBatch
-from meanstream.pipelines.beam.rounds.rounds_windows import carried_in_window
+from meanstream.pipelines.beam.rounds.rounds_elements import ForRound, UserBatch
+from meanstream.pipelines.beam.rounds.rounds_windows import (
+    CarryRounds,
+    JoinSessions,
+    carried_in_window,
+)
+from meanstream.pipelines.beam.rounds.summaries_on_beam import JoinBatches
 from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
-from meanstream.pipelines.beam.worker.beam_steps import Step
+from meanstream.pipelines.beam.worker.beam_steps import ForGood, Step
+from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
+from meanstream.streaming.rounds.rounds_deployment import rounds_deployment_identity
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.user_places import slot_key, slot_name_hashes
 
@@ -46,9 +55,9 @@ class EnforceBudget(RoundTurns):
     never entered before, those enter for whom there is room; samples of the others are counted
     (`rejected_too_many_agents`).
 
-    **Privacy.** The state is keyed by slot, of which there is one number for all pipelines, so that a user's state is
-    never in another place; it lives as long as the pipeline, and a user's total spend over all rounds stays within
-    `user_budget`.
+    **Privacy.** The state is keyed by slot, of which there is one number for all pipelines, so that
+    a user's state is never in another place; it lives as long as the pipeline, and a user's total
+    spend over all rounds stays within `user_budget`.
     """
 
     VALUES = ("ledger",)
@@ -99,3 +108,79 @@ class EnforceBudget(RoundTurns):
         self._beyond.inc(batch.n_samples - kept.n_samples)
 
         return kept
+
+
+class JoinUsers(beam.PTransform):  # type: ignore[misc]
+    """Private to private: `(shard, ForRound)` with the time of its round to users' sums per window.
+
+    Parameters as for `SummarizeUsers`; without `max_users` anyone who made the sums has counted
+    their users.
+    """
+
+    def __init__(
+        self,
+        settings: RoundsSettings,
+        secret: SecretLocation,
+        *,
+        shards: int = SHARDS,
+        max_users: int | None = None,
+    ) -> None:
+        super().__init__()
+        self._max_users = max_users
+        self._settings = settings
+        self._shards = shards
+        made = {
+            **rounds_deployment_identity(settings),
+            "shards": shards,
+            "slots": SLOTS,
+        }  # a user's ledger never moves
+        self._owner = StateOwner(settings=made, secret=secret)
+
+    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
+        """Shuffle by shard, join, enforce the budget."""
+        settings = self._settings
+        keyed = tuple[int, UserBatch]
+        session = settings.windows.kind == "session"
+        most = self._max_users
+        of_window = (
+            None if most is None or settings.horizon is not None else -(-most // self._shards)
+        )
+        of_slot = None if most is None else -(-most // SLOTS)
+        join = JoinBatches(settings, self._shards, self._owner, most=of_window)
+        budget = EnforceBudget(settings, self._owner, most=of_slot)
+
+        mark = MarkKeys(self._owner, _any_round if session else _of_round)
+        marked = pcoll | "Mark" >> beam.ParDo(mark).with_output_types(
+            tuple[tuple[int, int], ForRound]
+        )
+        placed = marked | "Place" >> (
+            JoinSessions(settings) if session else CarryRounds(settings, late_panes=True)
+        )
+
+        joined = (
+            placed
+            | "Shuffle" >> beam.GroupByKey()
+            | "Join" >> beam.ParDo(join).with_output_types(keyed)
+        )
+
+        if session:
+            joined = joined | "Carry" >> CarryRounds(settings)
+
+        if settings.horizon is None:
+            return joined
+        return (
+            joined
+            | "Slots" >> beam.ParDo(UsersBySlot()).with_output_types(keyed)
+            | "For good" >> ForGood()
+            | "Budget" >> beam.ParDo(budget).with_output_types(keyed)
+            | "Carry paid" >> CarryRounds(settings)
+        )
+
+
+def _of_round(part: ForRound) -> int:
+    return round_key(part.window)
+
+
+def _any_round(_part: ForRound) -> int:
+    """Of sessions: nobody knows yet which of them are one."""
+    return 0

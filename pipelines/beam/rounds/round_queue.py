@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 from apache_beam.utils.timestamp import Timestamp
 
+from meanstream.pipelines.beam.element_types.columns_coder import ColumnsCoder
 from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
 from meanstream.pipelines.beam.keyed_state.keyed_steps import Cells, KeyedStep
-from meanstream.pipelines.beam.rounds.rounds_coders import UserBatchCoder, encoded_window
-from meanstream.pipelines.beam.rounds.rounds_elements import UserBatch
+from meanstream.pipelines.beam.rounds.rounds_elements import UserBatch, encoded_window
 from meanstream.pipelines.beam.rounds.rounds_windows import (
     MILLI,
     window_release_time,
@@ -83,7 +83,7 @@ class RoundQueue:
 
     def wait(self, batch: UserBatch, timer: Any) -> None:
         """Keep a batch until the release of its round, at which a timer of that round fires."""
-        self._arrived.add(UserBatchCoder().encode(batch))
+        self._arrived.add(ColumnsCoder(UserBatch).encode(batch))
         timer.set(
             window_timestamp(self._settings, batch.window), dynamic_timer_tag=str(batch.window.end)
         )
@@ -140,7 +140,7 @@ def _time_order(encoded: bytes) -> Window:
 
 
 def _decoded(waiting: Iterable[bytes]) -> list[UserBatch]:
-    coder = UserBatchCoder()
+    coder = ColumnsCoder(UserBatch)
     return [coder.decode(one) for one in waiting]
 
 

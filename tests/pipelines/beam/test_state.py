@@ -25,26 +25,34 @@ from meanstream.operators.agents.agents_settings import settings_identity
 from meanstream.operators.collaboration.variance.pooled_variance import PooledVariance
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.pipelines.beam.agents.agents_coders import (
-    FittedReleasesCoder,
-    OwnBatchCoder,
-    PartialReleasesCoder,
     pack_for_coder,
 )
-from meanstream.pipelines.beam.agents.agents_elements import AgentSamples, Packed, Tick
+from meanstream.pipelines.beam.agents.agents_elements import (
+    AgentSamples,
+    FittedReleases,
+    OwnBatch,
+    Packed,
+    PartialReleases,
+    Tick,
+)
 from meanstream.pipelines.beam.agents.agents_parts import agents_part_state
-from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
+from meanstream.pipelines.beam.agents.agents_windows import AgentWindows, _ToShards, tick_bits
 from meanstream.pipelines.beam.agents.answer_agents import AnswerAgents
 from meanstream.pipelines.beam.agents.fit_population import FitReleases
 from meanstream.pipelines.beam.agents.gather_releases import GatherShard
-from meanstream.pipelines.beam.agents.pairs.pairwise_turns import StepFederation
+from meanstream.pipelines.beam.agents.pairwise_turns import StepFederation
 from meanstream.pipelines.beam.agents.release_agents import ReleaseShard
-from meanstream.pipelines.beam.agents.ticks import _ToShards, tick_bits
+from meanstream.pipelines.beam.element_types.columns_coder import ColumnsCoder
 from meanstream.pipelines.beam.keyed_state import beam_state as state
 from meanstream.pipelines.beam.keyed_state.beam_state import StateMark, StateOwner
 from meanstream.pipelines.beam.keyed_state.keyed_steps import KeyedStep
 from meanstream.pipelines.beam.rounds.answer_rounds import AnswerCarried, AnswerOnce
-from meanstream.pipelines.beam.rounds.budget_of_users import SLOTS, EnforceBudget, UsersBySlot
-from meanstream.pipelines.beam.rounds.join_results import JoinUsers
+from meanstream.pipelines.beam.rounds.budget_of_users import (
+    SLOTS,
+    EnforceBudget,
+    JoinUsers,
+    UsersBySlot,
+)
 from meanstream.pipelines.beam.rounds.round_transforms import (
     RunRounds,
     SummarizeUsers,
@@ -221,7 +229,10 @@ def live_fit(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
         turns={0: number + 1},
         number=number,
     )
-    for element in (Packed(PartialReleasesCoder().encode(change)), Tick(number, 1.0, b"\x01")):
+    for element in (
+        Packed(ColumnsCoder(PartialReleases).encode(change)),
+        Tick(number, 1.0, b"\x01"),
+    ):
         take(step, element, kept)
     return list(fire(step, step._windows.fitted(number), kept))
 
@@ -237,7 +248,10 @@ def live_answer(step: Any, kept: dict[str, Any], number: int) -> list[Any]:
         if isinstance(one, beam.pvalue.TaggedOutput) and one.tag == "own"
     ]
     fitted = fit.fit(fit.empty(), [Tick(number, 1.0)])
-    elements = (b"o" + OwnBatchCoder().encode(own), b"p" + FittedReleasesCoder().encode(fitted))
+    elements = (
+        b"o" + ColumnsCoder(OwnBatch).encode(own),
+        b"p" + ColumnsCoder(FittedReleases).encode(fitted),
+    )
     step.start_bundle()
     told = [one for element in elements for one in take(step, element, kept)]
     return [*told, *step.finish_bundle()]

@@ -14,8 +14,8 @@ import pytest
 from meanstream.lab.papers.colme.pairwise_stream import pair_words
 from meanstream.pipelines.beam.agents.agents_coders import pack_for_coder
 from meanstream.pipelines.beam.agents.agents_elements import AgentSamples, Tick
-from meanstream.pipelines.beam.agents.pairs.pairwise_shard import FederationShard
-from meanstream.pipelines.beam.agents.pairs.pairwise_turns import ESTIMATES, StepFederation
+from meanstream.pipelines.beam.agents.pairwise_shard import FederationShard
+from meanstream.pipelines.beam.agents.pairwise_turns import ESTIMATES, StepFederation
 from meanstream.pipelines.beam.agents.release_agents import REFUSALS
 from meanstream.pipelines.beam.element_types.packed import unpacked
 from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger

@@ -5,7 +5,8 @@ One shard, releases addressed to readers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -21,46 +22,50 @@ from meanstream.operators.noise.keyed import NoiseSource
 from meanstream.operators.records import Bools, Ints
 from meanstream.operators.validation import require
 from meanstream.pipelines.beam.agents.agents_elements import EstimateBatch, Tick
+from meanstream.pipelines.beam.agents.agents_from_files import WINDOWS, ReadAgents
 from meanstream.pipelines.beam.agents.agents_parts import (
     SplitSamples,
     agents_part_outputs,
     agents_part_split,
 )
-from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
+from meanstream.pipelines.beam.agents.agents_windows import AgentWindows, TickShards, TicksOf
 from meanstream.pipelines.beam.agents.charges import ReleaseLedger
-from meanstream.pipelines.beam.agents.pairs.pairwise_replies import (
+from meanstream.pipelines.beam.agents.pairwise_shard import (
+    FederationShard,
     PairBatch,
+    PairTurn,
     pairwise_release_columns,
     pairwise_release_ids,
 )
-from meanstream.pipelines.beam.agents.pairs.pairwise_shard import FederationShard, PairTurn
 from meanstream.pipelines.beam.agents.release_agents import REFUSALS
 from meanstream.pipelines.beam.agents.split_agents import SplitByShard
-from meanstream.pipelines.beam.agents.ticks import TickShards, TicksOf
 from meanstream.pipelines.beam.agents.waiting_samples import (
     ShardTurns,
     take_waiting_samples,
     waiting_up_to,
 )
+from meanstream.pipelines.beam.beam_runners import run_on_runner
+from meanstream.pipelines.beam.beam_sinks import WriteEvents
+from meanstream.pipelines.beam.element_types.beam_source import SourceLocation
 from meanstream.pipelines.beam.element_types.elements import SampleFields
 from meanstream.pipelines.beam.input.beam_intake import SampleIntake
 from meanstream.pipelines.beam.keyed_state.beam_ledger import SpendLedger
 from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
 from meanstream.pipelines.beam.keyed_state.keyed_steps import Cells
 from meanstream.pipelines.beam.worker.beam_metrics import metric_counter
-from meanstream.pipelines.beam.worker.beam_windows import ForGood, with_window_time
+from meanstream.pipelines.beam.worker.beam_steps import ForGood, typed_outputs, with_window_time
 from meanstream.pipelines.beam.worker.transform_arguments import (
     as_kind,
     as_seconds,
     require_timers,
     shown_settings,
 )
-from meanstream.pipelines.beam.worker.transform_outputs import typed_outputs
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation, require_beam_secret_named
 from meanstream.streaming.engine.engine_options import EngineOptions
-from meanstream.streaming.events.encode import encode_columns_as_lines
+from meanstream.streaming.events.encode import EventLines, encode_columns_as_lines
 from meanstream.streaming.events.times import iso_times, time_as_datetime
 from meanstream.streaming.events.wire import PersonalEstimate, Refusal
+from meanstream.streaming.sinks.sink_protocol import Trust
 from meanstream.streaming.store.secret_source import noise_from_secret
 
 ESTIMATES = "estimates"
@@ -100,10 +105,11 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
     Input as for `ReleaseMeans`; output: `PairwiseCollaborated`. Samples of agents beyond
     `max_agents` are counted and left out.
 
-    **Privacy.** Neighboring streams differ in the value of one sample; who produced samples and when is public. All
-    releases of an agent to one reader are (epsilon, delta)-differentially private, and are charged to the ordered pair
-    before they leave. They are for that reader: readers who pool them average the noise away. A reader that was
-    refused a release learns alone from then on.
+    **Privacy.** Neighboring streams differ in the value of one sample; who produced samples and
+    when is public. All releases of an agent to one reader are (epsilon, delta)-differentially
+    private, and are charged to the ordered pair before they leave. They are for that reader:
+    readers who pool them average the noise away. A reader that was refused a release learns alone
+    from then on.
 
     Parameters
     ----------
@@ -131,8 +137,10 @@ class CollaboratePairwise(beam.PTransform):  # type: ignore[misc]
     >>> secret = SecretLocation(file=getfixture("tmp_path") / "secret")
     >>> make_secret(secret.file)
     >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-    ...     sent = pipeline | beam.Create(samples, reshuffle=False) | CollaboratePairwise(settings, secret=secret)
-    ...     _ = sent.releases | beam.Map(lambda batch: print(batch.reader[0], "received", len(batch) // 2, "releases"))
+    ...     given = pipeline | beam.Create(samples, reshuffle=False)
+    ...     sent = given | CollaboratePairwise(settings, secret=secret)
+    ...     _ = sent.releases | beam.Map(
+    ...         lambda batch: print(batch.reader[0], "received", len(batch) // 2, "releases"))
     ann received 30 releases
     """
 
@@ -208,8 +216,8 @@ def step_pairs(
 class StepFederation(ShardTurns):
     """Private to addressed: a federation, its samples and its ledger, as state of one key.
 
-    **Privacy.** Noise is a function of (secret, ordered pair, index, input): what is executed again releases the same
-    again. A release is charged in the state before it leaves.
+    **Privacy.** Noise is a function of (secret, ordered pair, index, input): what is executed again
+    releases the same again. A release is charged in the state before it leaves.
     """
 
     VALUES = ("federation", "charges")
@@ -427,3 +435,46 @@ def _choices(settings: PairwiseStreamSettings) -> dict[str, Any]:
         name: getattr(settings, name)
         for name in ("schedule", "weights", "variance", "stddev", "significance")
     }
+
+
+def run_pairs_file(
+    settings: PairwiseStreamSettings,
+    source: SourceLocation,
+    sinks: Mapping[str, Path | str],
+    *,
+    secret: SecretLocation,
+    engine_options: EngineOptions,
+    runner: str = "FnApiRunner",
+    arguments: Sequence[str] = (),
+) -> dict[str, int]:
+    """Read a file or a topic, let agents query each other, answer everyone once.
+
+    Return the pipeline's counters.
+
+    **Privacy.** Only estimates leave, each for its agent: what one agent releases to another stays
+    in the pipeline.
+    """
+    capacity = pairwise_capacity(settings, engine_options.max_agents)
+
+    def build(pipeline: beam.Pipeline) -> None:
+        read = agents_part_outputs(ReadAgents(settings.release, engine_options, secret, 1))
+        split = agents_part_split(
+            pipeline | "Source" >> beam.Create([source], reshuffle=False) | "Read" >> read
+        )
+        step = StepFederation(settings, WINDOWS, secret, engine_options, capacity)
+        estimates = step_pairs(split, step, WINDOWS).estimates
+
+        for place in sinks.values():
+            write = WriteEvents(place, _lines, role="sink", trust=Trust.PRIVATE)
+            _ = estimates | "Write estimates" >> write
+
+    counters = run_on_runner(runner, arguments, build)
+    for place in sinks.values():
+        if isinstance(place, Path):
+            place.touch()
+
+    return counters
+
+
+def _lines(batch: EstimateBatch) -> EventLines:
+    return EventLines(PersonalEstimate, batch.lines)
