@@ -1,4 +1,4 @@
-"""Google's client of Pub/Sub, imported here and nowhere else."""
+"""Google's client of Pub/Sub, imported here and nowhere else, and the names that it takes."""
 
 from __future__ import annotations
 
@@ -6,18 +6,7 @@ import importlib.util
 import re
 from typing import Any
 
-from google.cloud import pubsub_v1
-
 from meanstream.operators.validation import require
-
-
-def make_pubsub_publisher() -> Any:
-    """Connect a publisher that keeps the order of messages of one key.
-
-    To the emulator, where one is named.
-    """
-    options = pubsub_v1.types.PublisherOptions(enable_message_ordering=True)
-    return pubsub_v1.PublisherClient(publisher_options=options)
 
 
 _NAME = r"projects/[a-z][-a-z0-9:.]{4,61}[a-z0-9]/%s/[A-Za-z][-A-Za-z0-9._~+%%]{2,254}"
@@ -48,3 +37,14 @@ def _has_client() -> bool:
         return importlib.util.find_spec("google.cloud.pubsub_v1") is not None
     except ModuleNotFoundError:
         return False
+
+
+def make_pubsub_publisher() -> Any:
+    """Connect a publisher that keeps the order of messages of one key.
+
+    To the emulator, where one is named.
+    """
+    from google.cloud import pubsub_v1
+
+    options = pubsub_v1.types.PublisherOptions(enable_message_ordering=True)
+    return pubsub_v1.PublisherClient(publisher_options=options)

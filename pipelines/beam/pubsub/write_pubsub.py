@@ -7,7 +7,7 @@ from typing import Any
 import apache_beam as beam
 
 from meanstream.pipelines.beam.element_types.events import beam_events_as_lines, check_beam_events
-from meanstream.pipelines.beam.pubsub.pubsub_client import check_pubsub_name
+from meanstream.pipelines.beam.pubsub.pubsub_client import check_pubsub_name, make_pubsub_publisher
 from meanstream.pipelines.beam.worker.beam_metrics import count_sent_metrics
 from meanstream.pipelines.beam.worker.beam_steps import Step
 from meanstream.streaming.kafka.writing.kafka_sink import sink_records
@@ -72,8 +72,6 @@ class SendMessages(Step):
 
     def setup(self) -> None:
         """Connect."""
-        from meanstream.pipelines.beam.pubsub.pubsub_client import make_pubsub_publisher
-
         self._publisher = make_pubsub_publisher()
 
     def start_bundle(self) -> None:
