@@ -8,7 +8,6 @@ from typing import Any
 
 from meanstream.operators.validation import require
 
-
 _NAME = r"projects/[a-z][-a-z0-9:.]{4,61}[a-z0-9]/%s/[A-Za-z][-A-Za-z0-9._~+%%]{2,254}"
 
 
