@@ -1,4 +1,4 @@
-"""What an agent had at a moment of its own samples, and where no moment can be that of a change of its mean."""
+"""An agent's own sums at moments, and where no moment can be that of a change of its mean."""
 
 from __future__ import annotations
 

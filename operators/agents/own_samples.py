@@ -1,4 +1,4 @@
-"""How much means of neighboring stretches of an agent's own samples differ, by the length of the stretches."""
+"""An agent's own samples, summed up, and how much means of neighboring stretches of them differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sorting agents: stable, by radix where it is faster; the samples of a batch by agent, and their sums."""
+"""Stable orders of agents; the samples of a batch by agent, and their sums."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""The spread vote: how far pairs of an agent's own samples lie apart, counted in few bins and noised, for everyone.
+"""The spread vote: distances of pairs of an agent's own samples, in few bins and noised.
 
 What one sample varies by is needed wherever agents share means, and the noisy means say little
 about it. So a part of the budget goes into a histogram of `|x - x'|` over disjoint pairs of an
 agent's samples. Votes add up over hosts; `meanstream.operators.collaboration.spread_law` reads the
 variance of one sample off the sum.
 
-The order of rows is an input like their values: a file may come sorted by them. So pairs by time are
-of samples that share their event time with no other one of their agent, and pairs by content are
-chosen by a key.
+The order of rows is an input like their values: a file may come sorted by them. So pairs by time
+are of samples that share their event time with no other one of their agent, and pairs by content
+are chosen by a key.
 """
 
 from __future__ import annotations

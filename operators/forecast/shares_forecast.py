@@ -212,7 +212,7 @@ def _law(asked: ShareQueries, mean: Floats, stddev: float) -> Floats:
 def _below(value: Floats, mean: Floats, stddev: float) -> Floats:
     """Give the share of each agent's samples below some values."""
     with np.errstate(over="ignore"):
-        return np.asarray(ndtr((value - mean[:, None]) / stddev))
+        return ndtr((value - mean[:, None]) / stddev)
 
 
 def _truth(asked: ShareQueries, mean: Floats, stddev: float) -> Floats:

@@ -8,19 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from meanstream.streaming.agents.moves.agents_homes import departed_agents
-from meanstream.streaming.agents.moves.copied_agents import (
+from meanstream.streaming.agents.copied_agents import (
     PENDING,
     agents_at_rest,
     replace_chunk_rows,
 )
-from meanstream.streaming.agents.moves.move_agents import settle_move
+from meanstream.streaming.agents.move_agents import departed_agents, settle_move
 from meanstream.streaming.engine.engine_loop import HISTORY
 from meanstream.streaming.engine.forgotten import add_forgotten_agent
 from meanstream.streaming.store.database import StoreError
-from meanstream.streaming.store.kind import OF_AGENTS, require_store_kind
+from meanstream.streaming.store.deployment_store import saved_deployment_settings
 from meanstream.streaming.store.state_store import Store
-from meanstream.streaming.store.store_deployment import saved_deployment_settings
+from meanstream.streaming.store.store_identity import OF_AGENTS, require_store_kind
 
 ROWS_READ = "frame rows"
 """Kind of the chunks that know the rows of a frame again that were read, with their agents."""
@@ -53,10 +52,11 @@ def forget_agent(store: Store, name: str) -> ForgottenAgent:
 
     Notes
     -----
-    **Privacy.** Sums, counters, own tests and histograms, samples that wait, and the half-widths that a page has shown
-    are overwritten in the file; a backup that is made later does not hold them. Its releases were public before and
-    stay so, with its name; its spent budget stays in the ledger. An agent that has released nothing leaves no name.
-    Estimates that were written are in their sinks, and older backups hold what they held.
+    **Privacy.** Sums, counters, own tests and histograms, samples that wait, and the half-widths
+    that a page has shown are overwritten in the file; a backup that is made later does not hold
+    them. Its releases were public before and stay so, with its name; its spent budget stays in the
+    ledger. An agent that has released nothing leaves no name. Estimates that were written are in
+    their sinks, and older backups hold what they held.
     """
     settle_move(store)
     saved, number, releases = require_stored_name(store, OF_AGENTS, "agent", name)
