@@ -296,7 +296,9 @@ class Agents(AgentRows):
 
             # The order within one event time is not public: a release waits for its end.
             due = batch.to_the_end_of_its_time(place, rows["due"][who[place]])
-            sums, sample_index = batch.reached(place, due)
+            sums, sample_index = batch.reached(
+                place, due, with_squares=self.settings.kept is not None
+            )
 
             # What a release votes on are the pairs up to its own last sample.
             for counts in counted:
