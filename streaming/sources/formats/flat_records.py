@@ -43,17 +43,7 @@ class FlatLayout(NamedTuple):
     field_of: dict[str, int]
 
     def read(self, text: bytes | memoryview, count: int) -> RawColumns | None:
-        """Read records that are a line each; None if they are not as expected.
-
-        Examples
-        --------
-        >>> layout = flat_layout([("a",), ("v",)], {"agent": ("a",)}, {"value": ("v",)})
-        >>> columns = layout.read(b'{"a":"ann","v":2}', 1)
-        >>> columns["agent"].to_pylist(), columns["value"].to_pylist()
-        (['ann'], [2.0])
-        >>> layout.read(b'{"v":2,"a":"ann"}', 1) is None
-        True
-        """
+        """Read records that are a line each; None if they are not as expected."""
         columns = compiled_records.read_lines(text, count, self.shape)
         if columns is None or not is_utf8_record(memoryview(text)):
             return None
