@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.own_histogram import histograms_of_releases
 from meanstream.operators.records import Floats, ReleaseColumns
-from meanstream.streaming.agents.share_estimates import ShareEstimates
+from meanstream.streaming.agents.estimates import ShareEstimates
 from meanstream.streaming.engine.engine_options import EngineOptions
 
 

@@ -12,8 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from meanstream.streaming.events.times import iso_time
-from meanstream.streaming.metrics.metric_records import first_release_record
-from meanstream.streaming.metrics.rate import RecentRate
+from meanstream.streaming.metrics.metric_records import RecentRate, first_release_record
 
 if TYPE_CHECKING:
     from meanstream.streaming.agents.first_release import FirstRelease

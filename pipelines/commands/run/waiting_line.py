@@ -64,7 +64,7 @@ def wait_for_addresses(
 
         if not topics:
             return
-        from meanstream.streaming.kafka.connection.first_answer import wait_for_first_answers
+        from meanstream.streaming.kafka.connection.kafka_topics import wait_for_first_answers
 
         wait_for_first_answers(topics, seconds, noted)
 

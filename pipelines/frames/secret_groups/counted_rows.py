@@ -23,7 +23,7 @@ from meanstream.pipelines.frames.frame_columns import (
 )
 from meanstream.pipelines.frames.groups import key_names, key_order
 from meanstream.pipelines.frames.values.missing_values import missing_as_nulls
-from meanstream.streaming.events.hashing import MAX_ID_BYTES
+from meanstream.streaming.events.event_columns import MAX_ID_BYTES
 
 NAMES = "be a column of text, whole numbers or true and false with private_counts"
 """Rule for columns of names; dates and others become text by a cast."""
