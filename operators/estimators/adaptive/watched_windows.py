@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from scipy.special import betaincinv, ndtri
@@ -48,12 +48,13 @@ from meanstream.operators.rounds.round_results import (
     result_whole_number,
 )
 from meanstream.operators.rounds.unseen import unseen_margin
-from meanstream.operators.rounds.votes.registry import Votes, make_votes
+from meanstream.operators.rounds.votes.choice_votes import RandomizedResponseVotes
+from meanstream.operators.rounds.votes.registry import Votes
 
 CENTER = 0.2
 """Share of the users whose reports on [-1, 1] place the center. They count in every answer."""
 
-MOST_VOTERS = 0.02
+MOST_VOTERS = 0.015
 """Largest share that votes for the scale. Where windows do not pay, only these votes are lost."""
 
 WATCHERS = 0.25
@@ -74,11 +75,14 @@ BIAS_SHARE = 1.0
 WORTH = 0.75
 """Predicted squared error in the window, relative to that without one, from which on it pays."""
 
+DOUBT = 1.5
+"""Standard errors that the scale is taken to be larger by, before watchers are asked."""
+
 USUAL_SPREAD = 0.5
 """Standard deviation of usual samples; 1 is the largest."""
 
 ALIKE = 0.05
-"""Standard deviation of the means of users who are alike, where nothing is known of their samples."""
+"""Standard deviation of the means of users who are alike, where their sizes are not known."""
 
 FLAG = 2.25
 """Standard errors of the watchers' share from which on the window is given up."""
@@ -91,7 +95,7 @@ AWAY = 0.9
 class WatchedPlan(AdaptivePlan):
     """Public: what the stages of a watched window know beforehand."""
 
-    def window(self, scale: Scale, center_stderr: float, stage: int) -> float:  # noqa: ARG002 - one window
+    def window(self, scale: Scale, center_stderr: float, stage: int) -> float:  # noqa: ARG002 - one
         """Half-width of the window, from the scale, by predicted squared error."""
         noise = self.noise(self.settings.users * self.shares[3], NARROW_MOMENT)
         factor = max(scale_window_factor(noise, 0.0, BIAS_SHARE), self.size_factor)
@@ -99,8 +103,8 @@ class WatchedPlan(AdaptivePlan):
         return max(factor * scale.value, CENTER_ERRORS * center_stderr)
 
     def pays(self, center: float, half_width: float, scale: Scale) -> bool:
-        """Tell whether the window is worth its watchers, if the scale is a standard error larger."""
-        doubt = math.exp(scale.log_stderr)
+        """Tell whether the window is worth it, if the scale is larger than it seems."""
+        doubt = math.exp(DOUBT * scale.log_stderr)
         spread = doubt * scale.value
         half = adaptive_design_cut_window(center, doubt * half_width)[1]
 
@@ -109,7 +113,7 @@ class WatchedPlan(AdaptivePlan):
         return narrow / self.shares[3] <= WORTH * wide
 
     def predicted_mse(self, scale: Scale) -> float:
-        """Predict the squared error where the votes tell this scale and hardly anyone is outside."""
+        """Predict the squared error at this scale, where hardly anyone is outside."""
         half_width = self.window(scale, self.center_stderr, 1)
         narrow = self._noise_on(half_width, NARROW_MOMENT) + scale.value**2
         users = self.settings.users
@@ -143,10 +147,10 @@ class WatchedWindow:
 
     Examples
     --------
-    >>> settings = Settings(method="plan", epsilon=1.0, users=20_000, sizes=None, mode="tuned", level=0.95)
-    >>> window = WatchedWindow(settings, OneShot(epsilon=1.0, users=20_000))
+    >>> asked = {"epsilon": 1.0, "users": 20_000, "sizes": None, "mode": "tuned", "level": 0.95}
+    >>> window = WatchedWindow(Settings(method="plan", **asked), OneShot(**asked))
     >>> window.worth, window.shares
-    (True, (0.25, 0.02, 0.2, 0.53))
+    (True, (0.2, 0.015, 0.25, 0.535))
     """
 
     name = "watched"
@@ -156,7 +160,7 @@ class WatchedWindow:
         shares = (CENTER, voters, WATCHERS, round(1.0 - CENTER - voters - WATCHERS, 4))
         plan = WatchedPlan(settings, shares, start_moment=one_shot.second_moment)
 
-        if settings.sizes is not None:
+        if told and settings.sizes is not None:
             noise = plan.noise(shares[3] * settings.users, NARROW_MOMENT)
             plan = replace(plan, size_factor=adaptive_risk_size_factor(settings.sizes, noise))
 
@@ -174,13 +178,13 @@ class WatchedWindow:
 
     @property
     def _alike(self) -> Scale:
-        """What the votes tell of users who are alike, but for what sampling makes of usual values."""
+        """What the votes tell of users who are alike, but for the sampling of usual values."""
         settings = self.plan.settings
         sampling = USUAL_SPREAD * math.sqrt(settings.averaging)
         return Scale(sampling if settings.sizes else ALIKE, WANTED_LOG_STDERR)
 
     def predicted_mse(self, spread: float) -> float | None:
-        """Predict the squared error where users' means have this spread; None if it does not pay."""
+        """Predict the squared error if users' means have this spread; None if it does not pay."""
         scale = Scale(spread, WANTED_LOG_STDERR)
         half_width = self.plan.window(scale, self.plan.center_stderr, 1)
         if self.worth and self.plan.pays(0.0, half_width, scale):
@@ -217,8 +221,8 @@ class WatchStage(VoteStage):
 
     Notes
     -----
-    **Privacy.** Local, pure epsilon, of everything the user knows: the three bins are half-open, disjoint and public,
-    so that a user votes for exactly one. One message per user.
+    **Privacy.** Local, pure epsilon, of everything the user knows: the three bins are half-open,
+    disjoint and public, so that a user votes for exactly one. One message per user.
     """
 
     def _edges(self, public: Public) -> Floats:
@@ -226,7 +230,7 @@ class WatchStage(VoteStage):
         return np.array([half_width, WIDER * half_width])
 
     def _votes(self, public: Public) -> Votes:  # noqa: ARG002 - always the same
-        return _watchers_votes(self.epsilon)
+        return cast("Votes", _watchers_votes(self.epsilon))
 
     def decode(self, tally: Tally, public: Public) -> Public | Estimate:
         """Public: the narrowest window that hardly anyone is outside of; none if too many are."""
@@ -241,7 +245,7 @@ class WatchStage(VoteStage):
         if watched_outside(self.epsilon, counts) > FLAG:
             return given_up
 
-        votes = self._votes(public)
+        votes = _watchers_votes(self.epsilon)
         inside = votes.shares(counts, tally.n)[0]
         if 1.0 - inside > FLAG * math.sqrt(float(votes.share_variance(1.0, tally.n))):
             return wider
@@ -360,5 +364,5 @@ def _watched_shares(epsilon: float, counts: list[int], missed: float) -> tuple[F
 
 
 @lru_cache(maxsize=64)
-def _watchers_votes(epsilon: float) -> Votes:
-    return make_votes("krr", epsilon, 3, zero_row=False)
+def _watchers_votes(epsilon: float) -> RandomizedResponseVotes:
+    return RandomizedResponseVotes(epsilon, 3, zero_row=False)

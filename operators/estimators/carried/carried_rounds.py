@@ -36,8 +36,8 @@ class Carried(EstimatorTraits):
     window that other users watch (`adaptive.watched_windows`). Otherwise, or once users turn out to
     lie far apart, a share of the users of every window reports on the declared bounds, a few vote
     for how far from the carried center they are, and once their spread is known the others report
-    in a narrow window around it. What narrow reports miss (users beyond the window, however far) is measured by the
-    reports on the bounds, window after window, and added. A window whose reports contradict what is
+    in a narrow window around it. What narrow reports miss (users beyond the window, however far) is
+    measured by the reports on the bounds, window after window, and added. A window whose reports contradict what is
     carried is answered from those on the bounds alone, and the state begins again.
 
     Parameters
@@ -61,7 +61,7 @@ class Carried(EstimatorTraits):
     **Privacy.** Local, pure epsilon per window, of everything a user contributes to it, its number of samples included:
     each user sends one message in one stage, and stages are disjoint. The state is a function of public results.
 
-    No window is predicted to have more than 1.05 times the squared error of one report of each
+    No window is predicted to have more than 1.03 times the squared error of one report of each
     user.
 
     Nothing is assumed: an interval reaches as far as the window's own reports on the bounds leave

@@ -282,7 +282,7 @@ class NarrowReports(LastRound, ReportsOnBounds):
 
 
 class WatchedAndCarried(WatchedLastStage):
-    """The last reports of a window that others watch, and the state that the next window is given."""
+    """The last reports of a window that others watch, and what the next window is given."""
 
     def __init__(self, plan: WatchedPlan, state: CarriedState) -> None:
         super().__init__(plan, 3, "last")

@@ -151,7 +151,7 @@ class CarriedState:
         )
 
     def after_watched(self, center: float, variance: float, outside: float | None) -> CarriedState:
-        """Go on from a watched window, with the standard errors of those outside; None for no window.
+        """Go on from a watched window, with the standard errors of those outside; None without.
 
         A group that stays far outside shows in some windows together; then what it moves the mean
         by is measured from here on.

@@ -52,14 +52,14 @@ class Plan(EstimatorTraits):
         Nominal coverage of the interval.
     between_users : float, optional
         Declared bound on the standard deviation of users' own means, on [-1, 1]; 0 if all users
-        draw from one law, as the papers assume. Left out, it is not bounded: with `tails`,
-        `adaptive` finds out how much users differ. It never costs: where one report of each user on
+        draw from one law, as the papers assume. Left out, it is not bounded: users tell how much
+        they differ where they are many (`adaptive.watched_windows`), or with `tails` (`adaptive`).
+        It never costs: where one report of each user on
         [-1, 1] is predicted to be as good, everyone sends that.
     tails : {"exponential"}, optional
         Declares that the tails of users' means fall off at least exponentially: few users lie far
-        from all others. Left out, nothing is assumed of them: without a declared spread everyone
-        reports on [-1, 1], with one the interval holds for a group anywhere, as large as the spread
-        allows.
+        from all others. Left out, nothing is assumed of them: the interval holds for a group
+        anywhere, with a declared spread for one as large as the spread allows.
 
     Notes
     -----
@@ -240,7 +240,7 @@ class Plan(EstimatorTraits):
 
 
 def _undeclared(settings: Settings, one_shot: OneShot) -> OneShot | WatchedWindow:
-    """What needs no declaration: a watched window where it can pay, else one report of each user."""
+    """What needs no declaration: a watched window where it can pay, else one report each."""
     watched = WatchedWindow(settings, one_shot)
     if watched.worth:
         return watched
