@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from meanstream.lab.audits.scripted_source import MemorySink
 from meanstream.streaming.events.base import Event, PrivateEvent, PublicEvent
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.wire import EVENTS
@@ -17,6 +16,7 @@ from meanstream.streaming.sinks.jsonl_sink import JsonlSink, StreamSink
 from meanstream.streaming.sinks.parquet_sink import ParquetSink
 from meanstream.streaming.sinks.sink_group import Sinks
 from meanstream.streaming.sinks.sink_protocol import Sink, Trust
+from tests.streaming.support.scripted_source import MemorySink
 
 SINKS: dict[str, Callable[[Path, Trust], Any]] = {
     "jsonl": lambda folder, trust: JsonlSink(folder / "x.jsonl", trust=trust),

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from meanstream.lab.audits.audited_run import Observer
-from meanstream.lab.audits.scripted_source import MemorySink, SettableClock
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.collaboration.registry import COLLABORATIONS
 from meanstream.operators.noise.keyed import GaussianNoise, KeyedNoise
@@ -26,6 +25,7 @@ from meanstream.streaming.sinks.sink_group import Sinks
 from meanstream.streaming.sinks.sink_protocol import Trust
 from meanstream.streaming.store.store_deployment import open_deployment
 from tests.pipelines.command_line import SECRET
+from tests.streaming.support.scripted_source import MemorySink, SettableClock
 
 N, RELEASES = 400, 4
 SETTINGS = AgentsSettings(

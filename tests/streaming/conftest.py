@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from meanstream.lab.audits.scripted_source import SettableClock
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.agents.agents_settings import settings_identity
 from meanstream.streaming.agents.agents_engine import Engine
@@ -25,6 +24,7 @@ from meanstream.streaming.sources.source_protocol import Source
 from meanstream.streaming.store.state_store import Store
 from meanstream.streaming.store.store_deployment import open_deployment
 from tests.fitted_once import fitted_once  # noqa: F401 - fixture
+from tests.streaming.support.scripted_source import SettableClock
 
 ROLES = {
     "releases": Trust.PUBLIC,

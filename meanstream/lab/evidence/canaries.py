@@ -256,8 +256,12 @@ class Canaries:
     @cached_property
     def filters(self) -> Floats:
         """What each coin moves the noised vector by, a row each, shape (coins, horizon)."""
-        moved = counter_columns(self.settings.mechanism, self.releases) * self.settings.grid.span
-        return np.asarray(moved[:, : self.number].T * (self.settings.per_person or 1))
+        return np.asarray(self._moved(self.number).T)
+
+    def _moved(self, number: int) -> Floats:
+        """What each of the first coins moves the noised vector by, a column each."""
+        units = self.settings.grid.span * (self.settings.per_person or 1)
+        return counter_columns(self.settings.mechanism, self.releases)[:, :number] * units
 
     @cached_property
     def own_mu(self) -> Floats:
@@ -277,12 +281,7 @@ class Canaries:
     def _own_mu(self, number: int) -> Floats:
         settings = self.settings
         units = settings.per_person or 1
-        moved = (
-            counter_columns(settings.mechanism, self.releases)[:, :number]
-            * settings.grid.span
-            * units
-        )
-        squares = (moved**2).sum(0) / settings.fresh.variance
+        squares = (self._moved(number) ** 2).sum(0) / settings.fresh.variance
 
         for coin, cast in enumerate(self._casts[:number]):
             for counts in (self.vote, settings.histogram):
@@ -366,25 +365,14 @@ class Canaries:
         return NoiseDraws(seen, seen, bound, np.ones(seen.shape, np.bool_), seen)
 
     def count_draws(self, kind: str, outputs: CanaryOutputs, coins: Ints) -> CountDraws | None:
-        """Give the draws of bins of "votes" or "histograms" with the first releases, shape (n, times, bins).
-
-        All samples are at a bound: those of coins that fell on 1 are in the last bin, the others in
-        the first.
-        """
-        counts, told, each = self._counted(kind, outputs)
+        """Give the draws of bins of "votes" or "histograms" with the first releases, shape (n, times, bins)."""
+        counts = self._counts_of(kind)
         releases = sorted({release for release in self._casts if release is not None})
         if counts is None or not releases:
             return None
 
-        shown = np.diff(told, axis=1, prepend=0)[:, releases, 2:].astype(np.float64)
-        begun = 0
-        for time, release in enumerate(releases):
-            in_vote = coins[:, begun : min(release + 1, self.number)]
-            ones = (self.settings.per_person or 1) * in_vote.sum(axis=1)
-            shown[:, time, -1] -= ones
-            shown[:, time, 0] -= each * (release + 1 - begun) - ones
-            begun = release + 1
-
+        noise = [self._noise_of_bins(kind, outputs, coins, release) for release in releases]
+        shown = np.stack(noise, axis=1)
         stddev = math.sqrt(counts.noise.variance)
         seen = shown / stddev
         bound = np.full(seen.shape, 0.5 / stddev)
@@ -423,19 +411,37 @@ class Canaries:
         )
 
         for kind in COUNTED:
-            counts, told, each = self._counted(kind, outputs)
+            counts = self._counts_of(kind)
             if counts is not None:
-                found += sign * self._noise_of_counts(told, coins, each) / counts.noise.variance
+                noise = self._noise_of_counts(kind, outputs, coins)
+                found += sign * noise / counts.noise.variance
 
         return np.asarray(found / self.own_mu + 0.5 * self.own_mu)
 
-    def _counted(
-        self, kind: str, outputs: CanaryOutputs
-    ) -> tuple[SpreadVote | SampleHistogram | None, Ints, int]:
-        """Give the law of what is counted in bins, what came out, and how many pairs or samples a second adds."""
-        if kind == "votes":
-            return self.vote, outputs.votes, self.settings.per_person or 1
-        return self.settings.histogram, outputs.histogram, self.per_second
+    def _counts_of(self, kind: str) -> SpreadVote | SampleHistogram | None:
+        """Give the law of what is counted in bins."""
+        return self.vote if kind == "votes" else self.settings.histogram
+
+    def _noise_of_bins(
+        self, kind: str, outputs: CanaryOutputs, coins: Ints, release: int
+    ) -> Floats:
+        """Give the noise of all bins of a count: what came out with a release, less the samples.
+
+        All samples are at a bound: those of coins that fell on 1 are in the last bin, the others in
+        the first.
+        """
+        units = self.settings.per_person or 1
+        votes = kind == "votes"
+        told = outputs.votes if votes else outputs.histogram
+        counted_in_second = units if votes else self.per_second
+        begun = self._casts.index(release)
+
+        noise = np.diff(told, axis=1, prepend=0)[:, release, 2:].astype(np.float64)
+        ones = units * coins[:, begun : min(release + 1, self.number)].sum(axis=1)
+        noise[:, -1] -= ones
+        noise[:, 0] -= counted_in_second * (release + 1 - begun) - ones
+
+        return noise
 
     def contrasts(self, noise: Floats, other: Floats, coins: Ints) -> tuple[Floats, float]:
         """Score each agent's first coin against noise that should be independent, and tell the mu of such a score.
@@ -469,20 +475,17 @@ class Canaries:
         difference shows the coin for certain. The mu is that of the first bin and the last, which a
         coin moves both.
         """
-        counts, told, each = self._counted(kind, outputs)
+        counts = self._counts_of(kind)
         release = self._casts[0]
         if counts is None or release is None:
             return np.zeros(0), 0.0
 
         units = self.settings.per_person or 1
-        shown = np.diff(told, axis=1, prepend=0)[:, release, 2:].astype(np.float64)
-        ones = units * coins[:, : min(release + 1, self.number)].sum(axis=1)
-        shown[:, -1] -= ones
-        shown[:, 0] -= each * (release + 1) - ones
-        other = np.arange(len(coins)) % (shown.shape[1] - 1)
+        bins = self._noise_of_bins(kind, outputs, coins, release)
+        other = np.arange(len(coins)) % (bins.shape[1] - 1)
         spread = math.sqrt(2.0 * counts.noise.variance)
         moved = units * np.where(other == 0, 2.0, 1.0)
-        noise = shown[:, -1] - shown[np.arange(len(coins)), other]
+        noise = bins[:, -1] - bins[np.arange(len(coins)), other]
 
         return ((2.0 * coins[:, 0] - 1.0) * noise + 0.5 * moved) / spread, 2.0 * units / spread
 
@@ -504,37 +507,29 @@ class Canaries:
 
     def _likelihood_of_counts(self, kind: str, outputs: CanaryOutputs, coins: Ints) -> Floats:
         """Give what "votes" or "histograms" add to the log-likelihood ratio of each agent's first coin."""
-        counts, told, each = self._counted(kind, outputs)
+        counts = self._counts_of(kind)
         release = self._casts[0]
         if counts is None or release is None or not isinstance(counts.noise, LaplaceNoise):
             return np.zeros(len(coins))
 
+        # With the first coin's samples put back.
         units = self.settings.per_person or 1
-        shown = np.diff(told, axis=1, prepend=0)[:, release, 2:].astype(np.float64)
-        others = units * coins[:, 1 : min(release + 1, self.number)].sum(axis=1)
-        last = shown[:, -1] - others
-        first = shown[:, 0] - (each * (release + 1) - others)
+        bins = self._noise_of_bins(kind, outputs, coins, release)
+        last = bins[:, -1] + units * coins[:, 0]
+        first = bins[:, 0] - units * coins[:, 0]
         ratio = np.abs(last) - np.abs(last - units) + np.abs(first) - np.abs(first + units)
 
         return np.asarray(ratio / counts.noise.scale)
 
-    def _noise_of_counts(self, told: Ints, coins: Ints, each: int) -> Floats:
+    def _noise_of_counts(self, kind: str, outputs: CanaryOutputs, coins: Ints) -> Floats:
         """Give the noise of the counts that each coin is in, along the difference that the coin makes.
 
-        A coin decides whether samples, or pairs, are in the last bin or in the first; of those
-        counted in a second the others are in the first.
+        A coin decides whether samples, or pairs, are in the last bin or in the first.
         """
-        units = self.settings.per_person or 1
         found = np.zeros(coins.shape)
-        shown = np.diff(told, axis=1, prepend=0).astype(np.float64)
         for coin, release in enumerate(self._casts[: self.number]):
-            if release is None:
-                continue
-            first = self._casts.index(release)
-            in_vote = coins[:, first : min(release + 1, self.number)]
-            ones = units * in_vote.sum(axis=1)
-            zeros = each * (release + 1 - first) - ones
-            noise = (shown[:, release, -1] - ones) - (shown[:, release, 2] - zeros)
-            found[:, coin] = units * noise
+            if release is not None:
+                bins = self._noise_of_bins(kind, outputs, coins, release)
+                found[:, coin] = (self.settings.per_person or 1) * (bins[:, -1] - bins[:, 0])
 
         return found

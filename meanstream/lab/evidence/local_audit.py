@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meanstream.lab.evidence.audit_record import require_as_audited
-from meanstream.lab.evidence.counters_audit import FEWEST, implemented_tail
+from meanstream.lab.evidence.counters_audit import laplace_sampler_epsilon
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Bools, Floats, Ints, Words
 from meanstream.operators.rounds.channels.hybrid import HybridChannel
@@ -276,12 +276,4 @@ def laplace_loss(channel: LaplaceChannel) -> float:
     """
     words = ChosenWords(np.array([[1, 2], [1, 2]], dtype=np.uint64))
     shift = int(np.ptp(channel.randomize(np.array([-1e9, 1e9]), words)))
-    sizes = np.array([1, 2, 3 * shift // 2, shift, 2 * shift, 5 * shift], dtype=np.int64)
-    here = np.array(implemented_tail(channel.noise, sizes)) - implemented_tail(
-        channel.noise, sizes + 1
-    )
-    there = np.array(implemented_tail(channel.noise, sizes + shift)) - implemented_tail(
-        channel.noise, sizes + shift + 1
-    )
-
-    return max(math.log(a) - math.log(b) for a, b in zip(here, there, strict=True) if b >= FEWEST)
+    return laplace_sampler_epsilon(channel.noise, np.array([shift]))

@@ -132,7 +132,7 @@ def _replay(options: SimulationOptions, arrays_file: Path) -> dict[str, Any]:
         from meanstream.lab.simulation.simulated_pairwise import TraceInputs, trace
 
         steps, n_agents = arrays["data"].shape
-        config = options.configuration(agents=n_agents, steps=steps)
+        config = options.configuration_of_trace(steps, n_agents)
         given = TraceInputs(noise_variance=options.noise_variance, **arrays)
         given.check(config)
         replayed = trace(config, given)

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.state import SHOWN
@@ -26,6 +25,7 @@ from meanstream.streaming.engine.engine_loop import HISTORY
 from meanstream.streaming.store.state_store import Store, StoreError
 from meanstream.streaming.store.store_audit import audit_ledger
 from meanstream.streaming.store.store_backup import back_up_store
+from tests.streaming.support.scripted_source import ScriptedSource
 
 SHY = "shy-of-every-release"
 LAST = 200.0

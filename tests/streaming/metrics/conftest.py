@@ -10,12 +10,6 @@ from typing import Any
 
 import pytest
 
-from meanstream.lab.audits.scripted_source import (
-    MemorySink,
-    ScriptedSample,
-    ScriptedSource,
-    SettableClock,
-)
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.streaming.agents.agents_engine import Engine
 from meanstream.streaming.engine.engine_health import EngineHealth
@@ -26,6 +20,12 @@ from meanstream.streaming.metrics.telemetry import AgentsTelemetry
 from meanstream.streaming.sinks.sink_group import Sinks
 from meanstream.streaming.sinks.sink_protocol import Trust
 from meanstream.streaming.store.store_deployment import open_deployment
+from tests.streaming.support.scripted_source import (
+    MemorySink,
+    ScriptedSample,
+    ScriptedSource,
+    SettableClock,
+)
 
 LOWER, UPPER = 0.0, 10.0
 SETTINGS = AgentsSettings(
