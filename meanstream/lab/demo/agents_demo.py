@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from meanstream.lab.demo.flights import Truth
     from meanstream.operators.agents.agents import AgentsSettings
     from meanstream.operators.records import Floats
-    from meanstream.streaming.agents.answered import AnsweredAgents
+    from meanstream.streaming.agents.public_population import AnsweredAgents
     from meanstream.streaming.engine.engine_stats import EngineStats
     from meanstream.streaming.metrics.telemetry import Telemetry
 

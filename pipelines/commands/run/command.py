@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import typer
 
 from meanstream.operators.rings import ring_module
-from meanstream.pipelines.commands.run.collection import resume_collection
 from meanstream.pipelines.commands.run.run_logs import LOGGER, logging_to_stderr
+from meanstream.pipelines.commands.run.signals import resume_collection
 from meanstream.pipelines.options.option_errors import BadOption
 from meanstream.pipelines.options.typer_commands import takes_options
 

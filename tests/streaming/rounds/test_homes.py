@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from meanstream.operators.estimators.registry import ESTIMATORS
-from meanstream.streaming.rounds.rounds_homes import users_of_store
+from meanstream.streaming.rounds.user_places import users_of_store
 from meanstream.streaming.store.state_store import Store
 from tests.streaming.support.rounds_world import DAY, ROLES, RoundsWorld, rounds_settings, samples
 from tests.streaming.support.scripted_source import ScriptedSource, SettableClock

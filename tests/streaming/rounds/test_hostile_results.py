@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from meanstream.operators.estimators.registry import ESTIMATORS
+from meanstream.streaming.rounds import user_side
 from meanstream.streaming.rounds.rounds_deployment import rounds_deployment_identity
-from meanstream.streaming.rounds.sides import user_side
 from meanstream.streaming.store.state_store import Store
 from tests.streaming.support.rounds_world import SECRET, RoundsWorld, rounds_settings, samples
 from tests.streaming.support.scripted_source import ScriptedSource

@@ -11,7 +11,7 @@ import apache_beam as beam
 import numpy as np
 import pytest
 
-from meanstream.operators.agents.person_limits import PersonCounts
+from meanstream.operators.agents.admission import PersonCounts
 from meanstream.pipelines.beam.agents.agent_transforms import ReleaseMeans, agent_batch
 from meanstream.pipelines.beam.agents.agents_shard import AgentShard
 from meanstream.pipelines.beam.agents.release_agents import ReleaseShard
