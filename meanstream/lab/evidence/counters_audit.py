@@ -41,14 +41,6 @@ def implemented_tail(noise: NoiseDistribution, sizes: Ints) -> list[int]:
     return counts
 
 
-def implemented_pmf(noise: NoiseDistribution, largest: int) -> Floats:
-    """Exact probabilities of the integers `-largest..largest` under the code as it runs, float errors included."""
-    tail = [*implemented_tail(noise, np.arange(1, largest + 2)), 0]
-    one_side = [(tail[j] - tail[j + 1]) / 2**128 for j in range(largest)]
-    zero = (2**127 - tail[0]) / 2**127
-    return np.array([*one_side[::-1], zero, *one_side])
-
-
 SETS = 41
 """Thresholds near the worst one at which a Gaussian is compared with itself moved."""
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import gammaincinv
@@ -110,7 +111,7 @@ class _Scale:
             return f"unknown: {why}"
         return f"{bound}{math.sqrt(self.ratio):.4f} of the declared one"
 
-    def proved(self) -> dict[str, float]:
+    def proved(self) -> dict[str, Any]:
         """Give the bounds of an `AuditRow`."""
         kinds = {
             "proved": (self.ratio, 1.0 - CONFIDENCE),

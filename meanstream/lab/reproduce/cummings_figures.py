@@ -77,7 +77,7 @@ class Compared:
 @cache
 def compared_estimators() -> tuple[Compared, ...]:
     """Read the curves."""
-    return paper_data("cummings", tuple[Compared, ...])  # type: ignore[arg-type]
+    return paper_data("cummings", tuple[Compared, ...])
 
 
 def reproduce_cummings(

@@ -241,7 +241,7 @@ def _bound_curves(panel: Bounds) -> list[Result]:
     roots = [place**0.5 if panel.along_information else INFORMATION**0.5 for place in x]
     points = list(zip(sizes, roots, strict=True))
 
-    uppers = (
+    uppers: tuple[tuple[str, str, float, float, dict[float, float]], ...] = (
         ("upper bound", "-", C3, C5, {}),
         ("upper bound, c3 as printed", "--", C3_PRINTED, C5, panel.upper),
         ("upper bound's shape (c3 = c5 = 1)", ":", 1.0, 1.0, {}),

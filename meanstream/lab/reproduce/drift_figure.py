@@ -112,8 +112,11 @@ def _configuration(label: str, runs: int, seed: int) -> DriftConfig:
 
 def _learner(label: str) -> MakeLearner:
     """Give how to make the agents of a curve."""
-    from meanstream.lab.simulation.drift.drift_learners import ExponentialMean, WindowMean
-    from meanstream.lab.simulation.drift.simulated_drift import hosted_agents
+    from meanstream.lab.simulation.drift.simulated_drift import (
+        ExponentialMean,
+        WindowMean,
+        hosted_agents,
+    )
 
     if label in HOSTED:
         return hosted_agents

@@ -74,7 +74,7 @@ def simulate_agents_command(options: SimulationOptions) -> None:
         return
 
     if options.dependence is not None:
-        from meanstream.lab.simulate.simulate_dependence import simulate_dependence_command
+        from meanstream.lab.simulate.simulate_drift import simulate_dependence_command
 
         simulate_dependence_command(options, options.dependence)
         return

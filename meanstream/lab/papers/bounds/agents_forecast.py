@@ -352,32 +352,6 @@ def forecast_agents_alone(t: Ints, sample_variance: Floats | float) -> Floats:
     return np.asarray(np.mean(sample_variance) / np.asarray(t, dtype=np.float64))
 
 
-def forecast_agents_ideal(t: Ints, sample_variance: Floats | float, class_size: Ints) -> Floats:
-    """Return the mean squared error of averaging all raw samples of one's class.
-
-    A reference, not a bound.
-
-    Parameters
-    ----------
-    t, sample_variance
-        As in `forecast_agents_alone`.
-    class_size : int array, shape (agents,)
-        Size of each agent's class, itself included.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> forecast_agents_ideal(np.array([1000]), 0.25, np.array([2, 2, 1])).round(7).tolist()
-    [0.0001667]
-
-    References
-    ----------
-    Yakimenka et al., Proposition 2.
-    """
-    share = np.mean(sample_variance / np.asarray(class_size, dtype=np.float64))
-    return np.asarray(share / np.asarray(t, dtype=np.float64))
-
-
 def forecast_agents_random_classes(
     t: Ints, sample_variance: float, *, agents: int, classes: int
 ) -> Floats:

@@ -4,33 +4,30 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from meanstream.lab.papers.cummings.cummings_answer import (
     SHARES,
-    SignedAnswer,
-    check_cummings_answer,
+    CuratorEstimator,
 )
 from meanstream.lab.papers.cummings.grid import FAILURE, GRID, window_size_bound
 from meanstream.lab.papers.cummings.ratio import (
+    WeightedRelease,
     check_ratio_largest,
-    describe_ratio,
     predict_ratio,
     ratio_initial_rounds,
 )
 from meanstream.lab.papers.cummings.user_weights import (
     Weighting,
     cummings_weights_of_private_sizes,
-    cummings_weights_tally,
     split_cummings_weights_tally,
 )
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Floats, Ints
-from meanstream.operators.rounds.central_rounds import Rows, central_noised
-from meanstream.operators.rounds.estimator_traits import LARGER_MORE, EstimatorTraits
-from meanstream.operators.rounds.round_records import Estimate, Public, Summaries, Tally
+from meanstream.operators.rounds.central_rounds import central_noised
+from meanstream.operators.rounds.round_records import Estimate, Public, Tally
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 from meanstream.operators.validation import require_between
 
@@ -170,7 +167,7 @@ def propose_tightly(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _CheckedMean:
+class _CheckedMean(WeightedRelease):
     """The weighted mean with noise for a proposed sensitivity, released if a private test finds it large enough.
 
     Parameters
@@ -190,23 +187,8 @@ class _CheckedMean:
     The mean is rounded to a millionth of the proposal, which adds one step to its sensitivity.
     """
 
-    cohort: int
-    payers: str
-    epsilon: float
-    delta: float
-    parts: tuple[float, float, float]
-    users: int
     literal: bool
-    answer: SignedAnswer
     name: str = "tested mean"
-
-    def encode(self, summaries: Summaries, public: Public) -> Rows:
-        """Size and weighted offset of each user."""
-        return cummings_weights_of_private_sizes(public, self.users).encode(summaries)
-
-    def tally(self, rows: Rows, public: Public) -> Tally:  # noqa: ARG002 - the same sums whatever was found
-        """Add them up, and count users by size."""
-        return cummings_weights_tally(rows)
 
     def release(self, tally: Tally, public: Public, words: RandomWords) -> Estimate:
         """Answer with the weighted mean if the test passes, else with the initial mean."""
@@ -252,7 +234,7 @@ class _CheckedMean:
         return self.answer.better(estimate, public, found)
 
 
-class PrivateSizes(EstimatorTraits):
+class PrivateSizes(CuratorEstimator):
     """`cummings.private_sizes`.
 
     The mean of users whose sizes are private too, by propose-test-release.
@@ -291,10 +273,6 @@ class PrivateSizes(EstimatorTraits):
         {"delta", "sizes", "mode", "level", "largest_size"}
     )
     name = "cummings.private_sizes"
-    estimand = LARGER_MORE
-    assumes = "that a user's number of samples says nothing about its mean: larger users weigh more"
-    of_a_paper = False
-    trust = "central"
     protects_sizes = True
 
     def __init__(
@@ -308,19 +286,15 @@ class PrivateSizes(EstimatorTraits):
         level: float = 0.95,
         largest_size: int = 2**20,
     ) -> None:
-        check_cummings_answer(epsilon, users, mode, level)
+        super().__init__(
+            epsilon=epsilon, users=users, sizes=sizes, mode=mode, level=level, delta=delta
+        )
         require_between(0.0, 1.0, delta=delta)
         check_ratio_largest(largest_size)
-        self.epsilon = epsilon
-        self.delta = delta
-        self.users = users
-        self.mode = mode
-        self._sizes = sizes
         self.shares = SHARES
 
         quarter = epsilon / 4.0
-        literal = mode == "paper"
-        parts = (quarter,) * 3 if literal else (0.15 * epsilon, 0.25 * epsilon, 0.6 * epsilon)
+        parts = (quarter,) * 3 if self.literal else (0.15 * epsilon, 0.25 * epsilon, 0.6 * epsilon)
 
         final = _CheckedMean(
             cohort=2,
@@ -329,22 +303,17 @@ class PrivateSizes(EstimatorTraits):
             delta=delta,
             parts=(parts[0], parts[1], parts[2]),
             users=users,
-            literal=literal,
-            answer=SignedAnswer(
-                method=self.name, mode=mode, epsilon=epsilon, delta=delta, level=level
-            ),
+            literal=self.literal,
+            answer=self.answer,
         )
 
         self.rounds = (
             *ratio_initial_rounds(
-                epsilon, users, literal=literal, each=quarter, largest=largest_size
+                epsilon, users, literal=self.literal, each=quarter, largest=largest_size
             ),
             final,
         )
 
-    def describe(self) -> dict[str, Any]:
-        """Parameters chosen, and the error predicted for values 0 and 1 and users alike, if the test passes."""
-        final = self.rounds[-1]
-        return describe_ratio(self.rounds, self.protects_sizes) | {
-            "predicted_stderr": predict_ratio(final.parts[2], self.epsilon, self.users, self._sizes)
-        }
+    def predicted_stderr(self) -> float:
+        """Predict the standard error for users alike, if the test passes."""
+        return predict_ratio(self.rounds[-1].parts[2], self.epsilon, self.users, self.sizes)

@@ -26,7 +26,34 @@ _CELLS = 2**22
 """Signs made at once."""
 
 
-class HashVoteRound:
+class HashedStage:
+    """A stage in which each user sends a public seed, and one number from a channel.
+
+    The number is made of coordinates with the public random signs of the seed.
+    """
+
+    channel: Mechanism
+    coordinates: int
+    _key: bytes
+
+    def seeds(self, summaries: Summaries) -> Ints:
+        """Public: the seed of each user, from who it is."""
+        return hash_seeds(hash_users(summaries.user, self._key))
+
+    def valid(self, reports: Reports, public: Public) -> Bools:  # noqa: ARG002 - whatever was before
+        """Public: tell which rows hold a seed and a number of the channel."""
+        good = (reports[:, 0] >= 0) & (reports[:, 0] < 1 << SEED_BITS)
+        return np.asarray(good & self.channel.valid(reports[:, 1]), dtype=np.bool_)
+
+    def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - whatever was before
+        """Public: sum of squares of the numbers, then for each coordinate their sum with its signs."""
+        if not len(reports):
+            return Tally()
+        sums = hash_vote_signed_sums(reports[:, 0], reports[:, 1], self.coordinates)
+        return Tally(len(reports), (exact_round_dot(reports[:, 1], reports[:, 1]), *sums))
+
+
+class HashVoteRound(HashedStage):
     """Users mark coordinates; how many marked each is found from one number per user.
 
     Parameters
@@ -85,25 +112,13 @@ class HashVoteRound:
 
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:  # noqa: ARG002 - the first
         """Private to public: a seed, and one randomized number."""
-        seed = hash_seeds(hash_users(summaries.user, self._key))
+        seed = self.seeds(summaries)
         marks = self._marks(summaries)
         signed = np.empty(len(seed))
         for rows in _pieces(len(seed), self.coordinates):
             signed[rows] = (hash_signs(seed[rows], self.coordinates) * marks[rows]).sum(axis=1)
 
         return np.stack([seed, self.channel.randomize(signed / self.clip, words)], axis=1)
-
-    def valid(self, reports: Reports, public: Public) -> Bools:  # noqa: ARG002 - the first stage
-        """Public: tell which rows hold a seed and a number of the channel."""
-        good = (reports[:, 0] >= 0) & (reports[:, 0] < 1 << SEED_BITS)
-        return np.asarray(good & self.channel.valid(reports[:, 1]), dtype=np.bool_)
-
-    def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - the first stage
-        """Public: sum of squares of the numbers, then for each coordinate their sum with its signs."""
-        if not len(reports):
-            return Tally()
-        sums = hash_vote_signed_sums(reports[:, 0], reports[:, 1], self.coordinates)
-        return Tally(len(reports), (exact_round_dot(reports[:, 1], reports[:, 1]), *sums))
 
     def decode(self, tally: Tally, public: Public) -> Public:  # noqa: ARG002 - the first stage
         """Public: what is made of the share of users who marked each coordinate."""

@@ -26,7 +26,23 @@ from meanstream.operators.rounds.round_results import (
 from meanstream.operators.rounds.votes.registry import Votes
 
 
-class VoteRound:
+class VotingStage:
+    """A stage in which each user sends one randomized row of votes."""
+
+    votes: Votes
+
+    def valid(self, reports: Reports, public: Public) -> Bools:  # noqa: ARG002 - whatever was before
+        """Public: tell which rows a voter can have sent."""
+        return self.votes.valid(reports)
+
+    def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - whatever was before
+        """Public: count the ones for each bin."""
+        if not len(reports):
+            return Tally()
+        return Tally(len(reports), tuple(self.votes.counts(reports)))
+
+
+class VoteRound(VotingStage):
     """First stage: randomized votes for bins of [-1, 1].
 
     Parameters
@@ -61,23 +77,13 @@ class VoteRound:
     ) -> None:
         self.epsilon = settings.epsilon
         self.bins = bins
-        self._votes = votes
+        self.votes = votes
         self._ballot = ballot
         self._reach = reach
 
     def encode(self, summaries: Summaries, public: Public, words: RandomWords) -> Reports:  # noqa: ARG002 - the first
         """Private to public: one randomized row per user."""
-        return self._votes.randomize(self._ballot(summaries), words)
-
-    def valid(self, reports: Reports, public: Public) -> Bools:  # noqa: ARG002 - the first stage
-        """Public: tell which rows a voter can have sent."""
-        return self._votes.valid(reports)
-
-    def tally(self, reports: Reports, public: Public) -> Tally:  # noqa: ARG002 - the first stage
-        """Public: count the ones in each bin."""
-        if not len(reports):
-            return Tally()
-        return Tally(len(reports), tuple(self._votes.counts(reports)))
+        return self.votes.randomize(self._ballot(summaries), words)
 
     def decode(self, tally: Tally, public: Public) -> Public:  # noqa: ARG002 - the first stage
         """Public: the window around the bin with the most votes; of equal ones, the first."""
@@ -126,7 +132,7 @@ class VoteRound:
         spared : int
             Number of bins whose window would still hold the mean.
         """
-        noise = float(np.sqrt(self._votes.share_variance(0.0, max(voters, 1.0))))
+        noise = float(np.sqrt(self.votes.share_variance(0.0, max(voters, 1.0))))
         return round_wrong_bin_chance(share / noise, right=right, wrong=self.bins.count - spared)
 
 
@@ -168,7 +174,7 @@ class PairVoteRound(VoteRound):
 
     def chance_of_failure(self, voters: float, share: float, *, right: int, spared: int) -> float:
         """Predict as `VoteRound` does; the counts of two bins carry the noise of two."""
-        noise = float(np.sqrt(2.0 * self._votes.share_variance(0.0, max(voters, 1.0))))
+        noise = float(np.sqrt(2.0 * self.votes.share_variance(0.0, max(voters, 1.0))))
         return round_wrong_bin_chance(
             share / noise, right=right, wrong=self.bins.count - 1 - spared
         )

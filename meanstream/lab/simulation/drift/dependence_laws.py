@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
+from scipy.signal import lfilter
 
 from meanstream.lab.simulation.simulation_result import Track
 from meanstream.operators.agents.agents import Agents, AgentsSettings
@@ -146,13 +147,9 @@ class DependentSamples:
 
 def _correlated(noise: Floats, rho: float) -> Floats:
     """Make a stationary AR(1) process of independent innovations of variance 1."""
-    found = np.empty_like(noise)
-    found[0] = noise[0]
-
-    for step in range(1, len(noise)):
-        found[step] = rho * found[step - 1] + math.sqrt(1 - rho * rho) * noise[step]
-
-    return found
+    innovation = math.sqrt(1 - rho * rho)
+    later, _ = lfilter([innovation], [1.0, -rho], noise[1:], axis=0, zi=rho * noise[:1])
+    return np.concatenate([noise[:1], later])
 
 
 def _markov(rng: np.random.Generator, shape: tuple[int, int], rho: float, share: Floats) -> Floats:
