@@ -229,8 +229,8 @@ def read_outputs(canaries: Canaries, observer: Observer, agents: int) -> CanaryO
             )
 
     outputs = CanaryOutputs.none(agents, canaries.settings)
-    for which in _each_once(agent, index):
-        outputs.take(agent[which], index[which], total[which], votes[which], histogram[which])
+    for rows in _each_once(agent, index):
+        outputs.take(agent[rows], index[rows], total[rows], votes[rows], histogram[rows])
 
     return outputs
 

@@ -307,7 +307,7 @@ class MeansOfTruth:
         answers.local[rows] = answered.local
         answers.lower[rows], answers.upper[rows] = answered.interval.T
 
-        found = score_demo(self._truth, answers)
-        if found is None:
+        score = score_demo(self._truth, answers)
+        if score is None:
             return None
-        return (max(found.mse, 0.0) ** 0.5, max(found.mse_alone, 0.0) ** 0.5)
+        return (max(score.mse, 0.0) ** 0.5, max(score.mse_alone, 0.0) ** 0.5)

@@ -73,11 +73,11 @@ def score_demo(truth: Truth, answers: Answers) -> Score | None:
     if used.sum() < MIN_AIRCRAFT:
         return None
     noise = truth.variance_of_mean[used]
-    mine = (answers.value[used] - truth.mean[used]) ** 2 - noise
+    together = (answers.value[used] - truth.mean[used]) ** 2 - noise
     alone = (answers.local[used] - truth.mean[used]) ** 2 - noise
-    ratio = float(mine.sum() / alone.sum())
+    ratio = float(together.sum() / alone.sum())
     # Delta method for a ratio of means over independent aircraft.
-    stderr = float(np.std(mine - ratio * alone, ddof=1) / np.sqrt(used.sum()) / alone.mean())
+    stderr = float(np.std(together - ratio * alone, ddof=1) / np.sqrt(used.sum()) / alone.mean())
     center = (answers.lower[used] + answers.upper[used]) / 2
     half = (answers.upper[used] - answers.lower[used]) / 2
     widened = np.sqrt(half**2 + 1.96**2 * noise)
@@ -87,7 +87,7 @@ def score_demo(truth: Truth, answers: Answers) -> Score | None:
         ratio=ratio,
         stderr=stderr,
         aircraft=int(used.sum()),
-        mse=float(mine.mean()),
+        mse=float(together.mean()),
         mse_alone=float(alone.mean()),
         coverage=coverage,
     )

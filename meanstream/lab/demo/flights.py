@@ -87,8 +87,8 @@ def demo_flights(
     with refusing_options():
         if not file.parent.is_dir():
             raise BadOption(f"file must be in an existing folder, got {str(file)!r}")
-        found = flights_file()
-        with zipfile.ZipFile(found) as archive:
+        archived = flights_file()
+        with zipfile.ZipFile(archived) as archive:
             data = archive.read("flights.csv")
 
         require_new_output("file", file, data[:40], "one that this command wrote")

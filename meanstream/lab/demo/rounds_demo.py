@@ -180,8 +180,8 @@ def _run(
     with replayed_flights(flights, out, seed) as (source, secret):
         places = {name: str(out / f"{name}.jsonl") for name in ("means", "reports", "stages")}
 
-        for place in places.values():
-            Path(place).unlink(missing_ok=True)
+        for file in places.values():
+            Path(file).unlink(missing_ok=True)
 
         run_rounds_engine(
             RoundsOptions(
@@ -214,14 +214,14 @@ def _true_windows(flights: pa.Table, window: str) -> tuple[list[int], Floats]:
     names, user = np.unique(
         flights["tailnum"].to_numpy(zero_copy_only=False).astype(str), return_inverse=True
     )
-    starts, at = np.unique(assigned.start // MICROS, return_inverse=True)
-    cell = at * len(names) + user[assigned.sample]
+    starts, window_of = np.unique(assigned.start // MICROS, return_inverse=True)
+    cell = window_of * len(names) + user[assigned.sample]
     count = np.bincount(cell, minlength=len(starts) * len(names)).reshape(len(starts), -1)
     total = np.bincount(cell, delay[assigned.sample], minlength=count.size).reshape(count.shape)
-    there = count > 0
-    means = np.divide(total, count, out=np.zeros_like(total), where=there)
+    has_flights = count > 0
+    means = np.divide(total, count, out=np.zeros_like(total), where=has_flights)
 
-    return starts.tolist(), np.asarray(means.sum(axis=1) / there.sum(axis=1))
+    return starts.tolist(), np.asarray(means.sum(axis=1) / has_flights.sum(axis=1))
 
 
 def _print(weeks: list[Week], result: dict[str, Any]) -> None:
@@ -282,12 +282,12 @@ def _picture(weeks: list[Week], path: Path) -> str | None:
     FigureCanvasAgg(figure)
     axes = figure.subplots()
 
-    at = np.array([week.start for week in weeks], "datetime64[D]")
+    days = np.array([week.start for week in weeks], "datetime64[D]")
     value = np.array([week.value for week in weeks])
     reach = [value - [week.lower for week in weeks], [week.upper for week in weeks] - value]
 
     axes.errorbar(
-        at,
+        days,
         value,
         yerr=reach,
         fmt="o",
@@ -299,7 +299,7 @@ def _picture(weeks: list[Week], path: Path) -> str | None:
     )
 
     axes.plot(
-        at,
+        days,
         [week.true for week in weeks],
         color="#c2571a",
         lw=1.4,

@@ -58,23 +58,27 @@ def compressed(settings: AgentsSettings, name: str | None = None) -> AgentsSetti
     if isinstance(settings.mechanism, Sliding):
         memory = f"window:{settings.mechanism.window}s"
 
-    found = replace(
+    audited = replace(
         settings, schedule="every:1s", memory=memory, name=settings.name if name is None else name
     )
-    found.__dict__.update({part: getattr(settings, part) for part in _CALIBRATED})
+    audited.__dict__.update(
+        {name_of_law: getattr(settings, name_of_law) for name_of_law in _CALIBRATED}
+    )
 
-    if isinstance(found.kept, KeptSums):
-        sums = DecayedSums(found.kept.sums.counter, found.kept.sums.fresh)
-        found.__dict__["kept"] = KeptSums(sums, found.kept.times, found.grid, found.vote)
-    elif found.kept is not None:
-        found.__dict__["kept"] = replace(found.kept, sums=replace(found.kept.sums, tests=False))
+    if isinstance(audited.kept, KeptSums):
+        sums = DecayedSums(audited.kept.sums.counter, audited.kept.sums.fresh)
+        audited.__dict__["kept"] = KeptSums(sums, audited.kept.times, audited.grid, audited.vote)
+    elif audited.kept is not None:
+        audited.__dict__["kept"] = replace(
+            audited.kept, sums=replace(audited.kept.sums, tests=False)
+        )
 
-    return found
+    return audited
 
 
 def put_calibration(settings: AgentsSettings, calibrated: AgentsSettings) -> None:
     """Put what `compressed` has kept in place of what these settings would make of their own schedule."""
-    settings.__dict__.update({part: getattr(calibrated, part) for part in (*_CALIBRATED, "kept")})
+    settings.__dict__.update({name: getattr(calibrated, name) for name in (*_CALIBRATED, "kept")})
 
 
 def _audited_releases(settings: AgentsSettings) -> int:
@@ -128,11 +132,11 @@ class CanaryOutputs:
     def none(cls, agents: int, settings: AgentsSettings) -> CanaryOutputs:
         """Begin without any release."""
         releases = _audited_releases(settings)
-        kept = min(releases, MOST_CANARIES)
+        counted = min(releases, MOST_CANARIES)
         histogram = settings.histogram
         totals = np.full((agents, releases), np.nan)
-        votes = np.zeros((agents, 0 if settings.vote is None else kept, 2 + VOTE_BINS), np.int64)
-        shape = (agents, 0, 0) if histogram is None else (agents, kept, 2 + histogram.bins)
+        votes = np.zeros((agents, 0 if settings.vote is None else counted, 2 + VOTE_BINS), np.int64)
+        shape = (agents, 0, 0) if histogram is None else (agents, counted, 2 + histogram.bins)
 
         return cls(totals, votes, np.zeros(shape, np.int64))
 
@@ -140,18 +144,18 @@ class CanaryOutputs:
         """Take releases, each agent at most once in a call; a release may come again."""
         inside = (index >= 1) & (index <= self.totals.shape[1])
         self.beyond += int((~inside).sum())
-        agent, place, total = agent[inside], index[inside] - 1, total[inside].astype(np.float64)
-        before = self.totals[agent, place]
-        seen = self.seen[agent, place]
+        agent, column, total = agent[inside], index[inside] - 1, total[inside].astype(np.float64)
+        before = self.totals[agent, column]
+        seen = self.seen[agent, column]
         self.changed += int((np.abs(before - total) > 1e-6 * np.abs(total) + 0.5).sum())
-        self.totals[agent, place] = np.where(
+        self.totals[agent, column] = np.where(
             seen == 0, total, before + (total - before) / (seen + 1)
         )
-        self.seen[agent, place] += 1
+        self.seen[agent, column] += 1
 
-        for kept, told in ((self.votes, votes), (self.histogram, histogram)):
-            early = place < kept.shape[1]
-            kept[agent[early], place[early]] = told[inside][early]
+        for counts, new_counts in ((self.votes, votes), (self.histogram, histogram)):
+            early = column < counts.shape[1]
+            counts[agent[early], column[early]] = new_counts[inside][early]
 
     def chosen(self, which: Bools | Ints | slice) -> CanaryOutputs:
         """Give what came out about some agents; their faults stay where they were counted."""
@@ -241,16 +245,16 @@ class Canaries:
         """Give the samples of agents in a second, by their coins, shape (n, per_second)."""
         lower = self.settings.lower
         upper = self.settings.upper
-        found = np.full((len(coins), self.per_second), lower)
+        samples = np.full((len(coins), self.per_second), lower)
         if second == 0:
-            found[:] += self.known * (upper - lower)
+            samples[:] += self.known * (upper - lower)
 
         if second < self.number:
             low = lower - (upper - lower)
             high = upper + (upper - lower)
-            found[:, ::2] = np.where(coins[:, second, np.newaxis] == 1, high, low)
+            samples[:, ::2] = np.where(coins[:, second, np.newaxis] == 1, high, low)
 
-        return found
+        return samples
 
     @cached_property
     def filters(self) -> Floats:
@@ -295,17 +299,17 @@ class Canaries:
 
         None after the horizon.
         """
-        found: list[int | None] = [None] * MOST_CANARIES
+        casts: list[int | None] = [None] * MOST_CANARIES
         voted = 0
         begun = 0
         for release in range(min(self.releases, MOST_CANARIES)):
             count = self.per_second * (release + 1)
             if count // FACTOR >= voted:  # as `SpreadVote.due` and `SampleHistogram.due`
-                found[begun : release + 1] = [release] * (release + 1 - begun)
+                casts[begun : release + 1] = [release] * (release + 1 - begun)
                 voted = count
                 begun = release + 1
 
-        return found
+        return casts
 
     def _best_number(self, most: int) -> int:
         if self.settings.pure:
@@ -405,7 +409,7 @@ class Canaries:
         what it says.
         """
         sign = 2.0 * coins - 1.0
-        found = (
+        evidence = (
             sign * (self.noise_left(outputs, coins) @ self.filters.T) / self.settings.fresh.variance
         )
 
@@ -413,9 +417,9 @@ class Canaries:
             counts = self._counts_of(kind)
             if counts is not None:
                 noise = self._noise_of_counts(kind, outputs, coins)
-                found += sign * noise / counts.noise.variance
+                evidence += sign * noise / counts.noise.variance
 
-        return np.asarray(found / self.own_mu + 0.5 * self.own_mu)
+        return np.asarray(evidence / self.own_mu + 0.5 * self.own_mu)
 
     def _counts_of(self, kind: str) -> SpreadVote | SampleHistogram | None:
         """Give the law of what is counted in bins."""
@@ -431,11 +435,11 @@ class Canaries:
         """
         units = self.settings.per_person or 1
         votes = kind == "votes"
-        told = outputs.votes if votes else outputs.histogram
+        counts = outputs.votes if votes else outputs.histogram
         counted_in_second = units if votes else self.per_second
         begun = self._casts.index(release)
 
-        noise = np.diff(told, axis=1, prepend=0)[:, release, 2:].astype(np.float64)
+        noise = np.diff(counts, axis=1, prepend=0)[:, release, 2:].astype(np.float64)
         ones = units * coins[:, begun : min(release + 1, self.number)].sum(axis=1)
         noise[:, -1] -= ones
         noise[:, 0] -= counted_in_second * (release + 1 - begun) - ones
@@ -525,10 +529,10 @@ class Canaries:
 
         A coin decides whether samples, or pairs, are in the last bin or in the first.
         """
-        found = np.zeros(coins.shape)
+        differences = np.zeros(coins.shape)
         for coin, release in enumerate(self._casts[: self.number]):
             if release is not None:
                 bins = self._noise_of_bins(kind, outputs, coins, release)
-                found[:, coin] = (self.settings.per_person or 1) * (bins[:, -1] - bins[:, 0])
+                differences[:, coin] = (self.settings.per_person or 1) * (bins[:, -1] - bins[:, 0])
 
-        return found
+        return differences

@@ -102,10 +102,10 @@ def gaussian_sampler_epsilon(noise: GaussianNoise, shift: int, delta: float) -> 
         while excess(high) > 0:
             high *= 2.0
 
-        found = float(brentq(excess, 0.0, high, xtol=1e-13))
-        near, far = tails(0.5 * shift + found * noise.stddev**2 / shift, spread := 0.3 * spread)
+        least = float(brentq(excess, 0.0, high, xtol=1e-13))
+        near, far = tails(0.5 * shift + least * noise.stddev**2 / shift, spread := 0.3 * spread)
 
-    return found
+    return least
 
 
 def laplace_sampler_epsilon(noise: LaplaceNoise, shifts: Ints) -> float:
@@ -146,9 +146,9 @@ def staircase_sampler_epsilon(noise: StaircaseNoise, shifts: Ints) -> float:
     ):
         worst = 0.0
         for move in np.unique([1, noise.edge, shift]):
-            there = np.maximum(np.abs(sizes[:, np.newaxis] + [-move, move]), 1).ravel()
-            here = np.repeat(sizes, 2)
-            masses = [_counted_masses(noise, s) for s in (here, there)]
+            moved_sizes = np.maximum(np.abs(sizes[:, np.newaxis] + [-move, move]), 1).ravel()
+            plain_sizes = np.repeat(sizes, 2)
+            masses = [_counted_masses(noise, s) for s in (plain_sizes, moved_sizes)]
             worst = max(
                 worst,
                 *(

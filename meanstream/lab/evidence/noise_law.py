@@ -67,17 +67,17 @@ def _counted(settings: AgentsSettings) -> dict[str, _Counted]:
     vote = settings.vote
     histogram = settings.histogram
     norm = 2 if settings.noise == "gaussian" else 1
-    found = {}
+    counted = {}
 
     if vote is not None and settings.pairs == BY_TIME:  # else how many there are is not public
-        found["votes"] = _Counted(VOTE_BINS, vote.noise, PAIR_SENSITIVITY[norm], "pairs")
+        counted["votes"] = _Counted(VOTE_BINS, vote.noise, PAIR_SENSITIVITY[norm], "pairs")
 
     if histogram is not None:
-        found["histograms"] = _Counted(
+        counted["histograms"] = _Counted(
             histogram.bins, histogram.noise, SAMPLE_SENSITIVITY[norm], "samples"
         )
 
-    return found
+    return counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,14 +207,14 @@ class NoiseLaw:
             squares=freedom * square_share(settings.fresh),
             delta=0.0 if settings.pure else settings.delta,
         )
-        told = scale.told(self._unknown or "too few releases", "at most ")
+        in_words = scale.told(self._unknown or "too few releases", "at most ")
 
         return AuditRow(
             name=name,
             claimed=settings.epsilon,
             delta=scale.delta,
             **scale.proved(),
-            method=f"scale of the noise {told}, {_said(freedom, single)}",
+            method=f"scale of the noise {in_words}, {_said(freedom, single)}",
             assumption="samples lie within the bounds, so they only add to the visible noise",
             fault=single.fault(ALARM_ERROR / 2) or law.fault(ALARM_ERROR / 2),
         )
@@ -249,14 +249,14 @@ class NoiseLaw:
             squares=freedom * square_share(counted.noise),
             delta=0.0 if isinstance(counted.noise, LaplaceNoise) else settings.delta,
         )
-        told = scale.told("less than the integers' rounding" if rounds else f"too few {kind}")
+        in_words = scale.told("less than the integers' rounding" if rounds else f"too few {kind}")
 
         return AuditRow(
             name=name,
             claimed=scale.epsilon_of(scale.claim),
             delta=scale.delta,
             **scale.proved(),
-            method=f"scale of the noise in {kind} {told}, {_said(freedom, single)}",
+            method=f"scale of the noise in {kind} {in_words}, {_said(freedom, single)}",
             assumption=f"none of the samples: bins add up to the public number of {counted.of}",
             fault=single.fault(ALARM_ERROR / 4)
             or law.fault(ALARM_ERROR / 4)
@@ -317,16 +317,16 @@ class NoiseLaw:
             together = draws.part(draws.usable[:, :, 0])
             single.take_together("bins", together)
 
-            for one in range(counted.bins):
-                single.take_in_turn(kind, draws.part(np.s_[:, :, one]))
+            for bin_number in range(counted.bins):
+                single.take_in_turn(kind, draws.part(np.s_[:, :, bin_number]))
 
         same = np.diff(agent, prepend=-1) == 0
         new = np.where(same, np.diff(number, prepend=0), number)
         noise = np.where(same, np.diff(beyond, prepend=0), beyond).astype(np.float64)
-        some = new > 0
+        noised = new > 0
         of_one = counted.bins * (counted.noise.variance + 1 / 12)
 
-        return float((noise[some] ** 2 / new[some]).sum()) / of_one, int(some.sum())
+        return float((noise[noised] ** 2 / new[noised]).sum()) / of_one, int(noised.sum())
 
     def _left(
         self, single: NoiseIndependence, law: SingleDraws, means: list[NoiseDraws]
@@ -337,7 +337,9 @@ class NoiseLaw:
         if not self._parts:
             return left, freedom
 
-        agent, index, *columns = (np.concatenate(part) for part in zip(*self._parts, strict=True))
+        agent, index, *columns = (
+            np.concatenate(columns_of_parts) for columns_of_parts in zip(*self._parts, strict=True)
+        )
         solved = DrawsOfSums(self._settings, self._most)
         for sums in public_sums(agent, index, tuple(columns), self._most):
             draws = solved.of(sums)
@@ -350,7 +352,10 @@ class NoiseLaw:
             usable = draws.usable & np.logical_and.accumulate(
                 draws.added <= self._most_added, axis=1
             )
-            seen, size = (np.where(usable, part, 0.0) for part in (draws.seen, draws.size))
+            seen, size = (
+                np.where(usable, columns_of_parts, 0.0)
+                for columns_of_parts in (draws.seen, draws.size)
+            )
             length = (size**2).sum(axis=1)
             fitted = (seen * size).sum(axis=1) ** 2 / np.where(length > 0, length, 1.0)
             left += float(((seen**2).sum(axis=1) - fitted).sum())

@@ -133,9 +133,9 @@ def _replay(options: SimulationOptions, arrays_file: Path) -> dict[str, Any]:
 
         steps, n_agents = arrays["data"].shape
         config = options.configuration_of_trace(steps, n_agents)
-        given = TraceInputs(noise_variance=options.noise_variance, **arrays)
-        given.check(config)
-        replayed = trace(config, given)
+        inputs = TraceInputs(noise_variance=options.noise_variance, **arrays)
+        inputs.check(config)
+        replayed = trace(config, inputs)
 
     return {
         "estimates": replayed.estimates,

@@ -112,10 +112,10 @@ def _drift_table(result: DriftResult) -> str:
     names = ("mse", "stderr", "coverage")
     lines = [f"{'age':>8}{'agents':>12}" + "".join(f"{name:>11}" for name in names)]
 
-    for title, part in (("changed", result.changed), ("unchanged", result.unchanged)):
-        if part is not None:
+    for title, measured in (("changed", result.changed), ("unchanged", result.unchanged)):
+        if measured is not None:
             lines += [
-                f"{age:>8}{title:>12}{_cells(part, place)}" for place, age in enumerate(result.ages)
+                f"{age:>8}{title:>12}{_cells(measured, row)}" for row, age in enumerate(result.ages)
             ]
 
     config = result.config
@@ -172,8 +172,8 @@ def _dependence_table(result: DependenceResult) -> str:
     }
     lines = [f"{'samples':>8}" + "".join(f"{name:>{len(name) + 3}}" for name in columns)]
 
-    for place, count in enumerate(result.checkpoints):
-        cells = (f"{values[place]:>{len(name) + 3}.3f}" for name, values in columns.items())
+    for row, count in enumerate(result.checkpoints):
+        cells = (f"{values[row]:>{len(name) + 3}.3f}" for name, values in columns.items())
         lines.append(f"{count:>8}" + "".join(cells))
 
     config = result.config

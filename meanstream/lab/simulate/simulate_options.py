@@ -187,8 +187,8 @@ class SimulationOptions(TheoryOptions):
 
         of_trace = {"agents": agents, "steps": steps}
         for name, number in of_trace.items():
-            given = getattr(self, name)
-            require(given in (None, number), name, f"be {number} as in the trace", given)
+            typed = getattr(self, name)
+            require(typed in (None, number), name, f"be {number} as in the trace", typed)
 
         return self._configuration(of_trace | {"mode": self.mode or "paper"})
 
@@ -229,6 +229,6 @@ def integers_option(name: str, text: str | None) -> tuple[int, ...] | None:
         return None
 
     try:
-        return tuple(int(part) for part in text.split(","))
+        return tuple(int(number) for number in text.split(","))
     except ValueError:
         raise BadOption(f"{name} must be integers separated by commas, got {text!r}") from None

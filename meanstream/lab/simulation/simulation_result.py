@@ -144,13 +144,13 @@ def agreement_component_errors(component: Ints, classes: Ints) -> tuple[float, f
         return float("nan"), float("nan")
     table = np.zeros((component.max() + 1, classes.max() + 1))
     np.add.at(table, (component, classes), 1)
-    both = _pairs(table)
+    same_in_both = _pairs(table)
     same_class = _pairs(table.sum(axis=0))
     same_component = _pairs(table.sum(axis=1))
     everybody = _pairs(table.sum())
 
-    return _share(same_class - both, same_class), _share(
-        same_component - both, everybody - same_class
+    return _share(same_class - same_in_both, same_class), _share(
+        same_component - same_in_both, everybody - same_class
     )
 
 

@@ -52,10 +52,10 @@ class SignedAnswer:
             What the last one found, for `stages`.
         """
         margin = _half_width(sampling, noise, self.level)
-        place = np.clip([value, value - margin, value + margin], 0.0, 1.0) * 2.0 - 1.0
-        mean, lower, upper = (np.asarray(x) for x in place)
+        ends = np.clip([value, value - margin, value + margin], 0.0, 1.0) * 2.0 - 1.0
+        mean, lower, upper = (np.asarray(x) for x in ends)
         users = {**public.get("users", {}), **found.get("users", {})}
-        shown = {name: part for name, part in public.items() if name not in ("sizes", "users")}
+        shown = {name: entry for name, entry in public.items() if name not in ("sizes", "users")}
 
         return Estimate(
             value=mean,
@@ -183,8 +183,8 @@ def cummings_answer_sizes(sizes: SizeDistribution | None, users: float) -> list[
 
 def answer_where_alike(users: float, epsilon: float) -> Public:
     """Return initial results to predict with: the widest values there are, users alike."""
-    many = max(users, 1.0)
-    error = 1.0 / math.sqrt(many) + 3.0 / (epsilon * many)
+    at_least_one = max(users, 1.0)
+    error = 1.0 / math.sqrt(at_least_one) + 3.0 / (epsilon * at_least_one)
     return {
         "mean": {"value": 0.5, "error": min(error, 1.0)},
         "deviation": {"weights": 0.0, "windows": 0.0},

@@ -85,10 +85,10 @@ class NoisyWeightedMean:
         weighting = self._weighting(public)
         steps, squares, counts = split_cummings_weights_tally(tally)
         weight = float(counts @ weighting.weight)
-        found = {"round": self.name, "users": {self.payers: tally.n}, "weight": weight}
+        facts = {"round": self.name, "users": {self.payers: tally.n}, "weight": weight}
 
         if weight == 0.0:
-            return self.answer.initial(public | self.known, found | {"fallback": "nobody"})
+            return self.answer.initial(public | self.known, facts | {"fallback": "nobody"})
         sensitivity = max(weighting.sensitivity_of_same_size, 1)
         shift = (
             central_noised(steps, sensitivity, self.parts[0], words, 0)
@@ -108,7 +108,7 @@ class NoisyWeightedMean:
 
         sampling = math.sqrt(squared) / weight
         return self.answer.estimate(
-            weighting.center + shift, sampling, noise, public | self.known, found
+            weighting.center + shift, sampling, noise, public | self.known, facts
         )
 
     def _weighting(self, public: Public) -> Weighting:

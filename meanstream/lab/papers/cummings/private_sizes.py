@@ -123,8 +123,8 @@ def propose_as_printed(
     epsilon, delta : float
         Of the test. The gamma of line 12 is undefined: it is the probability of failure here.
     """
-    away = math.log(1.0 / delta) * (1.0 + math.log(1.0 / FAILURE)) / epsilon
-    root = math.sqrt(away + 1.0)
+    distance = math.log(1.0 / delta) * (1.0 + math.log(1.0 / FAILURE)) / epsilon
+    root = math.sqrt(distance + 1.0)
     center = public["mean"]["value"]
     deviation = public["deviation"]["windows"]
     bound = float(window_size_bound([public["cap"]], users, center, deviation)[0])
@@ -151,15 +151,17 @@ def propose_tightly(
     float
         Infinite where no sensitivity would pass.
     """
-    away = math.ceil((math.log(1.0 / delta) + math.log(1.0 / FAILURE)) / epsilon) + 1
-    left = weight - (away + 1) * (1.0 - float(weighting.weight.min()))
+    distance = math.ceil((math.log(1.0 / delta) + math.log(1.0 / FAILURE)) / epsilon) + 1
+    left = weight - (distance + 1) * (1.0 - float(weighting.weight.min()))
     if left <= 0.0:
         return math.inf
 
     offset = weight * public["mean"]["error"] + 4.0 * math.sqrt(
         weight * float(weighting.variance.min())
     )
-    stray = min(float(weighting.radius.max()), (offset + (2 * away + 1) * weighting.unit) / left)
+    stray = min(
+        float(weighting.radius.max()), (offset + (2 * distance + 1) * weighting.unit) / left
+    )
 
     return 2.0 * float(
         (weighting.weight * (weighting.radius + stray) / (left + weighting.weight)).max()
@@ -199,10 +201,10 @@ class _CheckedMean(WeightedRelease):
         scale = max(int(weights.max() - weights.min()), 1)
         noisy = central_noised(int(counts @ weights), scale, of_weights, words, 0) / GRID
         weight = noisy - math.log(max(0.5 / self.delta, 1.0)) * scale / GRID / of_weights
-        found = {"round": self.name, "users": {self.payers: tally.n}, "weight": weight}
+        facts = {"round": self.name, "users": {self.payers: tally.n}, "weight": weight}
 
         if weight <= 0.0 or tally.n == 0:
-            return self.answer.initial(public, found | {"fallback": "weights"})
+            return self.answer.initial(public, facts | {"fallback": "weights"})
         proposal = (
             propose_as_printed(
                 public, weight, users=self.users, n=tally.n, epsilon=of_test, delta=self.delta
@@ -212,26 +214,26 @@ class _CheckedMean(WeightedRelease):
         )
 
         if not math.isfinite(proposal):
-            return self.answer.initial(public, found | {"fallback": "proposal"})
+            return self.answer.initial(public, facts | {"fallback": "proposal"})
         offset = steps / GRID * weighting.unit
         bound = SensitivityBound(weighting.weight, proposed_radius(weighting), counts, offset)
-        away = central_noised(bound.distance(proposal), 1, of_test, words, 1)
-        found |= {"sensitivity": proposal, "distance": away}
+        distance = central_noised(bound.distance(proposal), 1, of_test, words, 1)
+        facts |= {"sensitivity": proposal, "distance": distance}
 
-        if away < math.log(1.0 / self.delta) / of_test:
-            return self.answer.initial(public, found | {"fallback": "test"})
+        if distance < math.log(1.0 / self.delta) / of_test:
+            return self.answer.initial(public, facts | {"fallback": "test"})
         exact = round(offset / float(counts @ weighting.weight) / proposal * GRID)
         shift = central_noised(exact, GRID + 1, of_mean, words, 2) / GRID * proposal
         # Weights are inverse variances in units of the least one, and the sum of weights is a lower
         # bound.
         sampling = math.sqrt(float(weighting.variance.min()) / weight)
         estimate = self.answer.estimate(
-            weighting.center + shift, sampling, proposal / of_mean, public, found
+            weighting.center + shift, sampling, proposal / of_mean, public, facts
         )
 
         if self.literal:
             return estimate
-        return self.answer.better(estimate, public, found)
+        return self.answer.better(estimate, public, facts)
 
 
 class PrivateSizes(CuratorEstimator):

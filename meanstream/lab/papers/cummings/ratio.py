@@ -105,10 +105,10 @@ class _NoisyRatio(WeightedRelease):
             central_noised(int(counts @ weights), max(range_of_weights, 1), denominator, words, 1)
             / GRID
         )
-        found = {"round": self.name, "users": {self.payers: tally.n}, "weight": weight}
+        facts = {"round": self.name, "users": {self.payers: tally.n}, "weight": weight}
 
         if tally.n == 0 or weight < LEAST_SHARE / denominator:
-            return self.answer.initial(public, found | {"fallback": "weights"})
+            return self.answer.initial(public, facts | {"fallback": "weights"})
         squared = float(weighting.variance.min()) * weight
         shift = total / weight
 
@@ -124,10 +124,10 @@ class _NoisyRatio(WeightedRelease):
         noise = sensitivity / GRID * weighting.unit / numerator / weight
         sampling = math.hypot(sampling, math.sqrt(2.0) * shift / denominator / weight)
         value = weighting.center + shift
-        estimate = self.answer.estimate(value, sampling, noise, public, found)
+        estimate = self.answer.estimate(value, sampling, noise, public, facts)
 
         if self.answer.mode == "tuned":
-            return self.answer.better(estimate, public, found)
+            return self.answer.better(estimate, public, facts)
         return estimate
 
 

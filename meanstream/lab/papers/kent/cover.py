@@ -129,14 +129,14 @@ class CoverSelect(EstimatorTraits):
 
     def balls(self, means: Floats) -> Ints:
         """Private: the first ball that holds each mean (n, d); -1 for none."""
-        found = np.empty(len(means), np.int64)
+        ball = np.empty(len(means), np.int64)
         size = max(_CELLS // self.centers.size, 1)
         for start in range(0, len(means), size):
-            part = slice(start, start + size)
-            holds = NORMS[self.norm](means[part, np.newaxis, :] - self.centers) <= self.radius
-            found[part] = np.where(holds.any(axis=1), holds.argmax(axis=1), -1)
+            chunk = slice(start, start + size)
+            holds = NORMS[self.norm](means[chunk, np.newaxis, :] - self.centers) <= self.radius
+            ball[chunk] = np.where(holds.any(axis=1), holds.argmax(axis=1), -1)
 
-        return found
+        return ball
 
     def describe(self) -> dict[str, Any]:
         """Public: parameters chosen, and a bound on the root of the squared error in mode `norm`'s distance."""

@@ -126,17 +126,17 @@ class HashVoteRound(HashedStage):
         stderr = np.full(self.coordinates, math.inf)
         if tally.n:
             scale = self.channel.step * self.clip / tally.n
-            scores = scale * np.array([float(one) for one in tally.sums[1:]])
+            scores = scale * np.array([float(number) for number in tally.sums[1:]])
             stderr[:] = scale * math.sqrt(tally.sums[0])
 
-        found = self._select(scores, stderr, tally.n)
+        selection = self._select(scores, stderr, tally.n)
         stage: dict[str, Any] = {
             "stage": self.name,
             "users": tally.n,
-            "coordinates": found.get("selected", []),
+            "coordinates": selection.get("selected", []),
         }
 
-        return {**found, "users": tally.n, "stages": [stage]}
+        return {**selection, "users": tally.n, "stages": [stage]}
 
     def check(self, found: Public, public: Public) -> None:  # noqa: ARG002 - the first stage
         """Public: refuse what are not some of the coordinates, each once and in order."""
@@ -146,8 +146,8 @@ class HashVoteRound(HashedStage):
         result_list(found["stages"], "stages", 1, 1)
         coordinates = result_list(found["coordinates"], "coordinates", 1, self._most)
 
-        for before, one in pairwise([-1, *coordinates]):
-            result_whole_number(one, "coordinates", before + 1, self.coordinates - 1)
+        for before, coordinate in pairwise([-1, *coordinates]):
+            result_whole_number(coordinate, "coordinates", before + 1, self.coordinates - 1)
 
         if found["selected"] not in (coordinates, []):
             refuse_result("selected", "be the coordinates, or none", found["selected"])
@@ -163,14 +163,14 @@ def hash_vote_signed_sums(seed: Ints, number: Ints, count: int) -> list[int]:
     """
     low = number & (2**31 - 1)
     high = number >> 31
-    found = [0] * count
+    sums = [0] * count
     for rows in _pieces(len(seed), count):
         signs = hash_signs(seed[rows], count).astype(np.int64)
         # Two halves of 31 bits: sums of 2**22 of them stay below 2**63.
         parts = zip((low[rows] @ signs).tolist(), (high[rows] @ signs).tolist(), strict=True)
-        found = [total + (b << 31) + a for total, (a, b) in zip(found, parts, strict=True)]
+        sums = [total + (b << 31) + a for total, (a, b) in zip(sums, parts, strict=True)]
 
-    return found
+    return sums
 
 
 def _pieces(n: int, count: int) -> list[slice]:

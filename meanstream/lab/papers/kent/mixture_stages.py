@@ -84,10 +84,10 @@ class ModeVoteRound(VotingStage):
         counts = Tally(tally.n, tally.sums or (0,) * self.bins.count)
         if self._in_pairs:
             elected = mixture_peaks(pair_vote_counts(counts), self._components, apart=2)
-            middles = [self.bins.edges(one)[1] for one in elected]
+            middles = [self.bins.edges(number)[1] for number in elected]
         else:
             elected = mixture_peaks(counts.sums, self._components, apart=1)
-            middles = [float(np.mean(self.bins.edges(one))) for one in elected]
+            middles = [float(np.mean(self.bins.edges(number))) for number in elected]
 
         stage = {"stage": self.name, "users": tally.n, "bins": self.bins.count, "middles": middles}
         return {"users": tally.n, "middles": middles, "stages": [stage]}
@@ -98,7 +98,7 @@ class ModeVoteRound(VotingStage):
         result_whole_number(found["users"], "users", 0)
         result_list(found["stages"], "stages", 1, 1)
         middles = result_numbers(found["middles"], "middles", self._components, -1.0, 1.0)
-        chosen = [result_row([one], ["middles"], self._middles) for one in middles]
+        chosen = [result_row([middle], ["middles"], self._middles) for middle in middles]
 
         if any(b - a <= (2 if self._in_pairs else 1) for a, b in pairwise(chosen)):
             refuse_result("middles", "be of bins in order that are not side by side", middles)
@@ -107,8 +107,13 @@ class ModeVoteRound(VotingStage):
     def _middles(self) -> list[tuple[float]]:
         """Public: every middle that can be elected."""
         if self._in_pairs:
-            return [(self.bins.edges(one)[1],) for one in range(max(self.bins.count - 1, 1))]
-        return [(float(np.mean(self.bins.edges(one))),) for one in range(self.bins.count)]
+            return [
+                (self.bins.edges(bin_number)[1],)
+                for bin_number in range(max(self.bins.count - 1, 1))
+            ]
+        return [
+            (float(np.mean(self.bins.edges(bin_number))),) for bin_number in range(self.bins.count)
+        ]
 
 
 class ComponentVoteRound(VotingStage):
@@ -139,11 +144,11 @@ class ComponentVoteRound(VotingStage):
         if tally.n:
             stderr = np.sqrt(self.votes.share_variance(np.clip(share, 0.0, 1.0), tally.n)).tolist()
 
-        found = {"shares": share.tolist(), "share_stderr": stderr}
-        stage = {"stage": self.name, "users": tally.n, **found}
+        shares_found = {"shares": share.tolist(), "share_stderr": stderr}
+        stage = {"stage": self.name, "users": tally.n, **shares_found}
         return {
             **public,
-            **found,
+            **shares_found,
             "users": int(public["users"]) + tally.n,
             "stages": [*public["stages"], stage],
         }
@@ -198,7 +203,9 @@ class ComponentMeanRound(LastRound, HashedStage):
         noise = np.full(self.coordinates, np.inf)
 
         if tally.n:
-            offsets = self.channel.step * np.array([float(one) for one in tally.sums[1:]]) / tally.n
+            offsets = (
+                self.channel.step * np.array([float(number) for number in tally.sums[1:]]) / tally.n
+            )
             square = self.channel.step**2 * float(tally.sums[0]) / tally.n
             noise = np.sqrt(np.maximum(square - offsets**2, 0.0) / tally.n)
 

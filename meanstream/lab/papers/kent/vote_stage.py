@@ -87,15 +87,15 @@ class VoteRound(VotingStage):
 
     def decode(self, tally: Tally, public: Public) -> Public:  # noqa: ARG002 - the first stage
         """Public: the window around the bin with the most votes; of equal ones, the first."""
-        found: dict[str, Any] = {"stage": self.name, "users": tally.n, "bins": self.bins.count}
+        facts: dict[str, Any] = {"stage": self.name, "users": tally.n, "bins": self.bins.count}
         window = ClipWindow()
 
         if tally.n:
             elected = int(np.argmax(tally.sums))
             window = self.bins.window(elected, self._reach)
-            found |= {"bin": elected, "votes": tally.sums[elected]}  # randomized zeros vote too
+            facts |= {"bin": elected, "votes": tally.sums[elected]}  # randomized zeros vote too
 
-        return {"users": tally.n, **window.as_public(), "stages": [found | window.as_public()]}
+        return {"users": tally.n, **window.as_public(), "stages": [facts | window.as_public()]}
 
     def check(self, found: Public, public: Public) -> None:  # noqa: ARG002 - the first stage
         """Public: refuse what is no window of this vote: they are few, and all known."""
@@ -108,11 +108,14 @@ class VoteRound(VotingStage):
     @cached_property
     def _windows(self) -> list[tuple[float, ...]]:
         """Public: every window that can be elected."""
-        return [(one.lower, one.upper, one.center) for one in (*self.windows(), ClipWindow())]
+        return [
+            (window.lower, window.upper, window.center)
+            for window in (*self.windows(), ClipWindow())
+        ]
 
     def windows(self) -> list[ClipWindow]:
         """Public: the windows of all bins."""
-        return [self.bins.window(which, self._reach) for which in range(self.bins.count)]
+        return [self.bins.window(bin_number, self._reach) for bin_number in range(self.bins.count)]
 
     def usual_window(self) -> ClipWindow:
         """Public: the window if the mean is 0."""
@@ -150,22 +153,22 @@ class PairVoteRound(VoteRound):
 
     def decode(self, tally: Tally, public: Public) -> Public:  # noqa: ARG002 - the first stage
         """Public: the window around the pair with the most votes; of equal ones, the first."""
-        found: dict[str, Any] = {"stage": self.name, "users": tally.n, "bins": self.bins.count}
+        facts: dict[str, Any] = {"stage": self.name, "users": tally.n, "bins": self.bins.count}
         window = ClipWindow()
 
         if tally.n:
             counts = pair_vote_counts(tally)
             elected = int(np.argmax(counts))
             window = _pair_window(self.bins, elected, self._reach)
-            found |= {"bin": elected, "votes": counts[elected]}  # randomized zeros vote too
+            facts |= {"bin": elected, "votes": counts[elected]}  # randomized zeros vote too
 
-        return {"users": tally.n, **window.as_public(), "stages": [found | window.as_public()]}
+        return {"users": tally.n, **window.as_public(), "stages": [facts | window.as_public()]}
 
     def windows(self) -> list[ClipWindow]:
         """Public: the windows of all pairs."""
         return [
-            _pair_window(self.bins, which, self._reach)
-            for which in range(max(self.bins.count - 1, 1))
+            _pair_window(self.bins, bin_number, self._reach)
+            for bin_number in range(max(self.bins.count - 1, 1))
         ]
 
     def usual_window(self) -> ClipWindow:

@@ -83,9 +83,9 @@ class HostedAgents:
             self._way.summarize(self._followed.combined(self._agents.latest())), pool
         )
         own = pooled_own_means(self._agents.own(), pool)
-        found = alone_where_ahead(estimate_with_two_variances(fitted, own, level=LEVEL), own)
+        answers = alone_where_ahead(estimate_with_two_variances(fitted, own, level=LEVEL), own)
 
-        return found.value, found.lower, found.upper
+        return answers.value, answers.lower, answers.upper
 
 
 class ExponentialMean:
@@ -239,15 +239,15 @@ class ChangeOfMeans:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read `step:SIZE,SHARE | walk:SD/EVERY | new-class:MEAN[,SHARE] | all:SIZE`, and `@SAMPLES` after each."""
-        written, at, samples = text.partition("@")
+        written, separator, samples = text.partition("@")
         kind, _, rest = written.partition(":")
-        found = _WRITTEN[kind].fullmatch(rest) if kind in _WRITTEN else None
+        numbers = _WRITTEN[kind].fullmatch(rest) if kind in _WRITTEN else None
         begin = re.fullmatch(_WHOLE, samples, re.ASCII)
 
-        if found is None or (at and begin is None):
+        if numbers is None or (separator and begin is None):
             raise ValueError(f"change must {_FORMS}, got {text!r}")
-        size = float(found[1])
-        second = found[2] if found.re.groups > 1 else None
+        size = float(numbers[1])
+        second = numbers[2] if numbers.re.groups > 1 else None
         require(math.isfinite(size), "change", "be finite", text)
         require(
             kind != "walk" or size >= 0,
@@ -453,8 +453,8 @@ def simulate_drift(
     ((200,), True)
     """
     chunks = [range(r, r + 1) for r in range(config.runs)]
-    found = [_run(config, learner, config.seed + r) for chunk in track(chunks) for r in chunk]
-    error, covered = (np.array([run[k] for run in found]) for k in range(2))
+    measured = [_run(config, learner, config.seed + r) for chunk in track(chunks) for r in chunk]
+    error, covered = (np.array([run[k] for run in measured]) for k in range(2))
     changed = config.change_of_means()[0].changed(config.agents)
 
     return DriftResult(
