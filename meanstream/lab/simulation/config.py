@@ -172,19 +172,19 @@ class SimulationConfig:
         ValueError: epsilon must be at most 1 with calibration classical, got 2.0
         """
         _require_choice("mode", mode)
-        given = {name: value for name, value in choices.items() if value is not None}
-        unknown = set(given) - {field.name for field in fields(cls)}
+        typed = {name: value for name, value in choices.items() if value is not None}
+        unknown = set(typed) - {field.name for field in fields(cls)}
         require(not unknown, "options", "be fields of SimulationConfig", sorted(unknown))
         learned = (
             {} if isinstance(data, str) or stddev is not None else {"variance": "from_releases"}
         )
-        chosen = MODE_DEFAULTS[mode] | learned | given
+        chosen = MODE_DEFAULTS[mode] | learned | typed
 
-        if "weights" not in given and not chosen["schedule"].startswith("broadcast"):
+        if "weights" not in typed and not chosen["schedule"].startswith("broadcast"):
             chosen["weights"] = "last"  # a pair's gls weights cost the square of its releases
 
         if (
-            "counter" not in given
+            "counter" not in typed
             and mode == "tuned"
             and _releases(chosen["schedule"], steps) <= LONGEST
         ):
