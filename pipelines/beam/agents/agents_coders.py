@@ -13,6 +13,7 @@ from apache_beam.coders import typecoders
 
 from meanstream.operators.agents.own_histogram import HistogramColumns
 from meanstream.operators.collaboration.alone import FittedAlone
+from meanstream.operators.collaboration.consensus import FittedConsensus
 from meanstream.operators.collaboration.covariates.covariate_design import (
     Category,
     Number,
@@ -75,6 +76,7 @@ POPULATIONS: dict[str, type[Any]] = {
     "prior": FittedPrior,
     "james_stein": FittedJamesStein,
     "tests": FittedTests,
+    "consensus": FittedConsensus,
     "covariates": FittedWithCovariates,
     "none": FittedAlone,
 }
