@@ -36,9 +36,13 @@ from meanstream.operators.agents.vote_of_spread import (
     SpreadPairs,
     spread_vote_bins,
 )
-from meanstream.operators.noise.canonical import canonical_spelling
 from meanstream.operators.noise.draw_owners import AGENT_MEANS
-from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds, keyed_owner_words
+from meanstream.operators.noise.keyed import (
+    KeyedNoise,
+    NoiseIds,
+    canonical_spelling,
+    keyed_owner_words,
+)
 from meanstream.operators.records import (
     AnyInts,
     Floats,

@@ -3,7 +3,7 @@
 What one sample varies by is needed wherever agents share means, and the noisy means say little
 about it. So a part of the budget goes into a histogram of `|x - x'|` over disjoint pairs of an
 agent's samples: of those that follow each other in event time, or by their content under a key.
-Votes add up over hosts; `meanstream.operators.collaboration.spread_law` reads the variance of one
+Votes add up over hosts; `meanstream.operators.collaboration.variance.spread_law` reads the variance of one
 sample off the sum.
 """
 

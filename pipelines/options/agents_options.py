@@ -36,7 +36,7 @@ from meanstream.pipelines.options.shared_options import (
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
-    from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
+    from meanstream.operators.collaboration.covariates.covariate_design import AgentCovariates
     from meanstream.streaming.engine.engine_options import EngineOptions
 
 PAIRWISE = ("round_robin", "restricted_round_robin")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import csv, parquet
 
-from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
+from meanstream.operators.collaboration.covariates.covariate_design import AgentCovariates
 from meanstream.streaming.agents.declared_covariates import covariates_of_table
 
 NULLS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
+from meanstream.operators.collaboration.covariates.covariate_design import AgentCovariates
 from meanstream.operators.records import AnyInts, OwnMeans, ReleaseColumns
 
 _log = logging.getLogger("meanstream.covariates")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from meanstream.operators.noise.canonical import canonical_plain
+from meanstream.operators.noise.keyed import canonical_plain
 from meanstream.operators.records import Ints
 from meanstream.operators.rounds.round_records import Estimate, Public, Reports, Tally
 from meanstream.streaming.events.encode import EventLines, encode_columns_as_lines, encode_lines

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from meanstream.operators.noise.canonical import canonical
+from meanstream.operators.noise.keyed import canonical
 
 _SALT_BYTES = 16
 

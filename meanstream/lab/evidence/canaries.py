@@ -25,7 +25,7 @@ from meanstream.operators.agents.memory.decay import DecayedSums, effective_coun
 from meanstream.operators.agents.memory.kept_sums import KeptSums
 from meanstream.operators.agents.own_histogram import SampleHistogram
 from meanstream.operators.agents.vote_of_spread import FACTOR, SpreadVote
-from meanstream.operators.counters.sliding import Sliding
+from meanstream.operators.counters.windowed import Sliding
 from meanstream.operators.noise.calibration import calibrated_analytic_stddev
 from meanstream.operators.noise.distributions import LaplaceNoise
 from meanstream.operators.records import VOTE_BINS, Bools, Floats, Ints, Words

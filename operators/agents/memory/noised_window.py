@@ -18,7 +18,7 @@ from meanstream.operators.agents.released_change_tests import (
     WARNING,
 )
 from meanstream.operators.counters.base import State
-from meanstream.operators.counters.sliding import Sliding
+from meanstream.operators.counters.windowed import Sliding
 from meanstream.operators.noise.distributions import GaussianNoise
 from meanstream.operators.records import Bools, Floats, Ints
 

@@ -24,7 +24,7 @@ from meanstream.operators.agents.memory.noised_window import NoisedWindow, slots
 from meanstream.operators.agents.own_moments import OwnMoment
 from meanstream.operators.agents.release_times import Every, Steady
 from meanstream.operators.agents.vote_of_spread import SpreadVote
-from meanstream.operators.counters.sliding import Sliding
+from meanstream.operators.counters.windowed import Sliding
 from meanstream.operators.noise.distributions import GaussianNoise
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.records import Bools, Floats, Ints, OwnSamples

@@ -12,6 +12,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from meanstream.operators.records import Bools, Floats, Ints
+from meanstream.operators.validation import require
 
 EXACT = 512
 """Up to this many releases are taken one by one."""
@@ -335,3 +336,32 @@ def _starts(ordered: list[Ints]) -> Ints:
     first: Bools = np.ones(len(ordered[0]), np.bool_)
     first[1:] = np.any([key[1:] != key[:-1] for key in ordered], axis=0)
     return np.flatnonzero(first)
+
+
+def columns_without(columns: list[np.ndarray], taken: list[np.ndarray]) -> list[np.ndarray]:
+    """Take rows out, each as often as it is taken.
+
+    What is left is sorted by the last column, then the one before it.
+
+    Examples
+    --------
+    >>> columns_without([np.array([3, 1, 1, 2])], [np.array([1, 3])])[0].tolist()
+    [1, 2]
+    """
+    both = [np.concatenate(pair) for pair in zip(columns, taken, strict=True)]
+    out = np.arange(len(both[0])) >= len(columns[0])
+    order = np.lexsort((out, *both))
+    out = out[order]
+    both = [column[order] for column in both]
+
+    # Rows that are alike follow one another: as many of the first as are taken go.
+    starts = _starts(both)
+    size = np.diff(starts, append=len(out))
+    to_take = np.add.reduceat(out.astype(np.int64), starts) if len(out) else starts
+    number = np.arange(len(out)) - np.repeat(starts, size)
+    kept = ~out & (number >= np.repeat(to_take, size))
+    require(
+        int(kept.sum()) == len(columns[0]) - len(taken[0]), "releases", "have been added", "others"
+    )
+
+    return [column[kept] for column in both]

@@ -19,6 +19,7 @@ from meanstream.operators.collaboration.prior.prior_points import (
     PARTS,
     CellPoints,
     Points,
+    columns_without,
     count_prior_point_cells,
     prior_point_cell_level,
     prior_point_octave_classes,
@@ -26,9 +27,8 @@ from meanstream.operators.collaboration.prior.prior_points import (
     tally_prior_points,
 )
 from meanstream.operators.collaboration.release_law import NORMAL_TERMS
-from meanstream.operators.collaboration.sorted_releases import columns_without
 from meanstream.operators.records import Floats, Ints
-from meanstream.operators.validation import require, require_bounds
+from meanstream.operators.validation import require, require_bounds, require_version
 
 SNAPSHOT_VERSION = 2
 FINER_PEAKS = 2
@@ -311,12 +311,7 @@ class ReleaseBins:
     @classmethod
     def restore(cls, state: dict[str, Any]) -> Self:
         """Make the same of its snapshot."""
-        require(
-            state["version"] == SNAPSHOT_VERSION,
-            "snapshot version",
-            f"be {SNAPSHOT_VERSION}",
-            state["version"],
-        )
+        require_version(state, SNAPSHOT_VERSION)
         bins = cls(state["lower"], state["upper"])
 
         for name in _ARRAYS:

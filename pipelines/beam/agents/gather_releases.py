@@ -25,7 +25,6 @@ from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.agents.own_histogram import HistogramColumns
 from meanstream.operators.agents.release_checks import PossibleReleases
 from meanstream.operators.agents.released_rows import with_noise_terms
-from meanstream.operators.collaboration.shares.newest_histograms import newest_histograms
 from meanstream.operators.records import ReleaseColumns, records_without_votes
 from meanstream.pipelines.beam.agents.agents_coders import (
     AgentReleasesCoder,
@@ -42,7 +41,7 @@ from meanstream.pipelines.beam.agents.by_shard import (
 )
 from meanstream.pipelines.beam.agents.journal import StateJournal
 from meanstream.pipelines.beam.agents.latest_by_agent import LatestOfShard
-from meanstream.pipelines.beam.agents.population_event import PartialReleases
+from meanstream.pipelines.beam.agents.population_event import PartialReleases, newest_histograms
 from meanstream.pipelines.beam.agents.split_agents import NOTES
 from meanstream.pipelines.beam.agents.ticks import tick_note, ticks_noted
 from meanstream.pipelines.beam.agents.waiting_samples import WaitingTurns, keep_waiting

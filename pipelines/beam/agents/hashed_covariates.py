@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
+from meanstream.operators.collaboration.covariates.covariate_design import AgentCovariates
 from meanstream.operators.collaboration.covariates.covariate_releases import CovariateReleases
 from meanstream.operators.collaboration.registry import ReleaseSummary
 from meanstream.operators.noise.keyed import keyed_owner_words

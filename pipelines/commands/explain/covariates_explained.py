@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
+    from meanstream.operators.collaboration.covariates.covariate_design import AgentCovariates
 
 SHARES = (0.25, 0.5, 0.75)
 """Shares of the spread that covariates might explain, of which `plan` says what they would

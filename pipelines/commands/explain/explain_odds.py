@@ -9,7 +9,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from meanstream.operators.noise.privacy_odds import MOST_CASES, odds_of_a_belief, odds_of_a_guess
+from meanstream.operators.noise.group_privacy import MOST_CASES, odds_of_a_belief, odds_of_a_guess
 
 if TYPE_CHECKING:
     from collections.abc import Callable

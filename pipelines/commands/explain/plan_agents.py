@@ -19,7 +19,7 @@ from meanstream.pipelines.options.typer_commands import takes_options
 
 if TYPE_CHECKING:
     from meanstream.operators.forecast.shares_forecast import SharesRow
-    from meanstream.operators.forecast.together_records import AgentsForecast
+    from meanstream.operators.forecast.together_forecast import AgentsForecast
 
 
 @takes_options(

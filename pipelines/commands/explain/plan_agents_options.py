@@ -16,8 +16,7 @@ from meanstream.pipelines.options.store_settings import settings_of_agents_store
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents_settings import AgentsSettings
     from meanstream.operators.forecast.shares_forecast import SharesRow
-    from meanstream.operators.forecast.together_forecast import Crowd
-    from meanstream.operators.forecast.together_records import AgentsForecast
+    from meanstream.operators.forecast.together_forecast import AgentsForecast, Crowd
 
 
 @dataclass(frozen=True, kw_only=True)

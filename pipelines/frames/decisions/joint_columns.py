@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from meanstream.operators.collaboration.joint.joint_means import JointMeans
+from meanstream.operators.collaboration.joint_means import JointMeans
 
 _COLUMNS = ("joint stddev", "joint weight", "joint center variance", "joint is calibrated")
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from meanstream.operators.collaboration.joint.joint_means import JointMeans
+from meanstream.operators.collaboration.joint_means import JointMeans
 from meanstream.pipelines.commands.report.report_parts import ReportPart
 from meanstream.pipelines.frames.decisions.decided_means import DecidedMeans
 from meanstream.pipelines.frames.decisions.named_means import NamedMeans

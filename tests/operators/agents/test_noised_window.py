@@ -11,7 +11,7 @@ from meanstream.operators.agents.memory.decay import ReleasedSums
 from meanstream.operators.agents.memory.noised_window import NoisedWindow
 from meanstream.operators.agents.released_change_tests import MOVED
 from meanstream.operators.counters.base import ENDLESS
-from meanstream.operators.counters.sliding import Sliding
+from meanstream.operators.counters.windowed import Sliding
 from meanstream.operators.noise.distributions import GaussianNoise
 from meanstream.operators.records import Ints
 

@@ -24,6 +24,7 @@ from meanstream.lab.papers.kent.density_function import (
 from meanstream.lab.papers.kent.hash_vote_stage import hash_vote_signed_sums
 from meanstream.lab.papers.kent.mixture import Mixture
 from meanstream.lab.papers.kent.mixture_stages import mixture_peaks
+from meanstream.lab.papers.kent.public_hash import hash_signs
 from meanstream.lab.papers.kent.sparse_select import SparseSelect, sparse_mark_score
 from meanstream.lab.papers.kent.sparse_threshold import SparseThreshold
 from meanstream.lab.simulation.vector_laws import parse_vector_law, vector_law_summaries
@@ -33,7 +34,6 @@ from meanstream.lab.simulation.vector_rounds import (
     simulate_vectors,
 )
 from meanstream.operators.estimators.sparse_size import recommended_sparse
-from meanstream.operators.noise.public_hash import hash_signs
 from meanstream.operators.rounds.round_records import Tally
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 
