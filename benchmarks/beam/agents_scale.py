@@ -17,11 +17,14 @@ from benchmarks.beam.agents_work import BEGIN, SETTINGS
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
 from meanstream.pipelines.beam.agents.agents_coders import (
-    AgentReleasesCoder,
     ForShardCoder,
-    PartialReleasesCoder,
 )
-from meanstream.pipelines.beam.agents.agents_elements import AgentReleases, Packed, Tick
+from meanstream.pipelines.beam.agents.agents_elements import (
+    AgentReleases,
+    Packed,
+    PartialReleases,
+    Tick,
+)
 from meanstream.pipelines.beam.agents.agents_parts import agents_part_state
 from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.agents.fit_population import FitReleases
@@ -29,6 +32,7 @@ from meanstream.pipelines.beam.agents.gather_releases import GatherShard
 from meanstream.pipelines.beam.agents.release_agents import ReleaseShard
 from meanstream.pipelines.beam.agents.split_agents import AgentDirectory, split_columns
 from meanstream.pipelines.beam.element_types.beam_samples import BATCH
+from meanstream.pipelines.beam.element_types.columns_coder import ColumnsCoder
 from meanstream.pipelines.beam.keyed_state.beam_state import StateOwner
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.engine.engine_options import EngineOptions
@@ -89,6 +93,7 @@ def snapshot(agents: int) -> dict[str, float]:
     )
     joined, joining = _timed(lambda: _joined(partials))
     fitted, fitting = _timed(lambda: [_fit().fit(joined, [TICK])])
+
     return {
         "agents": fitted[0].agents,
         "gather_cpu_seconds": gathering,
@@ -113,6 +118,7 @@ def scaling(agents: int, samples: int) -> dict[str, float]:
     own = float(np.median([seconds for _, seconds in shards]))
     found = {"shard_cpu_seconds": own}
     alone = None
+
     for count in (1, 2, 4, 8):
         partials = [partial for partial, _ in shards[:count]]
         common = min(_common(partials) for _ in range(3))
@@ -120,6 +126,7 @@ def scaling(agents: int, samples: int) -> dict[str, float]:
         alone = took if alone is None else alone
         found[f"join_and_fit_cpu_seconds_{count}"] = common
         found[f"computed_speed_up_{count}"] = count * alone / took
+
     return found
 
 
@@ -128,17 +135,16 @@ def state(agents: int, samples: int, histogram_share: float) -> dict[str, float]
 
     Nothing of it is a mean.
     """
-    settings, packed = (
-        replace(SETTINGS, histogram_share=histogram_share),
-        _split(0, agents, samples),
-    )
+    settings = replace(SETTINGS, histogram_share=histogram_share)
+    packed = _split(0, agents, samples)
     waiting, kept, made = _released(0, packed, settings)
     latest = One()
-    _gathered(0, [AgentReleasesCoder().encode(batch) for batch in made], latest, settings)
+    _gathered(0, [ColumnsCoder(AgentReleases).encode(batch) for batch in made], latest, settings)
     found = {"waiting": waiting, **kept, "latest releases": latest}
     mebibytes = {
         f"{name}_mebibytes": sum(map(len, cell.values)) / 2**20 for name, cell in found.items()
     }
+
     return {"agents": agents, "samples": samples, "releases": sum(map(len, made)), **mebibytes}
 
 
@@ -150,7 +156,7 @@ def _shard(number: int, agents: int, samples: int) -> tuple[bytes, float]:
 
     def work() -> bytes:
         _, _, made = _released(number, _split(number, agents, samples))
-        return _gathered(number, [AgentReleasesCoder().encode(batch) for batch in made])
+        return _gathered(number, [ColumnsCoder(AgentReleases).encode(batch) for batch in made])
 
     return _timed(work)
 
@@ -159,9 +165,13 @@ def _split(number: int, agents: int, samples: int) -> list[Packed]:
     """Make samples, and split them off as they travel to their shard."""
     rng = np.random.default_rng(number)
     names = [f"agent {number} {i}" for i in range(agents)]
-    who, value = rng.integers(0, agents, samples), rng.normal(10.0, 20.0, samples)
-    time_, position = BEGIN + np.arange(samples) * 0.01, np.arange(samples)
-    directory, packed = AgentDirectory(1), []
+    who = rng.integers(0, agents, samples)
+    value = rng.normal(10.0, 20.0, samples)
+    time_ = BEGIN + np.arange(samples) * 0.01
+    position = np.arange(samples)
+    directory = AgentDirectory(1)
+    packed = []
+
     for start in range(0, samples, BATCH):
         part = slice(start, start + BATCH)
         columns = {
@@ -173,6 +183,7 @@ def _split(number: int, agents: int, samples: int) -> list[Packed]:
             out.value[1]
             for out in split_columns(names, who[part], columns, directory, MAX_TIMESTAMP)
         ]
+
     return packed
 
 
@@ -184,8 +195,10 @@ def _released(
     shard.setup()
     waited = Bag(*(one.encoded for one in packed))
     kept: dict[str, Cell] = {"agents": One(), "changes": Bag(), "head": One(), "ledger": Bag()}
-    given = Bag(*waited.values), Bag(ForShardCoder().encode(TICK)), *kept.values(), _made(settings)
-    made = shard.due(number, MAX_TIMESTAMP, *given, One(), One())
+    ticks = Bag(ForShardCoder().encode(TICK))
+    given = {"waiting": Bag(*waited.values), "ticks": ticks, "target": One(), **kept}
+    made = shard.due(key=number, time=MAX_TIMESTAMP, made=_made(settings), timer=One(), **given)
+
     return waited, kept, [out.value for out in made if not isinstance(out, TaggedOutput)]
 
 
@@ -209,8 +222,11 @@ def _gathered(
     """Keep a shard's newest releases; give the bytes of their summary."""
     gather = GatherShard(settings, OPTIONS, WINDOWS, _owner(settings))
     gather.setup()
-    cells = Bag(*batches), Bag(ForShardCoder().encode(TICK)), latest or One(), Bag(), One()
-    (out,) = gather.gather(number, MAX_TIMESTAMP, *cells, _made(settings), One(), One())
+    ticks = Bag(ForShardCoder().encode(TICK))
+    given = {"waiting": Bag(*batches), "ticks": ticks, "target": One(), "changes": Bag()}
+    given |= {"latest": latest or One(), "head": One(), "made": _made(settings)}
+    (out,) = gather.due(key=number, time=MAX_TIMESTAMP, timer=One(), **given)
+
     return bytes(out.value[1].encoded)
 
 
@@ -221,7 +237,7 @@ def _common(partials: list[bytes]) -> float:
 
 def _joined(partials: list[bytes]) -> Any:
     whole = _fit().empty()
-    whole.take(map(PartialReleasesCoder().decode, partials))
+    whole.take(map(ColumnsCoder(PartialReleases).decode, partials))
     return whole
 
 
@@ -241,13 +257,16 @@ def _releases(shard: int, agents: int) -> list[bytes]:
     state.add_agents([f"agent {shard} {i}" for i in range(agents)])
     center = rng.choice([0.0, 20.0], agents)
     made = []
+
     for turn in range(15):
         value = rng.normal(center, 20.0)
         made.append(
             state.update(np.arange(agents), value, BEGIN + turn + np.arange(agents) / agents)
         )
-    names, words = pa.array(state.names, pa.large_string()), keyed_owner_words(state.names)
-    encode = AgentReleasesCoder().encode
+
+    names = pa.array(state.names, pa.large_string())
+    words = keyed_owner_words(state.names)
+    encode = ColumnsCoder(AgentReleases).encode
     return [
         encode(
             AgentReleases(

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import gammaln, ndtri
 
-from meanstream.operators.agents.dependence.blocks import EARLY, EARLY_GROWTH, early_samples
+from meanstream.operators.agents.own_blocks import EARLY, EARLY_GROWTH, early_samples
 from meanstream.operators.records import AgentEstimates, Floats, Ints, OwnMeans
 from meanstream.operators.validation import require
 

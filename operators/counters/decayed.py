@@ -69,6 +69,7 @@ class Decayed(Counter):
     """
 
     name: ClassVar[str] = "decayed"
+    public: ClassVar[frozenset[str]] = frozenset({"shared", "variance"})
     forgets: ClassVar[bool] = True
     decay: float = 0.5**0.125 // GRID * GRID
     early: tuple[float, ...] = ()

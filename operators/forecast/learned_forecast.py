@@ -13,7 +13,7 @@ from scipy.special import gammaincinv, ndtri
 
 from meanstream.operators.agents.agent_memory import TURNS
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.agents.memory.kept_sums import Outlook
+from meanstream.operators.agents.half_life_memory import Outlook
 from meanstream.operators.agents.release_times import Counts, Steady, require_samples_counted
 from meanstream.operators.collaboration.alone import half_width_alone
 from meanstream.operators.collaboration.prior.normal_prior import (

@@ -21,7 +21,8 @@ from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.vote_of_spread import SpreadVote
 from meanstream.pipelines.beam.agents.agent_transforms import CollaboratePairwise
-from meanstream.pipelines.beam.agents.pairs.pairwise_replies import PairBatchCoder
+from meanstream.pipelines.beam.agents.pairwise_shard import PairBatch
+from meanstream.pipelines.beam.element_types.columns_coder import ColumnsCoder
 from meanstream.streaming.crash import CrashPoint, Moment
 from tests.noninterference.comparison import Seen, of_others
 from tests.noninterference.product import ENVIRONMENT, Clock, Watched, same_clock_and_coins
@@ -328,7 +329,7 @@ def asking_each_other(agents: int, unreleased: float | None = None) -> Seen:
         b"".join(line + b"\n" for batch in estimates for line in batch.lines),
     )
     for batch in told:
-        watched.keep("told", PairBatchCoder().encode(batch))
+        watched.keep("told", ColumnsCoder(PairBatch).encode(batch))
     watched.keep("counters", repr(sorted(counters.items())).encode())
     return of_others(watched.seen(), CHANGED)
 
@@ -440,10 +441,10 @@ def releases_as(
             counts = pending.votes[-1][i].tolist(), pending.histogram[-1][i].tolist()
             made = int(pending.total[-1][i]), int(pending.version[-1][i]), *counts
             noised, version, votes, histogram = told.setdefault((self.names[a], index), made)
-            pending.total[-1][i] = self._state.columns["released_total"][a] = noised
-            pending.votes[-1][i] = self._state.columns["vote_noised"][a] = votes
+            pending.total[-1][i] = self.columns["released_total"][a] = noised
+            pending.votes[-1][i] = self.columns["vote_noised"][a] = votes
             if histogram:
-                pending.histogram[-1][i] = self._state.columns["histogram_noised"][a] = histogram
+                pending.histogram[-1][i] = self.columns["histogram_noised"][a] = histogram
             pending.version[-1][i] = version
 
     with pytest.MonkeyPatch.context() as changes:

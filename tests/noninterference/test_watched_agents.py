@@ -17,12 +17,12 @@ import pytest
 
 from meanstream.lab.papers.colme.pairwise_stream import PairwiseStream
 from meanstream.operators.agents.change_tests import OwnChanges
-from meanstream.operators.agents.memory.kept_sums import KeptSums
+from meanstream.operators.agents.half_life_memory import KeptSums
 from meanstream.operators.agents.own_histogram import histogram_bin_of_cells
 from meanstream.operators.collaboration.prior.mixture_prior import LearnedPrior
 from meanstream.operators.collaboration.prior.prior_fitted import FittedPrior
 from meanstream.operators.collaboration.shares.shares_prior import NoisedShares, fit_shares_prior
-from meanstream.streaming.agents.share_estimates import ShareEstimates
+from meanstream.streaming.agents.estimates import ShareEstimates
 from meanstream.streaming.engine.engine_intake import Intake
 from meanstream.streaming.metrics.engine_metrics import Metrics
 from tests.noninterference.agents_worlds import (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from meanstream.operators.agents.agents import Agents
-from meanstream.streaming.agents.known_covariates import KnownCovariates
+from meanstream.streaming.agents.estimates import KnownCovariates
 from tests.noninterference.agents_worlds import (
     FEW,
     UNRELEASED,
