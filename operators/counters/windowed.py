@@ -121,7 +121,7 @@ class Windowed(Counter):
             newest = newest - strategy[j] * past[:, -j]
 
         if self._kept:
-            state["increments"][rows] = np.concatenate([past[:, 1:], newest[:, np.newaxis]], axis=1)
+            state["increments"][rows] = np.concatenate([past[:, 1:], newest[:, None]], axis=1)
 
         return newest
 
@@ -149,10 +149,10 @@ class Windowed(Counter):
 
         if self._kept:
             lags = np.arange(self._kept - 1, -1, -1)  # of the increments that will be kept
-            until = np.clip(release[:, np.newaxis] - lags, 0, settled_steps(self.window))
+            until = np.clip(release[:, None] - lags, 0, settled_steps(self.window))
             own = _shared_table(self._factorize, self.window)[lags, until]
-            kept = np.concatenate([past[:, 1:], newest[:, np.newaxis]], axis=1)
-            state["past"][rows] = kept + coefficient[:, np.newaxis] * own
+            kept = np.concatenate([past[:, 1:], newest[:, None]], axis=1)
+            state["past"][rows] = kept + coefficient[:, None] * own
 
         return np.asarray(found)
 

@@ -297,6 +297,13 @@ class FamilyAsk:
         return self.known[name, users]
 
 
+_OF_THE_ASK = (
+    *("users", "epsilon", "level", "wanted", "dimension", "sparsity", "radius", "smoothness"),
+    *("components", "between_users", "target_half_width"),
+)
+"""What a forecast repeats of its ask."""
+
+
 def forecast_family(ask: FamilyAsk) -> FamilyForecast:
     """Predict what every candidate does with these users, and recommend one.
 
@@ -329,7 +336,7 @@ def forecast_family(ask: FamilyAsk) -> FamilyForecast:
 
     if not candidates:
         raise ValueError(next(iter(refused.values())))
-    candidates.sort(key=lambda one: one.mse)
+    candidates.sort(key=lambda candidate: candidate.mse)
     best = candidates[0]
     guess = _guessing(ask)
     widest = min(ask.half, ask.radius or math.inf)
@@ -342,17 +349,7 @@ def forecast_family(ask: FamilyAsk) -> FamilyForecast:
         )
 
     return FamilyForecast(
-        users=ask.users,
-        epsilon=ask.epsilon,
-        level=ask.level,
-        wanted=ask.wanted,
-        dimension=ask.dimension,
-        sparsity=ask.sparsity,
-        radius=ask.radius,
-        smoothness=ask.smoothness,
-        components=ask.components,
-        between_users=ask.between_users,
-        target_half_width=ask.target_half_width,
+        **{name: getattr(ask, name) for name in _OF_THE_ASK},
         candidates=tuple(candidates),
         refused=refused,
         guess_mse=guess,
@@ -371,9 +368,8 @@ def _candidate(ask: FamilyAsk, name: str) -> FamilyCandidate:
 
     if ask.target_half_width is not None:
         needed = users_needed(
-            lambda n: _reachable(ask, name, n),
+            lambda n: math.sqrt(ask.predicted(name, n)[0]),
             ask.target_half_width / z * math.sqrt(parts),
-            ask.users,
         )
 
     own = ask.options()[name]
@@ -388,14 +384,6 @@ def _candidate(ask: FamilyAsk, name: str) -> FamilyCandidate:
         left_out=said.get("left_out"),
         assumes=estimator_class(name).family_assumes(ask, own, said),
     )
-
-
-def _reachable(ask: FamilyAsk, name: str, users: int) -> float:
-    """Predicted standard error; infinite for so few users that the estimator refuses them."""
-    try:
-        return math.sqrt(ask.predicted(name, users)[0])
-    except ValueError:
-        return math.inf
 
 
 def _guessing(ask: FamilyAsk) -> float:

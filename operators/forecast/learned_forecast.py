@@ -80,7 +80,7 @@ class LearnedForecast:
             [[LEAST_SPREAD / 4], np.geomspace(LEAST_SPREAD, MOST_SPREAD, _SPREADS)]
         )
         spreads = self.width * spreads
-        total = self.variance + spreads[:, np.newaxis] ** 2
+        total = self.variance + spreads[:, None] ** 2
         information = (self.number / total).sum(axis=1)
         believed = self._posterior(total, information, spreads)
 
@@ -88,10 +88,10 @@ class LearnedForecast:
         true = self.variance + self.spread**2
         truth = self.spread**2 + 1 / float((self.number / true).sum())
         size = ndtri(0.5 + 0.5 * (np.arange(_OWN) + 0.5) / _OWN)
-        square = np.multiply.outer(size**2 / np.mean(size**2), own + truth)[:, np.newaxis]
-        predicted = own + (spreads**2 + 1 / information)[:, np.newaxis]
+        square = np.multiply.outer(size**2 / np.mean(size**2), own + truth)[:, None]
+        predicted = own + (spreads**2 + 1 / information)[:, None]
         density = np.exp(-0.5 * square / predicted) / np.sqrt(predicted)
-        share = believed[:, np.newaxis, :, np.newaxis] * density
+        share = believed[:, None, :, None] * density
         share /= share.sum(axis=2, keepdims=True)
 
         left = own / predicted

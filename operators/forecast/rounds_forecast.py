@@ -6,6 +6,7 @@ Error of each estimator, users needed, and which one to take.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -346,7 +347,7 @@ it.')
         key=lambda one: one.mse,
     )
     curators = [
-        _curator(ask, name, users, z, target) for name in forecast_rounds_candidates("central")
+        _candidate(ask, name, users, z, target) for name in forecast_rounds_candidates("central")
     ]
     (curator,) = (one for one in curators if one.name == estimator_taken_for("curator"))
 
@@ -413,9 +414,8 @@ class _Ask:
         if target is None:
             return None
 
-        # All epsilons are tried from the least one, by halving.
-        at = {epsilon: replace(self, epsilon=epsilon, known={}) for epsilon in EPSILONS}
-        return epsilon_needed(lambda epsilon: _alike(at[epsilon].described(name, users)), target)
+        asks = {epsilon: replace(self, epsilon=epsilon, known={}) for epsilon in EPSILONS}
+        return epsilon_needed(lambda epsilon: _alike(asks[epsilon].described(name, users)), target)
 
     def half_widths(self, name: str, users: int, z: float) -> dict[float, float]:
         """Give the half-width that this estimator is predicted to have, by epsilon.
@@ -450,52 +450,32 @@ class _Ask:
 
 
 def _candidate(ask: _Ask, name: str, users: int, z: float, target: float | None) -> Candidate:
-    found = ask.described(name, users)
     traits = estimator_class(name)
-    stderr = _alike(found)
+    described = ask.described(name, users)
+    stderr = _alike(described)
     needed = None
+    worst = described["predicted_stderr"] ** 2
+    assumes = traits.assumes
 
-    # Users needed grow until the predicted error is small enough.
     if target is not None:
-        needed = users_needed(lambda n: _alike(ask.described(name, n)), target, users)
+        needed = users_needed(lambda n: _alike(ask.described(name, n)), target)
+
+    # A trusted curator, who is no candidate, has its worst case in closed form.
+    if traits.trust == "central":
+        worst = traits(epsilon=ask.epsilon, users=users).worst_mse()
+    elif ask.declared and "between_users" in traits.options:
+        assumes = DECLARED
 
     return Candidate(
         name=name,
-        kind=found.get("kind", ""),
-        mse=stderr**2,
-        worst_mse=max(found["predicted_stderr"], stderr) ** 2,
-        half_width=z * stderr,
-        privacy_half_width=z * math.sqrt(max(stderr**2 - ask.sampling / users, 0.0)),
-        users_needed=needed,
-        assumes=DECLARED if ask.declared and "between_users" in traits.options else traits.assumes,
-        trust=traits.trust,
-    )
-
-
-def _curator(ask: _Ask, name: str, users: int, z: float, target: float | None) -> Candidate:
-    """Predict the same of a trusted curator, who is no candidate.
-
-    Whether to trust one is not a question of error.
-    """
-    stderr = float(ask.described(name, users)["predicted_stderr"])
-    needed = None
-
-    if target is not None:
-        needed = users_needed(
-            lambda n: float(ask.described(name, n)["predicted_stderr"]), target, users
-        )
-
-    worst = estimator_class(name)(epsilon=ask.epsilon, users=users).worst_mse()
-    return Candidate(
-        name=name,
-        kind="",
+        kind=described.get("kind", ""),
         mse=stderr**2,
         worst_mse=max(worst, stderr**2),
         half_width=z * stderr,
         privacy_half_width=z * math.sqrt(max(stderr**2 - ask.sampling / users, 0.0)),
         users_needed=needed,
-        assumes=estimator_class(name).assumes,
-        trust="central",
+        assumes=assumes,
+        trust=traits.trust,
     )
 
 
@@ -546,17 +526,7 @@ def epsilon_needed(stderr: Callable[[float], float], target: float) -> float | N
     >>> epsilon_needed(lambda epsilon: 0.1 / epsilon, 0.05), epsilon_needed(lambda epsilon: 1.0, 0.5)
     (2.0, None)
     """
-    # Where even the largest epsilon does not suffice there is none.
     if stderr(EPSILONS[-1]) > target:
         return None
-    low = -1
-    high = len(EPSILONS) - 1
 
-    while high - low > 1:
-        middle = (low + high) // 2
-        if stderr(EPSILONS[middle]) <= target:
-            high = middle
-        else:
-            low = middle
-
-    return EPSILONS[high]
+    return EPSILONS[bisect_left(EPSILONS[:-1], True, key=lambda epsilon: stderr(epsilon) <= target)]

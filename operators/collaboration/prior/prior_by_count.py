@@ -156,14 +156,14 @@ class FittedByCount:
         several = len(of_class)
 
         # Components by row, classes of counts by column.
-        class_weight = classes.weight[:, np.newaxis]
+        class_weight = classes.weight[:, None]
         rest = max(1.0 - float(class_weight.sum()), UNSEEN / models.n_agents)
         columns = np.ones((1, several))
         normal_weight, normal_center, normal_variance = normal.components(of_class)
         weight = np.concatenate([rest * normal_weight, class_weight * columns])
-        center = np.concatenate([normal_center, classes.center[:, np.newaxis] * columns])
+        center = np.concatenate([normal_center, classes.center[:, None] * columns])
         variance, cautious = (
-            np.concatenate([normal_variance, of_classes[:, np.newaxis] * columns])
+            np.concatenate([normal_variance, of_classes[:, None] * columns])
             for of_classes in (classes.variance, classes.cautious_variance)
         )
         used = weight.T > NEGLIGIBLE
@@ -182,7 +182,7 @@ class FittedByCount:
         in_classes = float(class_weight.sum())
         share = normal.probability
         _, center_variance = normal.center(of_class)
-        of_center = share @ (noise.of_center(normal.spread)[:, np.newaxis] * center_variance)
+        of_center = share @ (noise.of_center(normal.spread)[:, None] * center_variance)
         of_center = rest * of_center + in_classes * plain.noise.center
         of_spread = rest * float(share @ noise.of_squared_spread(normal.spread))
         of_spread += in_classes * float(plain.noise.squared_spread)

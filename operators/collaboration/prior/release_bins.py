@@ -234,7 +234,7 @@ class ReleaseBins:
         wide = np.maximum(level, _cell_level(prior_point_octave_classes(total)[0], law))
         shift = np.minimum(wide - level, 62)
         (group, cell), (number,) = tally_prior_points(
-            (place, self._cell >> shift[place]), self._number[np.newaxis]
+            (place, self._cell >> shift[place]), self._number[None]
         )
 
         # The middle of a cell stands for its releases, with the variance of rounding.

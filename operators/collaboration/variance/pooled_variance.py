@@ -76,7 +76,7 @@ def long_run_of_pool(
     for _ in range(ZOOMS):  # with many releases it is narrower than the first grid
         step = (high - low) / GRID
         grid = low + step * (np.arange(GRID) + 0.5)
-        away = (grid[:, np.newaxis] - logs - LONGER) / LOG_SPREAD
+        away = (grid[:, None] - logs - LONGER) / LOG_SPREAD
         density = np.exp(-0.5 * away * away) @ votes.weight / (LOG_SPREAD * np.sqrt(2 * np.pi))
         likelihood = log_likelihood(np.exp(grid))
         top = likelihood.max()
