@@ -9,7 +9,6 @@ import logging
 import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,7 +18,7 @@ from meanstream.operators.validation import require
 from meanstream.streaming.agents.forget_agent import ForgottenAgent
 from meanstream.streaming.clock import Clock
 from meanstream.streaming.crash import CrashHook, no_crash
-from meanstream.streaming.engine.engine_delivery import ROUNDS_OUTBOX, CommittedDelivery
+from meanstream.streaming.engine.engine_delivery import ROUNDS_OUTBOX
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.engine.engine_loop import HISTORY
 from meanstream.streaming.engine.engine_options import EngineOptions
@@ -50,7 +49,7 @@ from meanstream.streaming.rounds.user_side import WAITING_ROUNDS, WaitingRounds
 from meanstream.streaming.rounds.window_round import NO_SIDES
 from meanstream.streaming.rounds.window_widths import Window
 from meanstream.streaming.sinks.sink_protocol import Sinks, check_sink_trust
-from meanstream.streaming.sources.source_protocol import Source, let_source_rest
+from meanstream.streaming.sources.source_protocol import Source
 from meanstream.streaming.store.database import StoreError
 from meanstream.streaming.store.spend_ledger import LedgerRows
 from meanstream.streaming.store.state_store import Store
@@ -204,20 +203,10 @@ class RoundsEngine(KeptEngine[RoundsStats, Outcome]):
             OutcomeKeeper(self._intake, store, self.stats),
             letters,
         ]
-        self.delivery = CommittedDelivery(
-            store=store,
-            sinks=sinks,
-            stats=self.stats,
-            clock=self._clock,
-            health=self.health,
-            crash=crash,
-            meanwhile=partial(let_source_rest, source),
-            charged=Charge if settings.central else Report,
-            charged_role="reports",
-            outbox=ROUNDS_OUTBOX,
-            answers=OWN_ANSWERS,
-        )
 
+        # With a trusted curator, who takes part is charged and reports nothing.
+        charged = Charge if settings.central else Report
+        self.delivery = self._delivery_to(sinks, ROUNDS_OUTBOX, (charged, "reports"), OWN_ANSWERS)
         self._again = False  # a window or a stage was taken: there may be another one
         self._own_users = OwnUsers(source)
         self._homes_unknown = False  # whether a window waits to know who lives here
