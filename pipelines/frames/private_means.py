@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
+from meanstream.operators.agents.admission import COUNTS
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.defaults import AT_THE_END, usual_histogram
-from meanstream.operators.agents.person_limits import COUNTS
 from meanstream.operators.agents.vote_of_spread import BY_CONTENT, BY_TIME
 from meanstream.operators.collaboration.anytime_intervals import Coverage
 from meanstream.operators.collaboration.followed_releases import FollowedReleases, NewestReleases

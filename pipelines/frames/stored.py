@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from meanstream.operators.agents.admission import COUNTS, Fates
 from meanstream.operators.agents.agents import Agents, ReleaseBatch
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.agents.person_limits import COUNTS, Fates
 from meanstream.operators.agents.released_rows import with_noise_terms
 from meanstream.operators.agents.vote_of_spread import BY_CONTENT
 from meanstream.operators.records import Ints, Words

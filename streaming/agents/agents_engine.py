@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from meanstream.operators.agents.admission import COUNTS, UNCOUNTED, Fates
 from meanstream.operators.agents.agents import Agents, AgentsSettings, ReleaseBatch
-from meanstream.operators.agents.person_limits import COUNTS, UNCOUNTED, Fates
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Ints
@@ -266,6 +266,14 @@ class Engine(KeptEngine[EngineStats, list[ReleaseBatch]]):
             or read >= options.batch_size
             or bool(read and lag and soon)
         )
+
+    def _seconds_until_due(self) -> float:
+        """Give how far the watermark is from the next multiple of `refresh`."""
+        refresh = self._options.refresh
+        watermark = self._intake.watermark
+        if not refresh or not math.isfinite(watermark):
+            return math.inf
+        return refresh - watermark % refresh
 
     def _deliver(self, stop: Callable[[], bool], *, ended: bool) -> None:
         self.delivery.deliver(stop, ended=ended)

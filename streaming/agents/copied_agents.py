@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from meanstream.operators.agents.admission import MAX_PERSONS, PersonCounts
 from meanstream.operators.agents.agents import Agents, AgentsSettings
-from meanstream.operators.agents.person_limits import MAX_PERSONS, PersonCounts
 from meanstream.operators.collaboration.followed_releases import FollowedReleases, NewestReleases
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Ints

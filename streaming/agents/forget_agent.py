@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -58,23 +59,12 @@ def forget_agent(store: Store, name: str) -> ForgottenAgent:
     their sinks, and older backups hold what they held.
     """
     settle_move(store)
-    saved = store.settings()
-    if saved is None:
-        raise StoreError(f"store must have been begun by an engine, got {str(store.path)!r}")
-
-    require_store_kind(store.path, saved, OF_AGENTS)
-    names = store.agents()
-    if name not in names:
-        raise StoreError(f"agent must be one that the store has samples of, got {name!r}")
-
-    number = names.index(name)
+    saved, number, releases = require_stored_name(store, OF_AGENTS, "agent", name)
     if departed_agents(store)[number]:
         raise StoreError(
             f"agent must live in this store, got {name!r}, which was moved to another: forget it there"
         )
 
-    spent = store.ledger.spent()
-    releases = int(spent[number]) if number < len(spent) else 0
     with store.transaction():
         agents, kept = agents_at_rest(store, saved_deployment_settings(saved))
         agents.forget(np.array([number]))
@@ -82,12 +72,49 @@ def forget_agent(store: Store, name: str) -> ForgottenAgent:
         waiting = drop_agent_samples(store, number)
 
         if not releases:
-            store.rename_agent(number, f"forgotten-{secrets.token_hex(8)}")
+            drop_name(store, number)
 
         add_forgotten_agent(store, number)
 
     store.erase_deleted()
     return ForgottenAgent(name, releases, waiting, name_kept=releases > 0)
+
+
+def require_stored_name(
+    store: Store, kind: str, who: str, name: str
+) -> tuple[dict[str, Any], int, int]:
+    """Settings of a store of one kind, the number of a name in it, and how often that was charged.
+
+    Raises
+    ------
+    StoreError
+        If the store is of another kind, or does not have the name.
+    """
+    saved = store.settings()
+    if saved is None:
+        raise StoreError(f"store must have been begun by an engine, got {str(store.path)!r}")
+
+    require_store_kind(store.path, saved, kind)
+    names = store.agents()
+    if name not in names:
+        raise StoreError(f"{who} must be one that the store has samples of, got {name!r}")
+
+    number = names.index(name)
+    spent = store.ledger.spent()
+
+    return saved, number, int(spent[number]) if number < len(spent) else 0
+
+
+def drop_name(store: Store, number: int) -> None:
+    """Put another name in place of one that no release has."""
+    store.rename_agent(number, f"forgotten-{secrets.token_hex(8)}")
+
+
+def drop_shown_widths(store: Store) -> None:
+    """Drop the half-widths that a page has shown of all."""
+    if (history := store.state(HISTORY)) is not None:
+        history.pop("newest", None)
+        store.put_state(HISTORY, history)
 
 
 def drop_agent_samples(store: Store, number: int) -> int:
@@ -98,9 +125,7 @@ def drop_agent_samples(store: Store, number: int) -> int:
     waiting = _drop_rows(store, PENDING, number)
     _drop_rows(store, ROWS_READ, number)
 
-    if (history := store.state(HISTORY)) is not None:
-        store.put_state(HISTORY, {what: one for what, one in history.items() if what != "newest"})
-
+    drop_shown_widths(store)
     return waiting
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from meanstream.operators.agents.person_limits import UNCOUNTED
+from meanstream.operators.agents.admission import UNCOUNTED
 from meanstream.operators.records import Ints
 from meanstream.streaming.engine.keepers import Commit, Keeper
 from meanstream.streaming.events.encode import EventLines

@@ -6,7 +6,6 @@ Samples to windows, each window once to reports and an estimate, exactly once.
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -15,12 +14,16 @@ import msgspec
 import numpy as np
 
 from meanstream.operators.validation import require
-from meanstream.streaming.agents.forget_agent import ForgottenAgent
+from meanstream.streaming.agents.forget_agent import (
+    ForgottenAgent,
+    drop_name,
+    drop_shown_widths,
+    require_stored_name,
+)
 from meanstream.streaming.clock import Clock
 from meanstream.streaming.crash import CrashHook, no_crash
 from meanstream.streaming.engine.engine_delivery import ROUNDS_OUTBOX
 from meanstream.streaming.engine.engine_health import EngineHealth
-from meanstream.streaming.engine.engine_loop import HISTORY
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.engine.keepers import (
     Commit,
@@ -50,10 +53,9 @@ from meanstream.streaming.rounds.window_round import NO_SIDES
 from meanstream.streaming.rounds.window_widths import Window
 from meanstream.streaming.sinks.sink_protocol import Sinks, check_sink_trust
 from meanstream.streaming.sources.source_protocol import Source
-from meanstream.streaming.store.database import StoreError
 from meanstream.streaming.store.spend_ledger import LedgerRows
 from meanstream.streaming.store.state_store import Store
-from meanstream.streaming.store.store_identity import OF_USERS, require_store_kind
+from meanstream.streaming.store.store_identity import OF_USERS
 
 
 class _OfRound(msgspec.Struct):
@@ -414,27 +416,13 @@ def forget_user(store: Store, name: str) -> ForgottenAgent:
     the user. Reports were protected by epsilon when they left, and stay. The spent budget stays with the name; a user
     who has spent nothing leaves no name. Samples that come later count again, within what is left of the budget.
     """
-    saved = store.settings()
-    if saved is None:
-        raise StoreError(f"store must have been begun by an engine, got {str(store.path)!r}")
-    require_store_kind(store.path, saved, OF_USERS)
-    names = store.agents()
-
-    if name not in names:
-        raise StoreError(f"user must be one that the store has samples of, got {name!r}")
-    number = names.index(name)
-    spent = store.ledger.spent()
-    rounds = int(spent[number]) if number < len(spent) else 0
-
+    _, number, rounds = require_stored_name(store, OF_USERS, "user", name)
     with store.transaction():
         dropped = sum(_drop_sums(store, kind, number) for kind in (OPEN_WINDOWS, WAITING_ROUNDS))
-        if (history := store.state(HISTORY)) is not None:
-            store.put_state(
-                HISTORY, {what: one for what, one in history.items() if what != "newest"}
-            )
+        drop_shown_widths(store)
 
         if not rounds:
-            store.rename_agent(number, f"forgotten-{secrets.token_hex(8)}")
+            drop_name(store, number)
 
     store.erase_deleted()
     return ForgottenAgent(name, rounds, dropped, name_kept=rounds > 0)

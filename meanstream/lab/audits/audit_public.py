@@ -35,7 +35,7 @@ from meanstream.streaming.store.store_identity import (
 )
 
 if TYPE_CHECKING:
-    from meanstream.lab.audits.topic_audit_options import AuditTopicOptions
+    from meanstream.lab.audits.audit_options import AuditTopicOptions
     from meanstream.lab.evidence.audit_record import AuditRow
     from meanstream.operators.agents.agents_settings import AgentsSettings
     from meanstream.operators.records import Ints

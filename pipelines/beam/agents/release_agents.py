@@ -21,9 +21,8 @@ from apache_beam.transforms.userstate import (
     on_timer,
 )
 
-from meanstream.operators.agents.admission import TOO_MANY
+from meanstream.operators.agents.admission import TOO_MANY, UNCOUNTED
 from meanstream.operators.agents.agents import AgentsSettings, ReleaseBatch
-from meanstream.operators.agents.person_limits import UNCOUNTED
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
 from meanstream.pipelines.beam.agents.agents_coders import ForShardCoder

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from meanstream.operators.agents.noise_choice import MechanismFacts, mechanism_facts
+from meanstream.operators.agents.defaults import MechanismFacts, mechanism_facts
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents_settings import AgentsSettings

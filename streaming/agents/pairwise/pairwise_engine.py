@@ -26,7 +26,12 @@ from meanstream.streaming.agents.agents_delivery import (
     committed_event_time,
 )
 from meanstream.streaming.agents.agents_engine import Engine
-from meanstream.streaming.agents.forget_agent import ForgottenAgent, drop_agent_samples
+from meanstream.streaming.agents.forget_agent import (
+    ForgottenAgent,
+    drop_agent_samples,
+    drop_name,
+    require_stored_name,
+)
 from meanstream.streaming.agents.pairwise.pairs_picture import pairs_picture
 from meanstream.streaming.agents.pairwise.pairwise_deployment import (
     read_partners_file,
@@ -46,7 +51,7 @@ from meanstream.streaming.events.wire import PairRelease, PersonalEstimate, Popu
 from meanstream.streaming.store.database import StoreError
 from meanstream.streaming.store.spend_ledger import LedgerRows
 from meanstream.streaming.store.state_store import Store
-from meanstream.streaming.store.store_identity import OF_PAIRS, require_store_kind
+from meanstream.streaming.store.store_identity import OF_PAIRS
 
 
 class DuePairwiseEstimates(DueEstimates):
@@ -430,19 +435,7 @@ def forget_paired_agent(store: Store, name: str) -> ForgottenAgent:
     estimates too, and the ledger keeps every release to it and of it. An agent without any release
     leaves no name.
     """
-    saved = store.settings()
-    if saved is None:
-        raise StoreError(f"store must have been begun by an engine, got {str(store.path)!r}")
-
-    require_store_kind(store.path, saved, OF_PAIRS)
-    names = store.agents()
-    if name not in names:
-        raise StoreError(f"agent must be one that the store has samples of, got {name!r}")
-
-    number = names.index(name)
-    spent = store.ledger.spent()
-    releases = int(spent[number]) if number < len(spent) else 0
-
+    saved, number, releases = require_stored_name(store, OF_PAIRS, "agent", name)
     with store.transaction():
         stream = pairs_at_rest(store, saved)
         stream.forget(number)
@@ -454,7 +447,7 @@ def forget_paired_agent(store: Store, name: str) -> ForgottenAgent:
         # The ledger names it as a reader, too.
         kept = releases > 0 or stream.has_received(number)
         if not kept:
-            store.rename_agent(number, f"forgotten-{secrets.token_hex(8)}")
+            drop_name(store, number)
 
         add_forgotten_agent(store, number)
 

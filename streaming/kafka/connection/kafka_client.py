@@ -178,6 +178,10 @@ _DEFAULTS = {
     "socket.keepalive.enable": "true",
 }
 _CONSUMER_DEFAULTS = {
+    # Of a steady stream a fetch takes what comes in 50 ms, not each batch of each producer: a fetch
+    # costs as much as some hundred records.
+    "fetch.min.bytes": "65536",
+    "fetch.wait.max.ms": "50",
     "fetch.queue.backoff.ms": "10",  # a second, as it is, stops reading for a second whenever the queue is full
     "queued.min.messages": "100000",
     "queued.max.messages.kbytes": "16384",

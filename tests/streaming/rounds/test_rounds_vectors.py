@@ -13,7 +13,7 @@ import pytest
 from pyarrow import parquet
 
 from meanstream.lab.audits.scripted_source import ScriptedSource
-from meanstream.lab.papers.kent.density_function import DensityFunction
+from meanstream.lab.papers.kent.density import DensityFunction
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.rounds.round_grids import UNIT
