@@ -6,7 +6,6 @@ Copied into another store, dropped from its own; in a transaction.
 from __future__ import annotations
 
 import math
-import secrets
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,9 @@ import numpy as np
 from meanstream.operators.agents.admission import MAX_PERSONS, PersonCounts
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.collaboration.followed_releases import FollowedReleases, NewestReleases
-from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Ints
 from meanstream.streaming.agents.agents_releases import releases_of_ledger
-from meanstream.streaming.agents.saved_agents import SavedAgents
+from meanstream.streaming.agents.saved_agents import agents_at_rest, noise_of_copy
 from meanstream.streaming.engine.engine_homes import home_partitions, put_home_partitions
 from meanstream.streaming.events.event_columns import column_partitions
 from meanstream.streaming.events.times import iso_time
@@ -72,32 +70,13 @@ def copy_agents(
     return here, {"ledger_rows": rows, "samples_waiting": waiting, **told}
 
 
-def agents_at_rest(store: Store, settings: AgentsSettings) -> tuple[Agents, SavedAgents]:
-    """Private: the agents of a store as the last commit has them, to be looked at and rearranged, never to release.
-
-    Then what saves them.
-    """
-    agents = Agents(settings, _no_noise())
-    saved = SavedAgents()
-    agents.add_agents(store.agents())
-    saved.restore(store, agents)
-    agents.mark_clean()
-
-    return agents, saved
-
-
-def _no_noise() -> KeyedNoise:
-    """Make the noise of agents that release nothing."""
-    return KeyedNoise(secrets.token_bytes(32), deployment="copy", purpose="none")
-
-
 def drop_agents(giver: Store, settings: AgentsSettings, partition: int, number: Ints) -> None:
     """Forget the state of agents that live elsewhere.
 
     Their names and ledger rows stay, as what was released here.
     """
     agents, saved = agents_at_rest(giver, settings)
-    fresh = Agents(settings, _no_noise())
+    fresh = Agents(settings, noise_of_copy())
     fresh.add_agents([agents.names[i] for i in number.tolist()])
     agents.put_rows(number, fresh.rows(np.arange(len(number))))  # as if they had sent nothing
     saved.save_whole(giver, agents)

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 APPLICATION_ID = 0x4D454E53  # "MENS": recognizes the file
 SYNCHRONOUS = "FULL"  # a commit is on the disk when it returns
@@ -260,6 +260,42 @@ def keep_database_to_owner(paths: Iterable[Path]) -> None:
                 if mode & 0o007:
                     rule = "store must be for its owner alone (chmod 600)"
                     raise StoreError(f"{rule}, got mode {mode:04o} of {str(path)!r}") from None
+
+
+@contextmanager
+def new_file(
+    path: Path,
+    name: str,
+    *,
+    mode: int = 0o600,
+    refused: type[Exception] = StoreError,
+    failed: type[Exception] = CopyFailedError,
+) -> Iterator[BinaryIO]:
+    """Make a file that is not there yet, whole or not at all; by default for its owner alone.
+
+    A place that is taken, or cannot be written to, is `refused`; a fault of writing has `failed`.
+    """
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(path, flags, mode)
+    except FileExistsError:
+        raise refused(f"{name} must be a new file, got {str(path)!r}, which exists") from None
+    except OSError as error:
+        raise refused(
+            f"{name} must be in a writable folder, got {str(path)!r} ({error.strerror})"
+        ) from None
+
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(descriptor)
+    except BaseException as error:
+        path.unlink()
+        if isinstance(error, OSError):
+            raise failed(f"{name} must be writable, got {str(path)!r} ({error.strerror})") from None
+
+        raise
 
 
 def create_database_file(path: Path) -> bool:

@@ -388,6 +388,17 @@ a store keeps its settings; another value needs a new --store, whose budget adds
             return None
         return dict(identity["settings"])
 
+    def begun_settings(self, *kinds: str, with_pairs: str = "") -> dict[str, Any]:
+        """Give the same of a store that has begun, and is of one of some kinds, if any are named."""
+        settings = self.settings()
+        if settings is None:
+            raise StoreError(f"store must have been begun by an engine, got {str(self.path)!r}")
+
+        if kinds:
+            require_store_kind(self.path, settings, *kinds, with_pairs=with_pairs)
+
+        return settings
+
     def require_same(self, settings: Mapping[str, Any], secret: bytes) -> None:
         """Compare with the settings and the secret that the store began with, if it has begun."""
         identity = self.state("identity")

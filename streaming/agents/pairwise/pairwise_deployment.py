@@ -16,7 +16,6 @@ from meanstream.operators.rings import ring_module
 from meanstream.operators.validation import require
 from meanstream.streaming.store.deployment_store import (
     check_deployment_store,
-    kept_deployment_settings,
     open_deployment_store,
 )
 from meanstream.streaming.store.secret_source import key_derived_from_secret, noise_from_secret
@@ -98,7 +97,7 @@ def open_pairwise_deployment(
 ) -> PairwiseDeployment:
     """Open or create a store of pairs, and find or make its secret; see `open_deployment_store`."""
     store, secret = open_deployment_store(path, _identity(pairs), environment=environment)
-    named = pairs.with_name(kept_deployment_settings(store)["name"])
+    named = pairs.with_name(store.begun_settings()["name"])
     noise = noise_from_secret(secret, named.release.name)
     return PairwiseDeployment(store, named, noise, key_derived_from_secret(secret, "sample ids"))
 
