@@ -225,13 +225,13 @@ class Engine(KeptEngine[EngineStats, list[ReleaseBatch]]):
         if self._intake.pass_silence(seconds):
             return True
         refresh = self._options.refresh
-        at = self._event_time.reached
+        reached = self._event_time.reached
 
         # An answer by the clock is given once for each refresh that event time has not reached.
-        if not refresh or not math.isfinite(at) or self._event_time.by_clock:
+        if not refresh or not math.isfinite(reached) or self._event_time.by_clock:
             return False
 
-        due = (at // refresh + 1) * refresh
+        due = (reached // refresh + 1) * refresh
         self._event_time.by_clock = self._intake.by_clock(seconds) >= due
         return self._event_time.by_clock
 

@@ -68,22 +68,22 @@ class DriftsOfReleases:
     @classmethod
     def of(cls, batches: Sequence[ReleaseBatch], refused: Sequence[int]) -> Self:
         """Find them."""
-        some = [
+        with_drift = [
             batch for batch in batches if len(batch.drift)
         ]  # all that have releases, where there is a memory
         none = np.zeros(0, np.int64)
-        drift = np.concatenate([none, *(batch.drift for batch in some)])
-        told = drift != NOTHING
+        drift = np.concatenate([none, *(batch.drift for batch in with_drift)])
+        shown = drift != NOTHING
 
-        if some:
-            told[list(refused)] = False
+        if with_drift:
+            shown[list(refused)] = False
 
         return cls(
-            agent=np.concatenate([none, *(batch.releases.agent for batch in some)])[told],
-            index=np.concatenate([none, *(batch.releases.index for batch in some)])[told],
-            time=np.concatenate([np.zeros(0), *(batch.time for batch in some)])[told],
-            moved=drift[told] == MOVED,
-            since=np.concatenate([none, *(batch.since for batch in some)])[told],
+            agent=np.concatenate([none, *(batch.releases.agent for batch in with_drift)])[shown],
+            index=np.concatenate([none, *(batch.releases.index for batch in with_drift)])[shown],
+            time=np.concatenate([np.zeros(0), *(batch.time for batch in with_drift)])[shown],
+            moved=drift[shown] == MOVED,
+            since=np.concatenate([none, *(batch.since for batch in with_drift)])[shown],
         )
 
     @property
@@ -172,8 +172,8 @@ def release_rows(
         fields["votes"] = _counts_column("pairs", columns["votes"], settings.vote.noise)
 
     if settings.histogram is not None:
-        told = ReleaseColumns.joined([r for r, _, _ in parts]).histogram
-        fields["histogram"] = _counts_column("samples", told, settings.histogram.noise)
+        histograms = ReleaseColumns.joined([r for r, _, _ in parts]).histogram
+        fields["histogram"] = _counts_column("samples", histograms, settings.histogram.noise)
 
     return LedgerRows(
         agent=agent.tolist(),
@@ -198,22 +198,25 @@ def releases_of_ledger(ledger: LedgerReader) -> Iterator[ReleaseColumns]:
         rows = block.rows
         said = [_SAID.decode(output) for output in rows.output]
         votes = [
-            (0,) * (2 + VOTE_BINS) if (v := one.votes) is None else (v.number, v.pairs, *v.counts)
-            for one in said
+            (0,) * (2 + VOTE_BINS)
+            if (v := release.votes) is None
+            else (v.number, v.pairs, *v.counts)
+            for release in said
         ]
 
-        told = [
-            () if (h := one.histogram) is None else (h.number, h.samples, *h.counts) for one in said
+        histograms = [
+            () if (h := release.histogram) is None else (h.number, h.samples, *h.counts)
+            for release in said
         ]
         yield ReleaseColumns(
             agent=np.array(rows.agent, np.int64),
             index=np.array(rows.release_index, np.int64),
-            count=np.array([one.n for one in said], np.int64),
-            total=np.array([one.total for one in said], np.int64),
-            mean=np.array([one.mean for one in said], np.float64),
-            noise_variance=np.array([one.noise_variance for one in said], np.float64),
+            count=np.array([release.n for release in said], np.int64),
+            total=np.array([release.total for release in said], np.int64),
+            mean=np.array([release.mean for release in said], np.float64),
+            noise_variance=np.array([release.noise_variance for release in said], np.float64),
             votes=np.array(votes, np.int64).reshape(-1, 2 + VOTE_BINS),
-            histogram=np.array(told, np.int64).reshape(len(said), -1 if said else 0),
+            histogram=np.array(histograms, np.int64).reshape(len(said), -1 if said else 0),
         )
 
 
@@ -234,10 +237,14 @@ def release_budget_lines(
     last = [batch.releases.index == settings.most_releases for batch in batches]
     agents = [
         a
-        for batch, at in zip(batches, last, strict=True)
-        for a in batch.releases.agent[at].tolist()
+        for batch, is_last in zip(batches, last, strict=True)
+        for a in batch.releases.agent[is_last].tolist()
     ]
-    times = [t for batch, at in zip(batches, last, strict=True) for t in batch.time[at].tolist()]
+    times = [
+        t
+        for batch, is_last in zip(batches, last, strict=True)
+        for t in batch.time[is_last].tolist()
+    ]
     privacy = {"epsilon": float(settings.epsilon), "delta": float(settings.delta)}
 
     columns: dict[str, Any] = {

@@ -283,11 +283,11 @@ def _take(
 
     # One transaction: the agents live in the taker, or they do not.
     with taker.transaction():
-        here, facts = copy_agents(giver, taker, settings, partition, number)
+        taken_numbers, facts = copy_agents(giver, taker, settings, partition, number)
         gone = departed_agents(taker)
         brought = received_moves(taker)
-        gone[here] = False
-        brought[here] = moves.number
+        gone[taken_numbers] = False
+        brought[taken_numbers] = moves.number
         put_departed_agents(taker, gone)
 
         # Which move brought each agent here.
@@ -296,8 +296,10 @@ def _take(
 
         # Who had the partition before may be asked for by its readers.
         former = [*others.former.get(str(partition), []), giver.public_id()]
-        moves.former[str(partition)] = [one for one in former if one != taker.public_id()]
-        moves.given = [one for one in moves.given if one != partition]
+        moves.former[str(partition)] = [
+            store_id for store_id in former if store_id != taker.public_id()
+        ]
+        moves.given = [store_id for store_id in moves.given if store_id != partition]
         moves.done = [*moves.done, move]
         moves.save(taker)
 

@@ -169,15 +169,15 @@ class StoreAnswers:
         None if the store has no sample of it that counts.
         """
         with self._lock:
-            known = self._newest()
-            return None if known is None else known.answer(name)
+            commit = self._newest()
+            return None if commit is None else commit.answer(name)
 
     def names(self) -> list[str]:
         """Public: the agents that the store knows."""
         with self._lock:
-            known = self._newest()
+            commit = self._newest()
 
-        return [] if known is None else known.names()
+        return [] if commit is None else commit.names()
 
     def public(self) -> PublicAnswers | None:
         """Public: give what the releases say of the agents.
@@ -185,11 +185,11 @@ class StoreAnswers:
         None if nothing was released.
         """
         with self._lock:
-            known = self._newest()
+            commit = self._newest()
 
-        if known is None:
+        if commit is None:
             return None
-        return known.public()
+        return commit.public()
 
     def _newest(self) -> CommittedAnswers | None:
         """Read the store, unless that was done a moment ago and found a commit."""
@@ -255,8 +255,8 @@ def _answer_options(store: Store) -> EngineOptions:
     """
     said = (store.state("delivered") or {}).get("answers", {})
     names = ("collaboration", "level", "coverage", "stddev", "quantiles")
-    given: dict[str, Any] = {name: said[name] for name in names if name in said}
-    return EngineOptions(**given, covariates=covariates_of_last_run(store))
+    options: dict[str, Any] = {name: said[name] for name in names if name in said}
+    return EngineOptions(**options, covariates=covariates_of_last_run(store))
 
 
 def covariates_of_last_run(store: Store) -> AgentCovariates | None:

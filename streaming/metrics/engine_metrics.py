@@ -374,19 +374,20 @@ class Metrics(Collector):
         """Give every family; called by a scrape."""
         # A scrape reads what the last turn left; nothing is computed from private state.
         shown = self._shown
+        families = self.families
         yield InfoMetricFamily(f"{PREFIX}_build", "Versions.", value=_build())
 
-        for name, text in self.families.counters.items():
+        for name, text in families.counters.items():
             yield CounterMetricFamily(f"{PREFIX}_{name}", text, value=shown.get(name, 0))
 
-        if self.families.reasons:
-            yield _rejects(self.families.reasons, shown)
+        if families.reasons:
+            yield _rejects(families.reasons, shown)
 
-        for name, text in self.families.distributions.items():
+        for name, text in families.distributions.items():
             yield _histogram(name, text, shown.get(name))
 
         # When budgets end is foretold from the public ledger.
-        if self.families.foretells:
+        if families.foretells:
             ahead = None if self._outlook is None else self._outlook()
             left = (
                 None
@@ -395,18 +396,18 @@ class Metrics(Collector):
             )
             yield from (_histogram(name, text, left) for name, text in FORECASTS.items())
 
-        for name, text in self.families.gauges.items():
+        for name, text in families.gauges.items():
             yield _gauge(name, text, shown.get(name))
 
         # Figures that change while nothing happens are computed at the scrape.
         for name, value in self._live(shown.get("watermark")).items():
-            if name in self.families.live:
-                yield _gauge(name, self.families.live[name], value)
+            if name in families.live:
+                yield _gauge(name, families.live[name], value)
 
-        if self.families.partitions:
+        if families.partitions:
             yield _partitions(shown.get("partition_lag_events", {}))
 
-        if self.families.connections:
+        if families.connections:
             yield _connections(self._health.connections())
 
         if self._process is not None:

@@ -157,18 +157,18 @@ _ANSWER = msgspec.json.Decoder(_Answer)
 
 def window_answer_figures(line: bytes) -> dict[str, float]:
     """Take the figures from the line of a window estimate."""
-    found = _ANSWER.decode(line)
+    answer = _ANSWER.decode(line)
     shown = {
-        "rounds_window_end_timestamp_seconds": found.end.timestamp(),
-        "rounds_window_users": found.users,
-        "rounds_stages": len(found.stages),
+        "rounds_window_end_timestamp_seconds": answer.end.timestamp(),
+        "rounds_window_users": answer.users,
+        "rounds_stages": len(answer.stages),
     }
 
-    if isinstance(found.value, list):  # a vector has no one number to show
+    if isinstance(answer.value, list):  # a vector has no one number to show
         return shown
-    lower, upper = found.interval
+    lower, upper = answer.interval
     return shown | {
-        "rounds_value": found.value,
+        "rounds_value": answer.value,
         "rounds_lower": lower,
         "rounds_upper": upper,
         "rounds_half_width": (upper - lower) / 2,
@@ -181,12 +181,12 @@ def _carried_window_figures(
     """Take what is carried on from the line of a window estimate; nothing where nothing is."""
     if isinstance(lower, tuple) or isinstance(upper, tuple):  # of a vector nothing is carried
         return {}
-    found = carried_figures(msgspec.json.decode(line), lower, upper)
+    figures = carried_figures(msgspec.json.decode(line), lower, upper)
     names = ("windows", "half_width", "gain")
 
-    if found is None:
+    if figures is None:
         return {}
-    return {f"rounds_carried_{name}": found[name] for name in names}
+    return {f"rounds_carried_{name}": figures[name] for name in names}
 
 
 _OF_WINDOWS = (

@@ -159,15 +159,15 @@ def _rows_of(
 ) -> Iterator[tuple[int, bytes]]:
     """Read rows of one group, whose first row has the number `first`."""
     for batch in file.iter_batches(READ_ROWS, row_groups=[group]):
-        here = wanted[(wanted >= first) & (wanted < first + len(batch))]
-        if len(here):
-            chosen = pa.Table.from_batches([batch]).take(pa.array(here - first))
+        in_batch = wanted[(wanted >= first) & (wanted < first + len(batch))]
+        if len(in_batch):
+            chosen = pa.Table.from_batches([batch]).take(pa.array(in_batch - first))
             columns = {
                 name: _plain(column)
                 for name, column in zip(chosen.column_names, chosen.columns, strict=True)
             }
 
-            for i, number in enumerate(here.tolist()):
+            for i, number in enumerate(in_batch.tolist()):
                 row = {name: column[i] for name, column in columns.items()}
                 yield number, json.dumps(row, ensure_ascii=False, default=_text).encode()
 

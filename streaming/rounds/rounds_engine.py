@@ -324,13 +324,13 @@ class RoundsEngine(KeptEngine[RoundsStats, Outcome]):
 
             # Samples of users of another store count there.
             window, sums = first
-            here = np.isin(sums.user, user[own])
-            self.stats.rejected["other_store"] += int(sums.count[~here].sum())
+            lives_here = np.isin(sums.user, user[own])
+            self.stats.rejected["other_store"] += int(sums.count[~lives_here].sum())
 
             if (
-                here.any()
+                lives_here.any()
             ):  # a window of others alone is none: that there was one would tell of them
-                return window, sums.take(here)
+                return window, sums.take(lives_here)
 
         return None
 
@@ -396,9 +396,9 @@ class OutcomeKeeper(Keeper[Outcome]):
         The ledger keeps places for more users than there are.
         """
         # Users without a charge are in no row of the ledger.
-        known = len(self._intake.names)
-        spent = self._store.ledger.spent()[:known]
-        return tuple(np.bincount(np.pad(spent, (0, known - len(spent))), minlength=1).tolist())
+        n_users = len(self._intake.names)
+        spent = self._store.ledger.spent()[:n_users]
+        return tuple(np.bincount(np.pad(spent, (0, n_users - len(spent))), minlength=1).tolist())
 
 
 def forget_user(store: Store, name: str) -> ForgottenAgent:

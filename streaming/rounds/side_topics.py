@@ -203,9 +203,9 @@ class StageResultsTopic:
             return
 
         if event.round_id in self._rounds:
-            known = self._found[event.round_id, event.stage]
-            if len(known) < MOST_TRIED and event not in known:
-                known.append(event)
+            results = self._found[event.round_id, event.stage]
+            if len(results) < MOST_TRIED and event not in results:
+                results.append(event)
 
 
 class ReportsTopic:

@@ -63,9 +63,9 @@ class JsonlSink(SinkOnDisk):
         check_sink_trust(self.trust, events.kind)
         with sink_faults(self._option, str(self._path)):
             for block in events.blocks():
-                data = memoryview(block)
-                while data:
-                    data = data[os.write(self._file, data) :]
+                unwritten = memoryview(block)
+                while unwritten:
+                    unwritten = unwritten[os.write(self._file, unwritten) :]
 
     def flush(self) -> None:
         """Force the lines to the disk."""
@@ -83,12 +83,12 @@ class JsonlSink(SinkOnDisk):
 
     def later(self, position: SinkPosition | None) -> Iterator[bytes]:
         """Give the whole lines after a position."""
-        here = position is not None and position["path"] == str(self._path.resolve())
+        is_same_file = position is not None and position["path"] == str(self._path.resolve())
         with (
             sink_faults(self._option, str(self._path), "be readable"),
             self._path.open("rb") as file,
         ):
-            file.seek(position["bytes"] if here and position is not None else 0)
+            file.seek(position["bytes"] if is_same_file and position is not None else 0)
             yield from (line[:-1] for line in file if line.endswith(b"\n"))
 
     def restore(self, position: SinkPosition) -> None:

@@ -209,16 +209,16 @@ class Database:
 
     def _fault_line(self, error: Exception) -> StoreError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without the extension
-        place = repr(str(self.path))
+        shown_path = repr(str(self.path))
         if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
             return StoreError(
-                f"store must have space on a working disk, got {str(error)!r} for {place}; committed work is safe: "
-                "make space and start again"
+                f"store must have space on a working disk, got {str(error)!r} for {shown_path}; "
+                "committed work is safe: make space and start again"
             )
 
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return StoreError(
-                f"store must be free within {BUSY_SECONDS} s, got {str(error)!r} for {place}"
+                f"store must be free within {BUSY_SECONDS} s, got {str(error)!r} for {shown_path}"
             )
 
         if code in (
@@ -228,11 +228,11 @@ class Database:
             sqlite3.SQLITE_AUTH,
         ):
             return StoreError(
-                f"store must be a file that can be opened, got {str(error)!r} for {place}"
+                f"store must be a file that can be opened, got {str(error)!r} for {shown_path}"
             )
 
         if code == sqlite3.SQLITE_NOTADB:
-            return StoreError(f"store must be a Meanstream store, got {place}")
+            return StoreError(f"store must be a Meanstream store, got {shown_path}")
         return self.damage(f"the file ({getattr(error, 'sqlite_errorname', 'unreadable text')})")
 
 

@@ -109,8 +109,10 @@ class _Prefix:
             )
 
         if rows is not None and head is not None and self._at_rows != head:
-            found = "no head" if self._at_rows is None else self._at_rows.hex()
-            raise OtherLedgerError(f"ledger must have the noted head at row {rows}, got {found}")
+            shown_head = "no head" if self._at_rows is None else self._at_rows.hex()
+            raise OtherLedgerError(
+                f"ledger must have the noted head at row {rows}, got {shown_head}"
+            )
 
         if not self._found:
             raise OtherLedgerError(
@@ -184,7 +186,7 @@ class _Export:
             yield _line({"seq": seq, "agent": self._names[agent], "output": output.decode()})
 
         # The numbers hold input versions, which are private: their digest stands for them.
-        digests = [sha256(data).digest() for data in chained_bytes(rows, encoded)]
+        digests = [sha256(chained).digest() for chained in chained_bytes(rows, encoded)]
         self._chain = chain_value(self._chain, digests)
         self._seen.update(rows.agent)
 
