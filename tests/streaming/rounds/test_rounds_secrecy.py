@@ -12,7 +12,7 @@ import pytest
 
 from meanstream.lab.audits.scripted_source import ScriptedSource, SettableClock
 from meanstream.operators.estimators.registry import ESTIMATORS
-from meanstream.pipelines.commands.run.private_files import private_rounds_figures
+from meanstream.pipelines.commands.run.checks import private_rounds_figures
 from meanstream.pipelines.commands.run.run_rounds import RoundsProgress, rounds_summary
 from meanstream.pipelines.page.page_figures import page_figures
 from meanstream.streaming.engine.engine_health import EngineHealth
