@@ -19,7 +19,6 @@ from meanstream.operators.records import (
     Floats,
     Ints,
     ReleaseColumns,
-    records_without_votes,
 )
 from meanstream.streaming.events.encode import (
     Column,
@@ -137,24 +136,12 @@ def release_rows(
     batches: Sequence[ReleaseBatch], names: Sequence[str], settings: AgentsSettings
 ) -> LedgerRows:
     """Write releases as they will leave the process."""
-    parts = [
-        (batch.releases, batch.version, batch.time) for batch in batches if len(batch.releases)
-    ]
+    releases = ReleaseColumns.joined([batch.releases for batch in batches])
+    time: Floats = np.concatenate([np.zeros(0), *(batch.time for batch in batches)])
+    version = np.concatenate([np.zeros(0, np.uint64), *(batch.version for batch in batches)])
+    agent = releases.agent
+    index = releases.index
 
-    columns = {
-        name: np.concatenate([getattr(r, name) for r, _, _ in parts])
-        if parts
-        else np.zeros(0, np.int64)
-        for name in ("agent", "index", "count", "total", "mean", "noise_variance")
-    }
-    columns["votes"] = (
-        np.concatenate([r.votes for r, _, _ in parts]) if parts else records_without_votes()
-    )
-    time: Floats = np.concatenate([t for _, _, t in parts]) if parts else np.zeros(0)
-    version = np.concatenate([v for _, v, _ in parts]) if parts else np.zeros(0, np.uint64)
-
-    agent = columns["agent"]
-    index = columns["index"]
     fields: dict[str, Column] = {
         "release_id": lambda some: release_ids(
             names, agent[some].tolist(), index[some].tolist(), deployment=settings.name
@@ -162,18 +149,19 @@ def release_rows(
         "agent": lambda some: [names[a] for a in agent[some].tolist()],
         "index": index,
         "time": lambda some: iso_times(time[some]),
-        "n": columns["count"],
-        "total": columns["total"],
-        "mean": columns["mean"],
-        "noise_variance": columns["noise_variance"],
+        "n": releases.count,
+        "total": releases.total,
+        "mean": releases.mean,
+        "noise_variance": releases.noise_variance,
     }
 
     if settings.vote is not None:
-        fields["votes"] = _counts_column("pairs", columns["votes"], settings.vote.noise)
+        fields["votes"] = _counts_column("pairs", releases.votes, settings.vote.noise)
 
     if settings.histogram is not None:
-        histograms = ReleaseColumns.joined([r for r, _, _ in parts]).histogram
-        fields["histogram"] = _counts_column("samples", histograms, settings.histogram.noise)
+        fields["histogram"] = _counts_column(
+            "samples", releases.histogram, settings.histogram.noise
+        )
 
     return LedgerRows(
         agent=agent.tolist(),

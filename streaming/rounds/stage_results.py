@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Protocol
@@ -59,25 +59,31 @@ class StageResultsFile:
         Lines that are none are skipped.
         """
         results: dict[tuple[str, int], list[StageResult]] = defaultdict(list)
-        for event in self._events():
-            of_stage = results[event.round_id, event.stage] if event.round_id in rounds else ()
-            if isinstance(of_stage, list) and len(of_stage) < MOST_TRIED and event not in of_stage:
-                of_stage.append(event)
-
-        return results
-
-    def _events(self) -> Iterator[StageResult]:
         if not self._path.is_file():
-            return
-        self._size = self._path.stat().st_size
+            return results
 
+        self._size = self._path.stat().st_size
         with closing(LineReader(self._path, option="stages")) as reader:
             while (taken := reader.next_block(_READ_LINES)) is not None:
                 for line in taken[0].lines():
-                    try:
-                        yield StageResult.model_validate_json(line)
-                    except ValidationError:
-                        continue
+                    note_stage_result(results, line, rounds)
+
+        return results
+
+
+def note_stage_result(
+    results: dict[tuple[str, int], list[StageResult]], line: bytes, rounds: Collection[str]
+) -> None:
+    """Note what a line has found of a stage of some rounds; one that is no result is skipped."""
+    try:
+        event = StageResult.model_validate_json(line)
+    except ValidationError:
+        return
+
+    if event.round_id in rounds:
+        of_stage = results[event.round_id, event.stage]
+        if len(of_stage) < MOST_TRIED and event not in of_stage:
+            of_stage.append(event)
 
 
 def first_accepted_result(

@@ -54,7 +54,7 @@ class ParquetSink(SinkOnDisk):
 
     def __init__(self, path: Path, *, trust: Trust, option: str = "sink") -> None:
         self.trust = trust
-        self._folder = path
+        self._path = path
         self._option = option
         self._kind: type[Event] | None = None
         self._lines: list[bytes] = []
@@ -92,10 +92,10 @@ class ParquetSink(SinkOnDisk):
             pa.BufferReader(lines),
             read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(lines) + 1),
         )
-        part_file = _part(self._folder, self._parts)
+        part_file = _part(self._path, self._parts)
         unfinished = part_file.with_suffix(".unfinished")
 
-        with sink_faults(self._option, str(self._folder)):
+        with sink_faults(self._option, str(self._path)):
             if os.path.lexists(part_file):
                 raise SinkLostError(self._in_the_way(part_file))
             unfinished.unlink(missing_ok=True)  # of a run that was killed
@@ -112,35 +112,30 @@ class ParquetSink(SinkOnDisk):
 
     def position(self) -> SinkPosition:
         """Tell the number of parts."""
-        return {"path": str(self._folder.resolve()), "parts": self._parts}
-
-    @property
-    def place(self) -> str:
-        """The folder."""
-        return str(self._folder.resolve())
+        return {"path": self.place, "parts": self._parts}
 
     def later(self, position: SinkPosition | None) -> Iterator[bytes]:
         """Give the events of the parts after a position."""
-        is_same_folder = position is not None and position["path"] == str(self._folder.resolve())
         for number in range(
-            position["parts"] if is_same_folder and position is not None else 0, self._parts
+            position["parts"] if position is not None and self.is_of_here(position) else 0,
+            self._parts,
         ):
             for row in self._rows(number):
                 yield json.dumps(row, default=str).encode()
 
     def restore(self, position: SinkPosition) -> None:
         """Remove later parts."""
-        if position["path"] != str(self._folder.resolve()):
+        if not self.is_of_here(position):
             return  # another folder from now on
 
         if self._parts < position["parts"]:
             raise ValueError(
                 f"{self._option} must be the folder that this store wrote to ({position['parts']} parts), "
-                f"got {self._parts} parts in {str(self._folder)!r}"
+                f"got {self._parts} parts in {str(self._path)!r}"
             )
 
-        later = [_part(self._folder, number) for number in range(position["parts"], self._parts)]
-        with sink_faults(self._option, str(self._folder)):
+        later = [_part(self._path, number) for number in range(position["parts"], self._parts)]
+        with sink_faults(self._option, str(self._path)):
             for part_file in later:
                 if not _is_ours(part_file):
                     raise ValueError(self._in_the_way(part_file))
@@ -156,7 +151,7 @@ class ParquetSink(SinkOnDisk):
         self._lines = []
 
     def _rows(self, number: int) -> list[dict[str, object]]:
-        part_file = _part(self._folder, number)
+        part_file = _part(self._path, number)
         with sink_faults(self._option, str(part_file), "be readable"):
             try:
                 rows: list[dict[str, object]] = parquet.read_table(part_file).to_pylist()
