@@ -41,7 +41,6 @@ from meanstream.streaming.rounds.rounds_statistician import (
     statistician_identity,
 )
 from meanstream.streaming.rounds.rounds_stats import statistician_stats
-from meanstream.streaming.store.deployment_store import kept_deployment_settings
 from meanstream.streaming.store.state_store import Store
 
 if TYPE_CHECKING:
@@ -129,7 +128,7 @@ def _kept_name(path: Path, identity: dict[str, Any]) -> str | None:
 
     with closing(Store.read(path)) as store:
         store.require_same(identity, PUBLIC_SECRET)
-        return str(kept_deployment_settings(store)["name"])
+        return str(store.begun_settings()["name"])
 
 
 def _fact_text(fact: Any) -> str:
