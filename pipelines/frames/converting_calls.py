@@ -79,6 +79,7 @@ def numbers_advice(frame: Any, name: str, texts: pa.ChunkedArray, *, mixed: bool
     call = _numbers_call(frame, name, SAFE[kinds], mixed=mixed)
     if mixed:
         return f"{call} makes them one type"
+
     return f"{call} converts it, and nulls='drop' leaves out the rest"
 
 
@@ -104,6 +105,7 @@ def times_advice(frame: Any, name: str, texts: pa.ChunkedArray) -> str:
         return f"{_numbers_call(frame, name, PLAIN, mixed=True)} makes seconds of it"
     if kinds == {TIMES}:
         return f"{_times_call(frame, name, None)} converts it"
+
     return ISO_TIMES
 
 
@@ -168,6 +170,7 @@ def _numbers_call(frame: Any, name: str, notation: str, *, mixed: bool) -> str:
         column = f'pc.replace_substring_regex({column}, "{thousands}", "")'
     if comma:
         column = f"pc.replace_substring({column}, ',', '.')"
+
     return f"pc.cast({column}, 'float64')"
 
 

@@ -205,6 +205,7 @@ def frame_samples(
     # All columns follow one order, which keys have decided and not values.
     if when is None or not (np.diff(when) < 0).any():
         return samples
+
     return samples.in_order(np.argsort(when, kind="stable"))
 
 
@@ -220,6 +221,7 @@ def group_sizes(frame: Any, by: str | Sequence[str], rows: str | None) -> Ints:
     column = whole_column(table, "rows", rows)
     ok = pa.types.is_integer(column.type) and (pc.min(column).as_py() or 1) >= 1
     require(ok, "rows", "be a column of whole numbers of at least 1", rows)
+
     return np.bincount(codes, np.asarray(column.to_numpy(), np.float64), keys.num_rows).astype(
         np.int64
     )

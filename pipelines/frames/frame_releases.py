@@ -188,6 +188,7 @@ def _protected(
     if most < 2:
         return said
     those = "the most here" if not forgotten else f"the most here with the forgotten {forgotten:,}"
+
     return (
         f"{said}. A person in {most} groups, {those}, has epsilon {settings.epsilon_over(most):.3g}"
     )

@@ -71,6 +71,7 @@ def answers_of_rows(
     joint = people.joint()
     if joint is None:
         return answered, None
+
     return answered, spread.joint(joint.centered_on(value))
 
 

@@ -161,6 +161,7 @@ def option_environment(secret_file: Path | None) -> Mapping[str, str]:
     if secret_file is None:
         return os.environ
     others = {k: v for k, v in os.environ.items() if k != SECRET_VARIABLE}
+
     return {**others, SECRET_FILE_VARIABLE: str(secret_file)}
 
 

@@ -203,6 +203,7 @@ def options_in_force(context: Any) -> str:
     # The key is named by its place and never shown.
     lines.append(f"# key of the noise: {_key(context.params, os.environ)}")
     lines += [f"# {line}" for line in unknown_variables(context, os.environ)]
+
     return "\n".join(lines) + "\n"
 
 

@@ -91,6 +91,7 @@ def near_command(message: str, root: Any) -> str:
     near = _near_commands(unknown[1], [*_paths(root)])
     if not near:
         return f"{unknown[0]} `meanstream --help` lists them."
+
     return f"{unknown[0]} Did you mean {', '.join(map(repr, near[:SHOWN]))}?"
 
 

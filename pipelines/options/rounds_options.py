@@ -415,6 +415,7 @@ class RoundsOptions(StreamOptions):
         if self.categories is None:
             return None
         require(self.values is None, "values", "be left out with --categories", self.values)
+
         return read_categories(str(self.categories))
 
     @property

@@ -239,6 +239,7 @@ class PlanAgentsOptions:
         asked = ShareQueries(
             shares_release_settings(settings, self.horizon), self._questions()[0], self.level
         )
+
         return forecast_shares(self._crowd(settings), asked, center=self.mean)
 
     def forecast(self, settings: AgentsSettings) -> AgentsForecast:

@@ -199,6 +199,7 @@ def explain_odds_of_agents(settings: AgentsSettings) -> dict[str, Any]:
     found = _odds(
         "a person's samples in an agent", one, f"a person's samples in {GROUP} agents", many
     )
+
     return found | {"guessed_right": settings.guessed_right}
 
 
@@ -231,6 +232,7 @@ def explain_odds_lines(odds: dict[str, Any]) -> list[str]:
     if odds["belief_after"] is None:
         return []
     cases = "always" if odds["cases"] == 1 else f"in {odds['cases']:.0%} of cases"
+
     return [
         f"odds            a belief of {odds['belief']:.0%} in the true value of {odds['of']} grows to at most"
         f" {100 * odds['belief_after']:.3g}%, {cases}"
@@ -489,6 +491,7 @@ def planned_with_covariates_line(found: dict[str, Any]) -> str:
     errors = found["error_if_they_explain"]
     shares = (f"{s * 100:.0f} %" for s in errors)
     values = (f"{e:.3g}" for e in errors.values())
+
     return (
         f"Public covariates ({len(found['attributes'])} attributes of {found['agents']:,} agents): if they explain "
         f"{' / '.join(shares)} of the variance of the means, the error together at the median count is "

@@ -145,6 +145,7 @@ def report_answers_of_rounds(path: Path, settings: RoundsSettings) -> list[dict[
     lower = settings.lower
     upper = settings.upper
     bounds = None if isinstance(lower, tuple) or isinstance(upper, tuple) else (lower, upper)
+
     return [
         page_figures_of_window(event, bounds)
         for event in sorted(events, key=lambda event: str(event["start"]))

@@ -94,6 +94,7 @@ def report_of_store(path: Path) -> ReportPage:
         return report_of_pairs(path, ledger)
     if has_rounds_budget(path):
         return report_of_rounds(path, ledger)
+
     return _of_agents(path, ledger)
 
 

@@ -258,4 +258,5 @@ def _fact_text(fact: Any) -> str:
     pooled = ", ".join(
         f"{name.replace('_', ' ')}: {value:g}" for name, value in fact.items() if name != "delta"
     )
+
     return f"epsilon for each sample's value, towards {pooled}; delta {fact['delta']:g}"

@@ -142,6 +142,7 @@ def _sentence(summary: BudgetSummary) -> str:
     refused = "" if summary.refused is None else f", {summary.refused:,} releases refused"
     if summary.horizon is None:
         return f"{summary.agents:,} agents: at most {summary.spent_max:,} releases each so far, without end{refused}\n"
+
     return (
         f"{summary.agents:,} agents: at most {summary.spent_max:,} of {summary.horizon:,} releases spent, "
         f"{summary.at_horizon:,} at their horizon{refused}\n"

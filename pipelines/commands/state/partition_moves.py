@@ -91,6 +91,7 @@ def _begun_taker(path: Path) -> Store | None:
     if taker.state("identity") is not None:
         return taker
     taker.close()
+
     return None
 
 

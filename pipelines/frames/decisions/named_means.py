@@ -219,6 +219,7 @@ def joint_columns(joint: JointMeans | None) -> dict[str, pa.Array]:
     center = np.full(len(joint), joint.center_variance)
     calibrated = np.full(len(joint), joint.calibrated)
     columns = (joint.stddev, joint.weight, center, calibrated)
+
     return {name: pa.array(column) for name, column in zip(_COLUMNS, columns, strict=True)}
 
 

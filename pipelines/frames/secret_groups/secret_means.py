@@ -142,6 +142,7 @@ def _key_columns(by: str | Sequence[str]) -> list[str]:
         f"not be named like a column of the result ({', '.join(ANSWERS)})",
         taken,
     )
+
     return columns
 
 
@@ -228,4 +229,5 @@ def _table(releases: SecretReleases, settings: AgentsSettings, question: MeansQu
         "lower": pa.array(ends[0]),
         "upper": pa.array(ends[1]),
     }
+
     return pa.table(keys | columns | joint_columns(people.joint()))

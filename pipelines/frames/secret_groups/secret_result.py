@@ -95,6 +95,7 @@ def secret_notes(plan: SecretPlan, person: str | None) -> tuple[str, ...]:
         f"{stddev * half:.4g} in a sum around the middle of the bounds"
     )
     bounds = f"Values outside [{plan.lower:g}, {plan.upper:g}] count as the nearest bound"
+
     return _protected(plan, person), _names(plan, person), _calls(plan), noise, bounds
 
 

@@ -91,6 +91,7 @@ def means_with_variances(question: MeansQuestion) -> PrivateMeans | SeveralMeans
         statistics=others,
         missing=(),
     )
+
     return _of_values(several_means(of_values_and_squares), question, ends)
 
 
@@ -183,6 +184,7 @@ def _fourth_moment(variance: Floats, mean: Floats, ends: tuple[float, float]) ->
     # Nobody's fourth moment is larger than the variance times the farthest square.
     farthest = np.square(np.maximum(np.abs(mean - low), np.abs(high - mean)))
     square = np.minimum(KURTOSIS * variance, farthest)
+
     return np.asarray(np.maximum(square - variance, 0.0) * variance)
 
 

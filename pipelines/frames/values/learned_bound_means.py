@@ -162,6 +162,7 @@ def _checked_epsilon(question: MeansQuestion) -> float:
     require(question.epsilon is not None, "epsilon", "be given where bounds are learned", None)
     epsilon = valid_float("epsilon", question.epsilon)
     require_epsilon(epsilon)
+
     return epsilon
 
 
@@ -207,6 +208,7 @@ def _learned(
     counts, edges = noisy_magnitudes(
         samples.value, weight, epsilon=of_bounds, units=units, source=noise
     )
+
     return best_bounds(counts, edges, sizes[sizes > 0], epsilon=of_means / units)
 
 

@@ -112,6 +112,7 @@ def noisy_magnitudes(
     # All bins are noised, empty ones too.
     noise = LaplaceNoise(2 * units * UNIT / epsilon)
     noisy = exact + noise.sample(keyed.bits(ids, BOUND_COUNTS.at()))
+
     return np.where(_is_full(noisy / noise.scale, edges), noisy, 0.0) / UNIT, edges
 
 
@@ -182,6 +183,7 @@ def best_bounds(
         for upper in edges[full + 1].tolist()
         if lower < upper
     ]
+
     return min(pairs, key=errors.of)
 
 

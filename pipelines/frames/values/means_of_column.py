@@ -318,6 +318,7 @@ def _fitted(
     posterior = pool.posterior
     host = PersonalEstimates(released.settings, options)
     people = host.public_population(pool.combined(newest), posterior, released.samples.names)
+
     return people, posterior
 
 

@@ -128,6 +128,7 @@ def _with_spread_share(question: MeansQuestion, table: pa.Table, n_columns: int)
     sizes = group_sizes(table, question.by, None)
     units = valid_int("per_person", question.per_person or 1) * n_columns
     share = spread_share_of_rows(sizes, question.budget, units)
+
     return replace(question, settings={"spread_share": share, **question.settings})
 
 
