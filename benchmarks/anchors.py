@@ -85,7 +85,8 @@ def panels(seed: int) -> Iterator[Panel]:
 
 def made_up(name: str, rng: np.random.Generator, means: Floats, stddev: float) -> Panel:
     """Groups of lognormal sizes with normal samples, clipped to -30..120."""
-    lower, upper = -30.0, 120.0
+    lower = -30.0
+    upper = 120.0
     sizes = np.clip(np.round(np.exp(rng.normal(3.4, 1.1, len(means)))), 1, 600).astype(int)
     groups = np.array([f"g{number:04d}" for number in range(len(means))])
     values = np.repeat(means, sizes) + rng.normal(0, stddev, sizes.sum())
@@ -97,6 +98,7 @@ def made_up(name: str, rng: np.random.Generator, means: Floats, stddev: float) -
     inside -= stddev * (norm.pdf(high) - norm.pdf(low))
     clipped = lower * norm.cdf(low) + upper * norm.sf(high) + inside
     truth = pd.DataFrame({"mean": clipped, "variance": 0.0}, index=groups)
+
     return Panel(name, rows, lower, upper, truth)
 
 
@@ -112,6 +114,7 @@ def halved(
         {"mean": by_group["mean"], "variance": by_group["var"] / by_group["count"]}
     )
     rows = table[released]
+
     return Panel(name, rows, lower, upper, truth[truth.index.isin(rows["group"])])
 
 
@@ -153,6 +156,7 @@ def ours(panel: Panel, epsilon: float) -> Judged:
         epsilon=epsilon,
     ).to_frame()
     answers = answers.set_index("group").loc[panel.truth.index]
+
     lower = answers["lower"].to_numpy()
     upper = answers["upper"].to_numpy()
     return judged(panel, answers["mean"].to_numpy(), (upper - lower) / 2, (upper + lower) / 2)
@@ -179,6 +183,7 @@ def theirs(panel: Panel, library: str, epsilon: float) -> dict[str, Judged]:
         means, errors = empirical_bayes(release.to_numpy(), noise + pooled / sizes)
         place = release.index.get_indexer(panel.truth.index)
         answers[f"{library} + 5 lines"] = judged(panel, means[place], Z * errors[place])
+
     return answers
 
 
@@ -207,9 +212,11 @@ def main() -> int:
     parser.add_argument("--panels", default="", help="only panels whose name contains this")
     asked = parser.parse_args()
     beaten = 0
+
     print(
         "| panel | epsilon | way | squared error | cover | half-width |\n|---|---|---|---|---|---|"
     )
+
     for panel in panels(asked.seed):
         if asked.panels not in panel.name:
             continue
@@ -230,10 +237,12 @@ def main() -> int:
             best = min(other.error for other in rest)
             covering = [other.half_width for other in rest if other.cover >= LEAST_COVER]
             longer = bool(covering) and mine.half_width > MOST_LENGTH * min(covering)
+
             if mine.error > MOST_ERROR * best or longer or mine.cover < LEAST_COVER:
                 beaten += 1
                 shortest = min(covering, default=np.nan)
-                error, length = mine.error / best, mine.half_width / shortest
+                error = mine.error / best
+                length = mine.half_width / shortest
                 print(f"| | | beaten: error {error:.2f}, length {length:.2f} of the best | | | |")
 
     print(f"\nBeaten in {beaten} cells.")

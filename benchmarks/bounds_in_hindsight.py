@@ -37,6 +37,7 @@ def columns() -> dict[str, tuple[pd.DataFrame, str, str]]:
         (flights, "tailnum", "distance"),
         (flights, "carrier", "air_time"),
     ]
+
     return {
         f"{value} by {by}": (frame[[by, value]].dropna(), by, value) for frame, by, value in asked
     }
@@ -67,6 +68,7 @@ def compared(frame: pd.DataFrame, by: str, value: str, runs: int) -> tuple[float
     learned = np.array([squared_error(frame, by, value) for _ in range(runs)])
     ratio = learned.mean() / known.mean()
     parts = [errors.std(ddof=1) / errors.mean() for errors in (known, learned)]
+
     return float(ratio), float(ratio * np.hypot(*parts) / np.sqrt(runs))
 
 

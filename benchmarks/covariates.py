@@ -44,16 +44,20 @@ def main() -> None:
     parser.add_argument("--agents", type=int, default=1_000_000)
     parser.add_argument("--repeats", type=int, default=2)
     options = parser.parse_args()
-    n, rng = options.agents, np.random.default_rng(0)
+    n = options.agents
+    rng = np.random.default_rng(0)
     levels = pa.array([f"level {i}" for i in range(16)])
+
     given = [rng.integers(0, 16, n) for _ in range(4)]
     columns = {f"category {i}": levels.take(pa.array(codes)) for i, codes in enumerate(given)}
     columns |= {f"number {i}": pa.array(rng.normal(size=n)) for i in range(2)}
     covariates = covariates_of_columns(list(map(str, range(n))), columns)
     count = np.exp(rng.uniform(np.log(5), np.log(2000), n)).astype(np.int64)
-    noise, one = (4 / count) ** 2, np.ones(n, np.int64)
+    noise = (4 / count) ** 2
+    one = np.ones(n, np.int64)
     truth = 0.5 + rng.normal(0, 0.05, 16)[given[0]] + rng.normal(0, 0.02, n)
     mean = truth + rng.normal(size=n) * np.sqrt(noise + SAMPLE_VARIANCE / count)
+
     releases = ReleaseColumns(
         agent=np.arange(n), index=one, count=count, total=one, mean=mean, noise_variance=noise
     )
@@ -62,6 +66,7 @@ def main() -> None:
         agent=releases.agent, count=count, mean=own_mean, variance=SAMPLE_VARIANCE / count
     )
     codes = covariates.codes
+
     seconds = {
         "effects": taken(
             lambda: learn_effects(
@@ -71,11 +76,15 @@ def main() -> None:
             options.repeats,
         )
     }  # fmt: skip
+
     for name, design in (("with", covariates.design), ("without", None)):
         way = make_collaboration("learned_prior", lower=0.0, upper=1.0, covariates=design)
-        known, mine = releases, own
+        known = releases
+        mine = own
         if design is not None:
-            known, mine = replace(releases, covariates=codes), replace(own, covariates=codes)
+            known = replace(releases, covariates=codes)
+            mine = replace(own, covariates=codes)
+
         fitted: list[Any] = []
 
         def fit(way: Any = way, known: ReleaseColumns = known, fitted: list[Any] = fitted) -> None:
@@ -85,6 +94,7 @@ def main() -> None:
         seconds[f"answers {name}"] = taken(
             lambda f=fitted, m=mine: f[-1].estimate(m), options.repeats
         )
+
     json.dump(
         {"agents": n, "goal_seconds_of_effects": GOAL, "seconds": seconds}, sys.stdout, indent=1
     )
@@ -98,6 +108,7 @@ def taken(work: Callable[[], Any], repeats: int) -> float:
         began = time.process_time()
         work()
         best = min(best, time.process_time() - began)
+
     return float(best)
 
 

@@ -37,14 +37,17 @@ LIMITS = frozenset({"cycle:144", "shocks:0.25"})
 them."""
 COVERAGE = {150: 0.92, 500: 0.94}
 """Least coverage from so many samples on."""
-ERROR, ERROR_NEGATIVE = 1.02, 1.05
+ERROR = 1.02
+ERROR_NEGATIVE = 1.05
 """Most squared error relative to own means; the second for negative correlations, from 500 samples
 on."""
 INDEPENDENT_LENGTH = {60: 1.03, 150: 1.01}
 """Most length, of independent samples, relative to intervals that take samples for independent."""
-KNOWN_LENGTH, KNOWN_FROM = 1.25, 500
+KNOWN_LENGTH = 1.25
+KNOWN_FROM = 500
 """Most length, of AR(1) samples, relative to intervals that know the long-run variance."""
-BEGIN, END = "<!-- table: dependent samples -->", "<!-- end of table: dependent samples -->"
+BEGIN = "<!-- table: dependent samples -->"
+END = "<!-- end of table: dependent samples -->"
 
 
 def main() -> None:
@@ -57,7 +60,9 @@ def main() -> None:
     parser.add_argument("--agents", type=int, default=400)
     parser.add_argument("--table", type=Path)
     options = parser.parse_args()
-    lines, missed = [], []
+    lines = []
+
+    missed = []
     for name, title in PROCESSES.items():
         found = simulate_dependence(
             DependenceConfig(
@@ -67,6 +72,7 @@ def main() -> None:
         lines.append(row(title, found))
         print(lines[-1], flush=True)
         missed += [] if name in LIMITS else list(missed_goals(name, found))
+
     print("\n".join(missed) or "every goal is met")
     if options.table is not None:
         write(
@@ -74,6 +80,7 @@ def main() -> None:
             lines,
             f"--runs {options.runs} --seed {options.seed} --agents {options.agents}",
         )
+
     raise SystemExit(bool(missed))
 
 
@@ -88,7 +95,8 @@ def missed_goals(name: str, found: DependenceResult) -> list[str]:
     """Say which goals are missed by more than two standard errors."""
     missed = []
     for place, count in enumerate(found.checkpoints):
-        coverage, error = found.coverage[place], found.ratio[place]
+        coverage = found.coverage[place]
+        error = found.ratio[place]
         least = max((goal for first, goal in COVERAGE.items() if count >= first), default=0.0)
         if coverage + 2 * found.coverage_stderr[place] < least:
             missed.append(f"{name}, {count} samples: coverage {coverage:.3f}, goal {least}")
@@ -96,18 +104,22 @@ def missed_goals(name: str, found: DependenceResult) -> list[str]:
         most = ERROR_NEGATIVE if negative else ERROR
         if error - 2 * found.ratio_stderr[place] > most and not (negative and count < KNOWN_FROM):
             missed.append(f"{name}, {count} samples: error {error:.3f} of alone, goal {most}")
+
         limit = min(
             (goal for first, goal in INDEPENDENT_LENGTH.items() if count >= first), default=9.0
         )
+
         if name == "none" and found.independent_width[place] > limit:
             missed.append(
                 f"{name}, {count} samples: length {found.independent_width[place]:.3f}, goal {limit}"
             )
+
         known = found.ideal_width[place]
         if name.startswith("ar:") and count >= KNOWN_FROM and known > KNOWN_LENGTH:
             missed.append(
                 f"{name}, {count} samples: length {known:.3f} of known, goal {KNOWN_LENGTH}"
             )
+
     return missed
 
 
@@ -123,6 +135,7 @@ def write(page: Path, lines: list[str], how: str) -> None:
         "length, to knowing the variance |",
         "|---|---|---|---|---|",
     ]
+
     page.write_text(before + BEGIN + "\n" + "\n".join([*head, *lines]) + "\n" + END + after)
 
 

@@ -53,6 +53,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         found = {**files(Path(folder), options), **commands(Path(folder), options.repeat)}
+
     found["estimates_as_json_per_second"] = options.estimates / best(
         estimates(options.estimates), options.repeat
     )
@@ -63,6 +64,7 @@ def main() -> None:
         lambda: simulate_pairwise(config), options.repeat
     )
     json.dump({name: float(f"{value:.3g}") for name, value in found.items()}, sys.stdout, indent=2)
+
     print()
 
 
@@ -73,24 +75,30 @@ def best(work: Callable[[], object], repeat: int) -> float:
         began = process_time()
         work()
         took.append(process_time() - began)
+
     return min(took)
 
 
 def files(folder: Path, options: argparse.Namespace) -> dict[str, float]:
     """Time the engine on a CSV and a Parquet file, and bare reads of both."""
-    place, other = folder / "events.csv", folder / "events.parquet"
+    place = folder / "events.csv"
+    other = folder / "events.parquet"
     write_events(place, options.events, options.agents)
     parquet.write_table(csv.read_csv(place), other)
     reads: dict[Path, Callable[[Path], Any]] = {place: csv.read_csv, other: parquet.read_table}
     found = {}
+
     for path, read in reads.items():
-        bare, engine = [], []
+        bare = []
+        engine = []
         for _ in range(options.repeat):  # in turn: other programs on the machine slow both
             bare.append(best(partial(read, path), 1))
             engine.append(best(partial(run_engine, path, sort=False, estimates=False), 1))
+
         kind = path.suffix[1:]
         found[f"{kind}_engine_to_pyarrow_read"] = min(bare) / min(engine)
         found[f"{kind}_engine_events_per_second"] = options.events / min(engine)
+
     return found
 
 
@@ -105,6 +113,7 @@ def commands(folder: Path, repeat: int) -> dict[str, float]:
     asked["numpy_import"] = [sys.executable, "-c", "import numpy"]
     took = {name: min(child_seconds(words) for _ in range(repeat)) for name, words in asked.items()}
     ratios = {f"{name}_to_numpy_import": took[name] / took["numpy_import"] for name in COMMANDS}
+
     return {f"{name}_seconds": seconds for name, seconds in took.items()} | ratios
 
 
@@ -133,6 +142,7 @@ def estimates(n: int) -> Callable[[], object]:
         "component": np.zeros(n, np.int64),
         "membership": np.ones(n),
     }
+
     constants = {
         "time": "2026-01-01T00:00:00Z",
         "level": 0.95,
@@ -142,10 +152,12 @@ def estimates(n: int) -> Callable[[], object]:
         "mode": "tuned",
         "schema_version": 1,
     }
+
     plain = {
         name: column if isinstance(column, list) else column.tolist()
         for name, column in columns.items()
     }
+
     return lambda: list(encode_columns_as_lines(PersonalEstimate, plain, constants).blocks())
 
 

@@ -45,6 +45,7 @@ def readme_command(address: str, store: Path, port: int) -> list[str]:
         word.replace("broker:9092", address).replace("127.0.0.1:9464", f"127.0.0.1:{port}")
         for word in words
     ]
+
     words[words.index("--store") + 1] = str(store)
     return [sys.executable, "-m", "meanstream.pipelines.commands.main", *words[1:]]
 
@@ -63,18 +64,21 @@ def first(address: str, topic: str) -> tuple[float, float]:
         {**settings, "auto.offset.reset": "earliest", "topic.metadata.refresh.interval.ms": 500}
     )
     end = time.monotonic() + WAIT_SECONDS
+
     try:
         while topic not in (topics := consumer.list_topics(timeout=10).topics):
             time.sleep(0.05)
         consumer.assign(
             [TopicPartition(topic, partition, 0) for partition in topics[topic].partitions]
         )
+
         while time.monotonic() < end:
             message = consumer.poll(0.2)
             if message is not None and message.error() is None:
                 return message.timestamp()[1] / 1000, time.time()
     finally:
         consumer.close()
+
     sys.exit(f"nothing came to {topic!r} in {WAIT_SECONDS:g} s")
 
 
@@ -96,6 +100,7 @@ def until(port: int, wanted: int, began: float | None = None) -> float:
         if time.monotonic() - began > WAIT_SECONDS:
             sys.exit(f"/readyz did not say {wanted} in {WAIT_SECONDS:g} s")
         time.sleep(0.05)
+
     return time.monotonic() - began
 
 
@@ -108,11 +113,13 @@ def one_day(broker: Broker, folder: Path) -> dict[str, float]:
     subprocess.run([*producer, "--topic-only"], check=True)
     environment = {**os.environ, "MEANSTREAM_SECRET": "7c1e94b05fa3d2681be60c9d37f25a84"}
     engine = readme_command(broker.address, folder / "state.db", port)
+
     with (folder / "log").open("w") as log:
         running = [
             subprocess.Popen(producer),
             subprocess.Popen(engine, env=environment, stderr=log),
         ]
+
         try:
             came, _ = first(broker.address, "samples")
             _, seen = first(broker.address, "estimates")
@@ -124,6 +131,7 @@ def one_day(broker: Broker, folder: Path) -> dict[str, float]:
                 process.terminate()
             for process in running:
                 process.wait(60)
+
     return {
         "first_estimate": seen - came,
         "killed_seen": killed[0],
@@ -139,6 +147,7 @@ def outage(port: int, away: Callable[[], Any], back: Callable[[], Any]) -> tuple
     away()
     seen = until(port, 503, began)
     back()
+
     return seen, until(port, 200)
 
 
@@ -153,6 +162,7 @@ def main() -> None:
     for _ in range(options.runs):
         with temporary_broker() as broker:
             days.append(one_day(broker, broker.folder.parent / "engine"))
+
     median = {name: round(float(np.median([day[name] for day in days])), 1) for name in days[0]}
     most = {f"{name}_max": round(max(day[name] for day in days), 1) for name in days[0]}
     print(json.dumps({"runs": options.runs, **median, **most}, indent=2))

@@ -22,7 +22,9 @@ def main() -> None:
     parser.add_argument("--values", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    began, found = time.perf_counter(), fuzz_options(options.seed, options.values)
+    began = time.perf_counter()
+    found = fuzz_options(options.seed, options.values)
+
     report = {
         "seed": options.seed,
         "values": options.values,
@@ -32,6 +34,7 @@ def main() -> None:
         "seconds": round(time.perf_counter() - began, 1),
     }
     print(json.dumps(report))
+
     sys.exit(1 if found.faults else 0)
 
 

@@ -25,9 +25,11 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    began, found = time.perf_counter(), Findings()
+    began = time.perf_counter()
+    found = Findings()
     for found in fuzz_records(options.seed, options.records):  # noqa: B007 - the last one is reported
         pass
+
     report = {
         "seed": options.seed,
         "records": dict(found.records),
@@ -37,6 +39,7 @@ def main() -> None:
         "seconds": round(time.perf_counter() - began, 1),
     }
     print(json.dumps(report))
+
     sys.exit(1 if found.faults else 0)
 
 

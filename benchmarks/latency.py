@@ -38,7 +38,9 @@ def produce(address: str, rate: int, seconds: float, agents: int) -> np.ndarray:
     """Produce at a steady rate, the agents in turn; return when each sample was produced."""
     producer = Producer({"bootstrap.servers": address, "linger.ms": 5})
     produced = np.zeros(int(rate * seconds))
-    began, sent = time.time(), 0
+    began = time.time()
+    sent = 0
+
     while sent < len(produced):
         due = min(int((time.time() - began) * rate), len(produced))
         for i in range(sent, due):
@@ -48,9 +50,11 @@ def produce(address: str, rate: int, seconds: float, agents: int) -> np.ndarray:
                 f'{{"agent":"a{i % agents}","value":0.5,"time":{now}}}',
                 key=f"a{i % agents}",
             )
+
         sent = due
         producer.poll(0)
         time.sleep(TICK)
+
     producer.flush()
     return produced
 
@@ -66,6 +70,7 @@ def watch(address: str, done: Event, arrivals: list[tuple[int, int, float]]) -> 
         }
     )
     consumer.assign([TopicPartition("estimates", 0, 0)])
+
     while not done.is_set():
         messages = consumer.consume(1000, 0.02)
         now = time.time()
@@ -73,6 +78,7 @@ def watch(address: str, done: Event, arrivals: list[tuple[int, int, float]]) -> 
             if message.error() is None:
                 estimate = json.loads(message.value())
                 arrivals.append((int(estimate["agent"][1:]), estimate["n"], now))
+
     consumer.close()
 
 
@@ -83,6 +89,7 @@ def wait_until_ready(port: int) -> None:
         with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5):
             return
         time.sleep(0.1)
+
     sys.exit(f"the engine was not ready in {READY_SECONDS:g} s")
 
 
@@ -102,6 +109,7 @@ def latencies(
         known = first < len(seen)
         waits.append(np.array([when for when, _ in seen])[first[known]] - times[known])
         waits[-1] = waits[-1][times[known] > produced[0] + WARM_SECONDS]
+
     return np.concatenate(waits)
 
 
@@ -112,6 +120,7 @@ def measure(address: str, folder: Path, options: argparse.Namespace) -> dict[str
         [NewTopic("samples", 4, 1), NewTopic("estimates", 1, 1)]
     ).values():
         future.result(30)
+
     command = [
         sys.executable,
         "-m",
@@ -121,6 +130,7 @@ def measure(address: str, folder: Path, options: argparse.Namespace) -> dict[str
         "--quiet",
     ]
     command += ["--source", f"kafka://{address}/samples", "--sink", f"kafka://{address}/estimates"]
+
     command += [
         "--releases",
         f"kafka://{address}/releases?create=4",
@@ -130,11 +140,13 @@ def measure(address: str, folder: Path, options: argparse.Namespace) -> dict[str
     command += ["--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6"]
     (port,) = free_ports(1)
     command += ["--lateness", "0s", "--refresh", "0s", "--metrics", f"127.0.0.1:{port}"]
+
     arrivals: list[tuple[int, int, float]] = []
     done = Event()
     watcher = Thread(target=watch, args=(address, done, arrivals))
     process = subprocess.Popen(command)
     watcher.start()
+
     try:
         wait_until_ready(port)
         produced = produce(address, options.rate, options.seconds, options.agents)
@@ -145,6 +157,7 @@ def measure(address: str, folder: Path, options: argparse.Namespace) -> dict[str
         process.kill()
         done.set()
         watcher.join()
+
     waits = latencies(produced, arrivals, options.agents)
     if not len(waits):
         sys.exit(f"no estimate came in {options.seconds:g} s: give more --seconds")

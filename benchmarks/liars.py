@@ -29,7 +29,10 @@ from meanstream.operators.collaboration.registry import make_collaboration
 from meanstream.operators.noise.calibration import calibrated_analytic_stddev
 from meanstream.operators.records import Floats, OwnMeans, ReleaseColumns
 
-AGENTS, STDDEV, EPSILON, DELTA = 600, 0.25, 1.0, 1e-6
+AGENTS = 600
+STDDEV = 0.25
+EPSILON = 1.0
+DELTA = 1e-6
 CLAIMED = 10**7
 SHARES = {0.01: 1.05, 0.1: 1.5}
 """Of liars, and the most that they may make the error of the others, relative to learning alone."""
@@ -66,6 +69,7 @@ def main() -> None:
             range(options.first_seed, options.first_seed + options.seeds), options.collaboration
         )
     ]
+
     json.dump(
         {"seeds": options.seeds, "first_seed": options.first_seed, "rows": rows},
         sys.stdout,
@@ -89,14 +93,17 @@ class World:
         """Draw means, samples and noise."""
         rng = np.random.default_rng([seed, list(POPULATIONS).index(population)])
         count = np.exp(rng.uniform(np.log(5), np.log(1000), AGENTS)).astype(np.int64)
-        truth, variance = POPULATIONS[population](rng, count.astype(np.float64)), STDDEV**2 / count
+        truth = POPULATIONS[population](rng, count.astype(np.float64))
+        variance = STDDEV**2 / count
         mean = truth + rng.normal(0, np.sqrt(variance))
         noise = (calibrated_analytic_stddev(EPSILON, DELTA) / count) ** 2
-        agent, ones = np.arange(AGENTS), np.ones(AGENTS, np.int64)
+        agent = np.arange(AGENTS)
+        ones = np.ones(AGENTS, np.int64)
         releases = ReleaseColumns(
             agent=agent, index=ones, count=count, total=ones, mean=mean + rng.normal(0, np.sqrt(noise)),
             noise_variance=noise,
         )  # fmt: skip
+
         return cls(truth=truth, own=OwnMeans(agent=agent, count=count, mean=mean, variance=variance),
                    releases=releases, seed=seed)  # fmt: skip
 
@@ -121,6 +128,7 @@ class World:
         honest = np.arange(AGENTS) >= share * AGENTS
         squared = (answer.value - self.truth)[honest] ** 2
         covered = (answer.lower <= self.truth) & (self.truth <= answer.upper)
+
         return float(squared.sum() / self.own.variance[honest].sum()), float(covered[honest].mean())
 
 
@@ -141,6 +149,7 @@ def measure(seeds: range, collaboration: str) -> Iterator[dict[str, Any]]:
                     ratio, covered = found.mean(axis=0)
                     error, chance = 2 * found.std(axis=0, ddof=1) / np.sqrt(len(seeds))
                     limit = most * max(1.0, float(without.mean()))
+
                     missed = {
                         "alone": ratio - error > limit,
                         "coverage": covered + chance < LEAST_COVERAGE,

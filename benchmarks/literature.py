@@ -80,6 +80,7 @@ class Season:
             table[name].to_numpy()[some]
             for name in ("pitcher", "at_bats_first", "hits_first", "at_bats_rest", "hits_rest")
         )
+
         return cls(
             pitcher=pitcher.astype(np.bool_),
             at_bats=counts[0],
@@ -94,6 +95,7 @@ class Season:
         away = (theta - _transformed(self.rest_hits, self.rest))[judged] ** 2 - 1 / (
             4 * self.rest[judged]
         )
+
         return float(away.sum())
 
     def stream(self, seed: int) -> RealSet:
@@ -106,6 +108,7 @@ class Season:
             np.cumsum(self.at_bats) - self.at_bats, self.at_bats
         )
         order = np.random.default_rng([2005, seed]).permutation(len(player))
+
         return RealSet(
             name="brown", owner=player[order], value=(rank < self.hits[player])[order].astype(np.float64),
             day=np.zeros(len(player), np.int64), lower=0.0, upper=1.0,
@@ -117,12 +120,14 @@ class Season:
         Nothing, who is a pitcher, and the at-bats of pitchers and others apart.
         """
         names = list(map(str, range(len(self.at_bats))))
-        pitcher, log = pa.array(self.pitcher), np.log(self.at_bats)
+        pitcher = pa.array(self.pitcher)
+        log = np.log(self.at_bats)
         some = {"player": names, "pitcher": pitcher}
         apart = {
             "at-bats of pitchers": pa.array(log, mask=~self.pitcher),
             "at-bats of others": pa.array(log, mask=self.pitcher),
         }
+
         return {
             "none": None,
             "pitcher": covariates_of_table(pa.table(some), "player"),
@@ -141,6 +146,7 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     options = parser.parse_args()
     season = Season.read(options.brown)
+
     report = {
         "players": len(season.at_bats),
         "judged": int((season.rest >= LEAST).sum()),
@@ -154,11 +160,13 @@ def main() -> None:
 
 def public_methods(season: Season) -> dict[str, float]:
     """Re-run the simplest public methods: a check of task and data against what is published."""
-    x, variance = _transformed(season.hits, season.at_bats), 1 / (4 * season.at_bats)
+    x = _transformed(season.hits, season.at_bats)
+    variance = 1 / (4 * season.at_bats)
     naive = season.error(x)
     weight = 1 / variance
     center = float(weight @ x / weight.sum())
     shrunk = max(0.0, 1 - (len(x) - 3) / float(weight @ (x - center) ** 2))
+
     return {
         "naive": 1.0,
         "grand mean": season.error(np.full(len(x), x.mean())) / naive,
@@ -168,7 +176,8 @@ def public_methods(season: Season) -> dict[str, float]:
 
 def private_answers(season: Season, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Give our errors, on average over seeds of the noise."""
-    naive, declared = season.error(_transformed(season.hits, season.at_bats)), season.covariates()
+    naive = season.error(_transformed(season.hits, season.at_bats))
+    declared = season.covariates()
     for epsilon in map(float, options.epsilons.split(",")):
         found: dict[str, list[float]] = {name: [] for name in ("alone", *declared)}
         for seed in range(options.first_seed, options.first_seed + options.seeds):
@@ -176,6 +185,7 @@ def private_answers(season: Season, options: argparse.Namespace) -> Iterator[dic
                 found[name].append(
                     season.error(np.arcsin(np.sqrt(np.clip(value, 0.0, 1.0)))) / naive
                 )
+
         for name, errors in found.items():
             yield {
                 "epsilon": epsilon,
@@ -193,15 +203,19 @@ def _answered(
     """Have every player release as the engine does, and answer them."""
     data = season.stream(seed)
     settings = settings_of(data, epsilon, SPREAD_SHARE)
-    agents, followed = Agents(settings, noise_of(seed)), FollowedReleases(settings)
+    agents = Agents(settings, noise_of(seed))
+    followed = FollowedReleases(settings)
     agents.add_agents(list(map(str, range(len(season.at_bats)))))
     batch = agents.update(data.owner, data.value, np.arange(len(data.owner), dtype=np.float64))
     followed.observe(batch.releases, batch.before)
     batch = agents.release_now(float(len(data.owner)))
     followed.observe(batch.releases, batch.before)
-    latest, pool = followed.combined(agents.latest()), followed.posterior
+
+    latest = followed.combined(agents.latest())
+    pool = followed.posterior
     own = pooled_own_means(agents.own(), pool)
     found = {"alone": FittedAlone().estimate(own).value}
+
     for name, covariates in declared.items():
         design = None if covariates is None else covariates.design
         way = make_collaboration("learned_prior", lower=0.0, upper=1.0, covariates=design)
@@ -212,6 +226,7 @@ def _answered(
             way.summarize(replace(latest, covariates=codes[latest.agent])), pool
         )
         found[name] = fitted.estimate(replace(own, covariates=codes[own.agent])).value
+
     return found
 
 

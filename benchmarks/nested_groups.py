@@ -99,6 +99,7 @@ def print_trees(seeds: int, first_seed: int, epsilon: float) -> None:
             }
             question |= {"name": f"{name} {seed}"}
             flat.append(of_tree(frame, truth, nested=False, **question))
+
             nested.append(of_tree(frame, truth, nested=True, **question))
 
         errors = np.array([[one.error for one in each] for each in (flat, nested)])
@@ -126,6 +127,7 @@ def print_flights(seeds: int, first_seed: int, epsilon: float) -> None:
             half = np.random.default_rng(seed).random(len(flights)) < 0.5
             other = flights[~half].groupby(by)["value"].agg(["mean", "var", "size"])
             other = other[other["size"] >= LEAST_ROWS]
+
             for number, nested in enumerate((False, True)):
                 result = private_means(
                     flights[half], by=by, value="value", lower=-30, upper=120, epsilon=epsilon,

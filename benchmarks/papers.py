@@ -72,6 +72,7 @@ def _colme() -> list[Item]:
         *[(f"Fig. {n}", f"reproduce colme --figure {n} --runs 1", "") for n in (2, 3, 4)],
         ("few partners, lost messages", NONE, "missing"),
     ]
+
     return [Item("ColME", *row) for row in rows]
 
 
@@ -84,6 +85,7 @@ def _dame() -> list[Item]:
         ("Fig. 1a", "reproduce dame --figure 1a", ""),
         ("Fig. 1b", "reproduce dame --figure 1b --runs 2", ""),
     ]
+
     return [Item("DAME", *row) for row in rows]
 
 
@@ -124,6 +126,7 @@ def _kent() -> list[Item]:
             "",
         ),
     ]
+
     rest = [
         (
             "Theorems 1, 6-11; Props. 3-5; Tables 1-6; T*",
@@ -157,6 +160,7 @@ def _kent() -> list[Item]:
         ),
         ("Appendix B.2, an epsilon for each user", NONE, "missing"),
     ]
+
     return [Item("Kent", *row) for row in [*algorithms, *rest]]
 
 
@@ -169,6 +173,7 @@ def _cummings() -> list[Item]:
         ("Appendix C", "reproduce cummings --figure c", ""),
         ("comparison of all", "reproduce cummings --runs 2", ""),
     ]
+
     return [Item("Cummings", *row) for row in rows]
 
 
@@ -196,6 +201,7 @@ def ran(command: str, folder: Path) -> str:
     words += ["--out", str(folder)] if command.startswith("reproduce") else []
     words = [str(write_own_file(folder)) if word == OWN_FILE else word for word in words]
     done = subprocess.run([*words, "--json"], capture_output=True, text=True, check=False)
+
     return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["failed"])[-1]
 
 
@@ -206,6 +212,7 @@ def main() -> int:
     known: dict[str, str] = {}
     print("| document | item | command | " + ("runs | " if run else "") + "note |")
     print("|---|---|---|" + ("---|" if run else "") + "---|")
+
     with tempfile.TemporaryDirectory() as folder:
         for item in items():
             if run and item.command and item.command not in known:
@@ -215,6 +222,7 @@ def main() -> int:
             column = f"{(said or 'yes') if item.command else '-'} | " if run else ""
             shown = f"`meanstream {item.command}`" if item.command else "-"
             print(f"| {item.paper} | {item.what} | {shown} | {column}{item.note} |", flush=True)
+
     return 1 if failed else 0
 
 

@@ -97,20 +97,26 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=2)
     parser.add_argument("--small", action="store_true")
     options = parser.parse_args()
-    share, goals = 20 if options.small else 1, Goals()
+
+    share = 20 if options.small else 1
+    goals = Goals()
     peers = [name for name in PEERS if _installed(options.environments, name)]
+
     with temporary_broker() as broker, tempfile.TemporaryDirectory() as folder:
         print("| events, keys | " + " | ".join(["engine", "bare loop", *peers]) + " |")
         print("|---" * (3 + len(peers)) + "|")
         topics = Topics(broker.address, peers, options.environments, options.repeat, Path(folder))
+
         for number, shape in enumerate(SHAPES):
             small = shape._replace(events=shape.events // share)
             _topic(broker.address, f"one{number}", small._replace(events=1))
             _topic(broker.address, f"all{number}", small)
             topics.measure(number, small, goals)
+
         print("\nMillions of events per processor second, net of a run on one event.\n")
         print("| file | engine | bare read |\n|---|---|---|")
         _measure_files(Path(folder), share, options.repeat, goals)
+
     print("\n| figure | measured | goal |\n|---|---|---|\n" + "\n".join(goals.rows))
     sys.exit(1 if goals.missed and not options.small else 0)
 
@@ -124,6 +130,7 @@ def _installed(environments: Path, name: str) -> bool:
         f"left out {name}: uv venv {place} && uv pip install -p {place}/bin/python {packages}",
         file=sys.stderr,
     )
+
     return False
 
 
@@ -141,11 +148,13 @@ def _topic(address: str, topic: str, shape: Shape) -> None:
         iso_times(1.7e9 + np.arange(shape.events) // 100),
         strict=True,
     )
+
     for i, (agent, value, when) in enumerate(rows):
         line = f'{{"schema_version":1,"id":"{i:032x}","agent":"a{agent}","time":"{when}","value":{value}}}'
         producer.produce(topic, line, key=f"a{agent}")
         if i % 10_000 == 0:
             producer.poll(0)
+
     producer.flush()
 
 
@@ -172,10 +181,12 @@ class Topics(NamedTuple):
         print(
             f"| {what} | " + " | ".join(f"{rates[name]:.3g}" for name in names) + " |", flush=True
         )
+
         if shape.bare is not None:
             goals.judge(
                 f"{what}: engine / bare loop", rates["engine"] / rates["bare loop"], shape.bare
             )
+
         for name in self.peers:
             goal = shape.pathway if name == "Pathway" else 1
             goals.judge(f"{what}: engine / {name}", rates["engine"] / rates[name], goal)
@@ -185,14 +196,16 @@ class Topics(NamedTuple):
             if name == "engine":
                 source = f"kafka://{self.address}/{topic}?group={Path(place).name}"
                 return engine(source, Path(place), ["--id", "id"] if shape.ids else [])
+
             slow = SLOW_SHARE if name == "quixstreams" else 1
-            python, program = sys.executable, BARE_LOOP
+            python = sys.executable
+            program = BARE_LOOP
             if name in PEERS:
-                python, program = (
-                    str(self.environments / name.lower() / "bin" / "python"),
-                    PEERS[name][1],
-                )
-            read, kind = str(max(shape.events // slow, 1)), "ids" if shape.ids else "no ids"
+                python = str(self.environments / name.lower() / "bin" / "python")
+                program = PEERS[name][1]
+
+            read = str(max(shape.events // slow, 1))
+            kind = "ids" if shape.ids else "no ids"
             return slow * seconds(
                 [python, "-c", program, self.address, topic, read, kind, f"{place}/out"]
             )
@@ -241,10 +254,12 @@ class File(NamedTuple):
             f"| {self.what} | {self.events / own / 1e6:.3g} | {self.events / bare / 1e6:.3g} |",
             flush=True,
         )
+
         if self.path.suffix == ".csv":
             goals.judge(
                 f"{self.what}: engine / bare read", bare / own, 0.5 if self.agents < MANY else 0.08
             )
+
         if self.agents >= MANY:
             goals.judge(
                 f"{self.what}: microseconds per agent", own / self.agents * 1e6, 8, most=True
@@ -255,6 +270,7 @@ class File(NamedTuple):
                 400,
                 most=True,
             )
+
         return self.events / own / 1e6
 
 
@@ -266,6 +282,7 @@ def _measure_files(folder: Path, share: int, repeat: int, goals: Goals) -> None:
             file = File(folder / f"all{agents}{suffix}", events // share, agents, repeat)
             file.write()
             rates[suffix] = file.measure(goals)
+
         if agents < MANY:
             goals.judge(
                 f"{agents:,} agents: parquet / csv, engine", rates[".parquet"] / rates[".csv"], 2
@@ -287,6 +304,7 @@ def engine(source: str, folder: Path, more: list[str]) -> float:
         "--source",
         source,
     ]
+
     return seconds(
         [*command, *BOUNDS, *outputs, "--releases", str(folder / "releases.jsonl"), *more]
     )
@@ -301,6 +319,7 @@ def in_turn(names: list[str], run: Callable[[str], float], repeat: int) -> dict[
     for _ in range(repeat):
         for name in names:
             took[name].append(run(name))
+
     return {name: min(seconds) for name, seconds in took.items()}
 
 
@@ -311,6 +330,7 @@ def seconds(words: list[str]) -> float:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if ran.returncode:
         raise SystemExit(f"{words[0]} ended with code {ran.returncode}: {ran.stderr[-2000:]}")
+
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 

@@ -66,7 +66,8 @@ ATTRIBUTED = ("covariates", "useless")
 PUBLIC = "public james_stein"
 TIMES = {"quarter": 0.25, "half": 0.5, "end": 1.0}
 STRATA = ((5, 10), (10, 30), (30, 100), (100, 300), (300, 1000), (1000, 10**9))
-LEAST_STRATUM, LEAST_FAR = 200, 20
+LEAST_STRATUM = 200
+LEAST_FAR = 20
 
 
 def main() -> None:
@@ -78,6 +79,7 @@ def main() -> None:
     parser.add_argument("--epsilons", default="0.1,0.5,1,3")
     parser.add_argument("--times", default=",".join(TIMES), help="of quarter, half, end")
     parser.add_argument("--methods", default=",".join(METHODS))
+
     parser.add_argument(
         "--seeds",
         type=int,
@@ -88,6 +90,7 @@ def main() -> None:
     parser.add_argument(
         "--spread-share", type=float, default=SPREAD_SHARE, help="as `meanstream run agents` has it"
     )
+
     parser.add_argument("--split", type=int, default=0, help="seed of the first half")
     parser.add_argument("--splits", type=int, default=1, help="halves that are judged together")
     parser.add_argument(
@@ -98,16 +101,19 @@ def main() -> None:
     parser.add_argument(
         "--subgroups", type=Path, help="write what it does to small and far groups, as Markdown"
     )
+
     parser.add_argument(
         "--reports", type=Path, nargs="*", help="what earlier runs printed, instead of measuring"
     )
     options = parser.parse_args()
     cells = []
+
     for cell in measured(options.reports) if options.reports else measure(options):
         cells.append(cell)
         sys.stderr.write(
             f"{cell['set']}, epsilon {cell['epsilon']}, {cell['time']}: {cell['missed'] or 'met'}\n"
         )
+
     report = {
         "seeds": options.seeds,
         "first_seed": options.first_seed,
@@ -118,14 +124,17 @@ def main() -> None:
         "orders": options.orders,
         "cells": cells,
     }
+
     if options.table:
         write_table(report, options.table)
     if options.picture:
         draw(report, options.picture)
+
     if options.subgroups:
         options.subgroups.write_text(
             subgroup_table([row for cell in cells for row in cell.pop("subgroups")]), "utf-8"
         )
+
     json.dump(report, sys.stdout, indent=1)
     print()
     sys.exit(any(cell["missed"] for cell in cells))
@@ -141,7 +150,8 @@ def measured(reports: list[Path]) -> Iterator[dict[str, Any]]:
 
 def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Give one cell for each set, order, epsilon and time."""
-    methods, times = options.methods.split(","), options.times.split(",")
+    methods = options.methods.split(",")
+    times = options.times.split(",")
     for data in real_sets(options.sets.split(";")):
         attributes = {kind: attributes_for(kind, data) for kind in ATTRIBUTED if kind in methods}
         for order in options.orders.split(","):
@@ -169,6 +179,7 @@ def _cells(  # noqa: PLR0917 - what is measured
             some = methods if seed % 4 == options.first_seed % 4 else methods[:1]
             for key, errors in _judged(halves, settings, seed, times, some, attributes).items():
                 found.setdefault(key, []).append(errors)
+
         for time in times:
             of = {method: errors for (t, method), errors in found.items() if t == time}
             more = (
@@ -193,6 +204,7 @@ def attributes_for(kind: str, data: RealSet) -> AgentCovariates:
     rng = np.random.default_rng([n, len(data.owner)])
     levels = [np.char.add("level ", rng.integers(0, most, n).astype(str)) for most in (12, 100)]
     columns = [*levels, *rng.normal(size=(2, n))]
+
     return covariates_of_columns(
         list(map(str, range(n))), {f"{i}": pa.array(c) for i, c in enumerate(columns)}
     )
@@ -216,6 +228,7 @@ def _judged(  # noqa: PLR0917 - what is measured
         for time, what in zip(sorted(times, key=TIMES.__getitem__), known, strict=True):
             for method, errors in _once(half, settings, what, methods, attributes):
                 parts.setdefault((time, method), []).append(errors)
+
     return {key: Errors.joined(several) for key, several in parts.items()}
 
 
@@ -255,6 +268,7 @@ def _once(
     for method in methods:
         answer = answer_of(method, settings, known, own, attributes.get(method))
         yield method, errors_of(half, samples, own.agent, answer, alone)
+
     if len(methods) > 1:
         answer = _public(settings, samples, own)
         yield PUBLIC, errors_of(half, samples, own.agent, answer, alone)
@@ -268,17 +282,18 @@ def answer_of(
     attributes: AgentCovariates | None = None,
 ) -> AgentEstimates:
     """Answer everybody by one method, as the engine does at a refresh."""
-    name, latest = "learned_prior" if method in ATTRIBUTED else method, known.latest
+    name = "learned_prior" if method in ATTRIBUTED else method
+    latest = known.latest
     design = None if attributes is None else attributes.design
     collaboration = make_collaboration(
         name, lower=settings.lower, upper=settings.upper, covariates=design, strangers=False
     )
+
     if attributes is not None:
         codes = attributes.of(list(map(str, range(int(own.agent.max()) + 1))))
-        latest, own = (
-            replace(latest, covariates=codes[latest.agent]),
-            replace(own, covariates=codes[own.agent]),
-        )
+        latest = replace(latest, covariates=codes[latest.agent])
+        own = replace(own, covariates=codes[own.agent])
+
     fitted = collaboration.fit_summary(collaboration.summarize(latest), known.pool)
     return estimate_with_two_variances(fitted, own)
 
@@ -287,7 +302,8 @@ def _public(settings: AgentsSettings, samples: OwnSamples, own: OwnMeans) -> Age
     """Not private: everybody's raw mean is read, with the variance of one sample of all values together."""
     known = samples.count > 1
     within = float(samples.squared_deviations[known].sum() / (samples.count[known] - 1).sum())
-    ones, zeros = np.ones(len(own), np.int64), np.zeros(len(own))
+    ones = np.ones(len(own), np.int64)
+    zeros = np.zeros(len(own))
     raw = ReleaseColumns(
         agent=own.agent,
         index=ones,
@@ -296,6 +312,7 @@ def _public(settings: AgentsSettings, samples: OwnSamples, own: OwnMeans) -> Age
         mean=own.mean,
         noise_variance=zeros,
     )
+
     collaboration = make_collaboration("james_stein", lower=settings.lower, upper=settings.upper)
     variance = within / own.count
     return collaboration.fit(raw, variance).estimate(replace(own, variance=variance))
@@ -312,6 +329,7 @@ def cell_of(found: dict[str, list[Errors]], default: str) -> dict[str, Any]:
         if _members(ours[0], low, high) >= LEAST_STRATUM
     }
     n_far = int(ours[0].far.sum()) // ours[0].halves
+
     cell: dict[str, Any] = {
         "owners": len(ours[0].count) // ours[0].halves,
         "ratio": float(np.mean(ratios)),
@@ -331,6 +349,7 @@ def cell_of(found: dict[str, list[Errors]], default: str) -> dict[str, Any]:
         if n_far >= LEAST_FAR
         else None,
     }
+
     return cell | {"missed": missed_goals(cell, ours[0], n_far)}
 
 
@@ -347,11 +366,13 @@ def _coverage(found: list[Errors], low: int, high: int) -> float:
 def missed_goals(cell: dict[str, Any], errors: Errors, n_far: int) -> list[str]:
     """Name the goals that a cell misses by more than two standard errors."""
     missed = []
-    public, allowed = cell["others"].get(PUBLIC), 2 * cell["stderr"]
+    public = cell["others"].get(PUBLIC)
+    allowed = 2 * cell["stderr"]
     if cell["worst"] > 1.02 + allowed:
         missed.append("alone")
     if public is not None and public < 0.9 and cell["worst"] > 1.1 * public + allowed:
         missed.append("public james_stein")
+
     for (low, high), covered in zip(
         [s for s in STRATA if _members(errors, *s) >= LEAST_STRATUM],
         cell["coverage_by_count"].values(),
@@ -359,9 +380,12 @@ def missed_goals(cell: dict[str, Any], errors: Errors, n_far: int) -> list[str]:
     ):
         if covered < 0.93 - 2 * np.sqrt(0.93 * 0.07 / _members(errors, low, high)):
             missed.append(f"coverage from {low}")
-    far, goal = cell["coverage_far"], min(0.9, cell["coverage_far_alone"] or 0.0)
+
+    far = cell["coverage_far"]
+    goal = min(0.9, cell["coverage_far_alone"] or 0.0)
     if far is not None and far < goal - 2 * np.sqrt(0.9 * 0.1 / n_far):
         missed.append("coverage far")
+
     return missed
 
 

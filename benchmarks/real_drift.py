@@ -39,7 +39,8 @@ LEAST = 20
 """Values that an owner must have in a period, and in the next one, to be scored."""
 TIMES = (2.0, 6.0)
 """Half-lives, in numbers of an owner's values in a period."""
-EPSILON, DELTA = 1.0, 1e-6
+EPSILON = 1.0
+DELTA = 1e-6
 Answers = list[Floats]
 
 
@@ -57,7 +58,8 @@ class Scored:
     @classmethod
     def of(cls, data: DriftSet) -> Scored:
         """Count what each owner has in each period."""
-        n, periods = data.n_owners, data.n_periods
+        n = data.n_owners
+        periods = data.n_periods
         cell = data.period * n + data.owner
         count = np.bincount(cell, minlength=n * periods).reshape(periods, n)
         mean = np.bincount(cell, data.value, n * periods).reshape(periods, n) / np.maximum(count, 1)
@@ -67,6 +69,7 @@ class Scored:
             np.flatnonzero((count[p] >= LEAST) & (count[p + 1] >= LEAST))
             for p in range(periods - 1)
         ]
+
         return cls(
             who=who,
             truth=[mean[p + 1, w] for p, w in enumerate(who)],
@@ -92,6 +95,7 @@ def main() -> None:
     options = parser.parse_args()
     lines = list(table(range(options.first_seed, options.first_seed + options.seeds)))
     text = HEAD.format(seeds=options.seeds, first=options.first_seed) + "\n".join(lines) + "\n"
+
     if options.table is None:
         print(text)
     else:
@@ -135,6 +139,7 @@ def table(seeds: range) -> Iterator[str]:
             np.mean([scored.errors(together(data, memory, seed)) for seed in seeds], axis=0)
             for memory in ("forever", *(f"half-life:{life}" for life in lives))
         ]
+
         others = [scored.errors(alone(data, life)) for life in lives]
         others += [scored.errors(detected(data, kind)) for kind in ("ADWIN", "Page-Hinkley")]
         cells = [ratio(ours[0], base), *(ratio(one, base, ours[0]) for one in (*ours[1:], *others))]
@@ -145,6 +150,7 @@ def table(seeds: range) -> Iterator[str]:
             f"{answers:,}",
             " and ".join(f"{life:,}" for life in lives),
         ]
+
         yield "| " + " | ".join([*head, *cells]) + " |"
 
 
@@ -155,6 +161,7 @@ def ratio(errors: Floats, base: Floats, against: Floats | None = None) -> str:
         return text
     difference = errors - against
     stderr = difference.std(ddof=1) * len(difference) ** 0.5 / abs(base.sum())
+
     return f"{text} ({2 * stderr:.2f})"
 
 
@@ -169,6 +176,7 @@ def together(data: DriftSet, memory: str, seed: int) -> Answers:
     followed = FollowedReleases(settings)
     way = make_collaboration("learned_prior", lower=data.lower, upper=data.upper)
     found = []
+
     for part in data.parts():
         batch = agents.update(
             data.owner[part], data.value[part], np.arange(part.start, part.stop, dtype=np.float64)
@@ -179,18 +187,23 @@ def together(data: DriftSet, memory: str, seed: int) -> Answers:
         )
         own = pooled_own_means(agents.own(), followed.posterior)
         value = np.full(data.n_owners, np.nan)
+
         value[own.agent] = alone_where_ahead(estimate_with_two_variances(fitted, own), own).value
         found.append(value)
+
     return found[:-1]
 
 
 def alone(data: DriftSet, half_life: int | None) -> Answers:
     """Give every owner's own mean, of all its values, or weighed with a half-life."""
     decay = 1.0 if half_life is None else 0.5 ** (1 / half_life)
-    weight, total = np.zeros(data.n_owners), np.zeros(data.n_owners)
+    weight = np.zeros(data.n_owners)
+    total = np.zeros(data.n_owners)
     found = []
+
     for part in data.parts():
-        owner, value = data.owner[part], data.value[part]
+        owner = data.owner[part]
+        value = data.value[part]
         count = np.bincount(owner, minlength=data.n_owners)
         order = np.argsort(owner, kind="stable")
         rank = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
@@ -199,35 +212,45 @@ def alone(data: DriftSet, half_life: int | None) -> Answers:
         total = total * decay**count + np.bincount(owner[order], age * value[order], data.n_owners)
         with np.errstate(invalid="ignore"):
             found.append(total / weight)
+
     return found[:-1]
 
 
 def detected(data: DriftSet, kind: str) -> Answers:
     """Give every owner's own mean since what one of river's detectors sees."""
-    width, found = data.upper - data.lower, []
+    width = data.upper - data.lower
+    found = []
     adwin = [
         river_drift.ADWIN() if kind == "ADWIN" else river_drift.PageHinkley()
         for _ in range(data.n_owners)
     ]
-    sums, counts = [0.0] * data.n_owners, [0] * data.n_owners
+    sums = [0.0] * data.n_owners
+    counts = [0] * data.n_owners
+
     for part in data.parts():
         pairs = zip(
             data.owner[part].tolist(),
             ((data.value[part] - data.lower) / width).tolist(),
             strict=True,
         )
+
         for owner, value in pairs:
             detector = adwin[owner]
             detector.update(value)
             if kind != "ADWIN" and detector.drift_detected:
-                sums[owner], counts[owner] = 0.0, 0
+                sums[owner] = 0.0
+                counts[owner] = 0
+
             sums[owner] += value
             counts[owner] += 1
+
         if kind == "ADWIN":
             mean = np.array([one.estimation for one in adwin])
         else:
             mean = np.array(sums) / np.maximum(counts, 1)
+
         found.append(data.lower + width * mean)
+
     return found[:-1]
 
 

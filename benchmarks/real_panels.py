@@ -141,6 +141,7 @@ def halved(panel: Panel, seed: int, *, in_time: bool) -> Cell:
     others, truth = means(~stream)
     deviations = (panel.value - own[owner])[stream] ** 2
     squares = np.bincount(owner[stream], deviations, n)
+
     return Cell(panel, stream, count, own, squares, others, truth)
 
 
@@ -171,6 +172,7 @@ def by_default(cell: Cell, epsilon: float, seed: int) -> Answer:
     columns[:, own.agent] = np.clip(
         [found.value, found.lower, found.upper], panel.lower, panel.upper
     )
+
     return Answer(*columns)
 
 
@@ -202,6 +204,7 @@ def on_a_page(cell: Cell, epsilon: float | None, seed: int) -> Answer:
         ratio = stddev / scale
         above = away / scale + ratio**2 / 2 + log_ndtr(-(away / stddev + ratio))
         below = -away / scale + ratio**2 / 2 + log_ndtr(away / stddev - ratio)
+
         return float((np.logaddexp(above, below) - np.log(2 * scale)).sum())
 
     likelihood = np.array([[log_likelihood(c, t) for t in spreads] for c in centers])
@@ -215,9 +218,12 @@ def on_a_page(cell: Cell, epsilon: float | None, seed: int) -> Answer:
         grid.ravel()[:, None] for grid in np.meshgrid(centers, spreads, indexing="ij")
     )
     used = share.ravel() > 1e-6 * share.max()
-    center, spread, prior = center[used], spread[used], share.ravel()[used][:, None]
+    center = center[used]
+    spread = spread[used]
+    prior = share.ravel()[used][:, None]
     pooled = (3 * of_sample + cell.squares[some]) / (3 + n - 1)
     variance = np.minimum(pooled, 2 * of_sample) / n
+
     total = variance + spread**2
     log_weight = np.log(prior) - 0.5 * np.log(total) - 0.5 * (own - center) ** 2 / total
     posterior = np.exp(log_weight - log_weight.max(axis=0))
@@ -297,6 +303,7 @@ def table_lines(cells: pd.DataFrame, panels: list[Panel]) -> Iterator[str]:
         others = [own[own["way"] == way]["error"].mean() for way in ("page", "public")]
         counts = np.bincount(panel.owner)
         figures = [default[name].mean() for name in ("length", "cover", "far")]
+
         numbers = [f"{number:.2f}" for number in (*others, *figures)]
         yield f"| {panel.name} | {len(counts):,} | {np.median(counts):.0f} | {' | '.join(errors + numbers)} |"
 
@@ -333,6 +340,7 @@ def main() -> int:
     seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
     cells = pd.DataFrame([cell for panel in panels for cell in measured(panel, seeds)])
     print("\n".join([*summary_lines(cells), "", *table_lines(cells, panels)]))
+
     return 0
 
 

@@ -56,8 +56,12 @@ ESTIMATORS = (
 )
 DECLARES = ("declared", "tails", "repeating, tails")
 HONEST = ("one_shot", "declared", "repeating", "central.mean")
-LEAST_COVERAGE, DECLARED_COST, REPEATING_GAIN = 0.93, 1.05, 0.5
-LATER, NARROW, ENOUGH = 10, 0.1, 3000.0
+LEAST_COVERAGE = 0.93
+DECLARED_COST = 1.05
+REPEATING_GAIN = 0.5
+LATER = 10
+NARROW = 0.1
+ENOUGH = 3000.0
 SPAN = 2**20
 HEAD = ("set", "users", "spread", "epsilon", "estimator", "squared error / one_shot", "from window 11", "coverage",
         "predicted / measured")  # fmt: skip
@@ -90,6 +94,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=7000)
     parser.add_argument("--table", type=Path, help="write the table into this file")
     options = parser.parse_args()
+
     rows = [
         row
         for one in real_sets(options.sets.split(";"))
@@ -99,6 +104,7 @@ def main() -> None:
     ]
     missed = [text for row in rows for text in row["missed"]]
     print(json.dumps({"rows": rows, "missed": missed}, indent=1))
+
     if options.table is not None:
         _write(options.table, rows, missed, options.runs)
     sys.exit(1 if missed else 0)
@@ -109,6 +115,7 @@ def windows_of(one: RealSet) -> list[Window]:
     at = one.day // PERIODS[WINDOWS[one.name]]
     place = 2.0 * (one.value - one.lower) / (one.upper - one.lower) - 1.0
     made = []
+
     for number in range(int(at.min()), int(at.max())):
         here = at == number
         if not here.any():
@@ -116,6 +123,7 @@ def windows_of(one: RealSet) -> list[Window]:
         _, owner = np.unique(one.owner[here], return_inverse=True)
         count = np.bincount(owner)
         made.append(Window(count, np.bincount(owner, place[here]) / count))
+
     return made
 
 
@@ -138,6 +146,7 @@ def _measured(
                 "later": _ratio(error[:, LATER:] ** 2, plain[:, LATER:]),
                 "coverage": float(covered.mean()), "predicted": predicted / float(np.sqrt(np.mean(error**2))),
             }  # fmt: skip
+
             yield row | {"missed": list(_missed(row, covered))}
 
 
@@ -145,7 +154,10 @@ def _passes(
     windows: list[Window], estimators: list[Any], runs: int, seed: int
 ) -> tuple[Floats, Floats, float]:
     """Errors and coverage by run and window, and the root of the mean predicted squared error."""
-    errors, covered, predicted = np.zeros((runs, len(windows))), np.zeros((runs, len(windows))), []
+    errors = np.zeros((runs, len(windows)))
+    covered = np.zeros((runs, len(windows)))
+    predicted = []
+
     for run in range(runs):
         carried: Any = None
         for number, (window, made) in enumerate(zip(windows, estimators, strict=True)):
@@ -157,6 +169,7 @@ def _passes(
             errors[run, number] = float(found.unclipped) - truth
             covered[run, number] = float(found.lower) <= truth <= float(found.upper)
             predicted.append(float(asked.describe()["predicted_stderr"]) ** 2)
+
     return errors, covered, float(np.sqrt(np.mean(predicted)))
 
 
@@ -168,6 +181,7 @@ def _estimator(name: str, window: Window, epsilon: float, spread: float) -> Any:
         "tails": tails,
         "repeating, tails": tails,
     }.get(name, {})
+
     built = (
         name.partition(",")[0]
         if name.startswith("repeating")
@@ -177,9 +191,11 @@ def _estimator(name: str, window: Window, epsilon: float, spread: float) -> Any:
     )
     users = int(float(f"{len(window.count):.1e}"))
     key = (built, epsilon, users, tuple(options.items()))
+
     if key not in _BUILT:
         sizes = SizeDistribution.from_counts(window.count)
         _BUILT[key] = build_estimator(built, epsilon=epsilon, users=users, sizes=sizes, **options)
+
     return _BUILT[key]
 
 
@@ -193,6 +209,7 @@ def _answer(estimator: Any, users: Summaries, rng: np.random.Generator) -> Estim
     words = [
         SeededWords(rng, int(np.sum(stage == number))) for number in range(len(estimator.rounds))
     ]
+
     return run_protocol(estimator, users, stage, words)
 
 
@@ -203,6 +220,7 @@ def _ratio(squared: Floats, plain: Floats) -> list[float]:
         np.hypot(of.std(ddof=1), of.mean() * plain.mean(axis=1).std(ddof=1) / plain.mean())
         / len(of) ** 0.5
     )
+
     return [float(of.mean()), float(error)]
 
 
@@ -214,6 +232,7 @@ def _missed(row: dict[str, Any], covered: Floats) -> Iterator[str]:
     if row["estimator"] == "declared" and row["ratio"][0] - 2.0 * row["ratio"][1] > DECLARED_COST:
         yield f"{where}: {row['ratio'][0]:.2f} times the squared error of one report of each user"
     enough = row["spread"] <= NARROW and row["users"] * row["epsilon"] ** 2 >= ENOUGH
+
     if (
         row["estimator"] == "repeating"
         and enough
@@ -231,6 +250,7 @@ def _write(path: Path, rows: list[dict[str, Any]], missed: list[str], runs: int)
             f"| {row['set']} | {row['users']:,.0f} | {row['spread']:.3f} | {row['epsilon']:g} | {row['estimator']} | "
             f"{ratio} | {later} | {row['coverage']:.3f} | {row['predicted']:.2f} |"
         )
+
     told = "; ".join(missed) or "none"
     text = path.read_text().partition("<!-- table -->")[0] if path.exists() else ""
     path.write_text(

@@ -51,7 +51,9 @@ def produce(address: str, rate: int, agents: int) -> None:
         }
     )
     rng = np.random.default_rng(3)
-    began, sent = time.time(), 0
+
+    began = time.time()
+    sent = 0
     while True:
         due = int((time.time() - began) * rate)
         for number in rng.integers(0, agents, due - sent).tolist():
@@ -62,6 +64,7 @@ def produce(address: str, rate: int, agents: int) -> None:
                 else "{"
             )
             producer.produce("samples", value, key=f"a{number}")
+
         producer.poll(0)
         time.sleep(0.005)
 
@@ -84,20 +87,24 @@ class Watcher:
         }
         consumer = Consumer({**settings, "fetch.wait.max.ms": 5})
         consumer.assign([TopicPartition(topic, 0, 0) for topic in OUTPUTS])
+
         while not self.done.is_set():
             messages = consumer.consume(1000, 0.005)
             if messages:
                 self.last = time.monotonic()
                 self.count += sum(message.error() is None for message in messages)
+
         consumer.close()
 
     def wait_for_more(self) -> float:
         """Give the time at which the next record came."""
-        before, end = self.count, time.monotonic() + WAIT_SECONDS
+        before = self.count
+        end = time.monotonic() + WAIT_SECONDS
         while self.count == before:
             if time.monotonic() > end:
                 sys.exit("nothing was delivered in time")
             time.sleep(0.001)
+
         return self.last
 
     def wait_for_silence(self) -> None:
@@ -118,6 +125,7 @@ def command(address: str, store: Path) -> list[str]:
         "--log-format",
         "json",
     ]
+
     typed += [
         "--source",
         f"kafka://{address}/samples",
@@ -128,6 +136,7 @@ def command(address: str, store: Path) -> list[str]:
         "--refresh",
         "10s",
     ]
+
     typed += ["--lower", "0", "--upper", "1", "--epsilon", "1", "--delta", "1e-6"]
     return typed + [
         word for option, topic in places.items() for word in (option, f"kafka://{address}/{topic}")
@@ -160,6 +169,7 @@ def live(address: str, store: Path, watcher: Watcher, seconds: float) -> tuple[f
         env=installed(store.with_name("bytecode")),
     )
     assert process.stderr is not None  # noqa: S101 - for the type checker
+
     resumed: list[float] = []
 
     def listen() -> None:
@@ -176,6 +186,7 @@ def live(address: str, store: Path, watcher: Watcher, seconds: float) -> tuple[f
         process.kill()
         process.wait()
         listener.join()
+
     return resumed[0] - began, delivered - began, resumed[1]
 
 
@@ -190,9 +201,11 @@ def measure(address: str, folder: Path, options: argparse.Namespace) -> dict[str
     )
     producing.start()
     watcher = Watcher(address)
+
     watching = Thread(target=watcher.run)
     watching.start()
     rng = np.random.default_rng(options.seed)
+
     try:
         live(
             address, folder / "state.db", watcher, options.warm_seconds
@@ -205,6 +218,7 @@ def measure(address: str, folder: Path, options: argparse.Namespace) -> dict[str
         producing.kill()
         watcher.done.set()
         watching.join()
+
     resumed, delivered, processor = np.array(spans).T
     return {
         "kills": options.kills,
@@ -234,6 +248,7 @@ def main() -> None:
     parser.add_argument("--warm-seconds", type=float, default=20.0, help="life of the first engine")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+
     with temporary_broker() as broker:
         print(json.dumps(measure(broker.address, broker.folder.parent, options), indent=2))
 

@@ -56,11 +56,10 @@ def produce(address: str, registry: str, events: int, agents: int) -> None:
     producer = Producer(
         {"bootstrap.servers": address, "linger.ms": 20, "queue.buffering.max.messages": 2_000_000}
     )
-    rng, parsed, seconds = (
-        np.random.default_rng(7),
-        fastavro.parse_schema(SCHEMA),
-        1.7e9 + np.arange(events) // 100,
-    )
+
+    rng = np.random.default_rng(7)
+    parsed = fastavro.parse_schema(SCHEMA)
+    seconds = 1.7e9 + np.arange(events) // 100
     rows = zip(
         rng.integers(0, agents, events).tolist(),
         rng.uniform(0, 1, events).round(3).tolist(),
@@ -68,6 +67,7 @@ def produce(address: str, registry: str, events: int, agents: int) -> None:
         iso_times(seconds),
         strict=True,
     )
+
     for i, (agent, value, second, when) in enumerate(rows):
         record = {
             "schema_version": 1,
@@ -78,11 +78,13 @@ def produce(address: str, registry: str, events: int, agents: int) -> None:
         }
         line = json.dumps(record, separators=(",", ":")).encode()
         out = io.BytesIO()
+
         fastavro.schemaless_writer(out, parsed, {**record, "time": round(second * 1e6)})
         for topic, sent in zip(TOPICS, (line, avro + out.getvalue(), text + line), strict=True):
             producer.produce(topic, sent, key=f"a{agent}")
         if i % 5_000 == 0:
             producer.poll(0)
+
     producer.flush()
 
 
@@ -106,7 +108,9 @@ def run_alone(topic: str, address: str, registry: str, events: int) -> None:
                 quiet=True,
             )
         )
+
         used = time.process_time() - before
+
     if stats.accepted != events:
         raise RuntimeError(f"events must all be accepted, got {stats.accepted} of {events}")
     print(json.dumps({"processor": used}))
@@ -127,9 +131,11 @@ def measure(address: str, registry: str, options: argparse.Namespace) -> dict[st
                 "--registry",
                 registry,
             ]
+
             command += ["--events", str(options.events)]
             ran = subprocess.run(command, check=True, capture_output=True)
             seconds[topic].append(json.loads(ran.stdout)["processor"])
+
     rates = {topic: options.events / min(several) for topic, several in seconds.items()}
     return {
         "events": options.events,
@@ -151,6 +157,7 @@ def main() -> None:
     if options.alone:
         run_alone(options.alone, options.address, options.registry, options.events)
         return
+
     with (
         tempfile.TemporaryDirectory() as folder,
         running_registry(Path(folder) / "log") as registry,

@@ -39,6 +39,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--transcription-steps", type=int, default=250)
     options = parser.parse_args()
+
     size = {"agents": options.agents, "steps": options.steps, "runs": options.runs}
     production = max(production_rate(**size) for _ in range(options.repeat))
     plain = transcription_rate(options.agents, options.transcription_steps)
@@ -48,6 +49,7 @@ def main() -> None:
         | {"transcription_steps": options.transcription_steps, "agent_steps_per_second": rates},
         sys.stdout,
     )
+
     print()
 
 
@@ -59,6 +61,7 @@ def production_rate(agents: int, steps: int, runs: int) -> float:
     )
     started = process_time()
     simulate_pairwise(config)
+
     return agents * steps * runs / (process_time() - started)
 
 
@@ -75,10 +78,12 @@ def transcription_rate(agents: int, steps: int) -> float:
         variance=variance[0],
         design_variance=simulated_pairwise_design_variance(config, variance),
     )
+
     started = process_time()
     estimates, _ = transcribe(given)
     seconds = process_time() - started
     assert np.isfinite(estimates).all()  # noqa: S101 - the work was done
+
     return agents * steps / seconds
 
 

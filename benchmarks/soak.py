@@ -35,6 +35,7 @@ def soak(broker: Broker, folder: Path, options: argparse.Namespace) -> RandomKil
     )
     killing.run()
     worlds.close()
+
     return killing
 
 
@@ -67,6 +68,7 @@ def main() -> None:
     parser.add_argument(
         "--brokers", type=int, default=0, help="how often the broker is killed meanwhile"
     )
+
     options = parser.parse_args()
     print(f"seed {options.seed}", file=sys.stderr)
     began = time.monotonic()
@@ -77,6 +79,7 @@ def main() -> None:
     print(
         f"seed {found['seed']}: {found['kills']} kills in {found['deployments']} deployments: {wrong}"
     )
+
     sys.exit(any(found["wrong"].values()))
 
 

@@ -41,6 +41,7 @@ def report(killing: FlinkKills, seconds: float) -> dict[str, Any]:
         "no kill met a release": int(not killing.ours.again),
         "control without a second noise": int(not killing.fresh.noised_twice),
     }
+
     return {
         "seed": killing.seed,
         "kills": len(killing.kills),
@@ -91,6 +92,7 @@ def keep_logs(folder: Path, exceptions: list[str]) -> str:
     Path(kept, "exceptions.txt").write_text("\n\n".join(exceptions))
     for log in folder.glob("*.log"):
         shutil.copy(log, kept)
+
     return kept
 
 
@@ -105,12 +107,14 @@ def main() -> None:
     if reason := flink_cluster.missing():
         sys.exit(reason)
     print(f"seed {options.seed}", file=sys.stderr)
+
     began = time.monotonic()
     with temporary_broker() as broker:
         folder = broker.folder.parent
         require_room(folder)
         cluster = FlinkCluster(folder / "flink", slots=2)
         killing = None
+
         try:
             cluster.start()
             killing = FlinkKills(
@@ -125,6 +129,7 @@ def main() -> None:
             raise
         finally:
             cluster.stop()
+
     found = report(killing, time.monotonic() - began)
     print(json.dumps(found, indent=2))
     wrong = ", ".join(f"{count} {kind}" for kind, count in found["wrong"].items())

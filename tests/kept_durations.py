@@ -23,7 +23,7 @@ from tests.warm_command import seconds_of_forks
 FILE = Path(__file__).parent / "durations.json"
 KEPT = 0.25
 """Seconds; shorter ones are not written down."""
-SLOW = 0.5
+SLOW = 0.3
 """Seconds; longer ones are marked `slow`."""
 PROPERTY = "processor_seconds"
 

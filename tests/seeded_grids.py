@@ -15,11 +15,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-from tests.kept_durations import SLOW
-
 LEAST = 3
 """Parameters; a test with fewer is no grid."""
-LONG = SLOW
+LONG = 0.5
 """Seconds of all parameters together; a faster grid runs whole."""
 FIGURES = "tests/statistical/"
 """Where each file is a grid of its slow tests."""
@@ -47,7 +45,7 @@ def drawn_out(items: Iterable[Collected], durations: dict[str, float], seed: str
     for item in items:
         function, bracket, _ = item.nodeid.partition("[")
         if item.nodeid.startswith(FIGURES):
-            if durations.get(item.nodeid, 0.0) > SLOW:
+            if durations.get(item.nodeid, 0.0) > LONG:
                 grids[function.partition("::")[0]].append(item.nodeid)
         elif bracket:
             grids[function].append(item.nodeid)

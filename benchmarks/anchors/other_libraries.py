@@ -34,6 +34,7 @@ def opendp_means(rows: pl.DataFrame, epsilon: float, lower: float, upper: float)
             )
         ],
     )
+
     value = pl.col("value").fill_null(0.0).fill_nan(0.0)
     query = context.query().group_by("group").agg(value.dp.mean((lower, upper)))
     return query.release().collect().rename({"value": "mean"}).select("group", "mean")
@@ -51,6 +52,7 @@ def pipelinedp_means(
         partition_extractor=lambda row: row[1],
         value_extractor=lambda row: row[2],
     )
+
     asked = pipeline_dp.AggregateParams(
         metrics=[pipeline_dp.Metrics.MEAN],
         noise_kind=pipeline_dp.NoiseKind.LAPLACE,
@@ -60,6 +62,7 @@ def pipelinedp_means(
         max_value=upper,
     )
     records = list(zip(range(len(rows)), rows["group"], rows["value"], strict=True))
+
     engine = pipeline_dp.DPEngine(accountant, pipeline_dp.LocalBackend())
     groups = rows["group"].unique().to_list()
     answers = engine.aggregate(records, asked, extractors, public_partitions=groups)
@@ -80,6 +83,7 @@ def diffprivlib_means(
         float(diffprivlib.tools.mean(np.array(values), epsilon=epsilon, bounds=(lower, upper)))
         for values in groups["value"]
     ]
+
     return pl.DataFrame({"group": groups["group"], "mean": means})
 
 

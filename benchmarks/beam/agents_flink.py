@@ -36,19 +36,24 @@ def flink(samples: int, agents: int) -> dict[str, float]:
     if why := missing():
         raise SystemExit(why)
     found = {}
+
     for name, many in (("small_", SMALL), ("", samples)):
-        cpu, began = time.process_time(), time.perf_counter()
+        cpu = time.process_time()
+        began = time.perf_counter()
         _run(FnApiRunner(), [], many, agents)
         found[f"fn_api_{name}seconds"] = time.perf_counter() - began
         found[f"fn_api_{name}cpu_seconds"] = time.process_time() - cpu
+
     with tempfile.TemporaryDirectory() as folder:
         cluster = FlinkCluster(
             Path(folder) / "flink", slots=PARALLELISM, compiler="", memory=MEMORY
         )
+
         try:
             cluster.start()
             for name, many in (("small_", SMALL), ("", samples)):
-                before, began = cluster.cpu_seconds(), time.perf_counter()
+                before = cluster.cpu_seconds()
+                began = time.perf_counter()
                 _run("FlinkRunner", cluster.arguments(f"--parallelism={PARALLELISM}"), many, agents)
                 found[f"flink_{name}seconds"] = time.perf_counter() - began
                 after = cluster.cpu_seconds()
@@ -56,11 +61,13 @@ def flink(samples: int, agents: int) -> dict[str, float]:
                     found[f"flink_{name}{part}_cpu_seconds"] = after[part] - before[part]
         finally:
             cluster.stop()
+
     for runner in ("fn_api", "flink"):
         found[f"{runner}_events_per_second"] = samples / found[f"{runner}_seconds"]
     used = found["flink_taskmanager_cpu_seconds"] + found["flink_pool_cpu_seconds"]
     found["flink_events_per_cpu_second"] = samples / used
     found["fn_api_events_per_cpu_second"] = samples / found["fn_api_cpu_seconds"]
+
     return found
 
 

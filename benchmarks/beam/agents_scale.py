@@ -89,6 +89,7 @@ def snapshot(agents: int) -> dict[str, float]:
     )
     joined, joining = _timed(lambda: _joined(partials))
     fitted, fitting = _timed(lambda: [_fit().fit(joined, [TICK])])
+
     return {
         "agents": fitted[0].agents,
         "gather_cpu_seconds": gathering,
@@ -113,6 +114,7 @@ def scaling(agents: int, samples: int) -> dict[str, float]:
     own = float(np.median([seconds for _, seconds in shards]))
     found = {"shard_cpu_seconds": own}
     alone = None
+
     for count in (1, 2, 4, 8):
         partials = [partial for partial, _ in shards[:count]]
         common = min(_common(partials) for _ in range(3))
@@ -120,6 +122,7 @@ def scaling(agents: int, samples: int) -> dict[str, float]:
         alone = took if alone is None else alone
         found[f"join_and_fit_cpu_seconds_{count}"] = common
         found[f"computed_speed_up_{count}"] = count * alone / took
+
     return found
 
 
@@ -128,10 +131,8 @@ def state(agents: int, samples: int, histogram_share: float) -> dict[str, float]
 
     Nothing of it is a mean.
     """
-    settings, packed = (
-        replace(SETTINGS, histogram_share=histogram_share),
-        _split(0, agents, samples),
-    )
+    settings = replace(SETTINGS, histogram_share=histogram_share)
+    packed = _split(0, agents, samples)
     waiting, kept, made = _released(0, packed, settings)
     latest = One()
     _gathered(0, [AgentReleasesCoder().encode(batch) for batch in made], latest, settings)
@@ -139,6 +140,7 @@ def state(agents: int, samples: int, histogram_share: float) -> dict[str, float]
     mebibytes = {
         f"{name}_mebibytes": sum(map(len, cell.values)) / 2**20 for name, cell in found.items()
     }
+
     return {"agents": agents, "samples": samples, "releases": sum(map(len, made)), **mebibytes}
 
 
@@ -159,9 +161,13 @@ def _split(number: int, agents: int, samples: int) -> list[Packed]:
     """Make samples, and split them off as they travel to their shard."""
     rng = np.random.default_rng(number)
     names = [f"agent {number} {i}" for i in range(agents)]
-    who, value = rng.integers(0, agents, samples), rng.normal(10.0, 20.0, samples)
-    time_, position = BEGIN + np.arange(samples) * 0.01, np.arange(samples)
-    directory, packed = AgentDirectory(1), []
+    who = rng.integers(0, agents, samples)
+    value = rng.normal(10.0, 20.0, samples)
+    time_ = BEGIN + np.arange(samples) * 0.01
+    position = np.arange(samples)
+    directory = AgentDirectory(1)
+    packed = []
+
     for start in range(0, samples, BATCH):
         part = slice(start, start + BATCH)
         columns = {
@@ -173,6 +179,7 @@ def _split(number: int, agents: int, samples: int) -> list[Packed]:
             out.value[1]
             for out in split_columns(names, who[part], columns, directory, MAX_TIMESTAMP)
         ]
+
     return packed
 
 
@@ -186,6 +193,7 @@ def _released(
     kept: dict[str, Cell] = {"agents": One(), "changes": Bag(), "head": One(), "ledger": Bag()}
     given = Bag(*waited.values), Bag(ForShardCoder().encode(TICK)), *kept.values(), _made(settings)
     made = shard.due(number, MAX_TIMESTAMP, *given, One(), One())
+
     return waited, kept, [out.value for out in made if not isinstance(out, TaggedOutput)]
 
 
@@ -211,6 +219,7 @@ def _gathered(
     gather.setup()
     cells = Bag(*batches), Bag(ForShardCoder().encode(TICK)), latest or One(), Bag(), One()
     (out,) = gather.gather(number, MAX_TIMESTAMP, *cells, _made(settings), One(), One())
+
     return bytes(out.value[1].encoded)
 
 
@@ -241,12 +250,15 @@ def _releases(shard: int, agents: int) -> list[bytes]:
     state.add_agents([f"agent {shard} {i}" for i in range(agents)])
     center = rng.choice([0.0, 20.0], agents)
     made = []
+
     for turn in range(15):
         value = rng.normal(center, 20.0)
         made.append(
             state.update(np.arange(agents), value, BEGIN + turn + np.arange(agents) / agents)
         )
-    names, words = pa.array(state.names, pa.large_string()), keyed_owner_words(state.names)
+
+    names = pa.array(state.names, pa.large_string())
+    words = keyed_owner_words(state.names)
     encode = AgentReleasesCoder().encode
     return [
         encode(

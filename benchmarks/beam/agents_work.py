@@ -31,7 +31,8 @@ def batches(samples: int, agents: int) -> Iterator[SampleColumns]:
     rng = np.random.default_rng(1)
     for start in range(0, samples, BATCH):
         n = min(BATCH, samples - start)
-        agent, value = rng.integers(0, agents, n), rng.normal(10.0, 20.0, n)
+        agent = rng.integers(0, agents, n)
+        value = rng.normal(10.0, 20.0, n)
         yield SampleColumns(
             names,
             agent,
@@ -116,4 +117,5 @@ def cpu_seconds(samples: int, build: Callable[[Any], Any]) -> float:
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
     _ = build(pipeline | beam.Create([samples], reshuffle=False))
     pipeline.run().wait_until_finish()
+
     return time.process_time() - began

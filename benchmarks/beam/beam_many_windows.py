@@ -54,6 +54,7 @@ def window(number: int, samples: int, agents: int, *, everybody: bool = False) -
     agent = np.resize(np.arange(agents), samples) if everybody else rng.integers(0, agents, samples)
     time = BEGIN // REFRESH * REFRESH + REFRESH * number + np.arange(samples) * (REFRESH / samples)
     value = rng.normal(10.0, 20.0, samples)
+
     return SampleColumns(names, agent, value, time, None, np.arange(samples, dtype=np.int64))
 
 
@@ -130,10 +131,12 @@ def prism(program: str) -> dict[str, float]:
             beam.Pipeline(options=options) as pipeline,
         ):  # the server ends with it
             _ = CASES["arrays"](pipeline | beam.Create([number], reshuffle=False))
+
         return spent() - begun
 
     seconds(1)  # warm
-    one, hundred = seconds(1), seconds(100)
+    one = seconds(1)
+    hundred = seconds(100)
     return {
         "prism_microseconds": hundred / (100 * PER_WINDOW) * 1e6,
         "prism_one_window_seconds": one,
@@ -146,16 +149,19 @@ def windows() -> dict[str, float]:
         cpu_seconds(1, build)  # warm
     samples = 100 * PER_WINDOW
     found = {}
+
     for name, build in CASES.items():
         idle = min(cpu_seconds(1, build) for _ in range(ROUNDS))
         best = min(cpu_seconds(100, build) for _ in range(ROUNDS))
         found[f"{name}_microseconds"] = best / samples * 1e6
         found[f"{name}_one_window_seconds"] = idle
+
     thousand = cpu_seconds(1000, CASES["arrays"])
     found["thousand_waiting_seconds"] = thousand
     found["ten_times_waiting_ratio"] = thousand / (
         10 * found["arrays_microseconds"] * samples * 1e-6
     )
+
     return found
 
 
@@ -180,12 +186,14 @@ def among(agents: int) -> float:
     with mock.patch.object(waiting, "overtakes", return_value=False):
         one = min(cpu_seconds(1, build(1)) for _ in range(2))
         more = min(cpu_seconds(1, build(1 + SMALL)) for _ in range(2))
+
     return (more - one) / SMALL
 
 
 def agents() -> dict[str, float]:
     """Measure small windows among few and many agents."""
-    few, many = among(10_000), among(1_000_000)
+    few = among(10_000)
+    many = among(1_000_000)
     return {"among_1e4_seconds": few, "among_1e6_seconds": many, "agents_ratio": many / few}
 
 
@@ -223,6 +231,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--shards", type=int)
     parser.add_argument("--prism")
+
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.shards is not None:
@@ -233,12 +242,14 @@ def main() -> None:
         found = next(
             (measure for name, measure in modes.items() if getattr(options, name)), windows
         )()
+
     if options.json:
         print(json.dumps(found))
     else:
         for name, value in found.items():
             goal = f"  (goal: at most {GOALS[name]:g})" if name in GOALS else ""
             print(f"{name:36} {value:14.3f}{goal}")
+
     missed = [name for name, goal in GOALS.items() if found.get(name, 0.0) > goal]
     if missed:
         raise SystemExit(f"missed: {', '.join(missed)}")

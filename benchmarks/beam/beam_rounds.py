@@ -45,7 +45,8 @@ def batches(samples: int, users: int, windows: int) -> Iterator[SampleColumns]:
     rng = np.random.default_rng(1)
     for start in range(0, samples, BATCH):
         n = min(BATCH, samples - start)
-        user, value = rng.integers(0, users, n), rng.normal(10.0, 20.0, n)
+        user = rng.integers(0, users, n)
+        value = rng.normal(10.0, 20.0, n)
         yield SampleColumns(
             names, user, value, rng.uniform(0, windows * WINDOW, n), None, np.arange(n)
         )
@@ -65,7 +66,8 @@ class Form(NamedTuple):
     kind: Any
 
 
-ELEMENTS, ARRAYS = Form(elements, tuple[str, float, float]), Form(batches, SampleColumns)
+ELEMENTS = Form(elements, tuple[str, float, float])
+ARRAYS = Form(batches, SampleColumns)
 
 
 def plain(users: int, windows: int) -> Callable[[Any], Any]:
@@ -121,11 +123,13 @@ def private(
             "window": "7d",
             "user_budget": budget,
         }
+
         rounds = RunRounds(
             RoundsSettings(
                 estimator=estimator, name="benchmark", users=users if declared else None, **given
             )
         )
+
         return (source | rounds).estimates
 
     return build
@@ -137,6 +141,7 @@ def cpu_seconds(samples: int, build: Callable[[Any], Any]) -> float:
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
     _ = build(pipeline | beam.Create([samples], reshuffle=False))
     pipeline.run().wait_until_finish()
+
     return time.process_time() - began
 
 
@@ -148,6 +153,7 @@ def compare(samples: int, users: int, estimator: str) -> dict[str, float]:
         for name, form in (("elements", ELEMENTS), ("arrays", ARRAYS)):
             case = private(users, windows, form, estimator)
             times[f"{name}_{windows}"] = min(cpu_seconds(samples, case) for _ in range(3))
+
     times["making_elements"] = cpu_seconds(samples, made(users, 1, ELEMENTS))
     times["making_arrays"] = cpu_seconds(samples, made(users, 1, ARRAYS))
     return {
@@ -161,7 +167,8 @@ def compare(samples: int, users: int, estimator: str) -> dict[str, float]:
 
 def many_windows(users: int, estimator: str) -> dict[str, float]:
     """Measure a window of few samples, without the start, in turn with the number of users declared and counted."""
-    windows, found = 150, {}
+    windows = 150
+    found = {}
     for name, declared in (("declared", True), ("counted", False)):
         one, all_windows = (
             min(
@@ -171,6 +178,7 @@ def many_windows(users: int, estimator: str) -> dict[str, float]:
             for n in (1, windows)
         )
         found[f"{name}_milliseconds_per_window"] = (all_windows - one) / (windows - 1) * 1e3
+
     return found
 
 
@@ -179,7 +187,8 @@ def waiting(users: int) -> dict[str, float]:
 
     Of a budget, and of an estimator that carries from window to window.
     """
-    windows, found = 100, {}
+    windows = 100
+    found = {}
     for name, estimator, budget in (("budget", "one_shot", 1000.0), ("carried", "repeating", None)):
         case = [
             private(users, n, ARRAYS, estimator, declared=False, budget=budget)
@@ -190,6 +199,7 @@ def waiting(users: int) -> dict[str, float]:
             for n, build in zip((1, windows), case, strict=True)
         )
         found[f"{name}_milliseconds_per_window"] = (all_windows - one) / (windows - 1) * 1e3
+
     return found
 
 
@@ -212,10 +222,12 @@ def shapes(estimator: str) -> dict[str, float]:
                 samples, private(users, windows, ARRAYS, estimator, declared=declared)
             )
             found[f"{name}_{said}_microseconds"] = took / samples * 1e6
+
         if samples <= 1_000_000:
             found[f"{name}_mean_microseconds"] = (
                 cpu_seconds(samples, plain(users, windows)) / samples * 1e6
             )
+
     return found
 
 
@@ -238,10 +250,12 @@ def main() -> None:
     parser.add_argument("--estimator", default="one_shot")
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--windows", action="store_true")
+
     parser.add_argument("--budget", action="store_true")
     parser.add_argument("--shapes", action="store_true")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+
     if options.windows:
         found = many_windows(600, options.estimator)
     elif options.budget:
@@ -252,12 +266,14 @@ def main() -> None:
         found = large(10_000_000, 1_000_000, options.estimator)
     else:
         found = compare(options.samples, options.users, options.estimator)
+
     if options.json:
         print(json.dumps(found))
     else:
         for name, value in found.items():
             goal = f"  (goal: at most {GOALS[name]})" if name in GOALS else ""
             print(f"{name:28} {value:10.3f}{goal}")
+
     missed = [name for name, goal in GOALS.items() if found.get(name, 0.0) > goal]
     if missed:
         raise SystemExit(f"missed: {', '.join(missed)}")

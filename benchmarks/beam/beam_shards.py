@@ -47,14 +47,17 @@ def compare(samples: int, agents: int) -> dict[str, float]:
     for build in cases.values():
         cpu_seconds(1000, build(10))  # warm
     found: dict[str, list[float]] = {}
+
     for _ in range(ROUNDS):
         for name, build in cases.items():
             found.setdefault(f"{name}_idle", []).append(cpu_seconds(1, build(agents)))
             found.setdefault(name, []).append(cpu_seconds(samples, build(agents)))
+
     best = {name: min(seconds) for name, seconds in found.items()}
     part = max(samples // 10, 1)
     best["element"] = cpu_seconds(part, per_element(agents)) * samples / part
     micros = {f"{name}_microseconds": seconds / samples * 1e6 for name, seconds in best.items()}
+
     return {
         **micros,
         "map_ratio": best["release"] / best["map"],
@@ -94,16 +97,19 @@ def main() -> None:
     for name in MODES:
         parser.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--histogram-share", type=float, default=0.0)
+
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     chosen = next((measure for name, measure in MODES.items() if getattr(options, name)), None)
     found = compare(options.samples, options.agents) if chosen is None else chosen(options)
+
     if options.json:
         print(json.dumps(found))
     else:
         for name, value in found.items():
             goal = f"  (goal: at most {GOALS[name]})" if name in GOALS else ""
             print(f"{name:36} {value:14.3f}{goal}")
+
     missed = [name for name, goal in GOALS.items() if found.get(name, 0.0) > goal]
     if missed:
         raise SystemExit(f"missed: {', '.join(missed)}")

@@ -51,6 +51,7 @@ def ours(start: Any) -> Any:
         | "Each release" >> SingleEvents(SETTINGS)
         | "Releases" >> beam.ParDo(Keep())
     )
+
     return (
         answers.estimates
         | "Each estimate" >> SingleEvents(SETTINGS)
@@ -73,6 +74,7 @@ def theirs(start: Any) -> Any:
         min_value=SETTINGS.lower,
         max_value=SETTINGS.upper,
     )
+
     extractors = pipeline_dp.DataExtractors(
         privacy_id_extractor=lambda record: record[0],
         partition_extractor=lambda record: record[1],
@@ -82,6 +84,7 @@ def theirs(start: Any) -> Any:
     engine = pipeline_dp.DPEngine(budget, pipeline_dp.BeamBackend())
     names = [f"agent {n}" for n in range(AGENTS)]
     answer = engine.aggregate(records, parameters, extractors, public_partitions=names)
+
     budget.compute_budgets()
     return answer | "Means" >> beam.ParDo(Keep())
 
@@ -95,6 +98,7 @@ def clipped_means() -> dict[tuple[str, int], float]:
             one.agent.tolist(), np.clip(one.value, -30, 120).tolist(), strict=True
         ):
             values.setdefault(one.names[agent], []).append(value)
+
     return {
         (name, n + 1): mean
         for name, many in values.items()
@@ -110,11 +114,14 @@ def rms(errors: list[float]) -> float:
 def measured(name: str, build: Any) -> dict[str, float]:
     """Tell the time of a pipeline at its best, and keep what the last run has given."""
     cpu_seconds(1, build)
-    idle, best = [], []
+    idle = []
+    best = []
+
     for _ in range(ROUNDS):
         idle.append(cpu_seconds(1, build))
         Keep.kept.clear()
         best.append(cpu_seconds(WINDOWS, build))
+
     samples = WINDOWS * PER_WINDOW
     return {
         f"{name}_microseconds": min(best) / samples * 1e6,
@@ -135,6 +142,7 @@ def main() -> None:
     found["meanstream_release_error"] = rms(
         [one.mean - means[name, one.n] for name, one in newest.items()]
     )
+
     found["meanstream_estimate_error"] = rms([one.value - TRUTH for one in answers.values()])
     found["own_mean_error"] = rms([one.local - TRUTH for one in answers.values()])
     print(json.dumps(found, indent=2))

@@ -31,8 +31,11 @@ PROCESSES = {
     "markov:0.5": "yes/no, Markov, 0.5",
     "heavy-ar:0.5": "AR(1) 0.5, Student t3",
 }
-EVER, LENGTH, FROM = 0.95, 1.9, 200
-BEGIN, END = "<!-- table: anytime -->", "<!-- end of table: anytime -->"
+EVER = 0.95
+LENGTH = 1.9
+FROM = 200
+BEGIN = "<!-- table: anytime -->"
+END = "<!-- end of table: anytime -->"
 
 
 def main() -> None:
@@ -46,7 +49,9 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=2000)
     parser.add_argument("--table", type=Path)
     options = parser.parse_args()
-    lines, missed = [], []
+
+    lines = []
+    missed = []
     for name, title in PROCESSES.items():
         found = [
             coverage_of_a_stream(
@@ -54,11 +59,10 @@ def main() -> None:
             )
             for r in range(options.runs)
         ]
-        ever, length = (
-            np.array([one for one, _ in found]),
-            np.mean([many for _, many in found], axis=0),
-        )
+        ever = np.array([one for one, _ in found])
+        length = np.mean([many for _, many in found], axis=0)
         at = looks(options.samples)
+
         longest = float(length[np.array(at) >= FROM].max())
         shown = " / ".join(
             f"{length[int(np.argmin(np.abs(np.array(at) - n)))]:.2f}"
@@ -70,6 +74,7 @@ def main() -> None:
             f"{ever[:, 1].min():.3f}",
             shown,
         )
+
         lines.append(f"| {title} | {' | '.join(cells)} |")
         print(lines[-1], flush=True)
         if (
@@ -79,18 +84,22 @@ def main() -> None:
             missed.append(
                 f"{name}: anytime intervals hold for {ever[:, 1].min():.3f} in the worst seed, goal {EVER}"
             )
+
         if ever[:, 0].mean() >= EVER:
             missed.append(
                 f"{name}: pointwise intervals hold for {ever[:, 0].mean():.3f}: this test finds no fault"
             )
+
         if longest > LENGTH:
             missed.append(
                 f"{name}: length {longest:.2f} times pointwise from {FROM} samples on, goal {LENGTH}"
             )
+
     print("\n".join(missed) or "every goal is met")
     if options.table is not None:
         how = f"--runs {options.runs} --seed {options.seed} --agents {options.agents} --samples {options.samples}"
         write(options.table, lines, how, options.samples)
+
     raise SystemExit(bool(missed))
 
 
@@ -105,6 +114,7 @@ def write(page: Path, lines: list[str], how: str, samples: int) -> None:
         f"20 / 200 / {samples} samples |",
         "|---|---|---|---|---|",
     ]
+
     page.write_text(before + BEGIN + "\n" + "\n".join([*head, *lines]) + "\n" + END + after)
 
 

@@ -41,6 +41,7 @@ def main() -> None:
     parser.add_argument(
         "--populations", default=",".join(POPULATIONS), help="names, separated by commas"
     )
+
     parser.add_argument(
         "--hide-sizes", action="store_true", help="the estimator does not know the law of sizes"
     )
@@ -48,6 +49,7 @@ def main() -> None:
     options = parser.parse_args()
     chosen = options.populations.split(",")
     rows = []
+
     for cell in (cell for cell in adaptive_goal_cells() if cell.population in chosen):
         start = time.perf_counter()
         told = not options.hide_sizes
@@ -55,6 +57,7 @@ def main() -> None:
             cell, runs=options.runs, seed=options.seed, mean=options.mean, announce_sizes=told
         )
         missed = missed_goals(cell, found, options.runs)
+
         rows.append(
             {
                 **asdict(cell),
@@ -65,6 +68,7 @@ def main() -> None:
         )
         if not options.json:
             print(_line(cell, found, missed), flush=True)
+
     n_missed = sum(bool(row["missed"]) for row in rows)
     print(
         json.dumps({"runs": options.runs, "rows": rows}, indent=1)
@@ -81,6 +85,7 @@ def missed_goals(cell: Cell, found: GoalResult, runs: int) -> list[str]:
         "coverage": found.coverage
         < LEAST_COVERAGE - 2 * math.sqrt(LEAST_COVERAGE * (1 - LEAST_COVERAGE) / runs),
     }
+
     return [name for name, failed in missed.items() if failed]
 
 

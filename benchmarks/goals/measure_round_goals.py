@@ -39,10 +39,12 @@ def main() -> None:
     parser.add_argument(
         "--cells", default=",".join(POPULATIONS), help="populations, separated by commas"
     )
+
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     chosen = [cell for cell in round_goal_cells() if cell[0] in options.cells.split(",")]
     rows = []
+
     for name, epsilon in chosen:
         rows.append(row := _row(name, epsilon, options))
         if not options.json:
@@ -53,6 +55,7 @@ def main() -> None:
                 f" {row['seconds']:.1f}s {' '.join(row['missed'])}",
                 flush=True,
             )
+
     summary = {
         "to_literal": round_goal_geometric_mean([row["to_literal"] for row in rows]),
         "coverage": sum(row["coverage"] for row in rows) / len(rows),
@@ -63,6 +66,7 @@ def main() -> None:
         if options.json
         else summary
     )
+
     sys.exit(bool(summary["missed"]) or summary["to_literal"] > 6e-4 or summary["coverage"] < 0.93)
 
 
@@ -74,10 +78,12 @@ def _row(name: str, epsilon: float, options: argparse.Namespace) -> dict[str, An
     error = found.mse_stderr / found.mse
     ratio = found.predicted / found.mse
     missed = []
+
     if not (name.startswith("fig1b") and epsilon < 0.5) and not 0.8 - 3 * error <= ratio <= 1.3 * (
         1 + 3 * error
     ):
         missed.append("prediction")
+
     if found.coverage < 0.90 - 3 * math.sqrt(0.09 / options.runs):
         missed.append("coverage")
     return {

@@ -70,9 +70,11 @@ def main() -> None:
     parser.add_argument(
         "--streaming", action="store_true", help="the default, on streams with unknown variances"
     )
+
     options = parser.parse_args()
     found = _streams(options.runs, options.seed) if options.streaming else _single_releases(options)
     rows = []
+
     for scenario, t, comparison in found:
         rows.append(
             {
@@ -86,6 +88,7 @@ def main() -> None:
                 "missed": missed_goals(comparison, scenario, t, streaming=options.streaming),
             }
         )
+
     json.dump({"runs": options.runs, "rows": rows}, sys.stdout, indent=1)
     print()
     sys.exit(any(row["missed"] for row in rows))
@@ -128,6 +131,7 @@ def missed_goals(found: Comparison, scenario: str, t: int, *, streaming: bool = 
         "oracle": not streaming and limit is not None and found.to_oracle > limit,
         "coverage": found.coverage < 0.93,
     }
+
     return [name for name, failed in missed.items() if failed]
 
 

@@ -65,6 +65,7 @@ def looks(population: str, mode: str, seed: int) -> Iterator[tuple[float, float,
     settings = PairwiseStreamSettings(release=release, stddev=STDDEV)
     noise = KeyedNoise(rng.bytes(32), deployment="benchmark", purpose="pairs")
     stream = PairwiseStream(settings, noise, capacity=AGENTS)
+
     names = [f"agent {number}" for number in range(AGENTS)]
 
     before = 0

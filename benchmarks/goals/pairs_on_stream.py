@@ -47,6 +47,7 @@ def main() -> None:
         "--stddev", type=float, default=0.1, help="at most .115: then no value is clipped"
     )
     parser.add_argument("--runs", type=int, default=4)
+
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     made = [compared(options, seed) for seed in range(options.seed, options.seed + options.runs)]
@@ -56,6 +57,7 @@ def main() -> None:
         name: float(np.mean([one["errors"][name] for one in made])) for name in made[0]["errors"]
     }
     relative = {name: error / errors["alone"] for name, error in errors.items()}
+
     json.dump(size | {"agent_steps_per_second": rates, "squared_error": relative}, sys.stdout)
     print()
 
@@ -71,6 +73,7 @@ def compared(options: argparse.Namespace, seed: int) -> dict[str, Any]:
         stddev=options.stddev,
     )
     names = [f"agent {number}" for number in range(options.agents)]
+
     stream, in_step = taken(
         settings, names, values, np.arange(options.steps, dtype=float).repeat(options.agents)
     )
@@ -78,6 +81,7 @@ def compared(options: argparse.Namespace, seed: int) -> dict[str, Any]:
         settings, names, values, np.sort(rng.uniform(0, options.steps, values.size))
     )
     answer, alone = stream.estimate(np.arange(options.agents), level=0.95)
+
     return {
         "rates": {
             "stream": in_step,
@@ -103,11 +107,14 @@ def taken(
     """Run the stream; give it with its agent-steps per second of CPU."""
     steps, agents = values.shape
     stream = PairwiseStream(settings, noise(), capacity=agents)
-    agent, value = np.tile(np.arange(agents), steps), values.ravel()
+    agent = np.tile(np.arange(agents), steps)
+    value = values.ravel()
     began = process_time()
+
     for first in range(0, values.size, BATCH * agents):
         part = slice(first, first + BATCH * agents)
         stream.take(agent[part], value[part], times[part], names)
+
     return stream, values.size / (process_time() - began)
 
 
@@ -127,6 +134,7 @@ def simulated(
         sample_variance=np.full((1, agents), stddev**2),
     )
     drawn = rng.normal(0, np.sqrt(fresh), (steps, 1, agents))
+
     began = process_time()
     for value, draw in zip(values, drawn, strict=True):
         pairs.step(value[None], draw)
@@ -143,13 +151,16 @@ def by_default(names: list[str], values: Any, truth: Any, stddev: float) -> floa
         values.ravel(),
         np.arange(steps, dtype=float).repeat(agents),
     )
-    latest, own = default.latest(), default.own()
+    latest = default.latest()
+
+    own = default.own()
     fitted = make_collaboration("learned_prior", lower=0.0, upper=1.0, strangers=False).fit(
         latest, stddev**2 / latest.count + latest.noise_variance
     )
     means = OwnMeans(
         agent=own.agent, count=own.count, mean=own.mean, variance=stddev**2 / own.count
     )
+
     return float(np.mean((fitted.estimate(means).value - truth) ** 2))
 
 

@@ -97,6 +97,7 @@ def main() -> None:
     given = parser.parse_args()
     common = {"runs": given.runs, "seed": given.seed, "checkpoints": TIMES}
     paper = np.array(simulate(SimulationConfig.from_options(mode="paper", **common)).mse)
+
     columns = ("tuned/paper", "worst", "classes", "worst", "tuned/ideal")
     print(
         f"{'schedule':20} {'counter':10} {'weights':8}" + "".join(f"{name:>12}" for name in columns)
@@ -112,12 +113,14 @@ def main() -> None:
             (known / paper).max(),
         )
         row = "".join(f"{figure:12.3f}" for figure in (*figures, _mean(tuned / ideal)))
+
         print(f"{name:20} {shown or chosen['counter']:10} {chosen['weights']:8}{row}", flush=True)
 
     for schedule in given.schedules:
         for counter in ("toeplitz", "optimal"):
             for weights in ("last", "gls"):
                 show(schedule, counter=counter, weights=weights, schedule=f"broadcast:{schedule}")
+
     lone = mock.patch.object(
         broadcast, "make_counter", side_effect=lambda *_, horizon, **__: Lone(horizon)
     )

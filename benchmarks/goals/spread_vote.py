@@ -46,7 +46,8 @@ def heavy(rng: np.random.Generator, agent: Ints, agents: int) -> tuple[Floats, F
 
 def unlike(rng: np.random.Generator, agent: Ints, agents: int) -> tuple[Floats, Floats]:
     """Agents of very different spread."""
-    mean, spread = rng.normal(0.5, 0.1, agents), 0.05 * np.exp(rng.normal(0, 0.7, agents))
+    mean = rng.normal(0.5, 0.1, agents)
+    spread = 0.05 * np.exp(rng.normal(0, 0.7, agents))
     return np.clip(mean[agent] + spread[agent] * rng.normal(0, 1, len(agent)), 0, 1), mean
 
 
@@ -90,6 +91,7 @@ def measure(draw: Draw, share: float, epsilon: float, agents: int, seed: int) ->
     everybody = Agents(
         settings, KeyedNoise(rng.bytes(32), deployment="benchmark", purpose="agents")
     )
+
     everybody.add_agents([str(i) for i in range(agents)])
     pool = FollowedReleases(settings)
     for batch in (
@@ -97,16 +99,17 @@ def measure(draw: Draw, share: float, epsilon: float, agents: int, seed: int) ->
         everybody.release_now(LAST),
     ):
         pool.observe(batch.releases, batch.before)
-    known, own = pool.posterior, everybody.own()
-    means, collaboration = (
-        pooled_own_means(own, known),
-        make_collaboration("learned_prior", lower=0, upper=1),
-    )
+
+    known = pool.posterior
+    own = everybody.own()
+    means = pooled_own_means(own, known)
+    collaboration = make_collaboration("learned_prior", lower=0, upper=1)
     summary = collaboration.summarize(pool.combined(everybody.latest()))
     together = estimate_with_two_variances(collaboration.fit_summary(summary, known), means)
     alone = FittedAlone().estimate(means)
     error = [float(np.mean((answer.value - truth) ** 2)) for answer in (together, alone)]
     covered = [float(np.mean((a.lower <= truth) & (truth <= a.upper))) for a in (together, alone)]
+
     own_stddev = float(np.sqrt(own.squared_deviations.sum() / (own.count - 1).sum()))
     return error[0] / error[1], *covered, known.median**0.5 / own_stddev
 
@@ -122,9 +125,11 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, nargs="+", default=[0.5, 1.0, 3.0])
     parser.add_argument("--share", type=float, nargs="+", default=[0.0, 0.05, 0.1, 0.2, 0.3])
     given = parser.parse_args()
+
     columns = [f"{share:g}: error/alone, coverage, alone, sd" for share in given.share]
     print("law", "epsilon", *columns, sep=" | ")
     logs = np.zeros(len(given.share))
+
     for name, draw in LAWS.items():
         for epsilon in given.epsilon:
             cells = []
@@ -138,7 +143,9 @@ def main() -> None:
                 cells.append(
                     f"{ratio:.2f} {found[:, 1].mean():.2f} {found[:, 2].mean():.2f} {found[:, 3].mean():.2f}"
                 )
+
             print(name, f"{epsilon:g}", *cells, sep=" | ", flush=True)
+
     print(
         "geometric mean",
         "",

@@ -46,6 +46,7 @@ def _flights(
             strings_can_be_null=True,
         )
         table = csv.read_csv(file, convert_options=options)
+
     table = table.filter(pc.invert(pc.is_null(table[column]))).drop_null()
     text = [pc.cast(table[key], pa.string()) for key in keys]
     return table, pc.binary_join_element_wise(*text, "|")
@@ -62,6 +63,7 @@ def _of_planes(what: str) -> pa.Table:
     row = pc.index_in(pa.array(names), planes["tailnum"])
     columns = {column: planes[column].combine_chunks().take(row) for column in PLANES}
     usual = _usual(owner, table["carrier"], names)
+
     return pa.table({"owner": list(map(str, range(len(names)))), "carrier": usual, **columns})
 
 
@@ -75,6 +77,7 @@ def _of_flights(what: str) -> pa.Table:
         column: pa.array(np.bincount(of, table[column].to_numpy()) / number)
         for column in SCHEDULE[3:]
     }
+
     return pa.table({"owner": list(map(str, range(len(names)))), **columns})
 
 
@@ -89,6 +92,7 @@ def _usual(owner: pa.Array, column: pa.ChunkedArray, names: np.ndarray) -> pa.Ar
         [("owner", "ascending"), ("count_all", "descending"), ("value", "ascending")]
     )
     who = first["owner"].to_numpy(zero_copy_only=False).astype(str)
+
     return first["value"].combine_chunks().take(pa.array(np.searchsorted(who, names)))
 
 

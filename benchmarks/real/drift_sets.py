@@ -17,7 +17,8 @@ from meanstream.operators.records import Floats, Ints
 
 FLIGHTS = ("tail, delay", "route, delay", "carrier, delay", "route, air time")
 BASEBALL = ("hits", "home runs", "pitchers' strikeouts")
-YEARS, LEAGUE = range(2006, 2016), "NL"
+YEARS = range(2006, 2016)
+LEAGUE = "NL"
 _MONTHS = np.cumsum([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30])
 
 
@@ -60,6 +61,7 @@ def drift_sets() -> Iterator[DriftSet]:
             lower=one.lower,
             upper=one.upper,
         )
+
     for event in BASEBALL:
         yield _careers(event)
 
@@ -78,18 +80,22 @@ def _careers(event: str) -> DriftSet:
     )
     table = table.filter(pc.is_in(table["yearID"], value_set=pa.array(list(YEARS))))
     table = table.filter(pc.equal(pc.cast(table["lgID"], pa.string()), LEAGUE))
+
     of = [
         np.nan_to_num(table[c].to_numpy().astype(np.float64)).astype(np.int64)
         for c in (*tries, what)
     ]
-    n, happened = np.sum(of[:-1], axis=0), of[-1]
+    n = np.sum(of[:-1], axis=0)
+    happened = of[-1]
     owner = np.unique(
         table["playerID"].to_numpy(zero_copy_only=False).astype(str), return_inverse=True
     )[1]
+
     row = np.repeat(np.arange(len(n)), n)
     rank = np.arange(len(row)) - np.repeat(np.cumsum(n) - n, n)
     year = table["yearID"].to_numpy().astype(np.int64) - YEARS.start
     order = np.lexsort((np.random.default_rng(2006).random(len(row)), year[row]))
+
     return DriftSet(
         name=f"baseball, {event}", owner=owner[row[order]].astype(np.int64), period=year[row[order]],
         value=(rank < happened[row])[order].astype(np.float64), lower=0.0, upper=1.0,

@@ -9,7 +9,8 @@ import numpy as np
 from benchmarks.real.sets import RealSet
 from meanstream.operators.records import Floats
 
-OWNERS, VALUES = 800, 400
+OWNERS = 800
+VALUES = 400
 """Values of an owner are its law: quantiles and shares of them are the truth."""
 
 

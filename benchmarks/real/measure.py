@@ -49,10 +49,12 @@ class Half:
         value = data.value if in_time else _reordered(data, rng)
         mine = rng.random(len(data.owner)) < share
         n = int(data.owner.max()) + 1
-        other, held = data.owner[~mine], value[~mine]
+        other = data.owner[~mine]
+        held = value[~mine]
         count = np.bincount(other, minlength=n)
         mean = np.bincount(other, held, n) / np.maximum(count, 1)
         squares = np.bincount(other, (held - mean[other]) ** 2, n)
+
         variance = squares / np.maximum(count - 1, 1) / np.maximum(count, 1)
         return cls(
             owner=data.owner[mine], value=value[mine], n_owners=n, truth=mean, truth_variance=variance,
@@ -81,17 +83,21 @@ def replayed(
     released. At the end of a file the engine has everybody release once more, and so it is here
     after the whole stream.
     """
-    everybody, pool = Agents(settings, noise), FollowedReleases(settings)
+    everybody = Agents(settings, noise)
+    pool = FollowedReleases(settings)
     everybody.add_agents([str(owner) for owner in range(half.n_owners)])
     done = 0
+
     for share in sorted(shares):
         upto = int(share * len(half.owner))
         now = np.arange(done, upto, dtype=np.float64)
         batch = everybody.update(half.owner[done:upto], half.value[done:upto], now)
         pool.observe(batch.releases, batch.before)
+
         if share == 1:
             batch = everybody.release_now(float(upto))
             pool.observe(batch.releases, batch.before)
+
         done = upto
         yield Known(
             latest=pool.combined(everybody.latest()), pool=pool.posterior, own=everybody.own()
@@ -100,12 +106,11 @@ def replayed(
 
 def _reordered(data: RealSet, rng: np.random.Generator) -> Floats:
     """Shuffle each owner's values among its places: a year's seasons are not what is measured."""
-    place, drawn = (
-        np.argsort(data.owner, kind="stable"),
-        np.lexsort((rng.random(len(data.owner)), data.owner)),
-    )
+    place = np.argsort(data.owner, kind="stable")
+    drawn = np.lexsort((rng.random(len(data.owner)), data.owner))
     value = np.empty_like(data.value)
     value[place] = data.value[drawn]
+
     return value
 
 
@@ -117,10 +122,9 @@ def _sample_variance(data: RealSet, n: int) -> Floats:
     """
     count = np.bincount(data.owner, minlength=n)
     mean = np.bincount(data.owner, data.value, n) / np.maximum(count, 1)
-    squares, free = (
-        np.bincount(data.owner, (data.value - mean[data.owner]) ** 2, n),
-        np.maximum(count - 1, 0),
-    )
+    squares = np.bincount(data.owner, (data.value - mean[data.owner]) ** 2, n)
+    free = np.maximum(count - 1, 0)
+
     return (squares + PSEUDO_VALUES * squares.sum() / free.sum()) / (free + PSEUDO_VALUES)
 
 
@@ -183,6 +187,7 @@ class Errors:
             each = np.bincount(np.unique(who, return_inverse=True)[1], away)
             if len(each) > 1:
                 found = max(found, float(np.sqrt((each**2).sum() * len(each) / (len(each) - 1))))
+
         return found / float(self.alone.sum())
 
 
@@ -197,17 +202,21 @@ def errors_of(
     """
     used = (half.truth_count[agent] >= LEAST) & (own.count[agent] >= LEAST)
     who = agent[used]
-    truth, of_sample = half.truth[who], half.sample_variance[who]
+    truth = half.truth[who]
+    of_sample = half.sample_variance[who]
     noise = of_sample / half.truth_count[who]
 
     def covers(answer: AgentEstimates) -> Bools:
-        low, high = answer.lower[used], answer.upper[used]
+        low = answer.lower[used]
+        high = answer.upper[used]
         widened = np.sqrt((high - low) ** 2 / 4 + 1.96**2 * noise)
         return np.abs(truth - (low + high) / 2) <= widened * (1 + 1e-12)
 
     side = truth - np.median(truth)
     away = np.abs(side) - 1.64 * np.sqrt(noise)
-    raw, alone_variance = own.mean[who], of_sample / own.count[who]
+    raw = own.mean[who]
+    alone_variance = of_sample / own.count[who]
+
     return Errors(
         owner=who,
         half=np.zeros(len(who), np.int64),

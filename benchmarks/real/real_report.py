@@ -68,6 +68,7 @@ def write_table(report: dict[str, Any], path: Path) -> None:
         median=np.median([cell["ratio"] for cell in cells]),
         counted="\n".join(_counted(cells)),
     )
+
     text += "".join("| " + " | ".join(row) + " |\n" for row in (COLUMNS, ["---"] * len(COLUMNS)))
     others = ("pooled_prior", "james_stein", "tests", "public james_stein")
     for cell in cells:
@@ -80,7 +81,9 @@ def write_table(report: dict[str, Any], path: Path) -> None:
             "" if far is None else f"{far:.2f} ({cell['coverage_far_alone']:.2f})",
             ", ".join(cell["missed"]),
         ]
+
         text += "| " + " | ".join(map(str, columns)) + " |\n"
+
     path.write_text(text, encoding="utf-8")
 
 
@@ -105,6 +108,7 @@ def _counted(cells: list[dict[str, Any]]) -> Iterator[str]:
             lambda c: min(c["coverage_by_count"].values()),
         ),
     }
+
     for goal, (sentence, of) in worst.items():
         found = [
             cell for cell in cells if any(missed.startswith(goal) for missed in cell["missed"])
@@ -124,14 +128,14 @@ def draw(report: dict[str, Any], path: Path) -> None:
     sets = list(dict.fromkeys(cell["set"] for cell in cells))
     epsilons = sorted({cell["epsilon"] for cell in cells})
     figure, axes = plt.subplots(figsize=(8, 0.32 * len(sets) + 1.2))
+
     for i, epsilon in enumerate(epsilons):
         rows = [cell for cell in cells if cell["epsilon"] == epsilon]
         place = [sets.index(cell["set"]) + 0.18 * (i - (len(epsilons) - 1) / 2) for cell in rows]
         color = plt.get_cmap("viridis")(0.85 * i / max(1, len(epsilons) - 1))
-        ratio, error = (
-            np.array([c["ratio"] for c in rows]),
-            2 * np.array([c["stderr"] for c in rows]),
-        )
+        ratio = np.array([c["ratio"] for c in rows])
+        error = 2 * np.array([c["stderr"] for c in rows])
+
         axes.errorbar(
             ratio,
             place,
@@ -142,6 +146,7 @@ def draw(report: dict[str, Any], path: Path) -> None:
             color=color,
             label=f"epsilon {epsilon:g}",
         )
+
         tests = [min(cell["others"].get("tests", np.nan), 4.0) for cell in rows]
         axes.plot(
             tests,
@@ -152,6 +157,7 @@ def draw(report: dict[str, Any], path: Path) -> None:
             alpha=0.6,
             label="same-mean tests" if i == 0 else None,
         )
+
     axes.axvline(1.0, color="#666666", lw=1)
     axes.set_yticks(range(len(sets)), sets, fontsize=8)
     axes.set_xlim(-0.2, 4.1)
@@ -161,5 +167,6 @@ def draw(report: dict[str, Any], path: Path) -> None:
         "(bars: two standard errors; crosses beyond 4 stand at 4)"
     )
     axes.legend(fontsize=7, loc="lower right")
+
     figure.tight_layout()
     figure.savefig(path, dpi=130)

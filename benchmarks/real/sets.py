@@ -70,6 +70,7 @@ def _flights(name: str) -> RealSet:
     owners, _, what = name.partition(", ")
     column, lower, upper = VALUES[what]
     keys = OWNERS[owners]
+
     with zipfile.ZipFile(flights_file()) as archive, archive.open("flights.csv") as file:
         options = csv.ConvertOptions(
             include_columns=["time_hour", column, *keys],
@@ -77,10 +78,12 @@ def _flights(name: str) -> RealSet:
             strings_can_be_null=True,
         )
         table = csv.read_csv(file, convert_options=options).drop_null().sort_by("time_hour")
+
     text = [pc.cast(table[key], pa.string()) for key in keys]
     joined = pc.binary_join_element_wise(*text, "|").to_numpy(zero_copy_only=False).astype(str)
     value = np.clip(table[column].to_numpy().astype(np.float64), lower, upper)
     day = table["time_hour"].to_numpy().astype("datetime64[D]").astype(np.int64)
+
     return RealSet(
         name=name, owner=np.unique(joined, return_inverse=True)[1].astype(np.int64), value=value, day=day - day.min(),
         lower=lower, upper=upper,
@@ -100,7 +103,9 @@ def _baseball(name: str) -> RealSet:
         np.nan_to_num(table[c].to_numpy().astype(np.float64)).astype(np.int64)
         for c in (*tries, event)
     ]
-    n, happened = np.sum(of[:-1], axis=0), of[-1]
+
+    n = np.sum(of[:-1], axis=0)
+    happened = of[-1]
     owner = np.unique(
         table["playerID"].to_numpy(zero_copy_only=False).astype(str), return_inverse=True
     )[1]
@@ -108,6 +113,7 @@ def _baseball(name: str) -> RealSet:
     rank = np.arange(len(row)) - np.repeat(np.cumsum(n) - n, n)
     rng = np.random.default_rng(2013)
     order = np.lexsort((rng.random(len(row)), season[row]))
+
     # Which of a season's tries were the events is drawn too: their order is not on record.
     ones = (rank < happened[row])[order].astype(np.float64)
     # A season has 180 days; on which of them a try was is not on record either.

@@ -44,6 +44,7 @@ def subgroup_rows(name: str, epsilon: float, found: Sequence[Errors]) -> Iterato
         if owners < LEAST:
             continue
         parts = [(e, who) for e, who in zip(found, chosen, strict=True) if who.any()]
+
         yield {
             "set": name,
             "epsilon": epsilon,
@@ -64,4 +65,5 @@ def subgroup_table(rows: Sequence[dict[str, Any]]) -> str:
         f"{r['pulled']:.2f} | {r['covered']:.2f} | {r['covered_alone']:.2f} |\n"
         for r in rows
     ]
+
     return HEAD + "".join(lines)

@@ -40,7 +40,9 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--seed", type=int, default=3)
     options = parser.parse_args()
-    rows, missed = [], []
+
+    rows = []
+    missed = []
     for together in (False, True):
         rng = np.random.default_rng(options.seed)
         count = rng.integers(1, 200, options.users)
@@ -51,6 +53,7 @@ def main() -> None:
         )
         truth = float(mean.mean())
         own = [(user, float(value)) for user, value in enumerate(mean)]
+
         every = [
             (user, float(mean[user]))
             for user in range(options.users)
@@ -61,6 +64,7 @@ def main() -> None:
             "PipelineDP, users' means": _theirs(own, 1, options) - truth,
             "PipelineDP, records": _theirs(every, options.most, options) - truth,
         }
+
         rmse = {name: float(np.sqrt(np.mean(error**2))) for name, error in errors.items()}
         rows.append(
             {
@@ -70,10 +74,12 @@ def main() -> None:
                 "rmse": rmse,
             }
         )
+
         # The squares of Laplace errors have a standard deviation of sqrt(5) means.
         allowed = GOAL * (1.0 + 2.0 * (5.0 / (2.0 * options.runs)) ** 0.5)
         if rmse["central.mean"] > allowed * rmse["PipelineDP, users' means"]:
             missed.append(f"{rmse} where sizes go with means: {together}")
+
     print(json.dumps({"rows": rows, "missed": missed}, indent=1))
     sys.exit(1 if missed else 0)
 
@@ -90,6 +96,7 @@ def _ours(count: Any, mean: Any, options: argparse.Namespace) -> Any:
         )
         for run in range(options.runs)
     ]
+
     return np.array([0.5 * (float(one.unclipped) + 1.0) for one in answers])
 
 
@@ -105,18 +112,21 @@ def _theirs(records: list[tuple[int, float]], most: int, options: argparse.Names
         min_value=0.0,
         max_value=1.0,
     )
+
     extractors = pipeline_dp.DataExtractors(
         privacy_id_extractor=lambda record: record[0],
         partition_extractor=lambda _: 0,
         value_extractor=lambda record: record[1],
     )
     found = []
+
     for _ in range(options.runs):
         budget = pipeline_dp.NaiveBudgetAccountant(total_epsilon=options.epsilon, total_delta=0.0)
         engine = pipeline_dp.DPEngine(budget, pipeline_dp.LocalBackend())
         answer = engine.aggregate(records, parameters, extractors, public_partitions=[0])
         budget.compute_budgets()
         found.append(next(iter(answer))[1].mean)
+
     return np.array(found)
 
 

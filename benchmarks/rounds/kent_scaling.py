@@ -62,6 +62,7 @@ def seconds(call: Callable[[], Any]) -> float:
         start = time.process_time()
         call()
         found.append(time.process_time() - start)
+
     return min(found)
 
 
@@ -90,7 +91,8 @@ def estimator(name: str, *, n: int, samples: int, **options: Any) -> Any:
 
 def encode(name: str, n: int, d: int, samples: int, **options: Any) -> float:
     """Time in which n users make their first report."""
-    stage, given = estimator(name, n=n, samples=samples, **options).rounds[0], users(n, d, samples)
+    stage = estimator(name, n=n, samples=samples, **options).rounds[0]
+    given = users(n, d, samples)
     return seconds(lambda: stage.encode(given, {}, SeededWords(np.random.default_rng(0), n)))
 
 
@@ -117,7 +119,8 @@ def features(terms: int) -> float:
 
 def rotation(d: int) -> float:
     """Time in which 100 users rotate their means."""
-    mean, given = estimator("kent.l2", n=4 * d, samples=100, dimension=d), users(100, d, 100)
+    mean = estimator("kent.l2", n=4 * d, samples=100, dimension=d)
+    given = users(100, d, 100)
     return seconds(lambda: mean.rotated(given))
 
 
@@ -138,7 +141,8 @@ def mixture(m: int) -> float:
     stage = estimator("kent.mixture", n=n, samples=10_000, components=m, half_width=1 / 200).rounds[
         2
     ]
-    given, public = users(n, 1, 10_000), {"middles": np.linspace(-0.9, 0.9, m).tolist()}
+    given = users(n, 1, 10_000)
+    public = {"middles": np.linspace(-0.9, 0.9, m).tolist()}
 
     def both() -> None:
         stage.tally(stage.encode(given, public, SeededWords(np.random.default_rng(0), n)), public)
@@ -202,10 +206,12 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     rows = []
+
     for law in LAWS:
         law.measure(law.values[0])  # imports, caches
         measured = [law.measure(value) for value in law.values]
         slope = exponent(law.values, measured)
+
         rows.append(
             {
                 "law": law.name,
@@ -217,12 +223,14 @@ def main() -> None:
                 "holds": slope <= law.limit + 0.15,
             }
         )
+
         if not options.json:
             verdict = "" if rows[-1]["holds"] else "   MISSED"
             print(
                 f"{law.name:26s} {law.unit:11s} exponent {slope:5.2f}, in theory {law.limit:.2f}{verdict}",
                 flush=True,
             )
+
     if options.json:
         print(json.dumps({"laws": rows}, indent=1))
     sys.exit(not all(row["holds"] for row in rows))

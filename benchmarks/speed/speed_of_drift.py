@@ -54,6 +54,7 @@ def main() -> None:
     parser.add_argument(
         "--memory", choices=MEMORIES, action="append", help="only this one; all of them by default"
     )
+
     parser.add_argument("--means", default="classes:0.2,0.4,0.8", help="as of `simulate agents`")
     options = parser.parse_args()
     for change in options.change or CHANGES:
@@ -66,6 +67,7 @@ def main() -> None:
             change=CHANGES[change], runs=options.runs, seed=options.seed, lower=-0.7, upper=1.9, means=options.means,
             ages=ages,
         )  # fmt: skip
+
         for memory in options.memory or MEMORIES:
             for part, measured in parts(config, memory).items():
                 cells = " ".join(cell(measured, i) for i in range(len(ages)))
@@ -80,6 +82,7 @@ def parts(config: DriftConfig, memory: str) -> dict[str, DriftPart]:
         )
     else:
         found = simulate_drift(replace(config, memory=memory))
+
     if found.unchanged is None:
         return {"everybody": found.changed}
     return {"moved": found.changed, "others": found.unchanged}

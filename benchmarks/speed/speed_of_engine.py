@@ -25,10 +25,9 @@ from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.times import iso_times
 from meanstream.streaming.open_sink import open_sink
 from meanstream.streaming.open_source import open_source
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.sinks.sink_protocol import Trust
+from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.store.store_deployment import open_deployment
+from meanstream.streaming.store.deployment_store import open_deployment
 
 
 def write_events(path: Path, events: int, agents: int) -> None:
@@ -37,6 +36,7 @@ def write_events(path: Path, events: int, agents: int) -> None:
     agent = np.minimum((agents * rng.random(events) ** 2).astype(np.int64), agents - 1)
     value = rng.normal(0.5, 0.2, events).round(4)
     when = iso_times(1.7e9 + np.arange(events, dtype=np.float64) * 0.5)
+
     with path.open("w", encoding="ascii", newline="") as file:
         file.write("agent,value,time\n")
         rows = zip(agent.tolist(), value.tolist(), when, strict=True)
@@ -45,12 +45,15 @@ def write_events(path: Path, events: int, agents: int) -> None:
 
 def best(work: Callable[[], object], repeat: int) -> tuple[float, float]:
     """Best wall-clock and best processor seconds (of all threads) of several runs."""
-    wall, processor = [], []
+    wall = []
+    processor = []
     for _ in range(repeat):
-        began, began_processor = time.perf_counter(), time.process_time()
+        began = time.perf_counter()
+        began_processor = time.process_time()
         work()
         wall.append(time.perf_counter() - began)
         processor.append(time.process_time() - began_processor)
+
     return min(wall), min(processor)
 
 
@@ -67,6 +70,7 @@ def run_engine(path: Path, *, sort: bool, estimates: bool) -> None:
             if estimates
             else None,
         )
+
         engine = Engine(
             source=source,
             settings=settings,
@@ -76,6 +80,7 @@ def run_engine(path: Path, *, sort: bool, estimates: bool) -> None:
             options=EngineOptions(refresh=None, quorum=1),
         )
         engine.run()
+
         source.close()
         sinks.close()
         deployment.store.close()
@@ -108,6 +113,7 @@ def main() -> None:
     parser.add_argument("--agents", type=int, default=1000)
     parser.add_argument("--repeat", type=int, default=3)
     options = parser.parse_args()
+
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "events.csv"
         write_events(path, options.events, options.agents)
@@ -120,22 +126,27 @@ def main() -> None:
             "river_iter_csv": best(lambda: river_iter_csv(path), 1),
             "river_csv_reader": best(lambda: river_csv_reader(path), 1),
         }
+
         megabytes = path.stat().st_size / 1e6
+
     result: dict[str, Any] = {
         "events": options.events,
         "agents": options.agents,
         "megabytes": round(megabytes, 1),
     }
     engines = [name for name in took if name.startswith("engine")]
+
     for i, kind in enumerate(("wall", "processor")):
         result[kind] = {
             f"{name}_events_per_second": round(options.events / t[i]) for name, t in took.items()
         }
+
         for name in engines:
             others = {other: t[i] for other, t in took.items() if other not in engines}
             result[kind] |= {
                 f"{name}_to_{other}": round(t / took[name][i], 3) for other, t in others.items()
             }
+
     print(json.dumps(result, indent=2))
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from meanstream.streaming.agents.agents_budget import agents_budgets
-from meanstream.streaming.events.release_ids import release_ids
+from meanstream.streaming.events.wire import release_ids
 from meanstream.streaming.store.spend_ledger import LedgerRows
 from meanstream.streaming.store.state_store import Store
 from meanstream.streaming.store.store_audit import audit_ledger
@@ -56,7 +56,9 @@ def main() -> None:
     parser.add_argument("--agents", type=int, default=100_000)
     parser.add_argument("--releases", type=int, default=40)
     options = parser.parse_args()
-    names, rng = [f"agent-{i:06d}" for i in range(options.agents)], np.random.default_rng(7)
+    names = [f"agent-{i:06d}" for i in range(options.agents)]
+    rng = np.random.default_rng(7)
+
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "state.db"
         settings = {"epsilon": 1.0, "delta": 1e-6, "horizon": options.releases}
@@ -70,6 +72,7 @@ def main() -> None:
                     if index == 1:
                         store.add_agents(0, names)
                     store.ledger.charge(rows)
+
                 store.ledger.after(store.ledger.rows() - len(names))
 
             return seconds(charge)
@@ -85,6 +88,7 @@ def main() -> None:
             "verify_seconds": round(seconds(lambda: audit_ledger(path)), 2),
             "budgets_seconds": round(seconds(lambda: agents_budgets(path)), 2),
         }
+
     print(json.dumps(result, indent=2))
 
 

@@ -53,6 +53,7 @@ def main() -> None:
     print(
         f"{'shape':<14} {'schedule':<13} {'memory':<15} {'ns a sample':>12} {'x forever':>10} {'releases':>10}"
     )
+
     for shape in SHAPES:
         for schedule, memories in (("preferred:10", COUNTED), ("every:1h", TIMED)):
             measured = [
@@ -75,8 +76,12 @@ def run(shape: Shape, schedule: str, memory: str, options: argparse.Namespace) -
     )
     agents = Agents(settings, KeyedNoise(KEY, deployment="benchmark", purpose="agents"))
     agents.add_agents([f"agent {number}" for number in range(shape.agents)])
-    rng, size = np.random.default_rng(options.seed), shape.agents * shape.each
-    end, took, releases = 86400.0 * 1.5, 0.0, 0
+    rng = np.random.default_rng(options.seed)
+    size = shape.agents * shape.each
+    end = 86400.0 * 1.5
+    took = 0.0
+
+    releases = 0
     for batch in range(shape.batches):
         agent = rng.permutation(np.repeat(np.arange(shape.agents), shape.each))
         value = rng.normal(0.5 + options.step * (3 * batch >= shape.batches), 0.1, size)
@@ -85,6 +90,7 @@ def run(shape: Shape, schedule: str, memory: str, options: argparse.Namespace) -
         made = agents.update(agent, value, when)
         took += time.process_time() - began
         releases += len(made.releases)
+
     return took * 1e9 / (shape.batches * size), releases
 
 

@@ -33,6 +33,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     options = parser.parse_args()
     print(f"{'agents':>7} {'schedule':<13} {'memory':<13} {'seconds':>8} {'x forever':>10}")
+
     with tempfile.TemporaryDirectory() as folder:
         one = write(Path(folder) / "one.csv", agents=1, samples=1)
         for agents in AGENTS:
@@ -44,6 +45,7 @@ def main() -> None:
                 ]
                 least = np.min(turns, axis=0)
                 net = least[::2] - least[1::2]
+
                 for memory, seconds in zip(memories, net, strict=True):
                     print(
                         f"{agents:>7} {schedule:<13} {memory:<13} {seconds:8.2f} {seconds / net[0]:10.2f}",
@@ -54,10 +56,12 @@ def main() -> None:
 def write(place: Path, *, agents: int, samples: int) -> Path:
     """Write samples of a day and a half, each of an agent at random."""
     rng = np.random.default_rng(1)
-    agent, value = rng.integers(0, agents, samples), rng.normal(0.5, 0.1, samples)
+    agent = rng.integers(0, agents, samples)
+    value = rng.normal(0.5, 0.1, samples)
     time = 1.7e9 + np.sort(rng.random(samples)) * 1.5 * 86_400
     rows = zip(agent.tolist(), value.tolist(), time.tolist(), strict=True)
     place.write_text("agent,value,time\n" + "".join(f"a{a},{v:.5f},{t:.3f}\n" for a, v, t in rows))
+
     return place
 
 
@@ -74,10 +78,12 @@ def run(source: Path, schedule: str, memory: str) -> float:
             "--source",
             str(source),
         ]
+
         more = f"{OPTIONS} --schedule {schedule} --memory {memory} {outputs}".split()
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run([*command, *more], check=True, capture_output=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
+
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 

@@ -25,11 +25,14 @@ def contenders() -> dict[str, Callable[[], object]]:
     keyed = KeyedNoise(
         b"6dc4c01b6b494373b7fb165cabd569fc", deployment="benchmark", purpose="release"
     )
-    seeded, generator = SimulationNoise(seed=1), np.random.default_rng(1)
+    seeded = SimulationNoise(seed=1)
+    generator = np.random.default_rng(1)
     count = np.arange(DRAWS)
     owner = np.stack([count, count], axis=1).astype(np.uint64)
     ids = NoiseIds(owner, count, keyed.version_of(count, count))
-    gaussian, laplace = GaussianNoise(1000.0), LaplaceNoise(1000.0)
+    gaussian = GaussianNoise(1000.0)
+
+    laplace = LaplaceNoise(1000.0)
     return {
         "numpy_standard_normal": lambda: generator.standard_normal(DRAWS),
         "keyed_bits": lambda: keyed.bits(ids),
@@ -49,6 +52,7 @@ def main() -> None:
             start = time.process_time()
             call()
             seconds[name].append(time.process_time() - start)
+
     nanoseconds = {
         name: statistics.median(values) / DRAWS * 1e9 for name, values in seconds.items()
     }
@@ -60,6 +64,7 @@ def main() -> None:
             name: round(value / reference, 2) for name, value in nanoseconds.items()
         },
     }
+
     print(json.dumps(report, indent=2))
 
 

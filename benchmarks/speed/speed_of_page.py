@@ -29,10 +29,9 @@ from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.metrics.telemetry import AgentsTelemetry
 from meanstream.streaming.open_source import open_source
 from meanstream.streaming.sinks.jsonl_sink import JsonlSink
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.sinks.sink_protocol import Trust
+from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.store.store_deployment import open_deployment
+from meanstream.streaming.store.deployment_store import open_deployment
 
 SETTINGS = AgentsSettings(lower=0, upper=10, epsilon=1, delta=1e-6)
 
@@ -46,6 +45,7 @@ def run(agents: int, samples: int, *, refresh: bool, watched: bool) -> tuple[flo
         )
         source = open_source(f"synthetic:{agents},{samples},1", ColumnMapping())
         sinks = Sinks(estimates=JsonlSink(Path(folder) / "estimates.jsonl", trust=Trust.PRIVATE))
+
         engine = Engine(
             source=source,
             settings=SETTINGS,
@@ -55,6 +55,7 @@ def run(agents: int, samples: int, *, refresh: bool, watched: bool) -> tuple[flo
             options=EngineOptions(batch_size=65_536, refresh=0.0 if refresh else None),
             on_turn=telemetry.observe if watched else None,
         )
+
         looks: list[int] = []
         done = threading.Event()
         watcher = threading.Thread(target=watch, args=(telemetry, done, looks))
@@ -64,11 +65,13 @@ def run(agents: int, samples: int, *, refresh: bool, watched: bool) -> tuple[flo
         engine.run()
         seconds = time.process_time() - began
         done.set()
+
         if watched:
             watcher.join()
         sinks.close()
         source.close()
         deployment.store.close()
+
     return seconds, len(looks)
 
 
@@ -84,12 +87,16 @@ def watch(telemetry: AgentsTelemetry, done: threading.Event, looks: list[int]) -
 
 def measure(agents: int, samples: int, repeats: int, *, refresh: bool) -> dict[str, Any]:
     """Take turns."""
-    with_page, without, looks = [], [], 0
+    with_page = []
+    without = []
+    looks = 0
+
     for _ in range(repeats):
         without.append(run(agents, samples, refresh=refresh, watched=False)[0])
         seconds, seen = run(agents, samples, refresh=refresh, watched=True)
         with_page.append(seconds)
         looks += seen
+
     return {
         "seconds_without": round(min(without), 3),
         "seconds_with": round(min(with_page), 3),
@@ -109,6 +116,7 @@ def main() -> None:
         name: measure(given.agents, given.samples, given.repeats, refresh=refresh)
         for name, refresh in (("estimates_at_every_commit", True), ("estimates_at_the_end", False))
     }
+
     sys.stdout.write(json.dumps(vars(given) | found) + "\n")
 
 

@@ -46,16 +46,19 @@ def main() -> None:
     parser.add_argument(
         "--persons", type=int, default=0, help="count at most 2 rows of each of so many persons"
     )
+
     parser.add_argument("--repeats", type=int, default=2)
     options = parser.parse_args()
     pa.set_cpu_count(1)
     rows = []
+
     for names, table in tables(options).items():
         by = [name for name in table.column_names if name.startswith("g")]
         plain = seconds(
             lambda table=table, by=by: table.group_by(by).aggregate([("v", "mean")]),
             options.repeats,
         )
+
         for library in options.libraries.split(","):
             frame = as_frame(table, library)
             own = seconds(lambda frame=frame, by=by: group_by(frame, by), options.repeats)
@@ -66,11 +69,13 @@ def main() -> None:
                 "group_by_of_its_library": own,
             }
             peak = peak_of_memory(lambda frame=frame, by=by: released(frame, by), table.nbytes)
+
             rows.append(
                 {"library": library, "groups_named_by": names}
                 | measured
                 | {"peak_over_input": peak}
             )
+
     goals = {"goal_seconds": GOAL, "goal_peak_over_input": GOAL_OF_MEMORY}
     json.dump(
         {"rows": options.rows, "groups": options.groups} | goals | {"measured": rows},
@@ -83,11 +88,13 @@ def main() -> None:
 def tables(options: argparse.Namespace) -> dict[str, pa.Table]:
     """Make the rows, by how their groups are named."""
     rng = np.random.default_rng(1)
-    group, value = rng.integers(0, options.groups, options.rows), rng.normal(10, 5, options.rows)
+    group = rng.integers(0, options.groups, options.rows)
+    value = rng.normal(10, 5, options.rows)
     texts = pa.array([f"group {i}" for i in range(options.groups)])
     rest = {"v": value}
     if options.persons:
         rest["p"] = rng.integers(0, options.persons, options.rows)
+
     return {
         "integers": pa.table({"g": group} | rest),
         "text": pa.table({"g": texts.take(pa.array(group))} | rest),
@@ -101,6 +108,7 @@ def as_frame(table: pa.Table, library: str) -> Any:
         import polars as pl  # noqa: PLC0415 - for those who have it
 
         return pl.from_arrow(table)
+
     return table.to_pandas() if library == "pandas" else table
 
 
@@ -112,6 +120,7 @@ def group_by(frame: Any, by: list[str]) -> Any:
         import polars as pl  # noqa: PLC0415 - for those who have it
 
         return frame.group_by(by).agg(pl.col("v").mean())
+
     return frame.groupby(by)["v"].mean()
 
 
@@ -123,6 +132,7 @@ def released(frame: Any, by: list[str]) -> Any:
         else {}
     )
     private = {"lower": -30, "upper": 120, "epsilon": 1, "delta": 1e-6}
+
     return meanstream.private_means(frame, by=by, value="v", **private, **person).to_frame()
 
 
@@ -134,6 +144,7 @@ def seconds(call: Callable[[], Any], repeats: int) -> float:
         begun = time.process_time()
         call()
         times.append(time.process_time() - begun)
+
     return round(min(times), 2)
 
 
@@ -150,6 +161,7 @@ def peak_of_memory(call: Callable[[], Any], octets: int) -> float | None:
     Path("/proc/self/clear_refs").write_text("5")  # the peak becomes what is held now
     before = memory_of(status, "VmHWM")
     call()
+
     return round((memory_of(status, "VmHWM") - before) / octets, 2)
 
 

@@ -42,6 +42,7 @@ from benchmarks.real.sets import RealSet, real_sets
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.defaults import AT_THE_END, HISTOGRAM_SHARE
+from meanstream.operators.agents.own_histogram import histograms_of_releases
 from meanstream.operators.collaboration.shares.asked_shares import ShareQueries
 from meanstream.operators.collaboration.shares.shares_prior import NoisedShares, fit_shares_prior
 from meanstream.operators.noise.keyed import KeyedNoise
@@ -61,7 +62,9 @@ ASKED: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "made: beta": ((0.1, 0.5, 0.9), (0.8,)),
 }
 STRATA = ((5, 30), (30, 100), (100, 10**9))
-LEAST_VALUES, LEAST_LAW, LEAST_OWNERS = 5, 100, 200
+LEAST_VALUES = 5
+LEAST_LAW = 100
+LEAST_OWNERS = 200
 LEVEL = 0.95
 TABLE_SAYS = """Epsilon 1, delta 1e-6, a tenth of the budget for the histogram, one release of each owner.
 
@@ -88,6 +91,7 @@ def main() -> None:
         "--shares", default=str(HISTOGRAM_SHARE), help="of the budget for histograms"
     )
     parser.add_argument("--seeds", type=int, default=10)
+
     parser.add_argument(
         "--first-seed", type=int, default=100, help="those below 100 have tuned what is measured"
     )
@@ -96,6 +100,7 @@ def main() -> None:
     cells: list[dict[str, Any]] = []
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     names = options.sets.split(";")
+
     for data in itertools.chain(real_sets(names), made_sets(names)):
         for epsilon in (float(one) for one in options.epsilons.split(",")):
             for share in (float(one) for one in options.shares.split(",")):
@@ -104,9 +109,11 @@ def main() -> None:
                 cells += [
                     {"set": data.name, "epsilon": epsilon, "share": share, **cell} for cell in found
                 ]
+
     missed = [cell for cell in cells if cell["missed"]]
     json.dump({"seeds": options.seeds, "missed": len(missed), "cells": cells}, sys.stdout, indent=1)
     print()
+
     if options.table:
         options.table.write_text(
             table_of(
@@ -114,6 +121,7 @@ def main() -> None:
                 shlex.join(["python", "benchmarks/speed/speed_of_quantiles.py", *sys.argv[1:]]),
             )
         )
+
     sys.exit(1 if missed else 0)
 
 
@@ -138,12 +146,14 @@ def losses(data: RealSet, settings: AgentsSettings, seeds: range) -> Iterator[di
         scored = [o for o in halves[0] if min(len(h.get(o, ())) for h in halves) >= LEAST_VALUES]
         answers = answered(data, mine, settings, np.array(scored), seed)
         size = np.array([len(halves[0][o]) for o in scored])
+
         for i, q in enumerate(ASKED[data.name][0]):
             alone = np.array([np.quantile(halves[0][o], q) for o in scored])
             told = {"alone": alone, **{name: values[:, i] for name, values in answers.items()}}
             best = np.array(
                 [pinball(halves[1][o], float(np.quantile(halves[1][o], q)), q) for o in scored]
             )
+
             for low, high in STRATA:
                 some = np.flatnonzero((size >= low) & (size < high))
                 loss = {
@@ -152,6 +162,7 @@ def losses(data: RealSet, settings: AgentsSettings, seeds: range) -> Iterator[di
                     )
                     for name, value in told.items()
                 }
+
                 if len(some):
                     found.setdefault((q, stratum(low, high)), []).append(
                         {
@@ -162,7 +173,9 @@ def losses(data: RealSet, settings: AgentsSettings, seeds: range) -> Iterator[di
                             for name, one in loss.items()
                         }
                     )
+
                     owners[stratum(low, high)] = len(some)
+
     for (q, name), runs in found.items():
         mean = {method: float(np.mean([run[method][0] for run in runs])) for method in runs[0]}
         error = float(
@@ -170,6 +183,7 @@ def losses(data: RealSet, settings: AgentsSettings, seeds: range) -> Iterator[di
         )  # the owners are the same in all of them
         missed = owners[name] >= LEAST_OWNERS and mean["learned"] > mean["alone"] + 2 * error
         rounded = {method: round(value, 4) for method, value in mean.items()}
+
         yield {
             "what": f"loss of quantile {q:g}",
             "samples": name,
@@ -184,16 +198,21 @@ def answered(
 ) -> dict[str, Floats]:
     """Answer all owners' quantiles, shape (owners, quantiles) each."""
     agents = released(data.owner[mine], data.value[mine], int(data.owner.max()) + 1, settings, seed)
-    asked, told, raw = asked_of(data, settings), agents.histograms(), agents.own_histograms()
+    asked = asked_of(data, settings)
+    told = histograms_of_releases(agents.latest())
+    raw = agents.own().cells
     if settings.histogram is None:
         raise SystemExit("quantiles needs a share of the budget for histograms")
     exact = settings.histogram.bins_of_cells(raw)[told.agent]
     noiseless = NoisedShares(
         counts=exact.astype(float), samples=told.samples, variance=np.zeros(len(exact))
     )
-    prior, public = asked.fit(told, told.agent), fit_shares_prior(noiseless, asked.law.widths)
+
+    prior = asked.fit(told, told.agent)
+    public = fit_shares_prior(noiseless, asked.law.widths)
     place = np.searchsorted(told.agent, scored)
     by_release = asked.released(prior, type(told)(*(column[place] for column in told)))
+
     return {
         "learned": asked.own(prior, raw[scored]).quantiles[..., 0],
         "public": asked.own(public, raw[scored]).quantiles[..., 0],
@@ -210,15 +229,18 @@ def coverages(data: RealSet, settings: AgentsSettings, seeds: range) -> Iterator
     names = [f"quantile {q:g}" for q in quantiles] + [f"share above {t:g}" for t in exceeds]
     found: dict[tuple[str, str, str], list[float]] = {}
     owners: dict[str, list[int]] = {}
+
     for seed in seeds:
         rng = np.random.default_rng([seed, 2])
         size = np.exp(rng.uniform(np.log(5), np.log(100), len(laws))).astype(int)
         drawn = np.concatenate([rng.choice(v, n) for v, n in zip(laws, size, strict=True)])
         agents = released(np.repeat(np.arange(len(laws)), size), drawn, len(laws), settings, seed)
-        asked, told = asked_of(data, settings), agents.histograms()
+        asked = asked_of(data, settings)
+        told = histograms_of_releases(agents.latest())
         prior = asked.fit(told, told.agent)
+
         for method, answer in (
-            ("learned", asked.own(prior, agents.own_histograms())),
+            ("learned", asked.own(prior, agents.own().cells)),
             ("released", asked.released(prior, told)),
         ):
             every = np.concatenate([answer.quantiles, answer.exceeds], axis=1)
@@ -230,8 +252,11 @@ def coverages(data: RealSet, settings: AgentsSettings, seeds: range) -> Iterator
                         float(holds[some].mean())
                     )
                     owners.setdefault(stratum(low, high), []).append(int(some.sum()))
+
     for (method, name, of), covered in found.items():
-        mean, worst, n = float(np.mean(covered)), min(covered), int(np.mean(owners[of]))
+        mean = float(np.mean(covered))
+        worst = min(covered)
+        n = int(np.mean(owners[of]))
         missed = n >= LEAST_OWNERS and (mean < 0.93 or worst < 0.90)
         yield {
             "what": f"coverage of {name}", "method": method, "samples": of, "owners": n,
@@ -248,6 +273,7 @@ def released(owner: Ints, value: Floats, n: int, settings: AgentsSettings, seed:
     agents.add_agents([str(i) for i in range(n)])
     agents.update(owner, value, np.arange(len(owner), dtype=np.float64))
     agents.release_now(float(len(owner)))
+
     return agents
 
 
@@ -280,16 +306,19 @@ def table_of(cells: list[dict[str, Any]], command: str) -> str:
     lines += [f"Written by `{command}`.", ""]
     lines += ["| set | loss of | samples | owners | alone | learned | public | released |"]
     lines += ["|---|---|---|---|---|---|---|---|"]
+
     for c in (c for c in cells if "alone" in c):
         told = " | ".join(f"{c[name]:.3g}" for name in ("alone", "learned", "public", "released"))
         lines.append(
             f"| {c['set']} | {c['what'][8:]} | {c['samples']} | {c['owners']:,} | {told} |"
         )
+
     lines += [
         "",
         "| set | coverage of | by | samples | owners | mean | worst seed |",
         "|---|---|---|---|---|---|---|",
     ]
+
     for c in (c for c in cells if "method" in c):
         row = (
             c["set"],
@@ -300,7 +329,9 @@ def table_of(cells: list[dict[str, Any]], command: str) -> str:
             c["mean"],
             c["worst"],
         )
+
         lines.append("| " + " | ".join(map(str, row)) + " |")
+
     return "\n".join(lines) + "\n"
 
 

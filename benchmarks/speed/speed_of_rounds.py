@@ -56,8 +56,10 @@ def run(source: Path, folder: Path, options: list[str]) -> dict[str, object]:
         "OMP_NUM_THREADS": "1",
         "ARROW_NUM_THREADS": "1",
     }
+
     core = min(os.sched_getaffinity(0))
-    began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    began = time.perf_counter()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(
         typed,
         cwd=folder,
@@ -65,10 +67,12 @@ def run(source: Path, folder: Path, options: list[str]) -> dict[str, object]:
         check=True,
         preexec_fn=lambda: os.sched_setaffinity(0, {core}),
     )
+
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     digest = hashlib.sha256()
     for name in sorted(path.name for path in folder.glob("*.jsonl")):
         digest.update(name.encode() + (folder / name).read_bytes())
+
     return {
         "seconds": round(time.perf_counter() - began, 2),
         "processor_seconds": round(
@@ -90,6 +94,7 @@ def main() -> None:
     parser.add_argument(
         "--file", type=Path, help="keep the samples here, and use them if they are there"
     )
+
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
@@ -101,7 +106,9 @@ def main() -> None:
         began = time.process_time()
         for _ in arrow_csv.open_csv(source, read_options=arrow_csv.ReadOptions(use_threads=False)):
             pass
+
         reading = time.process_time() - began
+
     print(
         json.dumps(
             {"samples": options.samples, "users": options.users}

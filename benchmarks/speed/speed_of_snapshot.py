@@ -23,7 +23,10 @@ from meanstream.operators.collaboration.registry import make_collaboration
 from meanstream.operators.collaboration.two_variances import estimate_with_two_variances
 from meanstream.operators.records import Floats, Ints, OwnMeans, ReleaseColumns
 
-STDDEV, NOISE, LOWER, UPPER = 0.5, 7.3, -0.7, 1.7
+STDDEV = 0.5
+NOISE = 7.3
+LOWER = -0.7
+UPPER = 1.7
 
 
 def main() -> None:
@@ -37,14 +40,18 @@ def main() -> None:
     options = parser.parse_args()
     rng = np.random.default_rng(options.seed)
     n = options.agents
-    same, mixed = np.full(n, 2000), np.ceil(10 * 1.25 ** rng.integers(0, 45, n)).astype(np.int64)
-    classes, normal = rng.choice([0.2, 0.4, 0.8], n), rng.normal(0.5, 0.1, n)
+
+    same = np.full(n, 2000)
+    mixed = np.ceil(10 * 1.25 ** rng.integers(0, 45, n)).astype(np.int64)
+    classes = rng.choice([0.2, 0.4, 0.8], n)
+    normal = rng.normal(0.5, 0.1, n)
     scenarios = {
         "classes, equal counts": (classes, same),
         "normal, equal counts": (normal, same),
         "classes, counts 10 to 2e5": (classes, mixed),
         "normal, counts 10 to 2e5": (normal, mixed),
     }
+
     report = {
         name: measure(rng, *scenario, repeat=options.repeat) for name, scenario in scenarios.items()
     }
@@ -57,13 +64,16 @@ def measure(
 ) -> dict[str, float]:
     """Time the fit, the answers, the tests and the baseline on one population."""
     releases, own, variance = snapshot(rng, truth, count)
-    seconds, error = {}, {}
+    seconds = {}
+    error = {}
+
     for name in ("learned_prior", "tests"):
         collaboration = make_collaboration(name, lower=LOWER, upper=UPPER)
         seconds[f"{name}_fit"], fitted = best(
             repeat, partial(collaboration.fit, releases, variance)
         )
         seconds[f"{name}_answers"], answers = best(repeat, partial(fitted.estimate, own))
+
         if (
             name == "learned_prior"
         ):  # samples depend on each other: two variances, and so two values
@@ -71,9 +81,11 @@ def measure(
             seconds["dependent_answers"], _ = best(
                 repeat, partial(estimate_with_two_variances, fitted, two)
             )
+
         error[name] = float(
             np.mean((answers.value - truth) ** 2) / np.mean((own.mean - truth) ** 2)
         )
+
     seconds["np_sort"], _ = best(repeat, partial(np.sort, releases.mean))
     prior = seconds["learned_prior_fit"] + seconds["learned_prior_answers"]
     tests = seconds["tests_fit"] + seconds["tests_answers"]
@@ -94,9 +106,11 @@ def snapshot(
     """One Gaussian release per agent, and everybody's own mean."""
     n = len(truth)
     index = np.arange(n)
-    own_variance, noise_variance = STDDEV**2 / count, (NOISE / count) ** 2
+    own_variance = STDDEV**2 / count
+    noise_variance = (NOISE / count) ** 2
     mean = truth + rng.normal(0, 1, n) * np.sqrt(own_variance)
     released = mean + rng.normal(0, 1, n) * np.sqrt(noise_variance)
+
     releases = ReleaseColumns(
         agent=index,
         index=np.ones(n, int),
@@ -106,6 +120,7 @@ def snapshot(
         noise_variance=noise_variance,
     )
     own = OwnMeans(agent=index, count=count, mean=mean, variance=own_variance)
+
     return releases, own, own_variance + noise_variance
 
 
@@ -116,6 +131,7 @@ def best(repeat: int, call: Callable[[], Any]) -> tuple[float, Any]:
         start = process_time()
         result = call()
         times.append(process_time() - start)
+
     return min(times), result
 
 

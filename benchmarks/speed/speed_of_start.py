@@ -43,11 +43,13 @@ def main() -> None:
     )
     parser.add_argument("--repeats", type=int, default=7)
     options = parser.parse_args()
+
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         (place / "one.csv").write_text("agent,value,time\na,0.5,1700000000\n")
         (place / "none").mkdir()
         (place / "none" / "pandas.py").write_text("raise ImportError('none')\n")
+
         commands = {
             "python": ["pass"],
             "libraries": [LIBRARIES],
@@ -57,12 +59,14 @@ def main() -> None:
             "one_event": [MAIN, *RUN, "--source", str(place / "one.csv")],
             "one_event_without_pandas": [MAIN, *RUN, "--source", str(place / "one.csv")],
         }
+
         best = dict.fromkeys(commands, float("inf"))
         for _ in range(options.repeats):
             for name, typed in commands.items():
                 best[name] = min(
                     best[name], seconds(typed, place, pandas=not name.endswith("without_pandas"))
                 )
+
     json.dump(
         {"seconds": {name: round(value, 3) for name, value in best.items()}}, sys.stdout, indent=1
     )
@@ -74,6 +78,7 @@ def seconds(typed: list[str], place: Path, *, pandas: bool) -> float:
     given = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     given |= {"PYTHONPYCACHEPREFIX": str(place / "bytecode"), "OPENBLAS_NUM_THREADS": "1"}
     paths = [*([] if pandas else [str(place / "none")]), str(Path(__file__).parents[2])]
+
     with (
         tempfile.TemporaryDirectory(dir=place) as folder,
         subprocess.Popen(
@@ -85,6 +90,7 @@ def seconds(typed: list[str], place: Path, *, pandas: bool) -> float:
     ):
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
+
     if process.returncode:
         sys.exit(f"a program ended with {process.returncode}")
     return used.ru_utime + used.ru_stime

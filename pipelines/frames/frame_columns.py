@@ -32,7 +32,7 @@ from meanstream.pipelines.frames.groups import (
     rows_by_key,
     whole_column,
 )
-from meanstream.streaming.events.hashing import MAX_ID_BYTES, PERSONS, hash_ids
+from meanstream.streaming.events.event_columns import MAX_ID_BYTES, PERSONS, hash_ids
 from meanstream.streaming.events.times import TimeParser
 from meanstream.streaming.sources.categories import CategoryNumbers
 

@@ -24,11 +24,11 @@ from meanstream.pipelines.frames.frame_columns import FrameSamples, frame_sample
 from meanstream.pipelines.frames.private_frame import PrivateFrame
 from meanstream.pipelines.frames.values.value_columns import missing_as_nulls
 from meanstream.streaming.events.round_events import WindowEstimate
-from meanstream.streaming.rounds.calendar_days import LONGEST
 from meanstream.streaming.rounds.round_runner import Directory, Outcome, RoundRunner
 from meanstream.streaming.rounds.rounds_deployment import rounds_default_estimator
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.summarize_users import summarize_windows
+from meanstream.streaming.rounds.window_widths import LONGEST
 from meanstream.streaming.sources.categories import require_categories
 
 HINTS = {
@@ -278,7 +278,7 @@ def _answers(
         taken_part[users.user] += 1
 
     runner = RoundRunner(settings, key, Directory(samples.names))
-    runner.begin(np.zeros(0, np.int64))
+    runner.begin_turn(np.zeros(0, np.int64))
     answers = []
     for window in sorted(sums, key=lambda window: (window.end, window.start)):
         outcome = Outcome()

@@ -202,7 +202,7 @@ class AgentsOptions(AgentSideOptions):
     @property
     def declared_covariates(self) -> "AgentCovariates | None":
         """Public attributes of the agents, read from their file."""
-        from meanstream.streaming.agents.covariates_file import read_covariates_file
+        from meanstream.streaming.agents.declared_covariates import read_covariates_file
 
         if self.covariates is None:
             return None

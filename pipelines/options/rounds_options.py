@@ -284,8 +284,8 @@ class RoundsOptions(StreamOptions):
             Naming the option, the rule and the value.
         """
         from meanstream.operators.validation import require
-        from meanstream.streaming.rounds.rounds_curator import NO_SIDES
         from meanstream.streaming.rounds.rounds_settings import NO_ORDER, RoundsSettings
+        from meanstream.streaming.rounds.window_round import NO_SIDES
 
         require_given(
             self, *(() if self.categories is not None else ("lower", "upper")), "epsilon", "window"

@@ -16,8 +16,7 @@ from apache_beam.io.gcp.pubsub import PubsubMessage
 from meanstream.operators.records import Ints, Words
 from meanstream.operators.validation import closest_valid, require
 from meanstream.pipelines.beam.element_types.elements import element_fields
-from meanstream.streaming.events.event_columns import PARTITION_SHIFT
-from meanstream.streaming.events.hashing import hash_ids
+from meanstream.streaming.events.event_columns import PARTITION_SHIFT, hash_ids
 from meanstream.streaming.kafka.connection.values import HEADERS
 
 VALUE = "value"

@@ -12,7 +12,7 @@ from meanstream.streaming.kafka.connection.kafka_client import (
 )
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.writing.kafka_writer import POLL_EVERY, RecordsFailed
-from meanstream.streaming.kafka.writing.repeat import Records
+from meanstream.streaming.kafka.writing.marker import Records
 
 FLUSH_SECONDS = 1.0
 

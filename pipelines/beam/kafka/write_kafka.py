@@ -14,8 +14,7 @@ from meanstream.pipelines.beam.kafka.idempotent import IdempotentWriter
 from meanstream.pipelines.beam.worker.beam_metrics import count_sent_metrics
 from meanstream.pipelines.beam.worker.beam_steps import Step
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
-from meanstream.streaming.kafka.writing.kafka_outputs import open_output_topic
-from meanstream.streaming.kafka.writing.kafka_sink import sink_records
+from meanstream.streaming.kafka.writing.kafka_sink import open_output_topic, sink_records
 from meanstream.streaming.sinks.sink_protocol import Trust
 
 

@@ -28,8 +28,8 @@ from meanstream.pipelines.beam.worker.worker_secret import SecretLocation, requi
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.round_events import WindowEstimate
 from meanstream.streaming.events.wire import PrivateDeadLetter
-from meanstream.streaming.rounds.rounds_curator import NO_SIDES
 from meanstream.streaming.rounds.rounds_settings import NO_ORDER, RoundsSettings
+from meanstream.streaming.rounds.window_round import NO_SIDES
 
 SMALL = 4000
 """Fewer users than this are one shard: a group costs a runner more than their sums."""

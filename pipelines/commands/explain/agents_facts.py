@@ -46,8 +46,8 @@ from meanstream.pipelines.options.option_errors import refusing_options
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
-    from meanstream.operators.agents.memory.kept_sums import KeptSums
-    from meanstream.operators.agents.memory.window import KeptWindow
+    from meanstream.operators.agents.half_life_memory import KeptSums
+    from meanstream.operators.agents.window_memory import KeptWindow
     from meanstream.pipelines.options.agents_options import AgentsOptions, ExplainAgentsOptions
 
 ENDLESS_SHOWN = 100

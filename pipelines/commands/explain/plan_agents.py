@@ -256,7 +256,7 @@ class PlanAgentsOptions:
         from dataclasses import replace
 
         from meanstream.operators.forecast.together_forecast import forecast_together
-        from meanstream.streaming.agents.covariates_file import read_covariates_file
+        from meanstream.streaming.agents.declared_covariates import read_covariates_file
 
         if self.covariates is None:
             return None

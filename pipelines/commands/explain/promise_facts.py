@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from meanstream.operators.agents.noise_choice import MechanismFacts, mechanism_facts
+from meanstream.operators.agents.defaults import MechanismFacts, mechanism_facts
 from meanstream.operators.agents.own_histogram import SAMPLE_SENSITIVITY
 from meanstream.operators.agents.vote_of_spread import FACTOR
 from meanstream.operators.collaboration.shares.asked_shares import query_labels

@@ -37,22 +37,21 @@ from meanstream.pipelines.commands.report.report_parts import (
 from meanstream.pipelines.commands.report.report_rounds import report_of_rounds
 from meanstream.pipelines.options.agents_options import AgentsOptions
 from meanstream.pipelines.page.page_figures import population_figure
-from meanstream.streaming.agents.agents_budget import Budgets, agents_budgets
+from meanstream.streaming.agents.agents_budget import Budgets, agents_budgets, budget_forecast_text
 from meanstream.streaming.agents.agents_releases import releases_of_ledger
-from meanstream.streaming.agents.budget_forecast import budget_forecast_text
 from meanstream.streaming.agents.estimates import PersonalEstimates
-from meanstream.streaming.agents.own_state import own_settings
 from meanstream.streaming.agents.pairwise.pairwise_budget import PairBudgets, pair_budgets
 from meanstream.streaming.agents.pairwise.pairwise_deployment import pairs_settings_of_store
+from meanstream.streaming.agents.saved_agents import own_settings
 from meanstream.streaming.agents.store_answers import covariates_of_last_run
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.times import iso_time
 from meanstream.streaming.metrics.metric_records import budget_histogram_record
 from meanstream.streaming.rounds.rounds_budget import has_rounds_budget
 from meanstream.streaming.store.deployment_store import kind_of_store
-from meanstream.streaming.store.kind import OF_PAIRS
 from meanstream.streaming.store.state_store import Store
 from meanstream.streaming.store.store_audit import LedgerReport, audit_ledger
+from meanstream.streaming.store.store_identity import OF_PAIRS
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings

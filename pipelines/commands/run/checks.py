@@ -102,7 +102,7 @@ def _check_stages(stages: str) -> dict[str, str]:
     Give the place, and the option that names it.
     """
     if is_kafka_location(stages):
-        from meanstream.streaming.rounds.sides.side_topics import look_for_side_topic
+        from meanstream.streaming.rounds.side_topics import look_for_side_topic
 
         look_for_side_topic(stages, "stages")
 
@@ -197,7 +197,7 @@ def _check_output_capacity(options: RoundsOptions) -> None:
     if options.reports_only is not None:
         stages = str(options.stages)
         if is_kafka_location(stages):
-            from meanstream.streaming.rounds.sides.side_topics import check_side_topic
+            from meanstream.streaming.rounds.side_topics import check_side_topic
 
             check_side_topic(stages, "stages")
         else:

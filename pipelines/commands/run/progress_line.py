@@ -20,8 +20,7 @@ from meanstream.pipelines.options.base import OPTION_OF, option_location
 from meanstream.pipelines.options.option_errors import RunFailed, refusing_options
 from meanstream.streaming.events.times import iso_time
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
-from meanstream.streaming.metrics.metric_records import first_release_record
-from meanstream.streaming.metrics.rate import RecentRate
+from meanstream.streaming.metrics.metric_records import RecentRate, first_release_record
 
 if TYPE_CHECKING:
     from meanstream.pipelines.options.stream_options import StreamOptions
@@ -252,7 +251,7 @@ def wait_for_addresses(
 
         if not topics:
             return
-        from meanstream.streaming.kafka.connection.first_answer import wait_for_first_answers
+        from meanstream.streaming.kafka.connection.kafka_topics import wait_for_first_answers
 
         wait_for_first_answers(topics, seconds, noted)
 

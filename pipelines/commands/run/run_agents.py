@@ -27,8 +27,8 @@ from meanstream.pipelines.options.agent_side import AgentSideOptions
 from meanstream.pipelines.options.agents_options import PAIRWISE, AgentsOptions
 from meanstream.pipelines.options.base import print_options_json
 from meanstream.streaming.agents.agents_engine import Engine
-from meanstream.streaming.agents.moves.move_agents import settle_move
-from meanstream.streaming.store.store_deployment import Deployment, open_deployment
+from meanstream.streaming.agents.move_agents import settle_move
+from meanstream.streaming.store.deployment_store import Deployment, open_deployment
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings

@@ -38,7 +38,7 @@ from meanstream.pipelines.options.option_errors import BadOption, refusing_optio
 from meanstream.streaming.agents.agents_budget import agents_budgets
 from meanstream.streaming.agents.collaborating_site import Collaborator
 from meanstream.streaming.agents.collaboration_stats import CollaborationStats, collaboration_stats
-from meanstream.streaming.agents.own_state import own_settings
+from meanstream.streaming.agents.saved_agents import own_settings
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
 from meanstream.streaming.open_sink import canonical_sink_location
 from meanstream.streaming.sources.releases_file import ReleasesFile

@@ -136,7 +136,7 @@ def _stage_results(stages: str) -> StageResultsLocation:
     """Open what the statistician publishes: a file, which need not be there yet, or a topic."""
     if not is_kafka_location(stages):
         return StageResultsFile(Path(stages))
-    from meanstream.streaming.rounds.sides.side_topics import StageResultsTopic, open_side_topic
+    from meanstream.streaming.rounds.side_topics import StageResultsTopic, open_side_topic
 
     return StageResultsTopic(open_side_topic(stages, "stages"))
 

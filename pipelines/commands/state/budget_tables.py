@@ -11,8 +11,12 @@ from pathlib import Path
 from meanstream.operators.validation import printable
 from meanstream.pipelines.options.base import print_options_json
 from meanstream.pipelines.options.option_errors import BadOption
-from meanstream.streaming.agents.agents_budget import AgentBudget, BudgetSummary, agents_budgets
-from meanstream.streaming.agents.budget_forecast import budget_forecast_text
+from meanstream.streaming.agents.agents_budget import (
+    AgentBudget,
+    BudgetSummary,
+    agents_budgets,
+    budget_forecast_text,
+)
 from meanstream.streaming.agents.pairwise.pairwise_budget import (
     PairBudgets,
     PairedAgentBudget,
@@ -25,8 +29,8 @@ from meanstream.streaming.rounds.rounds_budget import (
     rounds_budgets,
 )
 from meanstream.streaming.store.deployment_store import kind_of_store
-from meanstream.streaming.store.kind import OF_PAIRS
 from meanstream.streaming.store.state_store import StoreError
+from meanstream.streaming.store.store_identity import OF_PAIRS
 
 
 def show_budget(*, store: Path, agent: str | None, as_of: str | None, as_json: bool) -> None:

@@ -31,7 +31,7 @@ from meanstream.streaming.store.state_store import Store, StoreError
 
 if TYPE_CHECKING:
     from meanstream.pipelines.options.agents_options import ReplayOptions
-    from meanstream.streaming.store.store_deployment import Deployment
+    from meanstream.streaming.store.deployment_store import Deployment
 
 
 COLUMNS = ("agent", "value", "time", "id", "person", "layout", "numbers_in_text")

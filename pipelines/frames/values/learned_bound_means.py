@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from meanstream.operators.agents.noise_choice import percent_of_guesses
+from meanstream.operators.agents.defaults import percent_of_guesses
 from meanstream.operators.noise.group_privacy import GROUPS
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.noise.privacy_odds import odds_of_a_guess

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from meanstream.operators.agents.admission import COUNTS
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.defaults import AT_THE_END, usual_histogram
 from meanstream.operators.agents.own_histogram import histograms_of_releases
-from meanstream.operators.agents.person_limits import COUNTS
 from meanstream.operators.agents.vote_of_spread import BY_CONTENT, BY_TIME
 from meanstream.operators.collaboration.anytime_intervals import Coverage
 from meanstream.operators.collaboration.followed_releases import FollowedReleases, NewestReleases
@@ -47,9 +47,8 @@ from meanstream.pipelines.frames.values.value_columns import (
     with_sums,
 )
 from meanstream.pipelines.frames.values.whole_persons import samples_within_limits
-from meanstream.streaming.agents.estimates import PersonalEstimates
+from meanstream.streaming.agents.estimates import PersonalEstimates, ShareEstimates
 from meanstream.streaming.agents.public_population import PublicPopulation
-from meanstream.streaming.agents.share_estimates import ShareEstimates
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.long_work import tracked_work
 from meanstream.streaming.store.secret_source import noise_from_secret

@@ -19,12 +19,11 @@ from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.metrics.private_answers import PrivateRoundsMetrics
 from meanstream.streaming.metrics.rounds_metrics import RoundsMetrics
-from meanstream.streaming.metrics.rounds_telemetry import RoundsTelemetry
+from meanstream.streaming.metrics.telemetry import RoundsTelemetry
 from meanstream.streaming.rounds.rounds_budget import rounds_budgets
 from meanstream.streaming.rounds.rounds_stats import RoundsStats, public_stats
 from meanstream.streaming.sinks.jsonl_sink import JsonlSink
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.sinks.sink_protocol import Trust
+from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
 from tests.streaming.support.rounds_world import DAY, RoundsWorld, Spoiled, rounds_settings
 from tests.streaming.support.tiny_estimator import TINY, OneBit
 

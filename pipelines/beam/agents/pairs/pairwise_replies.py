@@ -11,7 +11,7 @@ from apache_beam.coders import Coder, typecoders
 from meanstream.operators.agents.agents import ReleaseBatch
 from meanstream.operators.records import Floats, Ints, ReleaseColumns
 from meanstream.pipelines.beam.element_types.packed import names_of_packed, packed, unpacked
-from meanstream.streaming.events.release_ids import release_ids
+from meanstream.streaming.events.wire import release_ids
 
 _PUBLISHED = ("index", "count", "total", "mean", "noise_variance")
 
