@@ -13,6 +13,7 @@ from meanstream.operators.agents.defaults import mechanism_facts, percent_of_gue
 from meanstream.operators.noise.group_privacy import GROUPS
 from meanstream.operators.noise.privacy_odds import odds_of_a_guess
 from meanstream.operators.validation import require
+from meanstream.pipelines.commands.explain.promise_facts import COLLABORATION_METHODS
 from meanstream.pipelines.commands.report.report_parts import (
     REPORT_MARK,
     ReportPage,
@@ -22,6 +23,7 @@ from meanstream.pipelines.commands.report.report_parts import (
 from meanstream.pipelines.frames.frame_releases import LedgerCharge, bounds_note
 
 if TYPE_CHECKING:
+    from meanstream.pipelines.frames.frame_result import LearnedPopulation
     from meanstream.pipelines.frames.private_windows import PrivateWindows
 
 WIDTH = 90
@@ -43,7 +45,7 @@ def means_explained(
     facts: Sequence[tuple[str, str]],
     charge: LedgerCharge | None,
     *,
-    meaning: str,
+    estimated: ReportPart,
 ) -> list[ReportPart]:
     """Say what is protected, what that means as odds, what was spent and what is not covered."""
     several = [(f"{k} {_several(settings)}", _strength(settings, k)) for k in GROUPS]
@@ -57,7 +59,7 @@ def means_explained(
     return [
         ReportPart(title="What is protected?", text=f"{said[0]}. {ADVERSARY}"),
         ReportPart(title="What does that mean?", text=_odds(settings)),
-        ReportPart(title="What is estimated?", text=f"{meaning}."),
+        estimated,
         ReportPart(
             title="A person with several rows"
             if settings.per_person is None
@@ -69,6 +71,17 @@ def means_explained(
         ReportPart(title="Limits", text=" ".join([f"{bounds_note(settings)}.", *LIMITS])),
         ReportPart(title="Settings", table=[*facts, *_numbers(settings)]),
     ]
+
+
+def estimate_explained(meaning: str, learned: LearnedPopulation) -> ReportPart:
+    """Say what is estimated, how groups learn of each other, and what they have learned."""
+    method = learned.method
+    estimate = COLLABORATION_METHODS.get(method, "a collaboration of your own")
+    table = [("collaboration", f"{method}: {estimate.replace('every agent', 'every group')}")]
+    if learned.spread is not None:
+        table.append(("learned from all releases", learned.sentence()))
+
+    return ReportPart(title="What is estimated?", text=f"{meaning}.", table=table)
 
 
 def windows_explained(result: PrivateWindows) -> list[ReportPart]:

@@ -23,6 +23,7 @@ from meanstream.pipelines.commands.explain.explain_registry import (
     registry_record_of_agents,
 )
 from meanstream.pipelines.commands.explain.promise_facts import (
+    COLLABORATION_METHODS,
     agents_bounds,
     agents_bounds_lines,
     agents_mechanism,
@@ -241,17 +242,9 @@ def explain_command_collaboration(
     )
     covariates = explain_covariates(declared)
 
-    known = {
-        "learned_prior": "posterior mean; the prior depends on the count and is fitted to all releases",
-        "pooled_prior": "posterior mean; one prior for all counts, fitted to all releases",
-        "james_stein": "own mean, shrunk to the center of all releases (one normal population)",
-        "tests": "weighted mean of the agents whose release passes a same-mean test (assumes exact classes)",
-        "none": "every agent alone",
-    }
-
     return {
         "method": name,
-        "estimate": known[name],
+        "estimate": COLLABORATION_METHODS[name],
         "cost": "none: it reads public releases, and the raw mean of an agent only enters its own estimate",
         "level": options.level,
         "coverage": options.coverage,

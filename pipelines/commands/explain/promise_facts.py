@@ -21,6 +21,14 @@ if TYPE_CHECKING:
     from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 
 
+COLLABORATION_METHODS = {
+    "learned_prior": "posterior mean; the prior depends on the count and is fitted to all releases",
+    "pooled_prior": "posterior mean; one prior for all counts, fitted to all releases",
+    "james_stein": "own mean, shrunk to the center of all releases (one normal population)",
+    "tests": "weighted mean of the agents whose release passes a same-mean test (assumes exact classes)",
+    "none": "every agent alone",
+}
+"""How each collaboration estimates a mean."""
 CONTENTS = {
     "sample": ("The value of each single sample", "which of two equally likely values it has"),
     "person": (

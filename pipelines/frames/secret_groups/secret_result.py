@@ -53,7 +53,7 @@ class SecretMeans(PrivateMeans):
             ReportPart(title="What is protected?", text=f"{self.guarantee}. {ADVERSARY}"),
             ReportPart(title="What does that mean?", text=odds),
             ReportPart(title="Which names come out?", text=f"{names}."),
-            ReportPart(title="What is estimated?", text=f"{self.meaning}."),
+            self._estimated(),
             ReportPart(title="What was spent?", text=f"{calls}. {noise}."),
             ReportPart(title="Limits", text=" ".join([f"{bounds}.", TYPES, *LIMITS])),
             ReportPart(title="Settings", table=self._settings_in_words()),

@@ -33,7 +33,7 @@ from meanstream.pipelines.frames.frame_covariates import covariates_said, frame_
 from meanstream.pipelines.frames.frame_levels import FrameLevels, LevelTables, level_columns
 from meanstream.pipelines.frames.frame_pairs import content_order, frame_pairs, row_digests
 from meanstream.pipelines.frames.frame_releases import FrameReleases
-from meanstream.pipelines.frames.frame_result import PrivateMeans
+from meanstream.pipelines.frames.frame_result import LearnedPopulation, PrivateMeans
 from meanstream.pipelines.frames.groups import key_order
 from meanstream.pipelines.frames.rows_at_hand import (
     Target,
@@ -370,6 +370,7 @@ def _result(
         value=question.column,
         person=question.person,
         meaning=means_meaning(settings, question.level, question.target),
+        learned=LearnedPopulation.of(answers.learned, collaboration_name(question.collaboration)),
     )
 
     # Limits of a person protect more than the settings of one group say.
