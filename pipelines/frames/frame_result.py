@@ -29,7 +29,7 @@ from meanstream.pipelines.frames.frame_releases import FrameReleases, LedgerChar
 from meanstream.pipelines.frames.private_frame import PrivateFrame, frame_like
 
 if TYPE_CHECKING:
-    from meanstream.pipelines.commands.report.report_parts import ReportPart
+    from meanstream.pipelines.frames.explanation import FramePromise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,40 +215,26 @@ class PrivateMeans(DecidedMeans, PrivateFrame):
 
     def explain(self) -> str:
         """Say in plain words what is protected, what that means as odds, what was spent and what is not covered."""
-        from meanstream.pipelines.frames.explanation import explained_as_text
+        from meanstream.pipelines.frames.explanation import promise_as_text
 
-        return explained_as_text(self._explained())
+        return promise_as_text(self._promise())
 
     def report(self, path: str | Path) -> Path:
         """Write the same as one page of HTML, for anyone who approves the publication.
 
         Give its path.
         """
-        from meanstream.pipelines.frames.explanation import write_explained
+        from meanstream.pipelines.frames.explanation import write_promise
 
-        return write_explained(path, self._title(), self._explained())
+        return write_promise(path, self._title(), self._promise())
 
     def _title(self) -> str:
         return f"Private means of {self.value} by {', '.join(self.keys)}"
 
-    def _estimated(self) -> ReportPart:
-        from meanstream.pipelines.frames.explanation import estimate_explained
+    def _promise(self) -> FramePromise:
+        from meanstream.pipelines.frames.explanation import promise_of_means
 
-        return estimate_explained(self.meaning, self.learned)
-
-    def _explained(self) -> list[ReportPart]:
-        from meanstream.pipelines.frames.explanation import means_explained
-
-        facts = [("value", self.value), ("groups", f"{len(self):,} by {', '.join(self.keys)}")]
-        facts += [] if self.person is None else [("person", self.person)]
-        learned = () if self.levels is None else tuple(self.levels.sentences())
-        said = [note for note in self.notes if note not in learned]
-        parts = means_explained(
-            self.settings, said, facts, self.charge, estimated=self._estimated()
-        )
-
-        # After what is estimated, and before what it costs.
-        return parts if self.levels is None else [*parts[:3], self.levels.explained(), *parts[3:]]
+        return promise_of_means(self)
 
     @classmethod
     def of(

@@ -320,10 +320,10 @@ class PrivateWindows(PrivateFrame):
 
         Give its path.
         """
-        from meanstream.pipelines.frames.explanation import windows_explained, write_explained
+        from meanstream.pipelines.frames.explanation import promise_of_windows, write_promise
 
         title = f"Private {self.answer}s of {self.value} by window"
-        return write_explained(path, title, windows_explained(self))
+        return write_promise(path, title, promise_of_windows(self))
 
     def _texts(self, row: dict[str, Any]) -> list[str]:
         texts = super()._texts(row)
