@@ -148,8 +148,8 @@ def odds_in_words(
 
     Examples
     --------
-    >>> odds_in_words("one row's value", "all releases", 0.6)[-72:]
-    'ses they guess right at most 60 % of the time (a coin: 50 %).'
+    >>> odds_in_words("one row's value", "all releases", 0.6).partition(". ")[2]
+    'From all releases they guess right at most 60.0 % of the time (a coin: 50 %).'
     """
     return (
         f"Suppose someone knows everything except {unknown}, and that {cases}. From {seen} they "
