@@ -176,17 +176,17 @@ def _numbers_call(frame: Any, name: str, notation: str, *, mixed: bool) -> str:
 
 def _without_unit(frame: Any, name: str) -> str:
     # At both ends only: the letter of an exponent stays.
-    rest = "^[^0-9.+-]+|[^0-9.]+$"
+    pattern = "^[^0-9.+-]+|[^0-9.]+$"
 
     match library_of(frame):
         case "pandas":
-            return f"frame[{name!r}].str.replace('{rest}', '', regex=True)"
+            return f"frame[{name!r}].str.replace('{pattern}', '', regex=True)"
         case "polars":
-            return f"pl.col({name!r}).str.replace_all('{rest}', '')"
+            return f"pl.col({name!r}).str.replace_all('{pattern}', '')"
         case "duckdb":
-            return f"regexp_replace(\"{name}\", '{rest}', '', 'g')"
+            return f"regexp_replace(\"{name}\", '{pattern}', '', 'g')"
 
-    return f"pc.replace_substring_regex(frame[{name!r}], '{rest}', '')"
+    return f"pc.replace_substring_regex(frame[{name!r}], '{pattern}', '')"
 
 
 def _times_call(frame: Any, name: str, form: str | None) -> str:

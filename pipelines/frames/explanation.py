@@ -120,11 +120,14 @@ def promise_of_windows(result: PrivateWindows) -> FramePromise:
     """Facts of a result of `private_windows`."""
     settings = result.settings
     guarantee, *notes = result.notes
+
+    # Windows have neither votes nor a prior of groups.
     return FramePromise(
         guarantee=guarantee,
         meaning=result.meaning,
         spent=". ".join(notes) + ".",
         limits="",
+        # Which windows, of which values, by which estimator.
         settings=[
             ("value", result.value),
             ("windows", f"{len({*result.table['window'].to_pylist()}):,}, of {settings.window}"),
@@ -247,8 +250,8 @@ def _numbers(settings: AgentsSettings) -> list[tuple[str, str]]:
 def _mechanisms(settings: AgentsSettings) -> list[tuple[str, str]]:
     """Give the noise of a sum by the mechanism in use, and the next best at the same epsilon."""
     facts = mechanism_facts(settings)
-    own = f"{facts.stddev:.4g} by {facts.mechanism}, guessed right at most "
-    rows = [("noise of a sum", own + percent_of_guesses(facts.guessed_right))]
+    chosen = f"{facts.stddev:.4g} by {facts.mechanism}, guessed right at most "
+    rows = [("noise of a sum", chosen + percent_of_guesses(facts.guessed_right))]
     if facts.other_differs:
         other = f"{facts.other_stddev:.4g} by {facts.other}, guessed right at most "
         rows.append(("next best", other + percent_of_guesses(facts.other_guessed_right)))

@@ -269,6 +269,7 @@ class PrivateMeans(DecidedMeans, PrivateFrame):
             columns["noise_variance"] = every.noise_variance
 
         shown, joint = take_joint(table, level)
+        # What is shown, and what is known of it.
         return cls(
             table=shown,
             joint=joint,

@@ -134,7 +134,7 @@ def plan_means(
     stddev = (upper - lower) / 4 if stddev is None else stddev
     require_positive(stddev=stddev)
     epsilons = [epsilon] if isinstance(epsilon, int | float) else epsilon
-    epsilons = [valid_float("epsilon", one) for one in epsilons]
+    epsilons = [valid_float("epsilon", budget) for budget in epsilons]
     require(bool(epsilons), "epsilon", "be at least one number", epsilon)
     if private_counts:
         _check_secret(rows=rows, person=person, per_person=per_person, releases=releases)
@@ -154,28 +154,28 @@ def plan_means(
     calls = valid_int("releases", releases)
     lines = []
 
-    for one in epsilons:
+    for budget in epsilons:
         # Each epsilon has a mechanism of its own.
         if private_counts:
-            facts, noise = _secret_mechanism(lower, upper, one, delta, sizes)
+            facts, noise = _secret_mechanism(lower, upper, budget, delta, sizes)
         else:
             facts, noise = _mechanism(
                 AgentsSettings(
                     lower=lower,
                     upper=upper,
-                    epsilon=one,
+                    epsilon=budget,
                     delta=delta,
                     horizon=calls,
                     schedule=AT_THE_END,
                     per_person=per_person,
-                    spread_share=_spread_share(sizes, one, per_person, calls),
+                    spread_share=_spread_share(sizes, budget, per_person, calls),
                 )
             )
 
         variances = (stddev**2 / count + noise(count) for count in (sizes, counts))
         widths = _half_widths(*variances, spread=spread, level=level)
         widths = np.minimum(widths, (upper - lower) / 2)
-        lines.append({"epsilon": one} | facts | dict(zip(shown, widths.tolist(), strict=True)))
+        lines.append({"epsilon": budget} | facts | dict(zip(shown, widths.tolist(), strict=True)))
 
     unit = "one row's value"
     if per_person is not None:

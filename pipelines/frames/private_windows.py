@@ -203,9 +203,9 @@ def private_windows(
         categories=categories,
         protect_validity=True,
     )
-    answers, most = _answers(samples, rounds, key)
+    answers, most_windows = _answers(samples, rounds, key)
 
-    return PrivateWindows.of(frame, answers, rounds, value, most=most)
+    return PrivateWindows.of(frame, answers, rounds, value, most=most_windows)
 
 
 def _require_no_bounds(**bounds: float | None) -> None:
@@ -223,8 +223,8 @@ def _usual_estimator(
     quantiles: Sequence[float] | None,
 ) -> str:
     """Name of the estimator for a question, where no one names another."""
-    for name, asked in (("categories", categories), ("quantiles", quantiles)):
-        if asked is not None:
+    for name, question in (("categories", categories), ("quantiles", quantiles)):
+        if question is not None:
             rule = f"be False with {name}: no curator answers them"
             require(not central, "central", rule, central)
 
@@ -287,8 +287,10 @@ def _answers(
         (line,) = (line for event in estimates for line in event.lines)
         answers.append((line, outcome.refused))
 
-    most = int(taken_part.max(initial=0))
-    return answers, most if settings.horizon is None else min(most, settings.horizon)
+    most_windows = int(taken_part.max(initial=0))
+    return answers, most_windows if settings.horizon is None else min(
+        most_windows, settings.horizon
+    )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -412,14 +414,16 @@ def _promise(epsilon: float, delta: float) -> str:
 
 def _meaning(settings: RoundsSettings, answer: str) -> str:
     """Sentence on what the answers of windows and their intervals are of."""
-    own = f"each user's own mean of values clipped to [{settings.lower:g}, {settings.upper:g}]"
+    users_mean = (
+        f"each user's own mean of values clipped to [{settings.lower:g}, {settings.upper:g}]"
+    )
     said = f"its {100 * settings.level:g} % interval is for all users of the window"
     if settings.categories is not None:
         return f"`{answer}` estimates the share of users with the category; {said}"
     if settings.quantiles is not None:
-        return f"`{answer}` estimates a quantile over users of {own}; {said}"
+        return f"`{answer}` estimates a quantile over users of {users_mean}; {said}"
 
-    return f"`{answer}` estimates the mean over users of {own}; {said}"
+    return f"`{answer}` estimates the mean over users of {users_mean}; {said}"
 
 
 def _rows(event: dict[str, Any], refused: int) -> list[dict[str, Any]]:

@@ -101,10 +101,10 @@ def page_figures(
 def _counted(view: PageView, kind: str, horizon: int | None) -> dict[str, Any]:
     """Counts of the newest turn, and the budgets spent by then; nothing before the first turn."""
     counted: dict[str, Any] = {"counts": {}, "budget": None}
-    for last in view.turns[-1:]:
-        counted["counts"] = {name: getattr(last, name) for name in COUNTS_OF[kind]}
+    for newest in view.turns[-1:]:
+        counted["counts"] = {name: getattr(newest, name) for name in COUNTS_OF[kind]}
         if kind != "collaborate":
-            counted["budget"] = budget_histogram_record(last.agents, last.spent, horizon)
+            counted["budget"] = budget_histogram_record(newest.agents, newest.spent, horizon)
 
     return counted
 
@@ -112,8 +112,8 @@ def _counted(view: PageView, kind: str, horizon: int | None) -> dict[str, Any]:
 def _waited_for(view: PageView) -> dict[str, Any]:
     """When the first and the next release are due, and what was read and answered last."""
     first_release = None
-    for last in view.turns[-1:]:
-        first_release = last.first_release
+    for newest in view.turns[-1:]:
+        first_release = newest.first_release
 
     return {
         "first_release": first_release,
@@ -125,8 +125,8 @@ def _waited_for(view: PageView) -> dict[str, Any]:
 
 def _events_and_rejects(turns: Sequence[TurnRecord]) -> tuple[int, dict[str, int]]:
     """Records read so far, and the rejected ones by reason, the most frequent first."""
-    for last in turns[-1:]:
-        return last.events, dict(Counter(dict(last.rejected)).most_common())
+    for newest in turns[-1:]:
+        return newest.events, dict(Counter(dict(newest.rejected)).most_common())
 
     return 0, {}
 
@@ -214,12 +214,12 @@ def _convergence(points: Sequence[Precision]) -> dict[str, Any]:
         figure["error"] = [point.error for point in points]
         figure["error_alone"] = [point.error_alone for point in points]
 
-    for last in points[-1:]:
-        figure |= {"answered": last.answered, "classes": last.classes}
-        if last.together[1] > 0:
-            figure["gain"] = last.alone[1] / last.together[1]
-        if last.class_agents is not None:
-            figure["class_agents"] = last.class_agents[1]
+    for newest in points[-1:]:
+        figure |= {"answered": newest.answered, "classes": newest.classes}
+        if newest.together[1] > 0:
+            figure["gain"] = newest.alone[1] / newest.together[1]
+        if newest.class_agents is not None:
+            figure["class_agents"] = newest.class_agents[1]
 
     return figure
 
@@ -247,7 +247,10 @@ def _covariates_figure(learned: Mapping[str, Any] | None) -> dict[str, Any] | No
     """Public: what declared attributes explain, and which of them are shown to have an effect."""
     if learned is None:
         return None
-    attributes = [{**one, "shown": one["probability"] >= LIKELY} for one in learned["attributes"]]
+    attributes = [
+        {**attribute, "shown": attribute["probability"] >= LIKELY}
+        for attribute in learned["attributes"]
+    ]
 
     return {**learned, "attributes": attributes}
 
@@ -292,9 +295,9 @@ def _flow(view: PageView) -> dict[str, Any]:
         points += [gap, *fresh] if points else fresh
 
     overall = None
-    for last in turns[-1:]:
-        if last.seconds > 0:
-            overall = last.events / last.seconds
+    for newest in turns[-1:]:
+        if newest.seconds > 0:
+            overall = newest.events / newest.seconds
 
     columns = ("clock", "rate", "lag", "behind")
     flow: dict[str, Any] = {name: [getattr(p, name) for p in points] for name in columns}
@@ -313,12 +316,12 @@ def _recent_rate(turns: Sequence[TurnRecord]) -> float | None:
     """Events per second in the minute before the newest turn, or in all of a shorter run."""
     if not turns or turns[-1].seconds <= 0:
         return None
-    last = turns[-1]
-    since = last.seconds - WINDOW_SECONDS
+    newest = turns[-1]
+    since = newest.seconds - WINDOW_SECONDS
     earlier = ((t.seconds, t.events) for t in reversed(turns) if t.seconds <= since)
     seconds, events = next(earlier, (0.0, 0))
 
-    return (last.events - events) / (last.seconds - seconds)
+    return (newest.events - events) / (newest.seconds - seconds)
 
 
 def page_figures_of_window(
@@ -368,8 +371,8 @@ def _stage(stage: Mapping[str, Any], bounds: tuple[float, float]) -> dict[str, A
     # From [-1, 1] to the bounds.
     middle = (bounds[0] + bounds[1]) / 2
     half = (bounds[1] - bounds[0]) / 2
-    for name, place in (("lower", lower), ("upper", upper), ("center", center)):
-        figure[name] = None if place is None else middle + half * place
+    for name, position in (("lower", lower), ("upper", upper), ("center", center)):
+        figure[name] = None if position is None else middle + half * position
 
     return figure
 

@@ -171,21 +171,21 @@ def _releases(settings: AgentsSettings) -> dict[str, Any]:
 
     # The first releases, some later ones, and the last.
     shown = np.unique(np.minimum([1, 2, 5, 10, 20, last], last))
-    result: dict[str, Any] = {"schedule": settings.schedule, "index": shown}
+    facts: dict[str, Any] = {"schedule": settings.schedule, "index": shown}
 
     if settings.kept is not None:
-        return result | _forgetting(settings, settings.kept, shown)
+        return facts | _forgetting(settings, settings.kept, shown)
     stddev = (
         np.sqrt(counter.noise_variance(shown) * settings.fresh.variance) * settings.grid.resolution
     )
-    result["noise_stddev_of_the_sum"] = stddev
+    facts["noise_stddev_of_the_sum"] = stddev
 
     # Of a mean the noise falls with the number of samples.
     if isinstance(times, Counts):
-        result["count"] = times.at(shown)
-        result["noise_stddev_of_the_mean"] = stddev / result["count"]
+        facts["count"] = times.at(shown)
+        facts["noise_stddev_of_the_mean"] = stddev / facts["count"]
 
-    return result
+    return facts
 
 
 def _forgetting(
@@ -194,7 +194,7 @@ def _forgetting(
     """Noise of the first releases of an agent that is there at each turn, and of a late one."""
     import numpy as np
 
-    found: dict[str, Any] = {"memory": settings.memory}
+    noise: dict[str, Any] = {"memory": settings.memory}
     times = settings.times
 
     # An agent that is there at each turn: what it has kept by each release.
@@ -202,13 +202,13 @@ def _forgetting(
     count = times.at(index) if isinstance(times, Counts) else index
     weight, _, variance = kept.outlook(count)
     stddev = np.sqrt(variance[shown - 1]) * settings.grid.resolution
-    found["noise_stddev_of_the_sum"] = stddev
+    noise["noise_stddev_of_the_sum"] = stddev
 
     if isinstance(times, Counts):
-        found["count"] = count[shown - 1]
-        found["noise_stddev_of_the_mean"] = stddev / weight[shown - 1]
+        noise["count"] = count[shown - 1]
+        noise["noise_stddev_of_the_mean"] = stddev / weight[shown - 1]
 
-    return found
+    return noise
 
 
 def _promise(options: AgentsOptions) -> str:

@@ -135,12 +135,12 @@ def _key_columns(by: str | Sequence[str]) -> list[str]:
     rule = "name one column or several different ones"
     require(bool(columns) and len({*columns}) == len(columns), "by", rule, by)
 
-    taken = next((name for name in columns if name in ANSWERS), None)
+    clash = next((name for name in columns if name in ANSWERS), None)
     require(
-        taken is None,
+        clash is None,
         "by",
         f"not be named like a column of the result ({', '.join(ANSWERS)})",
-        taken,
+        clash,
     )
 
     return columns

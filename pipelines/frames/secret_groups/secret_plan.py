@@ -120,9 +120,9 @@ class SecretPlan:
         draws = 2 * self.limits.max_groups + 1
         each = (self.delta * (1 - ROUNDING) - draws * TAIL_DELTA) / self.limits.max_groups
         require(each > 0, "delta", f"be more than {draws * TAIL_DELTA:g} here", self.delta)
-        own = self.limits.max_rows * self.grid.span
+        own_total = self.limits.max_rows * self.grid.span
 
-        return own + least_rare_noise(self.sums_noise.scale, each)
+        return own_total + least_rare_noise(self.sums_noise.scale, each)
 
     @property
     def least_rows(self) -> float:

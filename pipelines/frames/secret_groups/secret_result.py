@@ -41,6 +41,7 @@ class SecretMeans(PrivateMeans):
         from meanstream.pipelines.frames.explanation import FramePromise, odds_in_words
 
         _, names, calls, noise, bounds, *_ = self.notes
+
         return FramePromise(
             guarantee=f"{self.guarantee}.",
             odds=odds_in_words(
@@ -59,14 +60,17 @@ class SecretMeans(PrivateMeans):
 
     def _settings_in_words(self) -> list[tuple[str, str]]:
         plan = self.plan
-        rest = 1 - SQUARES_SHARE
+        sums_share = 1 - SQUARES_SHARE
         return [
             ("value", self.value),
             ("groups", f"{len(self):,} by {', '.join(self.keys)}"),
             ("deployment", str(self.settings.name)),
             ("bounds", f"{plan.lower:g} to {plan.upper:g}"),
             ("epsilon, delta", f"{plan.epsilon:g}, {plan.delta:g}"),
-            ("parts of epsilon", f"{rest:g} for sums of groups, {SQUARES_SHARE:g} for squares"),
+            (
+                "parts of epsilon",
+                f"{sums_share:g} for sums of groups, {SQUARES_SHARE:g} for squares",
+            ),
             ("unit", unit_in_words(self.person)),
         ]
 

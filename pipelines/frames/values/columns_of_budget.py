@@ -154,16 +154,16 @@ def _with_variance(
     """Give the result of a column with its variance, its lower and its upper end."""
     result = results[name]
     low, high = ends
-    most = (high - low) ** 2 / 4
+    most_variance = (high - low) ** 2 / 4
     mean, noise = _released(result)
     away = mean - (low + high) / 2
 
     # True and false are half a width from the middle, all of them.
-    square = np.full(len(result), most), np.zeros(len(result))
+    square = np.full(len(result), most_variance), np.zeros(len(result))
     if _SQUARE.format(name) in results:
         square = _released(results[_SQUARE.format(name)])
 
-    variance = np.clip(square[0] - np.square(away) + np.square(noise), 0.0, most)
+    variance = np.clip(square[0] - np.square(away) + np.square(noise), 0.0, most_variance)
     of_noise = np.square(square[1]) + np.square(2 * away * noise) + 2 * noise**4
     of_sampling = _fourth_moment(variance, mean, ends) / np.asarray(result.table["rows"])
 
@@ -172,7 +172,7 @@ def _with_variance(
     for column, values in zip(
         VARIANCE, (variance, variance - error, variance + error), strict=True
     ):
-        table = table.append_column(column, pa.array(np.clip(values, 0.0, most)))
+        table = table.append_column(column, pa.array(np.clip(values, 0.0, most_variance)))
 
     return replace(result, table=table)
 

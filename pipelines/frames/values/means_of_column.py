@@ -110,6 +110,8 @@ def _settings(
         chosen = {"spread_share": share} | chosen
 
     question.check_releases()
+
+    # Of a person in several groups the limits decide how much counts in one.
     settings = AgentsSettings(
         lower=bounds[0],
         upper=bounds[1],
@@ -133,9 +135,9 @@ def _settings(
 
 
 def _require_free_names(keys: Sequence[str], columns: Sequence[str]) -> None:
-    taken = next((name for name in keys if name in columns), None)
+    clash = next((name for name in keys if name in columns), None)
     rule = f"not be named like a column of the result ({', '.join(columns)})"
-    require(taken is None, "by", rule, taken)
+    require(clash is None, "by", rule, clash)
 
 
 def _engine_options(
@@ -213,8 +215,8 @@ def _releases_of_call(
         agents.count_pairs(frame_pairs(samples, rows, settings.grid, noise))
 
     if len(samples.group):
-        last = float(samples.times(slice(-1, None))[0])
-        every.append(agents.release_now(last).releases)
+        end = float(samples.times(slice(-1, None))[0])
+        every.append(agents.release_now(end).releases)
 
     return FrameReleases(
         samples=samples,
@@ -409,12 +411,12 @@ def shares_answers(
 
     A column for each name.
     """
-    told = ShareEstimates(settings, options)
-    prior = told.fit_newest(names, newest)
+    estimates = ShareEstimates(settings, options)
+    prior = estimates.fit_newest(names, newest)
     if prior is None:  # nothing is requested
         return {}
 
-    answers = told.released(prior, histograms_of_releases(newest))
+    answers = estimates.released(prior, histograms_of_releases(newest))
     columns = [
         a[:, i, j]
         for a in (answers.quantiles, answers.exceeds)
