@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from meanstream.lab.audits.scripted_source import ScriptedSource
+
 from meanstream.streaming.agents import agents_engine
 from meanstream.streaming.engine.keepers import Commit, Keeper, PiecesKeeper
 from meanstream.streaming.events.encode import EventLines
