@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtri
 
-from meanstream.lab.papers.kent.folds import View
+from meanstream.lab.papers.kent.folds import FoldsFound, View
 from meanstream.lab.papers.kent.kent_vectors import (
     FOLD_OPTIONS,
     CoordinateMeans,
@@ -22,7 +22,7 @@ from meanstream.lab.papers.kent.walsh_hadamard import RandomRotation
 from meanstream.operators.records import Floats
 from meanstream.operators.rounds.base import Settings
 from meanstream.operators.rounds.estimator_traits import FamilyQuestion
-from meanstream.operators.rounds.round_records import Estimate, Public, Summaries
+from meanstream.operators.rounds.round_records import Estimate, Summaries
 from meanstream.operators.validation import require, require_positive
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ class L2(CoordinateMeans):
             user=summaries.user, count=summaries.count, total=steps, first=steps, span=span
         )
 
-    def _finish(self, found: Sequence[Estimate], public: Public, users: int) -> Estimate:  # noqa: ARG002 - no use of it
+    def _finish(self, found: Sequence[Estimate], known: FoldsFound, users: int) -> Estimate:  # noqa: ARG002 - no use of it
         raw = (
             self.rotation.backward(np.array([float(one.unclipped) for one in found])) * self.radius
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from meanstream.lab.papers.kent.vote_stage import VoteRound
+from meanstream.lab.papers.kent.vote_stage import Elected, VoteRound
 from meanstream.operators.rounds.base import round_wrong_bin_chance
 from meanstream.operators.rounds.localization import Bins, ClipWindow
 from meanstream.operators.rounds.round_records import Public, Tally
@@ -36,7 +36,8 @@ class PairVoteRound(VoteRound):
             window = _pair_window(self.bins, elected, self._reach)
             found |= {"bin": elected, "votes": counts[elected]}  # randomized zeros vote too
 
-        return {"users": tally.n, **window.as_public(), "stages": [found | window.as_public()]}
+        told = [found | window.as_public()]
+        return Elected(users=tally.n, **window.as_public(), stages=told).plain()
 
     def windows(self) -> list[ClipWindow]:
         """Public: the windows of all pairs."""

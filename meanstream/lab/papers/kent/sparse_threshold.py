@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from meanstream.lab.papers.kent.folds import FoldsFound
 from meanstream.lab.papers.kent.kent_vectors import (
     FOLD_OPTIONS,
     CoordinateMeans,
@@ -18,7 +19,7 @@ from meanstream.lab.papers.kent.univariate import kent_univariate_threshold_size
 from meanstream.operators.estimators.sparse_size import require_sparsity
 from meanstream.operators.rounds.base import Settings
 from meanstream.operators.rounds.estimator_traits import FamilyQuestion
-from meanstream.operators.rounds.round_records import Estimate, Public
+from meanstream.operators.rounds.round_records import Estimate
 
 if TYPE_CHECKING:
     from meanstream.operators.rounds.user_sizes import SizeDistribution
@@ -134,8 +135,8 @@ class SparseThreshold(CoordinateMeans):
                 / epsilon
             )
 
-    def _finish(self, found: Sequence[Estimate], public: Public, users: int) -> Estimate:
-        plain = super()._finish(found, public, users)
+    def _finish(self, found: Sequence[Estimate], known: FoldsFound, users: int) -> Estimate:
+        plain = super()._finish(found, known, users)
         size = np.abs(plain.unclipped)
         keep = (
             self.keep
