@@ -21,8 +21,7 @@ from meanstream.streaming.events.times import time_as_datetime
 from meanstream.streaming.events.wire import Sample
 from meanstream.streaming.kafka.connection.kafka_client import Producer, make_client_producer
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
-from meanstream.streaming.kafka.writing.kafka_outputs import open_output_topic
-from meanstream.streaming.kafka.writing.kafka_sink import sink_records
+from meanstream.streaming.kafka.writing.kafka_sink import open_output_topic, sink_records
 from meanstream.streaming.sources.synthetic_source import SyntheticPopulation, SyntheticSource
 
 TURN_SECONDS = 0.1

@@ -264,10 +264,10 @@ class OwnSamples:
         Logarithm, to base 2, of the length of the shortest blocks that are compared.
     energies, energy_degrees : float array, shape (n, 6)
         How much means of neighboring stretches differ, in squared value units, and their degrees of
-        freedom (`meanstream.operators.agents.dependence.energies`). Without columns where nothing
+        freedom (`meanstream.operators.agents.own_samples`). Without columns where nothing
         is known of it, the default.
     early_mean : float array
-        Mean of the first samples (`meanstream.operators.agents.dependence.blocks.early_samples`);
+        Mean of the first samples (`meanstream.operators.agents.own_blocks.early_samples`);
         NaN where it is not known, the default.
     """
 

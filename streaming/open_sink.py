@@ -7,8 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from meanstream.operators.validation import require
-from meanstream.streaming.sinks.on_disk import path_on_disk
-from meanstream.streaming.sinks.sink_protocol import Sink, SinkKind, SinkOpening, Trust
+from meanstream.streaming.sinks.sink_protocol import (
+    Sink,
+    SinkKind,
+    SinkOpening,
+    Trust,
+    path_on_disk,
+)
 
 if TYPE_CHECKING:
     from meanstream.streaming.kafka.writing.kafka_sink import KafkaSinks

@@ -25,10 +25,9 @@ from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.times import iso_times
 from meanstream.streaming.open_sink import open_sink
 from meanstream.streaming.open_source import open_source
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.sinks.sink_protocol import Trust
+from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.store.store_deployment import open_deployment
+from meanstream.streaming.store.deployment_store import open_deployment
 
 
 def write_events(path: Path, events: int, agents: int) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from meanstream.streaming.agents.agents_budget import agents_budgets
-from meanstream.streaming.events.release_ids import release_ids
+from meanstream.streaming.events.wire import release_ids
 from meanstream.streaming.store.spend_ledger import LedgerRows
 from meanstream.streaming.store.state_store import Store
 from meanstream.streaming.store.store_audit import audit_ledger

@@ -29,10 +29,9 @@ from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.metrics.telemetry import AgentsTelemetry
 from meanstream.streaming.open_source import open_source
 from meanstream.streaming.sinks.jsonl_sink import JsonlSink
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.sinks.sink_protocol import Trust
+from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.store.store_deployment import open_deployment
+from meanstream.streaming.store.deployment_store import open_deployment
 
 SETTINGS = AgentsSettings(lower=0, upper=10, epsilon=1, delta=1e-6)
 

@@ -42,6 +42,7 @@ from benchmarks.real.sets import RealSet, real_sets
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.defaults import AT_THE_END, HISTOGRAM_SHARE
+from meanstream.operators.agents.own_histogram import histograms_of_releases
 from meanstream.operators.collaboration.shares.asked_shares import ShareQueries
 from meanstream.operators.collaboration.shares.shares_prior import NoisedShares, fit_shares_prior
 from meanstream.operators.noise.keyed import KeyedNoise
@@ -198,8 +199,8 @@ def answered(
     """Answer all owners' quantiles, shape (owners, quantiles) each."""
     agents = released(data.owner[mine], data.value[mine], int(data.owner.max()) + 1, settings, seed)
     asked = asked_of(data, settings)
-    told = agents.histograms()
-    raw = agents.own_histograms()
+    told = histograms_of_releases(agents.latest())
+    raw = agents.own().cells
     if settings.histogram is None:
         raise SystemExit("quantiles needs a share of the budget for histograms")
     exact = settings.histogram.bins_of_cells(raw)[told.agent]
@@ -235,11 +236,11 @@ def coverages(data: RealSet, settings: AgentsSettings, seeds: range) -> Iterator
         drawn = np.concatenate([rng.choice(v, n) for v, n in zip(laws, size, strict=True)])
         agents = released(np.repeat(np.arange(len(laws)), size), drawn, len(laws), settings, seed)
         asked = asked_of(data, settings)
-        told = agents.histograms()
+        told = histograms_of_releases(agents.latest())
         prior = asked.fit(told, told.agent)
 
         for method, answer in (
-            ("learned", asked.own(prior, agents.own_histograms())),
+            ("learned", asked.own(prior, agents.own().cells)),
             ("released", asked.released(prior, told)),
         ):
             every = np.concatenate([answer.quantiles, answer.exceeds], axis=1)

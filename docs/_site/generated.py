@@ -17,15 +17,14 @@ from meanstream.operators.estimators.registry import (
     estimator_class,
 )
 from meanstream.streaming.events.wire import EVENTS, wire_event_schema
-from meanstream.streaming.metrics import families
+from meanstream.streaming.metrics import engine_metrics
 from meanstream.streaming.metrics.collaboration_metrics import (
     CollaborationMetrics,
     PrivateCollaborationMetrics,
 )
 from meanstream.streaming.metrics.engine_metrics import Metrics
 from meanstream.streaming.metrics.private_answers import PrivateMetrics, PrivateRoundsMetrics
-from meanstream.streaming.metrics.rounds_metrics import RoundsMetrics
-from meanstream.streaming.metrics.statistician_metrics import StatisticianMetrics
+from meanstream.streaming.metrics.rounds_metrics import RoundsMetrics, StatisticianMetrics
 
 SHOWN_BY = {
     "Agents": Metrics,
@@ -118,7 +117,7 @@ def metrics() -> str:
         if kind.foretells:
             rows += [
                 (f"`meanstream_{name}`", "histogram", text)
-                for name, text in families.FORECASTS.items()
+                for name, text in engine_metrics.FORECASTS.items()
             ]
         if kind.reasons:
             reasons = ", ".join(f"`{reason}`" for reason in kind.reasons)
@@ -134,11 +133,11 @@ def metrics() -> str:
                 (
                     "`meanstream_partition_lag_events{topic,partition}`",
                     "gauge",
-                    families.PARTITION_LAG,
+                    engine_metrics.PARTITION_LAG,
                 )
             )
         if kind.shows_connections:
-            rows.append(("`meanstream_kafka_connected{client}`", "gauge", families.CONNECTED))
+            rows.append(("`meanstream_kafka_connected{client}`", "gauge", engine_metrics.CONNECTED))
         rows += [
             (f"`{name}`", "gauge or counter", "As the Prometheus client tells it.")
             for name in kind.process

@@ -36,9 +36,9 @@ from meanstream.operators.validation import (
     valid_int,
 )
 from meanstream.streaming.store.deployment_store import open_deployment_store
-from meanstream.streaming.store.kind import OF_SITE, SIDE
 from meanstream.streaming.store.secret_source import noise_from_secret
 from meanstream.streaming.store.spend_ledger import LedgerRows
+from meanstream.streaming.store.store_identity import OF_SITE, SIDE
 
 _log = logging.getLogger("meanstream.federation")
 MOST_RELEASES = 10_000

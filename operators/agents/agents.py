@@ -5,40 +5,53 @@ Exact running means, noisy means released on schedule, a batch of samples at a t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
+from meanstream.operators.agents.admission import COUNTS, PersonCounts
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.agents.dependence.energies import own_samples_with_energies
-from meanstream.operators.agents.dependence.pairs import own_pairs
+from meanstream.operators.agents.half_life_memory import (
+    TOLD_COUNT,
+    TOLD_TOTAL,
+    TOLD_VARIANCE,
+    ReleasedSums,
+)
 from meanstream.operators.agents.host_votes import NO_PAIRS, HostPairs, HostVotes
-from meanstream.operators.agents.memory.decay import ReleasedSums
-from meanstream.operators.agents.memory.kept_sums import SQUARES_BASE, SumsNow
-from meanstream.operators.agents.own_histogram import HistogramColumns, histograms_of_releases
-from meanstream.operators.agents.own_moments import BLOCK
-from meanstream.operators.agents.pairs_by_content import ContentPairs
-from meanstream.operators.agents.pairs_by_time import timed_pairs
-from meanstream.operators.agents.person_limits import COUNTS, PersonCounts
+from meanstream.operators.agents.own_moments import BLOCK, SumsNow
+from meanstream.operators.agents.own_samples import own_samples
 from meanstream.operators.agents.release_times import Counts, Every
 from meanstream.operators.agents.released_rows import (
     PendingReleases,
     ReleaseBatch,
     released_columns,
 )
-from meanstream.operators.agents.sorting import samples_by_agent
-from meanstream.operators.agents.state import CHUNK, NEVER, AgentRows
+from meanstream.operators.agents.sorting import SortedSamples
+from meanstream.operators.agents.state import (
+    CHUNK,
+    COUNT,
+    COUNTER,
+    NEVER,
+    NOT_BEGUN,
+    RELEASED,
+    RELEASED_COUNT,
+    RELEASED_TOTAL,
+    SEEN,
+    AgentRows,
+)
 from meanstream.operators.agents.vote_of_spread import (
     BY_CONTENT,
     BY_TIME,
+    VOTE_NOISED,
+    ContentPairs,
     SpreadPairs,
     spread_vote_bins,
+    timed_pairs,
 )
 from meanstream.operators.noise.canonical import canonical_spelling
 from meanstream.operators.noise.draw_owners import AGENT_MEANS
-from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds, keyed_owner_words
+from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds
 from meanstream.operators.records import (
     AnyInts,
     Floats,
@@ -52,17 +65,13 @@ from meanstream.operators.validation import require
 
 __all__ = ["CHUNK", "Agents", "AgentsSettings", "ReleaseBatch"]
 
-_NOT_BEGUN = np.int64(np.iinfo(np.int64).min)
-"""The window before there was a sample: event time may begin before 1970, in a window of a negative
-number."""
 _TOGETHER = 10_000
 """Agents whose releases are computed at once."""
 _MOST_BLOCKS = 64
 """Of one agent, looked at together: what is computed for each grows with their number."""
-_SUMS = ("count", "total", "squares_high", "squares_low")
 
 
-class Agents:
+class Agents(AgentRows):
     """Every agent's running mean, and its noisy releases, which anyone may read.
 
     Released: on schedule, the agent's noised prefix sum and its sample count, as integers on the
@@ -119,39 +128,18 @@ class Agents:
     def __init__(
         self, settings: AgentsSettings, noise: KeyedNoise, *, votes_alone: bool = False
     ) -> None:
+        super().__init__(settings)
         self.settings = settings
-        self.names: list[str] = []
         self.persons = None if settings.per_person is None else PersonCounts(settings.per_person)
 
         # Other settings draw other noise: what one release would have in two deployments cannot be
         # compared.
         self._noise = noise.derived("agents", canonical_spelling(settings))
-        self._window = _NOT_BEGUN
-        self._state = AgentRows(settings)
         self._host: HostVotes | None = None
 
         # With a memory that forgets, an agent's own votes bound what its samples vary by.
         if settings.vote is not None and settings.kept is None and not votes_alone:
-            self._host = HostVotes(settings.vote, self._noise, self._state)
-
-    @property
-    def n_agents(self) -> int:
-        """Number of agents that were ever added."""
-        return len(self.names)
-
-    def add_agents(self, names: Sequence[str], words: Words | None = None) -> None:
-        """Give new agents the next indices, in the order of `names`.
-
-        `words` are their hashes, where they are known.
-        """
-        if not names:
-            return
-        first = self.n_agents
-        last = self.n_agents + len(names)
-        self._state.reserve(last)
-        self._state.owner[first:last] = keyed_owner_words(names) if words is None else words
-        self.names.extend(names)
-        self._state.touch(np.arange(first, last))
+            self._host = HostVotes(settings.vote, self._noise, self)
 
     def update(
         self, agent: Ints, value: Floats, time: Floats, person: Words | None = None
@@ -190,7 +178,7 @@ class Agents:
 
         if person is None:
             raise ValueError("person must be given with per_person, got None")
-        fates = self.persons.take(self._state.owner[agent, 0], person)
+        fates = self.persons.take(self.owner[agent, 0], person)
         counts = fates == COUNTS
 
         return replace(self._update(agent[counts], point[counts], time[counts]), fates=fates)
@@ -242,141 +230,25 @@ class Agents:
         Where older samples weigh less, `count` is the effective number of them, and the rest is
         weighted.
         """
-        index = np.arange(self.n_agents) if agents is None else np.asarray(agents, np.int64)
-        count, total, high, low = (self._state.columns[name][index] for name in _SUMS)
-        rows = self._state.columns
-        kept = self.settings.kept
-        blocks = self.settings.blocks
-
-        # With a memory the sums are those of what it still holds.
-        if kept is not None:
-            own = kept.own(rows, index)
-            begin = kept.begin(rows, index)
-        else:
-            own = self._own_of(
-                index, count, total, high * float(SQUARES_BASE) + low, self._cells(index)
-            )
-            begin = None
-
-            # A mean of the early half tells whether the rest was drawn from the same law.
-            if blocks is not None:
-                early, early_total = blocks.early_totals(rows, index)
-                early_mean = self.settings.grid.mean(early_total, np.maximum(early, 1))
-                own = replace(own, early_mean=np.where(early > 0, early_mean, np.nan))
-
-        if blocks is None:
-            return own
-        return own_samples_with_energies(blocks, rows, own, self.settings.grid.resolution, begin)
-
-    def _cells(self, index: Ints) -> Ints:
-        """Private: own samples by cells; without columns where there is no histogram."""
-        if self.settings.histogram is None:
-            return np.zeros((len(index), 0), np.int64)
-        return np.asarray(self._state.columns["histogram_own"][index], np.int64)
-
-    def _own_of(
-        self, index: Ints, count: Ints, total: Ints, squares: Floats, cells: Ints
-    ) -> OwnSamples:
-        """Give means and deviations of exact sums."""
-        grid = self.settings.grid
-        n = np.maximum(count, 1)
-
-        # Squares are kept around the middle of the grid: what cancels here is small against them.
-        centered = (total - count * (grid.span // 2)).astype(np.float64)
-        deviations = np.maximum(squares - centered * centered / n, 0.0) * grid.resolution**2
-        mean = np.where(count > 0, grid.mean(total, n), np.nan)
-
-        return OwnSamples(
-            agent=index, count=count, mean=mean, squared_deviations=deviations, cells=cells
-        )
+        agent = np.arange(self.n_agents) if agents is None else np.asarray(agents, np.int64)
+        return own_samples(self.settings, self.columns, agent)
 
     def latest(self) -> ReleaseColumns:
         """Public: the newest release of every agent that has made one."""
-        rows = self._state.columns
-        return self._newest(np.flatnonzero(rows["released"][: self.n_agents]))
-
-    def histograms(self) -> HistogramColumns:
-        """Public: the noised histogram of every agent that has released one.
-
-        Of no one where there are none.
-        """
-        return histograms_of_releases(self.latest())
-
-    def own_histograms(self, agents: Ints | None = None) -> Ints:
-        """Private: each agent's own samples by cells, exactly, shape (n, cells).
-
-        For that agent only.
-        """
-        require(
-            self.settings.histogram is not None,
-            "histogram_share",
-            "be more than 0 for histograms",
-            0.0,
-        )
-        index = np.arange(self.n_agents) if agents is None else np.asarray(agents, np.int64)
-
-        return self._cells(index)
+        return self._newest(np.flatnonzero(self.spent()))
 
     def seen_since(self, time: float) -> Ints:
         """Public: the agents with a sample that counts at `time` or later, in seconds of event time."""
-        rows = self._state.columns
-        n = self.n_agents
-        return np.flatnonzero((rows["seen"][:n] >= time) & (rows["count"][:n] > 0))
+        seen = self.public(SEEN, slice(self.n_agents))
+        return np.flatnonzero((seen >= time) & (self.counts() > 0))
 
     def counts(self) -> Ints:
         """Public: number of samples of each agent that count so far."""
-        return self._state.columns["count"][: self.n_agents].copy()
+        return self.public(COUNT, slice(self.n_agents)).copy()
 
     def spent(self) -> Ints:
         """Public: number of releases each agent has made, of `settings.most_releases`."""
-        return self._state.columns["released"][: self.n_agents].copy()
-
-    def dirty_chunks(self) -> list[int]:
-        """Chunks of 1024 agents that changed since the last `mark_clean`."""
-        return self._state.dirty_chunks()
-
-    def changed(self) -> Ints:
-        """Agents that changed since the last `mark_clean`."""
-        return self._state.changed()
-
-    def mark_clean(self) -> None:
-        """Forget what changed: it has been saved."""
-        self._state.mark_clean()
-
-    def snapshot_chunk(self, chunk: int, *, copy: bool = True) -> dict[str, np.ndarray]:
-        """Private: one chunk's state as plain arrays.
-
-        Without a copy they change with the next samples.
-        """
-        return self._state.snapshot(chunk, self.n_agents, window=self._window, copy=copy)
-
-    def restore_chunk(self, chunk: int, state: dict[str, np.ndarray]) -> None:
-        """Put one chunk's state back; its agents must have been added before."""
-        self._state.restore(chunk, state)
-        self._window = max(self._window, np.int64(state["window"]))
-        self._forget_sums()
-
-    def rows(self, agents: Ints | slice) -> dict[str, np.ndarray]:
-        """Private: the state of some agents as plain arrays, one row each.
-
-        Of a slice they change with it.
-        """
-        return self._state.rows(agents, self._window)
-
-    def put_rows(self, agents: Ints, rows: dict[str, np.ndarray]) -> None:
-        """Put the state of some agents in place of what these have."""
-        self._window = self._state.put_rows(agents, rows, self._window)
-        self._forget_sums()
-
-    def forget(self, agents: Ints) -> None:
-        """Drop all that is private of some agents.
-
-        Their releases stay, and they must send nothing more.
-
-        **Privacy.** The counter's state goes, too: a further release would not continue the ones before.
-        """
-        self._state.forget(agents)
-        self._forget_sums()
+        return self.public(RELEASED, slice(self.n_agents)).copy()
 
     def count_pairs(self, pairs: ContentPairs) -> None:
         """Take pairs of samples by their content, to be voted on with a later release.
@@ -390,37 +262,27 @@ class Agents:
             bins = spread_vote_bins(pairs.difference, self.settings.grid.span)
             self._host.count(HostPairs(pairs.agent, bins, pairs.agent), pairs.number)
 
-    def _forget_sums(self) -> None:
-        if self._host is not None:
-            self._host.forget_sums()
-
     def _add(self, agent: AnyInts, point: AnyInts, time: Floats, pending: PendingReleases) -> None:
         """Add samples to the sums.
 
-        On the way, release at every count that the geometric schedule names.
+        On the way, release at every count that the schedule names.
         """
         if len(agent) == 0:
             return
-        rows = self._state.columns
-
-        # Samples by agent, in their order; prefix sums give each agent's total at any of its
-        # samples.
-        order, who, starts, added = samples_by_agent(agent, self.n_agents)
-        ends = starts + added - 1
-        sorted_point = point[order].astype(np.int64, copy=False)
-        prefix = np.cumsum(sorted_point)
-        before = prefix[starts] - sorted_point[starts]
-
-        counted, paired = self._counted(
-            who, sorted_point, starts=starts, added=added, prefix=prefix, time=time, order=order
+        rows = self.columns
+        batch = SortedSamples(
+            rows,
+            agent,
+            point,
+            time,
+            n_agents=self.n_agents,
+            middle=self.settings.grid.span // 2,
         )
-        squared = None if self.settings.kept is None else self._squares_before(sorted_point, starts)
-        batch = _Batch(
-            who, starts, rows["count"][who] + added, before, prefix, squared, order, time
-        )
+        counted, paired = self._counted(batch)
 
         # A place is an agent of the batch; each turn of the loop makes the next release of all
         # that are due.
+        who = batch.who
         place = np.arange(len(who))
         begun = len(pending.agent)
         moments: list[Ints] = []
@@ -432,53 +294,29 @@ class Agents:
                 break
 
             # The order within one event time is not public: a release waits for its end.
-            due = batch.to_the_end_of_its_time(rows, place, rows["due"][who[place]])
-            a = who[place]
-            now, last = batch.reached(rows, place, due)
+            due = batch.to_the_end_of_its_time(place, rows["due"][who[place]])
+            now, last = batch.reached(place, due)
 
             # What a release votes on are the pairs up to its own last sample.
             for counts in counted:
-                counts.count(place, last + 1 - starts[place])
+                counts.count(place, last + 1 - batch.starts[place])
 
-            self._release_all(a, now, pending)
-            moments.append(order[last].astype(np.int64, copy=False))
+            self._release_all(who[place], now, pending)
+            moments.append(batch.order[last].astype(np.int64, copy=False))
 
         # What came after the last release waits, in the same bins, for the next one.
         for counts in counted:
-            counts.count(np.arange(len(who)), added)
+            counts.count(np.arange(len(who)), batch.added)
 
         if self._host is not None:
             self._host.cast(paired, moments, pending, begun)
 
-        self._add_squares(
-            who, sorted_point, starts, None if squared is None else squared[0][ends] - squared[1]
-        )
-        rows["count"][who] = batch.count
-        rows["seen"][who] = time[order[ends]]
-        rows["total"][who] += prefix[ends] - before
-        self._state.touch(who)
+        batch.add_to(rows)
+        self.touch(who)
 
-    def _add_squares(self, who: Ints, point: Ints, starts: Ints, added: Ints | None) -> None:
-        """Add squares around the middle of the grid to the sums.
-
-        `point` is overwritten where they are not known.
-        """
-        rows = self._state.columns
-
-        # The squares of a batch, if a memory has not summed them up already.
-        if added is None:
-            point -= self.settings.grid.span // 2
-            point *= point
-            added = np.add.reduceat(point, starts)
-
-        # Two integers of 64 bits hold the sum exactly, so that no order of batches changes it.
-        squares = rows["squares_low"][who] + added
-        rows["squares_low"][who] = squares % SQUARES_BASE
-        rows["squares_high"][who] += squares // SQUARES_BASE
-
-    def _test(self, batch: _Batch, place: Ints) -> None:
-        """Ask after each block up to the next release, with a memory, whether the own means of agents have changed."""
-        rows = self._state.columns
+    def _test(self, batch: SortedSamples, place: Ints) -> None:
+        """Ask after each block up to the next release, with a memory, whether own means have changed."""
+        rows = self.columns
         kept = self.settings.kept
         if kept is None:
             return
@@ -487,43 +325,30 @@ class Agents:
         until = np.minimum(rows["due"][batch.who[place]], batch.count[place])
         while True:
             blocks = (until - rows["own_due"][batch.who[place]]) // BLOCK + 1
-            some = blocks > 0
-            place, until, blocks = place[some], until[some], blocks[some]
+            waiting = blocks > 0
+            place, until, blocks = place[waiting], until[waiting], blocks[waiting]
             if not len(place):
                 return
 
-            a = batch.who[place]
-
             # As many blocks as most agents have are tested at a time; the others come in the next
             # turns.
-            many = np.arange(min(int(blocks.mean()), _MOST_BLOCKS))
-            at = rows["own_due"][a, np.newaxis] + BLOCK * np.minimum(
-                many, blocks[:, np.newaxis] - 1
+            agent = batch.who[place]
+            which = np.arange(min(int(blocks.mean()), _MOST_BLOCKS))
+            ends = np.minimum(which, blocks[:, np.newaxis] - 1)
+            now, _ = batch.reached(
+                place[:, np.newaxis], rows["own_due"][agent, np.newaxis] + BLOCK * ends
             )
-            now, _ = batch.reached(rows, place[:, np.newaxis], at)
-            sums = SumsNow(now.count, now.total, rows["squares_high"][a, np.newaxis], now.squares)
+            blocks = np.minimum(blocks, len(which))
 
-            for who, moment in kept.changes.to_test(
-                rows, a, sums.moment, np.minimum(blocks, len(many))
-            ):
+            for who, moment in kept.changes.to_test(rows, agent, now.moment, blocks):
                 kept.test(rows, who, moment)
 
-    def _counted(
-        self,
-        who: Ints,
-        point: Ints,
-        *,
-        starts: Ints,
-        added: Ints,
-        prefix: Ints,
-        time: Floats,
-        order: AnyInts,
-    ) -> tuple[list[SpreadPairs], HostPairs]:
-        """Put the pairs of a batch, and its samples, into the bins of what is voted and told of them, and into blocks.
+    def _counted(self, batch: SortedSamples) -> tuple[list[SpreadPairs], HostPairs]:
+        """Put the pairs of a batch, and its samples, into the bins of votes and histograms, and into blocks.
 
         Pairs that the host votes on are given apart.
         """
-        rows = self._state.columns
+        rows = self.columns
         vote = self.settings.vote
         histogram = self.settings.histogram
         counted = []
@@ -531,82 +356,68 @@ class Agents:
 
         # Pairs within an agent's own samples, for its own long-run variance.
         if self.settings.blocks is not None:
-            own = own_pairs(rows, who, point, starts, added)
-            self.settings.blocks.add(
-                rows, who, added=added, starts=starts, prefix=prefix, pairs=own
-            )
+            self.settings.blocks.add(rows, batch)
 
         if vote is not None and self.settings.pairs == BY_TIME:
-            pairs = timed_pairs(rows, who, point, time[order], starts, added)
+            pairs = timed_pairs(rows, batch.who, batch.point, batch.time, batch.starts, batch.added)
             if self._host is None:
-                counted.append(vote.pairs(rows, who, pairs))
+                counted.append(vote.pairs(rows, batch.who, pairs))
             else:
-                paired = self._host.of_batch(who, pairs, order)
+                paired = self._host.of_batch(batch.who, pairs, batch.order)
 
         if histogram is not None:
-            counted.append(histogram.samples(rows, who, point, starts))
+            counted.append(histogram.samples(rows, batch.who, batch.point, batch.starts))
 
         return counted, paired
 
     def _close_windows(self, window: np.int64, times: Every, pending: PendingReleases) -> None:
         """Release for everyone with new samples when event time has left the current window."""
-        if window <= self._window:
+        if window <= self.window:
             return
 
         # The first sample opens a window; there is nothing before it to release.
-        if self._window != _NOT_BEGUN:
-            self._release_waiting(float((self._window + 1) * times.seconds), pending)
+        if self.window != NOT_BEGUN:
+            self._release_waiting(float((self.window + 1) * times.seconds), pending)
 
-        self._window = window
+        self.window = window
 
     def _release_waiting(self, time: float, pending: PendingReleases) -> None:
         """Release for everyone with new samples and releases left."""
-        rows = self._state.columns
+        rows = self.columns
         n = self.n_agents
         waiting = (rows["count"][:n] > rows["released_count"][:n]) & (
             rows["released"][:n] < self.settings.horizon
         )
-        a = np.flatnonzero(waiting)
+        agent = np.flatnonzero(waiting)
+        if not len(agent):
+            return
 
-        if len(a):
-            now = _Now(
-                rows["count"][a], rows["total"][a], np.full(len(a), time), rows["squares_low"][a]
-            )
-            begun = len(pending.agent)
-            self._release_all(a, now, pending)
-            self._state.touch(a)
+        now = SumsNow.of(rows, agent)._replace(time=np.full(len(agent), time))
+        begun = len(pending.agent)
+        self._release_all(agent, now, pending)
+        self.touch(agent)
 
-            # Nobody has new pairs here: the host votes once for all of them together.
-            if self._host is not None:
-                self._host.cast(NO_PAIRS, [np.zeros(len(a), np.int64)], pending, begun)
-
-    def _squares_before(self, point: Ints, starts: Ints) -> tuple[Ints, Ints]:
-        """Sum up squares around the middle of the grid.
-
-        To each sample, and to before each agent's first.
-        """
-        squares = point - self.settings.grid.span // 2
-        squares *= squares
-        prefix = np.cumsum(squares)
-        return prefix, prefix[starts] - squares[starts]
+        # Nobody has new pairs here: the host votes once for all of them together.
+        if self._host is not None:
+            self._host.cast(NO_PAIRS, [np.zeros(len(agent), np.int64)], pending, begun)
 
     def _newest(self, agent: Ints) -> ReleaseColumns:
         """Public: the newest release of each of some agents that have made one."""
         # With a memory, what was released is about the samples that still counted, not about all.
-        rows = self._state.columns
+        public = self.public
         forgets = self.settings.kept is not None
         return released_columns(
             self.settings,
             agent=agent,
-            index=rows["released"][agent],
-            count=rows["told_count" if forgets else "released_count"][agent],
-            total=rows["told_total" if forgets else "released_total"][agent],
+            index=public(RELEASED, agent),
+            count=public(TOLD_COUNT if forgets else RELEASED_COUNT, agent),
+            total=public(TOLD_TOTAL if forgets else RELEASED_TOTAL, agent),
             votes=self._votes(agent),
             histogram=self._histogram(agent),
-            variance=rows["told_variance"][agent] if forgets else None,
+            variance=public(TOLD_VARIANCE, agent) if forgets else None,
         )
 
-    def _release_all(self, agent: Ints, now: _Now, pending: PendingReleases) -> None:
+    def _release_all(self, agent: Ints, now: SumsNow, pending: PendingReleases) -> None:
         """Release for some agents, of whom none is repeated, in parts.
 
         What is computed at once stays in a cache.
@@ -615,29 +426,29 @@ class Agents:
             part = slice(first, first + _TOGETHER)
             self._release(agent[part], now.take(part), pending)
 
-    def _release(self, agent: Ints, now: _Now, pending: PendingReleases) -> None:
+    def _release(self, agent: Ints, now: SumsNow, pending: PendingReleases) -> None:
         """Noise one sum per agent and note it; `agent` has no repetition."""
-        rows = self._state.columns
+        rows = self.columns
         settings = self.settings
         index = rows["released"][agent] + 1
-        self._state.reserve_releases(int(np.max(index, initial=0)))
+        self.reserve_releases(int(np.max(index, initial=0)))
 
         # Who follows releases subtracts what each agent said before.
         pending.before.append(self._newest(agent[index > 1]))
 
         # The same count and sum have the same noise on every retry; another sum has another.
-        version = self._noise.version_of(now.count, now.total)
+        version = self._noise.version_of(now.number, now.total)
         histogram = settings.histogram
 
         # Histograms are released at some of the releases only, as they cost the same at each.
         if histogram is not None:
-            some = np.flatnonzero(histogram.due(rows, agent, now.count))
+            some = np.flatnonzero(histogram.due(rows, agent, now.number))
             version[some] = histogram.version(rows, agent[some], version[some], self._noise)
-            own = NoiseIds(self._state.owner[agent[some]], index[some], version[some])
+            own = NoiseIds(self.owner[agent[some]], index[some], version[some])
             if len(some):
-                histogram.cast(rows, agent[some], now.count[some], own, self._noise)
+                histogram.cast(rows, agent[some], now.number[some], own, self._noise)
 
-        ids = NoiseIds(owner=self._state.owner[agent], index=index, version=version)
+        ids = NoiseIds(owner=self.owner[agent], index=index, version=version)
         if settings.vote is not None and self._host is None:
             settings.vote.cast_alone(rows, agent, ids, self._noise)
 
@@ -646,13 +457,13 @@ class Agents:
 
         # What was released is kept exactly as it was told: a restart must not draw again.
         rows["released"][agent] = index
-        rows["released_count"][agent] = now.count
+        rows["released_count"][agent] = now.number
         rows["released_total"][agent] = told.total
 
         if isinstance(settings.times, Counts):
             goes_on = index < settings.horizon
             # Many samples of one time may have passed several numbers of the schedule.
-            passed = np.maximum(index, settings.times.releases_up_to(now.count))
+            passed = np.maximum(index, settings.times.releases_up_to(now.number))
             upcoming = settings.times.at(np.where(goes_on, passed, 0) + 1)
             rows["due"][agent] = np.where(goes_on, upcoming, NEVER)
 
@@ -670,24 +481,23 @@ class Agents:
             since=told.since,
         )
 
-    def _noised(self, agent: Ints, index: Ints, now: _Now, fresh: Floats) -> ReleasedSums:
+    def _noised(self, agent: Ints, index: Ints, now: SumsNow, fresh: Floats) -> ReleasedSums:
         """Give the number of samples in a release and its noised sum.
 
         With a memory, its variance and the drift.
         """
-        rows = self._state.columns
+        rows = self.columns
         settings = self.settings
 
         # A counter adds noise of its own to each release, some of it shared with earlier ones.
         if settings.kept is None:
-            state = {name: rows["counter_" + name] for name in self._counter_state}
+            state = {name: rows[COUNTER + name] for name in self._counter_state}
             noise = settings.mechanism.step(state, agent, index, fresh)
             noised = now.total + np.rint(noise).astype(np.int64)
-            return ReleasedSums(now.count, noised, settings.sum_variance(index))
+            return ReleasedSums(now.number, noised, settings.sum_variance(index))
 
-        turn = np.full(len(agent), self._window)
-        sums = SumsNow(now.count, now.total, rows["squares_high"][agent], now.squares)
-        return settings.kept.release(rows, agent, index=index, now=sums, turn=turn, fresh=fresh)
+        turn = np.full(len(agent), self.window)
+        return settings.kept.release(rows, agent, index=index, now=now, turn=turn, fresh=fresh)
 
     @cached_property
     def _counter_state(self) -> list[str]:
@@ -697,78 +507,10 @@ class Agents:
         """Public: the votes that each agent has cast; without entries where no one votes."""
         if self.settings.vote is None:
             return records_without_votes()
-        return np.asarray(self._state.columns["vote_noised"][agent], np.int64)
+        return np.asarray(self.public(VOTE_NOISED, agent), np.int64)
 
     def _histogram(self, agent: Ints) -> Ints:
         """Public: the noised histogram of each agent; without columns where there are none."""
         if self.settings.histogram is None:
             return np.zeros((len(agent), 0), np.int64)
-        return np.asarray(self._state.columns["histogram_noised"][agent], np.int64)
-
-
-@dataclass(slots=True)
-class _Now:
-    """What some agents have at the moment of a release.
-
-    All their samples, exactly, and the event time.
-    """
-
-    count: Ints
-    total: Ints
-    time: Floats
-    squares: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-
-    def take(self, part: slice) -> _Now:
-        """Select some of the agents."""
-        return _Now(self.count[part], self.total[part], self.time[part], self.squares[part])
-
-
-@dataclass(frozen=True)
-class _Batch:
-    """Samples by agent: who, where each begins, its count at the end.
-
-    Sums to each sample, and to before each agent; where each sample stood, and the times there.
-    """
-
-    who: Ints
-    starts: Ints
-    count: Ints
-    before: Ints
-    prefix: Ints
-    squares: tuple[Ints, Ints] | None
-    order: Ints
-    time: Floats
-
-    @cached_property
-    def ends_of_times(self) -> Ints:
-        """Places of samples that the next one is not simultaneous with."""
-        time = self.time[self.order]
-        return np.flatnonzero(np.append(time[1:] != time[:-1], True))
-
-    def to_the_end_of_its_time(self, rows: dict[str, np.ndarray], place: Ints, count: Ints) -> Ints:
-        """Give the count of some agents at the last sample of the time that `count` is in."""
-        before = rows["count"][self.who[place]]
-        last = self.starts[place] + (count - before) - 1
-        agents_last = self.starts[place] + (self.count[place] - before) - 1
-
-        next_one = np.minimum(last + 1, agents_last)
-        same_time = self.time[self.order[next_one]] == self.time[self.order[last]]
-        goes_on = (last < agents_last) & same_time
-        if not goes_on.any():
-            return count
-
-        end = self.ends_of_times[np.searchsorted(self.ends_of_times, last)]
-
-        return np.asarray(count + np.minimum(end, agents_last) - last, np.int64)
-
-    def reached(self, rows: dict[str, np.ndarray], place: Ints, at: Ints) -> tuple[_Now, Ints]:
-        """Give what some agents have at these counts, and which of the samples completes each."""
-        a = self.who[place]
-        last = self.starts[place] + (at - rows["count"][a]) - 1
-        total = rows["total"][a] + self.prefix[last] - self.before[place]
-        now = _Now(at, total, self.time[self.order[last]])
-
-        if self.squares is not None:
-            now.squares = rows["squares_low"][a] + self.squares[0][last] - self.squares[1][place]
-
-        return now, last
+        return np.asarray(self.public(self.settings.histogram.noised, agent), np.int64)

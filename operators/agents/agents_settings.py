@@ -13,12 +13,14 @@ from typing import Any, cast
 import numpy as np
 
 from meanstream.operators.agents.agent_memory import FOREVER, Memory, memory_for, parse_memory
-from meanstream.operators.agents.defaults import usual_counter, usual_spread_share
-from meanstream.operators.agents.dependence.blocks import OwnBlocks
-from meanstream.operators.agents.memory.decay import DecayedSums
-from meanstream.operators.agents.memory.kept_sums import KeptSums
-from meanstream.operators.agents.memory.window import KeptWindow
-from meanstream.operators.agents.noise_choice import AUTO, least_noise
+from meanstream.operators.agents.defaults import (
+    AUTO,
+    least_noise,
+    usual_counter,
+    usual_spread_share,
+)
+from meanstream.operators.agents.half_life_memory import DecayedSums, KeptSums
+from meanstream.operators.agents.own_blocks import OwnBlocks
 from meanstream.operators.agents.own_histogram import (
     MOST_BINS,
     SAMPLE_SENSITIVITY,
@@ -36,6 +38,7 @@ from meanstream.operators.agents.vote_of_spread import (
     PAIRS_OF_CONTENT,
     SpreadVote,
 )
+from meanstream.operators.agents.window_memory import KeptWindow
 from meanstream.operators.counters.base import ENDLESS, counter_limit
 from meanstream.operators.counters.decayed import Decayed
 from meanstream.operators.counters.optimal import Optimal, optimal_counter_sampling
@@ -118,7 +121,7 @@ class AgentsSettings:
     noise, calibration : str
         "auto", "laplace", "staircase" or "gaussian"; "analytic" or "classical" (Gaussian only,
         epsilon <= 1). "auto" becomes the one of least mean variance over the horizon that keeps the
-        promise (`operators.agents.noise_choice`): Gaussian noise only if delta is more than 0.
+        promise (`operators.agents.defaults`): Gaussian noise only if delta is more than 0.
     levels : int, optional
         Divisor of the budget of "pm2"; by default what the horizon needs.
     mode : str

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -15,11 +15,11 @@ from meanstream.operators.agents.own_moments import (
     BLOCK,
     LEAST,
     LEAST_VARIANCE,
-    Columns,
     OwnMoment,
     own_doubts,
     own_threshold,
 )
+from meanstream.operators.agents.state_columns import PUBLIC, Column, Columns, Table
 from meanstream.operators.counters.base import counter_lowest_bit
 from meanstream.operators.records import Bools, Floats, Ints
 
@@ -27,7 +27,6 @@ ORDERS = 10
 EACH = 3
 """Of each power of two up to 512 the three newest blocks whose number it divides: past moments of
 many ages."""
-_PLACES = ORDERS * EACH
 UNDONE = 12.0
 """Statistic of the newest change, on all samples since, under which there was none after all."""
 SPELLS = 64.0
@@ -91,23 +90,14 @@ class OwnChanges:
 
     middle: int
 
-    def columns(self, n: int) -> Columns:
-        """State of `n` agents that have seen nothing."""
-        return {
-            "own_due": np.full(n, BLOCK, np.int64),
-            "own_start_number": np.zeros(n, np.int64),
-            "own_start_total": np.zeros(n, np.int64),
-            "own_start_squares": np.zeros(n),
-            "own_marked_number": np.zeros(n, np.int64),
-            "own_marked_total": np.zeros(n, np.int64),
-            "own_marked_squares": np.zeros(n),
-            "own_origin_number": np.full(n, -1, np.int64),
-            "own_origin_total": np.zeros(n, np.int64),
-            "own_origin_squares": np.zeros(n),
-            "own_past_number": np.zeros((n, _PLACES), np.int64),
-            "own_past_total": np.zeros((n, _PLACES), np.int64),
-            "own_past_squares": np.zeros((n, _PLACES)),
-        }
+    columns: ClassVar[Table] = (
+        Column("own_due", np.int64, start=BLOCK, privacy=PUBLIC, of="changes"),
+        *OwnMoment.columns("start"),
+        *OwnMoment.columns("marked"),
+        *OwnMoment.columns("origin", start=-1),
+        Column("own_past_number", np.int64, (ORDERS * EACH,), privacy=PUBLIC, of="changes"),
+        *OwnMoment.columns("past", (ORDERS * EACH,))[1:],
+    )
 
     def to_test(
         self, rows: Columns, agent: Ints, now: OwnMoment, blocks: Ints

@@ -15,10 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meanstream.operators.agents.pairs_by_time import TimedPairs
 from meanstream.operators.agents.released_rows import PendingReleases
 from meanstream.operators.agents.state import AgentRows
-from meanstream.operators.agents.vote_of_spread import SpreadVote, spread_vote_bins
+from meanstream.operators.agents.vote_of_spread import SpreadVote, TimedPairs, spread_vote_bins
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds
 from meanstream.operators.records import VOTE_BINS, AnyInts, Floats, Ints
 
@@ -73,10 +72,7 @@ class HostVotes:
         self._noise = noise
         self._state = state
         self._known: tuple[float, int] | None = None
-
-    def forget_sums(self) -> None:
-        """Note that rows were put in place of others: what they add up to is counted anew."""
-        self._known = None
+        self._replaced = 0
 
     def of_batch(self, who: Ints, pairs: TimedPairs, order: AnyInts) -> HostPairs:
         """Put the pairs of a batch into bins; `order` are the places of its samples, by agent."""
@@ -178,7 +174,9 @@ class HostVotes:
 
     def _sums(self) -> tuple[float, int]:
         """Give the public number of pairs since the last vote, and of those in votes."""
-        if self._known is None:
+        # Rows that were put in place of others add up to something else.
+        if self._known is None or self._replaced != self._state.replaced:
+            self._replaced = self._state.replaced
             rows = self._state.columns
             self._known = (
                 float(rows["vote_since"].sum()),

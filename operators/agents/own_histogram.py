@@ -15,6 +15,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from meanstream.operators.agents.state_columns import (
+    PRIVATE,
+    PUBLIC,
+    Column,
+    Columns,
+    Public,
+    Table,
+)
 from meanstream.operators.agents.vote_of_spread import FACTOR, MOST_VOTES, SpreadPairs
 from meanstream.operators.noise.distributions import GaussianNoise, LaplaceNoise
 from meanstream.operators.noise.draw_owners import AGENT_HISTOGRAMS
@@ -221,18 +229,26 @@ class SampleHistogram:
         found = HistogramColumns(releases.agent, said[:, 0], said[:, 1], said[:, 2:])
         return self.possible(found, noise_variance, index=releases.index, count=releases.count)
 
-    def columns(self, n: int) -> dict[str, Ints]:
-        """State of `n` agents that have seen nothing: private but for `histogram_noised`."""
-        return {
-            "histogram_own": np.zeros((n, self.cells), np.int64),  # all samples, by cells
-            "histogram_new": np.zeros((n, self.bins), np.int64),  # since the last release of counts
-            "histogram_count": np.zeros(n, np.int64),  # samples at that release
-            "histogram_noised": np.zeros((n, 2 + self.bins), np.int64),  # number, samples, counts
-        }
+    @property
+    def noised(self) -> Column[Public]:
+        """As `ReleaseColumns.histogram`."""
+        shape = (2 + self.bins,)
+        return Column(
+            "histogram_noised", np.int64, shape, privacy=PUBLIC, of="histogram", kept=True
+        )
 
-    def samples(
-        self, rows: dict[str, np.ndarray], who: Ints, point: Ints, starts: Ints
-    ) -> SpreadPairs:
+    @property
+    def columns(self) -> Table:
+        """All samples by cells, those since counts were released, their number then, the counts."""
+        of = "histogram"
+        return (
+            Column("histogram_own", np.int64, (self.cells,), privacy=PRIVATE, of=of),
+            Column("histogram_new", np.int64, (self.bins,), privacy=PRIVATE, of=of),
+            Column("histogram_count", np.int64, privacy=PUBLIC, of=of),
+            self.noised,
+        )
+
+    def samples(self, rows: Columns, who: Ints, point: Ints, starts: Ints) -> SpreadPairs:
         """Put the samples of a batch, which are in the order of their agents, into bins."""
         cells = np.searchsorted(histogram_cells(self.edges), point, side="left")
         agent = np.repeat(who, np.diff(starts, append=len(point)))
@@ -242,13 +258,11 @@ class SampleHistogram:
 
         return SpreadPairs(counts=rows["histogram_new"], who=who, bins=bins, first=starts)
 
-    def due(self, rows: dict[str, np.ndarray], agent: Ints, count: Ints) -> Bools:
+    def due(self, rows: Columns, agent: Ints, count: Ints) -> Bools:
         """Tell which agents release counts with their release after `count` samples."""
         return np.asarray(count // FACTOR >= rows["histogram_count"][agent])
 
-    def version(
-        self, rows: dict[str, np.ndarray], agent: Ints, version: Words, noise: KeyedNoise
-    ) -> Words:
+    def version(self, rows: Columns, agent: Ints, version: Words, noise: KeyedNoise) -> Words:
         """Digest what is released along with the rest of the input.
 
         Other counts meet other noise.
@@ -260,7 +274,7 @@ class SampleHistogram:
 
     def cast(
         self,
-        rows: dict[str, np.ndarray],
+        rows: Columns,
         agent: Ints,
         count: Ints,
         ids: NoiseIds,
@@ -281,7 +295,7 @@ class SampleHistogram:
         rows["histogram_new"][agent] = 0
         rows["histogram_count"][agent] = count
 
-    def released(self, rows: dict[str, np.ndarray], agent: Ints) -> HistogramColumns:
+    def released(self, rows: Columns, agent: Ints) -> HistogramColumns:
         """Public: the noised histograms of some agents."""
         said = rows["histogram_noised"][agent]
         return HistogramColumns(agent, said[:, 0], said[:, 1], said[:, 2:])

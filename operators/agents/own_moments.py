@@ -6,8 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from meanstream.operators.agents.state_columns import PRIVATE, Column, Columns, Table
 from meanstream.operators.records import Bools, Floats, Ints
 
+SQUARES_BASE = np.int64(1) << 62
+"""Sums of squares are kept exactly, in two words of this base."""
 BLOCK = 16
 """Samples between two tests of an agent."""
 LEAST = 8
@@ -21,7 +24,6 @@ _SURELY = 0.999
 _CELLS = 1 << 15
 """Blocks and moments that are compared at once: they stay in the processor's cache."""
 _EXACT = ("number", "total")
-Columns = dict[str, np.ndarray]
 
 
 class OwnMoment(NamedTuple):
@@ -33,6 +35,17 @@ class OwnMoment(NamedTuple):
     number: Ints
     total: Ints
     squares: Floats
+
+    @staticmethod
+    def columns(which: str, shape: tuple[int, ...] = (), start: float = 0) -> Table:
+        """One that is kept of each agent, or several; its number begins with `start`."""
+        name = f"own_{which}_"
+        of = "changes"
+        return (
+            Column(name + "number", np.int64, shape, start=start, privacy=PRIVATE, of=of),
+            Column(name + "total", np.int64, shape, privacy=PRIVATE, of=of),
+            Column(name + "squares", np.float64, shape, privacy=PRIVATE, of=of),
+        )
 
     @classmethod
     def of(cls, rows: Columns, which: str, agent: Ints) -> OwnMoment:
@@ -48,6 +61,36 @@ class OwnMoment(NamedTuple):
     def take(self, which: Any) -> OwnMoment:
         """Select by an index."""
         return OwnMoment(self.number[which], self.total[which], self.squares[which])
+
+
+class SumsNow(NamedTuple):
+    """Private: exact sums of all samples of some agents at a moment, in grid units, and event time.
+
+    Squares are around the middle of the grid, in two words.
+    """
+
+    number: Ints
+    total: Ints
+    squares_high: Ints
+    squares_low: Ints
+    time: Floats
+
+    @classmethod
+    def of(cls, rows: Columns, agent: Ints) -> SumsNow:
+        """What some agents have now."""
+        names = ("count", "total", "squares_high", "squares_low", "seen")
+        return cls(*(rows[name][agent] for name in names))
+
+    @property
+    def moment(self) -> OwnMoment:
+        """The same for a test of changes."""
+        squares = self.squares_high * float(SQUARES_BASE) + self.squares_low
+        return OwnMoment(self.number, self.total, np.asarray(squares, np.float64))
+
+    def take(self, part: slice) -> SumsNow:
+        """Select some of the agents."""
+        columns: list[Any] = [column[part] for column in self]
+        return SumsNow(*columns)
 
 
 def own_threshold(number: Ints | Floats) -> Floats:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from meanstream.operators.agents.state_columns import PUBLIC, Column, Table
 from meanstream.operators.counters.base import State, counter_lowest_bit
 from meanstream.operators.counters.decayed import Decayed
 from meanstream.operators.counters.toeplitz import toeplitz_weighted
@@ -87,19 +88,20 @@ class ReleaseChanges:
     counter: Decayed
     draw: float
 
-    def init(self, n_rows: int) -> State:
-        """State of rows that have not released; all of it is public.
+    @property
+    def columns(self) -> Table:
+        """State of a row.
 
         Of past releases, by the largest power of two that divides their number, and of the one at
         the change: noised sums, weights, squared weights and variances decayed to now, the
         covariance with the one at the change, and that with the buffers of the noise. Each of these
         for all releases, one after the other.
         """
-        width = _WIDTH + len(self.counter.buffers.decay)
-        return {
-            _PAST: np.zeros((n_rows, width * (ORDERS + 1))),
-            "change_at": np.zeros((n_rows, ORDERS + 1), np.int64),
-        }
+        width = (_WIDTH + len(self.counter.buffers.decay)) * (ORDERS + 1)
+        return (
+            Column(_PAST, np.float64, (width,), privacy=PUBLIC, of="noise"),
+            Column("change_at", np.int64, (ORDERS + 1,), privacy=PUBLIC, of="noise"),
+        )
 
     def step(
         self, state: State, rows: Ints, *, index: Ints, decay: Floats, held: Floats, sample: Floats

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from meanstream.operators.agents.admission import Fates
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.agents.person_limits import Fates
 from meanstream.operators.records import (
     Floats,
     Ints,
@@ -27,7 +27,7 @@ class ReleaseBatch:
 
     `exhausted` lists the agents that made the last release of their horizon in this call. `fates`
     says of each sample that was given whether it counts
-    (`meanstream.operators.agents.person_limits`); None if all of them do. `before` has what these
+    (`meanstream.operators.agents.admission`); None if all of them do. `before` has what these
     agents, if anything, had released last before the call; only `Agents` knows it. `drift` says of
     each release, with a memory that forgets, whether the mean behind it has changed
     (`meanstream.operators.agents.released_change_tests`), and `since` the number of the release
@@ -98,19 +98,7 @@ class PendingReleases:
         if not self.agent:
             none = np.zeros(0, np.int64)
             nothing = np.zeros(0)
-            votes = (
-                records_without_votes()
-                if settings.vote is None
-                else settings.vote.columns(0)["vote_noised"]
-            )
-
             histogram = settings.histogram
-            told = (
-                records_without_columns()
-                if histogram is None
-                else histogram.columns(0)["histogram_noised"]
-            )
-
             return ReleaseBatch(
                 releases=released_columns(
                     settings,
@@ -118,8 +106,10 @@ class PendingReleases:
                     index=none,
                     count=none,
                     total=none,
-                    votes=votes,
-                    histogram=told,
+                    votes=records_without_votes(),
+                    histogram=records_without_columns()
+                    if histogram is None
+                    else histogram.noised.empty(0),
                     variance=nothing,
                 ),
                 version=np.zeros(0, np.uint64),

@@ -11,16 +11,27 @@ from typing import Any, Self
 import numpy as np
 from river import stats
 
-from meanstream.operators.agents.agent_memory import FOREVER, parse_memory
-from meanstream.operators.agents.memory.endless import EndlessReleases
-from meanstream.operators.agents.release_times import Counts, parse_release_times
-from meanstream.operators.counters.base import Counter, State
+from meanstream.operators.agents.agent_memory import FOREVER, Memory, parse_memory
+from meanstream.operators.agents.half_life_memory import ROUNDED, DecayedSums, ReleasedSums
+from meanstream.operators.agents.release_times import Counts, Geometric, Steady, parse_release_times
+from meanstream.operators.agents.state_columns import (
+    PRIVATE,
+    PUBLIC,
+    Column,
+    Table,
+    columns_of_counter,
+    empty_columns,
+)
+from meanstream.operators.counters.base import ENDLESS, Counter, State
+from meanstream.operators.counters.decayed import Decayed, decay_of_half_life
 from meanstream.operators.counters.optimal import Optimal, optimal_counter_sampling
 from meanstream.operators.counters.registry import counter_noise, make_counter
+from meanstream.operators.counters.windowed import LONGEST_WINDOW, Windowed
+from meanstream.operators.noise.distributions import GaussianNoise
 from meanstream.operators.noise.draw_owners import PRIVATE_MEAN
 from meanstream.operators.noise.fixed_point import FixedPoint
-from meanstream.operators.noise.keyed import TAIL_DELTA, GaussianNoise, NoiseIds, NoiseSource
-from meanstream.operators.records import Words
+from meanstream.operators.noise.keyed import TAIL_DELTA, NoiseIds, NoiseSource
+from meanstream.operators.records import Floats, Ints, Words
 from meanstream.operators.validation import (
     require,
     require_between,
@@ -502,3 +513,177 @@ def _release_times(schedule: str | int, horizon: int) -> tuple[int, ...]:
     if not isinstance(parsed, Counts):
         raise ValueError(f"schedule must be of counts or a number of updates, got {schedule!r}")
     return tuple(parsed.times(horizon + 1).tolist())
+
+
+_ROW = np.zeros(1, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowedSums:
+    """Sums of the newest increments.
+
+    Parameters
+    ----------
+    counter : Windowed
+        Noise of the sums.
+    fresh : GaussianNoise
+        Of one draw, in grid units.
+
+    Notes
+    -----
+    **Privacy.** The sum of the increments in the window is an exact integer, noised by one.
+
+    Examples
+    --------
+    >>> from meanstream.operators.counters.base import ENDLESS
+    >>> sums = WindowedSums(Windowed(ENDLESS, window=2), GaussianNoise(1000.0))
+    >>> from meanstream.operators.agents.state_columns import empty_columns
+    >>> state, row = empty_columns(sums.columns, 1), np.array([0])
+    >>> more = {"count": np.array([10]), "fresh": np.zeros(1)}
+    >>> for k in (1, 2, 3):
+    ...     told = sums.release(state, row, index=np.array([k]), total=np.array([700 * k]), **more)
+    >>> told.count.tolist(), told.total.tolist()
+    ([20], [3500])
+    """
+
+    counter: Windowed
+    fresh: GaussianNoise
+
+    @property
+    def columns(self) -> Table:
+        """State of a row."""
+        wide = (self.counter.window,)
+        return (
+            Column("counts", np.int64, wide, privacy=PUBLIC, of="noise"),
+            Column("totals", np.int64, wide, privacy=PRIVATE, of="noise"),
+            *columns_of_counter(self.counter),
+        )
+
+    def release(
+        self, state: State, rows: Ints, *, index: Ints, count: Ints, total: Ints, fresh: Floats
+    ) -> ReleasedSums:
+        """Release once for each of some rows; see `DecayedSums.release`."""
+        for name, newest in (("counts", count), ("totals", total)):
+            state[name][rows] = np.concatenate(
+                [state[name][rows, 1:], newest[:, np.newaxis]], axis=1
+            )
+
+        noise = self.counter.step(state, rows, index, fresh)
+        noised = state["totals"][rows].sum(axis=1) + np.rint(noise).astype(np.int64)
+        variance = self.counter.noise_variance(index) * self.fresh.variance + ROUNDED
+        return ReleasedSums(state["counts"][rows].sum(axis=1), noised, variance)
+
+
+@dataclass(frozen=True, slots=True)
+class EndlessReleases:
+    """The schedule and the noise of one mean that forgets.
+
+    Parameters
+    ----------
+    times : Counts
+        Numbers of updates at the releases.
+    counter : Decayed or Windowed
+        Noise of its sums.
+    """
+
+    times: Counts
+    counter: Decayed | Windowed
+
+    @classmethod
+    def of(cls, memory: Memory, schedule: str | int) -> Self:
+        """Make them for a memory in updates, and a schedule in updates.
+
+        Examples
+        --------
+        >>> from meanstream.operators.agents.agent_memory import parse_memory
+        >>> EndlessReleases.of(parse_memory("half-life:80"), "preferred:10").times.times(9).tolist()
+        [10, 15, 20, 30, 40, 50, 60, 70, 80]
+        """
+        require(
+            memory.samples is not None,
+            "memory",
+            "be forever, half-life:UPDATES or window:UPDATES",
+            str(memory),
+        )
+        length = int(memory.samples or 0)
+
+        if isinstance(schedule, str):
+            rule = "be a number of updates with memory window:UPDATES"
+            require(memory.kind != "window", "schedule", rule, schedule)
+            times = memory.times(parse_release_times(schedule))
+            counter = memory.counter(times)
+            assert isinstance(times, Steady)  # noqa: S101 - of samples it is
+            assert isinstance(counter, Decayed)  # noqa: S101 - no window has come here
+
+            return cls(times, counter)
+
+        require(schedule >= 1, "schedule", "be at least 1 update", schedule)
+        times = Steady(
+            Geometric(schedule, 3.0), schedule
+        )  # its second release would be two gaps later
+
+        if memory.kind == "window":
+            rule = f"be 1 to {LONGEST_WINDOW} times the schedule of {schedule} updates"
+            require(
+                length % schedule == 0 and length <= LONGEST_WINDOW * schedule,
+                "memory",
+                rule,
+                str(memory),
+            )
+
+            return cls(times, Windowed(ENDLESS, window=length // schedule))
+
+        decay = decay_of_half_life(schedule, length)
+        require(decay > 0, "memory", f"not forget all within {schedule} updates", str(memory))
+        return cls(times, Decayed(ENDLESS, decay=decay))
+
+    def due(self, index: int) -> int:
+        """Give the number of updates at the release after that many."""
+        return int(self.times.at(np.array([index + 1]))[0])
+
+    def init(self, n_rows: int) -> State:
+        """State before the first release.
+
+        Noise, what it is of, and samples and sum at the last release.
+        """
+        nothing = {"marked": np.zeros((n_rows, 2), np.int64), "told_variance": np.zeros(n_rows)}
+        return {**empty_columns(self._sums(GaussianNoise(1.0)).columns, n_rows), **nothing}
+
+    def release(
+        self,
+        state: State,
+        index: int,
+        *,
+        count: int,
+        total: int,
+        noise: GaussianNoise,
+        fresh: Floats,
+    ) -> tuple[int, int]:
+        """Release once; give the effective number of samples and their noised sum.
+
+        Parameters
+        ----------
+        state : State
+            Of one row; changed in place.
+        index : int
+            Number of this release, from 1.
+        count, total : int
+            All samples so far, and their exact sum in grid units.
+        noise : GaussianNoise
+            Of one draw.
+        fresh : float array, shape (1,)
+            The draw.
+        """
+        more = np.array([count, total]) - state["marked"][0]
+        told = self._sums(noise).release(
+            state, _ROW, index=np.array([index]), count=more[:1], total=more[1:], fresh=fresh
+        )
+        state["marked"][0] = count, total
+        state["told_variance"][:] = told.variance
+
+        return int(told.count[0]), int(told.total[0])
+
+    def _sums(self, noise: GaussianNoise) -> DecayedSums | WindowedSums:
+        if isinstance(self.counter, Decayed):
+            return DecayedSums(self.counter, noise)
+        return WindowedSums(self.counter, noise)

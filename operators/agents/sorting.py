@@ -1,12 +1,15 @@
-"""Sorting agents: stable, by radix where it is faster; the samples of a batch by agent."""
+"""Sorting agents: stable, by radix where it is faster; the samples of a batch by agent, and their sums."""
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from meanstream.operators.records import AnyInts, Ints
+from meanstream.operators.agents.own_moments import SQUARES_BASE, SumsNow
+from meanstream.operators.agents.state_columns import Columns
+from meanstream.operators.records import AnyInts, Floats, Ints
 
 _RADIX_BITS = 16
 
@@ -99,3 +102,99 @@ def samples_by_agent(agent: AnyInts, n_agents: int) -> AgentOrder:
     return AgentOrder(
         order, in_order[starts].astype(np.int64), starts, np.diff(starts, append=len(agent))
     )
+
+
+class SortedSamples:
+    """Private: the samples of a batch by agent, and the sums that they lead to.
+
+    A place is the place of an agent in the batch. The state is that before the batch.
+
+    Attributes
+    ----------
+    order : int array (n,)
+        Sorts the samples by agent.
+    who, starts, added, ends : int array (m,)
+        Agents of the batch, where the samples of each begin, how many there are, which is the last.
+    point, time : array (n,)
+        The samples in grid units and their event times, by agent.
+    prefix, squares : int array (n,)
+        Sum of all samples of the batch up to each of them; squares around the middle of the grid.
+    before : SumsNow
+        What each agent had before the batch.
+    count : int array (m,)
+        How many samples each agent has after the batch.
+    """
+
+    def __init__(
+        self,
+        rows: Columns,
+        agent: AnyInts,
+        point: AnyInts,
+        time: Floats,
+        *,
+        n_agents: int,
+        middle: int,
+    ) -> None:
+        self.order, self.who, self.starts, self.added = samples_by_agent(agent, n_agents)
+        self.ends = self.starts + self.added - 1
+        self.point = point[self.order].astype(np.int64, copy=False)
+        self.time = time[self.order]
+        self.prefix = np.cumsum(self.point)
+        self.squares = (self.point - middle) ** 2
+        self.before = SumsNow.of(rows, self.who)
+        self.count = self.before.number + self.added
+
+    @cached_property
+    def _squares_to(self) -> Ints:
+        """Sum of all squares up to each sample."""
+        return np.cumsum(self.squares)
+
+    @cached_property
+    def _ends_of_times(self) -> Ints:
+        """Samples that the next one is not simultaneous with."""
+        return np.flatnonzero(np.append(self.time[1:] != self.time[:-1], True))
+
+    def to_the_end_of_its_time(self, place: Ints, count: Ints) -> Ints:
+        """Give the count of some agents at the last sample of the time that `count` is in."""
+        last = self._sample(place, count)
+        agents_last = self.ends[place]
+        goes_on = (last < agents_last) & (
+            self.time[np.minimum(last + 1, agents_last)] == self.time[last]
+        )
+        if not goes_on.any():
+            return count
+
+        end = self._ends_of_times[np.searchsorted(self._ends_of_times, last)]
+        return np.asarray(count + np.minimum(end, agents_last) - last, np.int64)
+
+    def reached(self, place: Ints, count: Ints) -> tuple[SumsNow, Ints]:
+        """Give what some agents have at these counts, and which of the samples completes each."""
+        last = self._sample(place, count)
+        before = self.starts[place] - 1
+        total, low = (
+            sums[last] - np.where(before < 0, 0, sums[before])
+            for sums in (self.prefix, self._squares_to)
+        )
+        now = SumsNow(
+            count,
+            self.before.total[place] + total,
+            self.before.squares_high[place],
+            self.before.squares_low[place] + low,
+            self.time[last],
+        )
+
+        return now, last
+
+    def _sample(self, place: Ints, count: Ints) -> Ints:
+        """The sample with which some agents have that many."""
+        return np.asarray(self.starts[place] + (count - self.before.number[place]) - 1, np.int64)
+
+    def add_to(self, rows: Columns) -> None:
+        """Add the samples and their squares to the sums of their agents."""
+        # Two integers of 64 bits hold the sum exactly, so that no order of batches changes it.
+        low = self.before.squares_low + np.add.reduceat(self.squares, self.starts)
+        rows["squares_low"][self.who] = low % SQUARES_BASE
+        rows["squares_high"][self.who] += low // SQUARES_BASE
+        rows["total"][self.who] += np.add.reduceat(self.point, self.starts)
+        rows["count"][self.who] = self.count
+        rows["seen"][self.who] = self.time[self.ends]

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.release_times import Counts
+from meanstream.operators.agents.state_columns import (
+    PRIVATE,
+    PUBLIC,
+    Column,
+    Columns,
+    Public,
+    Table,
+    columns_of_counter,
+    declared_columns,
+    empty_columns,
+    prefixed_columns,
+)
+from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.records import Bools, Ints, Words
 from meanstream.operators.validation import require
 
@@ -14,52 +29,122 @@ CHUNK = 1024
 
 NEVER = np.iinfo(np.int64).max
 SNAPSHOT_VERSION = 5
+NOT_BEGUN = np.int64(np.iinfo(np.int64).min)
+"""The window before there was a sample: event time may begin before 1970, in a window of a negative
+number."""
 _ROOM = 4
 """Times as many rows are reserved: what no agent has touched yet takes no memory, and to move rows
 costs time."""
 
+COUNTER = "counter_"
+"""Of columns with the state of the counter that keeps everything."""
 
-_COUNTER = "counter_"
-
-SHOWN = frozenset(
-    {
-        *("released", "released_count", "released_total", "due"),
-        *("told_count", "told_total", "told_variance"),
-        *("vote_noised", "histogram_noised"),
-    }
+COUNT = Column("count", np.int64, privacy=PUBLIC, of="samples")
+SEEN = Column("seen", np.float64, start=-np.inf, privacy=PUBLIC, of="samples")
+SUMS = declared_columns(
+    ("total", "squares_low", "squares_high"), np.int64, privacy=PRIVATE, of="samples"
 )
-"""Columns that releases have shown, or that follow from how many there were; every other one is
-private."""
+RELEASED = Column("released", np.int64, privacy=PUBLIC, of="releases", kept=True)
+RELEASED_COUNT = Column("released_count", np.int64, privacy=PUBLIC, of="releases", kept=True)
+RELEASED_TOTAL = Column("released_total", np.int64, privacy=PUBLIC, of="releases", kept=True)
+
+
+def agents_table(settings: AgentsSettings) -> Table:
+    """Columns of the agents' state under these settings, in the order of snapshots.
+
+    Examples
+    --------
+    >>> settings = AgentsSettings(lower=0, upper=1, epsilon=1, delta=1e-6, mode="paper")
+    >>> public = [column.name for column in agents_table(settings) if column.privacy is PUBLIC]
+    >>> public
+    ['count', 'released', 'released_count', 'released_total', 'seen', 'due']
+    """
+    times = settings.times
+    first = int(times.times(1)[0]) if isinstance(times, Counts) else NEVER
+    parts = (settings.blocks, settings.vote, settings.histogram, settings.kept)
+    table: Table = (
+        COUNT,
+        *SUMS,
+        *(RELEASED, RELEASED_COUNT, RELEASED_TOTAL),
+        SEEN,
+        Column("due", np.int64, start=first, privacy=PUBLIC, of="releases", kept=True),
+    )
+
+    for part in parts:
+        table += () if part is None else part.columns
+
+    # With a memory the noise is in the columns of what is kept.
+    if settings.kept is None:
+        table += prefixed_columns(COUNTER, columns_of_counter(settings.mechanism))
+
+    return table
 
 
 class AgentRows:
     """Private: one row per agent, in columns; an agent is its index.
 
+    Parameters
+    ----------
+    settings : AgentsSettings
+        They say which columns there are.
+
     Attributes
     ----------
-    columns : dict of arrays (capacity, ...)
-        Sums, counts, the last release, the counter's state.
+    names : list of str
+        Of all agents that were ever added.
     owner : uint64 array (capacity, 2)
         Hash of each agent's name.
+    table : tuple of Column
+        What the columns are.
+    columns : dict of arrays (capacity, ...)
+        Sums, counts, the last release, the counter's state.
+    window : int64
+        The turn of a schedule of event time that the newest sample was in.
+    replaced : int
+        How often rows were put in place of others.
     """
 
     def __init__(self, settings: AgentsSettings) -> None:
-        self._settings = settings
-        self._rows = 0
+        self.names: list[str] = []
+        self.table = agents_table(settings)
+        self.window = NOT_BEGUN
+        self.replaced = 0
         self._releases = 1
-        self.columns = _empty_rows(settings, CHUNK, self._releases)
+        self.columns = empty_columns(self.table, CHUNK, self._releases)
         self.owner: Words = np.zeros((CHUNK, 2), np.uint64)
         self._dirty: Bools = np.zeros(CHUNK, np.bool_)
 
-    def reserve(self, needed: int) -> None:
+    @property
+    def n_agents(self) -> int:
+        """Number of agents that were ever added."""
+        return len(self.names)
+
+    def add_agents(self, names: Sequence[str], words: Words | None = None) -> None:
+        """Give new agents the next indices, in the order of `names`.
+
+        `words` are their hashes, where they are known.
+        """
+        if not names:
+            return
+        first = self.n_agents
+        last = first + len(names)
+        self._reserve(last)
+        self.owner[first:last] = keyed_owner_words(names) if words is None else words
+        self.names.extend(names)
+        self._dirty[first:last] = True
+
+    def public(self, column: Column[Public], agents: Ints | slice) -> np.ndarray:
+        """Public: a column of some agents, which may leave; type checkers refuse a private one."""
+        return self.columns[column.name][agents]
+
+    def _reserve(self, needed: int) -> None:
         """Have room for that many agents."""
-        self._rows = max(needed, self._rows)
         capacity = len(self.owner)
         if needed <= capacity:
             return
 
         grown = -(-_ROOM * needed // CHUNK) * CHUNK
-        fresh = _empty_rows(self._settings, grown, self._releases)
+        fresh = empty_columns(self.table, grown, self._releases)
         for name, column in self.columns.items():
             fresh[name][:capacity] = column
 
@@ -71,25 +156,30 @@ class AgentRows:
         """Have room for what the counter holds of that many releases of each agent."""
         if number <= self._releases:
             return
-        self._releases = min(1 << (number - 1).bit_length(), self._settings.mechanism.horizon)
 
-        for name in _by_release(self._settings):
-            column = self.columns[name]
-            self.columns[name] = np.zeros((len(column), self._releases))
-            self.columns[name][: self._rows, : column.shape[1]] = column[: self._rows]
+        for column in self.table:
+            if column.by_release:
+                self._releases = min(1 << (number - 1).bit_length(), *column.shape)
+                before = self.columns[column.name]
+                after = column.empty(len(before), self._releases)
+                after[: self.n_agents, : before.shape[1]] = before[: self.n_agents]
+                self.columns[column.name] = after
 
     def touch(self, agents: Ints) -> None:
         """Note that these agents' rows changed."""
         self._dirty[agents] = True
 
     def forget(self, agents: Ints) -> None:
-        """Leave of these agents what releases have shown, as if they had sent nothing."""
-        fresh = _empty_rows(self._settings, 1, self._releases)
-        for name, column in self.columns.items():
-            if name not in SHOWN:
-                column[agents] = fresh[name]
+        """Leave of some agents what is kept of their releases; they must send nothing more.
+
+        **Privacy.** The counter's state goes, too: a further release would not continue the ones before.
+        """
+        for column in self.table:
+            if not column.kept:
+                self.columns[column.name][agents] = column.start
 
         self.touch(agents)
+        self.replaced += 1
 
     def dirty_chunks(self) -> list[int]:
         """Chunks that changed since the last `mark_clean`."""
@@ -103,92 +193,56 @@ class AgentRows:
         """Forget what changed: it has been saved."""
         self._dirty[:] = False
 
-    def snapshot(
-        self, chunk: int, n_agents: int, *, window: np.int64, copy: bool
-    ) -> dict[str, np.ndarray]:
-        """Give one chunk as plain arrays, with a version and the window that event time is in."""
-        part = slice(chunk * CHUNK, min((chunk + 1) * CHUNK, n_agents))
-        state = {
-            name: column[part].copy() if copy else column[part]
-            for name, column in self.columns.items()
-        }
+    def snapshot_chunk(self, chunk: int, *, copy: bool = True) -> Columns:
+        """Private: one chunk's state as plain arrays.
 
-        return {"version": np.array(SNAPSHOT_VERSION), "window": np.array(window), **state}
+        Without a copy they change with the next samples.
+        """
+        rows = self.rows(slice(chunk * CHUNK, min((chunk + 1) * CHUNK, self.n_agents)))
+        if copy:
+            rows = {name: column.copy() for name, column in rows.items()}
 
-    def restore(self, chunk: int, state: dict[str, np.ndarray]) -> None:
-        """Put back what `snapshot` gave."""
+        return {"version": np.array(SNAPSHOT_VERSION), **rows}
+
+    def restore_chunk(self, chunk: int, state: Columns) -> None:
+        """Put one chunk's state back; its agents must have been added before."""
         version = int(state["version"])
         require(version == SNAPSHOT_VERSION, "snapshot version", f"be {SNAPSHOT_VERSION}", version)
         names = set(state) - {"version", "window"}
         expected = set(self.columns)
         require(names == expected, "snapshot columns", f"be {sorted(expected)}", sorted(names))
-        first = chunk * CHUNK
+        n = len(state[COUNT.name])
+        self._put(slice(chunk * CHUNK, chunk * CHUNK + n), state, n)
 
-        for name in names:
-            self._put(name, slice(first, first + len(state[name])), state[name])
+    def rows(self, agents: Ints | slice) -> Columns:
+        """Private: the state of some agents as plain arrays, one row each.
 
-    def rows(self, agents: Ints | slice, window: np.int64) -> dict[str, np.ndarray]:
-        """Give the rows of some agents: copies, or of a slice views."""
-        return {
-            "window": np.array(window),
-            **{name: column[agents] for name, column in self.columns.items()},
-        }
-
-    def put_rows(self, agents: Ints, rows: dict[str, np.ndarray], window: np.int64) -> np.int64:
-        """Put rows in place of those of some agents.
-
-        Give the later window of theirs and this one.
+        Of a slice they change with it.
         """
-        for name in self.columns:
-            self._put(name, agents, rows[name])
+        rows = {name: column[agents] for name, column in self.columns.items()}
+        return {"window": np.array(self.window), **rows}
 
+    def put_rows(self, agents: Ints, rows: Columns) -> None:
+        """Put the state of some agents in place of what these have."""
+        self._put(agents, rows, len(agents))
         self.touch(agents)
-        return max(window, np.int64(rows["window"]))
 
-    def _put(self, name: str, where: slice | Ints, values: np.ndarray) -> None:
-        """Put values in place of others; a counter's may be of another number of releases."""
-        if name in _by_release(self._settings):
+    def _put(self, where: slice | Ints, state: Columns, n: int) -> None:
+        """Put the rows of `n` agents in place of others, once all columns have been checked."""
+        for column in self.table:
+            column.check(state[column.name], n)
+
+        for column in self.table:
+            values = state[column.name]
+            if not column.by_release:
+                self.columns[column.name][where] = values
+                continue
+
+            # Those who saved them may have made another number of releases.
             self.reserve_releases(values.shape[1])
-            self.columns[name][where, values.shape[1] :] = 0.0
-            self.columns[name][where, : values.shape[1]] = values
-        else:
-            self.columns[name][where] = values
+            self.columns[column.name][where, values.shape[1] :] = 0.0
+            self.columns[column.name][where, : values.shape[1]] = values
 
-
-def _by_release(settings: AgentsSettings) -> list[str]:
-    """Columns with an entry for each release, of which there are as many as some agent has made."""
-    if settings.kept is not None:
-        return []
-    return [_COUNTER + name for name in settings.mechanism.by_release]
-
-
-def _empty_rows(settings: AgentsSettings, n: int, releases: int) -> dict[str, np.ndarray]:
-    """Columns of `n` agents that have seen nothing yet, with room for so many releases of each."""
-    names = (
-        "count",
-        "total",
-        "squares_low",
-        "squares_high",
-        "released",
-        "released_count",
-        "released_total",
-    )
-    rows: dict[str, np.ndarray] = {name: np.zeros(n, np.int64) for name in names}
-    rows["seen"] = np.full(n, -np.inf)
-
-    times = settings.times
-    first = int(times.times(1)[0]) if isinstance(times, Counts) else NEVER
-    rows["due"] = np.full(n, first, np.int64)
-    rows.update({} if settings.blocks is None else settings.blocks.columns(n))
-    rows.update({} if settings.vote is None else settings.vote.columns(n))
-    rows.update({} if settings.histogram is None else settings.histogram.columns(n))
-
-    if settings.kept is not None:
-        rows.update(settings.kept.columns(n))
-    else:
-        rows.update(
-            {_COUNTER + name: column for name, column in settings.mechanism.init(n).items()}
-        )
-        rows.update({name: np.zeros((n, releases)) for name in _by_release(settings)})
-
-    return rows
+        # Event time goes on from the later of both windows.
+        self.window = max(self.window, np.int64(state["window"]))
+        self.replaced += 1

@@ -31,7 +31,7 @@ def half_width_alone(variance: Floats, level: float) -> Floats:
     [1.96, 3.92]
     """
     require_between(0, 1, level=level)
-    return np.asarray(ndtri(0.5 + 0.5 * level) * np.sqrt(variance), dtype=np.float64)
+    return ndtri(0.5 + 0.5 * level) * np.sqrt(variance)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import gammaln, ndtri
 
-from meanstream.operators.agents.dependence.blocks import EARLY, EARLY_GROWTH, early_samples
+from meanstream.operators.agents.own_blocks import EARLY, EARLY_GROWTH, early_samples
 from meanstream.operators.records import AgentEstimates, Floats, Ints, OwnMeans
 from meanstream.operators.validation import require
 
@@ -175,12 +175,10 @@ def _about_early(
 
 def _log_peak(degrees: Floats) -> Floats:
     """Logarithm of Student's density at its center."""
-    return np.asarray(
-        gammaln((degrees + 1) / 2) - gammaln(degrees / 2) - 0.5 * np.log(degrees * np.pi)
-    )
+    return gammaln((degrees + 1) / 2) - gammaln(degrees / 2) - 0.5 * np.log(degrees * np.pi)
 
 
 def _distance(fall: Floats, degrees: Floats) -> Floats:
     """Distance from its center at which the logarithm of Student's density has fallen by so much."""
     power = np.minimum(2 * np.maximum(fall, 0.0) / (degrees + 1), _LARGEST)
-    return np.asarray(np.sqrt(degrees * np.expm1(power)))
+    return np.sqrt(degrees * np.expm1(power))

@@ -86,7 +86,7 @@ class FollowedReleases:
     def restore(self, state: dict[str, Any], latest: ReleaseColumns) -> None:
         """Continue from a snapshot and everyone's newest release."""
         self._pool = PooledVariance.restore(state)
-        self._votes = np.asarray(latest.votes.sum(axis=0), np.int64)
+        self._votes = latest.votes.sum(axis=0)
 
 
 class NewestReleases:

@@ -62,16 +62,16 @@ class NoiseShare:
         return cls(
             width * spread,
             np.asarray(center),
-            np.asarray(width**4 * np.minimum(squares, spread**4)),
+            (width**4 * np.minimum(squares, spread**4)),
         )
 
     def of_center(self, spread: Floats) -> Floats:
         """Interpolate the part of the center's variance."""
-        return np.asarray(np.interp(spread, self.spread, self.center), dtype=np.float64)
+        return np.interp(spread, self.spread, self.center)
 
     def of_squared_spread(self, spread: Floats) -> Floats:
         """Interpolate the variance of the squared spread."""
-        return np.asarray(np.interp(spread, self.spread, self.squared_spread), dtype=np.float64)
+        return np.interp(spread, self.spread, self.squared_spread)
 
 
 class FittedNoise(NamedTuple):
@@ -107,9 +107,7 @@ class FittedNoise(NamedTuple):
         taken = 1.0 - np.clip(posterior / own, 0.0, 1.0)
         moved = np.minimum(taken, own / (own + self.around))
         noise = taken**2 * self.center + moved**3 * self.squared_spread / own
-        return np.asarray(
-            half_width * np.sqrt(np.clip(noise / posterior, 0.0, 1.0)), dtype=np.float64
-        )
+        return half_width * np.sqrt(np.clip(noise / posterior, 0.0, 1.0))
 
 
 NO_NOISE = FittedNoise(0.0, 0.0)

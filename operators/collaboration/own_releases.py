@@ -185,7 +185,7 @@ class OwnReleases:
         count = np.where(possible, releases.count, 1)
         noise = self._settings.mean_variance(index, count)
 
-        return np.asarray(possible & (np.abs(releases.noise_variance - noise) <= _CLOSE * noise))
+        return possible & (np.abs(releases.noise_variance - noise) <= _CLOSE * noise)
 
     def _remember(self, releases: ReleaseColumns, fits: Bools, which: Ints) -> None:
         """Put one release of each of some agents after what is remembered of it."""

@@ -175,7 +175,7 @@ def _few_draws(away: Floats, variance: Floats, noise: Floats, number: int) -> Re
 def _gamma_nodes(number: int) -> tuple[Floats, Floats]:
     """Nodes and weights of the Gamma law of that shape; `number` times their mean is the noise's variance."""
     node, weight = roots_genlaguerre(NODES, number - 1)
-    return np.asarray(node), np.asarray(weight / weight.sum())
+    return np.asarray(node), (weight / weight.sum())
 
 
 def is_shaped(noise_variance: Floats, terms: Ints) -> Bools:

@@ -130,7 +130,7 @@ def _continuous() -> Floats:
     within = np.diff(below, axis=0) / below[-1]
     moments = np.stack([second[-1] / below[-1], fourth[-1] / below[-1]])
 
-    return np.asarray(np.concatenate([within, moments]).reshape(VOTE_BINS, -1).T)
+    return np.concatenate([within, moments]).reshape(VOTE_BINS, -1).T
 
 
 def _mixed(continuous: Floats, ties: Floats, opposites: Floats) -> Floats:
@@ -140,7 +140,7 @@ def _mixed(continuous: Floats, ties: Floats, opposites: Floats) -> Floats:
     zero, most = (np.broadcast_to(p[:, None, None], shape) for p in (ties, opposites))
     rows = np.concatenate([zero, rest[..., :-2], most, rest[..., -2:] + most], axis=2)
 
-    return np.asarray(rows.reshape(-1, VOTE_BINS + 2))
+    return rows.reshape(-1, VOTE_BINS + 2)
 
 
 def weigh_spread_laws(votes: Ints, noise_variance: float) -> Floats:

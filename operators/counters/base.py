@@ -69,6 +69,8 @@ class Counter(ABC):
     by_release: ClassVar[frozenset[str]] = frozenset()
     """Columns of its state with an entry for each release; those of later releases are 0, and may
     be left out."""
+    public: ClassVar[frozenset[str]] = frozenset()
+    """Columns of its state that follow from when a row released; the others have noise in them."""
     forgets: ClassVar[bool] = False
     """Whether its sums are no prefix sums: older increments weigh less in them, or nothing."""
     horizon: int

@@ -69,6 +69,7 @@ class Decayed(Counter):
     """
 
     name: ClassVar[str] = "decayed"
+    public: ClassVar[frozenset[str]] = frozenset({"shared", "variance"})
     forgets: ClassVar[bool] = True
     decay: float = 0.5**0.125 // GRID * GRID
     early: tuple[float, ...] = ()
@@ -106,14 +107,14 @@ class Decayed(Counter):
     def workload(self, n: int) -> Floats:
         """Return the decays between releases, lower triangular."""
         steps = np.cumprod(np.concatenate([[1.0], self._decays(np.arange(2, n + 1))]))
-        return np.asarray(np.tril(steps[:, np.newaxis] / steps))
+        return np.tril(steps[:, np.newaxis] / steps)
 
     def matrix(self, n: int) -> Floats:
         """Return `b_{k-e}` times the decay from release `e` to release `k`."""
         buffers = self.buffers
         lag = np.subtract.outer(np.arange(n), np.arange(n))
         later = (buffers.weight * buffers.decay ** np.arange(max(n - 1, 0))[:, np.newaxis]).sum(-1)
-        return np.asarray(np.append(1.0, later)[np.maximum(lag, 0)] * self.workload(n))
+        return np.append(1.0, later)[np.maximum(lag, 0)] * self.workload(n)
 
     def noise_variance(self, release: Ints) -> Floats:
         """Return the variance for rows that have not waited; it grows towards its limit."""
@@ -128,7 +129,7 @@ class Decayed(Counter):
         varies = (decay * buffers.weight.sum() - 1.0) ** 2
         varies = varies + np.einsum("...m,...mn,...n->...", change, before, change)
 
-        return np.asarray(np.where(release > 1, 1.0 + varies, 1.0))
+        return np.where(release > 1, 1.0 + varies, 1.0)
 
     def init(self, n_rows: int) -> State:
         """Return empty buffers, and the variance that they have."""
@@ -195,7 +196,7 @@ class Decayed(Counter):
 
     def _decays(self, release: Ints) -> Floats:
         table = np.array([self.decay, *self.early, self.decay])
-        return np.asarray(table[np.clip(release - 1, 0, len(self.early) + 1)])
+        return table[np.clip(release - 1, 0, len(self.early) + 1)]
 
     def _variance(self, held: Floats) -> Floats:
         weight = self.buffers.weight

@@ -134,11 +134,11 @@ class Optimal(Counter):
 
     def noise_variance(self, release: Ints) -> Floats:
         """Return `sum_e B[k, e]**2`."""
-        return np.asarray(self.factors.variance[np.asarray(release) - 1])
+        return self.factors.variance[np.asarray(release) - 1]
 
     def increment_variance(self, release: Ints) -> Floats:
         """Return `sum_e (B[k, e] - B[k-1, e])**2`."""
-        return np.asarray(self.factors.change[np.asarray(release) - 1])
+        return self.factors.change[np.asarray(release) - 1]
 
     def init(self, n_rows: int) -> State:
         """Return no draws."""
@@ -298,7 +298,7 @@ def _product(a: Floats, b: Floats) -> Floats:
 
 
 def _symmetric(matrix: Floats) -> Floats:
-    return np.asarray(0.5 * (matrix + matrix.T))
+    return 0.5 * (matrix + matrix.T)
 
 
 def _row_squares(matrix: Floats) -> Floats:

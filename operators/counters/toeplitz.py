@@ -50,7 +50,7 @@ def lower_toeplitz(column: Floats) -> Floats:
     [[1.0, 0.0], [0.5, 1.0]]
     """
     place = np.arange(len(column))
-    return np.asarray(np.tril(column[place[:, np.newaxis] - place]))
+    return np.tril(column[place[:, np.newaxis] - place])
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ class Windowed(Counter):
 
     def workload(self, n: int) -> Floats:
         """Return the band of ones."""
-        return np.asarray(np.tri(n) - np.tri(n, k=-self.window))
+        return np.tri(n) - np.tri(n, k=-self.window)
 
     def matrix(self, n: int) -> Floats:
         """Return the lower-triangular Toeplitz matrix of `b`."""
@@ -197,8 +197,8 @@ def factor_pair(strategy: Floats, window: int) -> WindowFactors:
 
     strategy = np.rint(strategy / GRID) * GRID
     one = np.append(1.0, np.zeros(settled_steps(window) - 1))
-    increment = np.asarray(lfilter([1.0], strategy, one), dtype=np.float64)
-    noise = np.asarray(lfilter(np.ones(window), strategy, one), dtype=np.float64)
+    increment = lfilter([1.0], strategy, one)
+    noise = lfilter(np.ones(window), strategy, one)
 
     for array in (strategy, noise, increment):
         array.flags.writeable = False

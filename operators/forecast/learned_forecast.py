@@ -55,7 +55,7 @@ class LearnedForecast:
     @property
     def variance(self) -> Floats:
         """Of a release around its agent's mean."""
-        return np.asarray(self.sampling / self.count + self.noise)
+        return self.sampling / self.count + self.noise
 
     def predict(self, own: Floats) -> LearnedErrors:
         """Predict for agents whose own means have these variances.
@@ -95,9 +95,7 @@ class LearnedForecast:
         error = (1 - right) * own + (mean - right) ** 2 * square
         variance = (1 - mean) * own + (second - mean**2) * square
 
-        return LearnedErrors(
-            np.asarray(error.mean(axis=(0, 1))), np.asarray(variance.mean(axis=(0, 1)))
-        )
+        return LearnedErrors((error.mean(axis=(0, 1))), (variance.mean(axis=(0, 1))))
 
     def half_width(self, told: LearnedErrors, own: Floats, level: float) -> Floats:
         """Predict how long intervals will be on average, for agents of these variances."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from meanstream.operators.agents.agent_memory import TURNS
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.agents.memory.kept_sums import Outlook
+from meanstream.operators.agents.half_life_memory import Outlook
 from meanstream.operators.agents.release_times import Counts, Steady, require_samples_counted
 from meanstream.operators.records import Floats, Ints
 

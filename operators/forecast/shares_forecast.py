@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -12,6 +11,7 @@ from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.defaults import AT_THE_END
 from meanstream.operators.agents.own_histogram import HistogramColumns
 from meanstream.operators.agents.release_times import require_samples_counted
+from meanstream.operators.agents.state_columns import empty_columns
 from meanstream.operators.agents.vote_of_spread import FACTOR
 from meanstream.operators.collaboration.shares.asked_shares import ShareQueries
 from meanstream.operators.collaboration.shares.shares_posterior import SharesPosterior
@@ -212,7 +212,7 @@ def _law(asked: ShareQueries, mean: Floats, stddev: float) -> Floats:
 def _below(value: Floats, mean: Floats, stddev: float) -> Floats:
     """Give the share of each agent's samples below some values."""
     with np.errstate(over="ignore"):
-        return np.asarray(ndtr((value - mean[:, None]) / stddev))
+        return ndtr((value - mean[:, None]) / stddev)
 
 
 def _truth(asked: ShareQueries, mean: Floats, stddev: float) -> Floats:
@@ -252,7 +252,7 @@ def _histograms(
     histogram = settings.histogram
     everybody = np.arange(len(count))
     assert histogram is not None  # noqa: S101 - checked
-    rows: dict[str, Any] = histogram.columns(len(count))
+    rows = empty_columns(histogram.columns, len(count))
     seen = np.zeros(len(count), np.int64)
 
     def release(who: Ints, at: Ints) -> None:

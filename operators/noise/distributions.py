@@ -147,11 +147,11 @@ class GaussianNoise:
         """Probability that the noise, rounded to an integer, is k."""
         # Both terms are lower tails, so that nothing cancels far out.
         size = np.abs(np.asarray(k, dtype=np.float64))
-        return np.asarray(ndtr((0.5 - size) / self.stddev) - ndtr((-0.5 - size) / self.stddev))
+        return ndtr((0.5 - size) / self.stddev) - ndtr((-0.5 - size) / self.stddev)
 
     def cdf(self, x: npt.ArrayLike) -> Floats:
         """Probability that `sample` is at most x."""
-        return np.asarray(ndtr(np.asarray(x, dtype=np.float64) / self.stddev))
+        return ndtr(np.asarray(x, dtype=np.float64) / self.stddev)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class LaplaceNoise:
     def pmf(self, k: npt.ArrayLike) -> Floats:
         """Probability that the noise is the integer k."""
         size = np.abs(np.asarray(k, dtype=np.float64))
-        return np.asarray(math.tanh(0.5 / self.scale) * np.exp(-size / self.scale))
+        return math.tanh(0.5 / self.scale) * np.exp(-size / self.scale)
 
     def cdf(self, x: npt.ArrayLike) -> Floats:
         """Probability that `sample`, an integer, is at most x."""
@@ -223,7 +223,7 @@ class LaplaceNoise:
         beyond = np.exp(-np.maximum(np.where(k >= 0, k + 1.0, -k), 0.0) / self.scale)
         beyond /= 1.0 + math.exp(-1.0 / self.scale)
 
-        return np.asarray(np.where(k >= 0, 1.0 - beyond, beyond))
+        return np.where(k >= 0, 1.0 - beyond, beyond)
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +340,7 @@ class StaircaseNoise:
         size = np.abs(np.asarray(k, dtype=np.float64))
         step = np.floor(size / self.span)
         step += size - step * self.span >= self.edge
-        return np.asarray(self._peak * np.exp(-self.epsilon * step))
+        return self._peak * np.exp(-self.epsilon * step)
 
     def cdf(self, x: npt.ArrayLike) -> Floats:
         """Probability that `sample`, an integer, is at most x."""

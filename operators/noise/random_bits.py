@@ -74,7 +74,7 @@ def round_at_random(position: Floats, number: Ints) -> Ints:
 
 def random_coins(number: Ints, probability: Floats) -> Bools:
     """Tell which uniform 53-bit integers fall below each probability, rounded to a multiple of 2**-53."""
-    return np.asarray(number < np.rint(probability * float(UNIT_53)).astype(np.int64))
+    return number < np.rint(probability * float(UNIT_53)).astype(np.int64)
 
 
 def random_flip_threshold(epsilon: float, unit: int) -> int:

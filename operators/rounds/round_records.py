@@ -129,7 +129,7 @@ class Estimate:
         Of a mixture: `weight` and `weight_stderr` of each component, in the order of `value`.
     function : dict or None
         Of a density: plain data that
-        `meanstream.lab.papers.kent.density_function.DensityFunction.of` reads.
+        `meanstream.lab.papers.kent.density.DensityFunction.of` reads.
     """
 
     value: Floats

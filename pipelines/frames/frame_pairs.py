@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from meanstream.operators.agents.pairs_by_content import ContentPairs, content_pairs
+from meanstream.operators.agents.vote_of_spread import ContentPairs, content_pairs
 from meanstream.operators.noise.draw_owners import FRAME_ROWS
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds, keyed_owner_words

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.agents.noise_choice import mechanism_facts
+from meanstream.operators.agents.defaults import mechanism_facts
 from meanstream.operators.records import Bools, Ints, ReleaseColumns
 from meanstream.pipelines.frames.budget_shares import epsilon_of_releases
 from meanstream.pipelines.frames.frame_columns import FrameSamples

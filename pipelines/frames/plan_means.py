@@ -13,8 +13,7 @@ import pyarrow as pa
 from scipy.special import ndtri
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.agents.defaults import AT_THE_END
-from meanstream.operators.agents.noise_choice import mechanism_name
+from meanstream.operators.agents.defaults import AT_THE_END, mechanism_name
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import (
     require,

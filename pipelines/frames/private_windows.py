@@ -15,20 +15,20 @@ from meanstream.operators.estimators.registry import estimator_name, estimator_t
 from meanstream.operators.validation import require, valid_float, valid_floats
 from meanstream.pipelines.frames.arguments import (
     check_arguments,
+    frame_key,
     named_arguments,
     require_numbers,
     require_texts,
 )
 from meanstream.pipelines.frames.frame_columns import FrameSamples, frame_samples
-from meanstream.pipelines.frames.keys import frame_key
 from meanstream.pipelines.frames.private_frame import PrivateFrame
-from meanstream.pipelines.frames.values.missing_values import missing_as_nulls
+from meanstream.pipelines.frames.values.value_columns import missing_as_nulls
 from meanstream.streaming.events.round_events import WindowEstimate
-from meanstream.streaming.rounds.calendar_days import LONGEST
 from meanstream.streaming.rounds.round_runner import Directory, Outcome, RoundRunner
 from meanstream.streaming.rounds.rounds_deployment import rounds_default_estimator
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.summarize_users import summarize_windows
+from meanstream.streaming.rounds.window_widths import LONGEST
 from meanstream.streaming.sources.categories import require_categories
 
 HINTS = {
@@ -265,7 +265,7 @@ def _answers(
     The second is the number of windows that one user took part in, at most.
     """
     runner = RoundRunner(settings, key, Directory(samples.names))
-    runner.begin(np.zeros(0, np.int64))
+    runner.begin_turn(np.zeros(0, np.int64))
     found = []
     user = samples.group.astype(np.int64)
     sums = summarize_windows(settings.windows, user, samples.value, samples.times(), settings.grid)

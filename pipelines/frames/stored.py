@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from meanstream.operators.agents.agents import ReleaseBatch
+from meanstream.operators.agents.admission import COUNTS, Fates
+from meanstream.operators.agents.agents import Agents, ReleaseBatch
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.agents.person_limits import COUNTS, Fates
 from meanstream.operators.agents.released_rows import with_noise_terms
 from meanstream.operators.agents.vote_of_spread import BY_CONTENT
 from meanstream.operators.records import Ints, Words
@@ -33,11 +33,12 @@ from meanstream.streaming.agents.agents_releases import releases_of_ledger
 from meanstream.streaming.agents.forget_agent import ROWS_READ
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.engine.forgotten import forgotten_agents
+from meanstream.streaming.engine.keepers import Commit, Keeper
 from meanstream.streaming.events.event_columns import Batch, Position, Rejects, SampleColumns
-from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.sinks.sink_protocol import Sinks
 from meanstream.streaming.store.database import StoreError
+from meanstream.streaming.store.deployment_store import Deployment, open_deployment
 from meanstream.streaming.store.state_store import Store
-from meanstream.streaming.store.store_deployment import Deployment, open_deployment
 
 POINTWISE_CALLS = "frame_pointwise_calls"
 """State of a store: how many calls gave intervals that hold each by itself."""
@@ -128,11 +129,10 @@ class _FrameEngine(Engine):
 
         # Where the engine reads its rows, and what it notes of them.
         self._rows = source
-        self._columns = columns
         self._noise = deployment.noise
         self._counts: list[Ints] = []  # places of rows that this call has read, and that count
         self._last = False
-        self._notes = max((number for number, _ in deployment.store.chunks(ROWS_READ)), default=-1)
+        self.keepers = [*self.keepers, _RowsKeeper(source, self.agents, columns, deployment.store)]
 
     def _update(
         self, active: tuple[int, ...], rejects: Rejects, *, ended: bool
@@ -151,13 +151,31 @@ class _FrameEngine(Engine):
             pairs = frame_pairs(samples, np.concatenate(self._counts), settings.grid, self._noise)
             self.agents.count_pairs(pairs_of_agents(pairs, samples.names, self.agents.names))
 
-    def _save_state(self, position: Position, *, ended: bool) -> None:
-        super()._save_state(position, ended=ended)
-        note = self._rows.to_note(self.agents.names)
-        if len(note["digest"]):
+
+class _RowsKeeper(Keeper[Any]):
+    """Notes which rows were read, and what their columns are called."""
+
+    def __init__(
+        self,
+        source: _FrameSource,
+        agents: Agents,
+        columns: Mapping[str, str | None],
+        store: Store,
+    ) -> None:
+        self._source = source
+        self._agents = agents
+        self._columns = columns
+        self._notes = max((number for number, _ in store.chunks(ROWS_READ)), default=-1)
+
+    def note(self, store: Store, commit: Commit[Any]) -> dict[str, Any]:  # noqa: ARG002
+        """Write what is new of both."""
+        rows = self._source.to_note(self._agents.names)
+        if len(rows["digest"]):
             self._notes += 1
-            self._store.put_chunk(ROWS_READ, self._notes, note)
-            self._store.put_state(COLUMNS, dict(self._columns))
+            store.put_chunk(ROWS_READ, self._notes, rows)
+            store.put_state(COLUMNS, dict(self._columns))
+
+        return {}
 
 
 def releases_by_store(

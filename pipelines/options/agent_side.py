@@ -338,7 +338,7 @@ class AgentSideOptions(StreamOptions):
         from meanstream.operators.agents.agent_memory import memory_for
         from meanstream.operators.agents.release_times import parse_release_times
         from meanstream.operators.validation import require
-        from meanstream.streaming.agents.own_state import own_settings_if_begun
+        from meanstream.streaming.agents.saved_agents import own_settings_if_begun
 
         begun = own_settings_if_begun(self.store)
         same_noise = begun is not None and self.noise in ("auto", begun.noise)

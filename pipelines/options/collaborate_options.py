@@ -121,7 +121,7 @@ class CollaborateOptions:
             Naming the option, the rule and the value.
         """
         from meanstream.operators.collaboration.anytime_intervals import valid_coverage
-        from meanstream.streaming.agents.covariates_file import read_covariates_file
+        from meanstream.streaming.agents.declared_covariates import read_covariates_file
         from meanstream.streaming.engine.engine_options import EngineOptions
 
         declared = (

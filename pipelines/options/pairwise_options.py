@@ -10,7 +10,7 @@ from meanstream.operators.agents.agents_settings import MAX_HORIZON
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.rings import ring_module
 from meanstream.operators.validation import require
-from meanstream.streaming.agents.pairwise.partners_file import read_partners_file
+from meanstream.streaming.agents.pairwise.pairwise_deployment import read_partners_file
 
 if TYPE_CHECKING:
     from meanstream.pipelines.options.agents_options import AgentsOptions

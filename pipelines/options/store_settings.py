@@ -27,7 +27,7 @@ def settings_of_agents_store(path: Path) -> AgentsSettings:
     BadOption
         If there is no store, or none of agents.
     """
-    from meanstream.streaming.agents.own_state import own_settings
+    from meanstream.streaming.agents.saved_agents import own_settings
 
     with _refusing_store():
         return own_settings(path)

@@ -18,8 +18,11 @@ from meanstream.pipelines.page.private_requests import (
     require_loopback,
 )
 from meanstream.streaming.agents.pairwise.pairwise_answers import HostedAnswers
-from meanstream.streaming.metrics.background import BackgroundServer, parse_server_address
-from meanstream.streaming.metrics.connections import BoundedThreads
+from meanstream.streaming.metrics.background import (
+    BackgroundServer,
+    BoundedThreads,
+    parse_server_address,
+)
 from meanstream.streaming.store.database import StoreError
 from meanstream.streaming.strict_yaml import read_strict_yaml_file
 

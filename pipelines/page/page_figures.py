@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from meanstream.operators.collaboration.covariates.learned_effects import LIKELY
-from meanstream.streaming.agents.budget_forecast import (
+from meanstream.streaming.agents.agents_budget import (
     ForecastSummary,
     budget_forecast_text,
     days_text,
@@ -17,17 +17,17 @@ from meanstream.streaming.agents.budget_forecast import (
 from meanstream.streaming.agents.first_release import FirstRelease
 from meanstream.streaming.agents.pairwise.pairs_picture import PairsPicture
 from meanstream.streaming.agents.public_population import population_count_probability
-from meanstream.streaming.metrics.carried_figures import carried_figures
 from meanstream.streaming.metrics.history import flow_points
 from meanstream.streaming.metrics.metric_records import (
+    WINDOW_SECONDS,
     FittedPicture,
     FlowPoint,
     PageView,
     Precision,
     TurnRecord,
     budget_histogram_record,
+    carried_figures,
 )
-from meanstream.streaming.metrics.rate import WINDOW_SECONDS
 
 COUNTS = (
     "events",

@@ -24,9 +24,12 @@ from meanstream.pipelines.page.private_requests import (
     hosts_of_this_machine,
     require_loopback,
 )
-from meanstream.streaming.agents.ledger_forecast import BudgetOutlook
-from meanstream.streaming.metrics.background import BackgroundServer, parse_server_address
-from meanstream.streaming.metrics.connections import BoundedThreads
+from meanstream.streaming.agents.agents_budget import BudgetOutlook
+from meanstream.streaming.metrics.background import (
+    BackgroundServer,
+    BoundedThreads,
+    parse_server_address,
+)
 from meanstream.streaming.metrics.telemetry import AgentsTelemetry, Telemetry
 
 STATIC = Path(__file__).parent / "static"

@@ -10,7 +10,7 @@ import socket
 from urllib.parse import urlsplit
 
 from meanstream.operators.validation import require
-from meanstream.streaming.metrics.connections import RequestsWithoutBody
+from meanstream.streaming.metrics.background import RequestsWithoutBody
 
 
 def require_loopback(option: str, host: str, address: str, *, remote: bool) -> None:

@@ -3,142 +3,171 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 import msgspec
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
-from meanstream.streaming.agents.due_estimates import DueEstimates, MadeEstimates
+from meanstream.operators.records import Ints
+from meanstream.streaming.agents.agents_keepers import EventTimeKeeper
+from meanstream.streaming.agents.estimates import PersonalEstimates
+from meanstream.streaming.agents.public_population import AnsweredAgents, PublicPopulation
 from meanstream.streaming.agents.saved_agents import saved_sample_counts
-from meanstream.streaming.clock import Clock
-from meanstream.streaming.crash import CrashHook, CrashPoint, crash_step
-from meanstream.streaming.engine.engine_delivery import OUTBOX, CommittedDelivery
-from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.engine.own_events import Key, OwnEvents
-from meanstream.streaming.events.base import Event
-from meanstream.streaming.events.unreadable import UNREADABLE
-from meanstream.streaming.events.wire import Release
-from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.events.encode import UNREADABLE, EventLines
+from meanstream.streaming.sinks.sink_protocol import Sinks
 from meanstream.streaming.store.state_store import Store
 
+NEVER = 1e18
+"""Seconds; no event time is that far away."""
 
-class Delivery(CommittedDelivery):
-    """Writes committed releases, notices and dead letters to the sinks, and the estimates that are due.
 
-    The estimates are no committed events: after a crash they are computed again, from the same
-    committed state.
+@dataclass(frozen=True, slots=True)
+class MadeEstimates:
+    """What one refresh has made, to be written.
+
+    Attributes
+    ----------
+    estimates : EventLines
+        Private: of the agents that were answered.
+    population : EventLines
+        Public: what was fitted to the releases.
+    median_half_width, seen, answered
+        What `PersonalEstimates` says of the refresh.
     """
 
+    estimates: EventLines
+    population: EventLines
+    median_half_width: float | None
+    seen: PublicPopulation | None
+    answered: AnsweredAgents | None
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatedState:
+    """What estimates are computed from, as the engine has it, and what counts them."""
+
+    agents: Agents
+    followed: FollowedReleases
+    event_time: EventTimeKeeper
+    stats: EngineStats
+
+
+class DueEstimates:
+    """Knows when estimates are due, and makes them."""
+
     def __init__(
-        self,
-        *,
-        store: Store,
-        sinks: Sinks,
-        settings: AgentsSettings,
-        options: EngineOptions,
-        stats: EngineStats,
-        clock: Clock,
-        health: EngineHealth,
-        crash: CrashHook,
-        meanwhile: Callable[[], None],
-        due: DueEstimates | None = None,
-        charged: type[Event] = Release,
-        answers: Collection[OwnEvents] | None = None,
+        self, settings: AgentsSettings, options: EngineOptions, state: EstimatedState
     ) -> None:
-        super().__init__(
-            store=store,
-            sinks=sinks,
-            stats=stats,
-            clock=clock,
-            health=health,
-            crash=crash,
-            meanwhile=meanwhile,
-            charged=charged,
-            charged_role="releases",
-            outbox=OUTBOX,
-            answers=OWN_ANSWERS if answers is None else answers,
-        )
-        self._due = due or DueEstimates(settings, options)
+        self._agents = state.agents
+        self._followed = state.followed
+        self._event_time = state.event_time
+        self._stats = state.stats
+        self._refresh = options.refresh
+        self._answers: dict[str, Any] = {
+            "collaboration": options.collaboration,
+            "level": options.level,
+            "coverage": options.coverage,
+            "stddev": options.stddev,
+            "refresh": options.refresh,
+            **({"quantiles": options.quantiles} if options.quantiles else {}),
+            **_covariates_source(options),
+        }
+        self._estimates = PersonalEstimates(settings, options)
+        self._refresh_time: float | None = None
+        self._final = False  # those at the end of the source were delivered
+        self._made: MadeEstimates | None = None
+        self._made_final = False
 
-    def deliver(
-        self,
-        agents: Agents,
-        followed: FollowedReleases,
-        event_time: float,
-        stop: Callable[[], bool],
-        *,
-        ended: bool,
-        by_clock: bool = False,
-    ) -> None:
-        """Write what was committed, then the estimates that are due, and make all durable.
-
-        See `keep_trying`.
-        """
-        self.keep_trying(
-            partial(self._deliver, agents, followed, event_time, ended=ended, by_clock=by_clock),
-            stop,
-        )
-
-    def _deliver(
-        self,
-        agents: Agents,
-        followed: FollowedReleases,
-        event_time: float,
-        *,
-        ended: bool,
-        by_clock: bool,
-    ) -> None:
-        written = self._write_charged(), self._write_outbox()
-        with crash_step(CrashPoint.WRITE_ESTIMATES, self._crash):
-            made = self._write_estimates(
-                agents, followed, event_time, ended=ended, by_clock=by_clock
-            )
-
-        final = self._due.final_after(made, ended=ended)
-        same = (*written, final) == (self._ledger_seq, self._outbox_seq, self._due.final)
-        if same and made is None:
-            return
-
-        self._flush(written)
-        self._due.let_out(made, event_time, final=final)
-
+    def write(self, sinks: Sinks, *, ended: bool) -> bool:
+        """Write the estimates that are due; nothing where no one asks for any."""
+        asked = sinks.estimates is not None or sinks.population is not None
+        self._made = made = self._make(ended=ended) if asked else None
         if made is not None:
+            sinks.write("estimates", made.estimates)
+            sinks.write("population", made.population)
+
+        self._made_final = ended and (self._final or made is not None)
+        return made is not None or self._made_final != self._final
+
+    def delivered(self) -> None:
+        """Count from here: what was made is written."""
+        made = self._made
+        self._final = self._made_final
+        if made is not None:
+            self._refresh_time = self._event_time.reached
             self._stats.estimates += len(made.estimates)
             self._stats.median_half_width = made.median_half_width
             self._stats.population = made.seen
             self._stats.answers = made.answered
 
-    def _note(self) -> dict[str, Any]:
-        return {**super()._note(), **self._due.note()}
+    def note(self) -> dict[str, Any]:
+        """Give what the next commit notes."""
+        return {"refresh_time": self._refresh_time, "final": self._final, "answers": self._answers}
 
-    def _take(self, note: dict[str, Any]) -> None:
-        super()._take(note)
-        self._due.take(note)
+    def take(self, note: dict[str, Any]) -> None:
+        """Go back to what a commit has noted."""
+        self._refresh_time = note["refresh_time"]
+        self._final = note["final"]
 
-    def _write_estimates(
-        self,
-        agents: Agents,
-        followed: FollowedReleases,
-        event_time: float,
-        *,
-        ended: bool,
-        by_clock: bool,
-    ) -> MadeEstimates | None:
-        """Write the estimates that are due; None if none was, or no one asks for any."""
-        if self._sinks.estimates is None and self._sinks.population is None:
+    def _make(self, *, ended: bool) -> MadeEstimates | None:
+        """Refresh, if it is due.
+
+        At the end for everyone, before that for agents with samples since the last time, once
+        event time has come to another multiple of `refresh`, or by the clock.
+        """
+        agents = self._agents
+        if not agents.n_agents or (ended and self._final):
             return None
-        made = self._due.make(agents, followed, event_time, ended=ended, by_clock=by_clock)
-        if made is not None:
-            self._sinks.write("estimates", made.estimates)
-            self._sinks.write("population", made.population)
+        if ended:
+            return self._refreshed(None)
 
-        return made
+        last = self._refresh_time
+        reached = self._event_time.reached
+        if self._refresh is None or not math.isfinite(reached):
+            return None
+
+        by_clock = self._event_time.by_clock and reached != last
+        if not by_clock and not _entered(reached, last, self._refresh):
+            return None
+
+        which = agents.seen_since(-NEVER if last is None else last)
+        return self._refreshed(which) if len(which) else None
+
+    def _refreshed(self, which: Ints | None) -> MadeEstimates:
+        """Estimate for some agents, or for all."""
+        made = self._estimates
+        agents = self._agents
+        estimates, population = made.refresh(
+            agents.names,
+            self._followed.combined(agents.latest()),
+            agents.own(which),
+            self._followed.posterior,
+            self._event_time.reached,
+        )
+
+        return MadeEstimates(
+            estimates, population, made.median_half_width, made.population, made.answered
+        )
+
+
+def _covariates_source(options: EngineOptions) -> dict[str, Any]:
+    """Say where public attributes come from, so that anyone who answers from the store finds them."""
+    declared = options.covariates
+
+    if declared is None or declared.place is None:
+        return {}
+    return {"covariates": list(declared.place)}
+
+
+def _entered(event_time: float, last: float | None, refresh: float) -> bool:
+    """Tell whether event time has come to another multiple of `refresh` seconds since the last time."""
+    return last is None or refresh == 0 or event_time // refresh > last // refresh
 
 
 class _Estimate(msgspec.Struct):
@@ -196,17 +225,17 @@ def _knows_estimates(store: Store, since: int, keys: set[Key]) -> bool:  # noqa:
     Estimates are written after it, and written again of it after a crash.
     """
     known = dict(zip(store.agents(), saved_sample_counts(store).tolist(), strict=True))
-    time = _event_time(store)
+    time = committed_event_time(store)
     return all(at <= time and n <= known.get(agent, 0) for at, agent, n in keys)
 
 
 def _knows_populations(store: Store, since: int, keys: set[Key]) -> bool:  # noqa: ARG001 - not in the ledger
-    time = _event_time(store)
+    time = committed_event_time(store)
     charged = len(store.ledger.charges())
     return all(at <= time and agents <= charged for at, agents in keys)
 
 
-def _event_time(store: Store) -> float:
+def committed_event_time(store: Store) -> float:
     """Give the event time of the last commit, as an event of it says it: to the microsecond."""
     state = store.state("engine")
     time = None if state is None else state["event_time"]

@@ -5,43 +5,50 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 
+from meanstream.operators.agents.admission import COUNTS, UNCOUNTED, Fates
 from meanstream.operators.agents.agents import Agents, AgentsSettings, ReleaseBatch
-from meanstream.operators.agents.person_limits import COUNTS, UNCOUNTED, Fates
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Ints
-from meanstream.streaming.agents.agents_delivery import Delivery
-from meanstream.streaming.agents.agents_releases import (
-    OWN_RELEASES,
-    release_budget_lines,
-    release_dead_letter_lines,
-    release_refusal_lines,
-    release_rows,
-    restore_own_releases,
+from meanstream.streaming.agents.agents_delivery import OWN_ANSWERS, DueEstimates, EstimatedState
+from meanstream.streaming.agents.agents_keepers import (
+    AgentsKeeper,
+    BudgetKeeper,
+    DriftKeeper,
+    EventTimeKeeper,
+    FollowedKeeper,
+    ReleaseOutlook,
 )
-from meanstream.streaming.agents.drift_events import DriftsOfReleases
+from meanstream.streaming.agents.agents_releases import release_rows
 from meanstream.streaming.agents.first_release import FirstReleaseWatch
-from meanstream.streaming.agents.release_outlook import ReleaseOutlook
-from meanstream.streaming.agents.saved_agents import SavedAgents
 from meanstream.streaming.clock import Clock
-from meanstream.streaming.crash import CrashHook, CrashPoint, crash_step, no_crash
+from meanstream.streaming.crash import CrashHook, no_crash
+from meanstream.streaming.engine.engine_delivery import OUTBOX, CommittedDelivery
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.engine.engine_intake import Intake
-from meanstream.streaming.engine.engine_loop import EngineLoop
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.engine.engine_stats import EngineStats
+from meanstream.streaming.engine.keepers import (
+    EndKeeper,
+    IntakeKeeper,
+    Keeper,
+    KeptEngine,
+    PiecesKeeper,
+)
 from meanstream.streaming.engine.letter_room import LetterRoom
+from meanstream.streaming.engine.own_events import OwnEvents
 from meanstream.streaming.engine.silence import Silence
 from meanstream.streaming.engine.unused_records import UnusedRecords
-from meanstream.streaming.events.event_columns import Batch, Position, Rejects
-from meanstream.streaming.events.times import iso_time, known_time
-from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.events.base import Event
+from meanstream.streaming.events.event_columns import Batch, Rejects
+from meanstream.streaming.events.wire import Release
+from meanstream.streaming.sinks.sink_protocol import Sinks
 from meanstream.streaming.sources.source_protocol import AtHand, Shared, Source, let_source_rest
 from meanstream.streaming.store.spend_ledger import LedgerRows
 from meanstream.streaming.store.state_store import Store
@@ -58,7 +65,7 @@ LONGEST_WAIT = 1.0
 """Seconds for which a commit waits for what brokers hold."""
 
 
-class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
+class Engine(KeptEngine[EngineStats, list[ReleaseBatch]]):
     """Reads samples from a source, updates the agents, and lets releases and estimates out.
 
     One turn: read a batch, admit it, update the agents with what the watermark has passed, commit
@@ -76,7 +83,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         its name.
     noise : KeyedNoise
         The keyed noise of this deployment
-        (`meanstream.streaming.store.store_deployment.open_deployment`).
+        (`meanstream.streaming.store.deployment_store.open_deployment`).
     store : Store
         Opened for writing. The engine does not close it.
     sinks : Sinks
@@ -96,14 +103,16 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
 
     Notes
     -----
-    **Privacy.** Releases and all that is written to public sinks is (epsilon, delta)-differentially private with
-    respect to the value of any one sample, or, with `per_person`, to all samples of one person within an agent; times,
-    ids, agents and the validity of a sample are public, and which were beyond a person's limit.
+    **Privacy.** Releases and all that is written to public sinks is (epsilon, delta)-differentially
+    private with respect to the value of any one sample, or, with `per_person`, to all samples of
+    one person within an agent; times, ids, agents and the validity of a sample are public, and
+    which were beyond a person's limit.
     """
 
     state_name = "engine"
+    charged: ClassVar[type[Event]] = Release
+    own_answers: ClassVar[Collection[OwnEvents]] = OWN_ANSWERS
     log = _log
-    delivery: Delivery
 
     def __init__(
         self,
@@ -132,7 +141,7 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         )
 
         # The state: agents, what waits for the watermark, and what everyone's releases say.
-        self.agents = Agents(settings, noise)
+        self.agents = self._make_agents(settings, noise)
         self._settings = settings
         self._intake = Intake(
             settings.grid,
@@ -141,70 +150,68 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
             self.stats,
             partitioned=isinstance(source, Shared),
         )
-
-        # What leaves: deliveries, dead letters, and records that reach no agent.
-        self.stats.refresh = self._options.refresh
-        self.delivery = self._make_delivery(sinks)
-        self._unused = unused or UnusedRecords(store, source.name)
-        most = self._options.max_dead_letters
-        asked = sinks.dead_letters is not None
-        self._letters = LetterRoom(store, most, self.stats, asked=asked, warns=True)
-
-        # What the page and the logs show, and what a commit has to write.
         self._followed = FollowedReleases(settings)
-        self._event_time = -math.inf
         self._silence = Silence(self._options.idle_after)
-
-        self._by_clock = False
-        self._saved = SavedAgents()
-        self._saved_agents = 0
         self._taken: list[ReleaseBatch] = []  # since the last commit
-        self._spent_before = np.zeros(0, np.int64)
+
+        # What the page and the logs show.
+        self.stats.refresh = self._options.refresh
         outlook = ReleaseOutlook(
             settings, self._options.allowed_lateness, self.agents, self._intake, self.stats
         )
-        self._first_release = FirstReleaseWatch(outlook.first)
         self.stats.look_ahead = outlook.following
+        first_release = FirstReleaseWatch(outlook.first)
+        self._event_time = EventTimeKeeper(self._intake, self.stats, first_release)
 
-    def _make_delivery(self, sinks: Sinks, **more: Any) -> Delivery:
-        return Delivery(
-            store=self._store,
+        # What leaves, and who keeps what: the state, then dead letters, notices and drifts.
+        state = EstimatedState(self.agents, self._followed, self._event_time, self.stats)
+        self.delivery = CommittedDelivery(
+            store=store,
             sinks=sinks,
-            settings=self._settings,
-            options=self._options,
             stats=self.stats,
             clock=self._clock,
             health=self.health,
-            crash=self._crash,
-            meanwhile=partial(let_source_rest, self._source),
-            **more,
+            crash=crash,
+            meanwhile=partial(let_source_rest, source),
+            charged=self.charged,
+            charged_role="releases",
+            outbox=OUTBOX,
+            answers=self.own_answers,
+            due=self._make_due(state),
         )
+        self._letters = LetterRoom(
+            store,
+            self._options.max_dead_letters,
+            self.stats,
+            source.name,
+            asked=sinks.dead_letters is not None,
+        )
+        self._unused = unused or UnusedRecords(store, source.name)
+        self.keepers = self._make_keepers()
 
-    def _restore(self, state: dict[str, Any]) -> None:
-        self._intake.restore(self._store, state["intake"])
-        self.agents.add_agents(self._intake.names)
-        self._saved.restore(self._store, self.agents)
+    def _make_keepers(self) -> list[Keeper[list[ReleaseBatch]]]:
+        agents = self.agents
+        intake = self._intake
+        persons = [] if agents.persons is None else [PiecesKeeper("persons", agents.persons)]
 
-        # Counts of persons are saved in chunks of their own, as they are larger than the rest.
-        if self.agents.persons is not None:
-            for number, columns in self._store.chunks("persons"):
-                self.agents.persons.restore(number, columns)
+        return [
+            IntakeKeeper(intake, self.stats),
+            EndKeeper(),
+            AgentsKeeper(agents, intake),
+            *persons,
+            FollowedKeeper(self._followed, agents),
+            self._letters,
+            BudgetKeeper(agents, self._settings, intake, self.stats),
+            DriftKeeper(intake, self.stats),
+            self._unused,
+            self._event_time,
+        ]
 
-        self.agents.mark_clean()
-        self._followed.restore(state["variance"], self.agents.latest())
-        restore_own_releases(self._store, self._followed)
-        self._event_time = -math.inf if state["event_time"] is None else state["event_time"]
-        self._by_clock = bool(state.get("by_clock"))
+    def _make_agents(self, settings: AgentsSettings, noise: KeyedNoise) -> Agents:
+        return Agents(settings, noise)
 
-    def _begun(self) -> dict[str, Any]:
-        # Statistics are derived from the state, so that a resumed run shows what an unbroken one
-        # would.
-        self.stats.agents = self._saved_agents = self.agents.n_agents
-        self.stats.spent = self._spent()
-        self._spent_before = self.agents.spent()
-        self._note_waiting(released=False)
-
-        return {"agents": self.stats.agents, "event_time": iso_time(self._event_time)}
+    def _make_due(self, state: EstimatedState) -> DueEstimates:
+        return DueEstimates(self._settings, self._options, state)
 
     def _has_waiting(self) -> bool:
         return bool(self._intake.waiting)
@@ -229,13 +236,15 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         if self._intake.pass_silence(seconds):
             return True
         refresh = self._options.refresh
-        at = self._event_time
+        at = self._event_time.reached
 
         # An answer by the clock is given once for each refresh that event time has not reached.
-        if not refresh or not math.isfinite(at) or self._by_clock:
+        if not refresh or not math.isfinite(at) or self._event_time.by_clock:
             return False
-        self._by_clock = self._intake.by_clock(seconds) >= (at // refresh + 1) * refresh
-        return self._by_clock
+
+        due = (at // refresh + 1) * refresh
+        self._event_time.by_clock = self._intake.by_clock(seconds) >= due
+        return self._event_time.by_clock
 
     def _take_in(self, batch: Batch, *, ended: bool) -> list[ReleaseBatch]:
         self._intake.admit(batch.samples, batch.rejects, self._checked.bounds().latest)
@@ -269,9 +278,16 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
             or bool(read and lag and soon)
         )
 
+    def _seconds_until_due(self) -> float:
+        """Give how far the watermark is from the next multiple of `refresh`."""
+        refresh = self._options.refresh
+        watermark = self._intake.watermark
+        if not refresh or not math.isfinite(watermark):
+            return math.inf
+        return refresh - watermark % refresh
+
     def _deliver(self, stop: Callable[[], bool], *, ended: bool) -> None:
-        known = self.agents, self._followed, self._event_time
-        self.delivery.deliver(*known, stop, ended=ended, by_clock=self._by_clock)
+        self.delivery.deliver(stop, ended=ended)
 
     def _update(
         self, active: tuple[int, ...], rejects: Rejects, *, ended: bool
@@ -284,33 +300,22 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
         if len(due.time):
             released.append(self.agents.update(due.agent, due.value, due.time, due.person))
             self._note(released[0].fates, due.position, rejects)
-            self._event_time = float(due.time[-1])
-            self._by_clock = False
+            self._event_time.pass_to(float(due.time[-1]))
 
         # Schedules of event time release when the watermark has left a window.
         if math.isfinite(self._intake.watermark):
             released.append(self.agents.advance(self._intake.watermark))
 
         # A bounded source ends with one more release, of what no schedule would release any more.
-        if ended and self._options.final_release and math.isfinite(self._event_time):
-            released.append(self.agents.release_now(self._event_time))
+        reached = self._event_time.reached
+        if ended and self._options.final_release and math.isfinite(reached):
+            released.append(self.agents.release_now(reached))
 
         for batch in released:
             self._followed.observe(batch.releases, batch.before)
 
-        self._note_waiting(released=any(len(batch.releases.agent) for batch in released))
+        self._event_time.show(released=any(len(batch.releases.agent) for batch in released))
         return released
-
-    def _note_waiting(self, *, released: bool) -> None:
-        """Tell how far event time is, how many samples wait for it and, before the first release, when that is due."""
-        stats = self.stats
-        stats.event_time = known_time(self._event_time)
-        stats.watermark = known_time(self._intake.watermark)
-        stats.pending = self._intake.waiting
-        early = not released and not any(stats.spent[1:])
-        stats.first_release = (
-            self._first_release.newest(stats.pending, stats.accepted) if early else None
-        )
 
     def _note(self, fates: Fates | None, position: Ints, rejects: Rejects) -> None:
         """Note which samples do not count, where persons are distinguished.
@@ -325,123 +330,5 @@ class Engine(EngineLoop[EngineStats, list[ReleaseBatch]]):
 
         self.stats.accepted += int(np.count_nonzero(fates == COUNTS))
 
-    def _commit(
-        self, position: Position, taken: list[ReleaseBatch], rejects: Rejects, *, ended: bool
-    ) -> None:
-        began = time.perf_counter()
-        store = self._store
-
-        # All or nothing: position, state, charges and events are in one transaction.
-        rows = release_rows(taken, self._intake.names, self._settings)
-        with store.transaction():
-            with crash_step(CrashPoint.SAVE_POSITION, self._crash):
-                self._save_state(position, ended=ended)
-
-            with crash_step(CrashPoint.SAVE_SNAPSHOT, self._crash):
-                self._saved.save(store, self.agents)
-                self._save_persons()
-
-                for chunk, columns in self._followed.own.changes():
-                    store.put_chunk(OWN_RELEASES, chunk, columns)
-
-            # The charge is committed with the releases: none leaves the process unless it was paid
-            # for.
-            with crash_step(CrashPoint.CHARGE_LEDGER, self._crash):
-                refused = store.ledger.charge(rows)
-
-            with crash_step(CrashPoint.FILL_OUTBOX, self._crash):
-                drifts = DriftsOfReleases.of(taken, refused)
-                exhausted = self._post(taken, rows, refused, drifts, rejects)
-                self._unused.save(rejects)
-
-        # Only now: a transaction that failed must write the same chunks again.
-        self.agents.mark_clean()
-        self._followed.own.mark_clean()
-        self._saved_agents = len(self._intake.names)
-        self._count(len(rows) - len(refused), len(refused), exhausted, rejects)
-        self.stats.drifts += drifts.drifts
-        self.stats.drift_warnings += drifts.warnings
-        self.stats.commit_seconds = time.perf_counter() - began
-
-    def _save_state(self, position: Position, *, ended: bool) -> None:
-        """Save where the source goes on, what waits, and what is delivered."""
-        self._positions[self._source.name] = position
-        state: dict[str, Any] = {
-            "positions": self._positions,
-            "intake": self._intake.save(self._store, self._saved_agents),
-            "ended": ended,
-            "variance": self._followed.snapshot(),
-            "event_time": known_time(self._event_time),
-            "by_clock": self._by_clock,
-        }
-
-        self._store.put_state("engine", state)
-        self._save_history()
-        self.delivery.save()
-
-    def _save_persons(self) -> None:
-        """Save how many samples of each person count."""
-        if self.agents.persons is None:
-            return
-        new, dropped = self.agents.persons.changes()
-        for number, columns in new.items():
-            self._store.put_chunk("persons", number, columns)
-
-        self._store.drop_chunks("persons", dropped)
-
-    def _post(
-        self,
-        released: list[ReleaseBatch],
-        rows: LedgerRows,
-        refused: list[int],
-        drifts: DriftsOfReleases,
-        rejects: Rejects,
-    ) -> int:
-        """Put dead letters and notices into the outbox.
-
-        Return how many agents reached their horizon.
-        """
-        store = self._store
-        names = self._intake.names
-        settings = self._settings
-        exhausted = release_budget_lines(released, names, settings)
-
-        for events in (
-            release_dead_letter_lines(self._letters.admit(rejects), self._source.name),
-            exhausted,
-            release_refusal_lines(rows, refused, names, settings),
-            drifts.lines(names),
-        ):
-            # One outbox for each kind of event, in the order in which they are delivered.
-            store.post(events.kind.topic, events.lines)
-
-        return len(exhausted)
-
-    def _count(self, released: int, refused: int, exhausted: int, rejects: Rejects) -> None:
-        stats = self.stats
-        stats.releases += released
-        stats.refusals += refused
-        stats.exhausted += exhausted
-
-        if refused:
-            _log.warning("releases were refused", extra={"refused": refused})
-
-        if released:
-            # Agents that have released since the last commit, and the one that released most.
-            stats.spent = self._spent()
-            now = self.agents.spent()
-            now[: len(self._spent_before)] -= self._spent_before
-            stats.spenders = int(np.count_nonzero(now))
-            stats.most_spent = int(now.max(initial=0))
-
-        stats.rejected.update(rejects.reason)
-        stats.commits += 1
-
-    def _spent(self) -> tuple[int, ...]:
-        """Count the agents by the releases they have made."""
-        most = self._settings.most_releases
-        spent = self.agents.spent()
-        if most is None:  # no one asks how many, but whether
-            return tuple(np.bincount(np.minimum(spent, 1), minlength=2).tolist())
-
-        return tuple(np.bincount(spent, minlength=most + 1).tolist())
+    def _charges(self, taken: list[ReleaseBatch]) -> LedgerRows:
+        return release_rows(taken, self._intake.names, self._settings)

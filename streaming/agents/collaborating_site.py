@@ -15,15 +15,15 @@ from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.agents.released_rows import with_noise_terms
 from meanstream.operators.collaboration.followed_releases import FollowedReleases, NewestReleases
 from meanstream.operators.records import Bools, OwnSamples
-from meanstream.streaming.agents.answered import AnsweredAgents
 from meanstream.streaming.agents.collaboration_stats import CollaborationStats
 from meanstream.streaming.agents.estimates import PersonalEstimates
-from meanstream.streaming.agents.own_state import OwnState, read_own_state
+from meanstream.streaming.agents.public_population import AnsweredAgents
+from meanstream.streaming.agents.saved_agents import OwnState, read_own_state
 from meanstream.streaming.clock import Clock, SystemClock
 from meanstream.streaming.engine.engine_health import Connected, EngineHealth
 from meanstream.streaming.engine.engine_loop import never_stop_loop
 from meanstream.streaming.engine.engine_options import EngineOptions
-from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.sinks.sink_protocol import Sinks
 from meanstream.streaming.sources.received_releases import Releases
 
 POLL_SECONDS = 0.1
@@ -83,8 +83,8 @@ class Collaborator:
 
     Notes
     -----
-    **Privacy.** It spends nothing. What it learns of other organizations' agents are their releases; an estimate mixes
-    in its agent's own raw mean and goes to the estimates' sink only.
+    **Privacy.** It spends nothing. What it learns of other organizations' agents are their
+    releases; an estimate mixes in its agent's own raw mean and goes to the estimates' sink only.
     """
 
     def __init__(

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from meanstream.operators.agents.agents import AgentsSettings
+from meanstream.operators.agents.agents_settings import AgentsSettings
+from meanstream.operators.agents.own_histogram import HistogramColumns, histograms_of_releases
 from meanstream.operators.collaboration.alone import FittedAlone, alone_where_ahead
 from meanstream.operators.collaboration.anytime_intervals import anytime_intervals, valid_coverage
+from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
 from meanstream.operators.collaboration.registry import ReleaseSummary, make_collaboration
 from meanstream.operators.collaboration.same_mean_tests import FittedTests
-from meanstream.operators.collaboration.shares.asked_shares import SharesAnswers
+from meanstream.operators.collaboration.shares.asked_shares import (
+    ShareQueries,
+    SharesAnswers,
+    query_labels,
+)
 from meanstream.operators.collaboration.shares.shares_prior import SharesPrior
 from meanstream.operators.collaboration.two_variances import (
     FittedPopulation,
@@ -23,24 +32,195 @@ from meanstream.operators.collaboration.variance.pooled_variance import (
     pooled_variance,
 )
 from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
+from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.records import (
     AgentEstimates,
+    AnyInts,
     Floats,
+    Ints,
     OwnMeans,
     OwnSamples,
     ReleaseColumns,
 )
-from meanstream.streaming.agents.answered import AnsweredAgents
-from meanstream.streaming.agents.known_covariates import KnownCovariates
 from meanstream.streaming.agents.public_population import (
+    AnsweredAgents,
     PublicPopulation,
     population_count_probability,
 )
-from meanstream.streaming.agents.share_estimates import ShareEstimates
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.encode import EventLines, encode_columns_as_lines, encode_lines
 from meanstream.streaming.events.times import iso_times, time_as_datetime
 from meanstream.streaming.events.wire import PersonalEstimate, Population
+
+_log = logging.getLogger("meanstream.covariates")
+
+
+class KnownCovariates:
+    """Looks up each agent's public attributes once.
+
+    Parameters
+    ----------
+    covariates : AgentCovariates or None
+        None: nothing is declared, and records stay as they are.
+    """
+
+    def __init__(self, covariates: AgentCovariates | None) -> None:
+        self._covariates = covariates
+        self._names: Sequence[str] = ()
+        self._codes: AnyInts | None = None
+
+    def of_releases(self, releases: ReleaseColumns, names: Sequence[str]) -> ReleaseColumns:
+        """Add the codes of the agents, who are named by their numbers."""
+        if self._covariates is None:
+            return releases
+        return replace(releases, covariates=self._by_number(names)[releases.agent])
+
+    def of_means(
+        self, own: OwnMeans, names: Sequence[str] | Mapping[int, str], *, by_row: bool
+    ) -> OwnMeans:
+        """Add the codes of the agents, who are named by their numbers, or row by row."""
+        if self._covariates is None:
+            return own
+        if by_row:
+            return replace(
+                own, covariates=self._covariates.of([names[row] for row in range(len(own))])
+            )
+
+        if isinstance(names, Mapping):
+            return replace(
+                own, covariates=self._covariates.of([names[a] for a in own.agent.tolist()])
+            )
+
+        return replace(own, covariates=self._by_number(names)[own.agent])
+
+    def _by_number(self, names: Sequence[str]) -> AnyInts:
+        """Give the codes of all agents; an engine's list of names only grows."""
+        assert self._covariates is not None  # noqa: S101 - both callers have asked
+        if names is not self._names or self._codes is None:
+            self._names = names
+            self._codes = self._covariates.of(names)
+
+            if names and not self._covariates.known(names):
+                _log.warning(
+                    "no agent has a row in the covariates: is the key column that of the agents?"
+                )
+        elif len(self._codes) < len(names):
+            self._codes = np.concatenate(
+                [self._codes, self._covariates.of(names[len(self._codes) :])]
+            )
+
+        return self._codes
+
+
+class _Quantile(msgspec.Struct, gc=False):
+    """As `QuantileAnswer` has it."""
+
+    quantile: float
+    value: float
+    interval: tuple[float, float]
+
+
+class _Exceedance(msgspec.Struct, gc=False):
+    """As `ExceedanceAnswer` has it."""
+
+    threshold: float
+    share: float
+    interval: tuple[float, float]
+
+
+def _key(names: Sequence[str]) -> Ints:
+    """Public: give agents numbers of 63 bits by their names, the same on every host."""
+    return np.asarray(keyed_owner_words(names)[:, 0] >> np.uint64(1)).astype(np.int64)
+
+
+class ShareEstimates:
+    """Estimates quantiles and exceedances of agents' distributions.
+
+    **Privacy.** The prior is fitted to public releases only. An answer mixes in its agent's own
+    samples: it is addressed to that agent.
+    """
+
+    def __init__(self, settings: AgentsSettings, options: EngineOptions) -> None:
+        self._queries = ShareQueries(settings, options.quantiles, options.level)
+        self._alone = options.collaboration == "none"
+        self._keys = np.zeros(0, np.int64)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there are questions that can be answered."""
+        settings = self._queries.settings
+        return settings.histogram is not None and bool(self._queries.quantiles or settings.exceeds)
+
+    def fit(self, found: HistogramColumns, key: Ints) -> SharesPrior | None:
+        """Public: learn the prior from everyone's newest histogram.
+
+        None where nothing is requested.
+        """
+        if not self.wanted:
+            return None
+
+        if self._alone:
+            return SharesPrior.alone(self._queries.law.widths)
+        return self._queries.fit(found, key)
+
+    def fit_newest(self, names: Sequence[str], latest: ReleaseColumns) -> SharesPrior | None:
+        """Public: learn it from everyone's newest release.
+
+        Who has a number in `names` once keeps it.
+        """
+        if not self.wanted:
+            return None
+        found = histograms_of_releases(latest)
+        known = len(self._keys)
+        needed = int(found.agent.max(initial=-1)) + 1
+
+        if needed > known:
+            self._keys = np.concatenate([self._keys, _key(names[known:needed])])
+
+        return self.fit(found, self._keys[found.agent])
+
+    def own(self, prior: SharesPrior | None, own: OwnSamples) -> SharesAnswers | None:
+        """Private: answer the agents that have samples, by these; None without a prior."""
+        if prior is None:
+            return None
+        return self._queries.own(prior, own.cells[own.count > 0])
+
+    def released(self, prior: SharesPrior, found: HistogramColumns) -> SharesAnswers:
+        """Public: answer agents by what they have released."""
+        return self._queries.released(prior, found)
+
+    def attach(self, answered: AnsweredAgents, answers: SharesAnswers | None) -> AnsweredAgents:
+        """Private: add answers to those on means."""
+        if answers is None:
+            return answered
+        questions = query_labels(self._queries.quantiles, self._queries.settings.exceeds)
+        both = np.concatenate([answers.quantiles, answers.exceeds], axis=1)
+
+        return replace(answered, questions=tuple(questions), shares=both)
+
+    def columns(self, answers: SharesAnswers | None) -> dict[str, list[Any]]:
+        """Private: give answers as columns of `PersonalEstimate`.
+
+        Columns without a question are left out.
+        """
+        if answers is None:
+            return {}
+        found: dict[str, list[Any]] = {}
+        for name, kind, thresholds, values in (
+            ("quantiles", _Quantile, self._queries.quantiles, answers.quantiles),
+            ("exceeds", _Exceedance, self._queries.settings.exceeds, answers.exceeds),
+        ):
+            if thresholds:
+                rows = values.tolist()
+                found[name] = [
+                    [
+                        kind(at, value, (low, high))
+                        for at, (value, low, high) in zip(thresholds, row, strict=True)
+                    ]
+                    for row in rows
+                ]
+
+        return found
 
 
 class PersonalEstimates:
@@ -53,8 +233,8 @@ class PersonalEstimates:
     strangers : bool
         Releases come from other deployments, whose counts may be lies.
 
-    **Privacy.** The population is fitted to public releases only. An estimate mixes in its agent's raw mean: it is
-    addressed to that agent.
+    **Privacy.** The population is fitted to public releases only. An estimate mixes in its agent's
+    raw mean: it is addressed to that agent.
     """
 
     def __init__(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,83 @@ from meanstream.operators.collaboration.anytime_intervals import Coverage, anyti
 from meanstream.operators.collaboration.joint.joint_means import JointMeans, JointPosterior
 from meanstream.operators.collaboration.registry import answers_from_releases, means_of_releases
 from meanstream.operators.collaboration.two_variances import FittedPopulation
-from meanstream.operators.records import AgentEstimates, Bools, Floats, ReleaseColumns
+from meanstream.operators.records import AgentEstimates, Bools, Floats, Ints, ReleaseColumns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnsweredAgents:
+    """Private: the estimates of one refresh; they mix in raw means and stay in the trust domain.
+
+    Attributes
+    ----------
+    time : float
+        Event time up to which samples are included, in seconds.
+    names : tuple of str
+        The agents that were answered.
+    agent, count : int array, shape (n,)
+        Their numbers, and how many samples each had.
+    value, local : float array, shape (n,)
+        Each agent's estimate, and its raw mean.
+    interval, local_interval : float array, shape (n, 2)
+        Their intervals.
+    effective_class_size : float array, shape (n,)
+        Variance of what each agent has alone, its own samples, over that of its estimate: its gain
+        by collaboration.
+    class_size : float array, shape (n,)
+        Number of agents in the class of each, with itself.
+    questions : tuple of str
+        Quantiles and exceedances that each answer has, too.
+    shares : float array, shape (n, questions, 3)
+        Their values with both ends of their intervals.
+    coverage : {"pointwise", "anytime"}
+        Promise of the intervals of means.
+    """
+
+    time: float
+    names: tuple[str, ...]
+    agent: Ints
+    count: Ints
+    value: Floats
+    interval: Floats
+    local: Floats
+    local_interval: Floats
+    effective_class_size: Floats
+    class_size: Floats
+    questions: tuple[str, ...] = ()
+    shares: Floats = field(default_factory=lambda: np.zeros((0, 0, 3)))
+    coverage: str = "pointwise"
+
+    def number(self, name: str) -> int | None:
+        """Give the number of an agent by its name; None if it was not answered."""
+        try:
+            return int(self.agent[self.names.index(name)])
+        except ValueError:
+            return None
+
+    def row(self, number: int) -> dict[str, Any] | None:
+        """Give the answer of one agent; None if it has none."""
+        found = np.flatnonzero(self.agent == number)
+        if not len(found):
+            return None
+        at = int(found[0])
+
+        return {
+            "time": self.time,
+            "n": int(self.count[at]),
+            "value": float(self.value[at]),
+            "lower": float(self.interval[at, 0]),
+            "upper": float(self.interval[at, 1]),
+            "local": float(self.local[at]),
+            "local_lower": float(self.local_interval[at, 0]),
+            "local_upper": float(self.local_interval[at, 1]),
+            "coverage": self.coverage,
+            **(
+                {"shares": dict(zip(self.questions, self.shares[at].tolist(), strict=True))}
+                if self.questions
+                else {}
+            ),
+        }
+
 
 MOST_SHOWN = 1024
 """Agents that a summary of the population looks at; of more, that many evenly spaced ones."""
@@ -22,8 +98,8 @@ MOST_SHOWN = 1024
 class PublicPopulation:
     """Public: what everyone's releases said at one refresh.
 
-    **Privacy.** It holds releases and what was fitted to them, nothing of an agent's own samples: all that is computed
-    from it is post-processing.
+    **Privacy.** It holds releases and what was fitted to them, nothing of an agent's own samples:
+    all that is computed from it is post-processing.
 
     Attributes
     ----------

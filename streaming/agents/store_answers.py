@@ -22,15 +22,15 @@ from meanstream.operators.collaboration.joint.joint_means import JointMeans
 from meanstream.operators.collaboration.shares.shares_prior import SharesPrior
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.streaming.agents.agents_releases import restore_own_releases
-from meanstream.streaming.agents.covariates_file import read_covariates_file
+from meanstream.streaming.agents.declared_covariates import read_covariates_file
 from meanstream.streaming.agents.estimates import PersonalEstimates
 from meanstream.streaming.agents.public_population import PublicPopulation
 from meanstream.streaming.agents.saved_agents import SavedAgents
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.store.database import StoreError
-from meanstream.streaming.store.kind import OF_AGENTS, require_store_kind
+from meanstream.streaming.store.deployment_store import saved_deployment_settings
 from meanstream.streaming.store.state_store import Store
-from meanstream.streaming.store.store_deployment import saved_deployment_settings
+from meanstream.streaming.store.store_identity import OF_AGENTS, require_store_kind
 
 AGAIN = 10.0
 """Earliest next read of a store, in multiples of the seconds that the last one took: the engine has
@@ -144,8 +144,8 @@ def age_of(event_time: float) -> dict[str, float]:
 class StoreAnswers:
     """Private: answers agents from a store that an engine fills, each from its own samples and everyone's releases.
 
-    **Privacy.** An answer mixes in its agent's raw mean: it is for that agent and who runs the store. It spends
-    nothing.
+    **Privacy.** An answer mixes in its agent's raw mean: it is for that agent and who runs the
+    store. It spends nothing.
 
     Parameters
     ----------
@@ -203,8 +203,7 @@ class StoreAnswers:
         return self._known
 
     def _read(self, known: CommittedAnswers | None) -> CommittedAnswers | None:
-        store = Store.read(self._path)
-        try:
+        with Store.read(self._path) as store:
             saved = store.settings()
             if saved is None:
                 raise StoreError(
@@ -220,8 +219,6 @@ class StoreAnswers:
                 return known
 
             return self._committed(store, saved, state)
-        finally:
-            store.close()
 
     def _committed(
         self, store: Store, saved: dict[str, Any], state: dict[str, Any]

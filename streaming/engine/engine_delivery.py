@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from itertools import repeat
-from typing import Any
+from typing import Any, Protocol
 
 from meanstream.streaming.clock import Clock
 from meanstream.streaming.crash import CrashHook, CrashPoint, crash_step
@@ -22,8 +23,7 @@ from meanstream.streaming.events.base import Event
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.wire import EVENTS
 from meanstream.streaming.repeated_lines import OncePerSecond
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.sinks.sink_protocol import DeliveryFailedError, SinkPosition
+from meanstream.streaming.sinks.sink_protocol import DeliveryFailedError, SinkPosition, Sinks
 from meanstream.streaming.store.source_identity import OLDER_COPY
 from meanstream.streaming.store.state_store import Store
 
@@ -50,6 +50,25 @@ ROUNDS_OUTBOX: Mapping[CrashPoint, Mapping[str, str]] = {
 """The same for rounds."""
 
 
+class DueAnswers(Protocol):
+    """Answers that are computed from the committed state when they are due, and are no events of it.
+
+    After a crash they are computed again, from the same state.
+    """
+
+    def write(self, sinks: Sinks, *, ended: bool) -> bool:
+        """Write what is due; say whether anything is new."""
+
+    def delivered(self) -> None:
+        """Count from here: what was written is durable."""
+
+    def note(self) -> dict[str, Any]:
+        """Give what the next commit notes."""
+
+    def take(self, note: dict[str, Any]) -> None:
+        """Go back to what a commit has noted."""
+
+
 class CommittedDelivery:
     """Writes to the sinks what was committed.
 
@@ -69,6 +88,8 @@ class CommittedDelivery:
         Topics of the outbox by step, as `OUTBOX`.
     answers : collection of OwnEvents
         How the store tells its own answers in their sinks; none where answers spend nothing.
+    due : DueAnswers, optional
+        Answers besides.
     """
 
     def __init__(
@@ -85,6 +106,7 @@ class CommittedDelivery:
         charged_role: str,
         outbox: Mapping[CrashPoint, Mapping[str, str]],
         answers: Collection[OwnEvents] = (),
+        due: DueAnswers | None = None,
     ) -> None:
         self._store = store
         self._sinks = sinks
@@ -104,6 +126,7 @@ class CommittedDelivery:
 
         self._topics = outbox
         self._answers = answers
+        self._due = due
         self._ledger_seq = 0  # charged outputs up to here are in the sink
         self._outbox_seq = 0
         self._unmarked = False
@@ -125,9 +148,9 @@ class CommittedDelivery:
         self._unmarked = True
         self.mark()  # sinks that are new in this run have a position from now on
 
-    def deliver_committed(self, stop: Callable[[], bool]) -> None:
+    def deliver(self, stop: Callable[[], bool], *, ended: bool = False) -> None:
         """Write what was committed and make it durable; wait, or give up, as `keep_trying` does."""
-        self.keep_trying(self._deliver_committed, stop)
+        self.keep_trying(partial(self._deliver, ended=ended), stop)
 
     def keep_trying(self, write: Callable[[], None], stop: Callable[[], bool]) -> None:
         """Write until it is delivered.
@@ -182,10 +205,19 @@ class CommittedDelivery:
         own = (own_charged_events(self._charged_role), *self._answers)
         require_own_events(self._store, self._sinks, own, elsewhere)
 
-    def _deliver_committed(self) -> None:
+    def _deliver(self, *, ended: bool) -> None:
         written = self._write_charged(), self._write_outbox()
-        if written != (self._ledger_seq, self._outbox_seq):
-            self._flush(written)
+        answered = False
+        if self._due is not None:
+            with crash_step(CrashPoint.WRITE_ESTIMATES, self._crash):
+                answered = self._due.write(self._sinks, ended=ended)
+
+        if not answered and written == (self._ledger_seq, self._outbox_seq):
+            return
+
+        self._flush(written)
+        if self._due is not None:
+            self._due.delivered()
 
     def _flush(self, written: tuple[int, int]) -> None:
         with crash_step(CrashPoint.FLUSH_SINKS, self._crash):
@@ -196,11 +228,19 @@ class CommittedDelivery:
         self._unmarked = True
 
     def _note(self) -> dict[str, Any]:
-        return {"ledger": self._ledger_seq, "outbox": self._outbox_seq, "sinks": self._noted}
+        due = {} if self._due is None else self._due.note()
+        return {
+            "ledger": self._ledger_seq,
+            "outbox": self._outbox_seq,
+            "sinks": self._noted,
+            **due,
+        }
 
     def _take(self, note: dict[str, Any]) -> None:
         self._ledger_seq = note["ledger"]
         self._outbox_seq = note["outbox"]
+        if self._due is not None:
+            self._due.take(note)
 
     def _write_charged(self) -> int:
         with crash_step(CrashPoint.WRITE_RELEASES, self._crash):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -26,8 +27,10 @@ nothing is in it."""
 
 FEW_RECORDS = 500
 """With fewer records left in a topic, an engine keeps up with it."""
-GATHER_SECONDS = 0.8
-"""Time from one commit to the next batch of a topic that an engine keeps up with."""
+GATHER_SECONDS = 1.0
+"""Time from one commit to the next batch of a topic that an engine keeps up with, at most."""
+LEAST_SECONDS = 0.2
+"""The same at least, however soon something is due: clocks of events may stand still before it."""
 SHORTEST_NAP = 0.01
 
 Stats = TypeVar("Stats", bound=EngineStats)
@@ -269,18 +272,30 @@ class EngineLoop(ABC, Generic[Stats, Taken]):
         self._deliver(stop, ended=ended)
         return True
 
+    def _seconds_until_due(self) -> float:
+        """Give how far event time is from an answer that is due by it."""
+        return math.inf
+
     def _let_records_gather(self, batch: Batch, stop: Callable[[], bool]) -> None:
         """Wait for more records of a live topic: a turn costs the same for few and for many.
 
         Not where a run ends with its topic, nor where answers are asked for at each commit.
         """
-        keeps_up = batch.lag is not None and batch.lag < FEW_RECORDS
         is_live_topic = isinstance(self._source, KnowsOffsets) and not self._source.bounded
-        if not is_live_topic or not keeps_up or self._options.refresh == 0:
+        if not is_live_topic or batch.lag is None or self._options.refresh == 0:
             return
 
+        # Who keeps up leaves fewer records than it takes, unless it takes as many as it may. How
+        # many come meanwhile depends on the stream's rate and on who else has the processor.
+        taken = len(batch.samples) + len(batch.rejects)
+        if taken >= self._options.batch_size or batch.lag >= max(taken, FEW_RECORDS):
+            return
+
+        # Event time of a live stream goes as the clock does: what is due then is answered then.
+        longest = min(max(self._seconds_until_due(), LEAST_SECONDS), GATHER_SECONDS)
+
         # The clock is read once: a clock that stands still must not make this wait for ever.
-        remaining = min(self._committed + GATHER_SECONDS - time.monotonic(), GATHER_SECONDS)
+        remaining = min(self._committed + longest - time.monotonic(), longest)
         while remaining > 0 and not stop():
             nap = min(remaining, max(self._options.poll, SHORTEST_NAP))
             time.sleep(nap)

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from meanstream.streaming.agents.answered import AnsweredAgents
     from meanstream.streaming.agents.first_release import FirstRelease
     from meanstream.streaming.agents.pairwise.pairs_picture import PairsPicture
-    from meanstream.streaming.agents.public_population import PublicPopulation
+    from meanstream.streaming.agents.public_population import AnsweredAgents, PublicPopulation
 
 
 @dataclass(slots=True)

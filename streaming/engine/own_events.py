@@ -14,10 +14,8 @@ from typing import Any
 
 import msgspec
 
-from meanstream.streaming.events.unreadable import UNREADABLE
-from meanstream.streaming.sinks.on_disk import SinkOnDisk
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.sinks.sink_protocol import Remembers
+from meanstream.streaming.events.encode import UNREADABLE
+from meanstream.streaming.sinks.sink_protocol import Remembers, SinkOnDisk, Sinks
 from meanstream.streaming.store.source_identity import OLDER_COPY
 from meanstream.streaming.store.state_store import Store
 

@@ -6,11 +6,15 @@ The store remembers them, so that a replay counts each once.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
-from meanstream.operators.agents.person_limits import UNCOUNTED
+from meanstream.operators.agents.admission import UNCOUNTED
 from meanstream.operators.records import Ints
+from meanstream.streaming.engine.keepers import Commit, Keeper
+from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.event_columns import Rejects
 from meanstream.streaming.store.state_store import Store
 
@@ -32,7 +36,7 @@ FINAL = frozenset({COUNTED, "forgotten", "other_store", *UNCOUNTED.values()})
 comes, for good."""
 
 
-class UnusedRecords:
+class UnusedRecords(Keeper[Any]):
     """Notes in each commit of an engine which records of its source were not used, and may be used one day.
 
     A place of dead letters may be another store's, and anyone may have written to it. This store's
@@ -62,7 +66,12 @@ class UnusedRecords:
         pieces = [columns["position"] for _, columns in self._store.chunks(self._kind)]
         return np.sort(np.concatenate([np.zeros(0, np.int64), *pieces]))
 
-    def save(self, rejects: Rejects) -> None:
+    def post(self, commit: Commit[Any]) -> Iterable[EventLines]:
+        """Note them after their letters, which are events of others."""
+        self.put(commit.rejects)
+        return ()
+
+    def put(self, rejects: Rejects) -> None:
         """Note the rejected records of a batch, within the transaction of its commit."""
         fresh = _unused(rejects)
         for first in range(0, len(fresh), PIECE):
@@ -105,7 +114,7 @@ class ReplayedRecords(UnusedRecords):
         """Tell which records the next commit is about."""
         self._given = positions
 
-    def save(self, rejects: Rejects) -> None:
+    def put(self, rejects: Rejects) -> None:
         """Remove what was given and not rejected again, within the transaction of the commit."""
         used = np.setdiff1d(self._given, np.array(_unused(rejects), np.int64))
         for number, positions in list(self._left.items()):

@@ -15,6 +15,11 @@ import numpy as np
 
 from meanstream.streaming.events.base import Event
 
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""Text that is not what was agreed on; bytes that are no UTF-8; brackets within brackets, also in a
+field that no one reads."""
+
+
 BLOCK = 1 << 10
 """Events are encoded that many at a time: what is made on the way stays in the cache of the
 processor."""

@@ -1,14 +1,17 @@
-"""Samples as columns: the unit of work between a source and the agents."""
+"""Samples as columns: the unit of work between a source and the agents; how their records and ids are numbered."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from meanstream.operators.records import Bools, Floats, Ints, Words
+from meanstream.operators.validation import require
 
 Position = dict[str, Any]
 """Where to resume a source: plain JSON values, opaque to everyone but the source."""
@@ -198,3 +201,123 @@ class Batch:
     active: tuple[int, ...] = (0,)
     lag: int | None = None
     lags: dict[tuple[str, int], int] = field(default_factory=dict)
+
+
+SEPARATOR = ","
+"""Between the names of topics; none can have it."""
+TOPIC_SHIFT = 13
+"""A number holds the topic, counted from 1, in the bits above these; of a source that is no topics
+they are 0."""
+MOST_TOPICS = 32
+MOST_PARTITIONS = 1 << TOPIC_SHIFT
+"""Of one topic among several."""
+
+
+def joined_topics(topics: Iterable[str]) -> str:
+    """Give the name of a source, which is the same in whichever order its topics are written."""
+    return SEPARATOR.join(sorted(topics))
+
+
+def topics_joined(source: str) -> tuple[str, ...]:
+    """Give the topics of a source; of another source than topics its own name."""
+    return tuple(source.split(SEPARATOR))
+
+
+def topics_partition(topic: int, partition: int, name: str) -> int:
+    """Give the number of a partition of one topic among several."""
+    require(
+        partition < MOST_PARTITIONS,
+        "source",
+        f"have below {MOST_PARTITIONS} partitions in a source of several topics",
+        name,
+    )
+
+    return (topic + 1) << TOPIC_SHIFT | partition
+
+
+def topic_partition(source: str, partition: int) -> tuple[str, int]:
+    """Give the name and the partition under which others know the partition of a source.
+
+    Examples
+    --------
+    >>> topic_partition("orders,returns", topics_partition(1, 3, "returns"))
+    ('returns', 3)
+    >>> topic_partition("a,b.csv", 0)
+    ('a,b.csv', 0)
+    """
+    names = topics_joined(source)
+    topic = partition >> TOPIC_SHIFT
+    if len(names) == 1 or not topic:
+        return source, partition
+
+    return names[topic - 1], partition & (MOST_PARTITIONS - 1)
+
+
+def topics_position(topic: int, position: Ints) -> Ints:
+    """Give positions of records of one topic as those of a source of several."""
+    return position + ((topic + 1) << (TOPIC_SHIFT + PARTITION_SHIFT))
+
+
+def topics_own_positions(topic: int, position: Ints) -> Ints:
+    """Select the positions that are of one topic among several, and give them as those of that topic alone."""
+    shift = TOPIC_SHIFT + PARTITION_SHIFT
+    own: Ints = position[position >> shift == topic + 1]
+    return own & ((1 << shift) - 1)
+
+
+def topics_index(source: str, name: str) -> int | None:
+    """Say which of the topics of a source has a name.
+
+    None if it is no source of several, or none has.
+    """
+    names: Sequence[str] = topics_joined(source)
+
+    if len(names) > 1 and name in names:
+        return names.index(name)
+    return None
+
+
+MAX_ID_BYTES = 256
+
+PERSONS = b" of persons"
+"""Key of the hash of persons: no secret, so that anyone who reads a person's samples, and how,
+counts them as one's."""
+
+
+@lru_cache(maxsize=4)
+def _table(key: bytes) -> Words:
+    """Random words for every (position, byte), drawn from the key."""
+    stream = hashlib.shake_256(b"meanstream sample ids" + key).digest(MAX_ID_BYTES * 256 * 8)
+    return np.frombuffer(stream, "<u8").reshape(MAX_ID_BYTES, 256)
+
+
+def hash_ids(data: np.ndarray, offsets: Ints, key: bytes = b"") -> Words:
+    """Hash byte strings that lie one after the other.
+
+    Simple tabulation hashing, a table look-up per byte.
+
+    Two different ids collide with probability 2**-64 over the key, which anyone who writes the ids
+    does not know.
+
+    Examples
+    --------
+    >>> ids = np.frombuffer(b"aabab", np.uint8)
+    >>> a, ab, again = hash_ids(ids, np.array([0, 1, 3, 5])).tolist()
+    >>> a != ab, ab == again
+    (True, True)
+    """
+    if len(offsets) < 2:
+        return np.zeros(0, np.uint64)
+    length, data = np.diff(offsets), data[offsets[0] : offsets[-1]]
+    table = _table(key)
+
+    if np.all(length == length[0]):  # as most are: then a position at a time is three times as fast
+        words = np.zeros(len(length), np.uint64)
+        for position, column in zip(table, data.reshape(len(length), -1).T, strict=False):
+            words ^= position[column]
+
+        return words
+
+    start = offsets[:-1] - offsets[0]
+    place = np.arange(len(data)) - np.repeat(start, length)
+    return np.bitwise_xor.reduceat(table[place, data], start)

@@ -26,8 +26,9 @@ class Report(PublicEvent):
 
     All that a statistician ever learns from its samples.
 
-    **Privacy.** A user makes one report per round. It is epsilon-differentially private with respect to everything
-    that the user sent within the window, the number of samples included; that the user took part is public.
+    **Privacy.** A user makes one report per round. It is epsilon-differentially private with
+    respect to everything that the user sent within the window, the number of samples included; that
+    the user took part is public.
     """
 
     topic: ClassVar[str] = "report"
@@ -46,8 +47,8 @@ class Report(PublicEvent):
 class Charge(PublicEvent):
     """Public: a user's data entered a round with a trusted curator, and the user's budget was charged for it.
 
-    **Privacy.** It says that the user took part, which is public; what was released of everyone together is made of
-    noised sums.
+    **Privacy.** It says that the user took part, which is public; what was released of everyone
+    together is made of noised sums.
     """
 
     topic: ClassVar[str] = "charge"
@@ -108,9 +109,10 @@ class WindowEstimate(PublicEvent):
     `values`, `categories`, `quantiles`, `components` and `function` are left out where they mean
     nothing.
 
-    **Privacy.** Computed from reports alone; from a trusted curator's noised sums where `trust` is "central". `epsilon`
-    and `delta` protect everything that a user sent within this window (its number of samples, too, unless the method
-    takes them as public: `meanstream explain rounds` says so).
+    **Privacy.** Computed from reports alone; from a trusted curator's noised sums where `trust` is
+    "central". `epsilon` and `delta` protect everything that a user sent within this window (its
+    number of samples, too, unless the method takes them as public: `meanstream explain rounds` says
+    so).
     """
 
     topic: ClassVar[str] = "window_estimate"

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
+from urllib.parse import quote
 
-from pydantic import AwareDatetime, Field, FiniteFloat
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat
 
+from meanstream.operators.agents.own_histogram import MOST_BINS
+from meanstream.operators.records import VOTE_BINS
 from meanstream.streaming.events.base import (
     Count,
     Delta,
@@ -26,12 +31,70 @@ from meanstream.streaming.events.round_events import (
     StageResult,
     WindowEstimate,
 )
-from meanstream.streaming.events.stream_parts import (
-    ExceedanceAnswer,
-    QuantileAnswer,
-    SampleCounts,
-    SpreadVotes,
-)
+
+
+class SpreadVotes(BaseModel):
+    """Public: how far pairs of an agent's samples lie apart, in bins with calibrated noise.
+
+    Its votes so far, added up.
+
+    **Privacy.** Part of its release: (epsilon, delta) covers both.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    number: Annotated[int, Field(ge=0)] = Field(description="Votes so far.")
+    pairs: Annotated[int, Field(ge=0)] = Field(
+        description="Pairs of samples in them; each is in one bin of one vote."
+    )
+    counts: Annotated[tuple[int, ...], Field(min_length=VOTE_BINS, max_length=VOTE_BINS)] = Field(
+        description="Noised pairs by bin: equal, 9 bins by halvings of the bounds' width, at opposite bounds."
+    )
+    noise_variance: NotNegative = Field(
+        description="Variance of the privacy noise of one bin of one vote."
+    )
+
+
+class SampleCounts(BaseModel):
+    """Public: an agent's samples, counted in bins with calibrated noise.
+
+    All that it told of them so far, added up.
+
+    **Privacy.** Part of its release: (epsilon, delta) covers both.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    number: Annotated[int, Field(ge=0)] = Field(
+        description="How often samples were counted so far."
+    )
+    samples: Annotated[int, Field(ge=0)] = Field(
+        description="How many they were; each is in one bin of one count."
+    )
+    counts: Annotated[tuple[int, ...], Field(min_length=1, max_length=MOST_BINS)] = Field(
+        description="Noised samples by bin: at the lower bound, between the bounds and thresholds, at the upper bound."
+    )
+    noise_variance: NotNegative = Field(
+        description="Variance of the privacy noise of one bin of one count."
+    )
+
+
+class QuantileAnswer(BaseModel):
+    """Private, part of an estimate: a quantile of the agent's own values."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    quantile: Annotated[FiniteFloat, Field(gt=0, lt=1)] = Field(
+        description="Share of the values that lie below it."
+    )
+    value: FiniteFloat = Field(description="The estimate, in the value's unit.")
+    interval: Interval = Field(description="Where it lies, with probability `level`.")
+
+
+class ExceedanceAnswer(BaseModel):
+    """Private, part of an estimate: the share of the agent's own values above a threshold."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    threshold: FiniteFloat = Field(description="In the value's unit.")
+    share: Annotated[FiniteFloat, Field(ge=0, le=1)] = Field(description="The estimate.")
+    interval: Interval = Field(description="Where it lies, with probability `level`.")
 
 
 class Sample(PrivateEvent):
@@ -58,8 +121,8 @@ class Release(PublicEvent):
 
     The only thing that others learn from its samples.
 
-    **Privacy.** All releases of an agent together are (epsilon, delta)-differentially private for the replacement of
-    one sample's value.
+    **Privacy.** All releases of an agent together are (epsilon, delta)-differentially private for
+    the replacement of one sample's value.
     """
 
     topic: ClassVar[str] = "release"
@@ -98,8 +161,8 @@ class PairRelease(PrivateEvent):
 
     The running sum with noise of an agent that it queried; kept in the ledger.
 
-    **Privacy.** All releases of one agent to one reader are (epsilon, delta)-differentially private for the replacement
-    of one sample's value. Readers who pool theirs learn more.
+    **Privacy.** All releases of one agent to one reader are (epsilon, delta)-differentially private
+    for the replacement of one sample's value. Readers who pool theirs learn more.
     """
 
     topic: ClassVar[str] = "pair_release"
@@ -291,7 +354,8 @@ class DeadLetter(_Unused, PublicEvent):
 class PrivateDeadLetter(_Unused, PrivateEvent):
     """Private, for who runs the users' side: notice of a record that was not used in rounds.
 
-    **Privacy.** Rounds protect how many samples a user sends and when, which the place and the reason tell of.
+    **Privacy.** Rounds protect how many samples a user sends and when, which the place and the
+    reason tell of.
     """
 
     topic: ClassVar[str] = "private_dead_letter"
@@ -384,3 +448,40 @@ def wire_event_schema(name: str) -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **EVENTS[name].model_json_schema(mode="serialization"),
     }
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9_.~-]*")  # what percent-encoding leaves alone
+
+
+def release_ids(
+    names: Sequence[str],
+    agent: Sequence[int],
+    index: Sequence[int],
+    *,
+    deployment: str | None = None,
+) -> list[str]:
+    """Give the ids of releases.
+
+    Deployment, slash, agent, colon, and which release of the agent it is, from 1.
+
+    Deployment and agent are percent-encoded. Ids of a store that was begun before deployments had
+    names have none.
+
+    Examples
+    --------
+    >>> release_ids(["N14228", "tail 7"], [0, 1], [3, 1], deployment="flights")
+    ['flights/N14228:3', 'flights/tail%207:1']
+    """
+    prefix = "" if deployment is None else f"{_encoded(deployment)}/"
+    owners = [names[a] for a in agent]
+    if not _PLAIN.fullmatch("".join(owners)):
+        encoded = {name: _encoded(name) for name in set(owners)}
+        owners = [encoded[name] for name in owners]
+
+    return [f"{prefix}{owner}:{i}" for owner, i in zip(owners, index, strict=True)]
+
+
+def _encoded(name: str) -> str:
+    if _PLAIN.fullmatch(name):
+        return name
+    return quote(name, safe="")

@@ -6,8 +6,13 @@ from typing import Any, ClassVar
 
 from meanstream.streaming.agents.collaboration_stats import collaboration_stats
 from meanstream.streaming.engine.engine_stats import EngineStats
-from meanstream.streaming.metrics.engine_metrics import Metrics
-from meanstream.streaming.metrics.families import COUNTERS, DISTRIBUTIONS, GAUGES, LIVE
+from meanstream.streaming.metrics.engine_metrics import (
+    COUNTERS,
+    DISTRIBUTIONS,
+    GAUGES,
+    LIVE,
+    Metrics,
+)
 from meanstream.streaming.metrics.private_answers import PrivateMetrics
 from meanstream.streaming.metrics.telemetry import AgentsTelemetry
 from meanstream.streaming.sources.received_releases import NOT_RECEIVED
@@ -33,8 +38,9 @@ class CollaborationMetrics(Metrics):
 
     Notes
     -----
-    **Privacy.** Shown are counts, the event time of the own agents' samples (public, as of the engine that takes them
-    in) and post-processing of everyone's releases; nothing of the estimates but how many were written.
+    **Privacy.** Shown are counts, the event time of the own agents' samples (public, as of the
+    engine that takes them in) and post-processing of everyone's releases; nothing of the estimates
+    but how many were written.
     """
 
     counters: ClassVar[dict[str, str]] = {
@@ -72,7 +78,8 @@ class PrivateCollaborationMetrics(PrivateMetrics):
 
     Notes
     -----
-    **Privacy.** As `PrivateMetrics`; values are clipped by the engine that takes them in, which counts them.
+    **Privacy.** As `PrivateMetrics`; values are clipped by the engine that takes them in, which
+    counts them.
     """
 
     counters: ClassVar[dict[str, str]] = {}
@@ -83,7 +90,8 @@ class CollaborationTelemetry(AgentsTelemetry):
 
     Notes
     -----
-    **Privacy.** As of agents: it keeps personal estimates of the own agents, and of others what they have released.
+    **Privacy.** As of agents: it keeps personal estimates of the own agents, and of others what
+    they have released.
     """
 
     kind = "collaborate"

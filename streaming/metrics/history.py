@@ -1,6 +1,7 @@
 """What a page of agents has shown, as it outlives a restart in the store: plain values, bounded.
 
-**Privacy.** Half-widths of personal estimates depend on raw values: the store is inside the trust domain like the page.
+**Privacy.** Half-widths of personal estimates depend on raw values: the store is inside the trust
+domain like the page.
 """
 
 from __future__ import annotations
@@ -13,8 +14,59 @@ from typing import Any
 import numpy as np
 
 from meanstream.operators.records import Floats
+from meanstream.streaming.agents.public_population import AnsweredAgents
 from meanstream.streaming.metrics.metric_records import FlowPoint, Precision, TurnRecord
-from meanstream.streaming.metrics.newest_answers import NEWEST_COLUMNS
+
+NEWEST_COLUMNS = 4
+
+
+class NewestAnswers:
+    """Private: keeps of each agent how precise its newest estimate is, whichever refresh made it."""
+
+    def __init__(self) -> None:
+        self.rows = np.full((0, NEWEST_COLUMNS), np.nan)  # by the agent's number
+
+    def take(self, answered: AnsweredAgents) -> None:
+        """Take the answers of a refresh."""
+        if not len(answered.agent):
+            return
+        most = int(answered.agent.max()) + 1
+        if most > len(self.rows):
+            fresh = np.full(
+                (max(most, 2 * len(self.rows)) - len(self.rows), NEWEST_COLUMNS), np.nan
+            )
+            self.rows = np.concatenate([self.rows, fresh])
+
+        for column, interval in enumerate((answered.interval, answered.local_interval)):
+            self.rows[answered.agent, column] = (interval[:, 1] - interval[:, 0]) / 2
+
+        self.rows[answered.agent, 2] = answered.effective_class_size
+        self.rows[answered.agent, 3] = answered.class_size
+
+    def half_widths(self) -> tuple[Floats, Floats]:
+        """Half-widths of the intervals of all who were answered.
+
+        Of their estimates, and of what they have alone.
+        """
+        known = self._known()
+        return known[:, 0], known[:, 1]
+
+    def class_sizes(self) -> Floats:
+        """Variance of what each has alone over that of its estimate."""
+        return self._known()[:, 2]
+
+    def class_members(self) -> Floats:
+        """Return the number of agents in the class of each, with itself."""
+        return self._known()[:, 3]
+
+    def classes(self) -> float:
+        """Return the number of classes: each agent counts for one over the size of its own."""
+        return float((1 / np.maximum(self.class_members(), 1.0)).sum())
+
+    def _known(self) -> Floats:
+        known: Floats = self.rows[np.isfinite(self.rows[:, 0])]
+        return known
+
 
 MOST_FLOW = 360
 MOST_NEWEST = 20_000

@@ -8,8 +8,7 @@ from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from meanstream.streaming.engine.engine_health import EngineHealth
-from meanstream.streaming.metrics.background import BackgroundServer
-from meanstream.streaming.metrics.connections import BoundedThreads
+from meanstream.streaming.metrics.background import BackgroundServer, BoundedThreads
 from meanstream.streaming.metrics.engine_metrics import Metrics
 
 _log = logging.getLogger("meanstream.metrics")
@@ -34,8 +33,8 @@ class MetricsServer(BackgroundServer["_Server"]):
 
     Notes
     -----
-    **Privacy.** All three answers are public. There is no authentication: listen where only those who may know the
-    state of the engine can connect.
+    **Privacy.** All three answers are public. There is no authentication: listen where only those
+    who may know the state of the engine can connect.
     """
 
     def __init__(

@@ -7,12 +7,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from meanstream.streaming.agents.answered import AnsweredAgents
+from meanstream.streaming.agents.public_population import AnsweredAgents
 from meanstream.streaming.engine.engine_stats import EngineStats
-from meanstream.streaming.metrics.disk import disk_of_store
-from meanstream.streaming.metrics.engine_metrics import Metrics
-from meanstream.streaming.metrics.families import COUNTERS, DISK, DURATIONS, GAUGES, LIVE, PROCESS
-from meanstream.streaming.metrics.newest_answers import NewestAnswers
+from meanstream.streaming.metrics.engine_metrics import (
+    COUNTERS,
+    DISK,
+    DURATIONS,
+    GAUGES,
+    LIVE,
+    PROCESS,
+    Metrics,
+    disk_of_store,
+)
+from meanstream.streaming.metrics.history import NewestAnswers
 from meanstream.streaming.metrics.rounds_metrics import RoundsMetrics
 from meanstream.streaming.rounds.rounds_stats import rounds_stats
 
@@ -27,9 +34,9 @@ class PrivateMetrics(Metrics):
 
     Notes
     -----
-    **Privacy.** The number of clipped values depends on values; so do the sizes of files, memory and the time of the
-    processor, if only by how long a number is when it is written. Serve this where only those can connect who may see
-    the samples themselves.
+    **Privacy.** The number of clipped values depends on values; so do the sizes of files, memory
+    and the time of the processor, if only by how long a number is when it is written. Serve this
+    where only those can connect who may see the samples themselves.
     """
 
     counters: ClassVar[dict[str, str]] = {
@@ -96,7 +103,8 @@ class PrivateRoundsMetrics(PrivateMetrics):
 
     Notes
     -----
-    **Privacy.** How many records came, when, and what became of them tells how many samples users send and when.
+    **Privacy.** How many records came, when, and what became of them tells how many samples users
+    send and when.
     """
 
     counters: ClassVar[dict[str, str]] = {

@@ -8,10 +8,14 @@ from typing import Any, ClassVar, Protocol
 import msgspec
 
 from meanstream.streaming.engine.engine_stats import EngineStats
-from meanstream.streaming.metrics.carried_figures import carried_figures
-from meanstream.streaming.metrics.engine_metrics import HasBounds, Metrics
-from meanstream.streaming.metrics.families import DISTRIBUTIONS, LIVE
-from meanstream.streaming.rounds.rounds_stats import public_stats, rounds_stats
+from meanstream.streaming.metrics.engine_metrics import DISTRIBUTIONS, LIVE, HasBounds, Metrics
+from meanstream.streaming.metrics.metric_records import carried_figures
+from meanstream.streaming.rounds.rounds_stats import (
+    REFUSED_REPORTS,
+    public_stats,
+    rounds_stats,
+    statistician_stats,
+)
 from meanstream.streaming.rounds.window_widths import MICROS, Windows
 
 _STATS = {
@@ -41,10 +45,10 @@ class RoundsMetrics(Metrics):
 
     Notes
     -----
-    **Privacy.** Rounds protect how many samples a user sends and when: shown is `public_stats` of the figures, whatever
-    is observed, that is who reported, how often, what was answered and how long ago. The rest is shown by
-    `PrivateRoundsMetrics`.
-    The answer shown is a public event (`round_events.WindowEstimate`), made of reports alone.
+    **Privacy.** Rounds protect how many samples a user sends and when: shown is `public_stats` of
+    the figures, whatever is observed, that is who reported, how often, what was answered and how
+    long ago. The rest is shown by `PrivateRoundsMetrics`. The answer shown is a public event
+    (`round_events.WindowEstimate`), made of reports alone.
     """
 
     counters: ClassVar[dict[str, str]] = {
@@ -164,3 +168,65 @@ def _carried_window_figures(
     if found is None:
         return {}
     return {f"rounds_carried_{name}": found[name] for name in names}
+
+
+_OF_WINDOWS = (
+    *(
+        "rounds_waiting",
+        "rounds_window_end_timestamp_seconds",
+        "rounds_window_users",
+        "rounds_value",
+    ),
+    *(
+        "rounds_lower",
+        "rounds_upper",
+        "rounds_half_width",
+        "rounds_stages",
+        "rounds_period_seconds",
+    ),
+)
+
+
+class StatisticianMetrics(RoundsMetrics):
+    """Turns the figures of a statistician's side into Prometheus metrics.
+
+    What the engine has, too, keeps its name.
+
+    Notes
+    -----
+    **Privacy.** All that this side reads are reports, which everyone may read: its counts say
+    nothing else.
+    """
+
+    counters: ClassVar[dict[str, str]] = {
+        "rounds": "Rounds that were answered.",
+        "statistician_reports": "Reports of users' sides that were read.",
+        "statistician_stages": "Results of stages that were found.",
+    }
+    gauges: ClassVar[dict[str, str]] = {
+        name: RoundsMetrics.gauges[name] for name in _OF_WINDOWS
+    } | {
+        "rounds_waiting": "Rounds of which the reports of a stage are not complete.",
+        "allowed_lateness_seconds": "How long users' sides leave a window open behind its end, by the clock.",
+    }
+    distributions: ClassVar[dict[str, str]] = {}
+    live: ClassVar[dict[str, str]] = {
+        name: LIVE[name] for name in ("ready", "start_timestamp_seconds")
+    } | {"rounds_answer_age_seconds": RoundsMetrics.live["rounds_answer_age_seconds"]}
+    reasons: ClassVar[tuple[str, ...]] = REFUSED_REPORTS
+
+    def observe(self, stats: EngineStats) -> None:
+        """Take the newest figures."""
+        self.note_answers(stats.estimates)
+        Metrics.observe(self, stats)
+
+    def _own(self, stats: EngineStats) -> dict[str, Any]:
+        stats = statistician_stats(stats)
+        return {
+            "rounds": stats.estimates,
+            "statistician_reports": stats.reports,
+            "statistician_stages": stats.stages,
+            "rounds_waiting": stats.waiting,
+            "rounds_period_seconds": self.period,
+            **({} if stats.answer is None else window_answer_figures(stats.answer)),
+        }

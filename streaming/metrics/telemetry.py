@@ -7,19 +7,25 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
 import numpy as np
 
 from meanstream.operators.counters.base import counter_limit
 from meanstream.operators.records import Floats
-from meanstream.streaming.agents.answered import AnsweredAgents
 from meanstream.streaming.agents.first_release import FirstRelease
 from meanstream.streaming.agents.pairwise.pairs_picture import PairsPicture
-from meanstream.streaming.agents.public_population import PublicPopulation
+from meanstream.streaming.agents.public_population import AnsweredAgents, PublicPopulation
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.metrics.engine_metrics import HasBounds
-from meanstream.streaming.metrics.history import flow_points, kept_history, restored_history
+from meanstream.streaming.metrics.history import (
+    NewestAnswers,
+    flow_points,
+    kept_history,
+    restored_history,
+)
 from meanstream.streaming.metrics.metric_records import (
     FittedPicture,
     FlowPoint,
@@ -30,7 +36,7 @@ from meanstream.streaming.metrics.metric_records import (
     TurnRecord,
     turn_record,
 )
-from meanstream.streaming.metrics.newest_answers import NewestAnswers
+from meanstream.streaming.rounds.rounds_stats import RoundsStats, public_stats, rounds_stats
 
 AHEAD_SECONDS = 1.0
 """Between two looks at when the next release is due."""
@@ -76,7 +82,8 @@ class Telemetry:
 
     Notes
     -----
-    **Privacy.** This class keeps counts, times and what was released; see its subclasses for what they add.
+    **Privacy.** This class keeps counts, times and what was released; see its subclasses for what
+    they add.
     """
 
     kind = "engine"
@@ -175,8 +182,9 @@ class AgentsTelemetry(Telemetry):
 
     Notes
     -----
-    **Privacy.** It keeps personal estimates, which mix in raw means: a page of it stays in the trust domain of the
-    engine (`run agents` is a hosted deployment: engine and store hold more than this).
+    **Privacy.** It keeps personal estimates, which mix in raw means: a page of it stays in the
+    trust domain of the engine (`run agents` is a hosted deployment: engine and store hold more than
+    this).
     """
 
     kind = "agents"
@@ -346,3 +354,86 @@ def telemetry_of_population(population: PublicPopulation) -> FittedPicture:
 def _quantiles(of_agents: Floats) -> Quantiles:
     low, middle, high = np.quantile(of_agents, QUANTILES).tolist()
     return low, middle, high
+
+
+MOST_WINDOWS = 400
+
+
+class RoundsTelemetry(Telemetry):
+    """Telemetry of rounds: the answers of the windows, as public events.
+
+    Parameters
+    ----------
+    truth : mapping, optional
+        In a demo, the true mean by the start of the window.
+
+    Notes
+    -----
+    **Privacy.** Everything it keeps is public: it takes `public_stats` of the figures, and takes it
+    in only where that has changed. How many windows end in one turn depends on how many samples
+    everyone sends: the version of what is shown is a function of what is shown, and not of how
+    often something was.
+    """
+
+    kind = "rounds"
+
+    def __init__(
+        self,
+        *,
+        settings: HasBounds,
+        truth: dict[datetime, float] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(settings=settings, clock=clock)
+        self._truth = truth or {}
+        self._windows: deque[dict[str, Any]] = deque(maxlen=MOST_WINDOWS)
+        self._estimates = 0
+        self._unsaved = False
+        self._before: RoundsStats | None = None
+
+    def observe(self, stats: EngineStats) -> None:
+        """Take the newest public figures, if there are any."""
+        view = public_stats(rounds_stats(stats))
+        if view != self._before:
+            self._before = view
+            super().observe(view)
+
+    def _next_version(self, stats: EngineStats) -> int:
+        """Count what has happened: a round that begins counts as one, one that ends as another."""
+        stats = rounds_stats(stats)
+        happened = stats.releases + stats.estimates + stats.over_budget + stats.results_refused
+        return 1 + happened + 2 * stats.rounds + stats.waiting
+
+    def _look(self, stats: EngineStats) -> list[dict[str, Any]]:
+        stats = rounds_stats(stats)
+        lines = stats.answers_of_turn if stats.estimates > self._estimates else ()
+        self._estimates = stats.estimates
+        found = [msgspec.json.decode(line) for line in lines[-MOST_WINDOWS:]]
+
+        return [
+            event | {"true": self._truth.get(datetime.fromisoformat(event["start"]))}
+            for event in found
+        ]
+
+    def _keep(self, own: list[dict[str, Any]]) -> None:
+        known = {(event["start"], event["end"]) for event in self._windows}
+        fresh = [event for event in own if (event["start"], event["end"]) not in known]
+        self._windows.extend(fresh)
+        self._unsaved |= bool(fresh)
+
+    def history_since(self, *, ending: bool = False) -> dict[str, Any] | None:  # noqa: ARG002 - always, by no clock
+        """Give the newest windows' answers where there are new ones: public events."""
+        with self._lock:
+            unsaved, self._unsaved = self._unsaved, False
+
+            if unsaved:
+                return {"windows": list(self._windows)}
+            return None
+
+    def restore_history(self, kept: dict[str, Any]) -> None:
+        """Go on from the windows that a run before has shown."""
+        with self._lock:
+            self._windows.extend(kept.get("windows", ()))
+
+    def _shown(self) -> dict[str, Any]:
+        return {"windows": tuple(self._windows)}

@@ -22,8 +22,6 @@ from meanstream.streaming.events.event_columns import (
     PARTITION_SHIFT,
     column_partitions,
     column_positions,
-)
-from meanstream.streaming.events.topic_names import (
     topics_index,
     topics_joined,
     topics_own_positions,

@@ -4,25 +4,65 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from pyarrow import parquet
 
 from meanstream.operators.records import Ints
-from meanstream.streaming.events.event_columns import Position, column_partitions, column_positions
-from meanstream.streaming.events.topic_names import topics_own_positions
+from meanstream.streaming.events.event_columns import (
+    Position,
+    column_partitions,
+    column_positions,
+    topics_own_positions,
+)
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
 from meanstream.streaming.open_source import open_source
-from meanstream.streaming.replay.same_file import require_same_file
+from meanstream.streaming.sources.formats.parquet_rows import PARQUET_DAMAGE, ParquetDigest
 from meanstream.streaming.sources.growing_file import FOLLOW
+from meanstream.streaming.sources.lines import LineReader
 from meanstream.streaming.sources.mapping import ColumnMapping
-from meanstream.streaming.sources.source_protocol import Source, require_source_position
+from meanstream.streaming.sources.source_protocol import (
+    Source,
+    other_source_file,
+    require_source_position,
+)
 from meanstream.streaming.sources.synthetic_source import KIND, SyntheticPopulation, SyntheticSource
 
 if TYPE_CHECKING:
     from meanstream.streaming.kafka.reading.scan import ScannedTopic
+
+
+def require_same_file(path: Path, position: Position) -> None:
+    """Refuse a file in which anything that was read has changed, whatever its columns mean.
+
+    Nothing is decoded.
+
+    Records are known by their places. In a file into which lines were inserted, the places of
+    records that were not used may hold samples that were counted.
+    """
+    whole: Position = position["source"] if "sorted_row" in position else position
+    if "row" not in whole:
+        with closing(LineReader(path)) as reader:
+            reader.seek(whole)
+
+        return
+
+    try:
+        same = (
+            ParquetDigest(path, parquet.read_metadata(path), whole.get("columns", ())).position(
+                whole["row"]
+            )
+            == whole
+        )
+    except PARQUET_DAMAGE:
+        same = False
+
+    if not same:
+        raise other_source_file(path.name)
 
 
 @dataclass(frozen=True, slots=True)

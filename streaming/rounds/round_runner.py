@@ -5,33 +5,33 @@ Who takes part, reports as ledger rows, results as events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.records import Ints, Words
 from meanstream.operators.rounds.round_records import Estimate, Public, Tally
+from meanstream.streaming.engine.keepers import Commit, Keeper
 from meanstream.streaming.events.encode import EventLines
-from meanstream.streaming.rounds.event_lines import (
+from meanstream.streaming.rounds.rounds_settings import RoundsSettings
+from meanstream.streaming.rounds.summarize_users import UserSums
+from meanstream.streaming.rounds.window_round import (
+    WindowRound,
     complete_event_line,
+    curator_charge_lines,
+    curator_noise_once,
+    curator_sum,
     estimate_event_line,
     refusal_event_lines,
     report_event_lines,
     stage_event_line,
 )
-from meanstream.streaming.rounds.rounds_curator import (
-    curator_charge_lines,
-    curator_noise_once,
-    curator_sum,
-)
-from meanstream.streaming.rounds.rounds_settings import RoundsSettings
-from meanstream.streaming.rounds.summarize_users import UserSums
-from meanstream.streaming.rounds.window_round import WindowRound
 from meanstream.streaming.rounds.window_widths import MICROS, Window
 from meanstream.streaming.store.spend_ledger import LedgerRows
+from meanstream.streaming.store.state_store import Store
 
 Ask = Callable[[int, Public], tuple[Tally, Public | Estimate]]
 """From a stage and what those before it found: the stage's tally, and what it found."""
@@ -99,7 +99,7 @@ def rounds_run_order(words: Words) -> Ints:
     return order
 
 
-class RoundRunner:
+class RoundRunner(Keeper[Outcome]):
     """Makes the reports of ended windows and what follows from them.
 
     Parameters
@@ -130,7 +130,15 @@ class RoundRunner:
             None  # what the last window's public results show the next one
         )
 
-    def begin(self, charged: Ints) -> None:
+    def restore(self, store: Store, state: Mapping[str, Any]) -> None:  # noqa: ARG002
+        """Go on with what is carried."""
+        self.carried = state.get("carried")
+
+    def note(self, store: Store, commit: Commit[Outcome]) -> dict[str, Any]:  # noqa: ARG002
+        """Give what is carried."""
+        return {} if self.carried is None else {"carried": self.carried}
+
+    def begin_turn(self, charged: Ints) -> None:
         """Start a turn: that many rounds are charged to each user, by number."""
         missing = max(len(self.directory.names) - len(charged), 0)
         self._index = np.r_[charged, np.zeros(missing, np.int64)]

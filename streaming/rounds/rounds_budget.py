@@ -10,14 +10,14 @@ import numpy as np
 
 from meanstream.streaming.agents.agents_budget import budget_charged_until
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
-from meanstream.streaming.store.kind import (
+from meanstream.streaming.store.state_store import Store
+from meanstream.streaming.store.store_identity import (
     OF_AGENTS,
     OF_USERS,
     SIDE,
     require_store_kind,
     store_kind,
 )
-from meanstream.streaming.store.state_store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +81,8 @@ class RoundsBudgets:
 
 def has_rounds_budget(store: Path) -> bool:
     """Tell whether a store is that of the users' side of rounds."""
-    opened = Store.read(store)
-    try:
+    with Store.read(store) as opened:
         identity = opened.state("identity")
-    finally:
-        opened.close()
 
     if identity is None:
         return False
@@ -99,13 +96,10 @@ def rounds_budgets(store: Path, *, as_of: float | None = None) -> RoundsBudgets:
 
     Every row of the ledger is checked.
     """
-    opened = Store.read(store)
-    try:
+    with Store.read(store) as opened:
         names = opened.agents()
         settings = opened.state("identity")["settings"]
         reports = budget_charged_until(opened, len(names), math.inf if as_of is None else as_of)
-    finally:
-        opened.close()
 
     agreed = RoundsSettings.of_plain(
         {name: value for name, value in settings.items() if name != SIDE}

@@ -15,9 +15,14 @@ from meanstream.streaming.store.deployment_store import (
     kept_deployment_settings,
     open_deployment_store,
 )
-from meanstream.streaming.store.kind import OF_STATISTICIAN, OF_USERS, SIDE, require_store_kind
 from meanstream.streaming.store.secret_source import key_derived_from_secret
 from meanstream.streaming.store.state_store import Store, StoreError
+from meanstream.streaming.store.store_identity import (
+    OF_STATISTICIAN,
+    OF_USERS,
+    SIDE,
+    require_store_kind,
+)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -108,11 +113,8 @@ def check_rounds_deployment(
 
 def own_rounds_settings(path: Path) -> RoundsSettings:
     """Read the settings that a store of rounds was begun with."""
-    store = Store.read(path)
-    try:
+    with Store.read(path) as store:
         saved = store.settings()
-    finally:
-        store.close()
 
     if saved is None:
         raise StoreError(f"store must have been begun by an engine, got {str(path)!r}")

@@ -6,50 +6,97 @@ Samples to windows, each window once to reports and an estimate, exactly once.
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from meanstream.operators.validation import require
-from meanstream.streaming.agents.agents_releases import release_dead_letter_lines
+from meanstream.streaming.agents.forget_agent import (
+    ForgottenAgent,
+    drop_name,
+    drop_shown_widths,
+    require_stored_name,
+)
 from meanstream.streaming.clock import Clock
-from meanstream.streaming.crash import CrashHook, CrashPoint, crash_step, no_crash
+from meanstream.streaming.crash import CrashHook, no_crash
 from meanstream.streaming.engine.engine_delivery import ROUNDS_OUTBOX, CommittedDelivery
 from meanstream.streaming.engine.engine_health import EngineHealth
-from meanstream.streaming.engine.engine_loop import EngineLoop
 from meanstream.streaming.engine.engine_options import EngineOptions
+from meanstream.streaming.engine.keepers import (
+    Commit,
+    EndKeeper,
+    IntakeKeeper,
+    Keeper,
+    KeptEngine,
+    PiecesKeeper,
+)
 from meanstream.streaming.engine.letter_room import LetterRoom
+from meanstream.streaming.engine.own_events import Key, OwnEvents, own_event_keys
+from meanstream.streaming.events.encode import UNREADABLE, EventLines
 from meanstream.streaming.events.event_columns import Batch, Position, Rejects
 from meanstream.streaming.events.round_events import Charge, Report, WindowEstimate
 from meanstream.streaming.events.times import known_time
 from meanstream.streaming.events.wire import PrivateDeadLetter
 from meanstream.streaming.rounds.open_windows import OpenWindows
 from meanstream.streaming.rounds.round_runner import Directory, Outcome, RoundRunner
-from meanstream.streaming.rounds.rounds_curator import NO_SIDES
-from meanstream.streaming.rounds.rounds_homes import OwnUsers
 from meanstream.streaming.rounds.rounds_intake import RoundsIntake
-from meanstream.streaming.rounds.rounds_own_answers import OWN_ANSWERS
 from meanstream.streaming.rounds.rounds_settings import NO_ORDER, RoundsSettings
 from meanstream.streaming.rounds.rounds_stats import RoundsStats
-from meanstream.streaming.rounds.sides.user_side import WaitingRounds
 from meanstream.streaming.rounds.stage_results import StageResultsLocation
 from meanstream.streaming.rounds.summarize_users import UserSums, summarize_entries
-from meanstream.streaming.rounds.user_places import slot_key
+from meanstream.streaming.rounds.user_places import OwnUsers, slot_key
+from meanstream.streaming.rounds.user_side import WAITING_ROUNDS, WaitingRounds
+from meanstream.streaming.rounds.window_round import NO_SIDES
 from meanstream.streaming.rounds.window_widths import Window
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.sinks.sink_protocol import check_sink_trust
+from meanstream.streaming.sinks.sink_protocol import Sinks, check_sink_trust
 from meanstream.streaming.sources.source_protocol import Source, let_source_rest
+from meanstream.streaming.store.spend_ledger import LedgerRows
 from meanstream.streaming.store.state_store import Store
+from meanstream.streaming.store.store_identity import OF_USERS
+
+
+class _OfRound(msgspec.Struct):
+    round_id: str
+
+
+_OF_ROUND = msgspec.json.Decoder(_OfRound)
+
+
+def _round_key(line: bytes) -> Key | None:
+    """Tell the round of an event; None if the line is none of a round.
+
+    Examples
+    --------
+    >>> _round_key(b'{"round_id":"delays/2013","value":6.5}'), _round_key(b'a note of somebody else')
+    (('delays/2013',), None)
+    """
+    try:
+        return (_OF_ROUND.decode(line).round_id,)
+    except UNREADABLE:
+        return None
+
+
+def _knows_rounds(store: Store, since: int, keys: set[Key]) -> bool:
+    keys = keys - own_event_keys((line for _, _, line in store.outbox()), _round_key)
+    return any(keys <= own_event_keys(store.ledger.after(seq), _round_key) for seq in (since, 0))
+
+
+OWN_ANSWERS = (
+    OwnEvents(role="means", option="sink", key=_round_key, knows=_knows_rounds),
+    OwnEvents(role="stages", option="stages", key=_round_key, knows=_knows_rounds),
+)
+"""Of the sinks of rounds, besides reports."""
+
 
 _log = logging.getLogger("meanstream.rounds")
 OPEN_WINDOWS = "rounds_open"
 
 
-class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
+class RoundsEngine(KeptEngine[RoundsStats, Outcome]):
     """Reads samples, keeps each window's sums per user, and runs a round when a window has ended.
 
     One turn: read a batch, admit it, run the rounds of the windows that have closed, commit
@@ -82,7 +129,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
     -----
     **Privacy.** Everything that leaves is epsilon-differentially private with respect to all that one user sent within
     a window. Public are: who took part in which window, in an order that hangs on names alone. When windows close is
-    public too (`meanstream.streaming.rounds.closing`), and so are sessions' ends. `stats` is private: `public_stats`
+    public too (`WindowClosing`), and so are sessions' ends. `stats` is private: `public_stats`
     gives what anyone may know of it.
     """
 
@@ -135,15 +182,30 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         # The sides of the rounds: users with open windows, and rounds that wait for results.
         self._settings = settings
         self._results = results
-        most = options.max_dead_letters
-        asked = sinks.dead_letters is not None
-        self._letters = LetterRoom(store, most, self.stats, asked=asked, warns=False)
         self._intake = RoundsIntake(settings, options, source, self.stats, slot_key(secret))
         self._windows = OpenWindows(settings.windows, self._intake.places)
         self._directory = Directory(self._intake.names)
-
         self._runner = RoundRunner(settings, secret, self._directory)
         self._waiting = WaitingRounds(settings, self._runner, self._directory)
+
+        # Rejected records are private here: that their letters are full is in no log.
+        letters = LetterRoom(
+            store,
+            options.max_dead_letters,
+            self.stats,
+            source.name,
+            asked=sinks.dead_letters is not None,
+            kind=PrivateDeadLetter,
+        )
+        self.keepers = [
+            IntakeKeeper(self._intake, self.stats),
+            self._waiting,
+            EndKeeper(),
+            self._runner,
+            PiecesKeeper(OPEN_WINDOWS, self._windows),
+            OutcomeKeeper(self._intake, store, self.stats),
+            letters,
+        ]
         self.delivery = CommittedDelivery(
             store=store,
             sinks=sinks,
@@ -158,30 +220,18 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
             answers=OWN_ANSWERS,
         )
 
-        self._saved_users = 0
         self._again = False  # a window or a stage was taken: there may be another one
         self._own_users = OwnUsers(source)
         self._homes_unknown = False  # whether a window waits to know who lives here
 
     def _restore(self, state: dict[str, Any]) -> None:
-        self._intake.restore(self._store, state["intake"])
-        self._directory = self._runner.directory = self._waiting.directory = Directory(
-            self._intake.names
-        )
-
-        # Windows that had not ended, and rounds of which not all stages are done.
-        for number, columns in self._store.chunks(OPEN_WINDOWS):
-            self._windows.restore(number, columns)
-
-        self._waiting.restore(self._store, state["waiting"])
-        self._runner.carried = state.get("carried")
+        super()._restore(state)
         self._again = True  # the last commit may have left windows that have ended
 
     def _begun(self) -> dict[str, Any]:
-        self.stats.agents = self._saved_users = len(self._intake.names)
-        self.stats.spent = self._spent()
+        begun = super()._begun()
         self._see()
-        return {}  # users and times of samples are not for logs
+        return begun
 
     def _has_waiting(self) -> bool:
         return bool(len(self._windows) or len(self._waiting))
@@ -208,7 +258,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         return self._rounds(reached, now.latest, patient=ended)
 
     def _deliver(self, stop: Callable[[], bool], *, ended: bool) -> None:  # noqa: ARG002 - nothing more is due then
-        self.delivery.deliver_committed(stop)
+        self.delivery.deliver(stop)
 
     def _turn(self, batch: Batch, stop: Callable[[], bool], *, ended: bool) -> bool:
         """Take a batch in, and then one window, or stage, after the other, each in a commit of its own.
@@ -242,7 +292,7 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
             return outcome
 
         # What each user has paid so far decides who may still take part.
-        self._runner.begin(self._store.ledger.spent())
+        self._runner.begin_turn(self._store.ledger.spent())
         self._waiting.reserve()
 
         if ended is not None:
@@ -295,71 +345,61 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
 
         return None
 
+    def _charges(self, taken: Outcome) -> LedgerRows:
+        return taken.rows
+
     def _commit(self, position: Position, taken: Outcome, rejects: Rejects, *, ended: bool) -> None:
-        began = time.perf_counter()
-        store = self._store
+        super()._commit(position, taken, rejects, ended=ended)
+        self._see()
 
-        # All or nothing: position, open windows, charges and events are in one transaction.
-        with store.transaction():
-            with crash_step(CrashPoint.SAVE_POSITION, self._crash):
-                self._save_state(position, ended=ended)
-
-            with crash_step(CrashPoint.SAVE_SNAPSHOT, self._crash):
-                new, dropped = self._windows.changes()
-                for number, columns in new.items():
-                    store.put_chunk(OPEN_WINDOWS, number, columns)
-
-                store.drop_chunks(OPEN_WINDOWS, dropped)
-
-            # The charge is committed before a report leaves.
-            with crash_step(CrashPoint.CHARGE_LEDGER, self._crash):
-                refused = store.ledger.charge(taken.rows)
-
-            with crash_step(CrashPoint.FILL_OUTBOX, self._crash):
-                letters = release_dead_letter_lines(
-                    self._letters.admit(rejects), self._source.name, PrivateDeadLetter
-                )
-                for events in (*taken.events, letters):
-                    store.post(events.kind.topic, events.lines)
-
-        self._saved_users = len(self._intake.names)
-        self._count(taken, len(refused), rejects)
-        self.stats.commit_seconds = time.perf_counter() - began
-
-    def _save_state(self, position: Position, *, ended: bool) -> None:
-        self._positions[self._source.name] = position
-        state = {
-            "positions": self._positions,
-            "intake": self._intake.save(self._store, self._saved_users),
-            "waiting": self._waiting.save(self._store),
-            "ended": ended,
-        } | ({} if self._runner.carried is None else {"carried": self._runner.carried})
-        self._store.put_state("rounds", state)
-        self._save_history()
-        self.delivery.save()
-
-    def _count(self, outcome: Outcome, refused: int, rejects: Rejects) -> None:
+    def _see(self) -> None:
         stats = self.stats
-        stats.releases += len(outcome.rows) - refused
-        stats.refusals += refused
+        reached = self._intake.watermark
+        stats.open_windows = len(self._windows)
+        stats.waiting = len(self._waiting)
+        stats.results_refused = self._waiting.refused
+        stats.event_time = stats.watermark = known_time(reached)
+
+
+class OutcomeKeeper(Keeper[Outcome]):
+    """Lets the events of rounds out, and counts what became of them and what users have spent."""
+
+    def __init__(self, intake: RoundsIntake, store: Store, stats: RoundsStats) -> None:
+        self._intake = intake
+        self._store = store
+        self._stats = stats
+
+    def begin(self) -> dict[str, Any]:
+        """Count what users have spent; users and times of samples are not for logs."""
+        self._stats.spent = self._spent()
+        return {}
+
+    def post(self, commit: Commit[Outcome]) -> Iterable[EventLines]:
+        """Give the events."""
+        return commit.taken.events
+
+    def count(self, commit: Commit[Outcome]) -> None:
+        """Count rounds, answers and charges."""
+        stats = self._stats
+        outcome = commit.taken
+        stats.releases += len(commit.rows) - len(commit.refused)
+        stats.refusals += len(commit.refused)
         stats.rounds += outcome.finished
         stats.over_budget += outcome.refused
+
         answers = [line for e in outcome.events if e.kind is WindowEstimate for line in e.lines]
         stats.estimates += len(answers)
         stats.answer = answers[-1] if answers else stats.answer
         stats.answers_of_turn = tuple(answers)
 
         # The ledger is asked only where something was charged.
-        if len(outcome.rows):
+        if len(commit.rows):
             stats.spent = self._spent()
 
-        stats.rejected.update(rejects.reason)
         if refused_samples := self._intake.places.take_refused():
             stats.rejected["too_many_agents"] += refused_samples
 
         stats.full = self._intake.places.full
-        stats.commits += 1
-        self._see()
 
     def _spent(self) -> tuple[int, ...]:
         """Count users by the rounds they have paid for.
@@ -371,10 +411,50 @@ class RoundsEngine(EngineLoop[RoundsStats, Outcome]):
         spent = self._store.ledger.spent()[:known]
         return tuple(np.bincount(np.pad(spent, (0, known - len(spent))), minlength=1).tolist())
 
-    def _see(self) -> None:
-        stats = self.stats
-        reached = self._intake.watermark
-        stats.open_windows = len(self._windows)
-        stats.waiting = len(self._waiting)
-        stats.results_refused = self._waiting.refused
-        stats.event_time = stats.watermark = known_time(reached)
+
+def forget_user(store: Store, name: str) -> ForgottenAgent:
+    """Erase all that is private of a user of rounds from a store at rest.
+
+    Raises
+    ------
+    StoreError
+        If the store is of another kind or does not have the user, or someone reads the store
+        meanwhile.
+
+    Notes
+    -----
+    **Privacy.** Sums of the user's windows are overwritten in the file; a window that closes later is answered without
+    the user. Reports were protected by epsilon when they left, and stay. The spent budget stays with the name; a user
+    who has spent nothing leaves no name. Samples that come later count again, within what is left of the budget.
+    """
+    _, number, rounds = require_stored_name(store, OF_USERS, "user", name)
+    with store.transaction():
+        dropped = sum(_drop_sums(store, kind, number) for kind in (OPEN_WINDOWS, WAITING_ROUNDS))
+        drop_shown_widths(store)
+
+        if not rounds:
+            drop_name(store, number)
+
+    store.erase_deleted()
+    return ForgottenAgent(name, rounds, dropped, name_kept=rounds > 0)
+
+
+def _drop_sums(store: Store, kind: str, number: int) -> int:
+    """Drop a user's rows of all windows; return how many samples they were."""
+    samples = 0
+    for chunk, columns in list(store.chunks(kind)):
+        kept = columns["user"] != number
+        if kept.all():
+            continue
+        samples += int(columns["count"][~kept].sum())
+
+        if kind == OPEN_WINDOWS and not kept.any():  # a window of this user alone is none
+            store.drop_chunks(kind, [chunk])
+            continue
+
+        rows = {
+            name: column if name == "window" else column[kept] for name, column in columns.items()
+        }
+        store.put_chunk(kind, chunk, rows)
+
+    return samples

@@ -104,7 +104,7 @@ class RoundsSettings:
         enter.
     allowed_lateness : float
         Seconds that a window stays open behind its end, where the source has no end: by the clock
-        in the engine and with `ReadKafka`; see `meanstream.streaming.rounds.closing`.
+        in the engine and with `ReadKafka`; see `meanstream.streaming.rounds.rounds_intake`.
     name : str, optional
         Name of the deployment, part of each round's id and of the key of every report. Where
         reports are made or tallied, it is needed: a store makes one, a pipeline is given one, two

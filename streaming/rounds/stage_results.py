@@ -113,8 +113,8 @@ def _check_result(
 
     Notes
     -----
-    **Privacy.** No user's data is looked at. The next stage is tried on made-up users at the ends of what users can
-    hold, so that a result which would stop it is refused here.
+    **Privacy.** No user's data is looked at. The next stage is tried on made-up users at the ends
+    of what users can hold, so that a result which would stop it is refused here.
     """
     steps = this.estimator.rounds
     found = result.public

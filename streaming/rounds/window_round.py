@@ -1,11 +1,13 @@
 """One round of one window, step by step: users' reports, their tally, what each stage finds.
 
 Both hosts, the users' side alone and the statistician's side alone call these functions with the
-same arguments and therefore write the same bytes; `event_lines` writes them.
+same arguments and therefore write the same bytes.
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -15,6 +17,7 @@ import numpy as np
 from meanstream.operators.noise.canonical import canonical, canonical_plain
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Ints, Words
+from meanstream.operators.rounds.central_rounds import CentralEstimator, CentralRound, ReleaseWords
 from meanstream.operators.rounds.round_protocol import (
     Estimator,
     ReportWords,
@@ -23,12 +26,23 @@ from meanstream.operators.rounds.round_protocol import (
 )
 from meanstream.operators.rounds.round_records import Estimate, Public, Reports, Summaries, Tally
 from meanstream.operators.validation import require
+from meanstream.streaming.events.encode import EventLines, encode_columns_as_lines, encode_lines
+from meanstream.streaming.events.round_events import (
+    Charge,
+    Report,
+    RoundRefusal,
+    StageReports,
+    StageResult,
+    WindowEstimate,
+)
+from meanstream.streaming.events.times import time_as_datetime
 from meanstream.streaming.rounds.rounds_settings import (
     RoundsSettings,
     settings_round_id,
     settings_round_noise,
 )
-from meanstream.streaming.rounds.window_widths import Window
+from meanstream.streaming.rounds.window_widths import MICROS, Window
+from meanstream.streaming.sources.categories import category_names
 
 MAX_DESCRIBED = 64
 _described: dict[tuple[bytes, bytes, int], dict[str, Any]] = {}
@@ -208,3 +222,152 @@ def _rounded(value: Any) -> Any:
         return [_rounded(part) for part in value]
 
     return float(f"{value:.9g}") if isinstance(value, float) else value
+
+
+def report_event_lines(
+    this: WindowRound, stage: int, users: Sequence[str], reports: Reports
+) -> EventLines:
+    """Write reports as events, in the order of the users."""
+    step = this.estimator.rounds[stage]
+    constants = {"round_id": this.id, "stage": stage, "epsilon": float(step.epsilon)}
+    return encode_columns_as_lines(Report, {"user": list(users), "payload": reports}, constants)
+
+
+def complete_event_line(this: WindowRound, stage: int, reports: int) -> EventLines:
+    """Tell that all reports of a stage are out, that many."""
+    start, end = _ends(this)
+    users = this.settings.design_users(this.users)
+    event = StageReports(
+        round_id=this.id, start=start, end=end, stage=stage, users=users, reports=reports
+    )
+
+    return encode_lines(StageReports, [event])
+
+
+def stage_event_line(this: WindowRound, stage: int, tally: Tally, public: Public) -> EventLines:
+    """Write what a stage found as an event."""
+    start, end = _ends(this)
+    event = StageResult(
+        round_id=this.id,
+        start=start,
+        end=end,
+        stage=stage,
+        users=tally.n,
+        public=canonical_plain(public),
+    )
+
+    return encode_lines(StageResult, [event])
+
+
+def estimate_event_line(this: WindowRound, estimate: Estimate, users: int) -> EventLines:
+    """Write the answer as an event, in the value's unit."""
+    there = estimate.in_unit(*this.settings.ends)
+    start, end = _ends(this)
+    interval = np.stack([there.lower, there.upper], axis=-1).tolist()
+
+    event = WindowEstimate(
+        round_id=this.id,
+        start=start,
+        end=end,
+        value=there.value.tolist(),
+        interval=tuple(interval) if there.value.ndim == 0 else [tuple(ends) for ends in interval],
+        level=there.level,
+        stderr=np.asarray(there.stderr).tolist(),
+        unclipped=np.asarray(there.unclipped).tolist(),
+        users=users,
+        epsilon=there.epsilon,
+        delta=there.delta,
+        trust=there.trust,  # type: ignore[arg-type]
+        method=there.method,
+        mode=there.mode,  # type: ignore[arg-type]
+        stages=canonical_plain(list(there.stages)),
+        values=None
+        if this.settings.values is None or there.function is not None
+        else list(this.settings.values),
+        categories=None
+        if this.settings.categories is None
+        else category_names(this.settings.categories),
+        quantiles=None if this.settings.quantiles is None else list(this.settings.quantiles),
+        components=canonical_plain(list(there.components)) or None,
+        function=None if there.function is None else canonical_plain(there.function),
+    )
+
+    return encode_lines(WindowEstimate, [event])
+
+
+def refusal_event_lines(this: WindowRound, users: Sequence[str], rounds: Ints) -> EventLines:
+    """Tell whose data did not enter, and how many rounds each has paid for."""
+    settings = this.settings
+    budget = 0.0 if settings.user_budget is None else settings.user_budget
+    spent = rounds * settings.epsilon
+    columns: dict[str, Sequence[Any]] = {
+        "user": list(users),
+        "spent": spent.tolist(),
+        "remaining": np.maximum(budget - spent, 0.0).tolist(),
+    }
+
+    return encode_columns_as_lines(
+        RoundRefusal, columns, {"round_id": this.id, "asked": float(settings.epsilon)}
+    )
+
+
+def _ends(this: WindowRound) -> tuple[Any, Any]:
+    return time_as_datetime(this.window.start / MICROS), time_as_datetime(this.window.end / MICROS)
+
+
+NO_SIDES = "a trusted curator sees every sample, so there is no users' side that protects itself"
+"""Why a round with a curator cannot be split into two sides."""
+
+
+def _curator_of(this: WindowRound) -> CentralEstimator:
+    """Give the estimator of a round with a trusted curator."""
+    estimator = this.estimator
+    require(
+        estimator.trust == "central", "estimator", "be one of central trust here", estimator.name
+    )
+
+    return cast(CentralEstimator, estimator)
+
+
+def curator_sum(this: WindowRound, release: int, public: Public, summaries: Summaries) -> Tally:
+    """Private: add up what one release asks of some of the users, exactly and without noise, in any order.
+
+    Names of a curator's steps differ from those of local rounds on purpose: what is added up here
+    is private until `release` has noised it.
+    """
+    step: CentralRound = _curator_of(this).rounds[release]
+    asked = summaries.take(this.stage_of(summaries.user) == step.cohort)
+
+    if len(asked):
+        return step.tally(step.encode(asked, public), public)
+    return Tally()
+
+
+def curator_noise_once(
+    this: WindowRound, secret: bytes, release: int, public: Public, tally: Tally
+) -> Public | Estimate:
+    """Private to public: noise what everyone's samples add up to.
+
+    The estimate on [-1, 1], after the last release.
+
+    Notes
+    -----
+    **Privacy.** The noise is a function of the secret, the round's id, the protocol, the release, what was released
+    before it and the exact sums: a second call repeats what was released, and other sums have other noise.
+    """
+    noise = this.stage_noise(secret, release, public)
+    words = ReleaseWords(noise, this.id, release, tally)
+    return this.checked(release, _curator_of(this).rounds[release].release(tally, public, words))
+
+
+def curator_charge_lines(this: WindowRound, users: Sequence[str], answer: EventLines) -> EventLines:
+    """Write what each user is charged for an answer as events, in the order of the users."""
+    estimator = _curator_of(this)
+    constants = {
+        "round_id": this.id,
+        "epsilon": float(estimator.epsilon),
+        "delta": float(estimator.delta),
+        "released": hashlib.sha256(answer.lines[0]).hexdigest(),
+    }
+
+    return encode_columns_as_lines(Charge, {"user": list(users)}, constants)

@@ -10,12 +10,13 @@ from typing import BinaryIO
 
 from meanstream.operators.validation import require
 from meanstream.streaming.events.encode import EventLines
-from meanstream.streaming.sinks.on_disk import SinkOnDisk, checking_disk
 from meanstream.streaming.sinks.sink_protocol import (
+    SinkOnDisk,
     SinkOpening,
     SinkPosition,
     Trust,
     check_sink_trust,
+    checking_disk,
     sink_faults,
 )
 

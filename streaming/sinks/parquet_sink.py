@@ -16,12 +16,13 @@ from pyarrow import parquet
 from meanstream.operators.validation import require
 from meanstream.streaming.events.base import Event
 from meanstream.streaming.events.encode import EventLines
-from meanstream.streaming.sinks.on_disk import SinkOnDisk, checking_disk
 from meanstream.streaming.sinks.sink_protocol import (
     SinkLostError,
+    SinkOnDisk,
     SinkPosition,
     Trust,
     check_sink_trust,
+    checking_disk,
     sink_faults,
 )
 

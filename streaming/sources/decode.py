@@ -18,10 +18,19 @@ from pyarrow import compute as pc
 
 from meanstream.operators.records import Bools, Floats, Ints, Words
 from meanstream.streaming.events.base import SCHEMA_VERSION
-from meanstream.streaming.events.event_columns import Rejects, SampleColumns
-from meanstream.streaming.events.hashing import MAX_ID_BYTES, PERSONS, hash_ids
-from meanstream.streaming.events.numbers import NUMBER, nearest_float_number
-from meanstream.streaming.events.times import ColumnTypeError, TimeParser
+from meanstream.streaming.events.event_columns import (
+    MAX_ID_BYTES,
+    PERSONS,
+    Rejects,
+    SampleColumns,
+    hash_ids,
+)
+from meanstream.streaming.events.times import (
+    NUMBER,
+    ColumnTypeError,
+    TimeParser,
+    nearest_float_number,
+)
 from meanstream.streaming.sources.categories import CategoryNumbers
 from meanstream.streaming.sources.mapping import CATEGORY, ColumnMapping
 from meanstream.streaming.sources.source_directory import (

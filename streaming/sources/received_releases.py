@@ -17,9 +17,7 @@ from pydantic import ValidationError
 from meanstream.operators.agents.release_checks import REASONS as IMPOSSIBLE
 from meanstream.operators.agents.release_checks import PossibleReleases
 from meanstream.operators.records import VOTE_BINS, Bools, Floats, ReleaseColumns
-from meanstream.streaming.events.release_ids import release_ids
-from meanstream.streaming.events.stream_parts import SampleCounts, SpreadVotes
-from meanstream.streaming.events.wire import Release
+from meanstream.streaming.events.wire import Release, SampleCounts, SpreadVotes, release_ids
 
 MAX_INTEGER = 2**63 - 1
 MAX_COUNT = 2**40

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from meanstream.operators.agents.release_checks import PossibleReleases
-from meanstream.streaming.events.unreadable import UNREADABLE
+from meanstream.streaming.events.encode import UNREADABLE
 from meanstream.streaming.sources.lines import MAX_LINE_BYTES
 from meanstream.streaming.sources.received_releases import Line, ReceivedReleases, Releases
 from meanstream.streaming.sources.source_protocol import SourceLostError

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from meanstream.streaming.store.kind import store_kind
+from meanstream.operators.agents.agents_settings import AgentsSettings, settings_identity
+from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.streaming.store.secret_source import (
     is_named_secret,
+    key_derived_from_secret,
     load_secret,
+    noise_from_secret,
     secret_path,
     warn_if_secret_shared,
 )
 from meanstream.streaming.store.state_store import Store, StoreError
+from meanstream.streaming.store.store_identity import store_kind
 
 
 def kept_deployment_settings(store: Store) -> dict[str, Any]:
@@ -26,11 +31,8 @@ def kept_deployment_settings(store: Store) -> dict[str, Any]:
 
 def kind_of_store(path: Path) -> str | None:
     """Read whose a store is; None if no engine has begun it."""
-    store = Store.read(path)
-    try:
+    with Store.read(path) as store:
         settings = store.settings()
-    finally:
-        store.close()
 
     if settings is None:
         return None
@@ -74,10 +76,51 @@ def check_deployment_store(
 
     if not exists:
         return False
-    store = Store.read(path)
-    try:
+    with Store.read(path) as store:
         store.require_same(identity, secret)
-    finally:
-        store.close()
 
     return True
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """A store that is open for writing, the settings with the deployment's name, its noise, and the key of sample ids.
+
+    The last is for `open_source`.
+    """
+
+    store: Store
+    settings: AgentsSettings
+    noise: KeyedNoise
+    id_key: bytes
+
+
+def open_deployment(
+    path: Path, settings: AgentsSettings, *, environment: Mapping[str, str]
+) -> Deployment:
+    """Open or create a store of agents, and find or make its secret.
+
+    See `open_deployment_store`.
+    """
+    store, secret = open_deployment_store(
+        path, settings_identity(settings), environment=environment
+    )
+    named = replace(settings, name=kept_deployment_settings(store)["name"])
+    noise = noise_from_secret(secret, named.name)
+
+    return Deployment(store, named, noise, key_derived_from_secret(secret, "sample ids"))
+
+
+def saved_deployment_settings(saved: Mapping[str, Any]) -> AgentsSettings:
+    """Read settings of agents as a store keeps them."""
+    return AgentsSettings(**saved)
+
+
+def check_deployment(
+    path: Path, settings: AgentsSettings, *, environment: Mapping[str, str]
+) -> bool:
+    """Refuse what `open_deployment` would refuse, without making anything.
+
+    Say whether there is a store.
+    """
+    return check_deployment_store(path, settings_identity(settings), environment=environment)

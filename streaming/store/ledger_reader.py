@@ -10,8 +10,14 @@ import numpy as np
 
 from meanstream.operators.records import Ints
 from meanstream.streaming.store.database import DamagedStoreError, Database
-from meanstream.streaming.store.ledger_blocks import joined_ledger_rows, unpack_ledger_rows
-from meanstream.streaming.store.ledger_chain import SEGMENT, START, LedgerChain, LedgerColumns
+from meanstream.streaming.store.ledger_chain import (
+    SEGMENT,
+    START,
+    LedgerChain,
+    LedgerColumns,
+    joined_ledger_rows,
+    unpack_ledger_rows,
+)
 from meanstream.streaming.store.store_tables import StoreTables
 
 HEAD = "ledger"

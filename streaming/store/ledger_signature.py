@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -150,7 +149,7 @@ def deployment_of_ledger(store: Path) -> str | None:
 
     Stores of before there were names have none.
     """
-    with closing(Store.read(store)) as opened:
+    with Store.read(store) as opened:
         name = (opened.settings() or {}).get("name")
 
     if name is None:

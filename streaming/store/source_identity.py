@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from meanstream.operators.durations import duration_text
-from meanstream.streaming.events.topic_names import topics_joined
+from meanstream.streaming.events.event_columns import topics_joined
 from meanstream.streaming.store.state_store import Store, StoreError
 
 _STATE = "source"
@@ -56,7 +55,7 @@ def saved_lateness(path: Path, option: str) -> float | None:
         return None
 
     try:
-        with closing(Store.read(path)) as store:
+        with Store.read(path) as store:
             noted = (source_identity_of(store) or {}).get(option)
     except StoreError:  # anyone who opens it for writing says what is wrong
         return None

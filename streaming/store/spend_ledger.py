@@ -11,8 +11,7 @@ import numpy as np
 from meanstream.operators.records import Bools, Ints
 from meanstream.operators.validation import require
 from meanstream.streaming.store.database import Database
-from meanstream.streaming.store.ledger_blocks import pack_ledger_rows
-from meanstream.streaming.store.ledger_chain import LedgerChain, LedgerColumns
+from meanstream.streaming.store.ledger_chain import LedgerChain, LedgerColumns, pack_ledger_rows
 from meanstream.streaming.store.ledger_reader import HEAD, LedgerReader, next_ledger_indexes
 from meanstream.streaming.store.store_tables import StoreTables
 

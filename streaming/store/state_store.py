@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import re
 import secrets
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from meanstream.streaming.store import layout
+from meanstream.streaming.store import schema_migrations as schema
 from meanstream.streaming.store.database import (
     DamagedStoreError,
     Database,
@@ -17,11 +21,10 @@ from meanstream.streaming.store.database import (
     create_database_file,
     keep_database_to_owner,
 )
-from meanstream.streaming.store.kind import require_store_kind, store_kind
-from meanstream.streaming.store.layout import create_layout
 from meanstream.streaming.store.schema_migrations import (
     PUBLIC,
     checked_schema_version,
+    create_layout,
     migrate_schema,
 )
 from meanstream.streaming.store.spend_ledger import Ledger
@@ -30,9 +33,150 @@ from meanstream.streaming.store.store_identity import (
     make_identity,
     new_identity_name,
     require_same_identity,
+    require_store_kind,
+    store_kind,
 )
-from meanstream.streaming.store.store_lock import StoreLock, Witness, lock_path
 from meanstream.streaming.store.store_tables import StoreTables
+
+_posix: Any = None
+with suppress(ImportError):  # Windows has none
+    import fcntl as _posix
+
+_OWNER = "{:<20}\n"
+_WITNESS = "{} {:<20}\n"
+_WITNESS_AT = 21
+_RECORD = re.compile(rb"(\d+) *\n(?:([0-9a-f]{32}) (\d+) *\n)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """What a lock file tells of a store: how many commits it has seen.
+
+    SQLite takes a damaged write-ahead log for one that ends there, so without a witness the last
+    commits could be lost without a word.
+    """
+
+    path: Path
+    store: str | None = None
+    commits: int = 0
+
+    @classmethod
+    def of(cls, path: Path) -> Self:
+        """Read the lock file of a store, if there is one.
+
+        A reader must do so before it looks at the store.
+        """
+        try:
+            found = _RECORD.match(lock_path(path).read_bytes()[:100])
+        except OSError:
+            found = None
+
+        if found is None or found[2] is None:
+            return cls(path)
+        return cls(path, found[2].decode(), int(found[3]))
+
+    def check(self, store: str | None, commits: int) -> None:
+        """Compare with what the store itself tells.
+
+        Its public id and its commits; None and 0 if it is empty.
+        """
+        if store in (None, self.store) and commits < self.commits:
+            raise StoreError(
+                f"store must have the {self.commits} commits that its lock file counts, got {commits} in "
+                f"{str(self.path)!r}: it is damaged or an older copy; to continue from it nevertheless, delete the "
+                "lock file"
+            )
+
+
+class StoreLock:
+    """The lock of a store, held until it is closed.
+
+    The operating system gives it free when its owner dies: what a killed process leaves is no
+    obstacle.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    @classmethod
+    def take(cls, path: Path) -> Self:
+        """Take the lock file next to a store, or say who has it."""
+        if _posix is None:
+            rule = "be on a system with locks of POSIX (Linux, macOS, or WSL on Windows)"
+            raise StoreError(f"store must {rule}, got {sys.platform} for {str(path)!r}")
+
+        while True:
+            lock = cls._try_take(path)
+            if lock is not None:
+                return lock
+
+    @classmethod
+    def _try_take(cls, path: Path) -> Self | None:
+        """Take the lock file.
+
+        None if its owner took it away meanwhile: the name is that of no file, or another's.
+        """
+        try:
+            descriptor = os.open(lock_path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreError(
+                f"store must be in a writable folder, got {str(path)!r} ({error.strerror})"
+            ) from None
+
+        try:
+            _posix.flock(descriptor, _posix.LOCK_EX | _posix.LOCK_NB)
+            if not _is_still(descriptor, lock_path(path)):
+                os.close(descriptor)
+                return None
+
+            head = os.pread(descriptor, 100, 0)
+            # Next to an existing store it is the store's own, damaged; before a new one it is
+            # someone else's.
+            if head.strip(b"\0") and _RECORD.match(head) is None and not path.exists():
+                os.close(descriptor)
+                shown = repr(str(lock_path(path)))
+                raise StoreError(
+                    f"store must have a lock file of its own, got another file in {shown}"
+                )
+
+            os.pwrite(descriptor, _OWNER.format(os.getpid()).encode(), 0)
+        except BlockingIOError:
+            found = _RECORD.match(os.pread(descriptor, 100, 0))
+            os.close(descriptor)
+            owner = "another process" if found is None else f"process {int(found[1])}"
+            raise StoreError(
+                f"store must be used by one process, got {str(path)!r} in use by {owner}"
+            ) from None
+        except OSError as error:
+            os.close(descriptor)
+            raise StoreError(
+                f"store must have a writable lock file, got {str(path)!r} ({error.strerror})"
+            ) from None
+
+        return cls(descriptor)
+
+    def note(self, store: str, commits: int) -> None:
+        """Remember how many commits a store has seen; they are on the disk."""
+        with suppress(OSError):  # a witness that knows less is still true
+            os.pwrite(self._descriptor, _WITNESS.format(store, commits).encode(), _WITNESS_AT)
+
+    def close(self) -> None:
+        """Give the store free."""
+        os.close(self._descriptor)
+
+
+def _is_still(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def lock_path(path: Path) -> Path:
+    """Name the lock file of a store."""
+    place = path.resolve()  # a store with two names is one store
+    return place.with_name(place.name + ".lock")
+
 
 __all__ = ["DamagedStoreError", "EmptyStoreError", "Store", "StoreError"]
 
@@ -172,6 +316,12 @@ a store keeps its settings; another value needs a new --store, whose budget adds
         if self._lock is not None:
             self._lock.close()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def keep(self) -> None:
         """Say that the run begins.
 
@@ -222,11 +372,6 @@ a store keeps its settings; another value needs a new --store, whose budget adds
             self._id = str(self.state(PUBLIC)["id"])
 
         return self._id
-
-    def file_bytes(self) -> int:
-        """Tell the size of the file and its write-ahead log."""
-        files = (self.path, self.path.with_name(self.path.name + "-wal"))
-        return sum(file.stat().st_size for file in files if file.exists())
 
     def copy_to(self, path: Path) -> None:
         """Write the store as it is now into an empty file; see `store_backup.back_up_store`."""
@@ -293,7 +438,7 @@ a store keeps its settings; another value needs a new --store, whose budget adds
         return version
 
     def _put_public(self) -> None:
-        self.put_state(PUBLIC, {"id": secrets.token_hex(16), "version": layout.VERSION})
+        self.put_state(PUBLIC, {"id": secrets.token_hex(16), "version": schema.VERSION})
 
     def _check_version(self, version: int) -> None:
         """Compare the file's version with the one under seal."""
@@ -302,7 +447,7 @@ a store keeps its settings; another value needs a new --store, whose budget adds
 
     def _migrate_in_memory(self, version: int) -> None:
         """Show a store of an older version as one of this version, without a change of its file."""
-        if version != layout.VERSION:
+        if version != schema.VERSION:
             self._database.use_copy_in_memory()
             migrate_schema(self._database, self, version)
 
@@ -310,7 +455,7 @@ a store keeps its settings; another value needs a new --store, whose budget adds
         self, version: int, settings: Mapping[str, Any], secret: bytes
     ) -> None:
         """Refuse other settings or another secret before the file is changed for good."""
-        if version != layout.VERSION:
+        if version != schema.VERSION:
             with closing(type(self).read(self.path)) as migrated:
                 migrated.require_same(settings, secret)
 

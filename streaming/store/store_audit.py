@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from meanstream.streaming.store.ledger_chain import START
+from meanstream.operators.validation import require
+from meanstream.streaming.store.database import CopyFailedError
+from meanstream.streaming.store.ledger_chain import (
+    START,
+    LedgerColumns,
+    chain_value,
+    chained_bytes,
+)
 from meanstream.streaming.store.ledger_reader import LedgerBlock, next_ledger_indexes
 from meanstream.streaming.store.state_store import Store, StoreError
 
@@ -42,8 +53,7 @@ def audit_ledger(store: Path, noted: NotedLedger | None = None) -> LedgerReport:
     A ledger whose head was noted is its own prefix forever after: rows that were changed later are
     found even if the chain was computed again and sealed again.
     """
-    opened = Store.read(store)
-    try:
+    with Store.read(store) as opened:
         prefix = _Prefix(noted or NotedLedger())
         for block in audited_rows(opened):
             prefix.take(block)
@@ -51,8 +61,6 @@ def audit_ledger(store: Path, noted: NotedLedger | None = None) -> LedgerReport:
         prefix.check()
         head = opened.ledger.head()
         return LedgerReport(head.rows, len(opened.ledger.charges()), head.chain)
-    finally:
-        opened.close()
 
 
 def audited_rows(store: Store) -> Iterator[LedgerBlock]:
@@ -108,3 +116,162 @@ class _Prefix:
             raise OtherLedgerError(
                 f"ledger must have had the noted head at one of its {self._rows} rows, got none"
             )
+
+
+FORMAT = "meanstream ledger"
+"""First word of an export, by which readers recognize it."""
+VERSION = 1
+"""Of the format of exports."""
+
+
+def export_ledger(store: Path, target: Path, *, rows: int | None = None) -> LedgerReport:
+    """Write the rows of a ledger, or its first ones, into a new file; all rows are verified before.
+
+    **Privacy.** An export holds what left the process, and of the rest one digest per segment.
+    Input versions are private, and they are in that digest alone, as they are in the chain's
+    values. Of agents and rounds it is public; of agents that query each other a row is private to
+    its reader.
+
+    Returns
+    -------
+    LedgerReport
+        Rows, agents and head of what was exported.
+    """
+    with Store.read(store) as opened:
+        count = opened.ledger.rows() if rows is None else rows
+        require(
+            0 <= count <= opened.ledger.rows(),
+            "rows",
+            f"be at most {opened.ledger.rows()}, the rows of the ledger",
+            count,
+        )
+
+        export = _Export(opened, count)
+        _create(target)
+        try:
+            with target.open("wb") as file:
+                file.writelines(export.lines())
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException as error:
+            target.unlink()
+            if isinstance(error, OSError):
+                raise CopyFailedError(
+                    f"export must be writable, got {str(target)!r} ({error.strerror})"
+                ) from None
+
+            raise
+
+    return export.report()
+
+
+class _Export:
+    """The lines of an export, and what they come to."""
+
+    def __init__(self, store: Store, rows: int) -> None:
+        self._store = store
+        self._rows = rows
+        self._names = store.agents()
+        self._seen = set[int]()
+        self._chain = START
+
+    def lines(self) -> Iterator[bytes]:
+        """Give the lines: a header, rows, and a value of the chain after each segment."""
+        name = (self._store.settings() or {}).get("name")
+        yield _line({"format": FORMAT, "version": VERSION, "deployment": name, "rows": self._rows})
+
+        # Blocks begin and end with segments; those after the last exported row are verified, too.
+        for block in audited_rows(self._store):
+            first = block.rows.seq[0]
+            if first <= self._rows:
+                yield from self._segment(block.rows.part(slice(0, self._rows - first + 1)))
+
+    def report(self) -> LedgerReport:
+        """Tell what was exported."""
+        return LedgerReport(self._rows, len(self._seen), self._chain)
+
+    def _segment(self, rows: LedgerColumns) -> Iterator[bytes]:
+        encoded = self._store.encoded_names()
+        for seq, agent, output in zip(rows.seq, rows.agent, rows.output, strict=True):
+            yield _line({"seq": seq, "agent": self._names[agent], "output": output.decode()})
+
+        # The numbers hold input versions, which are private: their digest stands for them.
+        digests = [sha256(data).digest() for data in chained_bytes(rows, encoded)]
+        self._chain = chain_value(self._chain, digests)
+        self._seen.update(rows.agent)
+
+        yield _line({"rows": rows.seq[-1], "numbers": digests[0].hex(), "chain": self._chain.hex()})
+
+
+def _line(values: dict[str, Any]) -> bytes:
+    return json.dumps(values, separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def _create(target: Path) -> None:
+    """Make the new file, for its owner alone; the owner may hand it on."""
+    try:
+        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        raise StoreError(f"export must be a new file, got {str(target)!r}, which exists") from None
+    except OSError as error:
+        raise StoreError(
+            f"export must be in a writable folder, got {str(target)!r} ({error.strerror})"
+        ) from None
+
+
+def back_up_store(store: Path, place: Path) -> LedgerReport:
+    """Copy a store and verify the copy's ledger.
+
+    Copying the file by hand misses what is still in the write-ahead log.
+
+    **Privacy.** The copy is on the private side as the store is: it holds raw sums, and raw samples that wait for
+    their event time. Only its owner can read it. It does not hold the secret, without which it cannot be continued.
+    Restored, it is an older copy: continued on other input than before, it would give the noise of one release to two
+    sums. Restore the newest only, onto the input that it had read from.
+
+    Returns
+    -------
+    LedgerReport
+        Rows, agents and head of the copy's ledger, to be noted elsewhere.
+    """
+    with Store.read(store) as opened:
+        _make(place)
+        try:
+            opened.copy_to(place)
+            report = audit_ledger(place)
+            _sync(place)
+            _sync(place.parent)
+        except BaseException as error:
+            place.unlink()
+            if isinstance(error, OSError):
+                raise CopyFailedError(
+                    f"backup must be writable, got {str(place)!r} ({error.strerror})"
+                ) from None
+
+            raise
+        finally:  # anyone who reads a copy leaves these next to it; there is nothing in them
+            for suffix in ("-wal", "-shm"):
+                place.with_name(place.name + suffix).unlink(missing_ok=True)
+
+    return report
+
+
+def _make(place: Path) -> None:
+    try:
+        os.close(os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        raise StoreError(f"backup must be a new file, got {str(place)!r}, which exists") from None
+    except OSError as error:
+        raise _unwritable(place, error) from None
+
+
+def _unwritable(place: Path, error: OSError) -> StoreError:
+    return StoreError(f"backup must be in a writable folder, got {str(place)!r} ({error.strerror})")
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

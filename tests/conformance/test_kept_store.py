@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from meanstream.pipelines.beam.keyed_state.beam_state import StateMark
-from meanstream.streaming.store import layout, schema_migrations
+from meanstream.streaming.store import schema_migrations
 from meanstream.streaming.store.schema_migrations import Migration
 from meanstream.streaming.store.store_identity import OtherIdentityError
 from tests.conformance.make_kept_beam import (
@@ -243,11 +243,11 @@ def test_the_command_makes_such_files_today(tmp_path: Path) -> None:
 def later(monkeypatch: pytest.MonkeyPatch) -> int:
     """Make this a later version, whose stores have one more table; give its schema."""
     table = "CREATE TABLE notes (number INTEGER PRIMARY KEY) STRICT"
-    before, schema = dict(layout.TABLES), layout.VERSION + 1
+    before, schema = dict(schema_migrations.TABLES), schema_migrations.VERSION + 1
     step = Migration(before, lambda database, _: database.execute(table))
-    steps = {**schema_migrations.MIGRATIONS, layout.VERSION: step}
-    monkeypatch.setattr(layout, "TABLES", {**before, "notes": table})
-    monkeypatch.setattr(layout, "VERSION", schema)
+    steps = {**schema_migrations.MIGRATIONS, schema_migrations.VERSION: step}
+    monkeypatch.setattr(schema_migrations, "TABLES", {**before, "notes": table})
+    monkeypatch.setattr(schema_migrations, "VERSION", schema)
     monkeypatch.setattr(schema_migrations, "MIGRATIONS", steps)
     return schema
 

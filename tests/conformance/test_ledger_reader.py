@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 
 from meanstream.streaming.store.ledger_chain import SEGMENT
-from meanstream.streaming.store.ledger_export import export_ledger
 from meanstream.streaming.store.ledger_signature import make_signing_key, sign_head
 from meanstream.streaming.store.spend_ledger import LedgerRows
 from meanstream.streaming.store.state_store import Store
-from meanstream.streaming.store.store_audit import audit_ledger
+from meanstream.streaming.store.store_audit import audit_ledger, export_ledger
 from tests.code_blocks import ROOT
 from tests.conformance.make_kept_store import TAMPERED
 from tests.conformance.test_kept_store import FACTS, KEPT

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from meanstream.pipelines.commands.run import progress_line as progress
-from meanstream.streaming.store.packed_columns import unpack_columns
-from meanstream.streaming.store.state_snapshot import unseal_snapshot
+from meanstream.streaming.store.state_snapshot import unpack_columns, unseal_snapshot
 from tests.contracts.test_no_raw_values import LOWER, UPPER, found, write_stream
 from tests.pipelines.command_line import SECRET, Ran, arguments, meanstream
 

@@ -15,8 +15,7 @@ from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.wire import EVENTS
 from meanstream.streaming.sinks.jsonl_sink import JsonlSink, StreamSink
 from meanstream.streaming.sinks.parquet_sink import ParquetSink
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.sinks.sink_protocol import Sink, Trust
+from meanstream.streaming.sinks.sink_protocol import Sink, Sinks, Trust
 
 SINKS: dict[str, Callable[[Path, Trust], Any]] = {
     "jsonl": lambda folder, trust: JsonlSink(folder / "x.jsonl", trust=trust),

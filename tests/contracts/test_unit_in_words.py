@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from meanstream.operators.agents.admission import MAX_PERSONS, PersonCounts
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.agents.person_limits import MAX_PERSONS, PersonCounts
 from meanstream.operators.noise.group_privacy import GROUPS
 
 ROOT = Path(__file__).parents[2]

@@ -18,7 +18,7 @@ from pyarrow import parquet
 
 from meanstream.operators.records import Ints
 from meanstream.streaming.events.event_columns import Rejects, SampleColumns
-from meanstream.streaming.kafka.connection.values import PartitionRecords, parse_values
+from meanstream.streaming.kafka.connection.values import PartitionRecords
 from meanstream.streaming.sources.formats.csv_file import CsvFormat, CsvSource
 from meanstream.streaming.sources.formats.json_records import JsonFormat
 from meanstream.streaming.sources.formats.jsonl_file import JsonlSource
@@ -27,6 +27,7 @@ from meanstream.streaming.sources.lines import MAX_LINE_BYTES
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.sources.source_records import RecordParser
 from tests.fuzz.fuzzed_messages import MessageGenerator, fuzz_topic
+from tests.streaming.support.parsed_values import parse_values
 
 MAPPING = ColumnMapping(id="id")
 HEADER = ["agent", "value", "time", "id", "schema_version"]

@@ -17,7 +17,6 @@ ROOTS = ("pipelines/commands/", "pipelines/page/", "pipelines/frames/")
 """Folders of the core that a user enters."""
 STILL_IN_THE_CORE = frozenset(
     {
-        "operators/agents/admission.py",
         "operators/collaboration/shares/newest_histograms.py",
     }
 )

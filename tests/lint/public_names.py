@@ -24,7 +24,7 @@ ESTIMATORS_NAMED_IN = (
     "meanstream/lab/reproduce/",  # figures of the papers, each of its own estimator
     "pipelines/commands/command_parts.py",  # `meanstream plan` is a command
     "meanstream/integrations/public_answers.py",  # `plan` is a tool
-    "meanstream/lab/simulate/simulated_rounds_options.py",  # help
+    "meanstream/lab/simulate/simulate_rounds.py",  # help
 )
 
 

@@ -37,7 +37,7 @@ def test_a_module_that_a_string_names_is_found() -> None:
         ("meanstream.operators.noise.keyed", "meanstream.lab.papers.dame.dame"),
         (
             "meanstream.lab.papers.colme.pairwise_agents",
-            "meanstream.lab.papers.cummings.ideal",
+            "meanstream.lab.papers.cummings.known_sizes",
         ),  # of one layer
         ("meanstream.streaming.sources.formats.csv_file", "meanstream.streaming.open_source"),
         ("meanstream.streaming.clock", "meanstream.pipelines.beam.rounds.round_transforms"),

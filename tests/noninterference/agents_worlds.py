@@ -20,7 +20,6 @@ from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamS
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.vote_of_spread import SpreadVote
-from meanstream.operators.collaboration.prior import posterior_table
 from meanstream.pipelines.beam.agents.agent_transforms import CollaboratePairwise
 from meanstream.pipelines.beam.agents.pairwise_shard import PairBatch
 from meanstream.pipelines.beam.element_types.columns_coder import ColumnsCoder
@@ -48,21 +47,11 @@ MOVED = {"samples": 98, "released": 70}
 moved."""
 
 FEW = 30
-"""Agents of whom estimates are read from a table in these tests (`table_from`); the product's are
-16,384 or more."""
+"""Agents of a small world in which everything is learned."""
 
 UNRELEASED = {"least": -1.0, "most": 3.0, "far outside": 1e300, "tiny": 1e-300}
 """What the changed agent's unreleased samples are in each world but the first, where they are like
 all others."""
-
-
-def table_from(agents: int, patch: pytest.MonkeyPatch) -> None:
-    """Interpolate from so many agents on, in a table of the usual size, and however few components
-    the prior has."""
-    cells = round(posterior_table.FEWEST_AGENTS / posterior_table.AGENTS_PER_CELL)
-    patch.setattr(posterior_table, "AGENTS_PER_CELL", agents / cells)
-    patch.setattr(posterior_table, "FEWEST_AGENTS", agents)
-    patch.setattr(posterior_table, "FEWEST_COMPONENTS", 0)
 
 
 def write_stream(
@@ -452,10 +441,10 @@ def releases_as(
             counts = pending.votes[-1][i].tolist(), pending.histogram[-1][i].tolist()
             made = int(pending.total[-1][i]), int(pending.version[-1][i]), *counts
             noised, version, votes, histogram = told.setdefault((self.names[a], index), made)
-            pending.total[-1][i] = self._state.columns["released_total"][a] = noised
-            pending.votes[-1][i] = self._state.columns["vote_noised"][a] = votes
+            pending.total[-1][i] = self.columns["released_total"][a] = noised
+            pending.votes[-1][i] = self.columns["vote_noised"][a] = votes
             if histogram:
-                pending.histogram[-1][i] = self._state.columns["histogram_noised"][a] = histogram
+                pending.histogram[-1][i] = self.columns["histogram_noised"][a] = histogram
             pending.version[-1][i] = version
 
     with pytest.MonkeyPatch.context() as changes:

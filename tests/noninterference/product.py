@@ -21,11 +21,10 @@ from meanstream.pipelines.commands.report import report_charts as charts
 from meanstream.pipelines.commands.run import opening, run_engine
 from meanstream.pipelines.commands.run import progress_line as progress
 from meanstream.pipelines.commands.run.signals import stopping_on_signals
-from meanstream.streaming.agents.ledger_forecast import LedgerForecast
+from meanstream.streaming.agents.agents_budget import LedgerForecast
 from meanstream.streaming.crash import CrashHook
 from meanstream.streaming.engine.engine_health import EngineHealth
-from meanstream.streaming.metrics.rounds_telemetry import RoundsTelemetry
-from meanstream.streaming.metrics.telemetry import AgentsTelemetry, Telemetry
+from meanstream.streaming.metrics.telemetry import AgentsTelemetry, RoundsTelemetry, Telemetry
 from tests.noninterference.comparison import Seen
 from tests.noninterference.surfaces import METRICS_PATHS, PAGE_ROUTES
 from tests.pipelines.command_line import SECRET, Ran, arguments, asks

@@ -33,12 +33,10 @@ from meanstream.streaming.metrics.collaboration_metrics import (
     CollaborationMetrics,
     PrivateCollaborationMetrics,
 )
-from meanstream.streaming.metrics.engine_metrics import Metrics
-from meanstream.streaming.metrics.families import FORECASTS
+from meanstream.streaming.metrics.engine_metrics import FORECASTS, Metrics
 from meanstream.streaming.metrics.private_answers import PrivateMetrics, PrivateRoundsMetrics
-from meanstream.streaming.metrics.rounds_metrics import RoundsMetrics
-from meanstream.streaming.metrics.statistician_metrics import StatisticianMetrics
-from meanstream.streaming.sinks import sink_group as group
+from meanstream.streaming.metrics.rounds_metrics import RoundsMetrics, StatisticianMetrics
+from meanstream.streaming.sinks import sink_protocol as group
 from tests.noninterference import agents_worlds, kafka_worlds, rounds_worlds, surfaces
 from tests.noninterference.surfaces import Reader
 

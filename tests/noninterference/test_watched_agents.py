@@ -17,12 +17,12 @@ import pytest
 
 from meanstream.lab.papers.colme.pairwise_stream import PairwiseStream
 from meanstream.operators.agents.change_tests import OwnChanges
-from meanstream.operators.agents.memory.kept_sums import KeptSums
+from meanstream.operators.agents.half_life_memory import KeptSums
 from meanstream.operators.agents.own_histogram import histogram_bin_of_cells
-from meanstream.operators.collaboration.prior import prior_fitted
 from meanstream.operators.collaboration.prior.mixture_prior import LearnedPrior
+from meanstream.operators.collaboration.prior.prior_fitted import FittedPrior
 from meanstream.operators.collaboration.shares.shares_prior import NoisedShares, fit_shares_prior
-from meanstream.streaming.agents.share_estimates import ShareEstimates
+from meanstream.streaming.agents.estimates import ShareEstimates
 from meanstream.streaming.engine.engine_intake import Intake
 from meanstream.streaming.metrics.engine_metrics import Metrics
 from tests.noninterference.agents_worlds import (
@@ -38,20 +38,13 @@ from tests.noninterference.agents_worlds import (
     hosted,
     querying,
     releases_as,
-    table_from,
     to_parquet,
 )
 from tests.noninterference.comparison import Compared, Seen, nothing_differs
 from tests.noninterference.surfaces import METRICS_PATHS
-from tests.privacy.test_answers_of_others import table_from_the_least_mean
 
 Ports = tuple[int, ...]
 MANY = 20_000
-
-
-@pytest.fixture(autouse=True)
-def _table(monkeypatch: pytest.MonkeyPatch) -> None:
-    table_from(FEW, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -223,40 +216,17 @@ OLD = {"collaboration": LearnedPrior.name}
 """Of which the twins are."""
 
 
-AGENTS = pytest.mark.parametrize("agents", [FEW, pytest.param(MANY, marks=pytest.mark.full)])
-
-
-def read_from_a_table(agents: int, folder: Path, ports: Ports) -> tuple[Seen, Seen]:
-    """Compare worlds in which the changed agent's raw mean is the least of all, or one among
-    others."""
+@pytest.mark.parametrize("agents", [FEW, pytest.param(MANY, marks=pytest.mark.full)])
+def test_neither_do_they_with_the_pooled_prior(agents: int, tmp_path: Path, ports: Ports) -> None:
+    """The changed agent's raw mean is the least of all, or one among others."""
     told: Told = {}
     with releases_as(told):
-        first = at_once(folder / "first", agents, ports, options=OLD)
+        first = at_once(tmp_path / "first", agents, ports, options=OLD)
         other = at_once(
-            folder / "other", agents, ports, options=OLD, unreleased=-1.0, all_of_it=True
+            tmp_path / "other", agents, ports, options=OLD, unreleased=-1.0, all_of_it=True
         )
     assert first["file estimates.jsonl"].count(b"\n") == agents - 1  # all but the changed agent's
-    return first, other
-
-
-@AGENTS
-def test_neither_do_they_where_estimates_are_read_from_a_table(
-    agents: int, tmp_path: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table_from(agents, monkeypatch)
-    assert nothing_differs(*read_from_a_table(agents, tmp_path, ports))
-
-
-@AGENTS
-def test_the_table_of_before_is_caught(
-    agents: int, tmp_path: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table_from(agents, monkeypatch)
-    monkeypatch.setattr(prior_fitted, "look_up_posterior", table_from_the_least_mean)
-    assert (
-        Compared(*read_from_a_table(agents, tmp_path, ports))["file estimates.jsonl"]
-        >= agents // 20
-    )
+    assert nothing_differs(first, other)
 
 
 def assert_all_is_seen(seen: Seen) -> None:
@@ -302,17 +272,13 @@ def shows_clipped(patch: pytest.MonkeyPatch) -> None:
 
 
 def floors_by_all(patch: pytest.MonkeyPatch) -> None:
-    from dataclasses import replace
+    posterior = FittedPrior.posterior
 
-    import numpy as np
+    def floored(self: FittedPrior, mean: Any, variance: Any) -> Any:
+        means, variances = posterior(self, mean, variance)
+        return np.stack([means, np.maximum(variances, 2 * variances.min())])
 
-    posterior = prior_fitted.FittedPrior.posterior
-
-    def floored(self: object, mean: object, variance: object) -> object:
-        found = posterior(self, mean, variance)  # type: ignore[arg-type]
-        return replace(found, variance=np.maximum(found.variance, 2 * found.variance.min()))
-
-    patch.setattr(prior_fitted.FittedPrior, "posterior", floored)
+    patch.setattr(FittedPrior, "posterior", floored)
 
 
 def rejects_out_of_bounds(patch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from meanstream.operators.agents.agents import Agents
-from meanstream.streaming.agents.known_covariates import KnownCovariates
+from meanstream.streaming.agents.estimates import KnownCovariates
 from tests.noninterference.agents_worlds import (
     FEW,
     UNRELEASED,
@@ -19,18 +19,12 @@ from tests.noninterference.agents_worlds import (
     federated,
     on_beam,
     releases_as,
-    table_from,
     write_covariates,
 )
 from tests.noninterference.comparison import Compared, Seen, nothing_differs
 
 Ports = tuple[int, ...]
 COVARIATES: dict[str, Any] = {"covariates": "private-attributes.csv"}
-
-
-@pytest.fixture(autouse=True)
-def _table(monkeypatch: pytest.MonkeyPatch) -> None:
-    table_from(FEW, monkeypatch)
 
 
 def on_the_engine(folder: Path, ports: Ports, **stream: Any) -> Seen:

@@ -16,7 +16,6 @@ from tests.noninterference.agents_worlds import (
     asking_each_other,
     federated,
     on_beam,
-    table_from,
 )
 from tests.noninterference.comparison import Seen, nothing_differs
 
@@ -56,11 +55,7 @@ def test_nor_where_agents_are_told_quantiles(tmp_path: Path, ports: tuple[int, .
 @pytest.mark.parametrize(
     "agents", [3, FEW, *(pytest.param(n, marks=pytest.mark.full) for n in (300, 20_000))]
 )
-def test_a_pipeline_shows_nothing_of_unreleased_values(
-    agents: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Estimates of `FEW` agents, too, are read from a table, as those of 16,384 are."""
-    table_from(max(agents, FEW), monkeypatch)
+def test_a_pipeline_shows_nothing_of_unreleased_values(agents: int, tmp_path: Path) -> None:
     first, other = (
         on_beam(tmp_path / "first", agents),
         on_beam(tmp_path / "other", agents, unreleased=1e300),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from meanstream.lab.random_words import SeededWords
-from meanstream.lab.simulation.round_population import draw_population_sizes
+from meanstream.lab.simulation.round_laws import draw_population_sizes
 from meanstream.operators.estimators.registry import build_estimator
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.rounds.round_protocol import (

@@ -8,13 +8,11 @@ once.
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from meanstream.operators.collaboration.prior import posterior_table, prior_fitted
-from meanstream.operators.collaboration.prior.posterior_table import Evaluate, Posterior
+from meanstream.operators.collaboration.prior.prior_fitted import FittedPrior
 from meanstream.operators.collaboration.registry import COLLABORATIONS, make_collaboration
 from meanstream.operators.collaboration.two_variances import (
     FittedPopulation,
@@ -113,12 +111,10 @@ def test_a_raw_value_changes_no_byte_of_anybody_elses_answer(name: str, n: int) 
 
 @pytest.mark.parametrize("name", ["learned_prior", "pooled_prior"])
 def test_how_many_agents_have_two_variances_changes_no_byte_of_others(name: str) -> None:
-    """The number of them, which depends on raw values, goes past the fewest agents of a table."""
+    """The number of them depends on raw values."""
     fitted, samples = fitted_and_samples(name, 20_000)
     own = pooled_own_means(samples, POOL)
-    few = posterior_table.FEWEST_AGENTS - 1
-    assert few > CHANGED + 1
-    ratio = np.where(np.arange(len(own.mean)) < few + 1, 0.5, 1.0)
+    ratio = np.where(np.arange(len(own.mean)) < 1 << 14, 0.5, 1.0)
     one = estimate_with_two_variances(fitted, replace(own, value_variance=ratio * own.variance))
     ratio[CHANGED] = 1.0
     other = estimate_with_two_variances(fitted, replace(own, value_variance=ratio * own.variance))
@@ -134,55 +130,27 @@ def test_the_own_answer_does_change() -> None:
         assert len(values) == 7
 
 
-def table_from_the_least_mean(
-    evaluate: Evaluate, mean: Floats, variance: Floats, n_components: int, **bounds: Any
-) -> Posterior:
-    """Twin: the table of before, whose nodes begin at the least raw mean and variance of all
-    agents."""
-    if len(mean) < posterior_table.FEWEST_AGENTS:
-        return look_up(evaluate, mean, variance, n_components, **bounds)
-    lattice = posterior_table._Lattice.build(
-        **bounds, most_cells=len(mean) // posterior_table.AGENTS_PER_CELL
-    )
-    lattice = replace(lattice, start=float(mean.min()))
-    table = posterior_table._Table.build(evaluate, lattice, mean, variance)
-    return posterior_table._gather(table.read, mean, variance, posterior_table.CHUNK)
-
-
-look_up = posterior_table.look_up_posterior
-
-
-@pytest.mark.parametrize("n", [n for n in SIZES if n >= posterior_table.FEWEST_AGENTS])
-def test_the_table_of_before_is_caught(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prior_fitted, "look_up_posterior", table_from_the_least_mean)
-    fitted, samples = fitted_and_samples("pooled_prior", n)
-    assert interference(fitted, samples) > 1000
-
-
-@pytest.mark.parametrize("n", [n for n in SIZES if n < posterior_table.FEWEST_AGENTS])
+@pytest.mark.parametrize("n", SIZES)
 def test_a_floor_of_the_variance_from_all_agents_is_caught(
     n: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Twin: the posterior's floor was taken over the agents of a chunk once, not over the
     components alone."""
-    posterior = prior_fitted.FittedPrior.posterior
+    posterior = FittedPrior.posterior
 
-    def floored(self: prior_fitted.FittedPrior, mean: Floats, variance: Floats) -> Posterior:
-        found = posterior(self, mean, variance)
-        return replace(found, variance=np.maximum(found.variance, 2 * found.variance.min()))
+    def floored(self: FittedPrior, mean: Floats, variance: Floats) -> Floats:
+        means, variances = posterior(self, mean, variance)
+        return np.stack([means, np.maximum(variances, 2 * variances.min())])
 
-    monkeypatch.setattr(prior_fitted.FittedPrior, "posterior", floored)
+    monkeypatch.setattr(FittedPrior, "posterior", floored)
     assert interference(*fitted_and_samples("pooled_prior", n)) > 0
 
 
 def test_an_evaluation_rounds_alike_wherever_it_stands() -> None:
-    """Which agents are beyond the table depends on all of them: their evaluations must not see each
-    other."""
     fitted, samples = fitted_and_samples("pooled_prior", 300)
-    assert isinstance(fitted, prior_fitted.FittedPrior)
-    own, exact = worlds(samples)[0], posterior_table._padded(fitted.posterior)
-    whole = exact(own.mean, own.variance)
-    for some in (slice(5, 6), slice(5, 7), slice(5, 16), slice(77, None, 13)):
-        part = exact(own.mean[some], own.variance[some])
-        for field in fields(Posterior):
-            assert getattr(part, field.name).tobytes() == getattr(whole, field.name)[some].tobytes()
+    assert isinstance(fitted, FittedPrior)
+    own = worlds(samples)[0]
+    whole = fitted.posterior(own.mean, own.variance)
+    for rows in (slice(5, 6), slice(5, 7), slice(5, 16), slice(77, None, 13)):
+        alone = fitted.posterior(own.mean[rows], own.variance[rows])
+        assert alone.tobytes() == whole[:, rows].tobytes()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from meanstream.lab.evidence.black_box import above, audit_epsilon_lower_bound
+from meanstream.lab.evidence.one_run import above, audit_epsilon_lower_bound
 from tests.oracles.divergence import hockey_stick, pure_epsilon, worst_hockey_stick
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from meanstream.lab.evidence.counters_audit import counter_columns as strategy_columns
-from meanstream.lab.evidence.sampler import implemented_tail
+from meanstream.lab.evidence.counters_audit import implemented_tail
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.counters.registry import COUNTERS, FreshNoise
 from meanstream.operators.noise.calibration import calibration_delta

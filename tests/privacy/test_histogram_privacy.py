@@ -16,7 +16,11 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
-from meanstream.operators.agents.own_histogram import MOST_BINS, SampleHistogram
+from meanstream.operators.agents.own_histogram import (
+    MOST_BINS,
+    SampleHistogram,
+    histograms_of_releases,
+)
 from meanstream.operators.agents.vote_of_spread import SpreadPairs
 from meanstream.operators.noise.calibration import calibration_delta
 from meanstream.operators.noise.distributions import TAIL_DELTA, GaussianNoise
@@ -51,7 +55,9 @@ def released(found: AgentsSettings, values: Floats, noise: Any) -> tuple[Ints, I
     for t, column in enumerate(values.T):
         now = agents.update(np.arange(n), column, np.full(n, float(t))).releases
         if len(now):
-            told.append((now.total, now.votes[:, 2:], agents.histograms().counts))
+            told.append(
+                (now.total, now.votes[:, 2:], histograms_of_releases(agents.latest()).counts)
+            )
     total, votes, counts = (np.stack(columns, axis=1) for columns in zip(*told, strict=True))
     return total, votes, counts
 

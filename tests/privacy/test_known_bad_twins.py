@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from meanstream.lab.evidence.black_box import Event, Outputs, above, audit_epsilon_lower_bound
+from meanstream.lab.evidence.one_run import Event, Outputs, above, audit_epsilon_lower_bound
 from meanstream.operators.noise.calibration import calibrated_laplace_scale
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import KeyedNoise, LaplaceNoise, NoiseIds, keyed_owner_words

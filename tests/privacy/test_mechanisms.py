@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from meanstream.lab.evidence.black_box import above, audit_epsilon_lower_bound
-from meanstream.lab.evidence.sampler import implemented_pmf
+from meanstream.lab.evidence.counters_audit import implemented_pmf
+from meanstream.lab.evidence.one_run import above, audit_epsilon_lower_bound
 from meanstream.operators.noise.calibration import (
     calibrated_analytic_stddev,
     calibrated_classical_stddev,

@@ -14,26 +14,13 @@ from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.change_tests import OwnChanges
 from meanstream.operators.agents.change_tests import Tested as Found
-from meanstream.operators.agents.memory.kept_sums import KeptSums
+from meanstream.operators.agents.half_life_memory import KeptSums
 from meanstream.operators.agents.own_moments import OwnMoment
+from meanstream.operators.agents.state_columns import PUBLIC
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Bools, Ints
 
 AGENTS, SAMPLES = 40, 600
-PRIVATE = (
-    "own_",
-    "kept_",
-    "before_",
-    "histogram_own",
-    "total",
-    "squares_",
-    "marked_total",
-    "vote_pairs",
-    "pair_",
-    "block_",
-)
-"""Columns that are an agent's own; `sums_noise` and `sums_buffers` are the noise, and the same in
-all worlds here."""
 FOUND = OwnChanges.test
 
 
@@ -84,7 +71,9 @@ def stream(**how: Any) -> tuple[list[bytes], dict[str, np.ndarray], list[float]]
         columns += [batch.version, batch.time, batch.drift, batch.exhausted]
         told.append(b"".join(np.ascontiguousarray(column).tobytes() for column in columns))
     rows = agents.rows(np.arange(AGENTS))
-    public = {name: column for name, column in rows.items() if not name.startswith(PRIVATE)}
+    # The noise is private, and the same in all worlds here.
+    same = [c.name for c in agents.table if c.privacy is PUBLIC or c.of == "noise"]
+    public = {name: rows[name] for name in same}
     return [*told, agents.spent().tobytes()], public, agents.own().mean.tolist()
 
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from meanstream.lab.evidence.counters_audit import counter_columns
+from meanstream.operators.agents.admission import COUNTS, PersonCounts
 from meanstream.operators.agents.agents import Agents, AgentsSettings
-from meanstream.operators.agents.person_limits import COUNTS, PersonCounts
 from meanstream.operators.counters.registry import COUNTERS, make_counter
 from meanstream.operators.noise.calibration import calibration_delta
 from meanstream.operators.noise.distributions import TAIL_DELTA

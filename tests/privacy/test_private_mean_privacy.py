@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from river import utils
 
-from meanstream.lab.evidence.black_box import above, audit_epsilon_lower_bound
+from meanstream.lab.evidence.one_run import above, audit_epsilon_lower_bound
 from meanstream.operators.agents.running_mean import PrivateMean
 from meanstream.operators.counters.optimal import LONGEST, Optimal
 from meanstream.operators.counters.registry import COUNTERS, make_counter

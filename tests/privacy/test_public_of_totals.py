@@ -22,9 +22,8 @@ from meanstream.operators.records import Floats, Ints, Words
 from meanstream.streaming.agents.agents_engine import Engine
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.event_columns import Batch, Position, Rejects, SampleColumns
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.sinks.sink_protocol import Trust
-from meanstream.streaming.store.store_deployment import open_deployment
+from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
+from meanstream.streaming.store.deployment_store import open_deployment
 from tests.pipelines.command_line import SECRET
 
 N, RELEASES = 400, 4

@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
-from meanstream.operators.agents.pairs_by_time import TimedPairs
-from meanstream.operators.agents.vote_of_spread import SpreadVote
+from meanstream.operators.agents.vote_of_spread import SpreadVote, TimedPairs
 from meanstream.operators.noise.calibration import calibration_delta
 from meanstream.operators.noise.distributions import TAIL_DELTA, GaussianNoise
 from meanstream.operators.noise.keyed import KeyedNoise

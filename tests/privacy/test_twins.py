@@ -126,7 +126,7 @@ FRESH: Any = AgentsSettings.__dict__["fresh"].func
 HISTOGRAM: Any = AgentsSettings.__dict__["histogram"].func
 VOTE, CAST, DERIVE = SpreadVote.cast, SampleHistogram.cast, keyed._derive
 NOISED = Agents._noised
-INIT, OPENED, RESTORE = Agents.__init__, engine_run.open_deployment, AgentRows.restore
+INIT, OPENED, RESTORE = Agents.__init__, engine_run.open_deployment, AgentRows.restore_chunk
 
 
 def halved(noise: Any) -> Any:
@@ -323,7 +323,7 @@ TWINS = {
         "counter.toeplitz.gaussian",
     ),
     "unkeyed index": Twin([(KeyedNoise, "bits", unkeyed_index)], named="engine.another_release"),
-    "budget forgotten after restore": Twin([(AgentRows, "restore", forgetful)], KILLED),
+    "budget forgotten after restore": Twin([(AgentRows, "restore_chunk", forgetful)], KILLED),
     "shared bins of votes": Twin([VOTES], named="engine.another_bin_of_votes"),
     "shared bins of votes, counted": Twin([VOTES], COUNTED, "agents.means_and_votes"),
     "shared bins of histograms": Twin(

@@ -31,22 +31,20 @@ from meanstream.pipelines.commands.report.report_parts import (
 from meanstream.pipelines.commands.run.run_page import page_run_facts
 from meanstream.pipelines.page.page_figures import page_figures, page_figures_of_window
 from meanstream.pipelines.page.page_server import PageServer
+from meanstream.streaming.agents.agents_budget import budget_outlook
 from meanstream.streaming.agents.agents_engine import Engine
-from meanstream.streaming.agents.ledger_forecast import budget_outlook
 from meanstream.streaming.agents.pairwise.pairs_picture import pairs_picture
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.events.event_columns import Batch
 from meanstream.streaming.metrics.metric_records import budget_histogram_record
-from meanstream.streaming.metrics.rounds_telemetry import RoundsTelemetry
-from meanstream.streaming.metrics.telemetry import AgentsTelemetry
+from meanstream.streaming.metrics.telemetry import AgentsTelemetry, RoundsTelemetry
 from meanstream.streaming.rounds.rounds_deployment import open_rounds_deployment
 from meanstream.streaming.rounds.rounds_engine import RoundsEngine
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.rounds_stats import RoundsStats
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.sinks.sink_protocol import Trust
-from meanstream.streaming.store.store_deployment import open_deployment
+from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
+from meanstream.streaming.store.deployment_store import open_deployment
 from tests.pipelines.command_line import arguments, meanstream, options, write_samples
 from tests.servers.conftest import need
 from tests.servers.support.browser import (

@@ -27,9 +27,8 @@ from meanstream.streaming.events.event_columns import Batch
 from meanstream.streaming.metrics.engine_metrics import Metrics
 from meanstream.streaming.metrics.metrics_server import MetricsServer
 from meanstream.streaming.metrics.private_answers import PrivateMetrics
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.sinks.sink_protocol import Trust
-from meanstream.streaming.store.store_deployment import open_deployment
+from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
+from meanstream.streaming.store.deployment_store import open_deployment
 from tests.servers.conftest import need
 from tests.servers.support.prometheus import SHIPPED, Prometheus, missing
 from tests.servers.support.wait_until import wait_until

@@ -21,13 +21,12 @@ from meanstream.pipelines.commands.run.run_statistician import open_reports
 from meanstream.pipelines.options.rounds_options import RoundsOptions
 from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.open_sink import open_sink
-from meanstream.streaming.rounds.sides.rounds_statistician import (
+from meanstream.streaming.rounds.rounds_statistician import (
     PUBLIC_SECRET,
     Statistician,
     statistician_identity,
 )
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.sinks.sink_protocol import Trust
+from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
 from meanstream.streaming.store.state_store import Store
 from tests.pipelines.command_line import SECRET, arguments, meanstream
 from tests.streaming.support.dying import DieAt, Died

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from meanstream.streaming.kafka.connection import first_answer
+from meanstream.streaming.kafka.connection import kafka_topics
 from tests.pipelines.command_line import meanstream
 from tests.servers.support.broker import Broker, free_ports
 from tests.servers.support.programs import Command
@@ -69,7 +69,7 @@ def test_brokers_that_are_started_later_are_waited_for(own_broker: Broker, tmp_p
 
 @pytest.mark.parametrize("kind", [*COMMANDS, "collaborate"])
 def test_nobody_answers_in_time(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_answer, "FIRST_LOG_SECONDS", 0.1)
+    monkeypatch.setattr(kafka_topics, "FIRST_LOG_SECONDS", 0.1)
     address = f"127.0.0.1:{free_ports(1)[0]}"
     option = "releases" if kind == "collaborate" else "source"
     if kind == "collaborate":

@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from meanstream.streaming.agents.moves import move_agents as moving
-from meanstream.streaming.agents.moves.agents_homes import departed_agents
+from meanstream.streaming.agents import move_agents as moving
+from meanstream.streaming.agents.move_agents import departed_agents
 from meanstream.streaming.agents.saved_agents import saved_sample_counts
 from meanstream.streaming.store.state_store import Store
 from tests.pipelines.command_line import SECRET, Ran, meanstream

@@ -23,7 +23,7 @@ from meanstream.lab.reproduce.kent_curves import (
     kent_curves_sparse,
     kent_curves_univariate,
 )
-from meanstream.lab.simulation.vector_rounds import VectorConfig, VectorResult, simulate_vectors
+from meanstream.lab.simulation.simulated_rounds import VectorConfig, VectorResult, simulate_vectors
 
 REFERENCE_RUNS = 500
 

@@ -19,11 +19,10 @@ from meanstream.streaming.engine.engine_loop import never_stop_loop
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.sinks.jsonl_sink import JsonlSink
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.sinks.sink_protocol import Trust
+from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
 from meanstream.streaming.sources.source_protocol import Source
+from meanstream.streaming.store.deployment_store import open_deployment
 from meanstream.streaming.store.state_store import Store
-from meanstream.streaming.store.store_deployment import open_deployment
 from tests.fitted_once import fitted_once  # noqa: F401 - fixture
 
 ROLES = {

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meanstream.lab.audits.audit_secret import thrown_away_secret
+from meanstream.lab.audits.audit_rows import thrown_away_secret
 from meanstream.lab.audits.audited_run import deaths, other_input, read_outputs, run_canary_engine
 from meanstream.lab.evidence.agents_audit import CHUNK, CanaryEvidence, run_canaries
 from meanstream.lab.evidence.audit_record import AuditRow, require_auditable
@@ -26,7 +26,7 @@ from meanstream.streaming.store.secret_source import noise_from_secret
 if TYPE_CHECKING:
     import numpy as np
 
-    from meanstream.lab.audits.engine_audit_options import AuditEngineOptions
+    from meanstream.lab.audits.audit_options import AuditEngineOptions
     from meanstream.operators.agents.agents_settings import AgentsSettings
 
 DEPLOYMENT = "audit"

@@ -20,20 +20,22 @@ from meanstream.pipelines.commands.state.ledger_checks import ledger_signature
 from meanstream.pipelines.options.option_errors import BadOption, RunFailed, refusing_options
 from meanstream.streaming.agents.agents_releases import releases_of_ledger
 from meanstream.streaming.store.database import DamagedStoreError, StoreError
-from meanstream.streaming.store.deployment_store import kept_deployment_settings
-from meanstream.streaming.store.kind import (
+from meanstream.streaming.store.deployment_store import (
+    kept_deployment_settings,
+    saved_deployment_settings,
+)
+from meanstream.streaming.store.state_store import Store
+from meanstream.streaming.store.store_audit import OtherLedgerError, audit_ledger
+from meanstream.streaming.store.store_identity import (
     OF_AGENTS,
     OF_PAIRS,
     OF_SITE,
     require_store_kind,
     store_kind,
 )
-from meanstream.streaming.store.state_store import Store
-from meanstream.streaming.store.store_audit import OtherLedgerError, audit_ledger
-from meanstream.streaming.store.store_deployment import saved_deployment_settings
 
 if TYPE_CHECKING:
-    from meanstream.lab.audits.topic_audit_options import AuditTopicOptions
+    from meanstream.lab.audits.audit_options import AuditTopicOptions
     from meanstream.lab.evidence.audit_record import AuditRow
     from meanstream.operators.agents.agents_settings import AgentsSettings
     from meanstream.operators.records import Ints

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from meanstream.lab.audits.audit_secret import thrown_away_secret
+from meanstream.lab.audits.audit_rows import thrown_away_secret
 from meanstream.lab.evidence.audit_record import require_auditable
 from meanstream.lab.evidence.one_run import LEAST_CANARIES, pure_one_run
 from meanstream.operators.estimators.registry import (

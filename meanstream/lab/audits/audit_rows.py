@@ -1,8 +1,9 @@
-"""What audits of stores share: faults of rows in words, and the secret of a store."""
+"""What audits share: faults of rows in words, the secret of a store, and one for made-up samples."""
 
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +18,30 @@ from meanstream.streaming.store.secret_source import (
     secret_path,
 )
 from meanstream.streaming.store.state_store import Store
+
+THROWN_AWAY = 1
+"""Apart from the coins of the same seed."""
+
+
+def thrown_away_secret(seed: int | None) -> str:
+    """Draw a secret for an audit.
+
+    One that a seed repeats, so that what was found can be looked at again.
+
+    **Privacy.** Anyone who knows the seed knows the noise. It is never that of a deployment, which `run` makes by
+    itself.
+
+    Examples
+    --------
+    >>> thrown_away_secret(1) == thrown_away_secret(1) != thrown_away_secret(2)
+    True
+    """
+    import numpy as np
+
+    if seed is None:
+        return secrets.token_hex(32)
+    return np.random.default_rng([seed, THROWN_AWAY]).bytes(32).hex()
+
 
 Row = TypeVar("Row")
 SAYS = {

@@ -22,9 +22,8 @@ from meanstream.streaming.agents.agents_engine import Engine
 from meanstream.streaming.crash import CrashHook, CrashPoint, Moment
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.event_columns import Batch, Position, Rejects, SampleColumns
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.sinks.sink_protocol import Trust
-from meanstream.streaming.store.store_deployment import open_deployment
+from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
+from meanstream.streaming.store.deployment_store import open_deployment
 
 if TYPE_CHECKING:
     from meanstream.streaming.engine.engine_options import EngineOptions

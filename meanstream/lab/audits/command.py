@@ -2,22 +2,79 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from meanstream.pipelines.commands.state.ledger_command import SignatureOption, SignerOption
-from meanstream.pipelines.options.base import JsonOption
+from meanstream.pipelines.options.base import JsonOption, print_options_json
 from meanstream.pipelines.options.declaration import INPUT, PRIVACY, cli_option
-from meanstream.pipelines.options.option_errors import refusing_options
+from meanstream.pipelines.options.option_errors import RunFailed, refusing_options
 from meanstream.pipelines.options.shared_options import ASKED
 from meanstream.pipelines.options.typer_commands import takes_options
 
 if TYPE_CHECKING:
-    from meanstream.lab.audits.engine_audit_options import AuditEngineOptions
-    from meanstream.lab.audits.topic_audit_options import AuditTopicOptions
+    from meanstream.lab.audits.audit_options import AuditEngineOptions, AuditTopicOptions
+    from meanstream.lab.evidence.audit_record import AuditRow
+
+_HEAD = f"{'mechanism':<32} {'claimed':>8} {'proved':>8} {'ratio':>6} {'ceiling':>8} {'delta':>8}"
+
+
+def show_audit(
+    rows: Iterable[AuditRow],
+    *,
+    as_json: bool,
+    notes: Iterable[str] = (),
+    begun: float | None = None,
+) -> None:
+    """Print what was claimed and proved, a line for each mechanism as it is found.
+
+    End with 1 on a violation.
+
+    `begun` is when the work began (`time.monotonic`), where that was before this.
+    """
+    begun, found = time.monotonic() if begun is None else begun, []
+    if not as_json:
+        sys.stdout.write(_HEAD + "\n")
+
+    for row in rows:
+        found.append(row)
+        if not as_json:
+            sys.stdout.write(_line(row))
+            sys.stdout.flush()
+
+    violated = [row.name for row in found if row.violated]
+    if as_json:
+        print_options_json(
+            {"rows": [row.as_dict() for row in found], "violated": violated, "notes": list(notes)}
+        )
+    else:
+        for text in dict.fromkeys(f"{row.method}; assumed: {row.assumption}" for row in found):
+            names = [
+                row.name for row in found if f"{row.method}; assumed: {row.assumption}" == text
+            ]
+            sys.stdout.write(f"- {', '.join(names)}: {text}\n")
+
+        sys.stdout.writelines(f"- {note}\n" for note in notes)
+        sys.stdout.write(
+            f"{len(found)} audited in {time.monotonic() - begun:.1f} s, {len(violated)} violated\n"
+        )
+
+    if violated:
+        raise RunFailed(f"privacy must be as claimed, got less from {', '.join(violated)}")
+
+
+def _line(row: AuditRow) -> str:
+    end = f" VIOLATED{f': {row.fault}' if row.fault else ''}" if row.violated else ""
+    return (
+        f"{row.name:<32} {row.claimed:>8.4g} {row.proved:>8.4f} {row.ratio:>6.3f} {row.ceiling:>8.4f} "
+        f"{row.delta:>8.1g}{end}\n"
+    )
+
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 
@@ -53,7 +110,6 @@ def mechanism(
       meanstream audit mechanism
       meanstream audit mechanism counter.toeplitz channel --epsilon 0.5 --json
     """  # noqa: D301 - click reads the escape
-    from meanstream.lab.audits.audit_table import show_audit
     from meanstream.lab.evidence.audit_record import require_auditable
     from meanstream.lab.evidence.mechanisms_audit import mechanism_audits
     from meanstream.operators.validation import require_between
@@ -68,7 +124,7 @@ def mechanism(
 
 @app.command("engine")
 @takes_options(
-    "meanstream.lab.audits.engine_audit_options:AuditEngineOptions",
+    "meanstream.lab.audits.audit_options:AuditEngineOptions",
     typed=(*ASKED, "through", "canaries", "kills", "seed"),
 )
 def engine(options: AuditEngineOptions) -> None:
@@ -85,7 +141,6 @@ def engine(options: AuditEngineOptions) -> None:
       meanstream audit engine --config run.yaml --canaries 5000
     """  # noqa: D301 - click reads the escape
     from meanstream.lab.audits.audit_engine import audit_engine_rows
-    from meanstream.lab.audits.audit_table import show_audit
 
     rows, notes = audit_engine_rows(options)
     show_audit(rows, as_json=options.json, notes=notes)
@@ -118,7 +173,6 @@ def store(
       meanstream audit store state.db --signature head.json --signer signing.key.pub
     """  # noqa: D301 - click reads the escape
     from meanstream.lab.audits.audit_public import audit_store_rows
-    from meanstream.lab.audits.audit_table import show_audit
 
     begun = time.monotonic()
     rows, notes = audit_store_rows(file, signature, signer)
@@ -127,7 +181,7 @@ def store(
 
 @app.command("topic")
 @takes_options(
-    "meanstream.lab.audits.topic_audit_options:AuditTopicOptions",
+    "meanstream.lab.audits.audit_options:AuditTopicOptions",
     typed=(*ASKED, "address"),
     also=("agents_options:AgentsOptions",),
 )
@@ -143,7 +197,6 @@ def topic(options: AuditTopicOptions) -> None:
       meanstream audit topic releases.jsonl --lower -30 --upper 120 --epsilon 1 --delta 1e-6
     """  # noqa: D301 - click reads the escape
     from meanstream.lab.audits.audit_public import audit_topic_rows
-    from meanstream.lab.audits.audit_table import show_audit
 
     begun = time.monotonic()
     rows, notes = audit_topic_rows(options)
@@ -181,7 +234,6 @@ def rounds(
       meanstream audit rounds plan dame --epsilon 2
     """  # noqa: D301 - click reads the escape
     from meanstream.lab.audits.audit_rounds import audit_rounds_rows
-    from meanstream.lab.audits.audit_table import show_audit
 
     rows, notes = audit_rounds_rows(names or [], epsilon=epsilon, users=users, seed=seed)
     show_audit(rows, as_json=as_json, notes=notes)

@@ -14,9 +14,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meanstream.lab.demo.demo_plot import draw_demo_plot
-from meanstream.lab.demo.demo_score import MIN_COUNT, Answers, Score, score_demo
-from meanstream.lab.demo.demo_table import print_demo_table
+from meanstream.lab.demo.demo_results import (
+    MIN_COUNT,
+    Answers,
+    Score,
+    draw_demo_plot,
+    print_demo_table,
+    score_demo,
+)
 from meanstream.lab.demo.flights import (
     LOWER,
     MARK,
@@ -44,7 +49,7 @@ if TYPE_CHECKING:
     from meanstream.lab.demo.flights import Truth
     from meanstream.operators.agents.agents import AgentsSettings
     from meanstream.operators.records import Floats
-    from meanstream.streaming.agents.answered import AnsweredAgents
+    from meanstream.streaming.agents.public_population import AnsweredAgents
     from meanstream.streaming.engine.engine_stats import EngineStats
     from meanstream.streaming.metrics.telemetry import Telemetry
 

@@ -92,7 +92,7 @@ def replay_rounds(
     with ExitStack() as opened:
         telemetry = None
         if page is not None:
-            from meanstream.streaming.metrics.rounds_telemetry import RoundsTelemetry
+            from meanstream.streaming.metrics.telemetry import RoundsTelemetry
 
             truth = dict(
                 zip((datetime.fromtimestamp(s, UTC) for s in starts), means.tolist(), strict=True)

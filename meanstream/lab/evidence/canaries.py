@@ -21,8 +21,7 @@ from meanstream.lab.evidence.counters_audit import counter_columns, counter_resp
 from meanstream.lab.evidence.noise_draws import CountDraws, NoiseDraws
 from meanstream.lab.evidence.one_run import CONFIDENCE
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.agents.memory.decay import DecayedSums, effective_counts
-from meanstream.operators.agents.memory.kept_sums import KeptSums
+from meanstream.operators.agents.half_life_memory import DecayedSums, KeptSums, effective_counts
 from meanstream.operators.agents.own_histogram import SampleHistogram
 from meanstream.operators.agents.vote_of_spread import FACTOR, SpreadVote
 from meanstream.operators.counters.sliding import Sliding

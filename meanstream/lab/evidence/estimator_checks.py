@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from meanstream.lab.evidence.black_box import audit_epsilon_lower_bound
+from meanstream.lab.evidence.one_run import audit_epsilon_lower_bound
 from meanstream.lab.random_words import SeededWords
 from meanstream.operators.estimators.registry import build_estimator, estimator_name
 from meanstream.operators.noise.keyed import keyed_owner_words

@@ -15,7 +15,6 @@ import numpy as np
 from meanstream.lab.evidence.audit_record import AuditFaultError, AuditRow
 from meanstream.lab.evidence.canaries import compressed
 from meanstream.lab.evidence.central_audit import central_neighbors, loss
-from meanstream.lab.evidence.chosen_bits import TOLERANCE, worst_loss
 from meanstream.lab.evidence.counters_audit import (
     counter_columns,
     gaussian_sampler_epsilon,
@@ -23,12 +22,14 @@ from meanstream.lab.evidence.counters_audit import (
     staircase_sampler_epsilon,
 )
 from meanstream.lab.evidence.local_audit import (
+    TOLERANCE,
     bit_probabilities,
     hybrid_loss,
     laplace_loss,
     response_masses,
     subset_pmf,
     worst_bits_loss,
+    worst_loss,
     worst_window_loss,
 )
 from meanstream.lab.evidence.neighboring_inputs import STREAMS, largest_move

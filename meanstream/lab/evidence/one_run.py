@@ -11,16 +11,170 @@ many.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
-from scipy.special import nctdtrinc, ndtri
+import numpy.typing as npt
+from scipy import stats
+from scipy.special import logsumexp, nctdtrinc, ndtri
 
 from meanstream.lab.evidence.audit_record import AuditRow
-from meanstream.lab.evidence.black_box import clopper_pearson_lower
-from meanstream.lab.evidence.sequential import sequential_gaussian, sequential_guesses
 from meanstream.operators.noise.group_privacy import group_epsilon
-from meanstream.operators.records import Floats, Ints
+from meanstream.operators.records import Bools, Floats, Ints
 from meanstream.operators.validation import require
+
+Outputs = npt.NDArray[Any]
+Event = Callable[[Outputs], Bools]
+
+
+def audit_epsilon_lower_bound(
+    outputs_a: Outputs,
+    outputs_b: Outputs,
+    events: Sequence[Event],
+    *,
+    delta: float,
+    confidence: float = 1.0 - 1e-6,
+) -> float:
+    """Lower bound on epsilon from outputs on two neighboring inputs.
+
+    At most the true epsilon with this confidence.
+
+    Parameters
+    ----------
+    outputs_a, outputs_b : arrays with one independent output per row
+        The mechanism run many times on each of two neighboring inputs.
+    events : sequence of callables, outputs -> bool array
+        Sets of outputs, fixed before looking at these outputs. Each is tried with its complement
+        and both ways round.
+    delta : float
+        The mechanism's delta.
+    confidence : float
+        Clopper-Pearson intervals with a Bonferroni correction over all events, so that the whole
+        statement holds.
+
+    Returns
+    -------
+    float
+        The largest `log((p_A - delta) / p_B)` that the data prove, or 0 if they prove nothing.
+    """
+    # Two events (itself, its complement), two directions, two interval ends per event.
+    error = (1.0 - confidence) / (8 * len(events))
+    bound = 0.0
+    for event in events:
+        hits_a = event(outputs_a)
+        hits_b = event(outputs_b)
+        for a, b in ((hits_a, hits_b), (hits_b, hits_a), (~hits_a, ~hits_b), (~hits_b, ~hits_a)):
+            low = clopper_pearson_lower(int(a.sum()), len(a), error) - delta
+            high = _clopper_pearson_upper(int(b.sum()), len(b), error)
+            if low > 0:
+                bound = max(bound, math.log(low / high))
+
+    return bound
+
+
+def above(thresholds: npt.ArrayLike) -> list[Event]:
+    """Return the events "the output exceeds t".
+
+    The most powerful sets for noise with a monotone likelihood ratio.
+    """
+
+    def event(threshold: float) -> Event:
+        return lambda outputs: np.asarray(outputs, dtype=np.float64) > threshold
+
+    return [event(float(t)) for t in np.asarray(thresholds).ravel()]
+
+
+def clopper_pearson_lower(hits: int, n: int, error: float) -> float:
+    """Give the lower end of the exact interval of a share, which fails with probability `error`."""
+    if hits == 0:
+        return 0.0
+    return float(stats.beta.ppf(error, hits, n - hits + 1))
+
+
+def _clopper_pearson_upper(hits: int, n: int, error: float) -> float:
+    """Give the upper end of the exact interval of a share, which fails with probability `error`."""
+    if hits == n:
+        return 1.0
+    return float(stats.beta.isf(error, hits + 1, n - hits))
+
+
+STRENGTHS = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
+"""Alternatives: that many times the claimed mu."""
+
+
+def sequential_gaussian(score: Floats, mu: float, *, error: float) -> int | None:
+    """Return after how many canaries it is clear that mu is more than claimed; None if it never is.
+
+    Parameters
+    ----------
+    score : float array (n,)
+        As for `gaussian_one_run`, one canary of each row.
+    mu : float
+        What is claimed.
+    error : float
+        How often a mechanism that keeps its claim is ever told to break it, however long one looks.
+
+    Notes
+    -----
+    The e-value is the mean over alternatives of likelihood ratios, of the scores and of the guesses that their signs
+    are: fair bets against the claim, whose product exceeds 1 / error with probability `error` at most (Ville). Scores
+    that are equal for ever, without noise, show in the guesses.
+
+    References
+    ----------
+    T. Gonzalez, M. Dulce Rubio, A. Ramdas, M. Ribero, Sequentially Auditing Differential Privacy, 2025.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> sequential_gaussian(rng.normal(0.25, 1.0, 100_000), 0.5, error=1e-6) is None  # mu is 0.5
+    True
+    >>> sequential_gaussian(rng.normal(0.5, 1.0, 100_000), 0.5, error=1e-6) < 2000  # mu is 1.0
+    True
+    """
+    half = 0.5 * mu
+    by_score = [
+        np.cumsum((s - 1.0) * half * score - 0.5 * (s * s - 1.0) * half * half) for s in STRENGTHS
+    ]
+    by_guess = _guess_bets(score > 0, 0.5 * math.erfc(-half / math.sqrt(2.0)))
+
+    return _first_above(np.array([*by_score, *by_guess]), error)
+
+
+def sequential_guesses(right: Bools, most: float, *, error: float) -> int | None:
+    """Return after how many guesses it is clear that more than a share `most` is right.
+
+    None if it never is.
+
+    Examples
+    --------
+    >>> sequential_guesses(np.ones(50, bool), 0.73, error=1e-6)
+    50
+    """
+    return _first_above(np.array(_guess_bets(right, most)), error)
+
+
+def _guess_bets(right: Bools, most: float) -> list[Floats]:
+    if most > 1.0 - 1e-9:  # who may always be right is never right too often
+        return [np.zeros(len(right))]
+    # The alternative is right with probability most + (1 - most) part, which may round to 1.
+    parts = (0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 0.95, 1.0 - 1e-9)
+    odds = (1.0 - most) / most
+
+    return [
+        np.cumsum(np.where(right, math.log1p(odds * part), math.log1p(-part))) for part in parts
+    ]
+
+
+def _first_above(log_bets: Floats, error: float) -> int | None:
+    evidence = logsumexp(log_bets, axis=0) - math.log(len(log_bets))
+    over = np.flatnonzero(evidence >= -math.log(error))
+
+    if len(over):
+        return int(over[0]) + 1
+    return None
+
 
 CONFIDENCE = 0.95
 """Of a proved bound."""
@@ -220,7 +374,7 @@ def pure_guesses(name: str, score: Floats, coins: Ints, *, epsilon: float, what:
     Positive ones stand for 1.
     """
     n = len(score)
-    bounds = _bounds(score, coins)
+    bounds = _guess_bounds(score, coins)
     share = 1.0 / (1.0 + math.exp(-epsilon))
     is_sure = np.abs(score) >= SURE * epsilon
     least = share + float(ndtri((1.0 - CONFIDENCE) / len(PARTS))) * math.sqrt(
@@ -265,7 +419,7 @@ def _learned_score(reports: Ints, coins: Ints, unseen: Ints) -> Floats:
     for column in np.diff(every, axis=1).T:
         beside += _ratios(_quantile_bins(column, half), coins)
 
-    told = [_bounds(score[:half], coins)[1] for score in (alone, beside)]
+    told = [_guess_bounds(score[:half], coins)[1] for score in (alone, beside)]
     return (beside if told[1] > 1.5 * told[0] else alone)[half:]
 
 
@@ -277,7 +431,7 @@ def _quantile_bins(column: Ints, half: int, parts: int = 64) -> Ints:
     return np.searchsorted(np.unique(edges), column)
 
 
-def _bounds(score: Floats, coins: Ints) -> list[float]:
+def _guess_bounds(score: Floats, coins: Ints) -> list[float]:
     """Bound epsilon by how many of the surest guesses are right, at `CONFIDENCE` and at `ALARM_ERROR`."""
     n = len(score)
     order = np.argsort(-np.abs(score), kind="stable")

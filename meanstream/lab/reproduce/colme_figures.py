@@ -1,28 +1,44 @@
-"""What the figures of the paper show.
-
-Their curves as configurations, and reference values to compare with.
-"""
+"""`meanstream reproduce colme` and `ladder`: figures of Yakimenka et al., next to reference values."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from meanstream.lab.reproduce.figure_runner import (
+    Result,
+    Say,
+    SeedOption,
+    number_text,
+    paper_data,
+    reproduce_figure,
+)
+from meanstream.pipelines.options.base import JsonOption
+from meanstream.pipelines.options.declaration import INPUT, OUTPUT, cli_option
+from meanstream.pipelines.options.option_errors import BadOption, refusing_options
+
+if TYPE_CHECKING:
+    from meanstream.lab.simulation.config import SimulationConfig
 
 STEPS = 30_000
 REFERENCE_STEPS = (1_000, 2_000, 5_000, 10_000, 30_000)
 LADDER_STEPS = (200, 500, 1_000, 5_000, 30_000)
+LADDER = "ladder"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColmeCurve:
-    """One curve: its label, its options beyond mode paper, its line, its points, and reference values by step."""
+    """One curve: its options beyond mode paper, its points, and values at the last `REFERENCE_STEPS`."""
 
     label: str
-    options: dict[str, Any] = field(default_factory=dict)
     color: str
+    options: dict[str, Any] = field(default_factory=dict)
     line: str = "-"
     points: int = 120
-    reference: dict[int, float] = field(default_factory=dict)
+    reference: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +46,7 @@ class ColmePanel:
     """One set of axes: simulated curves, or those of Proposition 3."""
 
     title: str
-    curves: tuple[ColmeCurve, ...]
+    curves: tuple[str, ...]
     agents: int = 200
     theory: bool = False
     steps: int = STEPS
@@ -48,203 +64,186 @@ class ColmeFigure:
     title: str = "Yakimenka et al., Fig. {figure}"
 
 
-def _colme_figure(*values: float) -> dict[int, float]:
-    """Give reference values their steps: the last ones if there are fewer."""
-    return dict(zip(REFERENCE_STEPS[-len(values) :], values, strict=True))
+@dataclass(frozen=True, slots=True)
+class ColmePaper:
+    """All curves and figures by name."""
+
+    curves: dict[str, ColmeCurve]
+    figures: dict[str, ColmeFigure]
 
 
-PM1 = ColmeCurve(
-    label="PM-I, last, RR",
-    color="tab:blue",
-    reference=_colme_figure(1.3e-5, 5.8e-6, 2.4e-6, 1.09e-6, 3.56e-7),
-)
-PM1_MEANS = ColmeCurve(
-    label="PM-I, mean of means, RR",
-    options={"weights": "mean_of_means"},
-    color="tab:blue",
-    line="--",
-    reference=_colme_figure(8.9e-5, 1.67e-5, 5.4e-6, 2.5e-6, 7.7e-7),
-)
-PM1_RESTRICTED = ColmeCurve(
-    label="PM-I, last, rRR",
-    options={"schedule": "restricted_round_robin"},
-    color="tab:blue",
-    line=":",
-    reference=_colme_figure(2.8e-5, 1.4e-5, 6.3e-6, 3.3e-6, 1.1e-6),
-)
-PM1_RESTRICTED_MEANS = ColmeCurve(
-    label="PM-I, mean of means, rRR",
-    options={"weights": "mean_of_means", "schedule": "restricted_round_robin"},
-    color="tab:blue",
-    line="-.",
-)
-PM2 = ColmeCurve(
-    label="PM-II, last, RR",
-    options={"counter": "pm2"},
-    color="tab:orange",
-    reference=_colme_figure(4.7e-3, 9.9e-4, 1.1e-4, 8.3e-6, 1.6e-6),
-)
-PM2_MEANS = ColmeCurve(
-    label="PM-II, mean of means, RR",
-    options={"counter": "pm2", "weights": "mean_of_means"},
-    color="tab:orange",
-    line="--",
-)
-PM2_RESTRICTED = ColmeCurve(
-    label="PM-II, last, rRR",
-    options={"counter": "pm2", "schedule": "restricted_round_robin"},
-    color="tab:orange",
-    line=":",
-)
-PM2_RESTRICTED_MEANS = ColmeCurve(
-    label="PM-II, mean of means, rRR",
-    options={"counter": "pm2", "weights": "mean_of_means", "schedule": "restricted_round_robin"},
-    color="tab:orange",
-    line="-.",
-)
-PM2_WINDOWED = ColmeCurve(
-    label="PM-II, windowed, RR",
-    options={"counter": "pm2", "weights": "windowed"},
-    color="tab:green",
-    reference=_colme_figure(4.5e-3, 1.05e-3, 3.2e-5, 6.2e-6, 7.0e-7),
-)
-PM1_ORACLE = ColmeCurve(
-    label="PM-I, last",
-    color="tab:blue",
-    reference=_colme_figure(1.16e-5, 5.33e-6, 2.03e-6, 1.00e-6, 3.30e-7),
-)
-DEFAULT = ColmeCurve(
-    label="Meanstream's default", options={"mode": "tuned"}, color="black", points=30
-)
-"""A fit of the learned prior takes longer than a test, so that it has fewer points."""
-_THEORY = (
-    ColmeCurve(label="PM-I, mean of means", options=PM1_MEANS.options, color="tab:blue", line="--"),
-    ColmeCurve(label="PM-II, last", options=PM2.options, color="tab:orange"),
-    ColmeCurve(
-        label="PM-II, mean of means", options=PM2_MEANS.options, color="tab:orange", line="--"
-    ),
-    ColmeCurve(label="PM-II, windowed", options=PM2_WINDOWED.options, color="tab:green"),
-)
-_UNKNOWN = (
-    ColmeCurve(label="variance known", color="tab:blue", reference=PM1.reference),
-    ColmeCurve(label="Sch-Var-1 (released)", options={"variance": "released"}, color="tab:red"),
-    ColmeCurve(
-        label="Sch-Var-2 (from releases)",
-        options={"variance": "from_releases"},
-        color="tab:orange",
-        line="--",
-    ),
-    ColmeCurve(
-        label="Sch-Var-2, Bayesian", options={"variance": "bayesian"}, color="tab:purple", line=":"
-    ),
-    PM1_MEANS,
-)
+@cache
+def colme_paper() -> ColmePaper:
+    """Read the figures."""
+    return paper_data("colme", ColmePaper)
 
 
-_BROADCAST = {"schedule": "broadcast:preferred:10"}
-_OPTIMAL = _BROADCAST | {"counter": "optimal", "calibration": "analytic"}
-LADDER = ColmeFigure(
-    runs=20,
-    seconds=15.0,
-    title="From the paper to the default",
-    panels=(
-        ColmePanel(
-            title="200 agents in three classes",
-            curves=(
-                ColmeCurve(label="paper: PM-I, round robin, tests", color="tab:blue", points=40),
-                ColmeCurve(
-                    label="+ one stream for all", options=_BROADCAST, color="tab:orange", points=40
-                ),
-                ColmeCurve(
-                    label="+ optimal counter", options=_OPTIMAL, color="tab:green", points=40
-                ),
-                ColmeCurve(
-                    label="+ all releases",
-                    options=_OPTIMAL | {"weights": "gls"},
-                    color="tab:red",
-                    points=40,
-                ),
-                DEFAULT,
-            ),
-        ),
-    ),
-    note="Each step keeps those before it. The last one replaces the tests by the learned prior: Meanstream's default.",
-)
-"""What each step from Algorithm 1 to the default gains, in the setting of Figure 2."""
+def reproduce_colme(
+    figure: Annotated[int, cli_option("Figure: 2, 3 or 4.", INPUT)] = 2,
+    runs: Annotated[
+        int | None, cli_option("Independent repetitions (default: the paper's).", INPUT)
+    ] = None,
+    seed: SeedOption = 1,
+    out: Annotated[Path, cli_option("Folder for colme-figure-N.png.", OUTPUT)] = Path(),
+    json: JsonOption = False,
+) -> None:
+    """Reproduce figures 2 to 4 of "Differentially-private collaborative online personalized mean estimation".
+
+    Runs the simulations, writes a PNG like the paper's, and prints our numbers next to reference values.
+
+    \b
+    Example:
+      meanstream reproduce colme --figure 2 --out figures
+    """  # noqa: D301 - click reads the escape
+    known = [name for name in colme_paper().figures if name != LADDER]
+    if str(figure) not in known:
+        raise BadOption(f"figure must be one of {', '.join(known)}, got {figure!r}")
+
+    _reproduce(str(figure), runs, seed, out / f"colme-figure-{figure}.png", as_json=json)
 
 
-def _few(label: str, color: str, final: float | None, **options: str) -> ColmeCurve:
-    return ColmeCurve(
-        label=label, options=options, color=color, reference=_colme_figure(final) if final else {}
+def reproduce_ladder(
+    runs: Annotated[int | None, cli_option("Independent repetitions (default: 20).", INPUT)] = None,
+    seed: SeedOption = 1,
+    out: Annotated[Path, cli_option("Folder for ladder.png.", OUTPUT)] = Path(),
+    json: JsonOption = False,
+) -> None:
+    """Measure what each step from the paper's algorithm to Meanstream's default gains, in the setting of Fig. 2.
+
+    The steps: one stream for all, the optimal counter, all releases, and the learned prior. Prints squared errors,
+    and what remains of them after each step; draws them by time.
+
+    \b
+    Example:
+      meanstream reproduce ladder --runs 5 --out figures
+    """  # noqa: D301 - click reads the escape
+    _reproduce(LADDER, runs, seed, out / "ladder.png", as_json=json)
+
+
+def _reproduce(name: str, runs: int | None, seed: int, picture: Path, *, as_json: bool) -> None:
+    from meanstream.pipelines.commands.plots import draw_plot
+
+    figure = colme_paper().figures[name]
+    runs = figure.runs if runs is None else runs
+    panel = figure.panels[0]
+    with refusing_options():
+        _configuration(panel, colme_paper().curves[panel.curves[0]], runs, seed)
+
+    reproduce_figure(
+        picture,
+        lambda say: _measure(name, runs, seed, say),
+        draw_plot,
+        ladder_lines if name == LADDER else colme_lines,
+        as_json=as_json,
+        name=name,
+        seconds=figure.seconds * runs,
     )
 
 
-FIGURES: dict[int, ColmeFigure] = {
-    2: ColmeFigure(
-        runs=20,
-        seconds=45.0,
-        panels=(
-            ColmePanel(
-                title="Algorithm 1, M = 200",
-                curves=(
-                    *(PM1, PM1_MEANS, PM1_RESTRICTED, PM1_RESTRICTED_MEANS),
-                    *(PM2, PM2_MEANS, PM2_RESTRICTED, PM2_RESTRICTED_MEANS, PM2_WINDOWED, DEFAULT),
-                ),
-            ),
-            ColmePanel(
-                title="type I error: members of the class rejected",
-                curves=(PM1_RESTRICTED, PM1_RESTRICTED_MEANS, PM2_RESTRICTED, PM2_RESTRICTED_MEANS),
-                measure="type1",
-            ),
-            ColmePanel(
-                title="known classes (Prop. 3), M = 200", curves=(PM1_ORACLE, *_THEORY), theory=True
-            ),
-            ColmePanel(
-                title="known classes (Prop. 3), M = 30",
-                curves=(ColmeCurve(label="PM-I, last", color="tab:blue"), *_THEORY),
-                theory=True,
-                agents=30,
-            ),
-        ),
-        note="PM-II uses the corrected variance of T (equation 21 as printed overestimates it for averaged weights); "
-        "rRR is tested lazily: an agent rejected once is never asked again. So the type I error of PM-II, last, "
-        "rRR grows to most of the class, and it is the worst curve at the end. Reference values are measured by an own "
-        "implementation, for this project; the paper prints none.",
-    ),
-    3: ColmeFigure(
-        runs=20,
-        seconds=25.0,
-        panels=(
-            ColmePanel(title="unknown variance, M = 200", curves=_UNKNOWN),
-            ColmePanel(title="the first 2000 steps", curves=_UNKNOWN, steps=2_000),
-        ),
-        note="Reference values are measured by an own implementation. Sch-Var-1 ends about 2.4 times above the known "
-        "variance, Sch-Var-2 within 4 % of it.",
-    ),
-    4: ColmeFigure(
-        runs=100,
-        seconds=2.0,
-        panels=(
-            ColmePanel(
-                title="Algorithm 1, M = 15",
-                agents=15,
-                curves=(
-                    _few("PM-I, Gaussian", "tab:cyan", 7.3e-6),
-                    _few("PM-II, Gaussian", "tab:blue", 7.1e-6, counter="pm2"),
-                    _few("PM-I, Laplace", "tab:olive", 3.4e-6, noise="laplace"),
-                    _few("PM-II, Laplace", "tab:green", 3.0e-6, counter="pm2", noise="laplace"),
-                ),
-            ),
-            ColmePanel(
-                title="known classes (Prop. 3), Laplace, M = 15",
-                agents=15,
-                theory=True,
-                curves=(
-                    _few("PM-I, Laplace", "tab:olive", None, noise="laplace"),
-                    _few("PM-II, Laplace", "tab:green", None, counter="pm2", noise="laplace"),
-                ),
-            ),
-        ),
-        note="Reference values are measured by an own implementation, for this project.",
-    ),
-}
+def _measure(name: str, runs: int, seed: int, say: Say) -> Result:
+    """Run every panel; panels that share a curve share its simulation."""
+    figure = colme_paper().figures[name]
+    panels = []
+    for panel in figure.panels:
+        curves = []
+        for curve in (colme_paper().curves[key] for key in panel.curves):
+            say(f"{name}: {panel.title}: {curve.label}")
+            config = _configuration(panel, curve, runs, seed)
+            known = dict(zip(REFERENCE_STEPS[::-1], curve.reference[::-1], strict=False))
+            curves.append({
+                "label": curve.label,
+                "options": curve.options,
+                "color": curve.color,
+                "line": curve.line,
+                "reference": [
+                    {"step": step, "mse": known[step]} for step in REFERENCE_STEPS if step in known
+                ],
+                **(_expected(config) if panel.theory else _simulated(config)),
+            })  # fmt: skip
+
+        shown = {name: getattr(panel, name) for name in ("title", "agents", "steps", "measure")}
+        panels.append(shown | {"curves": curves})
+
+    return {
+        "figure": name,
+        "title": figure.title.format(figure=name),
+        "runs": runs,
+        "seed": seed,
+        "note": figure.note,
+        "panels": panels,
+    }
+
+
+def _configuration(panel: ColmePanel, curve: ColmeCurve, runs: int, seed: int) -> SimulationConfig:
+    import numpy as np
+
+    from meanstream.lab.simulation.config import SimulationConfig
+
+    # Log-spaced steps, with those that are printed.
+    spaced = np.unique(np.geomspace(1, STEPS, curve.points).round().astype(int)).tolist()
+    checkpoints = tuple(sorted({*spaced, *REFERENCE_STEPS, *LADDER_STEPS}))
+    options = {"mode": "paper", "agents": panel.agents, "checkpoints": checkpoints, **curve.options}
+
+    return SimulationConfig.from_options(steps=STEPS, runs=runs, seed=seed, **options)
+
+
+@lru_cache(maxsize=8)
+def _simulated(config: SimulationConfig) -> Result:
+    from meanstream.lab.simulation.simulate_agents import simulate
+
+    result = simulate(config)
+    shown = ("checkpoints", "mse", "stderr", "local", "ideal", "oracle", "coverage", "type1")
+    return {name: getattr(result, name) for name in shown}
+
+
+def _expected(config: SimulationConfig) -> Result:
+    from meanstream.lab.simulate.theory_command import theory_facts
+
+    table = theory_facts(config)
+    shown = {"checkpoints": "checkpoints", "mse": "oracle", "local": "local", "ideal": "ideal"}
+    return {name: table[column] for name, column in shown.items()}
+
+
+def colme_lines(result: Result) -> Iterator[str]:
+    """Lay out our errors next to the reference."""
+    yield f"figure {result['figure']}, {result['runs']} runs; mean squared error (standard error)"
+    for panel in result["panels"]:
+        yield f"\n{panel['title']}"
+        of_errors = panel["measure"] == "mse"
+        for curve in panel["curves"]:
+            ours = _by_step(curve, panel["measure"])
+            error = _by_step(curve, "stderr") if of_errors else {}
+            known = {entry["step"]: entry["mse"] for entry in curve["reference"] if of_errors}
+            cells = [
+                f"{step}: {number_text(ours[step], '{:.3g}') or '-'}"
+                + number_text(error.get(step), " ({:.0e})")
+                + number_text(known.get(step), " (reference {:.3g})")
+                for step in REFERENCE_STEPS
+            ]
+            yield f"  {curve['label']:<28}" + "   ".join(cells)
+
+
+def ladder_lines(result: Result) -> Iterator[str]:
+    """Lay out the squared errors, and what each step leaves of those of the step before it."""
+    yield (
+        f"squared error by number of samples of each agent, {result['runs']} runs, seed {result['seed']}; in brackets "
+        "relative to the step before"
+    )
+    yield f"{'':<32}" + "".join(f"{step:>18,}" for step in LADDER_STEPS)
+    curves = result["panels"][0]["curves"]
+    errors = [_by_step(curve, "mse") for curve in curves]
+
+    for curve, before, ours in zip(curves, [None, *errors], errors, strict=False):
+        cells = (
+            f"{ours[step]:.2e}" + (f" ({ours[step] / before[step]:.2f})" if before else "")
+            for step in LADDER_STEPS
+        )
+        yield f"{curve['label']:<32}" + "".join(f"{cell:>18}" for cell in cells)
+
+    left = (f"({errors[-1][step] / errors[0][step]:.2f})" for step in LADDER_STEPS)
+    yield f"{'all steps':<32}" + "".join(f"{cell:>18}" for cell in left)
+
+
+def _by_step(curve: Result, measure: str) -> dict[int, float]:
+    """Give a measure by checkpoint; nothing where it was not measured."""
+    return dict(zip(curve["checkpoints"], curve.get(measure) or (), strict=False))

@@ -1,22 +1,40 @@
-"""`meanstream reproduce cummings`.
-
-What the curator's estimators achieve, next to reference numbers, and as a picture.
+"""`meanstream reproduce cummings`: what the curator's estimators achieve, next to reference numbers.
 
 The paper has no figures of its own; these are the comparisons that its theorems make: the ideal
 estimator, public sizes (Algorithm 2), private sizes by propose-test-release (Algorithms 3 and 4),
-and the ratio that is shipped.
+and the ratio that is shipped. Appendix C: truncated weights against halving at the median, where
+few users have many samples.
 """
 
 from __future__ import annotations
 
-import sys
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from meanstream.pipelines.options.base import JsonOption, print_options_json
+from meanstream.lab.reproduce.figure_runner import (
+    Result,
+    RunsOption,
+    Say,
+    SeedOption,
+    draw_panels,
+    new_axes,
+    number_text,
+    paper_data,
+    reproduce_figure,
+    save_figure,
+    shown_curve,
+)
+from meanstream.lab.reproduce.kent_curves import COLORS
+from meanstream.pipelines.options.base import JsonOption
 from meanstream.pipelines.options.declaration import INPUT, OUTPUT, cli_option
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
+
+if TYPE_CHECKING:
+    from meanstream.lab.simulation.simulated_rounds import RoundsConfig
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0)
 LAWS = {"zipf:1,100": "sizes 1 to 100, Zipf", "uniform:1,100": "sizes 1 to 100, uniform"}
@@ -26,12 +44,19 @@ SECONDS = 0.5
 USERS = 10_000
 AT = 1.0
 """The epsilon of the reference values."""
-
+BASE = 1
+"""Ratios are to this curve."""
 NOTE = (
     "Errors are on [0, 1] (a quarter of those on [-1, 1]); values 0 and 1, rate 0.3, users' rates 0.04 apart. Epsilon "
     "is that of each release: a user of the ratio pays 3 times as much in mode paper, of propose-test-release 4 times; "
     "curves 'in all' pay epsilon itself. Reference ranges are measured by an own implementation. "
     "The printed propose-test-release (erratum C9) is far above the picture."
+)
+
+NUMBERS_OF_USERS = (100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
+NOTE_OF_APPENDIX = (
+    "n users with one sample each, but for sqrt(n) of them with n samples; users are alike, values 0 and 1, mean 0.5. "
+    "Variances are exact, with windows of Bernstein's inequality. Halving at the median is what all prior work does."
 )
 
 
@@ -49,59 +74,18 @@ class Compared:
     ratio: tuple[float, float] | None = None
 
 
-CURVES = (
-    Compared(
-        label="ideal",
-        estimator="ideal",
-        mode="paper",
-        color="0.35",
-        line="-.",
-        error=(1.4e-6, 2.0e-6),
-    ),
-    Compared(
-        label="public sizes (Alg. 2)",
-        estimator="known_sizes",
-        mode="paper",
-        color="tab:blue",
-        error=(1.7e-6, 2.1e-6),
-    ),
-    Compared(
-        label="public sizes, tuned",
-        estimator="known_sizes",
-        mode="tuned",
-        color="tab:blue",
-        line="--",
-    ),
-    Compared(
-        label="ratio",
-        estimator="ratio",
-        mode="paper",
-        color="tab:orange",
-        releases=3,
-        error=(2.4e-6, 3.0e-6),
-        ratio=(1.2, 1.8),
-    ),
-    Compared(
-        label="ratio, tuned, in all", estimator="ratio", mode="tuned", color="tab:orange", line="--"
-    ),
-    Compared(
-        label="propose-test-release, tuned, in all",
-        estimator="private_sizes",
-        mode="tuned",
-        color="tab:green",
-        line="--",
-    ),
-)
-BASE = 1
-"""Ratios are to this curve."""
+@cache
+def compared_estimators() -> tuple[Compared, ...]:
+    """Read the curves."""
+    return paper_data("cummings", tuple[Compared, ...])  # type: ignore[arg-type]
 
 
-def reproduce_cummings_figures(
+def reproduce_cummings(
     figure: Annotated[
         str, cli_option("Comparison: errors (simulated) or c (appendix C, computed).", INPUT)
     ] = "errors",
-    runs: Annotated[int, cli_option("Independent repetitions of each point.", INPUT)] = RUNS,
-    seed: Annotated[int, cli_option("Seed; run r depends on it and on r only.", INPUT)] = 1,
+    runs: RunsOption = RUNS,
+    seed: SeedOption = 1,
     out: Annotated[Path, cli_option("Folder for cummings.png.", OUTPUT)] = Path(),
     json: JsonOption = False,
 ) -> None:
@@ -118,38 +102,32 @@ def reproduce_cummings_figures(
         raise BadOption(f"figure must be errors or c, got {figure!r}")
 
     with refusing_options():
-        cummings_figures_configuration(CURVES[0], next(iter(LAWS)), AT, runs, seed)
+        cummings_configuration(compared_estimators()[0], next(iter(LAWS)), AT, runs, seed)
 
-    from meanstream.pipelines.commands.plots import (
-        plot_path,
-        require_matplotlib_for_plots,
-        say_duration,
-    )
-
-    require_matplotlib_for_plots()
     if figure == "c":
-        from meanstream.lab.reproduce.cummings_comparison import compare_cummings
-
-        compare_cummings(out, as_json=json)
+        reproduce_figure(
+            out / "cummings-appendix-c.png",
+            lambda say: _appendix_c(),  # noqa: ARG005 - computed at once
+            partial(draw_panels, title="Cummings et al., App. C"),
+            _appendix_lines,
+            as_json=json,
+        )
         return
 
-    picture = plot_path(out, "cummings.png")
-    say_duration("errors", SECONDS * runs, quiet=json)
-    result = measure_cummings_figures(runs, seed, progress=not json)
-    from meanstream.lab.reproduce.cummings_plots import draw_cummings
-
-    draw_cummings(result, picture)
-    result["png"] = str(picture)
-
-    if json:
-        print_options_json(result)
-    else:
-        sys.stdout.write(_as_text(result))
+    reproduce_figure(
+        out / "cummings.png",
+        partial(_measure, runs, seed),
+        _draw,
+        _lines,
+        as_json=json,
+        name="errors",
+        seconds=SECONDS * runs,
+    )
 
 
-def cummings_figures_configuration(
+def cummings_configuration(
     curve: Compared, law: str, epsilon: float, runs: int, seed: int
-) -> Any:
+) -> RoundsConfig:
     """Return the configuration of one point."""
     from meanstream.lab.simulation.simulated_rounds import RoundsConfig
 
@@ -166,15 +144,13 @@ def cummings_figures_configuration(
     )
 
 
-def measure_cummings_figures(runs: int, seed: int, *, progress: bool) -> dict[str, Any]:
+def _measure(runs: int, seed: int, say: Say) -> Result:
     """Simulate every point."""
     panels = []
     for law, title in LAWS.items():
         curves = []
-        for curve in CURVES:
-            if progress:
-                sys.stderr.write(f"{title}: {curve.label}\n")
-
+        for curve in compared_estimators():
+            say(f"{title}: {curve.label}")
             curves.append(_simulated(curve, law, runs, seed))
 
         for measured in curves:
@@ -186,58 +162,141 @@ def measure_cummings_figures(runs: int, seed: int, *, progress: bool) -> dict[st
     return {"runs": runs, "seed": seed, "users": USERS, "note": NOTE, "panels": panels}
 
 
-def _simulated(curve: Compared, law: str, runs: int, seed: int) -> dict[str, Any]:
+def _simulated(curve: Compared, law: str, runs: int, seed: int) -> Result:
     from meanstream.lab.simulation.simulated_rounds import simulate_rounds
 
-    found = [
-        simulate_rounds(cummings_figures_configuration(curve, law, epsilon, runs, seed))
+    results = [
+        simulate_rounds(cummings_configuration(curve, law, epsilon, runs, seed))
         for epsilon in EPSILONS
     ]
+    error = curve.error if law.startswith("zipf") else None
 
     return {
         "label": curve.label,
         "color": curve.color,
         "line": curve.line,
-        "mse": [result.mse / 4.0 for result in found],
-        "stderr": [None if result.stderr is None else result.stderr / 4.0 for result in found],
-        "coverage": [result.coverage for result in found],
-        "reference": {
-            "mse": curve.error if law.startswith("zipf") else None,
-            "ratio": curve.ratio,
-            "epsilon": AT,
-        },
+        "mse": [result.mse / 4.0 for result in results],
+        "stderr": [None if result.stderr is None else result.stderr / 4.0 for result in results],
+        "coverage": [result.coverage for result in results],
+        "reference": {"mse": error, "ratio": curve.ratio, "epsilon": AT},
     }
 
 
-def _as_text(result: dict[str, Any]) -> str:
+def _lines(result: Result) -> Iterator[str]:
     """Lay out error and ratio by epsilon, with the reference ranges."""
-    lines = [
-        f"{result['users']} users, {result['runs']} runs; mean squared error +- its own (ratio to Alg. 2)"
-    ]
+    yield f"{result['users']} users, {result['runs']} runs; mean squared error +- its own (ratio to Alg. 2)"
     for panel in result["panels"]:
         epsilons = "".join(f"{f'epsilon {epsilon:g}':>22}" for epsilon in panel["epsilon"])
-        lines.append(f"\n{panel['title']:<38}{epsilons}")
+        yield f"\n{panel['title']:<38}{epsilons}"
 
         for curve in panel["curves"]:
             points = zip(curve["mse"], curve["stderr"], curve["ratio"], strict=True)
             cells = "".join(
-                f"{f'{mse:.2g}{_give(stderr)} ({ratio:.2f})':>22}" for mse, stderr, ratio in points
+                f"{f'{mse:.2g}' + number_text(stderr, '+-{:.0e}') + f' ({ratio:.2f})':>22}"
+                for mse, stderr, ratio in points
             )
-            lines.append(f"  {curve['label']:<36}{cells}{_reference(curve['reference'])}")
-
-    return "\n".join([*lines, "", result["note"], f"picture: {result['png']}"]) + "\n"
+            yield f"  {curve['label']:<36}{cells}{_reference(curve['reference'])}"
 
 
-def _give(stderr: float | None) -> str:
-    if stderr is None:
-        return ""
-    return f"+-{stderr:.0e}"
-
-
-def _reference(reference: dict[str, Any]) -> str:
+def _reference(reference: Result) -> str:
     known = {name: reference[name] for name in ("mse", "ratio") if reference[name]}
-    said = ", ".join(f"{name} {low:g} to {high:g}" for name, (low, high) in known.items())
+    ranges = ", ".join(f"{name} {low:g} to {high:g}" for name, (low, high) in known.items())
 
-    if said:
-        return f"   (reference at epsilon {reference['epsilon']:g}: {said})"
-    return ""
+    if not ranges:
+        return ""
+    return f"   (reference at epsilon {reference['epsilon']:g}: {ranges})"
+
+
+def _draw(result: Result, path: Path) -> None:
+    """Draw errors above and their ratios to Algorithm 2 below, one column per law of sizes."""
+    from meanstream.pipelines.commands.plots import legends_below
+
+    panels = result["panels"]
+    figure, rows = new_axes(2, len(panels), (5.2 * len(panels), 8.2))
+    for column, panel in enumerate(panels):
+        for row, measure in enumerate(("mse", "ratio")):
+            _draw_panel(rows[row][column], panel, measure)
+
+        rows[0][column].set_title(panel["title"])
+        rows[1][column].set_xlabel("epsilon")
+
+    rows[0][0].set_ylabel("mean squared error on [0, 1]")
+    rows[1][0].set_ylabel("ratio to Algorithm 2")
+    legends_below(figure, rows[0])
+    runs = f"{result['users']} users, {result['runs']} runs, seed {result['seed']}"
+    save_figure(figure, path, f"Cummings et al.: {runs}")
+
+
+def _draw_panel(ax: Any, panel: Result, measure: str) -> None:
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    for place, curve in enumerate(panel["curves"]):
+        style = {"color": curve["color"], "lw": 1.4, "label": curve["label"]}
+        ax.plot(panel["epsilon"], curve[measure], curve["line"], **style)
+        known = curve["reference"][measure]
+        if known:
+            # Side by side, where ranges of several curves would lie on each other.
+            x = curve["reference"]["epsilon"] * 1.04 ** (place - 1)
+            ax.plot([x, x], known, color=curve["color"], lw=5, alpha=0.4, solid_capstyle="butt")
+
+    ax.plot([], [], color="0.35", lw=5, alpha=0.4, label="reference ranges")
+    ax.set(xscale="log", yscale="log")
+    ax.set_xticks(panel["epsilon"], [f"{epsilon:g}" for epsilon in panel["epsilon"]])
+    ax.xaxis.set_minor_locator(NullLocator())
+
+    if measure == "ratio":
+        ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
+        ax.yaxis.set_major_formatter("{x:g}")
+        ax.yaxis.set_minor_locator(NullLocator())
+
+    ax.grid(visible=True, which="major", alpha=0.3)
+
+
+def _appendix_c() -> Result:
+    """Compute the variance of both, and the slope over the last decade of users."""
+    from meanstream.lab.papers.bounds.cummings_theorems import (
+        CummingsProblem,
+        cummings_halved_variance,
+        cummings_ideal_variance,
+    )
+    from meanstream.operators.rounds.user_sizes import SizeDistribution
+
+    users = NUMBERS_OF_USERS
+    laws = [SizeDistribution.parse(f"two:1,{n},{n**-0.5!r}") for n in users]
+    curves = []
+    for epsilon in (0.5, 4.0):
+        problems = [
+            CummingsProblem(sizes=sizes, users=n, epsilon=epsilon)
+            for sizes, n in zip(laws, users, strict=True)
+        ]
+        for label, line, variance in (
+            ("halving at the median", "--", cummings_halved_variance),
+            ("truncated weights", "-", cummings_ideal_variance),
+        ):
+            y = [variance(problem) for problem in problems]
+            slope = math.log(y[-1] / y[-3]) / math.log(users[-1] / users[-3])
+            name = f"{label}, epsilon {epsilon:g}"
+            curves.append(shown_curve(name, COLORS[epsilon], line, users, y) | {"slope": slope})
+
+    panel = {
+        "title": "sqrt(n) users with n samples",
+        "axis": "users n",
+        "quantity": "variance on [0, 1]",
+        "log": [True, True],
+        "names": [],
+        "curves": curves,
+    }
+    return {
+        "figure": "App. C",
+        "authors": "Cummings et al.",
+        "panels": [panel],
+        "note": NOTE_OF_APPENDIX,
+    }
+
+
+def _appendix_lines(result: Result) -> Iterator[str]:
+    """Lay out variances and slopes."""
+    yield f"{'users':<42}" + "".join(f"{n:>9.0e}" for n in NUMBERS_OF_USERS[::2]) + "   slope"
+    for curve in result["panels"][0]["curves"]:
+        cells = "".join(f"{y:>9.1e}" for y in curve["y"][::2])
+        yield f"{curve['label']:<42}{cells}{curve['slope']:>8.2f}"

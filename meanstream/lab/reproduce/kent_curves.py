@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,6 +63,17 @@ class Panel:
     log_y: bool = True
     names: tuple[str, ...] = ()
 
+    def shown(self, curves: list[dict[str, Any]]) -> dict[str, Any]:
+        """Give the panel as it is printed and drawn, with what its curves show."""
+        return {
+            "title": self.title,
+            "axis": self.axis,
+            "quantity": self.quantity,
+            "log": [self.log_x, self.log_y],
+            "names": list(self.names),
+            "curves": curves,
+        }
+
 
 def kent_curves_univariate(
     epsilon: float, users: int, samples: float, data: str, **options: Any
@@ -86,8 +96,9 @@ def kent_curves_item_error(epsilon: float, users: int, samples: float) -> float:
 
 def kent_curves_ball_error(dimension: int, epsilon: float, reports: float, norm2: float) -> float:
     """Mean squared error of the mean of Duchi's reports from the unit ball (their equation 25): exact."""
-    half = math.lgamma((dimension + 1) / 2) - math.lgamma(dimension / 2 + 1)
-    reach = 0.5 * math.sqrt(math.pi) * dimension * math.exp(half) / math.tanh(epsilon / 2)
+    from meanstream.lab.simulation.kent_schemes import ball_reach
+
+    reach = ball_reach(dimension, epsilon)
     return (reach**2 - norm2) / reports
 
 

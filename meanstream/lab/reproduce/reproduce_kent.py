@@ -1,25 +1,34 @@
-"""`meanstream reproduce kent`.
-
-Figures of the paper, as numbers next to the reference and as pictures.
-"""
+"""`meanstream reproduce kent`: figures of the paper, next to reference values, and Fig. 4 on a file of one's own."""
 
 from __future__ import annotations
 
 import json as json_text
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from meanstream.lab.reproduce.kent_curves import Curve, Panel, Point
+from meanstream.lab.reproduce.figure_runner import (
+    Result,
+    RunsOption,
+    Say,
+    SeedOption,
+    draw_panels,
+    number_text,
+    paper_data,
+    reproduce_figure,
+    shown_curve,
+)
+from meanstream.lab.reproduce.kent_curves import EPSILONS, SPREAD, TUNED, Curve, Panel, Point
 from meanstream.lab.reproduce.kent_figures import FIGURES
-from meanstream.lab.reproduce.kent_notes import NOTES, SECONDS
-from meanstream.pipelines.options.base import JsonOption, print_options_json
+from meanstream.pipelines.options.base import JsonOption
 from meanstream.pipelines.options.declaration import INPUT, OUTPUT, cli_option
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 
 if TYPE_CHECKING:
-    from meanstream.lab.simulation.vector_rounds import VectorConfig, VectorResult
+    from meanstream.lab.simulation.kent_schemes import OwnShares
+    from meanstream.lab.simulation.simulated_rounds import VectorConfig, VectorResult
 
 RUNS = 100
 OWN = "4"
@@ -29,12 +38,28 @@ PHASE_RUNS = 10
 cheap."""
 MOST_SHOWN = 30
 """Points of a curve in the text."""
+MOST_CATEGORIES = 4
+"""Of a file, as the paper has: the most frequent ones, and all others together."""
+SHARES_OF_LEAST = (1 / 3, 5 / 12, 1 / 2, 2 / 3, 5 / 6, 1.0)
+"""The paper's 100 to 300 samples, relative to the greatest number."""
+NOTE_OF_FILE = (
+    "On your own file; the paper's data cannot be had. The truth is the mean over users of their own shares. Bars: two "
+    "standard errors. The full item level protects single samples only."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KentNote:
+    """What is to be known of a figure, and the seconds that one run takes on one core."""
+
+    seconds: float
+    note: str
 
 
 def reproduce_kent(  # noqa: PLR0917 - options of a command
     figure: Annotated[str, cli_option("Figure: 1 to 12; 4 with --file.", INPUT)] = "2",
-    runs: Annotated[int, cli_option("Independent repetitions of each point.", INPUT)] = RUNS,
-    seed: Annotated[int, cli_option("Seed; run r depends on it and on r only.", INPUT)] = 1,
+    runs: RunsOption = RUNS,
+    seed: SeedOption = 1,
     file: Annotated[Path | None, cli_option("CSV file of your own, for figure 4.", INPUT)] = None,
     user: Annotated[str | None, cli_option("Column of the user in --file (user).", INPUT)] = None,
     value: Annotated[
@@ -62,88 +87,64 @@ def reproduce_kent(  # noqa: PLR0917 - options of a command
     if (figure == OWN) != (file is not None):
         raise BadOption(f"file must be given with --figure {OWN}, and only then, got {file}")
 
+    run = partial(
+        reproduce_figure,
+        out / f"kent-figure-{figure}.png",
+        draw=partial(draw_panels, title=f"Kent, Berrett, Yu, Fig. {figure}"),
+        lay_out=_lines,
+        as_json=json,
+    )
     if file is not None:
         columns = (file, user or "user", value or "value")
-        _reproduce_own_file(
-            columns, 100 if samples is None else samples, runs, seed, out, as_json=json
+        run(
+            measure=partial(_measure_file, columns, 100 if samples is None else samples, runs, seed)
         )
-
         return
 
-    for name, given in {"user": user, "value": value, "samples": samples}.items():
-        if given is not None:
-            raise BadOption(f"{name} must be left out without --file, got {given!r}")
+    for name, option in {"user": user, "value": value, "samples": samples}.items():
+        if option is not None:
+            raise BadOption(f"{name} must be left out without --file, got {option!r}")
 
     if figure not in FIGURES:
-        raise BadOption(
-            f"figure must be one of {', '.join(sorted([*FIGURES, OWN], key=int))}, got {figure!r}"
-        )
+        known = ", ".join(sorted([*FIGURES, OWN], key=int))
+        raise BadOption(f"figure must be one of {known}, got {figure!r}")
 
     panels = FIGURES[figure]()
     with refusing_options():
         for curve in panels[0].curves:
-            if curve.points and _some(curve.points[0])[0].get("estimator", "kent") != "kent":
-                reproduce_kent_configuration(_some(curve.points[0])[0], runs, seed)
+            if (
+                curve.points
+                and _alternatives(curve.points[0])[0].get("estimator", "kent") != "kent"
+            ):
+                kent_configuration(_alternatives(curve.points[0])[0], runs, seed)
 
-    from meanstream.lab.reproduce.kent_plots import draw_kent
-    from meanstream.pipelines.commands.plots import (
-        plot_path,
-        require_matplotlib_for_plots,
-        say_duration,
+    known_of_it = paper_data("kent", dict[str, KentNote])[figure]
+    run(
+        measure=partial(_measure, figure, panels, known_of_it.note, runs, seed),
+        name=figure,
+        seconds=known_of_it.seconds * runs,
     )
 
-    require_matplotlib_for_plots()
-    picture = plot_path(out, f"kent-figure-{figure}.png")
-    say_duration(figure, SECONDS[figure] * runs, quiet=json)
+
+def _measure(  # noqa: PLR0917 - private
+    figure: str, panels: list[Panel], note: str, runs: int, seed: int, say: Say
+) -> Result:
+    """Simulate every point."""
     measured = Measured(runs, seed)
     shown = []
-
     for panel in panels:
-        if not json:
-            sys.stderr.write(f"figure {figure}: {panel.title}\n")
-
-        shown.append(_panel(panel, measured))
+        say(f"figure {figure}: {panel.title}")
+        shown.append(panel.shown([_curve(curve, measured) for curve in panel.curves]))
 
     # A figure of formulas has no runs.
     simulated = any(curve.points for panel in panels for curve in panel.curves)
-    result: dict[str, Any] = {
+    return {
         "figure": figure,
         "runs": runs if simulated else None,
         "seed": seed,
         "panels": shown,
+        "note": note,
     }
-    draw_kent(result, picture)
-    result |= {"note": NOTES[figure], "png": str(picture)}
-    if json:
-        print_options_json(result)
-    else:
-        sys.stdout.write(_as_text(result))
-
-
-def _reproduce_own_file(
-    columns: tuple[Path, str, str], samples: int, runs: int, seed: int, out: Path, *, as_json: bool
-) -> None:
-    """Measure Fig. 4 on a file of one's own."""
-    from meanstream.lab.reproduce.kent_own_file import own_file_panels
-    from meanstream.lab.reproduce.kent_plots import draw_kent
-    from meanstream.operators.validation import require
-    from meanstream.pipelines.commands.plots import plot_path, require_matplotlib_for_plots
-
-    require_matplotlib_for_plots()
-    picture = plot_path(out, f"kent-figure-{OWN}.png")
-
-    with refusing_options():
-        require(samples >= 2, "samples", "be at least 2", samples)
-        require(runs >= 1, "runs", "be at least 1", runs)
-        panels, note = own_file_panels(*columns, samples=samples, runs=runs, seed=seed)
-
-    result: dict[str, Any] = {"figure": OWN, "runs": runs, "seed": seed, "panels": panels}
-    draw_kent(result, picture)
-    result |= {"note": note, "png": str(picture)}
-    if as_json:
-        print_options_json(result)
-    else:
-        sys.stdout.write(_as_text(result))
 
 
 class Measured:
@@ -163,69 +164,57 @@ class Measured:
         return self._known[name]
 
     def _simulate(self, point: Point) -> Any:
-        from meanstream.lab.simulation.phase_transition import phase_transition_error
-        from meanstream.lab.simulation.simulated_rounds import RoundsConfig, simulate_rounds
-        from meanstream.lab.simulation.vector_rounds import simulate_vectors
+        from meanstream.lab.simulation.kent_schemes import phase_transition_error
+        from meanstream.lab.simulation.simulated_rounds import (
+            RoundsConfig,
+            simulate_rounds,
+            simulate_vectors,
+        )
 
         if "half_width" in point:
             return phase_transition_error(**point, runs=PHASE_RUNS * self._runs, seed=self._seed)
         if point["estimator"] == "kent":
-            return simulate_rounds(
-                RoundsConfig(**point, mode="paper", runs=self._runs, seed=self._seed)
-            )
+            config = RoundsConfig(**point, mode="paper", runs=self._runs, seed=self._seed)
+            return simulate_rounds(config)
 
-        return simulate_vectors(reproduce_kent_configuration(point, self._runs, self._seed))
+        return simulate_vectors(kent_configuration(point, self._runs, self._seed))
 
 
-def reproduce_kent_configuration(point: Point, runs: int, seed: int) -> VectorConfig:
+def kent_configuration(point: Point, runs: int, seed: int) -> VectorConfig:
     """Return the configuration of one point."""
-    from meanstream.lab.simulation.vector_rounds import VectorConfig
+    from meanstream.lab.simulation.simulated_rounds import VectorConfig
 
     return VectorConfig(**point, mode="paper", runs=runs, seed=seed)
 
 
-def _some(point: Point | Sequence[Point]) -> Sequence[Point]:
+def _alternatives(point: Point | Sequence[Point]) -> Sequence[Point]:
+    """Give the simulations of a point, of which the one with the least error counts."""
     if isinstance(point, dict):
         return (point,)
     return point
 
 
-def _panel(panel: Panel, measured: Measured) -> dict[str, Any]:
-    return {
-        "title": panel.title,
-        "axis": panel.axis,
-        "quantity": panel.quantity,
-        "log": [panel.log_x, panel.log_y],
-        "names": list(panel.names),
-        "curves": [_curve(curve, measured) for curve in panel.curves],
-    }
-
-
-def _curve(curve: Curve, measured: Measured) -> dict[str, Any]:
-    found: list[tuple[float, float | None]] = [(y, None) for y in curve.y]
+def _curve(curve: Curve, measured: Measured) -> Result:
+    points: list[tuple[float, float | None]] = [(y, None) for y in curve.y]
     if curve.points:
-        found = [
-            measure_reproduced_kent(curve, [measured(one) for one in _some(point)])
+        points = [
+            shown_point(curve, [measured(one) for one in _alternatives(point)])
             for point in curve.points
         ]
 
-    scale = curve.divide or (1.0,) * len(curve.x)
-    return {
-        "label": curve.label,
-        "color": curve.color,
-        "line": curve.line,
-        "x": list(curve.x),
-        "y": [y / one for (y, _), one in zip(found, scale, strict=True)],
-        "bar": [
-            None if bar is None else bar / one for (_, bar), one in zip(found, scale, strict=True)
-        ],
-        "reference": [{"x": x, "y": y} for x, y in curve.reference.items()],
-    }
+    scaled = list(zip(points, curve.divide or (1.0,) * len(curve.x), strict=True))
+    return shown_curve(
+        curve.label,
+        curve.color,
+        curve.line,
+        curve.x,
+        [y / scale for (y, _), scale in scaled],
+        bar=[None if bar is None else bar / scale for (_, bar), scale in scaled],
+        reference=curve.reference,
+    )
 
 
-def measure_reproduced_kent(
-    curve: Curve, results: Sequence[VectorResult]
-) -> tuple[float, float | None]:
+def shown_point(curve: Curve, results: Sequence[VectorResult]) -> tuple[float, float | None]:
     """Give what a curve shows of its simulations, and its bar.
 
     Two standard errors; one deviation, for a component.
@@ -234,8 +223,8 @@ def measure_reproduced_kent(
 
     best = min(results, key=lambda result: result.mse)
     if curve.measure.startswith("component"):
-        which = int(curve.measure.split()[1])
-        return best.mean[which], best.deviation[which]
+        component = int(curve.measure.split()[1])
+        return best.mean[component], best.deviation[component]
 
     if curve.measure == "found":
         signals = np.count_nonzero(best.theta)
@@ -245,36 +234,109 @@ def measure_reproduced_kent(
     return best.mse, None if best.stderr is None else 2.0 * best.stderr
 
 
-def _heading(result: dict[str, Any]) -> str:
-    """Say what the figures are of: runs with bars, or formulas."""
-    name = f"figure {result['figure']}"
-    if result["runs"] is None:
-        return f"{name}, of formulas: no runs"
+def _measure_file(
+    columns: tuple[Path, str, str], samples: int, runs: int, seed: int, say: Say
+) -> Result:
+    """Measure Fig. 4 on a file of one's own: all schemes, for each epsilon and number of samples."""
+    from meanstream.lab.simulation.kent_schemes import SCHEMES, own_share_errors
+    from meanstream.operators.validation import require
 
+    del say  # it takes seconds
+    panels = []
+    with refusing_options():
+        require(samples >= 2, "samples", "be at least 2", samples)
+        require(runs >= 1, "runs", "be at least 1", runs)
+        data, names = read_own_shares(*columns, least=samples)
+        grid = sorted({max(round(samples * share), 1) for share in SHARES_OF_LEAST})
+        for epsilon in EPSILONS:
+            errors = [
+                own_share_errors(
+                    data,
+                    epsilon=epsilon,
+                    constant=TUNED[epsilon],
+                    samples=count,
+                    runs=runs,
+                    seed=seed,
+                )
+                for count in grid
+            ]
+            panel = Panel(
+                title=f"epsilon {epsilon:g}",
+                axis="samples per user",
+                curves=(),
+                quantity="mean squared error of all shares",
+                log_x=False,
+            )
+            curves = []
+            for scheme, color in zip(SCHEMES, SPREAD, strict=False):
+                means, stderrs = zip(*(error[scheme] for error in errors), strict=True)
+                bars = [None if stderr is None else 2.0 * stderr for stderr in stderrs]
+                curves.append(shown_curve(scheme, color, "-", grid, means, bar=bars))
+
+            panels.append(panel.shown(curves))
+
+    users = f"{len(data.count):,} users with {samples} samples or more"
+    note = f"{users}; categories {', '.join(names)}. {NOTE_OF_FILE}"
+    return {"figure": OWN, "runs": runs, "seed": seed, "panels": panels, "note": note}
+
+
+def read_own_shares(
+    path: Path, user: str, value: str, *, least: int
+) -> tuple[OwnShares, list[str]]:
+    """Read two columns of a CSV file; rows without one of them are left out."""
+    import numpy as np
+    import pyarrow as pa
+    from pyarrow import compute as pc
+    from pyarrow import csv
+
+    from meanstream.lab.simulation.kent_schemes import OwnShares
+    from meanstream.operators.validation import require
+
+    require(path.is_file(), "file", "be a CSV file", str(path))
+    kinds = {user: pa.string(), value: pa.string()}
+    convert = csv.ConvertOptions(
+        include_columns=[user, value], column_types=kinds, strings_can_be_null=True
+    )
+
+    try:
+        table = csv.read_csv(path, convert_options=convert).drop_null()
+    except (pa.ArrowException, UnicodeDecodeError):  # whose texts show values
+        raise ValueError(
+            f"file must be a CSV file with columns {user!r} and {value!r}, got {str(path)!r}"
+        ) from None
+
+    # The most frequent categories; the others are one.
+    counts = pc.value_counts(table[value]).to_pylist()
+    counts.sort(key=lambda count: (-count["counts"], count["values"]))
+    names = [str(count["values"]) for count in counts]
+    require(len(names) >= 2, "value", "be a column of at least 2 categories", value)
+    kept = names if len(names) <= MOST_CATEGORIES else names[: MOST_CATEGORIES - 1]
+
+    category = pc.fill_null(pc.index_in(table[value], value_set=pa.array(kept)), len(kept))
+    owner = pc.index_in(table[user], value_set=pc.unique(table[user]))
+    data = OwnShares.of(
+        owner.to_numpy().astype(np.int64), category.to_numpy().astype(np.int64), least=least
+    )
+    return data, kept if len(names) <= MOST_CATEGORIES else [*kept, "all others"]
+
+
+def _lines(result: Result) -> Iterator[str]:
+    """Lay out our numbers next to the reference."""
     bars = [bar for panel in result["panels"] for curve in panel["curves"] for bar in curve["bar"]]
     drawn = "; +- are the bars of the picture" if any(bar is not None for bar in bars) else ""
+    runs = number_text(result["runs"], ", {} runs") or ", of formulas: no runs"
+    yield f"figure {result['figure']}{runs}{drawn}"
 
-    return f"{name}, {result['runs']} runs{drawn}"
-
-
-def _as_text(result: dict[str, Any]) -> str:
-    """Lay out our numbers next to the reference."""
-    lines = [_heading(result)]
     for panel in result["panels"]:
-        lines.append(f"\n{panel['title']}: {panel['quantity']} ({panel['axis']})")
+        yield f"\n{panel['title']}: {panel['quantity']} ({panel['axis']})"
         for curve in panel["curves"]:
-            reference = {entry["x"]: entry["y"] for entry in curve["reference"]}
-            cells = []
-            points = list(enumerate(zip(curve["x"], curve["y"], strict=True)))
-            for number, (x, y) in points[:: 1 + len(points) // MOST_SHOWN]:
-                name = panel["names"][number] if panel["names"] else f"{x:.3g}"
-                bar = curve["bar"][number]
-                give = "" if bar is None else f" +- {bar:.1g}"
-                cells.append(
-                    f"{name}: {y:.3g}{give}"
-                    + (f" (reference {reference[x]:.3g})" if x in reference else "")
-                )
-
-            lines.append(f"  {curve['label']:<36} " + "   ".join(cells))
-
-    return "\n".join([*lines, "", result["note"], f"picture: {result['png']}"]) + "\n"
+            known = {entry["x"]: entry["y"] for entry in curve["reference"]}
+            names = panel["names"] or [f"{x:.3g}" for x in curve["x"]]
+            points = list(zip(names, curve["x"], curve["y"], curve["bar"], strict=True))
+            cells = [
+                f"{name}: {y:.3g}"
+                + number_text(bar, " +- {:.1g}")
+                + number_text(known.get(x), " (reference {:.3g})")
+                for name, x, y, bar in points[:: 1 + len(points) // MOST_SHOWN]
+            ]
+            yield f"  {curve['label']:<36} " + "   ".join(cells)

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from meanstream.lab.simulate.simulate_options import SimulationOptions, print_simulated_agents
-from meanstream.lab.simulate.simulate_rounds import simulate_rounds_command
-from meanstream.lab.simulate.simulated_rounds_options import SimulatedRoundsOptions
+from meanstream.lab.simulate.simulate_rounds import (
+    SimulatedRoundsOptions,
+    simulate_rounds_command,
+)
 from meanstream.pipelines.options.base import print_options_json
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 from meanstream.pipelines.options.typer_commands import takes_options
@@ -127,7 +129,7 @@ def _as_table(result: SimulationResult) -> str:
 def _replay(options: SimulationOptions, arrays_file: Path) -> dict[str, Any]:
     arrays = _load(arrays_file)
     with refusing_options():
-        from meanstream.lab.simulation.trace import TraceInputs, trace
+        from meanstream.lab.simulation.simulated_pairwise import TraceInputs, trace
 
         steps, n_agents = arrays["data"].shape
         config = options.configuration(agents=n_agents, steps=steps)

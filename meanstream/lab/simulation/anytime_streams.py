@@ -9,8 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from meanstream.lab.simulation.drift.dependence_laws import DependenceConfig
-from meanstream.lab.simulation.drift.dependent_samples import DependentSamples
+from meanstream.lab.simulation.drift.dependence_laws import DependenceConfig, DependentSamples
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.collaboration.anytime_intervals import anytime_intervals
 from meanstream.operators.collaboration.followed_releases import FollowedReleases

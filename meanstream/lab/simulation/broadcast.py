@@ -10,10 +10,11 @@ from typing import cast
 
 import numpy as np
 
-from meanstream.lab.papers.colme.sample_weights import weights, weights_gain
 from meanstream.lab.papers.colme.statistic import (
     statistic_release_covariance,
     statistic_variance_factors,
+    weights,
+    weights_gain,
 )
 from meanstream.lab.simulation.agent_population import Simulated
 from meanstream.lab.simulation.agreement import (

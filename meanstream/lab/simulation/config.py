@@ -12,7 +12,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from meanstream.lab.simulation.choices import CHOICES, MODE_DEFAULTS, RELEASE_TIMES
 from meanstream.lab.simulation.data import (
     DrawnMeans,
     DrawnSamples,
@@ -25,6 +24,45 @@ from meanstream.operators.agents.release_times import Counts, parse_release_time
 from meanstream.operators.counters.optimal import LONGEST, Optimal
 from meanstream.operators.entry_points import COLLABORATIONS_GROUP, entry_points_of
 from meanstream.operators.validation import LARGEST, require, require_between, require_epsilon
+
+MODE_DEFAULTS: dict[str, dict[str, str]] = {
+    "paper": {
+        "counter": "pm1",
+        "weights": "last",
+        "schedule": "round_robin",
+        "collaboration": "tests",
+        "test": "lazy",
+        "variance": "known",
+        "noise": "gaussian",
+        "calibration": "classical",
+    },
+    "tuned": {
+        "counter": "toeplitz",
+        "weights": "gls",
+        "schedule": "broadcast",
+        "collaboration": "learned_prior",
+        "test": "lazy",
+        "variance": "known",
+        "noise": "gaussian",
+        "calibration": "analytic",
+    },
+}
+RELEASE_TIMES = "preferred:10"
+"""Broadcast releases happen at these of an agent's own sample counts, unless `schedule` says
+otherwise."""
+CHOICES: dict[str, tuple[str, ...]] = {
+    "mode": ("paper", "tuned"),
+    "data": ("uniform", "beta", "bernoulli", "rademacher", "normal"),
+    "counter": ("pm1", "pm2", "toeplitz", "optimal"),
+    "weights": ("last", "mean_of_means", "windowed", "gls"),
+    "schedule": ("round_robin", "restricted_round_robin", "broadcast"),
+    "collaboration": ("tests", "learned_prior", "pooled_prior", "james_stein", "none"),
+    "test": ("lazy", "eager", "oracle"),
+    "variance": ("known", "released", "from_releases", "bayesian", "jeffreys"),
+    "noise": ("gaussian", "laplace"),
+    "calibration": ("classical", "analytic"),
+}
+
 
 GLS_RELEASES = 512
 """Pairwise gls keeps every release of every pair and a table of weights that is the square of this

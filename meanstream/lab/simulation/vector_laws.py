@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from scipy.special import betaincinv
 
-from meanstream.lab.papers.kent.density_function import trigonometric_density_function
+from meanstream.lab.papers.kent.density import trigonometric_density_function
 from meanstream.lab.simulation.round_laws import SPAN
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.rounds.round_records import Summaries

@@ -37,7 +37,7 @@ class AgentCovariates:
     def of(self, names: Sequence[str]) -> AnyInts:
         """Give the codes of agents; those without a row have none, in every attribute."""
         row = np.fromiter((self._rows.get(name, -1) for name in names), np.int64, len(names))
-        return np.asarray(np.concatenate([self.codes, self.design.missing[None]])[row])
+        return np.concatenate([self.codes, self.design.missing[None]])[row]
 
     def known(self, names: Sequence[str]) -> int:
         """Count those that have a row."""

@@ -221,7 +221,7 @@ class _Weighed:
     def of(cls, normals: Normals, weight: Floats) -> _Weighed:
         def weighed(classes: Floats) -> Floats:
             flat = classes.reshape(len(classes), -1)
-            return np.asarray((weight @ flat).reshape(len(weight), *classes.shape[1:]), np.float64)
+            return (weight @ flat).reshape(len(weight), *classes.shape[1:])
 
         return cls(
             normals=normals, inner=weighed(normals.inner), across=weighed(normals.across),

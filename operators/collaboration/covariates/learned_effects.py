@@ -87,7 +87,7 @@ class LearnedEffects:
         """
         # Beyond what can be believed no attribute moves a mean.
         found = _added(_codes(codes, np.minimum(count, self.most_count)), self.offset)
-        return np.asarray(np.clip(found, -self.most, self.most), np.float64)
+        return np.clip(found, -self.most, self.most)
 
     def doubts(self, codes: AnyInts, count: Ints) -> Floats:
         """Give the variance of each offset."""

@@ -58,4 +58,4 @@ def differences_from_one(
         largest[draws] = away[:, others].max(axis=1, initial=0.0)
 
     multiple = float(np.quantile(largest, level, method="higher"))
-    return difference, multiple * stddev, np.asarray(ndtr(difference / usable), np.float64)
+    return difference, multiple * stddev, (ndtr(difference / usable))

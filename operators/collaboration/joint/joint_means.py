@@ -82,7 +82,7 @@ class JointMeans:
         """Give the standard error of the difference of each pair of means."""
         shared = np.square(self.weight[first] - self.weight[second]) * self.center_variance
         own = np.square(self.stddev[first]) + np.square(self.stddev[second])
-        return np.asarray(np.sqrt(own + shared), np.float64)
+        return np.sqrt(own + shared)
 
 
 @runtime_checkable

@@ -48,7 +48,7 @@ class LevelSpreads:
     @property
     def differs(self) -> Floats:
         """Probability that the groups of each level differ, shape (n_levels,)."""
-        return np.asarray(self.probability @ (self.spread > 0), np.float64)
+        return self.probability @ (self.spread > 0)
 
     @property
     def cautious(self) -> Floats:
@@ -67,7 +67,7 @@ class LevelSpreads:
     @property
     def variance(self) -> Floats:
         """Squared spread of each level, averaged, shape (n_levels,)."""
-        return np.asarray(self.probability @ np.square(self.spread), np.float64)
+        return self.probability @ np.square(self.spread)
 
 
 class _Set(NamedTuple):

@@ -160,4 +160,4 @@ def _in_classes(variance: Floats, least: float) -> Floats:
     _, group = np.unique(octave, return_inverse=True)
     mean = np.bincount(group, variance) / np.bincount(group)
 
-    return np.asarray(mean[group], np.float64)
+    return mean[group]

@@ -42,4 +42,4 @@ def releases_fit_for_bins(releases: ReleaseColumns, variance: Floats) -> Bools:
     require(
         len(variance) == len(releases), "variance", f"have {len(releases)} entries", len(variance)
     )
-    return np.asarray(np.isfinite(variance) & (variance > 0) & np.isfinite(releases.mean))
+    return np.isfinite(variance) & (variance > 0) & np.isfinite(releases.mean)

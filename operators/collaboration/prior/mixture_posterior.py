@@ -13,7 +13,7 @@ from meanstream.operators.records import Floats, Ints
 
 Floats32 = NDArray[np.float32]
 _ELEMENTS = 1 << 16
-"""Agents times components at a time: they stay in the cache."""
+"""Agents times components at a time."""
 _LEAST = 1e-30
 _CERTAIN = 1e-18
 _UNKNOWN = 1e4
@@ -101,18 +101,19 @@ def mixture_posterior(
     """
     value = np.empty(len(mean))
     error = np.empty(len(mean))
-    for part in _blocks(prior, len(mean)):
-        value[part], error[part] = _posterior(
-            prior, mean[part], variance[part], true_variance[part]
+    for rows in blocks_of_agents(len(mean), len(prior.weight)):
+        value[rows], error[rows] = _posterior(
+            prior, mean[rows], variance[rows], true_variance[rows]
         )
 
     return value, error
 
 
-def _blocks(prior: MixturePrior, n: int) -> Iterator[slice]:
-    block = max(1, _ELEMENTS // len(prior.weight))
+def blocks_of_agents(n: int, n_components: int) -> Iterator[slice]:
+    """Rows of few agents at a time: what is computed of them stays in the cache."""
+    block = max(1, _ELEMENTS // n_components)
     for start in range(0, n, block):
-        yield slice(start, min(start + block, n))
+        yield slice(start, start + block)
 
 
 def _posterior(
@@ -190,32 +191,31 @@ def released_mixture_posterior(
     [1.0]
     """
     value, error = mixture_posterior(prior, mean, variance, true_variance)
-    some = np.flatnonzero(is_shaped(noise_variance, terms) & (variance > noise_variance))
+    shaped = np.flatnonzero(is_shaped(noise_variance, terms) & (variance > noise_variance))
     log_weight = np.log(np.maximum(prior.weight, _LEAST))[:, np.newaxis]
-    block = max(1, _ELEMENTS // len(prior.weight))
+    around = prior.variance[:, np.newaxis]
+    cautious = (prior.cautious_variance - prior.variance)[:, np.newaxis]
 
-    for start in range(0, len(some), block):
-        part = some[start : start + block]
-        around = prior.variance[:, np.newaxis]
+    for block in blocks_of_agents(len(shaped), len(prior.weight)):
+        rows = shaped[block]
         law = release_law(
-            mean[part] - prior.center[:, np.newaxis],
-            around + (variance - noise_variance)[part],
-            noise_variance[part],
-            terms[part],
+            mean[rows] - prior.center[:, np.newaxis],
+            around + (variance - noise_variance)[rows],
+            noise_variance[rows],
+            terms[rows],
         )
         share = law.log_density + log_weight
         share = np.exp(share - share.max(axis=0))
         share /= share.sum(axis=0)
 
         answer = prior.center[:, np.newaxis] - around * law.score
-        kept = around * law.curvature
-        wider = (true_variance - variance)[part]
-        more = (prior.cautious_variance - prior.variance)[:, np.newaxis]
-        errors = around * (1 - kept) + kept**2 * wider + (1 - kept) ** 2 * more
+        drawn = around * law.curvature
+        wider = (true_variance - variance)[rows]
+        errors = around * (1 - drawn) + drawn**2 * wider + (1 - drawn) ** 2 * cautious
         errors = np.maximum(errors, 0.0)
 
-        value[part] = (share * answer).sum(axis=0)
-        error[part] = (share * (errors + (answer - value[part]) ** 2)).sum(axis=0)
+        value[rows] = (share * answer).sum(axis=0)
+        error[rows] = (share * (errors + (answer - value[rows]) ** 2)).sum(axis=0)
 
     return value, error
 

@@ -155,7 +155,7 @@ class NormalPrior:
     def falling(self, count: Floats) -> Floats:
         """Give the spread at each count, in spreads where l is 0; it stays beyond the ends."""
         away = np.clip(np.log10(count) - self.middle, *self.ends)
-        return np.asarray(10 ** (-self.falls * away))
+        return 10 ** (-self.falls * away)
 
     @property
     def center_variance(self) -> float:

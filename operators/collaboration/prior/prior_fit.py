@@ -57,7 +57,7 @@ class NormalMixture:
     @property
     def variance(self) -> Floats:
         """Variance of a mean within each component, and of its center."""
-        return np.asarray(self.spread**2 + self.center_variance, dtype=np.float64)
+        return self.spread**2 + self.center_variance
 
     @property
     def size(self) -> int:

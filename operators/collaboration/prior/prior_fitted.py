@@ -13,12 +13,12 @@ import numpy as np
 from meanstream.operators.collaboration.alone import half_width_alone
 from meanstream.operators.collaboration.noise_share import FittedNoise, NoiseShare
 from meanstream.operators.collaboration.prior.mixture_posterior import (
+    blocks_of_agents,
     bounded_means,
     mixture_densities,
     mixture_distances,
     mixture_sum,
 )
-from meanstream.operators.collaboration.prior.posterior_table import Posterior, look_up_posterior
 from meanstream.operators.collaboration.prior.prior_fit import NormalMixture
 from meanstream.operators.records import AgentEstimates, Floats, OwnMeans
 
@@ -28,7 +28,10 @@ release again: it would vote twice for an unlikely model that its own outlying r
 LEAST_SHOWN = 1e-3
 NEGLIGIBLE_COMPONENT = 1e-6
 DENSITY_POINTS = 201
-_ELEMENTS = 1 << 16
+LANES = 8
+"""Agents are evaluated in whole groups of so many, each of which is rounded alike."""
+_ELEMENTS = 1 << 20
+"""Agents times components at a time."""
 UNSEEN = 0.001
 """Agents expected to belong to no component: their releases may be too noisy to show it, their own
 samples are not."""
@@ -135,70 +138,70 @@ class FittedPrior:
         level : float
             Nominal coverage of the interval.
         """
-        # Answers are looked up in a table by mean and variance.
         mean, variance = bounded_means(own.mean, own.variance, lower=self.lower, upper=self.upper)
-        posterior = look_up_posterior(
-            self.posterior, mean, variance, len(self.weight), lower=self.lower, upper=self.upper
-        )
-        value = np.clip(posterior.value, self.lower, self.upper)
-        half_width = half_width_alone(posterior.variance, level)
+        posterior_mean, posterior_variance = self.posterior(mean, variance)
+        component, membership, class_size = self.membership(mean, variance)
+        value = np.clip(posterior_mean, self.lower, self.upper)
+        half_width = half_width_alone(posterior_variance, level)
 
         return AgentEstimates(
             value=value,
             lower=value - half_width,
             upper=value + half_width,
             level=level,
-            effective_class_size=variance / posterior.variance,
-            class_size=posterior.class_size,
-            component=posterior.component,
-            membership=posterior.membership,
-            noise_half_width=self.noise.half_width(half_width, posterior.variance, variance),
+            effective_class_size=variance / posterior_variance,
+            class_size=class_size,
+            component=component,
+            membership=membership,
+            noise_half_width=self.noise.half_width(half_width, posterior_variance, variance),
         )
 
-    def posterior(self, mean: Floats, variance: Floats) -> Posterior:
-        """Evaluate the posterior given own means, shape (n,), with their variances, shape (n,) or (1,).
+    def posterior(self, mean: Floats, variance: Floats) -> Floats:
+        """Posterior means and variances given own means with their variances, shape (2, n).
 
-        The bits of an entry are the same among whatever others, for n > 1.
+        **Privacy.** The bits of an agent's entry are the same among whatever others.
         """
+        n = len(mean)
+        padding = (0, -n % LANES)
+        mean, variance = (np.pad(column, padding, mode="edge") for column in (mean, variance))
+        moments = np.empty((2, len(mean)))
+        block = max(LANES, _ELEMENTS // len(self.weight) // LANES * LANES)
+
+        for start in range(0, n, block):
+            rows = slice(start, start + block)
+            moments[:, rows] = self._moments(mean[rows], variance[rows])
+
+        return moments[:, :n]
+
+    def _moments(self, mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
         # In logarithms, relative to the likeliest component.
+        likelier = np.maximum(self.weight, self.cautious)[:, None]
         total = variance + self.variance[:, None]
         keep = self.variance[:, None] / total
         away = mean - self.center[:, None]
         log_density = -0.5 * away**2 / total - 0.5 * np.log(total)
-        log_density += np.log(np.maximum(self.weight, self.cautious))[:, None]
+        log_density += np.log(likelier)
         log_density -= log_density.max(axis=0)
-        density = np.exp(log_density) / np.maximum(self.weight, self.cautious)[:, None]
+        density = np.exp(log_density) / likelier
 
         # Values by the plain models, errors by the cautious ones, and what both differ by.
         shift = (keep - 1) * away
-        first = _mixed(self.weight, density * shift) / (_mixed(self.weight, density) + 1e-300)
+        moved = _mixed(self.weight, density * shift) / (_mixed(self.weight, density) + 1e-300)
         normal = _mixed(self.cautious, density) + 1e-300
         cautious = _mixed(self.cautious, density * shift) / normal
-        second = _mixed(self.cautious, density * (variance * keep + shift**2)) / normal
-        spread = (
-            np.maximum(second - cautious**2, variance * keep.min(axis=0)) + (first - cautious) ** 2
-        )
-        component, membership, class_size = self.membership(mean, variance)
+        square = _mixed(self.cautious, density * (variance * keep + shift**2)) / normal
+        least = variance * keep.min(axis=0)
 
-        return Posterior(
-            value=mean + first,
-            variance=spread,
-            component=component,
-            membership=membership,
-            class_size=class_size,
-        )
+        return mean + moved, np.maximum(square - cautious**2, least) + (moved - cautious) ** 2
 
     def membership(self, mean: Floats, variance: Floats) -> tuple[np.ndarray, Floats, Floats]:
         """Most likely component of the best model, its probability, and the expected size of the own component."""
-        n, variance = len(mean), np.broadcast_to(variance, mean.shape)
-        component = np.empty(n, np.int64)
-        likely = np.empty(n)
-        size = np.empty(n)
-        block = max(1, _ELEMENTS // len(self.best_weight))
+        component = np.empty(len(mean), np.int64)
+        likely = np.empty(len(mean))
+        size = np.empty(len(mean))
 
-        for start in range(0, n, block):
-            part = slice(start, start + block)
-            component[part], likely[part], size[part] = self._members(mean[part], variance[part])
+        for rows in blocks_of_agents(len(mean), len(self.best_weight)):
+            component[rows], likely[rows], size[rows] = self._members(mean[rows], variance[rows])
 
         return component, likely, size
 

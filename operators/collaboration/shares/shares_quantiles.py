@@ -204,4 +204,4 @@ def _crossing(q: float, chance: float) -> Callable[[Floats], Floats]:
 
     found = 0.5 * (low + high)
     log = np.log(nodes)
-    return lambda worth: np.asarray(np.interp(np.log(worth), log, found))
+    return lambda worth: np.interp(np.log(worth), log, found)

@@ -83,7 +83,7 @@ def long_run_ratio() -> Floats:
 def _with_noise(of_ar: Floats) -> Floats:
     """Values of AR(1) curves, and those of white noise with a slow part: they mix by the share of either."""
     slow = [(1 - share) + share * of_ar[SLOWEST] for share in SLOW]
-    return np.asarray(np.concatenate([of_ar, *slow]), dtype=np.float64)
+    return np.concatenate([of_ar, *slow])
 
 
 @cache
@@ -270,7 +270,7 @@ def _quantiles() -> _Floats32:
 def _wider(degrees: _Floats32) -> _Floats32:
     """Give the squared ratio of the 95 % quantiles of Student's t and of the normal distribution, within .1 %."""
     place = np.float32(_NODES * LEAST_DEGREES) / degrees + np.float32(0.5)
-    return np.asarray(_quantiles().take(place.astype(np.int32), mode="clip"))
+    return _quantiles().take(place.astype(np.int32), mode="clip")
 
 
 def variances_of_own(

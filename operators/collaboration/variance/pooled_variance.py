@@ -174,7 +174,7 @@ def pooled_own_means(
 
 def pooled_variance(releases: ReleaseColumns, sample_variance: float) -> Floats:
     """Public: total variance of each released mean, of the sampling and of the noise."""
-    return np.asarray(sample_variance / releases.count + releases.noise_variance, dtype=np.float64)
+    return sample_variance / releases.count + releases.noise_variance
 
 
 class PooledVariance:
@@ -244,7 +244,7 @@ class PooledVariance:
         noise_variance : float
             Variance of the noise of one bin of one vote.
         """
-        self._votes = np.asarray(votes.sum(axis=0), np.int64)
+        self._votes = votes.sum(axis=0)
         self._vote_variance = noise_variance
 
     def merge(self, other: PooledVariance) -> None:
@@ -389,7 +389,7 @@ def _on_grid(values: Floats, scale: Floats, index: Ints) -> Floats:
     Floats hold the sums of some million exactly, so in any order.
     """
     step = np.ldexp(1.0, np.floor(np.log2(scale)).astype(np.int64) - GRID_BITS)[index]
-    return np.asarray(np.rint(values / step) * step, np.float64)
+    return np.rint(values / step) * step
 
 
 def _smooth(log_variance: Floats, cell: Ints, group: Ints, weights: Floats) -> Floats:

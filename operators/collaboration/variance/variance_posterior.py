@@ -261,7 +261,7 @@ def _at_bounds(own: OwnSamples, lower: float, upper: float) -> tuple[Ints, Float
     # Two pseudo-samples of each kind (Agresti, Coull 1998).
     shrunk = (n[some] * share[some] + PSEUDO_SAMPLES / 2) / (n[some] + PSEUDO_SAMPLES)
 
-    return some, np.asarray(shrunk * (1 - shrunk) * width**2, dtype=np.float64)
+    return some, (shrunk * (1 - shrunk) * width**2)
 
 
 class _OwnTable:
@@ -309,7 +309,7 @@ class _OwnTable:
             return np.where(ratio < LEAST_RATIO, equal[row], between)
 
         low = at(lower)
-        return np.asarray(np.exp(low + above * (at(upper) - low)), dtype=np.float64)
+        return np.exp(low + above * (at(upper) - low))
 
     def _evaluate(self, n: Floats, ratio: Floats) -> Floats:
         """Own variances for each count and ratio of mean squares to the unit.
@@ -353,12 +353,12 @@ class _OwnTable:
 def _shrunk(pool: Floats, free: Floats, squares: Floats, prior: float) -> Floats:
     """Scale of the posterior, widened to Student's interval, given squares that are worth `free` degrees of freedom."""
     degrees = prior + free
-    return np.asarray(_wider(degrees) * (prior * pool + squares) / degrees, dtype=np.float64)
+    return _wider(degrees) * (prior * pool + squares) / degrees
 
 
 def _wider(degrees: Floats) -> Floats:
     tail = 0.5 + 0.5 * NOMINAL_LEVEL
-    return np.asarray((stdtrit(degrees, tail) / ndtri(tail)) ** 2, dtype=np.float64)
+    return (stdtrit(degrees, tail) / ndtri(tail)) ** 2
 
 
 def _count_nodes(count: Ints) -> tuple[Ints, Floats]:

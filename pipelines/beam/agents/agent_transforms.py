@@ -84,7 +84,7 @@ from meanstream.pipelines.beam.worker.transform_arguments import (
 )
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.engine.engine_options import EngineOptions
-from meanstream.streaming.events.hashing import MAX_ID_BYTES, PERSONS, hash_ids
+from meanstream.streaming.events.event_columns import MAX_ID_BYTES, PERSONS, hash_ids
 from meanstream.streaming.events.wire import PersonalEstimate, Release
 from meanstream.streaming.sources.mapping import ColumnMapping
 

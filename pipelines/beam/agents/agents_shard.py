@@ -12,9 +12,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from meanstream.operators.agents.admission import TOO_MANY, admission_columns
+from meanstream.operators.agents.admission import (
+    COUNTS,
+    TOO_MANY,
+    UNCOUNTED,
+    Fates,
+    admission_columns,
+)
 from meanstream.operators.agents.agents import CHUNK, Agents, AgentsSettings, ReleaseBatch
-from meanstream.operators.agents.person_limits import COUNTS, UNCOUNTED, Fates
 from meanstream.operators.agents.release_times import Counts
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.noise.keyed import KeyedNoise

@@ -21,7 +21,7 @@ from meanstream.pipelines.beam.agents.agents_windows import AgentWindows
 from meanstream.pipelines.beam.element_types.beam_samples import repeated_samples
 from meanstream.pipelines.beam.element_types.columns_coder import register_elements
 from meanstream.pipelines.beam.element_types.packed import names_of_packed, packed, unpacked
-from meanstream.streaming.events.release_ids import release_ids
+from meanstream.streaming.events.wire import release_ids
 
 NEVER = -(2**62)
 

@@ -13,9 +13,8 @@ import pyarrow as pa
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.utils.timestamp import Timestamp
 
-from meanstream.operators.agents.admission import TOO_MANY
+from meanstream.operators.agents.admission import TOO_MANY, UNCOUNTED
 from meanstream.operators.agents.agents import AgentsSettings, ReleaseBatch
-from meanstream.operators.agents.person_limits import UNCOUNTED
 from meanstream.operators.limits import MAX_AGENTS
 from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
 from meanstream.pipelines.beam.agents.agents_elements import (
@@ -42,11 +41,11 @@ from meanstream.pipelines.beam.worker.beam_metrics import DistributionOf, metric
 from meanstream.pipelines.beam.worker.beam_steps import with_window_time
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.agents.agents_releases import (
+    DriftsOfReleases,
     release_budget_lines,
     release_refusal_lines,
     release_rows,
 )
-from meanstream.streaming.agents.drift_events import DriftsOfReleases
 from meanstream.streaming.events.wire import BudgetEvent, DriftEvent, Refusal
 from meanstream.streaming.store.secret_source import noise_from_secret
 

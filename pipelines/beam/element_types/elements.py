@@ -18,7 +18,7 @@ from apache_beam.typehints.row_type import RowTypeConstraint
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
 
 from meanstream.operators.validation import closest_valid, require
-from meanstream.streaming.events.numbers import LARGEST
+from meanstream.streaming.events.times import LARGEST
 from meanstream.streaming.events.wire import Sample
 from meanstream.streaming.sources.mapping import CATEGORY
 

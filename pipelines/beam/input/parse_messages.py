@@ -38,8 +38,8 @@ from meanstream.streaming.events.event_columns import (
     PARTITION_SHIFT,
     SampleColumns,
     column_position,
+    hash_ids,
 )
-from meanstream.streaming.events.hashing import hash_ids
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.connection.values import HEADERS, PartitionRecords
 from meanstream.streaming.sources.mapping import ColumnMapping

@@ -3,7 +3,7 @@
 Which offsets, batch after batch, and how far event time has come.
 
 Of agents event time is that of the newest sample. Of rounds it must not be: windows of a pipeline
-close by it, and times are protected there (`meanstream.streaming.rounds.closing`). Where reading
+close by it, and times are protected there (`rounds_intake`). Where reading
 ends, event time of rounds stands still until then. Where it does not, event time is the clock at a
 moment, once a partition was read to where it ended at that moment; batches are cut there.
 Partitions are read side by side, so a sample just behind the moment may still count while another

@@ -18,10 +18,9 @@ from meanstream.streaming.kafka.connection.kafka_client import (
     make_client_producer,
 )
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
-from meanstream.streaming.kafka.writing.kafka_outputs import open_output_topic
-from meanstream.streaming.kafka.writing.kafka_sink import sink_records
+from meanstream.streaming.kafka.writing.kafka_sink import open_output_topic, sink_records
 from meanstream.streaming.kafka.writing.kafka_writer import POLL_EVERY, RecordsFailed
-from meanstream.streaming.kafka.writing.repeat import Records
+from meanstream.streaming.kafka.writing.marker import Records
 from meanstream.streaming.sinks.sink_protocol import Trust
 
 

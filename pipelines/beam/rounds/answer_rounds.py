@@ -27,11 +27,14 @@ from meanstream.pipelines.beam.worker.beam_metrics import DistributionOf, metric
 from meanstream.pipelines.beam.worker.beam_steps import Step
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.events.round_events import WindowEstimate
-from meanstream.streaming.rounds.event_lines import estimate_event_line
-from meanstream.streaming.rounds.rounds_curator import curator_noise_once, curator_sum
 from meanstream.streaming.rounds.rounds_deployment import rounds_deployment_identity
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
-from meanstream.streaming.rounds.window_round import WindowRound
+from meanstream.streaming.rounds.window_round import (
+    WindowRound,
+    curator_noise_once,
+    curator_sum,
+    estimate_event_line,
+)
 from meanstream.streaming.rounds.window_widths import Window
 
 

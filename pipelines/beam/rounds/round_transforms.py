@@ -66,8 +66,8 @@ from meanstream.pipelines.beam.worker.worker_secret import SecretLocation, requi
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.round_events import StageResult, WindowEstimate
 from meanstream.streaming.events.wire import PrivateDeadLetter
-from meanstream.streaming.rounds.rounds_curator import NO_SIDES
 from meanstream.streaming.rounds.rounds_settings import NO_ORDER, RoundsSettings
+from meanstream.streaming.rounds.window_round import NO_SIDES
 from meanstream.streaming.sources.mapping import ColumnMapping
 
 __all__ = [

@@ -27,18 +27,18 @@ from meanstream.pipelines.beam.worker.beam_metrics import DistributionOf, metric
 from meanstream.pipelines.beam.worker.beam_steps import Step
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.events.round_events import StageResult, WindowEstimate
-from meanstream.streaming.rounds.event_lines import (
-    estimate_event_line,
-    report_event_lines,
-    stage_event_line,
-)
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.stage_results import (
     first_accepted_result,
     results_by_stage,
     shape_of_result,
 )
-from meanstream.streaming.rounds.window_round import WindowRound
+from meanstream.streaming.rounds.window_round import (
+    WindowRound,
+    estimate_event_line,
+    report_event_lines,
+    stage_event_line,
+)
 from meanstream.streaming.rounds.window_widths import Window
 
 

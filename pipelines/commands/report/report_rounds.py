@@ -24,13 +24,12 @@ from meanstream.pipelines.commands.report.report_parts import (
 from meanstream.pipelines.commands.report.report_result import report_result_windows
 from meanstream.pipelines.page.page_figures import page_figures_of_window
 from meanstream.streaming.metrics.metric_records import budget_histogram_record
-from meanstream.streaming.rounds.event_lines import estimate_event_line
 from meanstream.streaming.rounds.rounds_budget import rounds_budgets
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
-from meanstream.streaming.rounds.window_round import WindowRound
+from meanstream.streaming.rounds.window_round import WindowRound, estimate_event_line
 from meanstream.streaming.rounds.window_widths import MICROS, Window
-from meanstream.streaming.store.kind import SIDE
 from meanstream.streaming.store.state_store import Store
+from meanstream.streaming.store.store_identity import SIDE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

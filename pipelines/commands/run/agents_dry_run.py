@@ -13,7 +13,7 @@ from meanstream.pipelines.commands.run.opening import check_opened_source
 from meanstream.pipelines.options.agent_side import AgentSideOptions
 from meanstream.pipelines.options.base import OPTION_OF, option_environment, print_options_json
 from meanstream.streaming.agents.agents_budget import agents_budgets
-from meanstream.streaming.store.store_deployment import check_deployment
+from meanstream.streaming.store.deployment_store import check_deployment
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings

@@ -10,18 +10,16 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING
 
 from meanstream.pipelines.commands.run.checks import ending_run
-from meanstream.pipelines.commands.run.collection import resume_collection
-from meanstream.pipelines.commands.run.signals import stopping_on_signals
+from meanstream.pipelines.commands.run.signals import resume_collection, stopping_on_signals
 from meanstream.pipelines.options.base import OPTION_OF, option_location
 from meanstream.pipelines.options.option_errors import BadOption
-from meanstream.streaming.agents.moves.agents_homes import agents_of_store
+from meanstream.streaming.agents.move_agents import agents_of_store
 from meanstream.streaming.crash import CrashHook, no_crash
 from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
 from meanstream.streaming.open_sink import open_sink
 from meanstream.streaming.open_source import open_source
-from meanstream.streaming.rounds.rounds_homes import users_of_store
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.sinks.sink_protocol import Trust
+from meanstream.streaming.rounds.user_places import users_of_store
+from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
 from meanstream.streaming.sources.file_identity import source_identity
 from meanstream.streaming.store.source_identity import keep_source_identity, require_source_identity
 from meanstream.streaming.store.state_store import Store

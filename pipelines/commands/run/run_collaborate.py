@@ -24,10 +24,13 @@ from meanstream.pipelines.commands.run.checks import (
     refusing_to_open,
 )
 from meanstream.pipelines.commands.run.opening import open_sinks, opening_stack
-from meanstream.pipelines.commands.run.progress_line import LoggedProgress, Progress
+from meanstream.pipelines.commands.run.progress_line import (
+    LoggedProgress,
+    Progress,
+    wait_for_addresses,
+)
 from meanstream.pipelines.commands.run.run_logs import logging_to_stderr
 from meanstream.pipelines.commands.run.run_page import check_page_options
-from meanstream.pipelines.commands.run.waiting_line import wait_for_addresses
 from meanstream.pipelines.commands.run.watching import Watch, watching
 from meanstream.pipelines.options.base import OPTION_OF, print_options_json
 from meanstream.pipelines.options.collaborate_options import CollaborateOptions
@@ -35,7 +38,7 @@ from meanstream.pipelines.options.option_errors import BadOption, refusing_optio
 from meanstream.streaming.agents.agents_budget import agents_budgets
 from meanstream.streaming.agents.collaborating_site import Collaborator
 from meanstream.streaming.agents.collaboration_stats import CollaborationStats, collaboration_stats
-from meanstream.streaming.agents.own_state import own_settings
+from meanstream.streaming.agents.saved_agents import own_settings
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation, is_kafka_location
 from meanstream.streaming.open_sink import canonical_sink_location
 from meanstream.streaming.sources.releases_file import ReleasesFile

@@ -11,9 +11,9 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from meanstream.operators.validation import require
-from meanstream.pipelines.commands.run.address_line import announcing_address
+from meanstream.pipelines.commands.run.progress_line import announcing_address
 from meanstream.pipelines.commands.run.signals import stopping_on_signals
-from meanstream.streaming.agents.ledger_forecast import PAGE_SECONDS, budget_outlook
+from meanstream.streaming.agents.agents_budget import PAGE_SECONDS, budget_outlook
 from meanstream.streaming.own_paths import COLLABORATE_PAGE_SUFFIX, PAGE_SUFFIX
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def page_telemetry_of_agents(**options: Any) -> Telemetry:
 
 def page_telemetry_of_rounds(**options: Any) -> Telemetry:
     """Make the telemetry of an engine of rounds."""
-    from meanstream.streaming.metrics.rounds_telemetry import RoundsTelemetry
+    from meanstream.streaming.metrics.telemetry import RoundsTelemetry
 
     return RoundsTelemetry(**options)
 

@@ -19,14 +19,11 @@ from meanstream.pipelines.commands.run.checks import (
     check_rounds,
     check_rounds_options,
     ending_run,
-    refusing_to_open,
-)
-from meanstream.pipelines.commands.run.collection import resume_collection
-from meanstream.pipelines.commands.run.opening import check_opened_source
-from meanstream.pipelines.commands.run.private_files import (
     private_rounds_figures,
+    refusing_to_open,
     write_private_figures,
 )
+from meanstream.pipelines.commands.run.opening import check_opened_source
 from meanstream.pipelines.commands.run.progress_line import Progress
 from meanstream.pipelines.commands.run.run_engine import EngineKind, Input, engine_input, run_engine
 from meanstream.pipelines.commands.run.run_logs import logging_to_stderr
@@ -35,6 +32,7 @@ from meanstream.pipelines.commands.run.run_statistician import (
     dry_run_statistician,
     run_statistician,
 )
+from meanstream.pipelines.commands.run.signals import resume_collection
 from meanstream.pipelines.commands.run.watching import (
     Watch,
     watching,
@@ -138,7 +136,7 @@ def _stage_results(stages: str) -> StageResultsLocation:
     """Open what the statistician publishes: a file, which need not be there yet, or a topic."""
     if not is_kafka_location(stages):
         return StageResultsFile(Path(stages))
-    from meanstream.streaming.rounds.sides.side_topics import StageResultsTopic, open_side_topic
+    from meanstream.streaming.rounds.side_topics import StageResultsTopic, open_side_topic
 
     return StageResultsTopic(open_side_topic(stages, "stages"))
 

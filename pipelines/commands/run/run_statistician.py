@@ -22,21 +22,25 @@ from meanstream.pipelines.commands.run.opening import (
     open_sinks,
     opening_stack,
 )
-from meanstream.pipelines.commands.run.progress_line import LoggedProgress, Progress
-from meanstream.pipelines.commands.run.waiting_line import broker_locations, wait_for_addresses
+from meanstream.pipelines.commands.run.progress_line import (
+    LoggedProgress,
+    Progress,
+    broker_locations,
+    wait_for_addresses,
+)
 from meanstream.pipelines.commands.run.watching import Watch, watching
 from meanstream.pipelines.options.base import OPTION_OF
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 from meanstream.streaming.kafka.connection.kafka_location import is_kafka_location
 from meanstream.streaming.open_sink import canonical_sink_location
 from meanstream.streaming.rounds.rounds_deployment import named_rounds_deployment
-from meanstream.streaming.rounds.sides.received_reports import ReportsFile
-from meanstream.streaming.rounds.sides.rounds_statistician import (
+from meanstream.streaming.rounds.rounds_statistician import (
     PUBLIC_SECRET,
+    ReportsFile,
     Statistician,
     statistician_identity,
 )
-from meanstream.streaming.rounds.sides.statistician_stats import statistician_stats
+from meanstream.streaming.rounds.rounds_stats import statistician_stats
 from meanstream.streaming.store.deployment_store import kept_deployment_settings
 from meanstream.streaming.store.state_store import Store
 
@@ -45,7 +49,7 @@ if TYPE_CHECKING:
     from meanstream.streaming.engine.engine_stats import EngineStats
     from meanstream.streaming.metrics.engine_metrics import Metrics
     from meanstream.streaming.rounds.rounds_settings import RoundsSettings
-    from meanstream.streaming.rounds.sides.side_topics import ReportsTopic
+    from meanstream.streaming.rounds.side_topics import ReportsTopic
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,7 @@ def dry_run_statistician(options: RoundsOptions, reports: str) -> None:
 
     Otherwise say what it would read, and which store would go on.
     """
-    from meanstream.streaming.rounds.sides.side_topics import look_for_side_topic
+    from meanstream.streaming.rounds.side_topics import look_for_side_topic
 
     made = _check_statistician(options, reports)
     _check_outputs(options, reports)
@@ -179,7 +183,7 @@ def _watching_statistician(
 
 
 def _metrics(**options: Any) -> Metrics:
-    from meanstream.streaming.metrics.statistician_metrics import StatisticianMetrics
+    from meanstream.streaming.metrics.rounds_metrics import StatisticianMetrics
 
     return StatisticianMetrics(**options)
 
@@ -207,7 +211,7 @@ class _LoggedStatisticianProgress(LoggedProgress):
 def _check_reports_location(reports: str) -> None:
     """Refuse a place of reports that is neither a topic's address nor a file that is there."""
     if is_kafka_location(reports):
-        from meanstream.streaming.rounds.sides.side_topics import check_side_topic
+        from meanstream.streaming.rounds.side_topics import check_side_topic
 
         check_side_topic(reports, "from_reports")
     elif not Path(reports).is_file():
@@ -221,6 +225,6 @@ def open_reports(reports: str, *, follow: bool) -> ReportsFile | ReportsTopic:
     """
     if not is_kafka_location(reports):
         return ReportsFile(Path(reports))
-    from meanstream.streaming.rounds.sides.side_topics import ReportsTopic, open_side_topic
+    from meanstream.streaming.rounds.side_topics import ReportsTopic, open_side_topic
 
     return ReportsTopic(open_side_topic(reports, "from_reports"), follow=follow)

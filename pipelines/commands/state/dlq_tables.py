@@ -20,8 +20,7 @@ from meanstream.streaming.replay.dead_letters import (
     read_dead_letters,
 )
 from meanstream.streaming.replay.raw_records import write_raw_records
-from meanstream.streaming.replay.reopen import reopened_source_name
-from meanstream.streaming.replay.same_file import require_same_file
+from meanstream.streaming.replay.reopen import reopened_source_name, require_same_file
 from meanstream.streaming.store.source_identity import ENGINES
 from meanstream.streaming.store.state_store import Store, StoreError
 

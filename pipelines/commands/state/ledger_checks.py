@@ -17,7 +17,6 @@ from meanstream.streaming.own_paths import (
     require_own_paths_apart,
 )
 from meanstream.streaming.store.database import CopyFailedError
-from meanstream.streaming.store.ledger_export import export_ledger
 from meanstream.streaming.store.ledger_signature import (
     BadSignatureError,
     deployment_of_ledger,
@@ -31,8 +30,9 @@ from meanstream.streaming.store.store_audit import (
     NotedLedger,
     OtherLedgerError,
     audit_ledger,
+    back_up_store,
+    export_ledger,
 )
-from meanstream.streaming.store.store_backup import back_up_store
 
 
 def verify_ledger(

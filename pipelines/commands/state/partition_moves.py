@@ -11,7 +11,7 @@ import typer
 from meanstream.operators.validation import require
 from meanstream.pipelines.options.base import option_environment, print_options_json
 from meanstream.pipelines.options.option_errors import BadOption
-from meanstream.streaming.agents.moves.move_agents import move_partition
+from meanstream.streaming.agents.move_agents import move_partition
 from meanstream.streaming.store.database import EmptyStoreError
 from meanstream.streaming.store.secret_source import is_named_secret, load_secret, secret_path
 from meanstream.streaming.store.state_store import Store, StoreError

@@ -15,11 +15,10 @@ from meanstream.operators.durations import parse_duration
 from meanstream.pipelines.options.base import print_options_json
 from meanstream.pipelines.options.option_errors import BadOption, refusing_options
 from meanstream.streaming.agents.forget_agent import forget_agent
-from meanstream.streaming.agents.moves.agents_homes import moves_summary
-from meanstream.streaming.agents.pairwise.forget_paired_agent import forget_paired_agent
+from meanstream.streaming.agents.move_agents import moves_summary
+from meanstream.streaming.agents.pairwise.pairwise_engine import forget_paired_agent
 from meanstream.streaming.replay.reopen import reopened_source_name
-from meanstream.streaming.rounds.forget_user import forget_user
-from meanstream.streaming.store.kind import OF_PAIRS, OF_USERS, store_kind
+from meanstream.streaming.rounds.rounds_engine import forget_user
 from meanstream.streaming.store.source_identity import (
     adopt_source_identity,
     adopt_source_identity_of_copy,
@@ -27,6 +26,7 @@ from meanstream.streaming.store.source_identity import (
     source_identity_of,
 )
 from meanstream.streaming.store.state_store import Store, StoreError
+from meanstream.streaming.store.store_identity import OF_PAIRS, OF_USERS, store_kind
 
 FORGETS = {OF_USERS: forget_user, OF_PAIRS: forget_paired_agent}
 """How stores forget that are not of agents whose releases everyone reads."""

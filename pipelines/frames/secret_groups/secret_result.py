@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from meanstream.operators.agents.noise_choice import percent_of_guesses
+from meanstream.operators.agents.defaults import percent_of_guesses
 from meanstream.pipelines.frames.frame_releases import CALLS
 from meanstream.pipelines.frames.frame_result import PrivateMeans
 from meanstream.pipelines.frames.private_frame import frame_like

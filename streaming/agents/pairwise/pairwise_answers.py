@@ -9,13 +9,15 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 
-from meanstream.streaming.agents.pairwise.pairs_at_rest import pairs_at_rest
 from meanstream.streaming.agents.pairwise.pairwise_deployment import pooled_epsilon
-from meanstream.streaming.agents.pairwise.pairwise_estimates import pairwise_estimate_lines
+from meanstream.streaming.agents.pairwise.pairwise_engine import (
+    pairs_at_rest,
+    pairwise_estimate_lines,
+)
 from meanstream.streaming.agents.store_answers import CommittedAnswers, StoreAnswers, age_of
 from meanstream.streaming.store.database import StoreError
-from meanstream.streaming.store.kind import OF_AGENTS, OF_PAIRS, store_kind
 from meanstream.streaming.store.state_store import Store
+from meanstream.streaming.store.store_identity import OF_AGENTS, OF_PAIRS, store_kind
 
 
 @dataclass(frozen=True, slots=True)

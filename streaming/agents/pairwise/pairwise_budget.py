@@ -17,9 +17,9 @@ from meanstream.streaming.agents.pairwise.pairwise_deployment import (
 )
 from meanstream.streaming.store.database import StoreError
 from meanstream.streaming.store.deployment_store import kept_deployment_settings
-from meanstream.streaming.store.kind import OF_PAIRS, require_store_kind
 from meanstream.streaming.store.state_store import Store
 from meanstream.streaming.store.store_audit import audited_rows
+from meanstream.streaming.store.store_identity import OF_PAIRS, require_store_kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +100,11 @@ def pair_budgets(path: Path, *, as_of: float | None = None) -> PairBudgets:
 
     Every row of the ledger is checked.
     """
-    store = Store.read(path)
-    try:
+    with Store.read(path) as store:
         saved = kept_deployment_settings(store)
         require_store_kind(path, saved, OF_PAIRS)
         names = store.agents()
         spent = _spent(store, math.inf if as_of is None else as_of)
-    finally:
-        store.close()
 
     settings = saved_pairwise_settings(saved)
     horizon = settings.release.horizon

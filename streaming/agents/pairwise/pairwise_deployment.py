@@ -7,17 +7,67 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+from pyarrow import csv
+
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.rings import ring_module
+from meanstream.operators.validation import require
 from meanstream.streaming.store.deployment_store import (
     check_deployment_store,
     kept_deployment_settings,
     open_deployment_store,
 )
-from meanstream.streaming.store.kind import OF_PAIRS, SIDE, store_kind
 from meanstream.streaming.store.secret_source import key_derived_from_secret, noise_from_secret
 from meanstream.streaming.store.state_store import Store
+from meanstream.streaming.store.store_identity import OF_PAIRS, SIDE, store_kind
+
+COLUMNS = ("agent", "partner")
+
+
+def read_partners_file(path: Path) -> dict[str, tuple[str, ...]]:
+    """Read the partners of each agent, in the order of the rows.
+
+    Raises
+    ------
+    ValueError
+        Naming the option, the rule and the file.
+    """
+    options = csv.ConvertOptions(
+        column_types=dict.fromkeys(COLUMNS, pa.string()), strings_can_be_null=False
+    )
+    try:
+        table = csv.read_csv(path, convert_options=options)
+        names = set(table.column_names)  # which are no UTF-8, perhaps
+    except OSError as error:
+        raise ValueError(
+            f"partners must be a readable file, got {str(path)!r} ({error.strerror})"
+        ) from None
+    except (pa.ArrowException, UnicodeDecodeError):  # whose texts show rows
+        raise ValueError(
+            f"partners must be CSV with columns agent and partner, got {str(path)!r}"
+        ) from None
+
+    require(
+        set(COLUMNS) <= names,
+        "partners",
+        "have columns agent and partner",
+        str(path),
+    )
+    found: dict[str, list[str]] = {}
+
+    for agent, partner in zip(*(table[name].to_pylist() for name in COLUMNS), strict=True):
+        require(
+            bool(agent) and bool(partner),
+            "partners",
+            "name an agent and a partner in each row",
+            str(path),
+        )
+        found.setdefault(agent, []).append(partner)
+
+    return {agent: tuple(partners) for agent, partners in found.items()}
+
 
 _OWN = ("schedule", "weights", "variance", "stddev", "significance")
 """Settings of pairs that a store keeps, besides those of a release."""
@@ -89,12 +139,9 @@ def pooled_epsilon(pairs: Any, readers: int) -> float:
 
 def pairs_settings_of_store(path: Path) -> tuple[Any, int] | None:
     """Read the settings of a store of pairs, and how many agents it has; None if it is of others."""
-    store = Store.read(path)
-    try:
+    with Store.read(path) as store:
         saved = store.settings()
         agents = len(store.agents())
-    finally:
-        store.close()
 
     if saved is None or store_kind(saved) != OF_PAIRS:
         return None

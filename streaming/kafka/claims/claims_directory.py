@@ -11,12 +11,15 @@ Only the claims of stores that belong together count: of one group, or of one na
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import msgspec
+import numpy as np
 
-from meanstream.streaming.events.unreadable import UNREADABLE
+from meanstream.streaming.events.encode import UNREADABLE
+from meanstream.streaming.events.event_columns import Rejects, SampleColumns
 from meanstream.streaming.kafka.connection.kafka_client import (
     KafkaException,
     TopicPartition,
@@ -82,9 +85,10 @@ class AgentClaims:
 
     Notes
     -----
-    **Privacy.** A claim says that an agent has sent a sample that is valid in form, and which store it lives in: both
-    are public of agents. Of rounds who has sent something is protected until a window has ended: a user is claimed
-    when it takes part in its first one, which is public then, in the order of reports.
+    **Privacy.** A claim says that an agent has sent a sample that is valid in form, and which store
+    it lives in: both are public of agents. Of rounds who has sent something is protected until a
+    window has ended: a user is claimed when it takes part in its first one, which is public then,
+    in the order of reports.
     """
 
     def __init__(
@@ -218,3 +222,108 @@ class AgentClaims:
         home = self._homes.get(claim.agent)
         if home is None or claim.move > home.move:
             self._homes[claim.agent] = _Home(claim.store, claim.move)
+
+
+START_SECONDS = 30.0
+_UNKNOWN, _OWN, _ELSEWHERE, _NO_ROOM = range(4)
+_REASONS = {_ELSEWHERE: "other_store", _NO_ROOM: "too_many_agents"}
+
+Answer = TypeVar("Answer")
+
+
+class OwnAgents:
+    """Asks the directory once for each agent; opened when it is queried first."""
+
+    def __init__(
+        self, location: KafkaLocation, owner: str, name: str | None, agents: AgentsOfStore
+    ) -> None:
+        self._parameters = location, owner, name, agents
+        self._directory: AgentClaims | None = None
+        self._names: list[str] = []
+        self._fate = np.zeros(0, np.int8)  # by the code of the source's list of names
+
+    def begin(self) -> None:
+        """Claim what lives in the store."""
+        _patiently(lambda: self._opened().claim_own())
+
+    def elsewhere(self, names: Collection[str]) -> set[str]:
+        """Say which agents live in another store."""
+        if names:
+            return _patiently(lambda: self._opened().elsewhere(names))
+        return set()
+
+    def claim(self, names: Sequence[str], *, patient: bool) -> set[str]:
+        """Claim for the store who is claimed by none, in this order.
+
+        Say who lives elsewhere or has no room.
+        """
+        if patient:
+            return _patiently(lambda: self._claim(names))
+        return self._claim(names)
+
+    def only_own(self, samples: SampleColumns, rejects: Rejects) -> SampleColumns:
+        """Leave out the samples of agents that live elsewhere, and of those for whom there is no room."""
+        if samples.names is not self._names:
+            self._names = samples.names
+            self._fate = np.zeros(0, np.int8)
+
+        missing = len(samples.names) - len(self._fate)
+        self._fate = np.concatenate([self._fate, np.full(missing, _UNKNOWN, np.int8)])
+        self._ask(np.unique(samples.agent[self._fate[samples.agent] == _UNKNOWN]).tolist())
+        fate = self._fate[samples.agent]
+
+        if (fate == _OWN).all():
+            return samples
+
+        for kind, reason in _REASONS.items():
+            rejects.add_many(reason, samples.position[fate == kind])
+
+        return samples.take(fate == _OWN)
+
+    def close(self) -> None:
+        """Let go of the brokers."""
+        if self._directory is not None:
+            self._directory.close()
+
+    def _ask(self, codes: list[int]) -> None:
+        if not codes:
+            return
+        directory = self._opened()
+        names = {self._names[code]: code for code in codes}
+        known = directory.known(names)
+        room = directory.room
+        new = [name for name in names if name not in known]
+        elsewhere = directory.claim([*known, *new[:room]])
+
+        for name, code in names.items():
+            self._fate[code] = _ELSEWHERE if name in elsewhere else _OWN
+
+        for name in new[room:]:
+            self._fate[names[name]] = _NO_ROOM
+
+    def _claim(self, names: Sequence[str]) -> set[str]:
+        directory = self._opened()
+        known = directory.known(names)
+        room = directory.room
+        new = [name for name in names if name not in known]
+
+        return directory.claim([*known, *new[:room]]) | set(new[room:])
+
+    def _opened(self) -> AgentClaims:
+        if self._directory is None:
+            self._directory = AgentClaims(*self._parameters)
+
+        return self._directory
+
+
+def _patiently(ask: Callable[[], Answer]) -> Answer:
+    """Ask until someone answers, for a while."""
+    end = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            return ask()
+        except DirectoryBusyError as error:
+            if time.monotonic() > end:
+                raise ValueError(
+                    f"source must have a topic of claims that answers, got {error}"
+                ) from None

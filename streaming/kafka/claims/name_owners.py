@@ -7,17 +7,25 @@ samples under the same ids, or under two budgets.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import logging
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from meanstream.streaming.kafka.claims.group_offsets import RENEW_SECONDS, GroupOffsets
 from meanstream.streaming.kafka.claims.ownership import (
+    RENEW_SECONDS,
     FormerOwners,
+    GroupOffsets,
     OwnedElsewhereError,
     claim_ownership,
     require_unowned_in_time,
 )
-from meanstream.streaming.kafka.connection.kafka_client import make_client_consumer
+from meanstream.streaming.kafka.connection.kafka_client import (
+    AdminClient,
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+    TopicPartition,
+    make_client_consumer,
+)
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 
 NAME_GROUPS = "meanstream-name-"
@@ -95,3 +103,53 @@ class NameOwners:
         return OwnedElsewhereError(
             f"{error}; name must be another than {self._name!r} for another deployment, whatever its group"
         )
+
+
+logger = logging.getLogger("meanstream.kafka")
+
+MOST_GROUPS = 200
+"""So many groups are asked, at most: each is a question to a broker."""
+ASK_SECONDS = 5.0
+
+
+def warn_of_other_readers(
+    admin: AdminClient, location: KafkaLocation, own_group: str, partitions: Collection[int]
+) -> None:
+    """Say once at the start how many other deployments have read these partitions.
+
+    A broker that does not answer, or that may not be asked, says nothing; the run goes on.
+    """
+    try:
+        others = _other_readers(admin, location, own_group, partitions)
+    except KafkaException:
+        return
+
+    if others:
+        logger.warning(
+            "topic %r is read by other deployments, too: of each sample that several count, the "
+            "privacy losses add up (meanstream explain together)",
+            location.topic,
+            extra={"other_deployments": others},
+        )
+
+
+def _other_readers(
+    admin: AdminClient, location: KafkaLocation, own_group: str, partitions: Collection[int]
+) -> int:
+    """Count the other names under which someone owns some of these partitions."""
+    listed = admin.list_consumer_groups(request_timeout=ASK_SECONDS).result()
+    groups = sorted(
+        group.group_id
+        for group in listed.valid or ()
+        if group.group_id.startswith(NAME_GROUPS) and group.group_id != own_group
+    )
+    asked = [TopicPartition(location.topic, partition) for partition in sorted(partitions)]
+    others = 0
+
+    for group in groups[:MOST_GROUPS]:
+        question = ConsumerGroupTopicPartitions(group, asked)
+        answers = admin.list_consumer_group_offsets([question], request_timeout=ASK_SECONDS)
+        known = answers[group].result().topic_partitions or ()
+        others += any(place.error is None and place.offset >= 0 for place in known)
+
+    return others

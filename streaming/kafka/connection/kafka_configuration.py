@@ -62,8 +62,8 @@ Settings = tuple[tuple[str, str], ...]
 def read_configuration(path: Path, environment: Mapping[str, str] | None = None) -> Settings:
     """Read librdkafka properties from a YAML file.
 
-    **Privacy.** A secret property must be `env:NAME` or `file:PATH` (relative to this file); plain text is refused,
-    and no message shows a value.
+    **Privacy.** A secret property must be `env:NAME` or `file:PATH` (relative to this file); plain
+    text is refused, and no message shows a value.
     """
     environment = os.environ if environment is None else environment
     settings: dict[str, str] = {}

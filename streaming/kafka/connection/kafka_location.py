@@ -10,7 +10,7 @@ from typing import Literal, Self
 from urllib.parse import unquote
 
 from meanstream.operators.validation import closest_valid, require
-from meanstream.streaming.events.topic_names import (
+from meanstream.streaming.events.event_columns import (
     MOST_TOPICS,
     SEPARATOR,
     joined_topics,

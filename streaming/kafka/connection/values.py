@@ -15,13 +15,10 @@ import pyarrow as pa
 from meanstream.operators.records import Bools, Ints
 from meanstream.streaming.events.event_columns import (
     Rejects,
-    SampleColumns,
     column_position,
-    no_sample_columns,
 )
 from meanstream.streaming.sources.decode import RawColumns
 from meanstream.streaming.sources.lines import LineBlock
-from meanstream.streaming.sources.source_records import RecordParser
 
 HEADERS = "@headers"
 """All headers of a message, as a mapping; of a name that is there twice the last one."""
@@ -199,16 +196,3 @@ def block_of_values(values: Sequence[bytes], number: Ints) -> LineBlock:
     """Join values to one text; neither empty."""
     size, text = _join_values(values)
     return LineBlock(memoryview(text), np.cumsum(size + 1), number)
-
-
-def parse_values(
-    parser: RecordParser, records: PartitionRecords, rejects: Rejects, max_record_bytes: int
-) -> SampleColumns:
-    """Make samples of records.
-
-    Note those that cannot be: empty values and tombstones are malformed.
-    """
-    records, number = fit_records(records, rejects, max_record_bytes)
-    if not len(number):
-        return no_sample_columns()
-    return parser.parse(block_of_records(records, number), rejects)

@@ -16,11 +16,10 @@ import numpy as np
 
 from meanstream.operators.validation import require
 from meanstream.streaming.events.event_columns import Position
-from meanstream.streaming.kafka.claims.group_offsets import GroupOffsets
-from meanstream.streaming.kafka.claims.name_owners import NameOwners
-from meanstream.streaming.kafka.claims.other_readers import warn_of_other_readers
+from meanstream.streaming.kafka.claims.name_owners import NameOwners, warn_of_other_readers
 from meanstream.streaming.kafka.claims.ownership import (
     FormerOwners,
+    GroupOffsets,
     claim_ownership,
     require_unowned_in_time,
 )

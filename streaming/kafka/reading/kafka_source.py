@@ -11,6 +11,7 @@ from functools import partial
 from typing import Self
 
 from meanstream.streaming.events.event_columns import (
+    SEPARATOR,
     Batch,
     Position,
     Rejects,
@@ -18,9 +19,7 @@ from meanstream.streaming.events.event_columns import (
     concatenate_columns,
     no_sample_columns,
 )
-from meanstream.streaming.events.topic_names import SEPARATOR
-from meanstream.streaming.kafka.claims.claims_directory import DirectoryBusyError
-from meanstream.streaming.kafka.claims.own_agents import OwnAgents
+from meanstream.streaming.kafka.claims.claims_directory import DirectoryBusyError, OwnAgents
 from meanstream.streaming.kafka.connection.kafka_client import KafkaLostError
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.connection.schema_registry import RegistryAwayError
@@ -75,7 +74,7 @@ class KafkaSource:
     partitions of another store; begun again it refuses these.
 
     Several topics are read side by side, whole, by one store; their name is all of theirs in order,
-    and theirs are the numbers of `meanstream.streaming.events.topic_names`.
+    and theirs are the numbers of `meanstream.streaming.events.event_columns`.
 
     Position: next offset of each partition, the id of the topic and the number of its partitions;
     of several, of each.

@@ -7,8 +7,8 @@ from contextlib import closing
 
 import msgspec
 
-from meanstream.streaming.events.release_ids import release_ids
-from meanstream.streaming.events.unreadable import UNREADABLE
+from meanstream.streaming.events.encode import UNREADABLE
+from meanstream.streaming.events.wire import release_ids
 from meanstream.streaming.kafka.connection.kafka_client import KafkaLostError
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.connection.values import HEADERS

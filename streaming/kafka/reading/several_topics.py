@@ -11,8 +11,13 @@ from itertools import chain
 
 import numpy as np
 
-from meanstream.streaming.events.event_columns import Batch, Position, Rejects
-from meanstream.streaming.events.topic_names import topics_partition, topics_position
+from meanstream.streaming.events.event_columns import (
+    Batch,
+    Position,
+    Rejects,
+    topics_partition,
+    topics_position,
+)
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.connection.values import (
     PartitionRecords,

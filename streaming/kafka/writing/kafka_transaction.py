@@ -23,11 +23,13 @@ from meanstream.streaming.kafka.writing.kafka_writer import RecordsFailed, Write
 from meanstream.streaming.kafka.writing.marker import (
     Marker,
     MarkerGroup,
+    Mismatch,
     Place,
+    Records,
+    Repeat,
     Written,
     WrittenTally,
 )
-from meanstream.streaming.kafka.writing.repeat import Mismatch, Records, Repeat
 from meanstream.streaming.sinks.sink_protocol import (
     DeliveryFailedError,
     SinkLostError,

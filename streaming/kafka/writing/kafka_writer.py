@@ -18,7 +18,7 @@ from meanstream.streaming.kafka.connection.kafka_client import (
 from meanstream.streaming.kafka.connection.kafka_health import Health
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.connection.retry_policy import Detached, Patience, is_retry_refused
-from meanstream.streaming.kafka.writing.repeat import Headers, Records
+from meanstream.streaming.kafka.writing.marker import Headers, Records
 
 DEFAULTS = {"transaction.timeout.ms": "90000", "queue.buffering.max.kbytes": "65536"}
 """Properties that a file may set otherwise.

@@ -6,13 +6,14 @@ Which deliveries of a store a cluster has, committed together with their records
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from meanstream.streaming.events.base import Event, PublicEvent
-from meanstream.streaming.events.unreadable import UNREADABLE
+from meanstream.streaming.events.encode import UNREADABLE
+from meanstream.streaming.events.wire import EVENTS, PersonalEstimate, Population
 from meanstream.streaming.kafka.connection.kafka_client import (
     KafkaException,
     TopicPartition,
@@ -32,9 +33,10 @@ VERSION = 1
 class Written:
     """How many events of one type one delivery wrote to one topic, and a digest of them.
 
-    **Privacy.** Consumer groups can be looked at by others than the readers of a private topic, so private events are
-    only counted: a digest of few and short lines can be guessed. How many there are follows, of agents, from who
-    produced samples, which is public; of rounds they are noted in a group of their own.
+    **Privacy.** Consumer groups can be looked at by others than the readers of a private topic, so
+    private events are only counted: a digest of few and short lines can be guessed. How many there
+    are follows, of agents, from who produced samples, which is public; of rounds they are noted in
+    a group of their own.
     """
 
     count: int
@@ -187,3 +189,68 @@ def _checked(places: list[TopicPartition]) -> list[TopicPartition]:
             raise KafkaException(place.error)
 
     return places
+
+
+COMPUTED: frozenset[type[Event]] = frozenset({PersonalEstimate, Population})
+"""Computed from the committed state when they are written; everything else is stored and comes
+again byte for byte."""
+
+Headers = list[tuple[str, str | bytes | None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """Events of one type for one topic; `values`, `keys` and `headers` have one entry per record.
+
+    What stands before each value is no part of the event: a registry that was made again may give
+    its schema another id.
+    """
+
+    topic: str
+    kind: type[Event]
+    values: Sequence[bytes]
+    keys: Sequence[str | None]
+    headers: Sequence[Headers]
+    head: bytes = b""
+
+    def rows(self) -> Iterator[tuple[bytes, str | None, Headers]]:
+        """Give value, key and headers of each record as they are sent."""
+        for value, key, headers in zip(self.values, self.keys, self.headers, strict=True):
+            yield self.head + value, key, headers
+
+
+class Mismatch(Exception):  # noqa: N818 - says what is wrong, the caller raises the error
+    """What is written again is not what was written before."""
+
+
+class Repeat:
+    """Takes the records of a delivery that was committed before, and tells which of them are new after all.
+
+    New are records for a topic that was not written to before, and estimates that other options
+    made different.
+
+    Parameters
+    ----------
+    before : mapping
+        What the delivery had written, from its marker.
+    """
+
+    def __init__(self, before: Mapping[Place, Written]) -> None:
+        self.before = before
+        self._taken: list[Records] = []
+        self._tally = WrittenTally()
+
+    def take(self, records: Records) -> None:
+        """Keep records until all are there."""
+        self._taken.append(records)
+        self._tally.add(records.topic, records.kind, records.values)
+
+    def rest(self, topics: Collection[str]) -> list[Records]:
+        """Give the records that are new."""
+        now = self._tally.written()
+        for place, what in self.before.items():
+            stored = EVENTS.get(place[1]) not in COMPUTED
+            if place[0] in topics and stored and now.get(place) != what:
+                raise Mismatch(place[0])
+
+        return [r for r in self._taken if self.before.get(p := (r.topic, r.kind.topic)) != now[p]]

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from meanstream.operators.records import Ints
 from meanstream.streaming.events.base import SCHEMA_VERSION
-from meanstream.streaming.events.unreadable import UNREADABLE
+from meanstream.streaming.events.encode import UNREADABLE
 from meanstream.streaming.sources.decode import CODE, RawColumns
 from meanstream.streaming.sources.lines import LineBlock
 from meanstream.streaming.sources.mapping import mapping_kind

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from meanstream.operators.records import Bools, Ints
 from meanstream.streaming.events.event_columns import Rejects, SampleColumns
-from meanstream.streaming.events.numbers import nearest_float_number
+from meanstream.streaming.events.times import nearest_float_number
 from meanstream.streaming.sources.decode import Decoder, RawColumns
 from meanstream.streaming.sources.formats.avro_cursor import (
     PAD,

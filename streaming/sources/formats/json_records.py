@@ -13,7 +13,7 @@ from pyarrow import json as arrow_json
 
 from meanstream.operators.records import Bools
 from meanstream.streaming.events.event_columns import Rejects
-from meanstream.streaming.events.numbers import nearest_float_number, whole_number
+from meanstream.streaming.events.times import nearest_float_number, whole_number
 from meanstream.streaming.sources.formats.alike_records import AlikeRecords
 from meanstream.streaming.sources.formats.nested_records import (
     MAX_NESTING,

@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import pytest
 
-from meanstream.lab.audits.audit_secret import thrown_away_secret
+from meanstream.lab.audits.audit_rows import thrown_away_secret
 from meanstream.operators.counters.decayed import Decayed
 from meanstream.operators.counters.toeplitz import Toeplitz
 from meanstream.operators.estimators.carried.carried_stages import NarrowReports

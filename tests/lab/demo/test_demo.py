@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from meanstream.lab.demo import agents_demo as agents
-from meanstream.lab.demo.demo_score import score_demo
+from meanstream.lab.demo.demo_results import score_demo
 from meanstream.lab.demo.flights import Truth, flights_file, hold_back_flights, read_flights
 from tests.code_blocks import ROOT, blocks_of
 from tests.lab.demo.flights_of_few import flights_of_few_aircraft

@@ -6,8 +6,14 @@ from scipy.special import expit, ndtri
 
 from meanstream.lab.evidence.agents_audit import CanaryEvidence, run_canaries
 from meanstream.lab.evidence.canaries import Canaries, CanaryOutputs, compressed
-from meanstream.lab.evidence.one_run import gaussian_one_run, guesses_one_run, pure_guesses
-from meanstream.lab.evidence.sequential import _guess_bets, sequential_gaussian, sequential_guesses
+from meanstream.lab.evidence.one_run import (
+    _guess_bets,
+    gaussian_one_run,
+    guesses_one_run,
+    pure_guesses,
+    sequential_gaussian,
+    sequential_guesses,
+)
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.noise.keyed import KeyedNoise
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meanstream.lab.reproduce.kent_own_file import read_own_shares
-from meanstream.lab.simulation.own_shares import SCHEMES, OwnShares, own_share_errors
+from meanstream.lab.reproduce.reproduce_kent import read_own_shares
+from meanstream.lab.simulation.kent_schemes import SCHEMES, OwnShares, own_share_errors
 from tests.pipelines.command_line import asks
 
 

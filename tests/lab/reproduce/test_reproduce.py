@@ -10,16 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from meanstream.lab.reproduce import command as reproduce
-from meanstream.lab.reproduce.colme_figures import FIGURES
+from meanstream.lab.reproduce import colme_figures
 from meanstream.pipelines.commands import main
 
 
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(reproduce, "STEPS", 300)
+    monkeypatch.setattr(colme_figures, "STEPS", 300)
     for name in ("REFERENCE_STEPS", "LADDER_STEPS"):
-        monkeypatch.setattr(reproduce, name, (100, 300))
+        monkeypatch.setattr(colme_figures, name, (100, 300))
 
     def run(arguments: str) -> tuple[int, str, str]:
         words = (
@@ -41,7 +40,7 @@ def test_figures(command, tmp_path: Path, figure: int) -> None:
     assert code == 0
     assert Path(result["png"]).read_bytes().startswith(b"\x89PNG")
     assert [panel["title"] for panel in result["panels"]] == [
-        panel.title for panel in FIGURES[figure].panels
+        panel.title for panel in colme_figures.colme_paper().figures[str(figure)].panels
     ]
     for panel in result["panels"]:
         for curve in panel["curves"]:
@@ -56,15 +55,14 @@ def test_text_shows_both_numbers(command, tmp_path: Path) -> None:
     assert code == 0
     assert "PM-II, Laplace" in out
     assert "4: Algorithm 1, M = 15: PM-I, Gaussian" in err
-    assert "(reference 7.3e-06)" in reproduce.reproduce_command_text(
+    lines = colme_figures.colme_lines(
         {
             "figure": 4,
             "runs": 1,
-            "note": "",
-            "png": "x.png",
             "panels": [
                 {
                     "title": "t",
+                    "measure": "mse",
                     "curves": [
                         {
                             "label": "a",
@@ -77,6 +75,7 @@ def test_text_shows_both_numbers(command, tmp_path: Path) -> None:
             ],
         }
     )
+    assert "(reference 7.3e-06)" in "\n".join(lines)
 
 
 def test_the_ladder_ends_with_the_default_and_each_step_is_relative_to_the_one_before(

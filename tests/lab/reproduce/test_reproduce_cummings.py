@@ -35,7 +35,7 @@ def test_every_curve_is_measured_and_drawn(command, tmp_path: Path) -> None:
     assert [panel["sizes"] for panel in result["panels"]] == ["zipf:1,100", "uniform:1,100"]
     for panel in result["panels"]:
         assert [curve["label"] for curve in panel["curves"]] == [
-            curve.label for curve in cummings_figures.CURVES
+            curve.label for curve in cummings_figures.compared_estimators()
         ]
         base = panel["curves"][cummings_figures.BASE]
         for curve in panel["curves"]:
@@ -44,8 +44,8 @@ def test_every_curve_is_measured_and_drawn(command, tmp_path: Path) -> None:
                 ours / one for ours, one in zip(curve["mse"], base["mse"], strict=True)
             ]
     # The same configuration as `simulate rounds`: the number is measured, not written down.
-    first = cummings_figures.cummings_figures_configuration(
-        cummings_figures.CURVES[0], "zipf:1,100", 1.0, 3, 1
+    first = cummings_figures.cummings_configuration(
+        cummings_figures.compared_estimators()[0], "zipf:1,100", 1.0, 3, 1
     )
     from meanstream.lab.simulation.simulated_rounds import simulate_rounds
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from meanstream.lab.reproduce import reproduce_drift
+from meanstream.lab.reproduce import drift_figure
 from meanstream.lab.simulate.simulate_drift import LEFT_OUT
 from meanstream.lab.simulation.drift.simulated_drift import DriftConfig, simulate_drift
 from tests.pipelines.command_line import asks
@@ -105,19 +105,19 @@ def test_refusals_are_one_line(arguments: str, line: str) -> None:
 
 
 def test_the_picture_and_its_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reproduce_drift, "AGES", (100, 200))
-    monkeypatch.setattr(reproduce_drift, "AGENTS", 8)
-    monkeypatch.setattr(reproduce_drift, "BEGIN", 300)
+    monkeypatch.setattr(drift_figure, "AGES", (100, 200))
+    monkeypatch.setattr(drift_figure, "AGENTS", 8)
+    monkeypatch.setattr(drift_figure, "BEGIN", 300)
     ran = asks("reproduce", "drift", "--runs", "2", "--out", str(tmp_path), "--json")
     result = ran.json
     assert ran.err == b""
     assert Path(result["png"]).read_bytes().startswith(b"\x89PNG")
-    assert [curve["label"] for curve in result["curves"]] == list(reproduce_drift.CURVES)
+    assert [curve["label"] for curve in result["curves"]] == list(drift_figure.CURVES)
     for curve in result["curves"]:
         for part in ("changed", "unchanged"):
             assert len(curve[part]["mse"]) == len(curve[part]["coverage"]) == 2
             assert min(curve[part]["mse"]) > 0
-    text = reproduce_drift.reproduce_drift_text(result)
+    text = "\n".join(drift_figure.drift_lines(result))
     assert f"200: {result['curves'][0]['changed']['mse'][1] * 1e4:.3g}, " in text
     assert "squared error in 1e-4 and coverage by samples since step:0.2,0.5@300, 2 runs" in text
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from meanstream.lab.reproduce import dame_figures, reproduce_dame
-from meanstream.lab.reproduce.dame_figures import BOUNDS, ESTIMATED, SHARES
+from meanstream.lab.reproduce import dame_figures
+from meanstream.lab.reproduce.dame_figures import SHARES, dame_paper
 from meanstream.operators.estimators.registry import ESTIMATORS
 from tests.pipelines.command_line import asks, changed
 
@@ -152,11 +152,13 @@ def reproduce(*arguments):
 
 
 def test_figure_1a_shows_both_bounds_beside_the_reference(monkeypatch, tmp_path):
-    monkeypatch.setattr(reproduce_dame, "GRID", 3)
+    monkeypatch.setattr(dame_figures, "GRID", 3)
     ran = reproduce("--figure", "1a", "--out", str(tmp_path), "--json")
     result = ran.json
     assert Path(result["png"]).read_bytes().startswith(b"\x89PNG")
-    assert [panel["title"] for panel in result["panels"]] == [bounds.title for bounds in BOUNDS]
+    assert [panel["title"] for panel in result["panels"]] == [
+        bounds.title for bounds in dame_paper().bounds
+    ]
     for panel in result["panels"]:
         for curve in panel["curves"]:
             ours = dict(zip(curve["x"], curve["y"], strict=True))
@@ -175,19 +177,21 @@ def test_figure_1b_simulates_every_curve(tmp_path, monkeypatch):
     assert ran.err == b""
     assert Path(result["png"]).read_bytes().startswith(b"\x89PNG")
     curves = result["panels"][0]["curves"]
-    assert [curve["label"] for curve in curves] == [estimated.label for estimated in ESTIMATED]
-    for curve, estimated in zip(curves, ESTIMATED, strict=True):
+    assert [curve["label"] for curve in curves] == [
+        estimated.label for estimated in dame_paper().errors
+    ]
+    for curve, estimated in zip(curves, dame_paper().errors, strict=True):
         forced = "effective_size" in estimated.options
         assert curve["x"] == list(SHARES[1:] if forced else SHARES)
         assert min(curve["y"]) > 0
         assert [entry["y"] for entry in curve["reference"]] == list(estimated.reference.values())
-    text = reproduce_dame.reproduce_dame_text(result)
+    text = "\n".join(dame_figures.dame_lines(result))
     assert "Kent et al., T = median, C = 0.5" in text
     assert "(reference 4.5e-05)" in text
 
 
 def test_dropped_users_are_not_asked_only_where_the_median_is_large():
-    dropping = next(estimated for estimated in ESTIMATED if estimated.only_large)
+    dropping = next(estimated for estimated in dame_paper().errors if estimated.only_large)
     assert [dropping.configuration(share)["least_size"] for share in (SHARES[4], SHARES[5])] == [
         1,
         1_000_000,

@@ -210,11 +210,11 @@ def test_a_figure_of_formulas_has_no_runs(tmp_path: Path):
 
 def test_a_figure_s_point_is_a_simulation_of_its_own():
     curve = FIGURES["7"]()[1].curves[1]
-    config = reproduce_kent.reproduce_kent_configuration(curve.points[0], 3, 1)
-    from meanstream.lab.simulation.vector_rounds import simulate_vectors
+    config = reproduce_kent.kent_configuration(curve.points[0], 3, 1)
+    from meanstream.lab.simulation.simulated_rounds import simulate_vectors
 
     result = simulate_vectors(config)
-    assert reproduce_kent.measure_reproduced_kent(curve, [result]) == (
+    assert reproduce_kent.shown_point(curve, [result]) == (
         result.mse,
         2 * result.stderr,
     )

@@ -10,11 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from meanstream.lab.papers.colme.sample_weights import weights
-from meanstream.lab.papers.colme.statistic import (
-    statistic_release_covariance,
-    variance_of_statistic,
-)
+from meanstream.lab.papers.colme.statistic import statistic_release_covariance, weights
 from meanstream.lab.simulation.agent_population import Simulated
 from meanstream.lab.simulation.agreement import (
     agreement_component_errors,
@@ -25,6 +21,7 @@ from meanstream.lab.simulation.config import SimulationConfig
 from meanstream.operators.agents.release_times import Geometric
 from meanstream.operators.counters.optimal import optimal_counter_sampling
 from meanstream.operators.counters.registry import counter_noise_variance, make_counter
+from tests.oracles.partial_sums import variance_of_statistic
 
 SCHEDULE = Geometric(5, 1.5)
 

@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 
 from meanstream.lab.simulation.drift.drift_learners import ExponentialMean, WindowMean
-from meanstream.lab.simulation.drift.mean_changes import ChangeOfMeans
-from meanstream.lab.simulation.drift.simulated_drift import DriftConfig, simulate_drift
+from meanstream.lab.simulation.drift.simulated_drift import (
+    ChangeOfMeans,
+    DriftConfig,
+    simulate_drift,
+)
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from meanstream.lab.simulation.round_laws import (
     SPAN,
     BetaSamples,
     BetweenLaw,
+    RoundPopulation,
     parse_round_law,
 )
-from meanstream.lab.simulation.round_population import RoundPopulation
 from meanstream.lab.simulation.simulated_rounds import (
     RoundsConfig,
     simulate_rounds,

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from meanstream.lab.simulation.agent_population import Simulated
-from meanstream.lab.simulation.choices import CHOICES
-from meanstream.lab.simulation.config import SimulationConfig
+from meanstream.lab.simulation.config import CHOICES, SimulationConfig
 from meanstream.lab.simulation.simulate_agents import simulate
-from meanstream.lab.simulation.simulated_pairwise import simulated_pairwise_design_variance
-from meanstream.lab.simulation.trace import (
+from meanstream.lab.simulation.simulated_pairwise import (
     TraceInputs,
+    simulated_pairwise_design_variance,
     trace,
     trace_known_variance,
     trace_true_label,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meanstream.operators.agents.person_limits import (
+from meanstream.operators.agents.admission import (
     COUNTS,
     OVER_PERSON,
     TOO_MANY_PERSONS,

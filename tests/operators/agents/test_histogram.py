@@ -19,6 +19,7 @@ from meanstream.operators.agents.own_histogram import (
     HistogramColumns,
     histogram_cells,
     histogram_edges,
+    histograms_of_releases,
 )
 from meanstream.operators.agents.vote_of_spread import FACTOR
 from meanstream.operators.noise.calibration import calibrated_gaussian_stddev
@@ -88,7 +89,7 @@ def test_counts_are_those_of_the_definition() -> None:
     agent, value, _ = stream(600, 7)
     agents = fed(found, SameNoise(), 13)
     assert found.histogram is not None
-    own, told = agents.own_histograms(), agents.histograms()
+    own, told = agents.own().cells, histograms_of_releases(agents.latest())
     at = histogram_edges(found.grid, found.exceeds).index(found.grid.encode_one(0.3))
     shift = np.rint(found.histogram.noise.sample(SameNoise().bits([0]))).astype(int)[0]
     for a in range(7):
@@ -113,7 +114,9 @@ def test_counts_are_those_of_the_definition() -> None:
 def test_batches_restores_and_moves_change_no_byte() -> None:
     found, key = settings(), noise()
     whole, parts = fed(found, key, 1), fed(found, key, 50)
-    for one, other in zip(whole.histograms(), parts.histograms(), strict=True):
+    for one, other in zip(
+        histograms_of_releases(whole.latest()), histograms_of_releases(parts.latest()), strict=True
+    ):
         assert one.tobytes() == other.tobytes()
     assert whole.latest().total.tobytes() == parts.latest().total.tobytes()
     again = Agents(found, key)
@@ -124,11 +127,14 @@ def test_batches_restores_and_moves_change_no_byte() -> None:
     moved.put_rows(np.arange(7), parts.rows(np.arange(7)))
     agent, value, time = stream(400, 7, seed=3)
     for other in (again, moved):
-        assert other.own_histograms().tobytes() == whole.own_histograms().tobytes()
+        assert other.own().cells.tobytes() == whole.own().cells.tobytes()
     for everybody in (whole, again, moved):
         everybody.update(agent, value, time + 600)
     for other in (again, moved):
-        assert other.histograms().counts.tobytes() == whole.histograms().counts.tobytes()
+        assert (
+            histograms_of_releases(other.latest()).counts.tobytes()
+            == histograms_of_releases(whole.latest()).counts.tobytes()
+        )
 
 
 def test_other_counts_meet_other_noise() -> None:
@@ -141,9 +147,11 @@ def test_other_counts_meet_other_noise() -> None:
         agents = Agents(found, key)
         agents.add_agents(["a"])
         agents.update(np.zeros(4, np.int64), row, np.arange(4.0))
-        bins = agents.own_histograms()
+        bins = agents.own().cells
         assert found.histogram is not None
-        noise_of_counts = agents.histograms().counts - found.histogram.bins_of_cells(bins)
+        noise_of_counts = histograms_of_releases(
+            agents.latest()
+        ).counts - found.histogram.bins_of_cells(bins)
         told.append((int(agents.latest().total[0]), noise_of_counts[0]))
     assert told[0][0] != told[1][0]
     assert not (told[0][1] == told[1][1]).any()
@@ -160,9 +168,8 @@ def test_without_a_histogram_nothing_is_another_than_it_was() -> None:
     assert settings_identity(settings())["exceeds"] == (0.3,)
     agents = fed(plain, noise(), 3)
     assert not [name for name in agents.snapshot_chunk(0) if "histogram" in name]
-    assert len(agents.histograms().agent) == 0
-    with pytest.raises(ValueError, match="histogram_share must be more than 0 for histograms"):
-        agents.own_histograms()
+    assert len(histograms_of_releases(agents.latest()).agent) == 0
+    assert agents.own().cells.shape == (agents.n_agents, 0)
 
 
 @pytest.mark.parametrize("per_person", [None, 3])
@@ -224,7 +231,12 @@ def test_one_threshold_has_one_spelling() -> None:
 def honest() -> tuple[AgentsSettings, HistogramColumns, np.ndarray, np.ndarray]:
     found = settings()
     agents = fed(found, noise(), 3, n=6000, agents=20)
-    return found, agents.histograms(), agents.latest().index, agents.latest().count
+    return (
+        found,
+        histograms_of_releases(agents.latest()),
+        agents.latest().index,
+        agents.latest().count,
+    )
 
 
 def test_histograms_of_honest_agents_are_possible() -> None:
@@ -257,6 +269,5 @@ def test_own_samples_are_counted_by_cells() -> None:
     for agents in (whole, plain):
         agents.add_agents([f"agent {i}" for i in range(7)])
         agents.update(agent, value, time)
-    assert whole.own().cells.tobytes() == whole.own_histograms().tobytes()
     assert whole.own().cells.sum(axis=1).tolist() == whole.own().count.tolist()
     assert plain.own().cells.shape == (7, 0)

@@ -9,8 +9,14 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
-from meanstream.operators.agents.pairs_by_content import ContentPairs, content_pairs, expected_pairs
-from meanstream.operators.agents.vote_of_spread import BY_CONTENT, FACTOR, spread_vote_bins
+from meanstream.operators.agents.vote_of_spread import (
+    BY_CONTENT,
+    FACTOR,
+    ContentPairs,
+    content_pairs,
+    expected_pairs,
+    spread_vote_bins,
+)
 from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
 from meanstream.operators.records import VOTE_BINS, Floats, Ints
 

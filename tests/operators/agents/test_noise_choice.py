@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.agents.noise_choice import (
+from meanstream.operators.agents.defaults import (
     mean_noise_variance,
     mechanism_facts,
     mechanism_name,

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.operators.agents.memory.decay import ReleasedSums
-from meanstream.operators.agents.memory.noised_window import NoisedWindow
+from meanstream.operators.agents.half_life_memory import ReleasedSums
 from meanstream.operators.agents.released_change_tests import MOVED
+from meanstream.operators.agents.state_columns import empty_columns
+from meanstream.operators.agents.window_memory import NoisedWindow
 from meanstream.operators.counters.base import ENDLESS
 from meanstream.operators.counters.sliding import Sliding
 from meanstream.operators.noise.distributions import GaussianNoise
@@ -26,7 +27,7 @@ def released(
     """Release increments of many rows, shape (releases, rows); those in `joins` join the slot
     before."""
     rows = np.arange(totals.shape[1])
-    state, found = sums.init(len(rows)), []
+    state, found = empty_columns(sums.columns, len(rows)), []
     for k, (total, fresh) in enumerate(zip(totals, draws, strict=True)):
         given = {
             "index": np.full(len(rows), k + 1),
@@ -86,8 +87,8 @@ def test_a_ratio_is_a_squared_difference_over_its_variance(monkeypatch: pytest.M
     """
     rows, rng = 20_000, np.random.default_rng(1)
     for low, expected in ((1.0, 0.3173), (4.0, 0.0455)):
-        monkeypatch.setattr("meanstream.operators.agents.memory.noised_window.CHANGED", low)
-        monkeypatch.setattr("meanstream.operators.agents.memory.noised_window.WARNING", low)
+        monkeypatch.setattr("meanstream.operators.agents.window_memory.CHANGED", low)
+        monkeypatch.setattr("meanstream.operators.agents.window_memory.WARNING", low)
         samples = np.rint(rng.normal(0, (COUNT * SAMPLE) ** 0.5, (2, rows))).astype(np.int64)
         found = (drifts(released(samples, rng.normal(0, DRAW**0.5, (2, rows))))[1] == MOVED).mean()
         assert abs(found - expected) < 5 * (expected * (1 - expected) / rows) ** 0.5

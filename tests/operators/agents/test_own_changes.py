@@ -8,6 +8,7 @@ import pytest
 
 from meanstream.operators.agents.change_tests import OwnChanges
 from meanstream.operators.agents.own_moments import BLOCK, OwnMoment
+from meanstream.operators.agents.state_columns import empty_columns
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.records import Ints
 
@@ -19,7 +20,7 @@ class Stream:
 
     def __init__(self, n: int) -> None:
         self.test = OwnChanges(GRID.span // 2)
-        self.rows, self.agent = self.test.columns(n), np.arange(n)
+        self.rows, self.agent = empty_columns(self.test.columns, n), np.arange(n)
         self.number, self.total, self.squares = (
             np.zeros(n, np.int64),
             np.zeros(n, np.int64),

@@ -13,6 +13,7 @@ from meanstream.operators.agents.agents import Agents, ReleaseBatch
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.change_tests import OwnChanges
 from meanstream.operators.agents.own_moments import OwnMoment
+from meanstream.operators.agents.state_columns import empty_columns
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.operators.records import Bools, Ints
 
@@ -107,7 +108,7 @@ def test_large_numbers_far_from_the_middle_are_doubted(spread: float) -> None:
     found."""
     n, grid_middle, rng = 4000, 2**19, np.random.default_rng(3)
     changes = OwnChanges(grid_middle)
-    rows, agent = changes.columns(n), np.arange(n)
+    rows, agent = empty_columns(changes.columns, n), np.arange(n)
     size = 16 * rng.integers(1, 10 ** rng.integers(1, 9, (n, 1)), (n, 31))
     number = np.cumsum(size, axis=1)
     at = rng.integers(2, 28, (n, 1))

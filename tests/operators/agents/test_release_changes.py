@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
-from meanstream.operators.agents.memory.decay import DecayedSums, ReleasedSums
+from meanstream.operators.agents.half_life_memory import DecayedSums, ReleasedSums
 from meanstream.operators.agents.released_change_tests import MOVED, WARNED, ReleaseChanges
+from meanstream.operators.agents.state_columns import empty_columns
 from meanstream.operators.counters.base import ENDLESS
 from meanstream.operators.counters.decayed import Decayed, decay_of_half_life
 from meanstream.operators.noise.distributions import GaussianNoise
@@ -32,7 +33,7 @@ def released(
 ) -> list[ReleasedSums]:
     """Release increments of many rows, shape (releases, rows)."""
     rows = np.arange(totals.shape[1])
-    state, found = sums.init(len(rows)), []
+    state, found = empty_columns(sums.columns, len(rows)), []
     for k, (total, fresh) in enumerate(zip(totals, draws, strict=True)):
         index, number = np.full(len(rows), k + 1), np.full(len(rows), count)
         bound = np.full(len(rows), sample)

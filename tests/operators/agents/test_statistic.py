@@ -8,19 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.lab.papers.colme.sample_weights import weights
 from meanstream.lab.papers.colme.statistic import (
     FactorTracker,
     statistic_factors_table,
-    statistic_noise_factor_pm2,
     statistic_release_covariance,
     statistic_variance_factors,
     statistic_variance_table,
-    variance_of_statistic,
+    weights,
 )
 from meanstream.operators.counters.pm1 import Pm1
 from meanstream.operators.counters.pm2 import Pm2
 from meanstream.operators.counters.registry import COUNTERS, make_counter
+from tests.oracles.partial_sums import statistic_noise_factor_pm2, variance_of_statistic
 
 RECURSIVE = ("last", "mean_of_means", "windowed")
 

@@ -9,20 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meanstream.lab.papers.colme.sample_weights import (
+from meanstream.lab.papers.colme.statistic import (
     WEIGHTS,
+    statistic_release_covariance,
     weights,
     weights_gain,
     weights_gls_table,
     weights_gls_variance,
     weights_window_start,
 )
-from meanstream.lab.papers.colme.statistic import (
-    statistic_release_covariance,
-    variance_of_statistic,
-)
 from meanstream.operators.counters.pm2 import Pm2
 from meanstream.operators.counters.toeplitz import Toeplitz
+from tests.oracles.partial_sums import variance_of_statistic
 
 RECURSIVE = ("last", "mean_of_means", "windowed")
 

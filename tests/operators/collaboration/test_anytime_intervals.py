@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import t as student
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
-from meanstream.operators.agents.dependence.blocks import early_samples
+from meanstream.operators.agents.own_blocks import early_samples
 from meanstream.operators.collaboration import anytime_intervals as module
 from meanstream.operators.collaboration.alone import FittedAlone
 from meanstream.operators.collaboration.anytime_intervals import anytime_intervals, valid_coverage

@@ -7,7 +7,6 @@ import pytest
 from scipy.stats import norm
 
 from meanstream.operators.collaboration.prior.mixture_prior import LearnedPrior
-from meanstream.operators.collaboration.prior.posterior_table import look_up_posterior
 from meanstream.operators.collaboration.prior.prior_fit import fit_prior_mixtures
 from meanstream.operators.collaboration.prior.prior_fitted import FittedPrior
 from meanstream.operators.collaboration.prior.prior_points import Points
@@ -130,38 +129,6 @@ def test_many_variances_are_grouped_not_lost() -> None:
     assert points.total == 50_000
     assert len(points.mean) <= 1 << 15
     assert points.variance.min() >= variance.min()
-
-
-def test_the_table_interpolates_what_evaluation_gives() -> None:
-    fitted = fit(classes(300, 0.05), 0.05**2)
-    rng = np.random.default_rng(4)
-    variance = 10 ** rng.uniform(-4, -1, 20_000)
-    mean = classes(20_000, 0.0) + rng.normal(0, 1, 20_000) * np.sqrt(variance)
-    table = look_up_posterior(
-        fitted.posterior, mean, variance, len(fitted.weight), lower=0.0, upper=1.0
-    )
-    exact = fitted.posterior(mean, variance)
-    stddev = np.sqrt(variance)
-    assert np.quantile(np.abs(table.value - exact.value) / stddev, 0.99) < 0.02
-    assert np.mean(np.abs(table.value - exact.value) / stddev) < 0.002
-    assert np.quantile(np.abs(np.sqrt(table.variance / exact.variance) - 1), 0.99) < 0.05
-    assert np.mean(table.component == exact.component) > 0.99
-
-
-def test_the_table_leaves_out_variances_beyond_the_bounds() -> None:
-    """Releases of few samples have them: the table's nodes end at the squared width, and what is
-    beyond is exact."""
-    fitted = fit(classes(300, 0.05), 0.05**2)
-    n = 1 << 14
-    variance = np.full(n, 0.01)
-    variance[:1000] = np.geomspace(1.01, 1e4, 1000)
-    mean = 0.5 + np.random.default_rng(4).normal(0, 0.3, n)
-    found = look_up_posterior(
-        fitted.posterior, mean, variance, len(fitted.weight), lower=0.0, upper=1.0
-    )
-    exact = fitted.posterior(mean[:1000], variance[:1000])
-    np.testing.assert_array_equal(found.value[:1000], exact.value)
-    np.testing.assert_array_equal(found.variance[:1000], exact.variance)
 
 
 @pytest.mark.parametrize(("scale", "shift"), [(150.0, -30.0), (1e-6, 0.0), (1.0, 1e6)])

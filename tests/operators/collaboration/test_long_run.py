@@ -8,8 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from meanstream.lab.simulation.drift.dependence_laws import DependenceConfig, simulate_dependence
-from meanstream.lab.simulation.drift.dependent_samples import DependentSamples
+from meanstream.lab.simulation.drift.dependence_laws import (
+    DependenceConfig,
+    DependentSamples,
+    simulate_dependence,
+)
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.collaboration.alone import FittedAlone
 from meanstream.operators.collaboration.followed_releases import FollowedReleases

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.lab.papers.colme.sample_weights import weights
-from meanstream.lab.papers.colme.statistic import statistic_release_covariance
+from meanstream.lab.papers.colme.statistic import statistic_release_covariance, weights
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.agents.release_times import Counts
 from meanstream.operators.collaboration.followed_releases import FollowedReleases

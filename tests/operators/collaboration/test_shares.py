@@ -10,7 +10,12 @@ import pytest
 from scipy.stats import gamma
 
 from meanstream.operators.agents.agents import Agents, AgentsSettings
-from meanstream.operators.agents.own_histogram import CELLS, histogram_cells, histogram_edges
+from meanstream.operators.agents.own_histogram import (
+    CELLS,
+    histogram_cells,
+    histogram_edges,
+    histograms_of_releases,
+)
 from meanstream.operators.collaboration.shares import shares_prior as prior_module
 from meanstream.operators.collaboration.shares.asked_shares import ShareQueries
 from meanstream.operators.collaboration.shares.shares_posterior import own_shares, released_shares
@@ -241,12 +246,10 @@ def test_intervals_cover(by: str) -> None:
     covered: dict[str, list[float]] = {"quantile": [], "exceeds": []}
     for seed in range(12):
         asked, agents, quantile, exceeds = population(seed)
-        told = agents.histograms()
+        told = histograms_of_releases(agents.latest())
         prior = asked.fit(told, told.agent)
         answers = (
-            asked.own(prior, agents.own_histograms())
-            if by == "own"
-            else asked.released(prior, told)
+            asked.own(prior, agents.own().cells) if by == "own" else asked.released(prior, told)
         )
         for name, answer, truth in (
             ("quantile", answers.quantiles[:, 0], quantile), ("exceeds", answers.exceeds[:, 0], exceeds),
@@ -264,8 +267,8 @@ def test_agents_gain_from_what_others_release() -> None:
     for seed in range(6):
         asked, agents, quantile, _ = population(seed, epsilon=10.0)
         cells, prior = (
-            agents.own_histograms(),
-            asked.fit(agents.histograms(), np.arange(agents.n_agents)),
+            agents.own().cells,
+            asked.fit(histograms_of_releases(agents.latest()), np.arange(agents.n_agents)),
         )
         own = [np.quantile(np.repeat(asked.law.cell_ends[1:], row), 0.9) for row in cells]
         ours.append(((asked.own(prior, cells).quantiles[:, 0, 0] - quantile) ** 2).mean())
@@ -278,8 +281,8 @@ def test_answers_of_agents_do_not_depend_on_other_agents_samples() -> None:
     it."""
     asked, agents, _, _ = population(1)
     prior, cells = (
-        asked.fit(agents.histograms(), np.arange(agents.n_agents)),
-        agents.own_histograms(),
+        asked.fit(histograms_of_releases(agents.latest()), np.arange(agents.n_agents)),
+        agents.own().cells,
     )
     alone = asked.own(prior, cells[7:8])
     assert asked.own(prior, cells).quantiles[7].tolist() == alone.quantiles[0].tolist()

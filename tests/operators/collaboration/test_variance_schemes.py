@@ -11,32 +11,30 @@ from river import stats
 from scipy.integrate import quad
 from scipy.special import gamma, gammainc
 
-from meanstream.lab.papers.colme.from_releases import (
+from meanstream.lab.papers.colme.variance_trackers import (
     JEFFREYS_SHAPE,
     PRINTED_SHAPE,
-    bayesian_variance_from_parts,
-    bayesian_variance_from_releases,
-    printed_variance_from_releases,
-    variance_from_releases,
-)
-from meanstream.lab.papers.colme.variance_schemes import (
-    scheme_attributed_variance,
-    scheme_partial_sum_ends,
-    scheme_released,
-    scheme_released_fresh_variances,
-    scheme_sample_variance,
-    scheme_usable,
-)
-from meanstream.lab.papers.colme.variance_trackers import (
     Bayesian,
     FromReleases,
     PrintedFromReleases,
     ReleasedVariance,
+    bayesian_variance_from_parts,
+    scheme_sample_variance,
+    scheme_usable,
 )
 from meanstream.operators.counters.pm1 import Pm1
 from meanstream.operators.counters.pm2 import Pm2
 from meanstream.operators.counters.registry import COUNTERS, Counter, make_counter
 from meanstream.operators.counters.toeplitz import Toeplitz
+from tests.oracles.partial_sums import (
+    bayesian_variance_from_releases,
+    printed_variance_from_releases,
+    scheme_attributed_variance,
+    scheme_partial_sum_ends,
+    scheme_released,
+    scheme_released_fresh_variances,
+    variance_from_releases,
+)
 
 UNEQUAL = np.array([3, 40, 7, 1, 25, 90, 12, 5, 60, 33, 2, 18])
 EQUAL = np.full(12, 25)

@@ -16,18 +16,16 @@ from meanstream.lab.papers.bounds.agents_forecast import (
     forecast_agents_ideal,
     forecast_agents_random_classes,
     forecast_agents_table,
-)
-from meanstream.lab.papers.bounds.oracle_forecast import (
     oracle_expected_reciprocal,
     oracle_restricted_round_robin,
     oracle_round_robin,
     oracle_round_robin_precision,
     oracle_round_robin_times,
 )
-from meanstream.lab.papers.colme.sample_weights import weights
-from meanstream.lab.papers.colme.statistic import statistic_variance_table, variance_of_statistic
+from meanstream.lab.papers.colme.statistic import statistic_variance_table, weights
 from meanstream.operators.counters.pm1 import Pm1
 from meanstream.operators.counters.registry import make_counter
+from tests.oracles.partial_sums import variance_of_statistic
 
 FIGURE_2: dict[str, Any] = {
     "agents": 200,

@@ -11,6 +11,7 @@ from scipy.stats import norm
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.defaults import AT_THE_END
+from meanstream.operators.agents.own_histogram import histograms_of_releases
 from meanstream.operators.collaboration.shares.asked_shares import ShareQueries
 from meanstream.operators.forecast.shares_forecast import (
     RUNS,
@@ -60,7 +61,7 @@ def hosted(crowd: Crowd, asked: ShareQueries, count: int, seed: int) -> dict[str
     agents.add_agents([str(i) for i in range(crowd.agents)])
     agents.update(owner[order], value[order], np.arange(len(owner), dtype=np.float64))
     agents.release_now(float(len(owner)))
-    told = agents.histograms()
+    told = histograms_of_releases(agents.latest())
     prior, some = asked.fit(told, told.agent), np.flatnonzero(size == count)
     found: dict[str, Floats] = {}
     samples = [np.clip(value[owner == one], -30, 120) for one in some]
@@ -68,7 +69,7 @@ def hosted(crowd: Crowd, asked: ShareQueries, count: int, seed: int) -> dict[str
     law = norm(mean[some], crowd.stddev)
     truth = np.stack([*(np.clip(law.ppf(q), -30, 120) for q in QUANTILES), law.sf(30)], axis=1)
     answers = {
-        "together": asked.own(prior, agents.own_histograms()),
+        "together": asked.own(prior, agents.own().cells),
         "released": asked.released(prior, told),
     }
     found["alone"] = ((own - truth) ** 2).mean(axis=0)

@@ -18,7 +18,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import stats
 
-from meanstream.lab.evidence.sampler import implemented_pmf
+from meanstream.lab.evidence.counters_audit import implemented_pmf
 from meanstream.operators.forecast.simulated_noise import SimulationNoise
 from meanstream.operators.noise.keyed import (
     GaussianNoise,

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from meanstream.lab.evidence.sampler import implemented_pmf
+from meanstream.lab.evidence.counters_audit import implemented_pmf
 from meanstream.operators.noise.distributions import LaplaceNoise, StaircaseNoise
 
 CASES = [(1, 1.0), (2, 0.3), (7, 1.0), (10, 3.0), (16, 0.01), (5, 10.0)]

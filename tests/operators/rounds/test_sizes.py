@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from meanstream.lab.simulation.round_population import draw_population_sizes
+from meanstream.lab.simulation.round_laws import draw_population_sizes
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 
 FORMS = (

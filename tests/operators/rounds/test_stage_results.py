@@ -14,7 +14,7 @@ from meanstream.lab.evidence.estimator_checks import (
     EstimatorTrial,
     changed_result,
 )
-from meanstream.lab.papers.dame.summed_laplace import SummedLaplaceChannel
+from meanstream.lab.papers.dame.round_baselines import SummedLaplaceChannel
 from meanstream.lab.random_words import SeededWords
 from meanstream.operators.estimators.registry import ESTIMATORS, build_estimator
 from meanstream.operators.rounds.channels.registry import CHANNELS, make_channel

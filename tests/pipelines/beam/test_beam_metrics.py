@@ -44,8 +44,8 @@ from meanstream.pipelines.beam.worker.beam_metrics import (
 from meanstream.pipelines.beam.worker.worker_secret import SecretLocation
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.engine.engine_stats import EngineStats
-from meanstream.streaming.metrics.families import COUNTERS as ENGINE_COUNTERS
-from meanstream.streaming.metrics.families import DURATIONS, GAUGES
+from meanstream.streaming.metrics.engine_metrics import COUNTERS as ENGINE_COUNTERS
+from meanstream.streaming.metrics.engine_metrics import DURATIONS, GAUGES
 from meanstream.streaming.metrics.rounds_metrics import RoundsMetrics
 from meanstream.streaming.open_source import open_source
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings

@@ -41,7 +41,7 @@ from meanstream.pipelines.beam.rounds.round_transforms import (
     sample_batch,
 )
 from meanstream.streaming.engine.engine_options import EngineOptions
-from meanstream.streaming.events.numbers import LARGEST
+from meanstream.streaming.events.times import LARGEST
 from meanstream.streaming.events.wire import DeadLetter, PrivateDeadLetter, Sample
 from tests.pipelines.beam.agents.test_agents_pairwise import SETTINGS as PAIRWISE
 from tests.pipelines.beam.support.agents_world import (

@@ -20,7 +20,7 @@ from meanstream.pipelines.commands.command_outputs import save_output, save_outp
 from meanstream.pipelines.options.base import OPTION_OF
 from meanstream.pipelines.options.option_errors import RunFailed
 from meanstream.streaming.open_sink import FILES, STDOUT
-from meanstream.streaming.sinks.sink_group import Sinks
+from meanstream.streaming.sinks.sink_protocol import Sinks
 from tests.pipelines.command_line import (
     SECRET,
     Ran,

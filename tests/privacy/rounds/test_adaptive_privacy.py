@@ -12,12 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.lab.evidence.chosen_bits import TOLERANCE, ChosenWords, interval_masses, worst_loss
 from meanstream.lab.evidence.local_audit import (
+    TOLERANCE,
+    ChosenWords,
     bit_probabilities,
+    interval_masses,
     subset_pmf,
     window_masses,
     worst_bits_loss,
+    worst_loss,
 )
 from meanstream.lab.random_words import SeededWords
 from meanstream.operators.estimators.adaptive import adaptive_stages

@@ -12,8 +12,13 @@ import numpy as np
 import pytest
 
 from meanstream.lab.evidence.audit_record import AuditFaultError
-from meanstream.lab.evidence.chosen_bits import TOLERANCE, worst_loss
-from meanstream.lab.evidence.local_audit import response_masses, subset_pmf, window_masses
+from meanstream.lab.evidence.local_audit import (
+    TOLERANCE,
+    response_masses,
+    subset_pmf,
+    window_masses,
+    worst_loss,
+)
 from meanstream.lab.random_words import SeededWords
 from meanstream.operators.estimators.carried.carried_rounds import Carried
 from meanstream.operators.estimators.carried.carried_stages import (

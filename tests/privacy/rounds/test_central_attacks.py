@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from meanstream.lab.papers.cummings.propose_test_release import SensitivityBound
+from meanstream.lab.papers.cummings.private_sizes import SensitivityBound
 
 
 class Database:

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.lab.evidence.chosen_bits import TOLERANCE
 from meanstream.lab.evidence.local_audit import (
+    TOLERANCE,
     bit_probabilities,
     worst_bits_loss,
     worst_window_loss,
@@ -26,10 +26,10 @@ from meanstream.lab.evidence.local_audit import (
 from meanstream.lab.papers.kent.cover import CoverSelect
 from meanstream.lab.papers.kent.folds import FoldRound, Folds
 from meanstream.lab.papers.kent.hash_vote_stage import HashVoteRound
-from meanstream.lab.papers.kent.linf import Linf
+from meanstream.lab.papers.kent.kent_vectors import Linf
 from meanstream.lab.papers.kent.mixture import Mixture
 from meanstream.lab.papers.kent.mixture_stages import ComponentMeanRound
-from meanstream.lab.papers.kent.sparse_select import SparseSelect
+from meanstream.lab.papers.kent.sparse import SparseSelect
 from meanstream.lab.papers.kent.univariate import Kent
 from meanstream.lab.random_words import SeededWords
 from meanstream.lab.simulation.vector_laws import vector_law_summaries

@@ -7,13 +7,16 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from meanstream.lab.evidence.chosen_bits import TOLERANCE, ChosenWords, worst_loss, worst_pmf_loss
 from meanstream.lab.evidence.local_audit import (
+    TOLERANCE,
+    ChosenWords,
     hybrid_loss,
     hybrid_masses,
     hybrid_shares,
     laplace_loss,
     window_masses,
+    worst_loss,
+    worst_pmf_loss,
     worst_window_loss,
 )
 from meanstream.operators.noise.distributions import LaplaceNoise

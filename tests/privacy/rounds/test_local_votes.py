@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.lab.evidence.chosen_bits import TOLERANCE, ChosenWords, worst_loss
 from meanstream.lab.evidence.local_audit import (
+    TOLERANCE,
+    ChosenWords,
     bit_probabilities,
     response_masses,
     subset_pmf,
     worst_bits_loss,
+    worst_loss,
 )
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Bools, Floats, Ints

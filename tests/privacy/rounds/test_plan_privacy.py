@@ -8,8 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from meanstream.lab.evidence.chosen_bits import TOLERANCE, worst_pmf_loss
-from meanstream.lab.evidence.local_audit import bit_probabilities
+from meanstream.lab.evidence.local_audit import TOLERANCE, bit_probabilities, worst_pmf_loss
 from meanstream.lab.random_words import SeededWords
 from meanstream.operators.estimators.plan.plan_stages import PairVoteStage, WindowStage
 from meanstream.operators.estimators.plan.planned_rounds import Plan

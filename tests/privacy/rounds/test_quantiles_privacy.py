@@ -9,8 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.lab.evidence.chosen_bits import TOLERANCE, ChosenWords, interval_masses, worst_loss
-from meanstream.lab.evidence.local_audit import bit_probabilities
+from meanstream.lab.evidence.local_audit import (
+    TOLERANCE,
+    ChosenWords,
+    bit_probabilities,
+    interval_masses,
+    worst_loss,
+)
 from meanstream.operators.estimators.quantile_tree import QuantileTree
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Floats, Ints, Words

@@ -13,12 +13,22 @@ import math
 import numpy as np
 import pytest
 
-from meanstream.lab.evidence.chosen_bits import TOLERANCE, worst_loss
-from meanstream.lab.evidence.local_audit import bit_probabilities, window_masses, worst_bits_loss
+from meanstream.lab.evidence.local_audit import (
+    TOLERANCE,
+    bit_probabilities,
+    window_masses,
+    worst_bits_loss,
+    worst_loss,
+)
 from meanstream.lab.papers.dame.dame import Dame
-from meanstream.lab.papers.dame.duchi import Duchi
-from meanstream.lab.papers.dame.round_baselines import Item, Semi, Split
-from meanstream.lab.papers.dame.summed_laplace import HALF, SummedLaplaceChannel
+from meanstream.lab.papers.dame.round_baselines import (
+    HALF,
+    Duchi,
+    Item,
+    Semi,
+    Split,
+    SummedLaplaceChannel,
+)
 from meanstream.lab.papers.kent.univariate import Kent
 from meanstream.lab.papers.kent.vote_stage import VoteRound
 from meanstream.lab.random_words import SeededWords

@@ -40,11 +40,10 @@ from meanstream.streaming.replay.raw_records import write_raw_records
 from meanstream.streaming.replay.reopen import reopened_source_name, reopening
 from meanstream.streaming.replay.replay_letters import Replay, prepare_replay
 from meanstream.streaming.sinks.jsonl_sink import JsonlSink
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.sinks.sink_protocol import Trust
+from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
 from meanstream.streaming.sources.mapping import ColumnMapping
+from meanstream.streaming.store.deployment_store import open_deployment
 from meanstream.streaming.store.state_store import Store
-from meanstream.streaming.store.store_deployment import open_deployment
 from tests.pipelines.command_line import SECRET, arguments, asks, meanstream, options
 from tests.servers.support.wait_until import wait_until
 

@@ -16,8 +16,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPar
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from meanstream.streaming.kafka.connection import retry_policy
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.sinks.sink_protocol import DeliveryFailedError, SinkLostError
+from meanstream.streaming.sinks.sink_protocol import DeliveryFailedError, SinkLostError, Sinks
 from tests.servers.support.broker import Broker
 from tests.servers.support.kafka_sinks import (
     World,

@@ -12,8 +12,11 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from meanstream.streaming.crash import CrashPoint, Moment
-from meanstream.streaming.events.event_columns import column_partitions
-from meanstream.streaming.events.topic_names import joined_topics, topic_partition
+from meanstream.streaming.events.event_columns import (
+    column_partitions,
+    joined_topics,
+    topic_partition,
+)
 from meanstream.streaming.kafka.reading.kafka_source import KafkaSource
 from meanstream.streaming.sources.source_protocol import SourceLostError
 from tests.pipelines.command_line import SECRET, arguments, meanstream, options

@@ -23,8 +23,7 @@ from meanstream.streaming.events.wire import (
     Refusal,
 )
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
-from meanstream.streaming.kafka.writing.kafka_outputs import open_output_topic
-from meanstream.streaming.kafka.writing.kafka_sink import KafkaSinks
+from meanstream.streaming.kafka.writing.kafka_sink import KafkaSinks, open_output_topic
 from meanstream.streaming.open_sink import canonical_sink_location, check_sink_location, open_sink
 from meanstream.streaming.sinks.sink_protocol import DeliveryFailedError, SinkLostError, Trust
 from tests.servers.support.kafka_sinks import (
@@ -313,7 +312,7 @@ def test_topics_are_there_or_made_as_their_role_needs_them(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("meanstream.streaming.kafka.writing.kafka_outputs.APPEAR_SECONDS", 0.1)
+    monkeypatch.setattr("meanstream.streaming.kafka.writing.kafka_sink.APPEAR_SECONDS", 0.1)
     admin = AdminClient({"bootstrap.servers": broker_address})
     for role, policy in {
         "releases": "compact",

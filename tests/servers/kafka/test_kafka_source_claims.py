@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from meanstream.streaming.kafka.claims import group_offsets
+from meanstream.streaming.kafka.claims import ownership
 from meanstream.streaming.kafka.claims.ownership import OwnedElsewhereError, claim_ownership
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.open_source import open_source
@@ -170,7 +170,7 @@ def test_lag_tools_see_what_the_store_has_committed_and_who_it_is(
 def test_owners_are_noted_again_before_kafka_forgets_them(
     broker_address: str, new_topic: NewTopicOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_offsets, "RENEW_SECONDS", 0.1)
+    monkeypatch.setattr(ownership, "RENEW_SECONDS", 0.1)
     topic = new_topic()
     with closing(source(broker_address, topic)) as opened:
         opened.commit(opened.next_batch(1).position)

@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from meanstream.streaming.kafka.claims.other_readers import warn_of_other_readers
+from meanstream.streaming.kafka.claims.name_owners import warn_of_other_readers
 from meanstream.streaming.kafka.connection.kafka_location import KafkaLocation
 from meanstream.streaming.kafka.writing.kafka_sink import KafkaSinks
 from meanstream.streaming.open_sink import open_sink

@@ -19,8 +19,7 @@ from meanstream.streaming.events.encode import EventLines, encode_columns_as_lin
 from meanstream.streaming.events.wire import PersonalEstimate, Release
 from meanstream.streaming.kafka.writing.kafka_sink import KafkaSinks
 from meanstream.streaming.open_sink import open_sink
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.sinks.sink_protocol import Trust
+from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
 from tests.servers.support.broker import Broker
 from tests.servers.support.wait_until import NotInTimeError, wait_until
 

@@ -9,22 +9,22 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from meanstream.streaming.agents.agents_delivery import Delivery
 from meanstream.streaming.agents.agents_engine import Engine
 from meanstream.streaming.agents.agents_releases import release_rows
+from meanstream.streaming.engine.engine_delivery import CommittedDelivery
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.events.wire import Release
 from meanstream.streaming.kafka.writing.kafka_transaction import KafkaTransaction
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.store import store_deployment as deployment
+from meanstream.streaming.sinks.sink_protocol import Sinks
+from meanstream.streaming.store import deployment_store as deployment
 
 
 def notes_before_flush() -> None:
     """Take for delivered what was only handed over."""
-    deliver, flush = Delivery._deliver, Sinks.flush
-    current: list[Delivery] = []
+    deliver, flush = CommittedDelivery._deliver, Sinks.flush
+    current: list[CommittedDelivery] = []
 
-    def remember(self: Delivery, *arguments: Any, **named: Any) -> None:
+    def remember(self: CommittedDelivery, *arguments: Any, **named: Any) -> None:
         current[:] = [self]
         deliver(self, *arguments, **named)
 
@@ -35,7 +35,7 @@ def notes_before_flush() -> None:
             store.put_state("delivered", {**note, "ledger": store.ledger.last(), "outbox": outbox})
         flush(self)
 
-    Delivery._deliver = remember  # type: ignore[method-assign]
+    CommittedDelivery._deliver = remember  # type: ignore[method-assign]
     Sinks.flush = note_and_flush  # type: ignore[method-assign]
 
 
@@ -59,7 +59,7 @@ def releases_before_charging() -> None:
         commit(self, position, released, *arguments, **named)
 
     Engine._commit = release_and_commit  # type: ignore[method-assign]
-    Delivery._write_charged = lambda self: self._store.ledger.last()  # type: ignore[method-assign]
+    CommittedDelivery._write_charged = lambda self: self._store.ledger.last()  # type: ignore[method-assign]
 
 
 def forgets_the_marker() -> None:

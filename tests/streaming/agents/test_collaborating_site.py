@@ -13,9 +13,8 @@ import pytest
 from meanstream.lab.audits.scripted_source import MemorySink, ScriptedSource, SettableClock
 from meanstream.operators.agents.release_checks import PossibleReleases
 from meanstream.streaming.agents.collaborating_site import Collaborator
-from meanstream.streaming.agents.own_state import own_settings
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.sinks.sink_protocol import Trust
+from meanstream.streaming.agents.saved_agents import own_settings
+from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
 from meanstream.streaming.sources.releases_file import ReleasesFile
 
 AGENTS = 12

@@ -18,7 +18,7 @@ from meanstream.lab.audits.scripted_source import ScriptedSource, SettableClock
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.operators.agents.agents_settings import settings_identity
 from meanstream.streaming.agents.agents_budget import agents_budgets
-from meanstream.streaming.agents.agents_engine import OWN_RELEASES
+from meanstream.streaming.agents.agents_releases import OWN_RELEASES
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.base import Event
 from meanstream.streaming.events.wire import (

@@ -19,8 +19,8 @@ from meanstream.streaming.agents.first_release import (
 )
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.engine.engine_stats import EngineStats
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.store.store_deployment import open_deployment
+from meanstream.streaming.sinks.sink_protocol import Sinks
+from meanstream.streaming.store.deployment_store import open_deployment
 
 LATENESS = 30.0
 

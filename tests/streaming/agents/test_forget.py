@@ -16,16 +16,14 @@ import pytest
 from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.agents.state import SHOWN
 from meanstream.operators.noise.keyed import KeyedNoise
+from meanstream.streaming.agents.copied_agents import agents_at_rest
 from meanstream.streaming.agents.forget_agent import forget_agent
-from meanstream.streaming.agents.moves.agents_homes import put_departed_agents
-from meanstream.streaming.agents.moves.copied_agents import agents_at_rest
+from meanstream.streaming.agents.move_agents import put_departed_agents
 from meanstream.streaming.agents.store_answers import StoreAnswers
 from meanstream.streaming.engine.engine_loop import HISTORY
 from meanstream.streaming.store.state_store import Store, StoreError
-from meanstream.streaming.store.store_audit import audit_ledger
-from meanstream.streaming.store.store_backup import back_up_store
+from meanstream.streaming.store.store_audit import audit_ledger, back_up_store
 
 SHY = "shy-of-every-release"
 LAST = 200.0
@@ -105,15 +103,15 @@ def test_nothing_private_is_left_in_the_file_nor_in_later_backups(
 
 def test_every_column_that_no_release_has_shown_is_as_of_a_new_agent(begun: Any) -> None:
     agents = at_rest(begun)
-    for column in agents._state.columns.values():  # also those that this schedule leaves empty
+    for column in agents.columns.values():  # also those that this schedule leaves empty
         column[0] = 1
     agents.forget(np.array([0]))
     fresh = at_rest(begun)
     fresh.add_agents(["new"])
     new = fresh.rows(np.array([fresh.n_agents - 1]))
-    for name, column in agents.rows(np.array([0])).items():
-        if name != "window":
-            assert np.array_equal(column, new[name]) == (name not in SHOWN), name
+    rows = agents.rows(np.array([0]))
+    for column in agents.table:
+        assert np.array_equal(rows[column.name], new[column.name]) != column.kept, column
 
 
 def test_its_later_samples_are_rejected_and_it_gets_no_estimate(begun: Any) -> None:

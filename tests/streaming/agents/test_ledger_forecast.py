@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from meanstream.streaming.agents import ledger_forecast as module
-from meanstream.streaming.agents.agents_budget import agents_budgets
-from meanstream.streaming.agents.ledger_forecast import budget_outlook
-from meanstream.streaming.agents.own_state import own_settings
+from meanstream.streaming.agents import agents_budget as module
+from meanstream.streaming.agents.agents_budget import agents_budgets, budget_outlook
+from meanstream.streaming.agents.saved_agents import own_settings
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.metrics.engine_metrics import Metrics
 from tests.pipelines.command_line import run_agents, write_samples

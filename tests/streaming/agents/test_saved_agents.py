@@ -14,8 +14,8 @@ import pytest
 from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.noise.keyed import KeyedNoise
+from meanstream.streaming.agents.copied_agents import agents_at_rest
 from meanstream.streaming.agents.forget_agent import forget_agent
-from meanstream.streaming.agents.moves.copied_agents import agents_at_rest
 from meanstream.streaming.agents.saved_agents import (
     CHANGED,
     MOST_PIECES,

@@ -21,13 +21,12 @@ from meanstream.operators.agents.own_histogram import histograms_of_releases
 from meanstream.operators.agents.release_checks import PossibleReleases
 from meanstream.operators.collaboration.shares.shares_posterior import own_shares
 from meanstream.streaming.agents.collaborating_site import Collaborator
-from meanstream.streaming.agents.own_state import own_settings
-from meanstream.streaming.agents.share_estimates import ShareEstimates
+from meanstream.streaming.agents.estimates import ShareEstimates
+from meanstream.streaming.agents.saved_agents import own_settings
 from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.wire import PersonalEstimate, Release
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.sinks.sink_protocol import Trust
+from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
 from meanstream.streaming.sources.received_releases import ReceivedReleases
 from meanstream.streaming.sources.releases_file import ReleasesFile
 from meanstream.streaming.store.state_store import StoreError

@@ -10,9 +10,8 @@ from meanstream.lab.audits.scripted_source import MemorySink, ScriptedSource, Se
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.streaming.agents.agents_engine import Engine
 from meanstream.streaming.engine.engine_health import EngineHealth
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.sinks.sink_protocol import Trust
-from meanstream.streaming.store.store_deployment import open_deployment
+from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
+from meanstream.streaming.store.deployment_store import open_deployment
 
 
 class Clock:

@@ -26,7 +26,7 @@ import sys
 from pathlib import Path
 from meanstream.streaming.store import database
 from meanstream.streaming.store.spend_ledger import LedgerRows
-from meanstream.streaming.store.store_lock import StoreLock
+from meanstream.streaming.store.state_store import StoreLock
 from meanstream.streaming.store.state_store import Store
 database.SYNCHRONOUS = "OFF"
 def opened():

@@ -14,8 +14,8 @@ from meanstream.streaming.agents import agents_delivery
 from meanstream.streaming.engine import own_events
 from meanstream.streaming.kafka.reading import newest_messages
 from meanstream.streaming.replay.dead_letters import read_dead_letters
-from meanstream.streaming.rounds import rounds_own_answers
-from meanstream.streaming.rounds.sides.received_reports import read_report
+from meanstream.streaming.rounds import rounds_engine
+from meanstream.streaming.rounds.rounds_statistician import read_report
 from meanstream.streaming.sources import releases_file
 
 NAMES = ("agent", "release_id", "round_id", "user", "time", "zzz")
@@ -33,7 +33,7 @@ READERS: dict[str, tuple[Callable[[bytes], Any], Any]] = {
     "charges": (own_events._charged_key, None),
     "estimates": (agents_delivery._estimate_key, None),
     "populations": (agents_delivery._population_key, None),
-    "rounds": (rounds_own_answers._round_key, None),
+    "rounds": (rounds_engine._round_key, None),
     "ids of a deployment": (lambda line: newest_messages._is_of("lab", line), False),
     "agents of releases": (lambda line: releases_file._line(line)[0], None),
 }

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from meanstream.streaming.kafka.connection.kafka_listener import protocols_of_listener
+from meanstream.streaming.kafka.connection.kafka_client import protocols_of_listener
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from meanstream.streaming.events.event_columns import Rejects
-from meanstream.streaming.kafka.connection import misses, registered
+from meanstream.streaming.kafka.connection import registered, schema_registry
 from meanstream.streaming.kafka.connection import schema_registry as registry
 from meanstream.streaming.kafka.connection.registered import RegistryValues, wire_head
 from meanstream.streaming.kafka.connection.schema_registry import (
@@ -255,7 +255,7 @@ def test_a_flood_of_made_up_ids_does_not_stop_those_that_are_known(
     assert sum(map(len, samples)) == 100
     assert set(rejects.reason) == {"unknown_schema"}
     assert len(rejects.reason) == 100_000 == len(set(rejects.position))
-    assert len(knowing.asked) == 1 + misses.MAX_MISSES
+    assert len(knowing.asked) == 1 + schema_registry.MAX_MISSES
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     knowing.known.add(8)  # registered now: it is asked for when the flood was a while ago
     asking = records_of(wire_head(8) + good)
@@ -333,7 +333,7 @@ def test_made_up_ids_decide_nothing_about_records_of_a_schema(
     monkeypatch.setattr("time.monotonic", lambda: 1000.0)
     asked, rejects, good = OfSubject({7, 9}), Rejects(), b'{"agent":"ann","value":1,"time":5}'
     values = RegistryValues(asked, ColumnMapping(), Decoder(ColumnMapping()))
-    made_up = [wire_head(2**31 + i) + good for i in range(3 * misses.MAX_MISSES)]
+    made_up = [wire_head(2**31 + i) + good for i in range(3 * schema_registry.MAX_MISSES)]
     if known_by == "store":
         asked.familiar.update({7, 9})
     if known_by == "topic":
@@ -344,4 +344,4 @@ def test_made_up_ids_decide_nothing_about_records_of_a_schema(
     samples = values.parse(mixed, np.arange(len(mixed.values)), {}, rejects)
     assert sum(map(len, samples)) == 2 * several
     assert asked.familiar == {7, 9}
-    assert len(asked.asked) <= 2 + misses.MAX_MISSES
+    assert len(asked.asked) <= 2 + schema_registry.MAX_MISSES

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.streaming.agents.agents_releases import release_dead_letter_lines
+from meanstream.streaming.engine.letter_room import dead_letter_lines
 from meanstream.streaming.engine.unused_records import UnusedRecords
-from meanstream.streaming.events.event_columns import Rejects, column_partitions, column_position
-from meanstream.streaming.events.topic_names import (
+from meanstream.streaming.events.event_columns import (
     MOST_PARTITIONS,
     MOST_TOPICS,
+    Rejects,
+    column_partitions,
+    column_position,
     topic_partition,
     topics_index,
     topics_own_positions,
@@ -73,7 +75,7 @@ def rejects() -> Rejects:
 
 
 def test_dead_letters_name_the_topic_and_are_found_again(store: Store, tmp_path: Path) -> None:
-    lines = release_dead_letter_lines(rejects(), NAME).lines
+    lines = dead_letter_lines(rejects(), NAME).lines
     (tmp_path / "letters.jsonl").write_bytes(b"\n".join([*lines, b""]))
     letters = read_dead_letters(str(tmp_path / "letters.jsonl"))
     assert [(row["source"], row["partition"], row["position"]) for row in letters.rows()] == [
@@ -83,7 +85,7 @@ def test_dead_letters_name_the_topic_and_are_found_again(store: Store, tmp_path:
     assert letters.positions_in("returns").tolist() == column_position(2, np.array([7, 8])).tolist()
     with store.transaction():
         store.put_state("engine", {"positions": {NAME: {}}})
-        UnusedRecords(store, NAME).save(Rejects(["late"], rejects().position[1:2], [None]))
+        UnusedRecords(store, NAME).put(Rejects(["late"], rejects().position[1:2], [None]))
     left = dead_letters_still_unused(letters, store)
     assert [(row["source"], row["position"]) for row in left.rows()] == [("returns", 7)]
 

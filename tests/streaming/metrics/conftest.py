@@ -23,9 +23,8 @@ from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.metrics.engine_metrics import Metrics
 from meanstream.streaming.metrics.telemetry import AgentsTelemetry
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.sinks.sink_protocol import Trust
-from meanstream.streaming.store.store_deployment import open_deployment
+from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
+from meanstream.streaming.store.deployment_store import open_deployment
 
 LOWER, UPPER = 0.0, 10.0
 SETTINGS = AgentsSettings(

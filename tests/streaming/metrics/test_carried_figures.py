@@ -16,10 +16,10 @@ from meanstream.lab.audits.scripted_source import ScriptedSource, SettableClock
 from meanstream.pipelines.page.page_figures import page_figures, page_figures_of_window
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.engine.engine_options import EngineOptions
-from meanstream.streaming.metrics.carried_figures import carried_figures
+from meanstream.streaming.metrics.metric_records import carried_figures
 from meanstream.streaming.metrics.metrics_server import MetricsServer
 from meanstream.streaming.metrics.rounds_metrics import RoundsMetrics
-from meanstream.streaming.metrics.rounds_telemetry import RoundsTelemetry
+from meanstream.streaming.metrics.telemetry import RoundsTelemetry
 from tests.streaming.support.rounds_world import DAY, RoundsWorld, rounds_settings
 
 SETTINGS = rounds_settings(estimator="repeating", epsilon=1.0)

@@ -15,7 +15,7 @@ from meanstream.lab.audits.scripted_source import MemorySink, ScriptedSource, Se
 from meanstream.pipelines.page.page_figures import page_figures
 from meanstream.streaming.agents.collaborating_site import Collaborator
 from meanstream.streaming.agents.collaboration_stats import CollaborationStats, collaboration_stats
-from meanstream.streaming.agents.own_state import own_settings
+from meanstream.streaming.agents.saved_agents import own_settings
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.metrics.collaboration_metrics import (
@@ -24,8 +24,7 @@ from meanstream.streaming.metrics.collaboration_metrics import (
     PrivateCollaborationMetrics,
 )
 from meanstream.streaming.metrics.engine_metrics import Metrics
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.sinks.sink_protocol import Trust
+from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
 from meanstream.streaming.sources.releases_file import ReleasesFile
 
 AGENTS = 12

@@ -16,7 +16,7 @@ import pytest
 from meanstream.operators.agents.agents import AgentsSettings
 from meanstream.pipelines.page.page_server import PageServer
 from meanstream.streaming.engine.engine_health import EngineHealth
-from meanstream.streaming.metrics.connections import MAX_CONNECTIONS
+from meanstream.streaming.metrics.background import MAX_CONNECTIONS
 from meanstream.streaming.metrics.engine_metrics import Metrics
 from meanstream.streaming.metrics.metrics_server import MetricsServer
 from meanstream.streaming.metrics.telemetry import AgentsTelemetry

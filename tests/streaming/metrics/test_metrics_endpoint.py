@@ -16,7 +16,7 @@ from meanstream.lab.audits.scripted_source import SettableClock, SettableConnect
 from meanstream.pipelines.page.page_server import check_page_server
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.engine.engine_stats import EngineStats
-from meanstream.streaming.kafka.connection.kafka_listener import protocols_of_listener
+from meanstream.streaming.kafka.connection.kafka_client import protocols_of_listener
 from meanstream.streaming.metrics.engine_metrics import REASONS, Metrics
 from meanstream.streaming.metrics.metrics_server import MetricsServer
 from tests.streaming.metrics.conftest import OPTIONS, SAMPLES, SETTINGS, Life

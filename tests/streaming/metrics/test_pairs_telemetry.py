@@ -12,8 +12,8 @@ from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamS
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.pipelines.page.page_figures import page_figures
-from meanstream.streaming.agents.answered import AnsweredAgents
 from meanstream.streaming.agents.pairwise.pairs_picture import pairs_picture
+from meanstream.streaming.agents.public_population import AnsweredAgents
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.metrics.telemetry import AgentsTelemetry
 

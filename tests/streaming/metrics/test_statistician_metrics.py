@@ -12,20 +12,19 @@ import pytest
 from meanstream.lab.audits.scripted_source import MemorySink, ScriptedSource, SettableClock
 from meanstream.operators.estimators.registry import ESTIMATORS
 from meanstream.streaming.engine.engine_health import EngineHealth
-from meanstream.streaming.metrics.statistician_metrics import StatisticianMetrics
-from meanstream.streaming.rounds.rounds_stats import RoundsStats
-from meanstream.streaming.rounds.sides.rounds_statistician import (
+from meanstream.streaming.metrics.rounds_metrics import StatisticianMetrics
+from meanstream.streaming.rounds.rounds_statistician import (
     PUBLIC_SECRET,
     Statistician,
     statistician_identity,
 )
-from meanstream.streaming.rounds.sides.statistician_stats import (
+from meanstream.streaming.rounds.rounds_stats import (
     REFUSED_REPORTS,
+    RoundsStats,
     StatisticianStats,
     statistician_stats,
 )
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.sinks.sink_protocol import Trust
+from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
 from meanstream.streaming.store.state_store import Store
 from tests.streaming.metrics.test_rounds_metrics import shown
 from tests.streaming.support.rounds_world import RoundsWorld, rounds_settings, samples

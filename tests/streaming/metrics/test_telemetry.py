@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.streaming.agents.answered import AnsweredAgents
+from meanstream.streaming.agents.public_population import AnsweredAgents
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.metrics import telemetry as module
 from meanstream.streaming.metrics.metric_records import Thinned, budget_histogram_record

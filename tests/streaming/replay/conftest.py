@@ -22,11 +22,10 @@ from meanstream.streaming.replay.dead_letters import (
 from meanstream.streaming.replay.reopen import reopening
 from meanstream.streaming.replay.replay_letters import Replay, prepare_replay
 from meanstream.streaming.sinks.jsonl_sink import JsonlSink
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.sinks.sink_protocol import Trust
+from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
 from meanstream.streaming.sources.mapping import ColumnMapping
+from meanstream.streaming.store.deployment_store import open_deployment
 from meanstream.streaming.store.state_store import Store
-from meanstream.streaming.store.store_deployment import open_deployment
 from tests.streaming.support.stored_rows import stored_rows
 
 FIRST = ColumnMapping(id="id")

@@ -127,7 +127,7 @@ def test_a_file_with_lines_more_or_less_is_refused(
 
 
 def test_records_that_are_gone_are_told_and_stay_unused(spoiled: Deployment) -> None:
-    from meanstream.streaming.replay.selected import SelectedSource
+    from meanstream.streaming.replay.replay_letters import SelectedSource
 
     source = SelectedSource(
         "x.csv",
@@ -181,7 +181,7 @@ class Counting:
 def test_the_source_is_read_twice_only_to_compare_ids(
     ids: str | None, times: int, sort: bool, tmp_path: Path
 ) -> None:
-    from meanstream.streaming.replay.selected import SelectedSource
+    from meanstream.streaming.replay.replay_letters import SelectedSource
 
     log: list[str] = []
     given: list[list[int]] = []

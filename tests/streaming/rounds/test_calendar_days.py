@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meanstream.streaming.rounds.calendar_days import LONGEST, STEP, CalendarDays
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
-from meanstream.streaming.rounds.window_widths import MICROS, Windows
+from meanstream.streaming.rounds.window_widths import LONGEST, MICROS, STEP, CalendarDays, Windows
 
 ZONES = [
     "UTC",

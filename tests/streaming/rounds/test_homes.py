@@ -11,7 +11,7 @@ import pytest
 
 from meanstream.lab.audits.scripted_source import ScriptedSource, SettableClock
 from meanstream.operators.estimators.registry import ESTIMATORS
-from meanstream.streaming.rounds.rounds_homes import users_of_store
+from meanstream.streaming.rounds.user_places import users_of_store
 from meanstream.streaming.store.state_store import Store
 from tests.streaming.support.rounds_world import DAY, ROLES, RoundsWorld, rounds_settings, samples
 from tests.streaming.support.tiny_estimator import TINY

@@ -14,8 +14,8 @@ import pytest
 
 from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.operators.estimators.registry import ESTIMATORS
+from meanstream.streaming.rounds import user_side
 from meanstream.streaming.rounds.rounds_deployment import rounds_deployment_identity
-from meanstream.streaming.rounds.sides import user_side
 from meanstream.streaming.store.state_store import Store
 from tests.streaming.support.rounds_world import SECRET, RoundsWorld, rounds_settings, samples
 from tests.streaming.support.tiny_estimator import TINY

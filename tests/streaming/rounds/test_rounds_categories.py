@@ -19,10 +19,9 @@ from meanstream.streaming.events.event_columns import Rejects
 from meanstream.streaming.events.round_events import WindowEstimate
 from meanstream.streaming.events.wire import Reason
 from meanstream.streaming.open_source import open_source
-from meanstream.streaming.rounds.event_lines import estimate_event_line
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.summarize_users import join_summaries, summarize
-from meanstream.streaming.rounds.window_round import WindowRound
+from meanstream.streaming.rounds.window_round import WindowRound, estimate_event_line
 from meanstream.streaming.rounds.window_widths import MICROS, Window
 from meanstream.streaming.sources.categories import read_categories, require_categories
 from meanstream.streaming.sources.decode import Decoder

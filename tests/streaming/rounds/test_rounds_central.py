@@ -21,13 +21,12 @@ from meanstream.streaming.crash import CrashPoint, Moment
 from meanstream.streaming.events.base import PublicEvent
 from meanstream.streaming.events.wire import EVENTS
 from meanstream.streaming.rounds import round_runner as runner
-from meanstream.streaming.rounds import rounds_curator as curator
+from meanstream.streaming.rounds import window_round as curator
 from meanstream.streaming.rounds.round_runner import RoundRunner
 from meanstream.streaming.rounds.rounds_budget import rounds_budgets
-from meanstream.streaming.rounds.rounds_curator import curator_noise_once, curator_sum
-from meanstream.streaming.rounds.sides.rounds_statistician import statistician_identity
+from meanstream.streaming.rounds.rounds_statistician import statistician_identity
 from meanstream.streaming.rounds.summarize_users import summarize
-from meanstream.streaming.rounds.window_round import WindowRound
+from meanstream.streaming.rounds.window_round import WindowRound, curator_noise_once, curator_sum
 from meanstream.streaming.rounds.window_widths import MICROS, Window
 from meanstream.streaming.store.store_audit import audit_ledger
 from tests.streaming.rounds.test_rounds_crash import POINTS, DieAt, Died

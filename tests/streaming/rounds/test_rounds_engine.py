@@ -20,10 +20,9 @@ from meanstream.operators.rounds.round_records import Estimate
 from meanstream.streaming.engine.engine_options import EngineOptions
 from meanstream.streaming.events.base import PublicEvent
 from meanstream.streaming.events.wire import EVENTS
-from meanstream.streaming.rounds.event_lines import estimate_event_line
 from meanstream.streaming.rounds.rounds_budget import rounds_budgets
 from meanstream.streaming.rounds.summarize_users import summarize
-from meanstream.streaming.rounds.window_round import WindowRound
+from meanstream.streaming.rounds.window_round import WindowRound, estimate_event_line
 from meanstream.streaming.rounds.window_widths import MICROS, Window
 from meanstream.streaming.store.store_audit import audit_ledger
 from tests.streaming.support.rounds_world import (

@@ -16,7 +16,6 @@ from meanstream.operators.noise.canonical import canonical_plain
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.rounds.round_records import Estimate
-from meanstream.streaming.rounds.event_lines import estimate_event_line, report_event_lines
 from meanstream.streaming.rounds.rounds_settings import (
     RoundsSettings,
     settings_round_id,
@@ -28,7 +27,11 @@ from meanstream.streaming.rounds.summarize_users import (
     summarize,
     summarize_windows,
 )
-from meanstream.streaming.rounds.window_round import WindowRound
+from meanstream.streaming.rounds.window_round import (
+    WindowRound,
+    estimate_event_line,
+    report_event_lines,
+)
 from meanstream.streaming.rounds.window_widths import MICROS, Window, Windows, merge_session_windows
 from tests.streaming.support.tiny_estimator import TINY
 

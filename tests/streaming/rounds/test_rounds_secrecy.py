@@ -12,19 +12,18 @@ import pytest
 
 from meanstream.lab.audits.scripted_source import ScriptedSource, SettableClock
 from meanstream.operators.estimators.registry import ESTIMATORS
-from meanstream.pipelines.commands.run.private_files import private_rounds_figures
+from meanstream.pipelines.commands.run.checks import private_rounds_figures
 from meanstream.pipelines.commands.run.run_rounds import RoundsProgress, rounds_summary
 from meanstream.pipelines.page.page_figures import page_figures
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.metrics.private_answers import PrivateRoundsMetrics
 from meanstream.streaming.metrics.rounds_metrics import RoundsMetrics
-from meanstream.streaming.metrics.rounds_telemetry import RoundsTelemetry
+from meanstream.streaming.metrics.telemetry import RoundsTelemetry
 from meanstream.streaming.rounds.rounds_budget import rounds_budgets
 from meanstream.streaming.rounds.rounds_stats import RoundsStats, public_stats
 from meanstream.streaming.sinks.jsonl_sink import JsonlSink
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.sinks.sink_protocol import Trust
+from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
 from tests.streaming.support.rounds_world import DAY, RoundsWorld, Spoiled, rounds_settings
 from tests.streaming.support.tiny_estimator import TINY, OneBit
 

@@ -13,7 +13,7 @@ import pytest
 from pyarrow import parquet
 
 from meanstream.lab.audits.scripted_source import ScriptedSource
-from meanstream.lab.papers.kent.density_function import DensityFunction
+from meanstream.lab.papers.kent.density import DensityFunction
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.noise.keyed import keyed_owner_words
 from meanstream.operators.rounds.round_grids import UNIT
@@ -23,10 +23,9 @@ from meanstream.streaming.events.event_columns import SampleColumns
 from meanstream.streaming.events.round_events import WindowEstimate
 from meanstream.streaming.metrics.rounds_metrics import RoundsMetrics
 from meanstream.streaming.open_source import open_source
-from meanstream.streaming.rounds.event_lines import estimate_event_line
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from meanstream.streaming.rounds.summarize_users import UserSums, join_summaries, summarize
-from meanstream.streaming.rounds.window_round import WindowRound
+from meanstream.streaming.rounds.window_round import WindowRound, estimate_event_line
 from meanstream.streaming.rounds.window_widths import MICROS, Window
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.sources.source_protocol import Source

@@ -12,7 +12,7 @@ import pytest
 from pyarrow import parquet
 
 from meanstream.streaming.events.event_columns import Batch
-from meanstream.streaming.events.numbers import LARGEST, NUMBER
+from meanstream.streaming.events.times import LARGEST, NUMBER
 from meanstream.streaming.open_source import open_source
 from meanstream.streaming.sources.decode import Decoder
 from meanstream.streaming.sources.mapping import ColumnMapping

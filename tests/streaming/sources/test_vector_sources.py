@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from meanstream.operators.rounds.round_grids import UNIT, VectorGrid
 from meanstream.streaming.events.event_columns import Batch, Rejects
-from meanstream.streaming.kafka.connection.values import PartitionRecords, parse_values
+from meanstream.streaming.kafka.connection.values import PartitionRecords
 from meanstream.streaming.rounds.summarize_users import join_summaries, summarize
 from meanstream.streaming.sources.formats.json_records import JsonFormat
 from meanstream.streaming.sources.mapping import ColumnMapping
 from meanstream.streaming.sources.source_records import RecordParser
 from tests.streaming.rounds.test_rounds_vectors import LOWER, NAMES, UPPER, source, vectors, write
+from tests.streaming.support.parsed_values import parse_values
 
 
 def read(path: Path) -> Batch:

@@ -23,8 +23,8 @@ from meanstream.streaming.store.store_audit import (
     NotedLedger,
     OtherLedgerError,
     audit_ledger,
+    back_up_store,
 )
-from meanstream.streaming.store.store_backup import back_up_store
 
 SAMPLES = [(f"agent {i % 5}", float(i * 7 % 11), float(i)) for i in range(200)]
 

@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from meanstream.streaming.store import ledger_export
-from meanstream.streaming.store.ledger_export import export_ledger
+from meanstream.streaming.store import store_audit
 from meanstream.streaming.store.state_store import DamagedStoreError, Store, StoreError
-from meanstream.streaming.store.store_audit import NotedLedger, audit_ledger
+from meanstream.streaming.store.store_audit import NotedLedger, audit_ledger, export_ledger
 from tests.pipelines.command_line import meanstream
 from tests.streaming.store.conftest import NAMES
 from tests.streaming.store.test_ledger_tampered import spoil
@@ -117,7 +116,7 @@ def test_a_disk_without_space_leaves_no_export(
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(ledger_export.os, "fsync", full)
+    monkeypatch.setattr(store_audit.os, "fsync", full)
     with pytest.raises(StoreError, match=r"export must be writable, got '.*' \(No space left"):
         export_ledger(filled, tmp_path / "l.jsonl")
     assert not (tmp_path / "l.jsonl").exists()

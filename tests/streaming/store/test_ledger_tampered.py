@@ -13,10 +13,13 @@ import numpy as np
 import pytest
 
 from meanstream.streaming.agents.agents_budget import agents_budgets
-from meanstream.streaming.store.layout import TABLES
-from meanstream.streaming.store.ledger_blocks import pack_ledger_rows, unpack_ledger_rows
-from meanstream.streaming.store.ledger_chain import LedgerColumns
+from meanstream.streaming.store.ledger_chain import (
+    LedgerColumns,
+    pack_ledger_rows,
+    unpack_ledger_rows,
+)
 from meanstream.streaming.store.ledger_reader import LedgerFaultError
+from meanstream.streaming.store.schema_migrations import TABLES
 from meanstream.streaming.store.spend_ledger import CHUNK
 from meanstream.streaming.store.state_store import DamagedStoreError, Store
 from meanstream.streaming.store.store_audit import NotedLedger, OtherLedgerError, audit_ledger

@@ -13,8 +13,13 @@ from hypothesis.extra import numpy as hnp
 from meanstream.operators.agents.agents import Agents, AgentsSettings
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
 from meanstream.operators.noise.keyed import KeyedNoise
-from meanstream.streaming.store.packed_columns import MAGIC, pack_columns, unpack_columns
-from meanstream.streaming.store.state_snapshot import DTYPES, CorruptedSnapshotError
+from meanstream.streaming.store.state_snapshot import (
+    DTYPES,
+    PACKED_MAGIC,
+    CorruptedSnapshotError,
+    pack_columns,
+    unpack_columns,
+)
 
 
 def same(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
@@ -90,4 +95,4 @@ def test_other_bytes_are_refused() -> None:
     with pytest.raises(CorruptedSnapshotError, match="must start with its mark"):
         unpack_columns(b"x" + written[1:])
     with pytest.raises(CorruptedSnapshotError, match="must have version 1, got 9"):
-        unpack_columns(MAGIC + b"\x09" + written[len(MAGIC) + 1 :])
+        unpack_columns(PACKED_MAGIC + b"\x09" + written[len(PACKED_MAGIC) + 1 :])

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from meanstream.streaming.store import layout, schema_migrations
+from meanstream.streaming.store import schema_migrations
 from meanstream.streaming.store.database import Database
 from meanstream.streaming.store.schema_migrations import MIGRATIONS, OLDEST, Migration
 from meanstream.streaming.store.state_store import DamagedStoreError, Store, StoreError
-from meanstream.streaming.store.store_audit import audit_ledger
-from meanstream.streaming.store.store_backup import back_up_store
+from meanstream.streaming.store.store_audit import audit_ledger, back_up_store
 from meanstream.streaming.store.store_tables import StoreTables
 from tests.streaming.store.conftest import SECRET, SETTINGS, charge, open_store, rows
 from tests.streaming.store.test_ledger_tampered import spoil
@@ -25,8 +24,8 @@ NOTES = "CREATE TABLE notes (number INTEGER PRIMARY KEY, note BLOB NOT NULL) STR
 NOTES_LATER = (
     "CREATE TABLE notes (number INTEGER PRIMARY KEY, note BLOB NOT NULL, written REAL) STRICT"
 )
-NOW = layout.VERSION
-BEFORE = dict(layout.TABLES)
+NOW = schema_migrations.VERSION
+BEFORE = dict(schema_migrations.TABLES)
 
 Change = Callable[[Database, StoreTables], None]
 
@@ -52,8 +51,8 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         if second is not None:
             changes[NOW + 1] = Migration(later, second)
             later = {**BEFORE, "notes": NOTES_LATER}
-        monkeypatch.setattr(layout, "VERSION", NOW + len(changes))
-        monkeypatch.setattr(layout, "TABLES", later)
+        monkeypatch.setattr(schema_migrations, "VERSION", NOW + len(changes))
+        monkeypatch.setattr(schema_migrations, "TABLES", later)
         monkeypatch.setattr(schema_migrations, "MIGRATIONS", changes)
 
     return become
@@ -65,7 +64,7 @@ def version_of(path: Path) -> int:
 
 
 def test_there_is_a_step_for_each_version_since_the_oldest() -> None:
-    assert sorted(MIGRATIONS) == list(range(OLDEST, layout.VERSION))
+    assert sorted(MIGRATIONS) == list(range(OLDEST, schema_migrations.VERSION))
 
 
 def test_what_reads_leaves_the_file_as_it_is(filled: Path, steps: Callable[..., None]) -> None:

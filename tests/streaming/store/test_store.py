@@ -289,17 +289,6 @@ def test_a_look_leaves_the_files_as_they_were(tmp_path: Path) -> None:
         assert left == before
 
 
-def test_the_size_is_that_of_the_file_and_its_log(tmp_path: Path) -> None:
-    store = open_store(tmp_path)
-    before = store.file_bytes()
-    with store.transaction():
-        store.post("budget", [b"x" * 100_000])
-    log = (tmp_path / "s.db-wal").stat().st_size
-    assert log > 100_000
-    assert store.file_bytes() == log + (tmp_path / "s.db").stat().st_size > before
-    store.close()
-
-
 def test_events_that_are_posted_together_come_back_in_order(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     with store.transaction():

@@ -23,18 +23,16 @@ from meanstream.streaming.rounds.rounds_deployment import (
 )
 from meanstream.streaming.rounds.rounds_engine import RoundsEngine
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
-from meanstream.streaming.rounds.rounds_stats import RoundsStats
-from meanstream.streaming.rounds.sides.received_reports import ReportsFile
-from meanstream.streaming.rounds.sides.rounds_statistician import (
+from meanstream.streaming.rounds.rounds_statistician import (
     PUBLIC_SECRET,
+    ReportsFile,
     Statistician,
     statistician_identity,
 )
-from meanstream.streaming.rounds.sides.statistician_stats import StatisticianStats
+from meanstream.streaming.rounds.rounds_stats import RoundsStats, StatisticianStats
 from meanstream.streaming.rounds.stage_results import StageResultsFile
 from meanstream.streaming.sinks.jsonl_sink import JsonlSink
-from meanstream.streaming.sinks.sink_group import Sinks
-from meanstream.streaming.sinks.sink_protocol import Trust
+from meanstream.streaming.sinks.sink_protocol import Sinks, Trust
 from meanstream.streaming.sources.source_protocol import Source
 from meanstream.streaming.store.state_store import Store
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from meanstream.lab.papers.bounds.bound import Bound, Paper
-from meanstream.lab.papers.cummings.cummings_windows import FAILURE, window_size_bound
+from meanstream.lab.papers.cummings.grid import FAILURE, window_size_bound
 from meanstream.operators.records import Floats
 from meanstream.operators.rounds.user_sizes import SizeDistribution
 

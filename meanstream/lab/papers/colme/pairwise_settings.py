@@ -1,10 +1,13 @@
-"""How the agents of Algorithm 1 release, test and combine: plain choices, checked at once."""
+"""What agents that query each other need: who queries whom and when, and the frozen settings."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from meanstream.lab.papers.colme.pairwise_schedule import PAIRWISE_SCHEDULES
+import numpy as np
+import numpy.typing as npt
+
 from meanstream.lab.papers.colme.variance_trackers import (
     Bayesian,
     FromReleases,
@@ -12,8 +15,162 @@ from meanstream.lab.papers.colme.variance_trackers import (
     PrintedFromReleases,
     ReleasedVariance,
 )
+from meanstream.operators.counters.base import State, counter_rows
 from meanstream.operators.counters.registry import Counter
+from meanstream.operators.records import Bools, Ints
 from meanstream.operators.validation import require, require_positive
+
+
+@dataclass(frozen=True, slots=True)
+class PairwiseQueries:
+    """The queries of one step, or of several steps in which no pair exchanges twice, step by step.
+
+    A pair (agent, other) of one run is a row `offset * columns + column`: `column` counts the
+    agents of all runs, run by run, and `offset` numbers the others of an agent in the order of
+    their indices, from 0.
+
+    Attributes
+    ----------
+    rows : int array or slice
+        The pairs that exchange a release now.
+    asker : int array or slice
+        Columns of the agents that ask, at each step.
+    target : int array
+        Columns of the agents that are queried, plus the number of columns times the step's number
+        from 0.
+    clock : int array
+        Rows of what depends on release times alone: one of each step under round robin, else those
+        of the pairs.
+    """
+
+    rows: Ints | slice
+    asker: Ints | slice
+    target: Ints
+    clock: Ints
+
+    @property
+    def index(self) -> Ints:
+        """The pairs as integers."""
+        return counter_rows(self.rows)
+
+    def put(self, array: npt.NDArray[Any], values: npt.NDArray[Any]) -> None:
+        """Set the entries of the pairs to values of shape (steps, askers), or with one column for all askers."""
+        if isinstance(self.rows, slice):
+            array[self.rows].reshape(len(values), -1)[...] = values
+        else:
+            array[self.rows] = values
+
+
+class RoundRobin:
+    """At time t every agent asks the ((t - 1) mod (M - 1) + 1)-th of the others, in the order of their indices.
+
+    Release times are the same for all pairs with one offset, in all runs.
+    """
+
+    def __init__(self, agents: int, runs: int) -> None:
+        self.others = agents - 1
+        self.columns = runs * agents
+        self.clocks = self.others
+        """Number of rows of what depends on release times alone."""
+        self._agent = np.tile(np.arange(agents), runs)
+        self._first = np.repeat(np.arange(runs) * agents, agents)
+        offset = np.arange(self.others)[:, np.newaxis]
+        self._target = self._first + offset * (self.columns + 1) + (self._agent <= offset)
+
+    def init(self) -> State:
+        """Nothing is remembered: time alone decides."""
+        return {}
+
+    def independent_steps(self, time: int) -> int:
+        """Return how many steps from this time (from 1) on can be asked together.
+
+        Those left of the round.
+        """
+        return self.others - (time - 1) % self.others
+
+    def ask(self, time: int, accepted: Bools, state: State, steps: int = 1) -> PairwiseQueries:  # noqa: ARG002 - time decides
+        """Return the queries of some steps from this time (from 1) on, within one round."""
+        offset = (time - 1) % self.others
+        rows = slice(offset * self.columns, (offset + steps) * self.columns)
+        return PairwiseQueries(
+            rows=rows,
+            asker=slice(None),
+            target=(self._target[offset : offset + steps] - rows.start).ravel(),
+            clock=np.arange(offset, offset + steps),
+        )
+
+
+class RestrictedRoundRobin(RoundRobin):
+    """Round robin that skips the others outside one's class.
+
+    An agent alone in its class asks no one.
+
+    Notes
+    -----
+    **Privacy.** Who is queried depends on the asker's raw mean, and the asked see it: this schedule leaks. The epsilon
+    of the mechanism says nothing about that channel.
+    """
+
+    def __init__(self, agents: int, runs: int) -> None:
+        super().__init__(agents, runs)
+        self.clocks = self.others * self.columns
+
+    def init(self) -> State:
+        """Remember the offset that each agent asked last, -1 before the first query."""
+        return {"last": np.full(self.columns, -1, dtype=np.int64)}
+
+    def independent_steps(self, time: int) -> int:  # noqa: ARG002 - a step's tests decide who asks at the next one
+        """Return 1."""
+        return 1
+
+    def ask(self, time: int, accepted: Bools, state: State, steps: int = 1) -> PairwiseQueries:  # noqa: ARG002
+        """Return the queries given the classes after the step before.
+
+        The pointers in `state` move on.
+        """
+        last = state["last"]
+        asker = np.flatnonzero(accepted.reshape(self.others, self.columns).any(axis=0))
+        offset = last[asker]
+        waiting = np.arange(len(asker))
+
+        while waiting.size:
+            moved = offset[waiting] + 1
+            moved[moved == self.others] = 0
+            offset[waiting] = moved
+            waiting = waiting[~accepted[moved * self.columns + asker[waiting]]]
+
+        last[asker] = offset
+        index = offset * self.columns + asker
+        target = self._first[asker] + offset + (self._agent[asker] <= offset)
+        return PairwiseQueries(rows=index, asker=asker, target=target, clock=index)
+
+
+def schedule_same_class(label: Ints) -> Bools:
+    """Lay out which pairs are in one class in the order of the pairs' rows.
+
+    Parameters
+    ----------
+    label : int array, shape (runs, agents)
+
+    Returns
+    -------
+    bool array, shape (agents - 1, runs * agents)
+        Entry [o, r * agents + a]: is the o-th of the others in the class of a.
+
+    Examples
+    --------
+    >>> schedule_same_class(np.array([[0, 1, 0]])).astype(int).tolist()
+    [[0, 0, 1], [1, 0, 0]]
+    """
+    agent = np.arange(label.shape[1])
+    same = [label == label[:, offset + (agent <= offset)] for offset in range(label.shape[1] - 1)]
+    return np.stack(same).reshape(len(same), -1)
+
+
+PAIRWISE_SCHEDULES: dict[str, type[RoundRobin]] = {
+    "round_robin": RoundRobin,
+    "restricted_round_robin": RestrictedRoundRobin,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +201,7 @@ class PairwiseSettings:
         Variance of one sample that the weights gls assume.
     half_width : float, optional
         Half the length L of the declared interval: what an agent whose samples are all equal makes
-        its variance of (`variance_schemes.sample_variance`); without it such an agent has no
+        its variance of (`scheme_sample_variance`); without it such an agent has no
         variance yet.
     whole : bool
         Whether samples are whole numbers, in units of a grid: then the sums that leave are rounded

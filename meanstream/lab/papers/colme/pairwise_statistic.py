@@ -10,11 +10,12 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from meanstream.lab.papers.colme.sample_weights import weights_gain, weights_gls_table
 from meanstream.lab.papers.colme.statistic import (
     FactorTracker,
     VarianceFactors,
     statistic_release_covariance,
+    weights_gain,
+    weights_gls_table,
 )
 from meanstream.operators.counters.registry import Counter, State
 from meanstream.operators.records import Bools, Floats, Ints

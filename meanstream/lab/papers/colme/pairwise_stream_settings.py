@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from meanstream.lab.papers.colme.pairwise_partners import Everyone, PartnerGraph
-from meanstream.lab.papers.colme.pairwise_schedule import PAIRWISE_SCHEDULES
+from meanstream.lab.papers.colme.pairwise_settings import PAIRWISE_SCHEDULES
 from meanstream.lab.papers.colme.pairwise_statistic import PairStatistic, pair_statistic
 from meanstream.lab.papers.colme.variance_trackers import (
     Bayesian,

@@ -1,8 +1,8 @@
-"""The variance of a linear statistic of noisy means, for every counter, weighting and pattern of release times.
+"""Linear statistics `T = sum_i w_i (mean_i + noise_i)` over the releases of one stream: weights and variance.
 
 Everywhere the variance is `sample_variance * data + fresh_variance * noise`: the two factors depend
 on public times and counts only, so they are computed once and serve known and estimated variances
-alike.
+alike. For every counter, weighting and pattern of release times.
 """
 
 from __future__ import annotations
@@ -11,15 +11,167 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import cholesky, solve_triangular
 
-from meanstream.lab.papers.colme.sample_weights import (
-    weights_gain,
-    weights_gls_variance,
-    weights_window_start,
-)
 from meanstream.operators.counters.base import Counter, State
-from meanstream.operators.counters.pm2 import Pm2
 from meanstream.operators.records import Floats, Ints
+from meanstream.operators.validation import require
+
+WEIGHTS = ("last", "mean_of_means", "windowed", "gls")
+"""Names of the weightings; "gls" needs the covariance of the releases, the others only their
+number."""
+
+
+def weights(name: str, n: int, *, covariance: Floats | None = None) -> Floats:
+    """Return the weights after `n` releases; they add to 1.
+
+    Parameters
+    ----------
+    name : {"last", "mean_of_means", "windowed", "gls"}
+        "last": the newest release (the papers' non-MoM). "mean_of_means": all equally (MoM).
+        "windowed": equally from the release `2**floor(log2 n)` on (wMoM). "gls": generalized least
+        squares, the least variance of all weights for the given covariance.
+    n : int
+        Number of releases, at least 1.
+    covariance : float array, shape (n, n), optional
+        Covariance of the released means (`statistic_release_covariance`); for "gls", and only
+        there.
+
+    Notes
+    -----
+    Weights depend on counts and known variances only: combining releases is post-processing and costs no privacy.
+
+    Examples
+    --------
+    >>> weights("windowed", 5).tolist(), weights("last", 3).tolist()
+    ([0.0, 0.0, 0.0, 0.5, 0.5], [0.0, 0.0, 1.0])
+    >>> import numpy as np
+    >>> weights("gls", 2, covariance=np.diag([1.0, 3.0])).round(6).tolist()
+    [0.75, 0.25]
+
+    References
+    ----------
+    Yakimenka et al., equation (1), sections III-A and IV-B. Aitken (1935) for generalized least squares.
+    """
+    _require_weights(name)
+    require(n >= 1, "n", "be at least 1", n)
+    require(
+        (covariance is not None) == (name == "gls"),
+        "covariance",
+        "be given for gls and only there",
+        name,
+    )
+
+    if covariance is not None:
+        require(
+            covariance.shape == (n, n), "covariance", f"have shape ({n}, {n})", covariance.shape
+        )
+        best: Floats = weights_gls_table(covariance)[-1]
+
+        return best
+
+    return _constant_from(int(weights_window_start(name, np.asarray(n))), n)
+
+
+def weights_window_start(name: str, release: Ints) -> Ints:
+    """Return the first release that has weight, for the weightings that are equal from there on.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> weights_window_start("windowed", np.array([1, 3, 4, 7, 8])).tolist()
+    [1, 2, 4, 4, 8]
+    """
+    _require_weights(name)
+    release = np.asarray(release, dtype=np.int64)
+    if name == "last":
+        return release
+    if name == "mean_of_means":
+        return np.ones_like(release)
+
+    require(name == "windowed", "weights", "be last, mean_of_means or windowed here", name)
+    _, exponent = np.frexp(release.astype(np.float64))  # exact for release < 2**53
+    return np.left_shift(np.int64(1), exponent.astype(np.int64) - 1)
+
+
+def weights_gain(name: str, release: Ints) -> Floats:
+    """Return by how much a new release moves the statistic.
+
+    `T_k = T_{k-1} + gain_k (release_k - T_{k-1})`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> weights_gain("windowed", np.array([1, 2, 3, 4, 5])).tolist()
+    [1.0, 1.0, 0.5, 1.0, 0.5]
+    """
+    release = np.asarray(release, dtype=np.int64)
+    return 1.0 / (release - weights_window_start(name, release) + 1)
+
+
+def weights_gls_table(covariance: Floats) -> Floats:
+    """Return the least-variance weights after 1, ..., n releases as rows, from one Cholesky factor.
+
+    Parameters
+    ----------
+    covariance : float array, shape (n, n)
+        Covariance of the releases.
+
+    Notes
+    -----
+    With the lower Cholesky factor `L`, the whitened releases `L^{-1} y` are uncorrelated estimates with coefficients
+    `a = L^{-1} 1`; leading blocks share `L`, so the best estimate after `k` releases is
+    `sum_{i <= k} a_i (L^{-1} y)_i / sum_{i <= k} a_i**2`, and its variance is one over that denominator. The releases
+    are scaled to standard deviation 1 first: their variances span orders of magnitude.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> weights_gls_table(np.diag([1.0, 3.0])).round(6).tolist()
+    [[1.0, 0.0], [0.75, 0.25]]
+    """
+    factor, scale = _scaled_factor(covariance)
+    whiten = solve_triangular(factor, np.diag(1.0 / scale), lower=True)
+    coefficient = whiten.sum(axis=1)
+    table: Floats = np.cumsum(coefficient[:, np.newaxis] * whiten, axis=0)
+    table /= np.cumsum(coefficient**2)[:, np.newaxis]
+
+    return table
+
+
+def weights_gls_variance(covariance: Floats) -> Floats:
+    """Return the variance of the best estimate after 1, ..., n releases.
+
+    That of the rows of `weights_gls_table`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> weights_gls_variance(np.diag([1.0, 3.0])).round(6).tolist()
+    [1.0, 0.75]
+    """
+    factor, scale = _scaled_factor(covariance)
+    coefficient = solve_triangular(factor, 1.0 / scale, lower=True)
+    return np.asarray(1.0 / np.cumsum(coefficient**2))
+
+
+def _scaled_factor(covariance: Floats) -> tuple[Floats, Floats]:
+    """Return the lower Cholesky factor of the correlations, and the standard deviations."""
+    scale = np.sqrt(np.diag(covariance))
+    factor: Floats = cholesky(covariance / np.multiply.outer(scale, scale), lower=True)
+    return factor, scale
+
+
+def _require_weights(name: str) -> None:
+    """Refuse a name that is not one of `WEIGHTS`."""
+    require(name in WEIGHTS, "weights", f"be one of {', '.join(WEIGHTS)}", name)
+
+
+def _constant_from(start: int, n: int) -> Floats:
+    """Return equal weights for the releases `start..n`."""
+    equal = np.zeros(n)
+    equal[start - 1 :] = 1.0 / (n - start + 1)
+    return equal
 
 
 class VarianceFactors(NamedTuple):
@@ -54,7 +206,7 @@ def statistic_variance_factors(times: Ints, weights: Floats, counter: Counter) -
     -----
     `data = sum_i d_i (sum_{j >= i} w_j / t_j)**2` with `d_i = t_i - t_{i-1}` and
     `noise = sum_e (sum_j B[j, e] w_j / t_j)**2`. For PM-II the inner sum runs over `j = e .. min(n, e + 2**v2(e) - 1)`:
-    equation (21) of the paper as printed differs from 7 releases on (`statistic_noise_factor_pm2`).
+    equation (21) of the paper as printed differs from 7 releases on.
 
     Examples
     --------
@@ -74,36 +226,6 @@ def statistic_variance_factors(times: Ints, weights: Floats, counter: Counter) -
     noise = per_sample @ counter.matrix(times.shape[-1])
 
     return VarianceFactors((lengths * later**2).sum(-1), (noise**2).sum(-1))
-
-
-def variance_of_statistic(
-    times: Ints,
-    weights: Floats,
-    *,
-    sample_variance: Floats | float,
-    counter: Counter,
-    fresh_variance: Floats | float,
-) -> Floats:
-    """Return `Var[T]`, shape (...), for release times of shape (..., n) and any weights.
-
-    Parameters
-    ----------
-    times, weights, counter
-        As in `statistic_variance_factors`.
-    sample_variance, fresh_variance : float or float array, shape (...)
-        Variance of one sample and of one fresh draw, in squared value units.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from meanstream.operators.counters.pm1 import Pm1
-    >>> t, w = np.array([10, 20]), np.array([0.5, 0.5])
-    >>> variance_of_statistic(t, w, sample_variance=1.0, counter=Pm1(2), fresh_variance=0.0).round(6)
-    np.float64(0.0625)
-    """
-    return statistic_variance_factors(times, weights, counter).variance(
-        sample_variance, fresh_variance
-    )
 
 
 def statistic_release_covariance(
@@ -260,35 +382,3 @@ class FactorTracker:
         share = weights_gain(self.weights, release) ** 2
 
         return VarianceFactors(state["data"][rows] * share, state["noise"][rows] * share)
-
-
-def statistic_noise_factor_pm2(times: Ints, weights: Floats) -> float:
-    """Return equation (21) as the paper prints it, over `s2`.
-
-    Kept to show the error, used by nothing.
-
-    It takes all releases of `2**(l-1) .. 2**l - 1` that have a one at the same place as users of
-    the same draw; from 7 releases on they are not, and the equation overestimates: with windowed
-    weights under a round robin of 200 agents by 8 % at 7 releases, 68 % at 127 and 103 % at 511;
-    with "last" it is right.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from meanstream.operators.counters.pm2 import Pm2
-    >>> t, w = np.arange(1, 8), np.full(7, 1 / 7)
-    >>> round(float(statistic_noise_factor_pm2(t, w) / statistic_variance_factors(t, w, Pm2(7)).noise), 3)
-    1.023
-    """
-    n = len(times)
-    total = 0.0
-    release = np.arange(1, n + 1)
-    per_sample = np.asarray(weights) / times
-
-    for length in range(1, Pm2(n).levels + 1):  # l of equation (21)
-        block = (release >= 1 << (length - 1)) & (release < 1 << length)
-        for i in range(length):
-            bit = (release >> i) & 1
-            total += float((per_sample * bit)[block].sum() ** 2)
-
-    return total

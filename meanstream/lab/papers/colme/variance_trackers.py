@@ -1,32 +1,170 @@
-"""The variance schemes one release at a time: O(1) memory and time per stream, O(log) for PM-II.
+"""The variance schemes of the paper, one release at a time.
 
-Each class is a frozen configuration; its state is a dict of plain arrays with one row per stream or
-pair, made by `init`, mutated by `step`, snapshotted by copying. The functions of `schemes` and
-`from_releases` are the same estimates from all partial sums at once.
+O(1) memory and time per stream, O(log) for PM-II. Each class is a frozen configuration; its state
+is a dict of plain arrays with one row per stream or pair, made by `init`, mutated by `step`,
+snapshotted by copying. An estimate that cannot be used (too few terms, or negative because of the
+noise) is infinite: its weight is 0 and every test accepts it. Estimates from noisy sums are public
+in, public out, without further privacy cost.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from meanstream.lab.papers.colme.from_releases import (
-    JEFFREYS_SHAPE,
-    bayesian_variance_from_parts,
-    corrected_variance_from_terms,
-    printed_variance_parts,
-)
-from meanstream.lab.papers.colme.variance_schemes import scheme_released_from_terms, scheme_usable
 from meanstream.operators.counters.base import Counter, State, counter_lowest_bit
 from meanstream.operators.counters.pm2 import Pm2
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require
 
 
+def scheme_sample_variance(
+    count: Ints, squared_deviations: Floats, *, half_width: float | None = None
+) -> Floats:
+    """Return each agent's own sample variance. **Private**.
+
+    It is made of raw samples and stays with its owner.
+
+    Parameters
+    ----------
+    count : int array
+        Number of samples.
+    squared_deviations : float array
+        Sum of squared deviations from the sample mean.
+    half_width : float, optional
+        Half the length L of the declared interval. Samples that are all equal (discrete data) say
+        little about the variance: it is then taken as `L**2 / count`, as if one more sample had
+        been off by L. Without it, infinite.
+
+    Returns
+    -------
+    float array
+        Infinite for fewer than two samples; never zero or NaN.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> scheme_sample_variance(np.array([1, 3, 4]), np.array([0.0, 6.0, 0.0]), half_width=2.0).tolist()
+    [inf, 3.0, 1.0]
+    """
+    n = np.asarray(count, dtype=np.float64)
+    constant = np.inf if half_width is None else half_width**2 / np.maximum(n, 1.0)
+    variance = np.where(
+        squared_deviations > 0, squared_deviations / np.maximum(n - 1.0, 1.0), constant
+    )
+
+    return np.where(n >= 2, variance, np.inf)
+
+
+def scheme_usable(variance: Floats) -> Floats:
+    """Return the estimates with negative and undefined ones set to infinity.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> scheme_usable(np.array([0.5, -0.1, np.nan])).tolist()
+    [0.5, inf, inf]
+    """
+    return np.where(variance >= 0, variance, np.inf)
+
+
+def scheme_released_from_terms(
+    terms: Floats, noisy_total: Floats, time: Floats, correction: Floats
+) -> Floats:
+    """Return equation (8) from its sums.
+
+    Over the partial sums, of all samples, and the expected noise.
+    """
+    variance = (terms - noisy_total**2 / time - correction) / np.maximum(time - 1, 1)
+    return scheme_usable(np.where(time > 1, variance, np.inf))
+
+
+PRINTED_SHAPE = 2.0
+JEFFREYS_SHAPE = 1.0
+"""Equation (19) has the shape `(kappa + 2) / 2`, footnote 3's Jeffreys prior `(kappa + 1) / 2`. The
+latter is also the posterior mean under the prior that equation (19) itself has, since the mean
+takes one degree of freedom."""
+
+
+def printed_variance_parts(
+    n: Floats, squares: Floats, roots: Floats, reciprocals: Floats, fresh_variance: Floats | float
+) -> tuple[Floats, Floats]:
+    """Return `V'` and `K s2` of equation (19) from the sums of 1, G^2/d, G/sqrt(d) and 1/d.
+
+    NaN for one partial sum.
+    """
+    spread = (squares - roots**2 / np.maximum(n, 1)) / np.where(n > 1, n - 1, np.nan)
+    return spread, fresh_variance * reciprocals / np.maximum(n, 1)
+
+
+def bayesian_variance_from_parts(
+    n: Floats, spread: Floats, noise: Floats, *, added: float = PRINTED_SHAPE
+) -> Floats:
+    """Return equation (19) from the number of partial sums, `V'` and `K s2`.
+
+    Its shape is `(n + added) / 2`.
+
+    Notes
+    -----
+    With shape `a = (n + 2) / 2` as printed, or `(n + 1) / 2`, and `x = (n - 1) V' / (2 K s2)`, Kummer's
+    `gamma(a, x) = x^a e^{-x} M(1, a + 1, x) / a` turns the ratio of incomplete gamma functions, which underflow from a
+    hundred releases on, into `K s2 (a + x M) / ((a - 1) M)`. It is used for `V' < K s2`, so `x < a`: M's series
+    converges.
+    """
+    variance = np.asarray(spread - noise, dtype=np.float64)
+    negative = variance < 0
+    if np.any(negative):
+        shape = np.broadcast_to((n + added) / 2, variance.shape)[negative]
+        level = np.broadcast_to(noise, variance.shape)[negative]
+        degrees = shape - 0.5 * (added + 1)
+        x = np.maximum(degrees * np.broadcast_to(spread, variance.shape)[negative] / level, 0.0)
+        kummer = _kummer(shape, x)
+        variance = variance.copy()
+        variance[negative] = level * ((shape / kummer + x) / (shape - 1) - 1)
+
+    return scheme_usable(variance)
+
+
+def corrected_variance_from_terms(
+    *,
+    n: Floats,
+    squares: Floats,
+    noise: Floats,
+    total: Floats,
+    time: Floats,
+    total_noise: Floats,
+    fresh_variance: Floats | float,
+) -> Floats:
+    """Return the unbiased variance from the sums of 1, G^2/d and v/d, the last prefix sum, its time and its `v`.
+
+    It is `V = [sum_i (G_i - d_i T)^2 / d_i - s2 (sum_i v_i / d_i - v / t)] / (k - 1)` with the noisy
+    mean `T`, the variance `v_i` of the noise in the difference `G_i` of two prefix sums, and `v` of
+    that in the last one: equation (16) with Lemma 7 repaired.
+    """
+    expected = fresh_variance * (noise - total_noise / time)
+    return scheme_usable((squares - total**2 / time - expected) / np.where(n > 1, n - 1, np.nan))
+
+
+def _kummer(shape: Floats, x: Floats) -> Floats:
+    """Return `M(1, shape + 1, x) = sum_j x^j / ((shape + 1) ... (shape + j))` for 0 <= x < shape."""
+    total = np.ones_like(x)
+    term = np.ones_like(x)
+    j = 0
+    # More steps than an entry needs do not change its bits: so it depends on no other. A NaN ends
+    # no one's series.
+    while np.any(term > total * (math.ulp(1.0) / 4)):
+        j += 1
+        term = term * x / (shape + j)
+        total = total + term
+
+    return total
+
+
 @dataclass(frozen=True)
 class FromReleases:
-    """`variance_from_releases` as a recursion: unbiased for any release times, for every counter.
+    """The variance read off noisy prefix sums: unbiased for any release times, for every counter.
 
     Parameters
     ----------
@@ -88,7 +226,7 @@ class FromReleases:
 
 @dataclass(frozen=True)
 class PrintedFromReleases:
-    """`printed_variance_from_releases` as a recursion, for the counters of the paper.
+    """The variance read off noisy partial sums as printed, equation (16), for the counters of the paper.
 
     Parameters
     ----------
@@ -151,7 +289,7 @@ class PrintedFromReleases:
 
 
 class Bayesian(PrintedFromReleases):
-    """`bayesian_variance_from_releases` as a recursion: equation (19) wherever (16) is negative."""
+    """Equation (19) wherever (16) is negative."""
 
     def _finish(self, n: Floats, spread: Floats, noise: Floats) -> Floats:
         return bayesian_variance_from_parts(n, spread, noise)
@@ -166,9 +304,7 @@ class Jeffreys(PrintedFromReleases):
 
 @dataclass(frozen=True)
 class ReleasedVariance:
-    """`variance_schemes.released` as a recursion.
-
-    What the agent itself releases with its noisy mean (Sch-Var-1).
+    """The variance that the agent itself releases with its noisy mean (Sch-Var-1), equations (6) to (8).
 
     Parameters
     ----------
@@ -176,9 +312,9 @@ class ReleasedVariance:
         The counter of the means; the variances use another of the same kind, with draws of their
         own.
     fresh_variance, variance_fresh_stddev : float
-        Variance of one draw for the means, standard deviation of one draw for the variances: the
-        two numbers of `variance_schemes.scheme_released_fresh_variances` (the second one's square
-        root).
+        Variance of one draw for the means, standard deviation of one draw for the variances, for
+        half of epsilon and delta each: a sum changes by at most 2 L, a sum of squared deviations by
+        at most 4 L^2.
 
     Notes
     -----

@@ -18,9 +18,13 @@ from meanstream.lab.papers.cummings.cummings_answer import (
     check_cummings_answer,
     cummings_answer_sizes,
 )
-from meanstream.lab.papers.cummings.deviation import MAX_GROUPS, GroupDeviation
 from meanstream.lab.papers.cummings.grid import GRID, SIZES
-from meanstream.lab.papers.cummings.initial_mean import InitialMean, OrderStatistics
+from meanstream.lab.papers.cummings.initial_mean import (
+    MAX_GROUPS,
+    GroupDeviation,
+    InitialMean,
+    OrderStatistics,
+)
 from meanstream.lab.papers.cummings.user_weights import (
     Weighting,
     cummings_weights_of_private_sizes,

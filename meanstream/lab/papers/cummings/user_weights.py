@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meanstream.lab.papers.cummings.cummings_windows import window_size_bound
 from meanstream.lab.papers.cummings.grid import (
     GRID,
     SIZES,
@@ -18,6 +17,7 @@ from meanstream.lab.papers.cummings.grid import (
     grid_band_sizes,
     grid_means,
     grid_size_bins,
+    window_size_bound,
 )
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.rounds.central_rounds import Rows

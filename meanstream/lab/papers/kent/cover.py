@@ -44,7 +44,7 @@ class CoverSelect(EstimatorTraits):
     Parameters
     ----------
     epsilon, users, sizes, mode, level
-        As in `meanstream.lab.papers.kent.linf.Linf`; the same in both modes.
+        As in `meanstream.lab.papers.kent.kent_vectors.Linf`; the same in both modes.
     radius : float
         Of the balls.
     centers : float array (balls, d), optional

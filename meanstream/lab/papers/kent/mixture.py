@@ -54,7 +54,7 @@ class Mixture(EstimatorTraits):
     Parameters
     ----------
     epsilon, users, sizes, mode, level, threshold, seed
-        As in `meanstream.lab.papers.kent.linf.Linf`.
+        As in `meanstream.lab.papers.kent.kent_vectors.Linf`.
     components : int
         Number m of components.
     separation : float, optional

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from meanstream.lab.papers.kent.hash_vote_stage import hash_vote_signed_sums
-from meanstream.lab.papers.kent.pair_votes import pair_vote_counts
+from meanstream.lab.papers.kent.vote_stage import pair_vote_counts
 from meanstream.operators.noise.public_hash import SEED_BITS, hash_seeds, hash_signs, hash_users
 from meanstream.operators.noise.random_bits import RandomWords
 from meanstream.operators.records import Bools, Floats, Ints

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtr
 
-from meanstream.lab.papers.kent.pair_votes import PairVoteRound
-from meanstream.lab.papers.kent.vote_stage import VoteRound
+from meanstream.lab.papers.kent.vote_stage import PairVoteRound, VoteRound
 from meanstream.operators.records import Bools, Floats, Ints
 from meanstream.operators.rounds.base import COMMON_OPTIONS, Settings
 from meanstream.operators.rounds.channels.base import Mechanism

@@ -10,7 +10,7 @@ from meanstream.lab.papers.colme.pairwise_agents import (
     PairwiseSettings,
     schedule_same_class,
 )
-from meanstream.lab.papers.colme.pairwise_schedule import RestrictedRoundRobin, RoundRobin
+from meanstream.lab.papers.colme.pairwise_settings import RestrictedRoundRobin, RoundRobin
 from meanstream.operators.counters.registry import HorizonReached, make_counter
 
 AGENTS, RUNS, STEPS = 5, 3, 40

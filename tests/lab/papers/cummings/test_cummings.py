@@ -9,13 +9,6 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from meanstream.lab.papers.cummings.cummings_windows import (
-    window_initial_error,
-    window_sampling_bound,
-    window_size_bound,
-    window_tight_initial_error,
-)
-from meanstream.lab.papers.cummings.deviation import GroupDeviation
 from meanstream.lab.papers.cummings.grid import (
     GRID,
     SIZES,
@@ -24,8 +17,12 @@ from meanstream.lab.papers.cummings.grid import (
     grid_interval_scores,
     grid_size_bins,
     in_grid_bands,
+    window_initial_error,
+    window_sampling_bound,
+    window_size_bound,
+    window_tight_initial_error,
 )
-from meanstream.lab.papers.cummings.initial_mean import OrderStatistics, PublicSizes
+from meanstream.lab.papers.cummings.initial_mean import GroupDeviation, OrderStatistics, PublicSizes
 from meanstream.lab.papers.cummings.user_weights import (
     Weighting,
     cummings_weights_of_private_sizes,

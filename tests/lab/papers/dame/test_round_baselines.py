@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest, laplace
 
-from meanstream.lab.papers.dame.round_baselines import Item
-from meanstream.lab.papers.dame.summed_laplace import SummedLaplaceChannel, summed_laplace
+from meanstream.lab.papers.dame.round_baselines import Item, SummedLaplaceChannel, summed_laplace
 from meanstream.lab.random_words import SeededWords
 from meanstream.lab.simulation.simulated_rounds import RoundsConfig, simulate_rounds
 from meanstream.operators.estimators.one_shot import OneShot

@@ -16,22 +16,22 @@ from meanstream.lab.papers.kent.cover import (
     cover_upper_bound,
     cube_cover,
 )
-from meanstream.lab.papers.kent.density import Density, density_terms
-from meanstream.lab.papers.kent.density_function import (
+from meanstream.lab.papers.kent.density import (
+    Density,
     DensityFunction,
+    density_terms,
     trigonometric_density_function,
 )
 from meanstream.lab.papers.kent.hash_vote_stage import hash_vote_signed_sums
 from meanstream.lab.papers.kent.mixture import Mixture
 from meanstream.lab.papers.kent.mixture_stages import mixture_peaks
-from meanstream.lab.papers.kent.sparse_select import SparseSelect, sparse_mark_score
-from meanstream.lab.papers.kent.sparse_threshold import SparseThreshold
-from meanstream.lab.simulation.vector_laws import parse_vector_law, vector_law_summaries
-from meanstream.lab.simulation.vector_rounds import (
+from meanstream.lab.papers.kent.sparse import SparseSelect, SparseThreshold, sparse_mark_score
+from meanstream.lab.simulation.simulated_rounds import (
     VectorConfig,
     simulate_vector_round,
     simulate_vectors,
 )
+from meanstream.lab.simulation.vector_laws import parse_vector_law, vector_law_summaries
 from meanstream.operators.estimators.sparse_size import recommended_sparse
 from meanstream.operators.noise.public_hash import hash_signs
 from meanstream.operators.rounds.round_records import Tally

@@ -12,13 +12,13 @@ import pytest
 from scipy.stats import chi2
 
 from meanstream.lab.papers.kent.folds import PLACES, FoldRound, Folds
+from meanstream.lab.papers.kent.kent_vectors import Linf
 from meanstream.lab.papers.kent.l2 import L2
-from meanstream.lab.papers.kent.linf import Linf
-from meanstream.lab.papers.kent.pair_votes import PairVoteRound, pair_vote_counts
 from meanstream.lab.papers.kent.univariate import K_OF_THE_PROOF, Kent, kent_univariate_capped_size
+from meanstream.lab.papers.kent.vote_stage import PairVoteRound, pair_vote_counts
 from meanstream.lab.random_words import SeededWords
+from meanstream.lab.simulation.simulated_rounds import VectorConfig, simulate_vectors
 from meanstream.lab.simulation.vector_laws import vector_law_summaries
-from meanstream.lab.simulation.vector_rounds import VectorConfig, simulate_vectors
 from meanstream.operators.estimators.registry import ESTIMATORS, build_estimator
 from meanstream.operators.noise.keyed import KeyedNoise, keyed_owner_words
 from meanstream.operators.noise.public_hash import hash_signs

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.linalg import hadamard
 
-from meanstream.lab.papers.kent.walsh_hadamard import (
+from meanstream.lab.papers.kent.l2 import (
     RandomRotation,
     walsh_hadamard,
     walsh_hadamard_signs,

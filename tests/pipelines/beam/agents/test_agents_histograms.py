@@ -303,7 +303,7 @@ def test_what_moves_comes_back(events: list[Release]) -> None:
     )  # fmt: skip
     back = ColumnsCoder(OwnBatch).decode(ColumnsCoder(OwnBatch).encode(own)).own.cells
     assert back.dtype == np.int64
-    assert back.tolist() == agents.own_histograms().tolist()
+    assert back.tolist() == agents.own().cells.tolist()
     assert back.sum(axis=1).tolist() == [1, 2]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from meanstream.lab.audits.scripted_source import ScriptedSource
-from meanstream.operators.agents.person_limits import PersonCounts
+from meanstream.operators.agents.admission import PersonCounts
 from meanstream.pipelines.beam.agents.agent_transforms import ReleaseMeans, agent_batch
 from meanstream.pipelines.beam.agents.agents_shard import AgentShard
 from meanstream.pipelines.beam.agents.release_agents import ReleaseShard

@@ -22,7 +22,7 @@ from meanstream.pipelines.commands.report.report_parts import (
 )
 from meanstream.pipelines.commands.report.report_rounds import report_answers_of_rounds
 from meanstream.pipelines.commands.report.report_store import report_convergence_of_store
-from meanstream.streaming.agents.own_state import own_settings
+from meanstream.streaming.agents.saved_agents import own_settings
 from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 from tests.pipelines.command_line import (
     SECRET,

@@ -12,7 +12,7 @@ from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.pipelines.options.agent_side import AgentSideOptions
 from meanstream.pipelines.options.agents_options import AgentsOptions
 from meanstream.streaming.store.database import StoreError
-from meanstream.streaming.store.store_deployment import check_deployment, open_deployment
+from meanstream.streaming.store.deployment_store import check_deployment, open_deployment
 from tests.pipelines.command_line import SECRET
 
 KNOWN: dict[str, Any] = {"lower": 0.0, "upper": 1.0, "epsilon": 1.0, "delta": 1e-6}

@@ -13,7 +13,7 @@ from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.collaboration.same_mean_tests import SameMeanTests
 from meanstream.operators.records import OwnMeans, ReleaseColumns
 from meanstream.pipelines.page.page_figures import page_figures
-from meanstream.streaming.agents.answered import AnsweredAgents
+from meanstream.streaming.agents.public_population import AnsweredAgents
 from meanstream.streaming.engine.engine_health import EngineHealth
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.metrics.engine_metrics import Metrics

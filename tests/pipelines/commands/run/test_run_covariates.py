@@ -12,7 +12,7 @@ import pytest
 
 from meanstream.pipelines.commands.report import report_store as store_report
 from meanstream.pipelines.page.page_figures import population_figure
-from meanstream.streaming.agents.own_state import own_settings
+from meanstream.streaming.agents.saved_agents import own_settings
 from meanstream.streaming.metrics.metric_records import FittedPicture
 from tests.pipelines.command_line import arguments, asks, run_agents
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.lab.papers.colme.pairwise_schedule import PAIRWISE_SCHEDULES
+from meanstream.lab.papers.colme.pairwise_settings import PAIRWISE_SCHEDULES
 from meanstream.lab.papers.colme.pairwise_stream import PairwiseStream
 from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
 from meanstream.operators.agents.agents_settings import AgentsSettings

@@ -16,7 +16,7 @@ import pytest
 
 from meanstream.streaming.engine.engine_stats import EngineStats
 from meanstream.streaming.events.wire import EVENTS
-from meanstream.streaming.metrics.statistician_metrics import StatisticianMetrics
+from meanstream.streaming.metrics.rounds_metrics import StatisticianMetrics
 from meanstream.streaming.sources import lines as sources_lines
 from tests.pipelines.command_line import SECRET, Ran, arguments, files, meanstream, spoil_row
 

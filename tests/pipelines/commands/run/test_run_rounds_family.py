@@ -16,7 +16,7 @@ from pyarrow import compute as pc
 from pyarrow import csv
 
 from meanstream.lab.demo.flights import flights_file
-from meanstream.lab.papers.kent.density_function import (
+from meanstream.lab.papers.kent.density import (
     DensityFunction,
     trigonometric_density_function,
 )

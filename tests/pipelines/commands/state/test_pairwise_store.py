@@ -18,7 +18,7 @@ import pytest
 from meanstream.lab.papers.colme.pairwise_stream_settings import PairwiseStreamSettings
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.pipelines.page.page_answers import AnswersServer
-from meanstream.streaming.agents.pairwise.pairs_at_rest import pairs_at_rest
+from meanstream.streaming.agents.pairwise.pairwise_engine import pairs_at_rest
 from meanstream.streaming.store.state_store import Store
 from tests.pipelines.command_line import SECRET, Ran, arguments, meanstream
 from tests.streaming.support.stored_rows import stored_rows

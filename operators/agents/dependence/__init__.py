@@ -1,1 +1,0 @@
-"""How samples of one agent depend on each other: blocks, pairs and their energies."""

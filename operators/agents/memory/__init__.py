@@ -1,1 +1,0 @@
-"""Memories that forget: half-lives and windows of an agent's samples."""

@@ -1,1 +1,0 @@
-"""Agents that move from one store to another."""

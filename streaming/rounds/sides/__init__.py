@@ -1,1 +1,0 @@
-"""Rounds on two sides: users who report, and the statistician who asks."""
