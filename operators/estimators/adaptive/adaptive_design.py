@@ -48,7 +48,7 @@ class ReportsFound(StageFound, frozen=True, kw_only=True):
     """Public: what is known of the reports of one stage."""
 
     stage: str
-    n: Number
+    n: Count
     center: Number
     half_width: Number
     position: Number
@@ -82,6 +82,9 @@ class AdaptiveFound(StageFound, frozen=True, kw_only=True):
         Center and half-width of the next reports.
     moment : float
         Expected mean square of what is reported, in half-widths of the window.
+    watch, wider : list of int, int
+        Where others watch the window: how many are in it, in one of twice its width, and outside of
+        both; and whether it was made that wide.
     """
 
     n_users: Count
@@ -92,6 +95,8 @@ class AdaptiveFound(StageFound, frozen=True, kw_only=True):
     mode: Literal["wide", "narrow"] | None = None
     window: Annotated[list[Number], msgspec.Meta(min_length=2, max_length=2)] | None = None
     moment: Annotated[float, msgspec.Meta(ge=0.01, le=1.0)] | None = None
+    watch: Annotated[list[Count], msgspec.Meta(min_length=3, max_length=3)] | None = None
+    wider: Annotated[int, msgspec.Meta(ge=0, le=1)] | None = None
 
     @classmethod
     def known(cls, public: Public) -> AdaptiveFound:
@@ -146,6 +151,11 @@ class AdaptivePlan:
 
         return max(factor * scale.value, CENTER_ERRORS * center_stderr)
 
+    def pays(self, center: float, half_width: float, scale: Scale) -> bool:
+        """Tell whether reports in this window are worth its assumption."""
+        narrow = adaptive_design_cut_window(center, half_width)[1] < WIDEST
+        return narrow and scale.log_stderr <= WORST_LOG_STDERR
+
 
 def adaptive_design_next_window(
     plan: AdaptivePlan, scale: Scale, known: AdaptiveFound, stage: int
@@ -158,10 +168,7 @@ def adaptive_design_next_window(
     half_width = plan.window(scale, stderr, stage)
     if known.window is not None:  # A second vote never widens the window.
         half_width = min(half_width, known.window[1])
-    elif (
-        adaptive_design_cut_window(center, half_width)[1] >= WIDEST
-        or scale.log_stderr > WORST_LOG_STDERR
-    ):
+    elif not plan.pays(center, half_width, scale):
         return adaptive_design_whole_window(_rounded(center**2 + stderr**2 + scale.value**2))
 
     return {

@@ -41,6 +41,7 @@ from meanstream.operators.rounds.round_results import (
     result_added,
     result_near,
     result_number,
+    result_unchanged,
 )
 from meanstream.operators.rounds.votes.registry import Votes
 
@@ -277,6 +278,8 @@ def _check_known(found: Public, public: Public, *, votes: bool) -> None:
     if now.n_users < before.n_users:
         refuse_result("n_users", f"be at least {before.n_users}", "fewer")
 
+    result_unchanged(now.watch, before.watch, "watch")
+    result_unchanged(now.wider, before.wider, "wider")
     result_added(now.parts, before.parts, "parts", by=int(not votes))
     result_added(now.scales, before.scales, "scales", by=int(votes))
 
