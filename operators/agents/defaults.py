@@ -76,6 +76,8 @@ def usual_histogram(
 
 
 AUTO = "auto"
+GAUSSIAN_COUNTERS = (Toeplitz.name, Optimal.name)
+"""Counters that Laplace noise does not fit."""
 NOISE_NAMES = (AUTO, *NOISES)
 ODDS_DELTA = 1e-6
 """Delta at which the epsilon of Gaussian noise is told where only odds were promised."""
@@ -111,6 +113,11 @@ def least_noise(asked: dict[str, Any], make: type[AgentsSettings]) -> AgentsSett
             made.append(make(**fields))
         except ValueError as error:
             refusal = refusal or error
+
+    # Noise that nobody named is in no refusal: a delta is what such a counter needs.
+    if not made and asked["noise"] == AUTO and asked["counter"] in GAUSSIAN_COUNTERS:
+        rule = f"be positive, such as 1e-6, for the {asked['counter']} counter, whose noise is Gaussian"
+        require(asked["delta"] > 0, "delta", rule, asked["delta"])
 
     if not made:
         raise refusal or ValueError("noise must be known")
