@@ -21,7 +21,6 @@ from meanstream.pipelines.options.option_errors import BadOption, RunFailed, ref
 from meanstream.streaming.agents.agents_releases import releases_of_ledger
 from meanstream.streaming.store.database import DamagedStoreError, StoreError
 from meanstream.streaming.store.deployment_store import (
-    kept_deployment_settings,
     saved_deployment_settings,
 )
 from meanstream.streaming.store.state_store import Store
@@ -55,9 +54,9 @@ def audit_topic_rows(options: AuditTopicOptions) -> tuple[Iterator[AuditRow], li
     with opening_stack() as (opened, stop):
         opened.callback(releases.close)
         while not releases.caught_up and not stop():
-            found = releases.poll().columns
-            law.take(found)
-            spent = _more(spent, found.agent, found.index)
+            columns = releases.poll().columns
+            law.take(columns)
+            spent = _more(spent, columns.agent, columns.index)
 
     return _judged(law, "releases", releases.rejected), _spent(settings, spent, releases.rejected)
 
@@ -94,7 +93,7 @@ def audit_store_rows(
 def _kind_of_store(store: Path) -> tuple[str, dict[str, Any]]:
     """Give the kind of a store and the settings that it began with; refuse kinds without audit."""
     with closing(Store.read(store)) as opened:
-        saved = kept_deployment_settings(opened)
+        saved = opened.begun_settings()
 
     require_store_kind(store, saved, *_AUDITS)
     return store_kind(saved), saved
@@ -141,10 +140,10 @@ def _no_agents() -> Ints:
 def _more(spent: Ints, agent: Ints, index: Ints) -> Ints:
     import numpy as np
 
-    found = np.zeros(max(len(spent), int(agent.max(initial=-1)) + 1), np.int64)
-    found[: len(spent)] = spent
-    np.maximum.at(found, agent, index)
-    return found
+    greatest = np.zeros(max(len(spent), int(agent.max(initial=-1)) + 1), np.int64)
+    greatest[: len(spent)] = spent
+    np.maximum.at(greatest, agent, index)
+    return greatest
 
 
 def _budget(settings: AgentsSettings) -> str:

@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.operators.agents.agents import Agents
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.noise.keyed import KeyedNoise
-from meanstream.streaming.agents.copied_agents import agents_at_rest
 from meanstream.streaming.agents.forget_agent import forget_agent
 from meanstream.streaming.agents.move_agents import put_departed_agents
+from meanstream.streaming.agents.saved_agents import agents_at_rest
 from meanstream.streaming.agents.store_answers import StoreAnswers
 from meanstream.streaming.engine.engine_loop import HISTORY
 from meanstream.streaming.store.state_store import Store, StoreError
 from meanstream.streaming.store.store_audit import audit_ledger, back_up_store
+from tests.streaming.support.scripted_source import ScriptedSource
 
 SHY = "shy-of-every-release"
 LAST = 200.0
