@@ -16,9 +16,8 @@ from meanstream.operators.estimators.registry import (
     estimator_class,
     estimator_name,
 )
-from meanstream.operators.noise.canonical import canonical
 from meanstream.operators.noise.fixed_point import FixedPoint
-from meanstream.operators.noise.keyed import KeyedNoise
+from meanstream.operators.noise.keyed import KeyedNoise, canonical
 from meanstream.operators.records import Floats
 from meanstream.operators.rounds.base import LEAST_EPSILON
 from meanstream.operators.rounds.central_rounds import central_numeric_cost, is_central
@@ -63,6 +62,8 @@ FIRST_FIELDS = frozenset(
 )
 """Settings that are part of every protocol; what came later is part of those that use it."""
 
+MOST_USERS = 10**12
+"""More than there will be; an estimator computes with floats."""
 DIGITS = 2
 """Leading digits of a counted number of users that an estimator is designed for."""
 
@@ -171,7 +172,9 @@ epsilon 1), got None
         require_between(0, 1, level=self.level)
         require(self.mode in ("tuned", "paper"), "mode", "be 'tuned' or 'paper'", self.mode)
         estimator_class(self.estimator)  # it refuses a name that no one has
-        require(self.users is None or self.users >= 1, "users", "be at least 1", self.users)
+        users = self.users
+        require(users is None or users >= 1, "users", "be at least 1", users)
+        require(users is None or users <= MOST_USERS, "users", f"be at most {MOST_USERS:,}", users)
 
         if self.sizes == UNKNOWN_SIZES:
             for name in ("users", "between_users"):
@@ -441,6 +444,8 @@ def _respelled(settings: RoundsSettings) -> dict[str, Any]:
 
     One value has one spelling, because all of them are part of keys and ids.
     """
+    rule = "be a dict of the estimator's options by their names"
+    require(isinstance(settings.options, dict), "options", rule, settings.options)
     respelled: dict[str, Any] = {
         "options": {name: _number(value) for name, value in settings.options.items()}
     }

@@ -192,10 +192,10 @@ class _StatisticianProgress(Progress):
 
     def line(self, stats: EngineStats, rate: float) -> str:  # noqa: ARG002 - reports come in bursts
         """One line: reports, results, estimates, what waits."""
-        found = statistician_stats(stats)
+        counts = statistician_stats(stats)
         return (
-            f"{found.reports:,} reports ({found.rejected.total():,} rejected) | {found.stages:,} stage results | "
-            f"{found.estimates:,} estimates | {found.waiting:,} rounds wait"
+            f"{counts.reports:,} reports ({counts.rejected.total():,} rejected) | {counts.stages:,} stage results | "
+            f"{counts.estimates:,} estimates | {counts.waiting:,} rounds wait"
         )
 
 

@@ -205,7 +205,7 @@ def _missing(
             raise OwnedElsewhereError(
                 f"{location.role} must be partitions of this store, got partition {partition} of {location.topic!r}, "
                 f"which store {found[partition]} reads in group {location.group!r}: give each engine its own "
-                "partitions=, or start this one with that store"
+                "partitions=, a run of its own another group=, or start this one with that store"
             )
 
     return {partition: offset for partition, offset in offsets.items() if partition not in found}

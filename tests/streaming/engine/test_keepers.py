@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meanstream.lab.audits.scripted_source import ScriptedSource
 from meanstream.streaming.agents import agents_engine
 from meanstream.streaming.engine.keepers import Commit, Keeper, PiecesKeeper
 from meanstream.streaming.events.encode import EventLines
 from meanstream.streaming.store.state_store import Store
+from tests.streaming.support.scripted_source import ScriptedSource
 
 SAMPLES = [(f"agent {i % 3}", float(i % 10), float(i)) for i in range(60)]
 
