@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from meanstream.streaming.agents.first_release import FirstRelease
@@ -127,3 +127,13 @@ class EngineStats:
     batch_seconds: float = 0.0
     deliveries: int = 0
     delivery_seconds: float = 0.0
+
+
+Kind = TypeVar("Kind", bound=EngineStats)
+
+
+def stats_of(stats: EngineStats, kind: type[Kind], whose: str) -> Kind:
+    """Take figures of one kind: those of another mean something else, and may be private."""
+    if not isinstance(stats, kind):
+        raise TypeError(f"figures must be of {whose}, got {type(stats).__name__}")
+    return stats
