@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from meanstream.operators.agents.release_times import Counts, Every, Steady
 from meanstream.operators.counters.base import ENDLESS
 from meanstream.operators.counters.decayed import LARGEST_DECAY, Decayed, decay_of_half_life
-from meanstream.operators.counters.sliding import Sliding
-from meanstream.operators.counters.windowed import LONGEST_WINDOW
+from meanstream.operators.counters.windowed import LONGEST_WINDOW, Sliding
 from meanstream.operators.durations import duration_text, parse_duration
 from meanstream.operators.validation import require
 

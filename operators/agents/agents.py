@@ -49,9 +49,8 @@ from meanstream.operators.agents.vote_of_spread import (
     spread_vote_bins,
     timed_pairs,
 )
-from meanstream.operators.noise.canonical import canonical_spelling
 from meanstream.operators.noise.draw_owners import AGENT_MEANS
-from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds
+from meanstream.operators.noise.keyed import KeyedNoise, NoiseIds, canonical_spelling
 from meanstream.operators.records import (
     AnyInts,
     Floats,

@@ -51,14 +51,13 @@ from meanstream.operators.counters.registry import (
     counter_noise,
     make_counter,
 )
-from meanstream.operators.counters.sliding import Sliding
 from meanstream.operators.counters.toeplitz import Toeplitz
+from meanstream.operators.counters.windowed import Sliding
 from meanstream.operators.noise.calibration import Calibration, calibrated_gaussian_stddev
-from meanstream.operators.noise.canonical import UNSPELLED
 from meanstream.operators.noise.distributions import TAIL_DELTA, StaircaseNoise
 from meanstream.operators.noise.fixed_point import FixedPoint
-from meanstream.operators.noise.group_privacy import group_epsilon
-from meanstream.operators.noise.keyed import GaussianNoise, LaplaceNoise
+from meanstream.operators.noise.group_privacy import group_epsilon, odds_of_a_guess
+from meanstream.operators.noise.keyed import UNSPELLED, GaussianNoise, LaplaceNoise
 from meanstream.operators.noise.loss_distributions import (
     LossDistribution,
     common_step,
@@ -69,7 +68,6 @@ from meanstream.operators.noise.loss_distributions import (
     three_point_losses,
 )
 from meanstream.operators.noise.numerics import refuse_small_epsilon, small_numeric_slack
-from meanstream.operators.noise.privacy_odds import odds_of_a_guess
 from meanstream.operators.records import VOTE_BINS, Floats, Ints
 from meanstream.operators.validation import (
     require,

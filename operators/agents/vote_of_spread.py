@@ -2,7 +2,7 @@
 
 What one sample varies by is needed wherever agents share means, and the noisy means say little
 about it. So a part of the budget goes into a histogram of `|x - x'|` over disjoint pairs of an
-agent's samples. Votes add up over hosts; `meanstream.operators.collaboration.spread_law` reads the
+agent's samples. Votes add up over hosts; `meanstream.operators.collaboration.variance.spread_law` reads the
 variance of one sample off the sum.
 
 The order of rows is an input like their values: a file may come sorted by them. So pairs by time are

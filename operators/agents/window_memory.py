@@ -42,7 +42,7 @@ from meanstream.operators.agents.state_columns import (
 )
 from meanstream.operators.agents.vote_of_spread import SpreadVote
 from meanstream.operators.counters.base import State
-from meanstream.operators.counters.sliding import Sliding
+from meanstream.operators.counters.windowed import Sliding
 from meanstream.operators.noise.distributions import GaussianNoise
 from meanstream.operators.noise.fixed_point import FixedPoint
 from meanstream.operators.records import Bools, Floats, Ints, OwnSamples

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.defaults import mechanism_facts, percent_of_guesses
-from meanstream.operators.noise.group_privacy import GROUPS
-from meanstream.operators.noise.privacy_odds import odds_of_a_guess
+from meanstream.operators.noise.group_privacy import GROUPS, odds_of_a_guess
 from meanstream.operators.validation import require
 from meanstream.pipelines.commands.explain.promise_facts import COLLABORATION_METHODS
 from meanstream.pipelines.commands.report.report_parts import (

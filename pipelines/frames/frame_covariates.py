@@ -12,8 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
-from meanstream.operators.collaboration.covariates.covariate_design import SampleCount
+from meanstream.operators.collaboration.covariates.covariate_design import (
+    AgentCovariates,
+    SampleCount,
+)
 from meanstream.operators.collaboration.covariates.learned_effects import LIKELY
 from meanstream.operators.validation import closest_valid, printable
 from meanstream.pipelines.frames.frame_columns import FrameSamples, key_columns

@@ -12,12 +12,10 @@ import pyarrow as pa
 
 from meanstream.operators.collaboration.alone import half_width_alone
 from meanstream.operators.collaboration.anytime_intervals import Coverage
-from meanstream.operators.collaboration.joint.joint_means import JointMeans
+from meanstream.operators.collaboration.joint_means import JointMeans
 from meanstream.operators.collaboration.levels.group_tree import MOST_LEVELS, GroupTree
-from meanstream.operators.collaboration.levels.prior_of_levels import PriorOfLevels
-from meanstream.operators.collaboration.levels.prior_of_levels_fitted import FittedLevels
-from meanstream.operators.collaboration.prior.prior_by_count import PriorByCount
-from meanstream.operators.collaboration.prior.prior_by_count_fitted import FittedByCount
+from meanstream.operators.collaboration.levels.prior_of_levels import FittedLevels, PriorOfLevels
+from meanstream.operators.collaboration.prior.prior_by_count import FittedByCount, PriorByCount
 from meanstream.operators.collaboration.registry import Collaboration
 from meanstream.operators.collaboration.variance.variance_posterior import VariancePosterior
 from meanstream.operators.records import Floats, Ints

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.collaboration.joint.joint_means import JointMeans
+from meanstream.operators.collaboration.joint_means import JointMeans
 from meanstream.operators.records import ReleaseColumns
 from meanstream.operators.validation import require
 from meanstream.pipelines.frames.decisions.named_means import DecidedMeans, NamedMeans, take_joint

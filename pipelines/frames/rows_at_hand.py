@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from meanstream.operators.agents.agents_settings import AgentsSettings
-from meanstream.operators.collaboration.joint.joint_means import JointMeans
+from meanstream.operators.collaboration.joint_means import JointMeans
 from meanstream.operators.records import AgentEstimates, Floats
 from meanstream.streaming.agents.public_population import PublicPopulation
 

@@ -14,19 +14,20 @@ from meanstream.operators.agents.agents_settings import AgentsSettings
 from meanstream.operators.agents.own_histogram import HistogramColumns, histograms_of_releases
 from meanstream.operators.collaboration.alone import FittedAlone, alone_where_ahead
 from meanstream.operators.collaboration.anytime_intervals import anytime_intervals, valid_coverage
-from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
-from meanstream.operators.collaboration.registry import ReleaseSummary, make_collaboration
-from meanstream.operators.collaboration.same_mean_tests import FittedTests
+from meanstream.operators.collaboration.covariates.covariate_design import AgentCovariates
+from meanstream.operators.collaboration.registry import (
+    FittedPopulation,
+    HasMembers,
+    ReleaseSummary,
+    estimate_with_two_variances,
+    make_collaboration,
+)
 from meanstream.operators.collaboration.shares.asked_shares import (
     ShareQueries,
     SharesAnswers,
     query_labels,
 )
 from meanstream.operators.collaboration.shares.shares_prior import SharesPrior
-from meanstream.operators.collaboration.two_variances import (
-    FittedPopulation,
-    estimate_with_two_variances,
-)
 from meanstream.operators.collaboration.variance.pooled_variance import (
     pooled_own_means,
     pooled_variance,
@@ -452,7 +453,7 @@ class PersonalEstimates:
         }
 
         # Only tests have members: classes of the learned prior are of means, not of agents.
-        if self._options.members and time is not None and isinstance(fitted, FittedTests):
+        if self._options.members and time is not None and isinstance(fitted, HasMembers):
             classes = zip(fitted.members(own), own.ahead.tolist(), strict=True)
             columns["members"] = [
                 [] if ahead else sorted(names[a] for a in found.tolist())

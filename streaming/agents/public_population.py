@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 
 from meanstream.operators.collaboration.anytime_intervals import Coverage, anytime_intervals
-from meanstream.operators.collaboration.joint.joint_means import JointMeans, JointPosterior
-from meanstream.operators.collaboration.registry import answers_from_releases, means_of_releases
-from meanstream.operators.collaboration.two_variances import FittedPopulation
+from meanstream.operators.collaboration.joint_means import JointMeans, JointPosterior
+from meanstream.operators.collaboration.registry import (
+    FittedPopulation,
+    answers_from_releases,
+    means_of_releases,
+)
 from meanstream.operators.records import AgentEstimates, Bools, Floats, Ints, ReleaseColumns
 
 

@@ -16,9 +16,9 @@ import msgspec
 import numpy as np
 
 from meanstream.operators.agents.agents import Agents
-from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
+from meanstream.operators.collaboration.covariates.covariate_design import AgentCovariates
 from meanstream.operators.collaboration.followed_releases import FollowedReleases
-from meanstream.operators.collaboration.joint.joint_means import JointMeans
+from meanstream.operators.collaboration.joint_means import JointMeans
 from meanstream.operators.collaboration.shares.shares_prior import SharesPrior
 from meanstream.operators.noise.keyed import KeyedNoise
 from meanstream.streaming.agents.agents_releases import restore_own_releases

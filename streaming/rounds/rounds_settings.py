@@ -16,9 +16,8 @@ from meanstream.operators.estimators.registry import (
     estimator_class,
     estimator_name,
 )
-from meanstream.operators.noise.canonical import canonical
 from meanstream.operators.noise.fixed_point import FixedPoint
-from meanstream.operators.noise.keyed import KeyedNoise
+from meanstream.operators.noise.keyed import KeyedNoise, canonical
 from meanstream.operators.records import Floats
 from meanstream.operators.rounds.base import LEAST_EPSILON
 from meanstream.operators.rounds.central_rounds import central_numeric_cost, is_central

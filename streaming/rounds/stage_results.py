@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from pydantic import ValidationError
 
-from meanstream.operators.noise.public_hash import mix_hash
+from meanstream.operators.noise.random_bits import mix_hash
 from meanstream.operators.records import Words
 from meanstream.operators.rounds.round_records import Public
 from meanstream.operators.rounds.round_results import (

@@ -14,8 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from meanstream.operators.noise.canonical import canonical, canonical_plain
-from meanstream.operators.noise.keyed import KeyedNoise
+from meanstream.operators.noise.keyed import KeyedNoise, canonical, canonical_plain
 from meanstream.operators.records import Ints, Words
 from meanstream.operators.rounds.central_rounds import CentralEstimator, CentralRound, ReleaseWords
 from meanstream.operators.rounds.round_protocol import (

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from meanstream.operators.noise.canonical import canonical
+from meanstream.operators.noise.keyed import canonical
 from meanstream.streaming.store.database import StoreError
 
 SIDE = "side"

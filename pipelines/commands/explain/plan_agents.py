@@ -24,8 +24,7 @@ from meanstream.pipelines.options.typer_commands import takes_options
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents_settings import AgentsSettings
     from meanstream.operators.forecast.shares_forecast import SharesRow
-    from meanstream.operators.forecast.together_forecast import Crowd
-    from meanstream.operators.forecast.together_records import AgentsForecast
+    from meanstream.operators.forecast.together_forecast import AgentsForecast, Crowd
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,8 +20,8 @@ from meanstream.pipelines.options.typer_commands import takes_options
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from meanstream.operators.forecast.family_records import FamilyForecast
-    from meanstream.operators.forecast.forecast_records import Forecast
+    from meanstream.operators.forecast.family_forecast import FamilyForecast
+    from meanstream.operators.forecast.rounds_forecast import Forecast
     from meanstream.operators.rounds.user_sizes import SizeDistribution
 
 FAMILY = ("dimension", "sparsity", "radius", "density", "smoothness", "components")
@@ -203,7 +203,7 @@ def plan_rounds(options: PlanOptions) -> None:
         sizes, users = read_sizes_of(str(options.sizes), options.users, who="users")
         forecast = forecast_of_plan(options, sizes, users)
 
-    from meanstream.operators.forecast.forecast_records import Forecast
+    from meanstream.operators.forecast.rounds_forecast import Forecast
 
     if options.json:
         print_options_json(forecast.as_dict() | {"sizes": sizes.describe()})

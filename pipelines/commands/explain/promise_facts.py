@@ -11,13 +11,13 @@ from meanstream.operators.agents.defaults import MechanismFacts, mechanism_facts
 from meanstream.operators.agents.own_histogram import SAMPLE_SENSITIVITY
 from meanstream.operators.agents.vote_of_spread import FACTOR
 from meanstream.operators.collaboration.shares.asked_shares import query_labels
-from meanstream.operators.noise.privacy_odds import MOST_CASES, odds_of_a_belief, odds_of_a_guess
+from meanstream.operators.noise.group_privacy import MOST_CASES, odds_of_a_belief, odds_of_a_guess
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from meanstream.operators.agents.agents_settings import AgentsSettings
-    from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
+    from meanstream.operators.collaboration.covariates.covariate_design import AgentCovariates
     from meanstream.streaming.rounds.rounds_settings import RoundsSettings
 
 
@@ -26,6 +26,7 @@ COLLABORATION_METHODS = {
     "pooled_prior": "posterior mean; one prior for all counts, fitted to all releases",
     "james_stein": "own mean, shrunk to the center of all releases (one normal population)",
     "tests": "weighted mean of the agents whose release passes a same-mean test (assumes exact classes)",
+    "consensus": "mean of the class that partners of partners reach on a graph (assumes exact classes)",
     "none": "every agent alone",
 }
 """How each collaboration estimates a mean."""

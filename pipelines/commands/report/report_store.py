@@ -55,7 +55,7 @@ from meanstream.streaming.store.store_identity import OF_PAIRS
 
 if TYPE_CHECKING:
     from meanstream.operators.agents.agents import AgentsSettings
-    from meanstream.operators.collaboration.covariates.agent_covariates import AgentCovariates
+    from meanstream.operators.collaboration.covariates.covariate_design import AgentCovariates
     from meanstream.streaming.agents.public_population import PublicPopulation
     from meanstream.streaming.store.store_audit import LedgerReport
 

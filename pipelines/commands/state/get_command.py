@@ -117,7 +117,7 @@ def _write_decision(
 
 def _difference(public: PublicAnswers, pair: tuple[str, str]) -> tuple[dict[str, Any], str]:
     """Compare two agents; say so in words too."""
-    from meanstream.operators.collaboration.joint.joint_differences import difference_of_two
+    from meanstream.operators.collaboration.joint_means import difference_of_two
     from meanstream.operators.validation import closest_valid, printable
 
     numbers = {name: number for number, name in enumerate(public.names)}
@@ -150,7 +150,7 @@ def _difference(public: PublicAnswers, pair: tuple[str, str]) -> tuple[dict[str,
 
 def _top(public: PublicAnswers, count: int) -> tuple[dict[str, Any], str]:
     """List the agents that may be among the highest; say so in words too."""
-    from meanstream.operators.collaboration.joint.rank_sets import rank_sets
+    from meanstream.operators.collaboration.joint_means import rank_sets
     from meanstream.operators.validation import printable
 
     n = len(public.names)

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from meanstream.operators.collaboration.joint.joint_differences import (
+from meanstream.operators.collaboration.joint_means import (
+    JointMeans,
     difference_of_two,
     differences_from_one,
+    rank_sets,
 )
-from meanstream.operators.collaboration.joint.joint_means import JointMeans
-from meanstream.operators.collaboration.joint.rank_sets import rank_sets
 from meanstream.operators.records import Ints
 from meanstream.operators.validation import closest_valid, require
 from meanstream.pipelines.frames.decisions.decided_tables import (

@@ -15,8 +15,8 @@ import numpy as np
 
 from meanstream.operators.noise.distributions import TAIL_DELTA, LaplaceNoise
 from meanstream.operators.noise.fixed_point import FixedPoint
+from meanstream.operators.noise.group_privacy import odds_of_a_guess
 from meanstream.operators.noise.numerics import LARGEST_SHARE, numeric_slack, refuse_small_epsilon
-from meanstream.operators.noise.privacy_odds import odds_of_a_guess
 from meanstream.operators.records import Floats, Ints
 from meanstream.operators.validation import require, require_epsilon, valid_float
 from meanstream.pipelines.frames.values.whole_persons import PersonLimits

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from meanstream.operators.agents.defaults import percent_of_guesses
-from meanstream.operators.noise.group_privacy import GROUPS
+from meanstream.operators.noise.group_privacy import GROUPS, odds_of_a_guess
 from meanstream.operators.noise.keyed import KeyedNoise
-from meanstream.operators.noise.privacy_odds import odds_of_a_guess
 from meanstream.operators.records import Ints
 from meanstream.operators.validation import require, require_epsilon, valid_float
 from meanstream.pipelines.frames.arguments import frame_key

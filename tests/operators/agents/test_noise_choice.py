@@ -17,7 +17,7 @@ from meanstream.operators.agents.defaults import (
     other_mechanisms,
 )
 from meanstream.operators.counters.registry import COUNTERS, NOISES
-from meanstream.operators.noise.canonical import canonical_spelling
+from meanstream.operators.noise.keyed import canonical_spelling
 
 BOUNDS: dict[str, Any] = {"lower": 0.0, "upper": 1.0}
 LEAST = [

@@ -12,7 +12,7 @@ from meanstream.operators.agents.released_change_tests import MOVED
 from meanstream.operators.agents.state_columns import empty_columns
 from meanstream.operators.agents.window_memory import NoisedWindow
 from meanstream.operators.counters.base import ENDLESS
-from meanstream.operators.counters.sliding import Sliding
+from meanstream.operators.counters.windowed import Sliding
 from meanstream.operators.noise.distributions import GaussianNoise
 from meanstream.operators.records import Ints
 
